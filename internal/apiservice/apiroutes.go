@@ -25,22 +25,24 @@ import (
 	"portico.dev/internal/transport"
 )
 
-// APIRoutes is what a Controller needs to follow APIRoutes.
+// APIRoutes configures how a Controller follows APIRoutes.
 type APIRoutes struct {
-	// Client writes their status.
+	// Client writes the status of APIRoutes.
 	Client *routingclient.APIRoutes
-	// Informer is that of APIRoutes.
+	// Informer is the informer of APIRoutes.
 	Informer cache.SharedIndexInformer
 	// Namespaces are read for rules that select namespaces by labels.
 	Namespaces corelisters.NamespaceLister
-	// Missing is what the status of an APIRoute says while there is no APIService of its name. Default: that there is none.
+	// Missing returns the status message of an APIRoute without an APIService of its name. By default, the message is that
+	// there is none.
 	Missing func(apiService string) string
-	// OwnsStatus, if set, reports whether this program writes the status of an APIRoute. Only one program of a cluster may return true
-	// for an APIRoute. Default nil: this program writes the status of all, except those of APIServices that lead to a gateway.
+	// OwnsStatus, if set, reports whether this program writes the status of an APIRoute. Only one program of a cluster may
+	// return true for an APIRoute. If nil, this program writes the status of all APIRoutes, unless their APIServices
+	// lead to a gateway.
 	OwnsStatus func(apiRoute string) bool
 }
 
-// missing is what is said of an APIRoute without an APIService.
+// missing returns the status message of an APIRoute without an APIService.
 func (a *APIRoutes) missing(apiService string) string {
 	if a.Missing != nil {
 		return a.Missing(apiService)
@@ -48,25 +50,27 @@ func (a *APIRoutes) missing(apiService string) string {
 	return "there is no APIService " + apiService + ": create one, which refers to a Service"
 }
 
-// An APIRoute has the name of an APIService. Its backends are entries like those of APIServices, with all that these have:
-// endpoints, probes, a verdict on each replica. Their names are "<APIService>/<backend>", which no APIService can have. The entry
-// of the APIService has no backend of its own then: it is as available as they are, and its Route has theirs in Parts.
+// An APIRoute has the name of an APIService. Each of its backends has an entry like an APIService, with endpoints, probes,
+// and a verdict on each replica. The names of these entries are "<APIService>/<backend>", which is not a valid APIService
+// name. The entry of the APIService then has no backend. Its verdict follows from the verdicts on the backends, and its
+// Route refers to their routes in Parts.
 
-// partName is the name of the entry of a backend.
+// partName returns the name of a backend's entry.
 func partName(apiService, backend string) string { return apiService + "/" + backend }
 
 // cutPart is the reverse of partName.
 func cutPart(name string) (apiService, backend string, isPart bool) { return strings.Cut(name, "/") }
 
-// routingOf returns the compiled APIRoute of an APIService, nil if there is none in effect. before is what it was last. The APIRoute of
-// an APIService that leads to a gateway is that gateway's, which would otherwise not get the requests that it routes.
+// routingOf returns the compiled APIRoute of an APIService, or nil if none is in effect. before is the previous one. If the
+// APIService leads to a gateway, the gateway implements the APIRoute: otherwise the gateway would not receive the requests
+// that it routes.
 func (c *Controller) routingOf(object *apiregistrationv1.APIService, before *routing.Route) *routing.Route {
 	if c.cfg.APIRoutes == nil || object.Spec.Service == nil || leadsToGateway(object) {
 		return nil
 	}
 	o, err := c.apiRoutes.Get(object.Name)
 	if err != nil {
-		return nil // it is read from a cache: there is none
+		return nil // a cache only fails with not found
 	}
 	if before != nil && before.UID == o.UID && before.Generation == o.Generation && before.RolledBack == routing.RolledBack(o) {
 		return before
@@ -92,7 +96,7 @@ func (c *Controller) namespaceLabels(name string) (labels.Set, bool) {
 	return namespace.Labels, true
 }
 
-// partObject is the APIService that a backend of an APIRoute would have, nil if there is no such backend.
+// partObject returns an APIService for a backend of an APIRoute, or nil if there is no such backend.
 func (c *Controller) partObject(apiService, backend string) *apiregistrationv1.APIService {
 	parent := c.entries[apiService]
 	if parent == nil || parent.routing == nil {
@@ -118,7 +122,8 @@ func (c *Controller) partObject(apiService, backend string) *apiregistrationv1.A
 	return part
 }
 
-// customResourcesProblem is why the backend that is the custom resources of a group-version is not available, nil if it is.
+// customResourcesProblem returns why the custom resources of a group-version are not available as a backend, or nil if they
+// are.
 func (c *Controller) customResourcesProblem(gv schema.GroupVersion) *problem {
 	unavailable := func(why string) *problem {
 		return &problem{apiregistrationv1.ConditionFalse, v1alpha1.ReasonNoCustomResources, why}
@@ -146,8 +151,8 @@ func (c *Controller) customResourcesProblem(gv schema.GroupVersion) *problem {
 	return unavailable(fmt.Sprintf("no CustomResourceDefinition of group %s serves version %s: create one", gv.Group, gv.Version))
 }
 
-// expand returns the entries of backends that are affected when those of names are, and adds to names the APIServices of backends
-// in it. Entries of APIServices are up to date already.
+// expand returns the backend entries that are affected by changes of names, and adds the APIServices of the backends in
+// names to names. The entries of APIServices are up to date already.
 func (c *Controller) expand(names sets.Set[string]) (parts sets.Set[string]) {
 	if c.cfg.APIRoutes == nil {
 		return nil
@@ -192,7 +197,7 @@ func (c *Controller) partsOf(e *entry) []*routetable.Route {
 	return parts
 }
 
-// firstBackend is that of the first part which has one; custom resources have none.
+// firstBackend returns the backend of the first part that has one. Custom resources have none.
 func firstBackend(parts []*routetable.Route) *transport.Backend {
 	for _, part := range parts {
 		if part.Backend != nil {
@@ -202,7 +207,8 @@ func firstBackend(parts []*routetable.Route) *transport.Backend {
 	return nil
 }
 
-// derive is the verdict on an APIService by those on the backends that get requests: it is available as long as one of them is.
+// derive returns the verdict on an APIService from the verdicts on its backends in use: it is available if at least one of
+// them is.
 func derive(r *routing.Route, parts []*routetable.Route, previous *apiregistrationv1.APIServiceCondition) *apiregistrationv1.APIServiceCondition {
 	var available, unchecked int
 	var first *apiregistrationv1.APIServiceCondition
@@ -229,7 +235,7 @@ func derive(r *routing.Route, parts []*routetable.Route, previous *apiregistrati
 	case available > 0:
 		out = condition(apiregistrationv1.ConditionTrue, reasonSomeBackends, "backends that are not available: "+SingleLine(strings.Join(missing, "; ")))
 	case unchecked > 0 && previous != nil:
-		// As with a new Service: the last verdict stands until the first probe.
+		// As with a new Service, the last verdict stands until the first probe.
 		out = condition(previous.Status, previous.Reason, previous.Message)
 	case len(missing) == 1:
 		out = condition(first.Status, first.Reason, first.Message)
@@ -239,7 +245,7 @@ func derive(r *routing.Route, parts []*routetable.Route, previous *apiregistrati
 	return &out
 }
 
-// apiRouteEvent has the APIService of an APIRoute looked at again.
+// apiRouteEvent enqueues the APIService of a changed APIRoute.
 func (c *Controller) apiRouteEvent(before, after *v1alpha1.APIRoute) {
 	o := after
 	if o == nil {
@@ -250,12 +256,12 @@ func (c *Controller) apiRouteEvent(before, after *v1alpha1.APIRoute) {
 	}
 	c.routeStatus.queue.Add(o.Name)
 	if before != nil && after != nil && before.UID == after.UID && before.Generation == after.Generation && routing.RolledBack(before) == routing.RolledBack(after) {
-		return // a write of the status that changes nothing for requests
+		return // only the status changed, without an effect on requests
 	}
 	c.queue.Add(queueItem{apiService: o.Name})
 }
 
-// apiRoute returns the APIRoute of a name, nil if there is none.
+// apiRoute returns the APIRoute of the given name, or nil.
 func (c *Controller) apiRoute(name string) (*v1alpha1.APIRoute, error) {
 	o, err := c.apiRoutes.Get(name)
 	if apierrors.IsNotFound(err) {

@@ -19,7 +19,7 @@ import (
 	"portico.dev/internal/routing/v1alpha1"
 )
 
-// apiRouteStatusWriter writes the status of APIRoutes, on the replica that leads, as statusWriter does that of APIServices.
+// apiRouteStatusWriter writes the status of APIRoutes on the leading replica, like statusWriter does for APIServices.
 type apiRouteStatusWriter struct {
 	c         *Controller
 	queue     workqueue.TypedRateLimitingInterface[string]
@@ -90,8 +90,8 @@ func (s *apiRouteStatusWriter) sync(ctx context.Context, name string) error {
 	return nil
 }
 
-// desired returns the status that an APIRoute should have, nil while the table is about to change, and after which time to ask
-// again, 0 for not at all.
+// desired returns the status that an APIRoute should have, or nil while the table is about to change. It also returns the
+// time until the next check, 0 for none.
 func (s *apiRouteStatusWriter) desired(object *v1alpha1.APIRoute) (*v1alpha1.APIRouteStatus, time.Duration) {
 	status := &v1alpha1.APIRouteStatus{Conditions: append([]metav1.Condition(nil), object.Status.Conditions...)}
 	set := func(list *[]metav1.Condition, kind string, is metav1.ConditionStatus, reason, message string) {
@@ -117,14 +117,14 @@ func (s *apiRouteStatusWriter) desired(object *v1alpha1.APIRoute) (*v1alpha1.API
 		return refuse(v1alpha1.ReasonInvalid, SingleLine(err.Error()))
 	}
 	if route.Routing == nil || route.Routing.UID != object.UID || route.Routing.Generation != object.Generation {
-		return nil, 0 // the next table brings the name back
+		return nil, 0 // the next table enqueues the name again
 	}
 	set(&status.Conditions, v1alpha1.ConditionAccepted, metav1.ConditionTrue, v1alpha1.ReasonAccepted, "the route is in effect")
 	wait := s.fillParts(object, route, status, set)
 	return status, wait
 }
 
-// fillParts sets the conditions of backends, of rules, and those of the APIRoute that follow from them.
+// fillParts sets the conditions of backends and rules, and the conditions of the APIRoute that follow from them.
 func (s *apiRouteStatusWriter) fillParts(object *v1alpha1.APIRoute, route *routetable.Route, status *v1alpha1.APIRouteStatus,
 	set func(list *[]metav1.Condition, kind string, is metav1.ConditionStatus, reason, message string),
 ) (wait time.Duration) {
@@ -173,7 +173,7 @@ func (s *apiRouteStatusWriter) fillParts(object *v1alpha1.APIRoute, route *route
 		is := v1alpha1.RuleStatus{Name: rule.Name}
 		if before := ruleStatus(object, rule.Name); before != nil {
 			is.Conditions, is.RolledBack = append([]metav1.Condition(nil), before.Conditions...), before.RolledBack
-			if routing.RollbackOf(object, before) == nil { // of another spec
+			if routing.RollbackOf(object, before) == nil { // belongs to a previous spec
 				meta.RemoveStatusCondition(&is.Conditions, v1alpha1.ConditionRolledBack)
 				is.RolledBack = nil
 			}
@@ -191,7 +191,7 @@ func (s *apiRouteStatusWriter) fillParts(object *v1alpha1.APIRoute, route *route
 	return wait
 }
 
-// fold is the condition of a backend by the verdicts of all replicas, debounced as that of an APIService.
+// fold returns the condition of a backend from the verdicts of all replicas, debounced like the condition of an APIService.
 func (s *apiRouteStatusWriter) fold(part *routetable.Route, before []metav1.Condition) (apiregistrationv1.APIServiceCondition, time.Duration) {
 	verdicts := s.c.replicas.verdicts(part)
 	if s.c.replicas.size() == 1 {

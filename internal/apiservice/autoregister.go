@@ -24,7 +24,7 @@ import (
 
 const registrationWorkers = 5
 
-// withoutEtcdRetry is how often it is looked whether etcd is back.
+// withoutEtcdRetry is the interval between checks for the return of etcd.
 const withoutEtcdRetry = time.Second
 
 // registrar creates, updates and deletes the local APIServices, by the table in decide.
@@ -35,19 +35,19 @@ type registrar struct {
 	log    *zap.Logger
 	queue  workqueue.TypedRateLimitingInterface[string]
 
-	// withoutEtcd reports whether nothing can be written now. What is known is then of a while ago, and written after that is over: a
-	// CRD that is not known yet would have its APIService taken for a leftover.
+	// withoutEtcd reports whether nothing can be written now. The caches are then stale, and a write would happen after the
+	// outage: the APIService of a CRD that is not in the cache yet would be deleted as a leftover.
 	withoutEtcd func() bool
 
-	// atStart is the APIServices that this process found; written once, before the workers start.
+	// atStart contains the APIServices that this process found. It is written once, before the workers start.
 	atStart sets.Set[string]
 
 	mu sync.Mutex
-	// wasRemote is the names of APIServices whose Service was just removed: see becameLocal.
+	// wasRemote contains the names of APIServices that have just become local: see becameLocal.
 	wasRemote sets.Set[string]
-	// done is the names that have been synced once.
+	// done contains the names that have been synced once.
 	done sets.Set[string]
-	// missing is the built-in names that have not; registered is closed when it is empty.
+	// missing contains the built-in names that have not been synced. registered is closed when it is empty.
 	missing    sets.Set[string]
 	registered chan struct{}
 }
@@ -69,14 +69,15 @@ func newRegistrar(client Client, lister aggregatorlisters.APIServiceLister, w *l
 // prepare makes the queue. The controller's Run calls it, because a workqueue starts a goroutine.
 func (r *registrar) prepare() {
 	r.queue = workqueue.NewTypedRateLimitingQueueWithConfig(
-		// The start-up race with a store that is not up yet must not cost minutes: retries stay within 5 s.
+		// Retries stay within 5 s, so that a store that becomes ready during startup does not delay registration for
+		// minutes.
 		workqueue.NewTypedItemExponentialFailureRateLimiter[string](5*time.Millisecond, 5*time.Second),
 		workqueue.TypedRateLimitingQueueConfig[string]{Name: "autoregister"},
 	)
 }
 
-// run registers until ctx ends. The caches must have synced, the CRDs' too: otherwise the APIServices of CRDs that are
-// still to be listed would be taken for leftovers and deleted.
+// run registers until ctx ends. All caches must have synced, including the cache of CRDs: otherwise the APIServices of CRDs
+// that are not listed yet would be deleted as leftovers.
 func (r *registrar) run(ctx context.Context) error {
 	existing, err := r.lister.List(labels.Everything())
 	if err != nil {
@@ -159,15 +160,15 @@ func (r *registrar) sync(ctx context.Context, name string) error {
 	return nil
 }
 
-// becameLocal records that the Service of an APIService was removed, which makes it local. Whoever removed it wants the local
-// group-version back, with the label and the priorities that it has here.
+// becameLocal records that the Service of an APIService was removed, which makes it local. The registrar then restores the
+// local group-version with its label and its priorities.
 func (r *registrar) becameLocal(name string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.wasRemote.Insert(name)
 }
 
-// mustRestore reports whether an APIService is still to be restored after becameLocal.
+// mustRestore reports whether an APIService must still be restored after becameLocal.
 func (r *registrar) mustRestore(name string, current, want *apiregistrationv1.APIService) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -182,8 +183,9 @@ func (r *registrar) mustRestore(name string, current, want *apiregistrationv1.AP
 	return true
 }
 
-// apply performs an action. An object that exists already, or no longer, is not an error: its event is on its way and
-// queues the name again. A conflict on update is an error, or the single update of a built-in APIService would be lost.
+// apply performs an action. An object that already exists, or no longer exists, is not an error: its pending event queues
+// the name again. A conflict on update is an error, because the only update of a built-in APIService would be lost
+// otherwise.
 func (r *registrar) apply(ctx context.Context, act action, current, want *apiregistrationv1.APIService) error {
 	var err error
 	switch act {
@@ -200,7 +202,7 @@ func (r *registrar) apply(ctx context.Context, act action, current, want *apireg
 		}
 		_, err = r.client.Update(ctx, changed, metav1.UpdateOptions{})
 	case remove:
-		// The precondition keeps us from deleting an object of that name which a user has just created.
+		// The precondition prevents the deletion of an object with the same name that a user has just created.
 		err = r.client.Delete(ctx, current.Name, metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(current.UID))})
 	}
 	if apierrors.IsNotFound(err) || (act == remove && apierrors.IsConflict(err)) {
@@ -209,12 +211,12 @@ func (r *registrar) apply(ctx context.Context, act action, current, want *apireg
 	return err
 }
 
-// localAPIServices is the local APIServices that should exist: the built-in ones, which are fixed, and those of CRDs.
+// localAPIServices contains the local APIServices that should exist: the fixed built-in ones, and one for each version of a CRD.
 type localAPIServices struct {
 	builtIn map[string]*apiregistrationv1.APIService
-	// unlisted are local group-versions without a known priority. They get no APIService but are served all the same.
+	// unlisted are local group-versions without a known priority. They get no APIService but are served.
 	unlisted map[string]*apiregistrationv1.APIService
-	crds     apiextensionslisters.CustomResourceDefinitionLister // nil where CRDs are not served
+	crds     apiextensionslisters.CustomResourceDefinitionLister // nil if CRDs are not served
 }
 
 func newLocalAPIServices(local []schema.GroupVersion, crds apiextensionslisters.CustomResourceDefinitionLister) *localAPIServices {
@@ -237,8 +239,8 @@ func newLocalAPIServices(local []schema.GroupVersion, crds apiextensionslisters.
 	return w
 }
 
-// desired returns the APIService that should exist under a name, nil when none should. As upstream, a CRD does not replace
-// a built-in group-version that it declares too.
+// desired returns the APIService that should exist under a name, or nil. Like upstream, a CRD does not replace a built-in
+// group-version that it also declares.
 func (w *localAPIServices) desired(name string) (*apiregistrationv1.APIService, error) {
 	if builtIn, ok := w.builtIn[name]; ok {
 		return builtIn, nil
@@ -260,8 +262,8 @@ func (w *localAPIServices) desired(name string) (*apiregistrationv1.APIService, 
 	return nil, nil
 }
 
-// servedVersions returns the group-versions that a CRD serves. Like upstream it does not wait for the Established condition:
-// the CRD handler answers requests that come early.
+// servedVersions returns the group-versions that a CRD serves. Like upstream, it does not wait for the Established
+// condition: the CRD handler answers early requests.
 func servedVersions(crd *apiextensionsv1.CustomResourceDefinition) []schema.GroupVersion {
 	var gvs []schema.GroupVersion
 	for _, v := range crd.Spec.Versions {
@@ -272,7 +274,7 @@ func servedVersions(crd *apiextensionsv1.CustomResourceDefinition) []schema.Grou
 	return gvs
 }
 
-// served returns the APIService that a name without a stored one implies: this server serves its own group-versions whether
+// served returns the APIService that a name implies if none is stored: this server serves its local group-versions whether
 // or not the object exists.
 func (w *localAPIServices) served(name string) (*apiregistrationv1.APIService, error) {
 	if o, ok := w.unlisted[name]; ok {
@@ -314,25 +316,26 @@ func localAPIService(gv schema.GroupVersion, p priority, managed string) *apireg
 	}
 }
 
-// priority places a group-version in discovery: group among groups, version within its group, higher first.
+// priority determines the position of a group-version in discovery: group among groups, version within its group, higher
+// first.
 type priority struct{ group, version int32 }
 
-// customPriority is what kube-apiserver gives the APIServices that it keeps for CustomResourceDefinitions.
+// customPriority is the priority that kube-apiserver assigns to the APIServices of CustomResourceDefinitions.
 var customPriority = priority{1000, 100}
 
-// unlistedPriority is that of a group-version without a known priority.
+// unlistedPriority is the priority of a group-version without a known priority.
 var unlistedPriority = priority{1000, 15}
 
-// ownGroupVersion is the group of APIServices themselves. It never has an APIService, so that nobody can redirect it to a
+// ownGroupVersion is the group-version of APIServices. It never has an APIService, so that a user cannot redirect it to a
 // backend, and it comes first in discovery.
 var ownGroupVersion = apiregistrationv1.SchemeGroupVersion
 
-// ownPriority is above what validation lets anybody else ask for.
+// ownPriority is higher than the maximum that validation accepts.
 var ownPriority = priority{20001, 0}
 
-// priorityFor is kube-apiserver's table of built-in priorities, so that discovery has the order that clients know, and of our own. A
-// group-version that is missing here gets no APIService, as there: one that a CRD may also serve would otherwise stay
-// registered forever.
+// priorityFor returns the built-in priority of a group-version from kube-apiserver's table, so that discovery has the order
+// that clients expect, or from Portico's additions. As in kube-apiserver, a group-version that is missing here gets no
+// APIService: if a CRD could also serve it, it would otherwise stay registered forever.
 func priorityFor(gv schema.GroupVersion) (priority, bool) {
 	group, ok := builtIn()[gv.Group]
 	if !ok {
@@ -372,10 +375,10 @@ func builtIn() map[string]builtInGroup {
 		"internal.apiserver.k8s.io":    {16000, map[string]int32{"v1alpha1": 9}},
 		"storagemigration.k8s.io":      {15800, map[string]int32{"v1": 15, "v1beta1": 9}},
 		"lifecycle.k8s.io":             {15700, map[string]int32{"v1alpha1": 1}},
-		// Our own, after all of kube-apiserver's.
+		// Portico's group, after all groups of kube-apiserver.
 		"routing.portico.dev": {15600, map[string]int32{"v1alpha1": 1}},
 	}
 }
 
-// apiServiceName is the name that the APIService of a group-version must have; "v1." for the legacy group.
+// apiServiceName returns the name that the APIService of a group-version must have; "v1." for the legacy group.
 func apiServiceName(gv schema.GroupVersion) string { return gv.Version + "." + gv.Group }

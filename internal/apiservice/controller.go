@@ -24,8 +24,9 @@ import (
 	"portico.dev/internal/transport"
 )
 
-// Informer is an informer with its lister, as informer factories have them. The factories themselves, and client-go's typed clients, import
-// every kind of every group, which tools that use this package for its rules must not link (internal/toolclient).
+// Informer is an informer with its lister, like the accessors of informer factories. The factories and client-go's typed
+// clients import every kind of every group, and tools that use this package for its rules must not link these
+// (internal/toolclient).
 type Informer[L any] interface {
 	Informer() cache.SharedIndexInformer
 	Lister() L
@@ -39,60 +40,61 @@ type Client interface {
 	Delete(ctx context.Context, name string, o metav1.DeleteOptions) error
 }
 
-// Config is what a Controller needs. Every field without a default is required.
+// Config is the configuration of a Controller. Every field without a default is required.
 type Config struct {
 	// Client writes APIServices and their status.
 	Client Client
-	// The informers must be started by the caller after New, which asks their factories for them, and must stop after
-	// Run has returned.
+	// The caller must start the informers after New, which requests them from their factories, and must stop them after Run
+	// has returned.
 	APIServices    Informer[aggregatorlisters.APIServiceLister]
 	Services       Informer[corelisters.ServiceLister]
 	EndpointSlices Informer[discoverylisters.EndpointSliceLister]
-	// Endpoints, if set, are used for Services without selector and EndpointSlices, where no kube-controller-manager mirrors
-	// them. The informer should apply TrimEndpoints. Default nil: EndpointSlices only.
+	// Endpoints, if set, are used for Services without selector and EndpointSlices, if no kube-controller-manager mirrors
+	// them. The informer should apply TrimEndpoints. If nil, only EndpointSlices are used.
 	Endpoints Informer[corelisters.EndpointsLister]
-	// CRDs, if set, are the definitions whose group-versions this server serves. Default nil: none, and APIServices that
-	// were kept for CRDs are deleted.
+	// CRDs, if set, are the definitions of the group-versions that this server serves. If nil, no CRDs are served, and
+	// APIServices that were kept for CRDs are deleted.
 	CRDs Informer[apiextensionslisters.CustomResourceDefinitionLister]
-	// APIRoutes, if set, distribute the requests for an APIService over several backends. Default nil: there are none.
+	// APIRoutes, if set, distribute the requests for an APIService over several backends. May be nil.
 	APIRoutes *APIRoutes
-	// Transport is where backends come from. The controller closes what no APIService refers to, so the set must be its
-	// own.
+	// Transport provides the backends. The controller closes backends that no APIService refers to, so it must not share
+	// the set.
 	Transport *transport.Set
-	// Local is the group-versions that this server serves itself, CRDs aside.
+	// Local contains the group-versions that this server serves itself, without CRDs.
 	Local []schema.GroupVersion
-	// EndpointRouting sends requests to the endpoints of a Service. When false they go to its cluster IP, as
-	// kube-apiserver does by default; that needs kube-proxy or the like on this machine, and leaves the choice of
-	// endpoint, and what to do when one is dead, to it. Headless Services are routed to endpoints either way.
+	// EndpointRouting sends requests to the endpoints of a Service. If false, requests go to its cluster IP, like
+	// kube-apiserver's default. That requires kube-proxy or a replacement on this machine, which then chooses the endpoint
+	// and handles dead ones. Headless Services are always routed to endpoints.
 	EndpointRouting bool
-	// Peers are the other replicas of this server. Default nil: there are none.
+	// Peers are the other replicas of this server. May be nil.
 	Peers Peers
-	// Hops reports whether requests can be handed to another replica. Default nil: to none.
+	// Hops reports whether requests can be forwarded to another replica. If nil, they cannot.
 	Hops func(replica string) bool
 	// Replica is this replica's name in conditions and Events.
 	Replica string
-	// Events is where Kubernetes Events about objects without a namespace are written. Default nil: none are.
+	// Events writes Kubernetes Events about objects without a namespace. If nil, no Events are written.
 	Events Events
-	// DocumentProblem, if set, says what is wrong with the OpenAPI document of an APIService's backend; empty when nothing
-	// is. The text changes only when the problem does. It is called often and must not block.
+	// DocumentProblem, if set, returns what is wrong with the OpenAPI document of an APIService's backend, or "". The text
+	// changes only when the problem does. It is called often and must not block.
 	DocumentProblem func(apiService string) string
-	// BackendEvents tells of requests that failed or were answered. The controller reports there that a backend may serve
-	// other documents than before: its response to a probe changed, or it is healthy again after a connection was lost or its
-	// endpoints changed. Default nil: nobody tells and nobody listens.
+	// BackendEvents reports requests that failed or were answered. The controller reports to it that a backend may serve
+	// different documents: its response to a probe changed, or it is healthy again after a connection was lost or its
+	// endpoints changed. If nil, no events are received or reported.
 	BackendEvents *transport.Events
-	// OwnsStatus, if set, reports whether this program writes the status of an APIService. Only one program of a cluster may return
-	// true for an APIService. Default nil: this program writes the status of all.
+	// OwnsStatus, if set, reports whether this program writes the status of an APIService. Only one program of a cluster
+	// may return true for an APIService. If nil, this program writes the status of all.
 	OwnsStatus func(apiService string) bool
-	// WithoutEtcd, if set, reports whether nothing can be written now: registrations are put off then, and Ready does not wait for them.
+	// WithoutEtcd, if set, reports whether nothing can be written now. Registrations are postponed then, and Ready does not
+	// wait for them.
 	WithoutEtcd func() bool
-	// Debts, if set, tells which backends must be cleaned up before they may be used. Default nil: none.
+	// Debts, if set, reports which backends must be cleaned up before they may be used. May be nil.
 	Debts   Debts
 	Metrics *metrics.Availability
 	Logger  *zap.Logger
 }
 
 // firstProbeTime is how long Ready waits for the first probes, so that clients do not get 503 for healthy backends right
-// after a restart. A backend that hangs delays Ready by no more than that.
+// after a restart. A hanging backend delays Ready by no more than that.
 const firstProbeTime = time.Second
 
 // Controller keeps the Table up to date.
@@ -119,30 +121,32 @@ type Controller struct {
 	queue workqueue.TypedDelayingInterface[queueItem]
 	ready chan struct{}
 
-	// entries belongs to the loop.
+	// entries is used by the loop only.
 	entries map[string]*entry
 	synced  bool
-	// parts are the names of the entries of backends of APIRoutes, by APIService. They belong to the loop too; routed is their number.
+	// parts contains the entry names of the backends of APIRoutes, by APIService. It is used by the loop only; routed is
+	// their number.
 	parts  map[string][]string
 	routed atomic.Int64
-	// users and kept, the backends in use, belong to the loop too.
+	// users and kept, the backends in use, are used by the loop only.
 	users users
 	kept  map[*transport.Backend]bool
 
 	table atomic.Pointer[routetable.Table]
-	mu    sync.Mutex // for changed
+	mu    sync.Mutex // guards changed
 	// changed is closed and replaced at each new table.
 	changed chan struct{}
 }
 
-// New makes a controller. It does no I/O and starts nothing.
+// New makes a controller. It does no I/O and starts no goroutine.
 func New(cfg Config) *Controller {
 	var crds apiextensionslisters.CustomResourceDefinitionLister
 	if cfg.CRDs != nil {
 		cfg.CRDs.Informer()
 		crds = cfg.CRDs.Lister()
 	}
-	// Asking for the informers makes their factories know them; a factory that is started before starts without them.
+	// Calling Informer registers the informers with their factories. A factory that was started earlier would not start
+	// them.
 	cfg.APIServices.Informer()
 	cfg.Services.Informer()
 	cfg.EndpointSlices.Informer()
@@ -195,19 +199,19 @@ func New(cfg Config) *Controller {
 // Table returns the current table.
 func (c *Controller) Table() *routetable.Table { return c.table.Load() }
 
-// Changed returns a channel that is closed at the next change of the table. Take it before reading the table, or the
-// change between the two is missed.
+// Changed returns a channel that is closed at the next change of the table. Call it before reading the table, or a change
+// between the two calls is missed.
 func (c *Controller) Changed() <-chan struct{} {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.changed
 }
 
-// Ready is closed when the built-in group-versions have their APIServices, every APIService that was found at start is
-// in the table, and backends had a moment to answer their first probe.
+// Ready is closed when the built-in group-versions have their APIServices, every APIService that was found at start is in
+// the table, and backends had a moment to answer their first probe.
 func (c *Controller) Ready() <-chan struct{} { return c.ready }
 
-// backendFailed probes a backend soon that was available.
+// backendFailed schedules a probe of a backend that was available.
 func (c *Controller) backendFailed(b *transport.Backend) {
 	if m, ok := c.monitors.lookup(b); ok && m.healthy() {
 		m.probeAfterFault()
@@ -221,11 +225,11 @@ func (c *Controller) backendAnswered(b *transport.Backend) {
 	}
 }
 
-// probeSoonInterval is the least time between two probes that ProbeSoon causes.
+// probeSoonInterval is the minimum time between two probes that ProbeSoon triggers.
 const probeSoonInterval = 2 * time.Second
 
-// ProbeSoon tells that something waits for an APIService's backend to return. A backend that has been down for long is
-// probed six times a minute only; while a namespace waits for it, every two seconds. It does not block.
+// ProbeSoon requests a probe because an operation waits for the return of an APIService's backend. A backend that has been
+// down for long is probed only every five seconds; while a namespace waits for it, every two seconds. It does not block.
 func (c *Controller) ProbeSoon(apiService string) {
 	for _, r := range c.Table().All() {
 		if r.Name != apiService && r.Of != apiService || r.Backend == nil {
@@ -237,14 +241,14 @@ func (c *Controller) ProbeSoon(apiService string) {
 	}
 }
 
-// Run keeps the table until ctx ends.
+// Run maintains the table until ctx ends.
 func (c *Controller) Run(ctx context.Context) error {
 	c.queue = workqueue.NewTypedDelayingQueueWithConfig(workqueue.TypedDelayingQueueConfig[queueItem]{Name: "apiservice_routes"})
 	c.registrar.prepare()
 	c.status.prepare()
 	c.routeStatus.prepare()
 	c.rollbacks.prepare()
-	// Workers shut their queue down themselves; this is for a Run that ends before they start.
+	// Workers shut down their queue themselves. These calls are for a Run that ends before they start.
 	defer c.status.queue.ShutDown()
 	defer c.routeStatus.queue.ShutDown()
 	defer c.rollbacks.queue.ShutDown()
@@ -297,7 +301,7 @@ func (c *Controller) Run(ctx context.Context) error {
 	return err
 }
 
-// awaitReady closes ready.
+// awaitReady waits for the conditions of Ready and closes the channel.
 func (c *Controller) awaitReady(ctx context.Context) {
 	if c.cfg.WithoutEtcd == nil || !c.cfg.WithoutEtcd() {
 		select {

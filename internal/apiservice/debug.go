@@ -12,7 +12,7 @@ import (
 	"portico.dev/internal/transport"
 )
 
-// DebugState is what /debug/aggregation shows: this replica's verdicts and the probes behind them. It contains endpoint
+// DebugState is the content of /debug/aggregation: this replica's verdicts and the probes behind them. It contains endpoint
 // addresses.
 type DebugState struct {
 	Synced bool `json:"synced"`
@@ -23,7 +23,7 @@ type DebugState struct {
 	Backends     []BackendState    `json:"backends"`
 }
 
-// APIServiceState is the verdict on one remote APIService. Local ones are left out.
+// APIServiceState is the verdict on one remote APIService. Local APIServices are omitted.
 type APIServiceState struct {
 	Name      string    `json:"name"`
 	Backend   string    `json:"backend,omitempty"`
@@ -31,12 +31,12 @@ type APIServiceState struct {
 	Reason    string    `json:"reason"`
 	Message   string    `json:"message"`
 	Since     time.Time `json:"since"`
-	// Elsewhere is the verdicts of other replicas.
+	// Elsewhere contains the verdicts of other replicas.
 	Elsewhere   map[string]string `json:"elsewhere,omitempty"`
 	Transitions []Transition      `json:"transitions,omitempty"`
 }
 
-// BackendState is one backend: requests in flight, endpoints with their ejections, and probes.
+// BackendState describes one backend: requests in flight, endpoints with their ejections, and probes.
 type BackendState struct {
 	transport.Report
 	Probes []ProbeState `json:"probes"`
@@ -46,11 +46,11 @@ type BackendState struct {
 	LastAnswer time.Time `json:"lastAnswer,omitzero"`
 }
 
-// ProbeState is the last probe of one group-version.
+// ProbeState describes the last probe of one group-version.
 type ProbeState struct {
 	URL string `json:"url"`
 	Up  bool   `json:"up"`
-	// Failures counts the probes in a row that failed.
+	// Failures is the number of consecutive failed probes.
 	Failures int `json:"failures"`
 	// At is the time of the last probe, zero before the first.
 	At           time.Time `json:"at,omitzero"`
@@ -124,7 +124,7 @@ func (m *monitor) state() BackendState {
 	return s
 }
 
-// maxTransitions is how many transitions of each APIService are kept.
+// maxTransitions is the number of transitions of each APIService that are kept.
 const maxTransitions = 16
 
 // Transition is one change of this replica's verdict.
@@ -161,7 +161,7 @@ func (t *transitions) get(name string) []Transition {
 	return slices.Clone(t.byName[name])
 }
 
-// last returns the latest transition; false when there was none.
+// last returns the latest transition, or false.
 func (t *transitions) last(name string) (Transition, bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

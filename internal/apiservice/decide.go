@@ -5,14 +5,14 @@ import (
 	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
 )
 
-// managedLabel marks the APIServices that this server manages. Without it, an APIService belongs to a user and is never
-// changed, even where it hides a local group-version.
+// managedLabel marks the APIServices that this server manages. An APIService without it belongs to a user and is never
+// changed, even if it hides a local group-version.
 const managedLabel = "kube-aggregator.kubernetes.io/automanaged"
 
 const (
-	// managedOnStart is synced once per process: the built-in group-versions.
+	// managedOnStart is the value for the built-in group-versions, which are synced once per process.
 	managedOnStart = "onstart"
-	// managedAlways is synced at all times: the group-versions of CRDs.
+	// managedAlways is the value for the group-versions of CRDs, which are always synced.
 	managedAlways = "true"
 )
 
@@ -28,19 +28,19 @@ const (
 
 func (a action) String() string { return [...]string{"leave", "create", "update", "delete"}[a] }
 
-// decide is kube-aggregator's table of what happens to an APIService, given the one that exists, the one that is
-// wanted (either may be nil), whether it existed when this process started, and whether it has been synced since:
+// decide implements kube-aggregator's table of actions for an APIService. The inputs are the existing object and the wanted
+// object (either may be nil), whether it existed when this process started, and whether it has been synced since:
 //
 //	                               not wanted    wanted on start    wanted always
 //	absent                         leave         create             create
 //	no label                       leave         leave              leave
-//	on start, newer than we are    leave         leave              leave
-//	on start, older than we are    delete once   update once        update once
+//	on start, created since start  leave         leave              leave
+//	on start, found at start       delete once   update once        update once
 //	always                         delete        update once        update
 //
-// It differs in one cell, on purpose: upstream creates a built-in APIService once per process, so that after `kubectl
-// delete apiservice v1.apps` the group is gone from discovery until the next restart while requests to it still work.
-// Here it comes back at once.
+// It intentionally differs in one cell. Upstream creates a built-in APIService once per process: after `kubectl delete
+// apiservice v1.apps` the group is missing from discovery until the next restart, while requests to it still work. Portico
+// recreates it immediately.
 func decide(current, wanted *apiregistrationv1.APIService, atStart, done bool) action {
 	if current == nil {
 		if wanted == nil {

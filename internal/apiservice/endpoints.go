@@ -21,11 +21,11 @@ import (
 const (
 	// endpointInterval is the time between two comparisons of the endpoints of a backend.
 	endpointInterval = 30 * time.Second
-	// ejectedInterval is the same while an endpoint is ejected.
+	// ejectedInterval is the interval while an endpoint is ejected.
 	ejectedInterval = 2 * time.Second
 )
 
-// endpointSet is the endpoints of a backend. *transport.Backend is one.
+// endpointSet is the set of endpoints of a backend. *transport.Backend implements it.
 type endpointSet interface {
 	Endpoints() []transport.Endpoint
 	ProbeEndpoint(address string) http.RoundTripper
@@ -34,12 +34,12 @@ type endpointSet interface {
 	Ejected() []transport.Ejection
 }
 
-// errOtherDiscovery is an endpoint that serves another discovery document than most do. During a rolling update those are the
-// first new ones, and then the last old ones.
+// errOtherDiscovery is the error of an endpoint with a discovery document that differs from most others. During a
+// rolling update, this applies to the first new endpoints, and then to the last old ones.
 var errOtherDiscovery = errors.New("its discovery document differs from that of most endpoints")
 
-// checkEndpoints compares what the endpoints of the backend serve, when it is time or an event asks for it, and takes
-// those out of use that differ from the majority. It reports changes of the ejected endpoints to the controller.
+// checkEndpoints compares the documents of the backend's endpoints, if the interval has passed or an event requested it,
+// and ejects endpoints that differ from the majority. It reports changes of the ejected endpoints to the controller.
 func (m *monitor) checkEndpoints(ctx context.Context, asked bool) {
 	if m.several == nil {
 		return
@@ -104,8 +104,8 @@ func (m *monitor) compareEndpoints(ctx context.Context, endpoints []transport.En
 	}
 }
 
-// minority lists the endpoints whose document differs from that of more than half of all endpoints, in the order of their
-// addresses. Those without a document, which is empty then, do not differ.
+// minority returns the endpoints with a document that differs from the document of more than half of all endpoints, in the order
+// of their addresses. Endpoints without a document (an empty string) do not differ.
 func minority(served map[string]string) []string {
 	count := make(map[string]int)
 	for _, document := range served {
@@ -126,7 +126,7 @@ func minority(served map[string]string) []string {
 	return differing
 }
 
-// document returns what an endpoint's discovery document lists, in a form that can be compared, or "" if there is none.
+// document returns the content of an endpoint's discovery document in a comparable form, or "".
 func (p *prober) document(ctx context.Context, to http.RoundTripper, url string) string {
 	select {
 	case p.slots <- struct{}{}:
@@ -152,8 +152,8 @@ func (p *prober) document(ctx context.Context, to http.RoundTripper, url string)
 	return resourcesIn(body)
 }
 
-// resourcesIn is the resources of a discovery document as text. Their order, which may differ from one response to the
-// next, is no difference.
+// resourcesIn returns the resources of a discovery document as text, sorted because their order may differ between
+// responses.
 func resourcesIn(body []byte) string {
 	var list metav1.APIResourceList
 	if json.Unmarshal(body, &list) != nil || len(list.APIResources) == 0 {
@@ -168,7 +168,7 @@ func resourcesIn(body []byte) string {
 	return strings.Join(lines, "\n")
 }
 
-// ejections are the endpoints that were not used at the last check, and of how many.
+// ejections returns the endpoints that were ejected at the last check, and the total number of endpoints.
 func (m *monitor) ejections() ([]transport.Ejection, int) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -178,7 +178,7 @@ func (m *monitor) ejections() ([]transport.Ejection, int) {
 	return m.ejected, len(m.several.Endpoints())
 }
 
-// ejectedMessage says which endpoints are not used.
+// ejectedMessage lists the endpoints that are not used.
 func ejectedMessage(ejected []transport.Ejection, of int) string {
 	const most = 5
 	var text []string

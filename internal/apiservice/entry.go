@@ -23,19 +23,20 @@ import (
 // entry is the loop's state of one APIService, or of a local group-version without one.
 type entry struct {
 	object *apiregistrationv1.APIService
-	// options are the object's annotations, and invalid lists those that were ignored.
+	// options are the object's annotations. invalid contains the annotations that were ignored.
 	options routetable.Options
 	invalid []string
-	// routing is the APIRoute in effect, nil for none. The entry has no backend of its own then, but one entry for each (apiroutes.go).
+	// routing is the APIRoute in effect, or nil. With an APIRoute, the entry has no backend; each backend has an entry
+	// instead (apiroutes.go).
 	routing *routing.Route
 
 	backend   *transport.Backend
 	base      string // of the backend's URLs
 	endpoints []transport.Endpoint
 	input     verdictInput
-	// absentSince is since when the Service has been missing, zero while it is there.
+	// absentSince is the time since which the Service has been missing, zero if it exists.
 	absentSince time.Time
-	// changed is set when the registration or the endpoints changed, until the monitor has been told.
+	// changed is set when the registration or the endpoints changed, until the monitor is notified.
 	changed bool
 	// route is nil until the first verdict.
 	route *routetable.Route
@@ -125,15 +126,15 @@ func (c *Controller) refreshEntry(name string) (gone bool) {
 	return false
 }
 
-// enqueueService has all APIServices of a Service looked at again, because one of them changed or was deleted. They share
-// a backend, and the limit of its requests in flight depends on the annotations of all of them.
+// enqueueService enqueues all APIServices of a Service, because one of them changed or was deleted. They share a backend,
+// and its limit of requests in flight depends on the annotations of all of them.
 func (c *Controller) enqueueService(ref *apiregistrationv1.ServiceReference) {
 	if ref != nil {
 		c.queue.Add(queueItem{service: types.NamespacedName{Namespace: ref.Namespace, Name: ref.Name}})
 	}
 }
 
-// maxInFlight returns the smallest limit of requests in flight among the APIServices of one Service, 0 when none sets one.
+// maxInFlight returns the smallest limit of requests in flight among the APIServices of one Service, or 0 if none sets one.
 func (c *Controller) maxInFlight(ref *apiregistrationv1.ServiceReference) int {
 	smallest := 0
 	for _, e := range c.entries {
@@ -144,8 +145,8 @@ func (c *Controller) maxInFlight(ref *apiregistrationv1.ServiceReference) int {
 	return smallest
 }
 
-// sameService reports whether two APIServices name the same port of the same Service. It formats nothing: each of a thousand is compared
-// with all others when they are registered.
+// sameService reports whether two APIServices refer to the same port of the same Service. It does not format anything,
+// because on registration each of a thousand APIServices is compared with all others.
 func sameService(a, b *apiregistrationv1.ServiceReference) bool {
 	if a == nil || b == nil {
 		return a == b
@@ -153,7 +154,7 @@ func sameService(a, b *apiregistrationv1.ServiceReference) bool {
 	return a.Namespace == b.Namespace && a.Name == b.Name && portOf(a) == portOf(b)
 }
 
-// lookup returns the APIService of a name, stored or implied by a local group-version; nil when there is none.
+// lookup returns the APIService of a name, stored or implied by a local group-version, or nil.
 func (c *Controller) lookup(name string) (*apiregistrationv1.APIService, error) {
 	if apiService, backend, isPart := cutPart(name); isPart {
 		return c.partObject(apiService, backend), nil
@@ -251,7 +252,7 @@ func (c *Controller) updateRoute(name string, e *entry) bool {
 	return true
 }
 
-// sameRoute compares everything that readers of the table or of the status can see.
+// sameRoute compares everything that is visible to readers of the table or of the status.
 func sameRoute(a, b *routetable.Route) bool {
 	return a.GroupVersion == b.GroupVersion && a.Name == b.Name && a.Local == b.Local && a.Backend == b.Backend &&
 		a.Condition == b.Condition && a.GroupPriority == b.GroupPriority && a.VersionPriority == b.VersionPriority &&
@@ -291,12 +292,12 @@ func (c *Controller) report(before, after *routetable.Route) {
 		zap.String("reason", after.Condition.Reason), zap.String("message", after.Condition.Message))
 }
 
-// orphanAfter is how long a Service may be missing before its APIService gets the Orphaned condition: longer than a
+// orphanAfter is how long a Service may be missing before its APIService gets the Orphaned condition. It is longer than a
 // reinstallation takes.
 const orphanAfter = 10 * time.Minute
 
-// recordAbsence records since when the Service has been missing. before is the previous object, nil when the entry is new:
-// then the status may already say so from before this process started.
+// recordAbsence records since when the Service has been missing. before is the previous object, or nil if the entry is new.
+// In that case the status may contain the time from a previous process.
 func (e *entry) recordAbsence(before *apiregistrationv1.APIService, now time.Time) {
 	p := e.input.problem
 	if p == nil || p.reason != reasonServiceNotFound {
@@ -304,7 +305,7 @@ func (e *entry) recordAbsence(before *apiregistrationv1.APIService, now time.Tim
 		return
 	}
 	if before != nil && !equality.Semantic.DeepEqual(before.Spec.Service, e.object.Spec.Service) {
-		e.absentSince = time.Time{} // another Service
+		e.absentSince = time.Time{} // refers to a different Service
 	}
 	if e.absentSince.IsZero() {
 		e.absentSince = now
@@ -315,7 +316,7 @@ func (e *entry) recordAbsence(before *apiregistrationv1.APIService, now time.Tim
 	e.input.absentSince = e.absentSince
 }
 
-// untilTimeMatters returns how long it takes until time alone changes the conditions, 0 when it never does.
+// untilTimeMatters returns the time until the passage of time alone changes the conditions, or 0 if it never does.
 func (e verdictInput) untilTimeMatters(now time.Time) time.Duration {
 	var next time.Duration
 	for _, at := range []time.Time{
@@ -336,10 +337,10 @@ func addIfSet(t time.Time, d time.Duration) time.Time {
 	return t.Add(d)
 }
 
-// documentInterval is how often Config.DocumentProblem is called. Its result is for people and does not affect requests.
+// documentInterval is how often Config.DocumentProblem is called. Its result is for users and does not affect requests.
 const documentInterval = 5 * time.Second
 
-// messages holds one text for each APIService that has one.
+// messages contains one text for each APIService that has one.
 type messages struct {
 	mu     sync.Mutex
 	byName map[string]string
@@ -365,7 +366,7 @@ func (t *messages) set(name, text string) {
 	}
 }
 
-// replace sets all texts and returns the names whose text changed.
+// replace sets all texts and returns the names with a changed text.
 func (t *messages) replace(now map[string]string) []string {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -412,12 +413,12 @@ func (c *Controller) watchDocuments(ctx context.Context) {
 	}
 }
 
-// Debts tells which backends have cleanup debts, by APIService.
+// Debts reports which backends have cleanup debts, by APIService.
 type Debts interface {
-	// Message describes the cleanup debts of an APIService's backend, or of a backend of an APIRoute; empty when there are none. The text changes only when
-	// they do. It must not block.
+	// Message describes the cleanup debts of an APIService's backend, or of a backend of an APIRoute. It returns "" if
+	// there are none. The text changes only when the debts do. It must not block.
 	Message(apiService string) string
-	// Changed returns a channel that is closed when Owed may return another text. Take it before calling Owed.
+	// Changed returns a channel that is closed when Message may return another text. Call it before calling Message.
 	Changed() <-chan struct{}
 }
 
@@ -428,8 +429,8 @@ func (c *Controller) debtOf(name string) string {
 	return c.cfg.Debts.Message(name)
 }
 
-// recordDebt returns the debt that goes into an APIService's verdict, and records it, so that watchDebts finds verdicts
-// that rest on an older debt, whether their route is in the table already or not.
+// recordDebt returns the debt for an APIService's verdict and records it, so that watchDebts finds verdicts that are based
+// on an older debt, whether or not their route is already in the table.
 func (c *Controller) recordDebt(name string) string {
 	text := c.debtOf(name)
 	c.debts.set(name, text)
@@ -439,7 +440,7 @@ func (c *Controller) recordDebt(name string) string {
 	return text
 }
 
-// watchDebts has verdicts computed again when debts change, until ctx ends.
+// watchDebts recomputes verdicts when debts change, until ctx ends.
 func (c *Controller) watchDebts(ctx context.Context) {
 	if c.cfg.Debts == nil {
 		return

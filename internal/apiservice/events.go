@@ -22,39 +22,43 @@ import (
 //
 //reference:conditions Events
 const (
-	// backendAvailable is a backend that has become available.
+	// backendAvailable is recorded when a backend becomes available.
 	backendAvailable = "BackendAvailable"
-	// backendUnavailable is a backend that has become unavailable; the message has the condition's reason and message.
+	// backendUnavailable is recorded when a backend becomes unavailable. The message contains the condition's reason and
+	// message.
 	backendUnavailable = "BackendUnavailable"
-	// backendUnavailableOnSome is a backend that some replicas do not reach any more and others do; the message names both.
+	// backendUnavailableOnSome is recorded when only some replicas reach a backend. The message names the replicas.
 	backendUnavailableOnSome = "BackendUnavailableOnSomeReplicas"
-	// backendAvailableOnAll is the end of that.
+	// backendAvailableOnAll is recorded when all replicas reach a backend again.
 	backendAvailableOnAll = "BackendAvailableOnAllReplicas"
-	// rolledBack is a rule of an APIRoute of which a backend failed too many requests: another one gets them now.
+	// rolledBack is recorded for a rule of an APIRoute if a backend failed too many requests. Another backend now receives
+	// them.
 	rolledBack = "RolledBack"
 )
 
 const (
 	// eventSource is the component that reports the Events.
 	eventSource = "portico"
-	// maxQueuedEvents bounds the Events that wait to be written. Further ones are lost; the status is not.
+	// maxQueuedEvents is the maximum number of Events that wait to be written. Further Events are lost; the status is not.
 	maxQueuedEvents = 1024
 	// eventsPerSecond and eventBurst limit the rate of Events of one replica, however many backends change.
 	eventsPerSecond = 5
 	eventBurst      = 50
-	// cachedEvents is how many Events are kept to be counted up instead of created again, for eventTTL.
+	// cachedEvents is the number of Events that are kept for eventTTL, so that a repeated Event increments their count.
 	cachedEvents = 512
 	eventTTL     = time.Hour
-	// countInterval is the least time between two writes of one Event. The next write counts what happened in between.
+	// countInterval is the minimum time between two writes of one Event. The next write includes the repetitions in
+	// between.
 	countInterval = 10 * time.Second
 )
 
-// eventRecorder records Events about APIServices whose backend becomes available or unavailable, and APIRoutes that are rolled back. Events about objects
-// without a namespace are in the namespace default, as everywhere in Kubernetes.
+// eventRecorder records Events about APIServices whose backend becomes available or unavailable, and about APIRoutes that
+// are rolled back. Events about objects without a namespace are in the namespace default, as is usual in Kubernetes.
 //
-// client-go's recorder (tools/events) is not used: ARCHITECTURE.md says why, and TestTheLibrarysRecorder compares.
+// It does not use client-go's recorder (tools/events), for the reasons in ARCHITECTURE.md. TestTheLibrarysRecorder compares
+// the two.
 type eventRecorder struct {
-	client  Events // nil: no Events are recorded
+	client  Events // nil if no Events are recorded
 	replica string
 	log     *zap.Logger
 	queue   chan availabilityEvent
@@ -73,7 +77,7 @@ type Events interface {
 type availabilityEvent struct {
 	name    string
 	uid     types.UID
-	about   schema.GroupVersionKind // zero: an APIService
+	about   schema.GroupVersionKind // zero for an APIService
 	kind    string                  // Normal or Warning
 	reason  string
 	message string
@@ -105,7 +109,8 @@ func (h *eventRecorder) enqueue(t availabilityEvent) {
 	}
 }
 
-// announces remembers about which APIServices an Event has said that replicas disagree: the end of that is only told of these.
+// announces reports whether t should be sent. It remembers the APIServices with an Event about disagreeing replicas: only
+// for these is the end of the disagreement announced.
 func (h *eventRecorder) announces(t availabilityEvent) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -121,8 +126,8 @@ func (h *eventRecorder) announces(t availabilityEvent) bool {
 	return told
 }
 
-// replicasEventOf returns the Event of a change between agreement and disagreement of the replicas; false when there is none. It is
-// none that a backend returns to one replica after the other.
+// replicasEventOf returns the Event of a change between agreement and disagreement of the replicas, or false if there is
+// none. A backend that returns to one replica after the other causes no Event.
 func replicasEventOf(before, after *apiregistrationv1.APIService) (availabilityEvent, bool) {
 	old, _ := findCondition(before.Status.Conditions, AvailableOnAllReplicas)
 	now, _ := findCondition(after.Status.Conditions, AvailableOnAllReplicas)
@@ -138,8 +143,8 @@ func replicasEventOf(before, after *apiregistrationv1.APIService) (availabilityE
 	return t, true
 }
 
-// availabilityEventOf returns the Event of a status change; false when there is none. The first condition of an APIService
-// causes none.
+// availabilityEventOf returns the Event of a status change, or false. The first condition of an APIService
+// causes no Event.
 func availabilityEventOf(before, after *apiregistrationv1.APIService) (availabilityEvent, bool) {
 	old, known := findCondition(before.Status.Conditions, apiregistrationv1.Available)
 	now, _ := findCondition(after.Status.Conditions, apiregistrationv1.Available)
@@ -158,7 +163,7 @@ func availabilityEventOf(before, after *apiregistrationv1.APIService) (availabil
 	return t, true
 }
 
-// eventKey is what availabilityEvents have in common that are counted in one Event.
+// eventKey identifies availabilityEvents that are counted in one Event.
 type eventKey struct {
 	uid             types.UID
 	reason, message string
@@ -170,7 +175,7 @@ type writtenEvent struct {
 	written time.Time
 }
 
-// run writes Events until ctx ends. What is queued then is lost; the status has it.
+// run writes Events until ctx ends. Events that are queued then are lost; the status contains their information.
 func (h *eventRecorder) run(ctx context.Context) error {
 	known, err := lru.New[eventKey, writtenEvent](cachedEvents)
 	if err != nil {
@@ -190,7 +195,7 @@ func (h *eventRecorder) run(ctx context.Context) error {
 	}
 }
 
-// write counts an equal Event up, or creates one.
+// write increments the count of an equal Event, or creates one.
 func (h *eventRecorder) write(ctx context.Context, known *lru.Cache[eventKey, writtenEvent], limit flowcontrol.RateLimiter, t availabilityEvent) error {
 	key := eventKey{t.uid, t.reason, t.message}
 	last, again := known.Get(key)

@@ -16,18 +16,18 @@ import (
 )
 
 // Endpoints that a user writes for a Service without selector reach kube-proxy because a controller of
-// kube-controller-manager mirrors them into EndpointSlices. Without kube-controller-manager there are no slices, so the
-// same rules are applied when the Service is resolved.
+// kube-controller-manager mirrors them into EndpointSlices. Without kube-controller-manager the slices are missing, so the
+// resolver applies the same rules.
 
 const (
 	// leaderAnnotation marks Endpoints that only hold a leader election.
 	leaderAnnotation = "control-plane.alpha.kubernetes.io/leader"
-	// maxMirrored is how many addresses of one subset are mirrored, as kube-controller-manager's default.
+	// maxMirrored is the number of addresses of one subset that are mirrored, kube-controller-manager's default.
 	maxMirrored = 1000
 )
 
-// endpointSlices returns the EndpointSlices of a Service, and where UsesEndpoints says so, the slices that its Endpoints
-// would be mirrored into.
+// endpointSlices returns the EndpointSlices of a Service. If UsesEndpoints is true, it adds the slices into which its
+// Endpoints would be mirrored.
 func (r *resolver) endpointSlices(service *corev1.Service, port int32) ([]*discoveryv1.EndpointSlice, error) {
 	found, err := r.slices.EndpointSlices(service.Namespace).List(labels.SelectorFromSet(labels.Set{discoveryv1.LabelServiceName: service.Name}))
 	if err != nil || r.endpoints == nil || !UsesEndpoints(service, port, found) {
@@ -43,8 +43,8 @@ func (r *resolver) endpointSlices(service *corev1.Service, port int32) ([]*disco
 	return append(found, MirrorEndpoints(service, endpoints)...), nil
 }
 
-// UsesEndpoints reports whether the Endpoints of a Service are used beside its EndpointSlices: it has no selector, and none
-// of the slices has the port. Slices with the port take precedence, also without endpoints that are ready. A controller
+// UsesEndpoints reports whether the Endpoints of a Service are used in addition to its EndpointSlices: it has no selector,
+// and none of the slices has the port. Slices with the port take precedence, even without ready endpoints. A controller
 // that starts to mirror creates a slice for each set of ports, and the first one may lack the port.
 func UsesEndpoints(service *corev1.Service, port int32, found []*discoveryv1.EndpointSlice) bool {
 	name, ok := servicePortName(service, port)
@@ -54,9 +54,9 @@ func UsesEndpoints(service *corev1.Service, port int32, found []*discoveryv1.End
 	})
 }
 
-// MirrorEndpoints returns the EndpointSlices that kube-controller-manager would make of the Endpoints of a Service: none
-// if the Service has a selector, or if the Endpoints have the label or the annotation that excludes them. They have the
-// name of the Endpoints, and only what a Service is resolved from.
+// MirrorEndpoints returns the EndpointSlices that kube-controller-manager would create from the Endpoints of a Service.
+// There are none if the Service has a selector, or if the Endpoints have the label or the annotation that excludes them.
+// The slices have the name of the Endpoints and only the fields from which a Service is resolved.
 func MirrorEndpoints(service *corev1.Service, endpoints *corev1.Endpoints) []*discoveryv1.EndpointSlice {
 	if len(service.Spec.Selector) > 0 || !isMirrored(endpoints) {
 		return nil
@@ -116,8 +116,8 @@ func familyOf(address string) (discoveryv1.AddressType, bool) {
 	return discoveryv1.AddressTypeIPv6, true
 }
 
-// TrimEndpoints reduces Endpoints in an informer to what MirrorEndpoints reads. Endpoints that are never mirrored keep no
-// addresses. Every other address keeps its IP only.
+// TrimEndpoints reduces Endpoints in an informer to the fields that MirrorEndpoints reads. Endpoints that are never
+// mirrored keep no addresses. Other Endpoints keep only the IP of each address.
 func TrimEndpoints(e *corev1.Endpoints) {
 	var annotations, kept map[string]string
 	if _, ok := e.Annotations[leaderAnnotation]; ok {
@@ -149,7 +149,7 @@ func onlyIPs(addresses []corev1.EndpointAddress) []corev1.EndpointAddress {
 	return out
 }
 
-// endpointsEvent has the APIServices of a Service resolved again when its Endpoints change.
+// endpointsEvent enqueues the Service of changed Endpoints, so that its APIServices are resolved again.
 func (c *Controller) endpointsEvent(before, after *corev1.Endpoints) {
 	if before != nil && after != nil && equality.Semantic.DeepEqual(before.Subsets, after.Subsets) && isMirrored(before) == isMirrored(after) {
 		return

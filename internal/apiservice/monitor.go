@@ -17,47 +17,47 @@ import (
 	"portico.dev/internal/transport"
 )
 
-// monitor probes one backend for all the group-versions that it serves, in rounds. A round probes the group-versions that
-// are not known to be available; when all are, the one that was probed the longest ago. So a backend with ten
-// group-versions costs as much as one with one, and a connection failure, which concerns all, is found once.
+// monitor probes one backend for all of its group-versions, in rounds. A round probes the group-versions that are not known
+// to be available. If all are available, it probes the one with the oldest probe. A backend with ten group-versions
+// therefore costs as much as a backend with one, and a connection failure, which affects all group-versions, is detected
+// once.
 type monitor struct {
 	transport http.RoundTripper
-	// endpoints returns how many endpoints there are.
+	// endpoints returns the number of endpoints.
 	endpoints func() int
-	// silence reports since when the backend has answered nobody. Nil: not known.
+	// silence returns since when the backend has not answered any request. Nil if not known.
 	silence func() transport.Silence
-	// waiting ends what waits for the backend while it answers nobody. Nil: nothing does.
+	// waiting fails the requests that wait for the backend while it does not answer. Nil if not supported.
 	waiting blocker
-	// several is the endpoints of the backend. Nil: they are not compared.
+	// several contains the endpoints of the backend. Nil if they are not compared.
 	several endpointSet
 	// base is https and the Service's DNS name and port.
 	base   string
 	prober *prober
-	// historyChanged is called with the group-versions whose verdict may differ now.
+	// historyChanged is called with the group-versions with a verdict that may have changed.
 	historyChanged func([]schema.GroupVersion)
-	// documentsMayDiffer is called when the backend's response to a probe changed, or the backend is healthy and may be
-	// another program than before. Nil: not called.
+	// documentsMayDiffer is called when the backend's response to a probe changed, or when the backend is healthy and may
+	// run a different program. May be nil.
 	documentsMayDiffer func()
 
 	// task schedules the rounds; nil before start.
 	task atomic.Pointer[run.ScheduledTask]
-	// requested is set when a round was asked for, mayHaveRestarted from an event that may have been a restart until the
-	// backend is healthy again.
+	// requested is set when a round was requested. mayHaveRestarted is set by an event that may have been a restart, until
+	// the backend is healthy again.
 	requested, mayHaveRestarted atomic.Bool
 	// lastAnswer is when a request was last answered, in Unix nanoseconds.
 	lastAnswer atomic.Int64
 
-	mu       sync.Mutex // for what follows
+	mu       sync.Mutex // guards the fields below
 	versions histories
-	// fastUntil is until when failures are retried quickly.
+	// fastUntil is the time until which failures are retried quickly.
 	fastUntil time.Time
 	// next is when the next round begins, unless one is requested.
 	next time.Time
-	// usualDuration is how long the backend takes to answer a probe: the longest recent duration, halved with every faster
-	// round.
+	// usualDuration is the usual duration of a probe: the longest recent duration, halved with every faster round.
 	usualDuration time.Duration
-	// compared is when the endpoints were compared last, differing those that were not used for that, and ejected all that
-	// were not used.
+	// compared is when the endpoints were last compared. differing contains the endpoints that are ejected because their
+	// document differs, and ejected all ejected endpoints.
 	compared  time.Time
 	differing []string
 	ejected   []transport.Ejection
@@ -73,14 +73,14 @@ func newMonitor(rt http.RoundTripper, endpoints func() int, base string, p *prob
 	}
 }
 
-// blocker has requests to a backend fail at once, those that wait included. *transport.Backend is one.
+// blocker makes requests to a backend fail immediately, including waiting requests. *transport.Backend implements it.
 type blocker interface {
 	Block(why error, silent bool)
 	Unblock()
 }
 
-// endWaiting blocks the backend while no group-version can be reached there, for whatever reason was found last, and
-// unblocks it otherwise. Called with mu held.
+// endWaiting blocks the backend while none of its group-versions can be reached, with the latest failure as the reason, and
+// unblocks it otherwise. The caller must hold mu.
 func (m *monitor) endWaiting() {
 	if m.waiting == nil {
 		return
@@ -101,7 +101,7 @@ func (m *monitor) endWaiting() {
 	}
 }
 
-// watch sets the group-versions to probe. New ones start without a history and are probed at once.
+// watch sets the group-versions to probe. New ones start without a history and are probed immediately.
 func (m *monitor) watch(gvs []schema.GroupVersion) {
 	m.mu.Lock()
 	kept := make(histories, len(gvs))
@@ -120,7 +120,7 @@ func (m *monitor) watch(gvs []schema.GroupVersion) {
 	}
 }
 
-// probeFast requests a round, and quick retries after it, because something about the backend changed.
+// probeFast requests a round, and quick retries after it, because the backend changed.
 func (m *monitor) probeFast() {
 	m.mu.Lock()
 	m.fastUntil = time.Now().Add(fastRetryTime)
@@ -142,7 +142,7 @@ func (m *monitor) probeSoon() {
 	}
 }
 
-// recordAnswer records that the backend answered a request, and withdraws verdicts that say that it hangs.
+// recordAnswer records that the backend answered a request, and withdraws verdicts that it hangs.
 func (m *monitor) recordAnswer() {
 	now := time.Now()
 	m.lastAnswer.Store(now.UnixNano())
@@ -152,7 +152,7 @@ func (m *monitor) recordAnswer() {
 		h := &m.versions[i]
 		if after := h.withdrawSilence(); after.up != h.up {
 			h.history = after
-			// It may be this slow again.
+			// The backend may be as slow again.
 			m.usualDuration = max(m.usualDuration, hungTimeout)
 			differ = append(differ, h.of)
 		}
@@ -166,7 +166,7 @@ func (m *monitor) recordAnswer() {
 	}
 }
 
-// history returns what is known of a group-version.
+// history returns the history of a group-version.
 func (m *monitor) history(gv schema.GroupVersion) history {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -176,17 +176,17 @@ func (m *monitor) history(gv schema.GroupVersion) history {
 	return history{}
 }
 
-// url is the URL of the probe of a group-version, with the name of the Service as host.
+// url returns the URL of the probe of a group-version, with the name of the Service as host.
 func (m *monitor) url(gv schema.GroupVersion) string { return m.base + DiscoveryPath(gv) }
 
-// start begins the rounds, at once. They end with the timer queue, or when the task is removed.
+// start starts the rounds immediately. They end with the timer queue, or when the task is removed.
 func (m *monitor) start(r *run.TimerQueue) *run.ScheduledTask {
 	t := r.Add(m.look)
 	m.task.Store(t)
 	return t
 }
 
-// look makes a round, unless answered requests make it unnecessary. It returns the pause before the next.
+// look makes a round, unless answered requests make it unnecessary. It returns the time until the next call.
 func (m *monitor) look(ctx context.Context) time.Duration {
 	asked := m.requested.Swap(false)
 	if asked || m.roundIsDue() {
@@ -199,7 +199,7 @@ func (m *monitor) look(ctx context.Context) time.Duration {
 	return m.untilNext()
 }
 
-// healthy reports that the last probe of every group-version succeeded. Otherwise the next round is near anyway.
+// healthy reports whether the last probe of every group-version succeeded. If not, the next round is due soon anyway.
 func (m *monitor) healthy() bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -211,8 +211,8 @@ func (m *monitor) healthy() bool {
 	return true
 }
 
-// trafficSuffices reports that answered requests make a round unnecessary: all probes succeeded, and a request was
-// answered just now.
+// trafficSuffices reports whether answered requests make a round unnecessary: all probes succeeded, and a request was
+// answered recently.
 func (m *monitor) trafficSuffices() bool {
 	now := time.Now()
 	if now.Sub(time.Unix(0, m.lastAnswer.Load())) > trafficWindow || !m.healthy() {
@@ -229,7 +229,7 @@ func (m *monitor) trafficSuffices() bool {
 	return now.Sub(asked) < maxTrafficTrust
 }
 
-// round probes what is due: one group-version first, then the others. A connection failure counts for all.
+// round probes the group-versions that are due: first one, then the rest. A connection failure counts for all.
 func (m *monitor) round(ctx context.Context) {
 	due := m.due()
 	if len(due) == 0 {
@@ -246,13 +246,13 @@ func (m *monitor) round(ctx context.Context) {
 	}
 	rest := due[1:]
 	if m.record([]schema.GroupVersion{lead}, o) {
-		// The first became available or unavailable: the others have probably changed too.
+		// The first became available or unavailable: the remaining ones have probably changed too.
 		rest = slices.DeleteFunc(m.all(), func(gv schema.GroupVersion) bool { return gv == lead })
 	}
 	m.probeAll(ctx, rest)
 }
 
-// maxParallel bounds the group-versions of one backend that are probed concurrently.
+// maxParallel is the maximum number of group-versions of one backend that are probed concurrently.
 const maxParallel = 4
 
 func (m *monitor) probeAll(ctx context.Context, gvs []schema.GroupVersion) {
@@ -277,7 +277,7 @@ func (m *monitor) probeAll(ctx context.Context, gvs []schema.GroupVersion) {
 func (m *monitor) probe(ctx context.Context, gv schema.GroupVersion) outcome {
 	t := probeTarget{transport: m.transport, url: m.url(gv), endpoints: m.endpoints()}
 	m.mu.Lock()
-	// A backend that is down already gets the full timeout to answer.
+	// A backend that is already down gets the full timeout to answer.
 	if h := m.versions.lookup(gv); m.silence != nil && h != nil && h.up {
 		t.hang = newHangDetector(m.silence, m.usualDuration)
 	}
@@ -291,8 +291,8 @@ func (m *monitor) probe(ctx context.Context, gv schema.GroupVersion) outcome {
 	return o
 }
 
-// due lists what a round has to probe: group-versions that are not known to be available, those with the fewest failures
-// first, and the available one probed the longest ago when there is no other, or when healthyInterval has passed.
+// due returns the group-versions that a round must probe: the ones that are not known to be available, in ascending order of
+// failures, and the available one with the oldest probe if there are no others or if healthyInterval has passed.
 func (m *monitor) due() []schema.GroupVersion {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -334,7 +334,7 @@ func compareGroupVersions(a, b schema.GroupVersion) int {
 	return cmp.Or(cmp.Compare(a.Group, b.Group), cmp.Compare(a.Version, b.Version))
 }
 
-// record adds an outcome to group-versions that are still watched, reports changes to the controller, and reports whether
+// record adds an outcome to group-versions that are still watched, notifies the controller of changes, and reports whether
 // one became available or unavailable.
 func (m *monitor) record(gvs []schema.GroupVersion, o outcome) (flipped bool) {
 	var differ []schema.GroupVersion
@@ -342,7 +342,7 @@ func (m *monitor) record(gvs []schema.GroupVersion, o outcome) (flipped bool) {
 	m.mu.Lock()
 	for _, gv := range gvs {
 		h := m.versions.lookup(gv)
-		if h == nil { // not watched any more
+		if h == nil { // no longer watched
 			continue
 		}
 		before, after := *h, h.record(o)
@@ -374,7 +374,7 @@ func (m *monitor) record(gvs []schema.GroupVersion, o outcome) (flipped bool) {
 	return flipped
 }
 
-// verdictMayDiffer reports whether two histories can give different conditions.
+// verdictMayDiffer reports whether two histories can result in different conditions.
 func verdictMayDiffer(a, b history) bool {
 	if a.probed() != b.probed() || a.up != b.up || !a.last.certificateExpires.Equal(b.last.certificateExpires) {
 		return true
@@ -388,7 +388,7 @@ func (m *monitor) roundIsDue() bool {
 	return !time.Now().Before(m.next)
 }
 
-// untilNext returns the time until something is to be done.
+// untilNext returns the time until the next round or comparison of endpoints.
 func (m *monitor) untilNext() time.Duration {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -413,10 +413,10 @@ func (m *monitor) scheduleRound() {
 	m.next = time.Now().Add(wait)
 }
 
-// monitorSet is the running monitors, by backend.
+// monitorSet contains the running monitors, by backend.
 type monitorSet struct {
 	timers  *run.TimerQueue
-	mu      sync.RWMutex // for running
+	mu      sync.RWMutex // guards running
 	running map[*transport.Backend]*scheduledMonitor
 }
 
@@ -475,7 +475,7 @@ func (m *monitorSet) snapshot() map[*transport.Backend]*monitor {
 }
 
 const (
-	// healthyInterval is the time between the rounds of a backend whose probes succeed.
+	// healthyInterval is the time between the rounds of a backend while its probes succeed.
 	healthyInterval = 30 * time.Second
 	// trafficWindow is how long an answered request replaces a round.
 	trafficWindow = 10 * time.Second
@@ -483,29 +483,29 @@ const (
 	maxTrafficTrust = 5 * time.Minute
 
 	minRetry = 500 * time.Millisecond
-	// maxRetry is how late the return of a backend may be noticed after a long outage. kube-apiserver's is 30 s, but it often
-	// does better: one of its hanging probes is answered as soon as the backend returns.
+	// maxRetry is the maximum delay with which the return of a backend is detected after a long outage. kube-apiserver's is
+	// 30 s, but often shorter in practice: one of its hanging probes is answered as soon as the backend returns.
 	maxRetry = 5 * time.Second
-	// fastRetry bounds the backoff for fastRetryTime after a backend went down or changed, so that its return is noticed
+	// fastRetry limits the backoff for fastRetryTime after a backend went down or changed, so that its return is detected
 	// within about a second: most outages are restarts.
 	fastRetry     = time.Second
 	fastRetryTime = 30 * time.Second
 
-	// minProbeGap is the least time between two rounds, however many requests fail.
+	// minProbeGap is the minimum time between two rounds, however many requests fail.
 	minProbeGap = 250 * time.Millisecond
 
 	// jitterFraction is the jitter of intervals, so that backends and replicas do not probe in step.
 	jitterFraction = 0.15
 )
 
-// probeInterval is the time until the next round, without jitter. failures is the lowest count of consecutive failures
-// among the group-versions that fail; 0 when none does.
+// probeInterval returns the time until the next round, without jitter. failures is the lowest count of consecutive failures
+// among the failing group-versions, or 0 if none fails.
 func probeInterval(failures int, fast bool) time.Duration {
 	if failures == 0 {
 		return healthyInterval
 	}
 	wait := maxRetry
-	if doublings := failures - 1; doublings < 4 { // 0.5 s doubled four times is past the cap
+	if doublings := failures - 1; doublings < 4 { // doubling 0.5 s four times exceeds the maximum
 		wait = min(minRetry<<doublings, maxRetry)
 	}
 	if fast {

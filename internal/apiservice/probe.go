@@ -23,7 +23,7 @@ import (
 )
 
 const (
-	// probeTimeout is kube-aggregator's; backends are written to answer within it.
+	// probeTimeout is kube-aggregator's timeout. Backends are expected to answer within it.
 	probeTimeout = 5 * time.Second
 	// ProbeTimeout is how long a probe waits for the discovery document of a backend.
 	ProbeTimeout = probeTimeout
@@ -31,18 +31,18 @@ const (
 	HungTimeout = hungTimeout
 	// hedgeDelay is how long an attempt may take before another endpoint is probed as well.
 	hedgeDelay = time.Second
-	// maxAttempts is the number that kube-aggregator makes, always and in parallel. Ours follow one another until one
-	// succeeds.
+	// maxAttempts is the number of attempts. kube-aggregator always makes this number in parallel. Portico makes them one
+	// after the other until one succeeds.
 	maxAttempts = 5
-	// maxProbes bounds the concurrent attempts of all backends.
+	// maxProbes is the maximum number of concurrent attempts for all backends.
 	maxProbes = 256
-	// maxProbeBody and drainTimeout bound what is read of a response so that its connection can be reused.
+	// maxProbeBody and drainTimeout limit how much of a response is read so that its connection can be reused.
 	maxProbeBody = 1 << 20
 	drainTimeout = 250 * time.Millisecond
 )
 
-// prober probes group-versions as kube-aggregator does: GET of the discovery document as a user who may read it anywhere.
-// A response of 200 to 299 succeeds, whatever its body.
+// prober probes group-versions like kube-aggregator: a GET of the discovery document, as a user who may read it on every
+// server. A response of 200 to 299 succeeds, whatever its body.
 type prober struct {
 	slots chan struct{}
 	seed  maphash.Seed
@@ -55,15 +55,15 @@ func newProber() *prober {
 // probeTarget is one group-version to probe.
 type probeTarget struct {
 	transport http.RoundTripper
-	// url is https, the Service's DNS name, and the path; the transport picks the endpoint.
+	// url contains https, the Service's DNS name, and the path. The transport chooses the endpoint.
 	url string
-	// endpoints is how many endpoints the transport picks from.
+	// endpoints is the number of endpoints that the transport chooses from.
 	endpoints int
-	// hang ends the wait early for a backend that answers nobody. Nil: the probe waits until its timeout.
+	// hang ends the wait early for a backend that does not answer any request. If nil, the probe waits until its timeout.
 	hang *hangDetector
 }
 
-// DiscoveryPath is the path that every server must answer for a group-version it serves.
+// DiscoveryPath returns the path that every server must answer for a group-version it serves.
 func DiscoveryPath(gv schema.GroupVersion) string {
 	if gv.Group == "" {
 		return "/api/" + gv.Version
@@ -71,8 +71,8 @@ func DiscoveryPath(gv schema.GroupVersion) string {
 	return "/apis/" + gv.Group + "/" + gv.Version
 }
 
-// probe makes attempts until one succeeds or all have failed: the next one when the last has failed, or has taken
-// hedgeDelay. One endpoint that serves is enough.
+// probe makes attempts until one succeeds or all have failed. It starts the next attempt when the last one has failed, or
+// has taken hedgeDelay. A single successful endpoint is sufficient.
 func (p *prober) probe(ctx context.Context, t probeTarget) outcome {
 	start := time.Now()
 	var wg sync.WaitGroup
@@ -80,7 +80,7 @@ func (p *prober) probe(ctx context.Context, t probeTarget) outcome {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 
-	// Two attempts with one endpoint too: the first may have met a connection that was being closed.
+	// Make two attempts even with one endpoint: the first may have used a connection that was being closed.
 	attempts := min(max(t.endpoints, 2), maxAttempts)
 	results := make(chan outcome, attempts)
 	launched, finished := 0, 0
@@ -128,7 +128,7 @@ func (p *prober) probe(ctx context.Context, t probeTarget) outcome {
 	}
 }
 
-// attempt is one request. It ends with its context.
+// attempt sends one request, which ends with its context.
 func (p *prober) attempt(ctx context.Context, t probeTarget) outcome {
 	select {
 	case p.slots <- struct{}{}:
@@ -142,7 +142,7 @@ func (p *prober) attempt(ctx context.Context, t probeTarget) outcome {
 	if err != nil {
 		return outcome{failure: failureFromError(err)}
 	}
-	// RoundTrip follows no redirect: a 3xx response fails the probe (CVE-2022-3172).
+	// RoundTrip does not follow redirects: a 3xx response fails the probe (CVE-2022-3172).
 	resp, err := t.transport.RoundTrip(req)
 	if err != nil {
 		return outcome{failure: failureFromError(err)}
@@ -160,20 +160,20 @@ func (p *prober) attempt(ctx context.Context, t probeTarget) outcome {
 	return o
 }
 
-// newProbe is the request of a probe.
+// newProbe returns the request of a probe.
 func newProbe(ctx context.Context, url string) (*http.Request, error) {
 	r, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {
 		return nil, err
 	}
-	// The transport sets the Host that fits the endpoint it picks.
+	// The transport sets the Host that matches the endpoint it chooses.
 	r.Host = ""
 	r.Header.Set("X-Remote-User", "system:kube-aggregator")
 	r.Header.Set("X-Remote-Group", "system:masters")
 	return r, nil
 }
 
-// probeBuffers are what responses to probes are read into: those of io.Copy have 32 KiB, and most responses less than one.
+// probeBuffers are the buffers for probe responses. io.Copy would use 32 KiB, and most responses are smaller than 1 KiB.
 var probeBuffers = sync.Pool{New: func() any { return new([4 << 10]byte) }}
 
 // hashBody reads a response, for drainTimeout at most, and returns its hash, or 0 if it was not read to its end.
@@ -191,15 +191,15 @@ func (p *prober) hashBody(body io.ReadCloser, cancel func()) uint64 {
 	return max(h.Sum64(), 1)
 }
 
-// merge combines the failures of several attempts into one that does not depend on their order. A backend is as good as
-// its best endpoint: slow if one is slow, unreachable or forbidden only if all are.
+// merge combines the failures of several attempts into one that does not depend on their order. The best endpoint
+// determines the result: slow if one is slow, unreachable or forbidden only if all are.
 func (f *failure) merge(other *failure) *failure {
 	if f == nil {
 		return other
 	}
 	kept, dropped := f, other
 	switch {
-	case f.tunnel && other.slow && other.status == 0: // the tunnel explains the connection that was lost too
+	case f.tunnel && other.slow && other.status == 0: // the tunnel failure also explains the lost connection
 	case other.tunnel && f.slow && f.status == 0:
 		kept, dropped = other, f
 	case other.slow != f.slow:
@@ -219,27 +219,27 @@ const (
 	// hungTimeout is how long a backend may answer neither requests nor probes while its connections are alive. It is
 	// longer than slow responses take: a response after three seconds is better than an outage.
 	hungTimeout = 3500 * time.Millisecond
-	// deadTimeout is the same where pings are not answered either, or new connections not served, which application load
-	// does not explain.
+	// deadTimeout is the limit for a backend that does not answer pings either, or does not accept new connections.
+	// Application load does not explain that.
 	deadTimeout = 2500 * time.Millisecond
-	// minProbeWait is how long a probe must have waited.
+	// minProbeWait is the minimum time that a probe must have waited.
 	minProbeWait = 1500 * time.Millisecond
 	// hangCheckInterval is how often a waiting probe checks for a hang.
 	hangCheckInterval = 250 * time.Millisecond
-	// slowFactor is how many times its usual duration a backend may take.
+	// slowFactor is the multiple of its usual duration that a backend may take.
 	slowFactor = 2
 )
 
-// hangDetector decides early that a backend which was available hangs, while a probe waits for it. Two probes that time out
-// would show the same after twelve seconds, during which every request to the backend waits too.
+// hangDetector detects early that a backend which was available hangs, while a probe waits for it. Two probes that time out
+// would take twelve seconds to detect it, during which every request to the backend waits too.
 type hangDetector struct {
 	silence func() transport.Silence
 	// usualDuration is how long recent probes took.
 	usualDuration time.Duration
 	started       time.Time
 	lastCheck     time.Time
-	// running is how much of the time since started this process is known to have run. Time without checks does not count:
-	// on an overloaded machine every backend would seem to hang.
+	// running is the part of the time since started during which this process is known to have run. Time without checks
+	// does not count, because every backend would seem to hang on an overloaded machine.
 	running time.Duration
 }
 
@@ -248,7 +248,7 @@ func newHangDetector(silence func() transport.Silence, usual time.Duration) *han
 	return &hangDetector{silence: silence, usualDuration: usual, started: now, lastCheck: now}
 }
 
-// check returns a failure when the backend has answered nobody for too long, else nil.
+// check returns a failure if the backend has not answered any request for too long, and nil otherwise.
 func (s *hangDetector) check(now time.Time) *failure {
 	s.running += min(now.Sub(s.lastCheck), 2*hangCheckInterval)
 	s.lastCheck = now
@@ -261,7 +261,7 @@ func (s *hangDetector) check(now time.Time) *failure {
 		limit, cause = deadTimeout, "connections are taken and nothing comes from them"
 	}
 	limit = max(limit, slowFactor*s.usualDuration)
-	if !silence.Broken { // rounded, so that the message of the same backend stays the same
+	if !silence.Broken { // rounded, so that the message for the same backend stays the same
 		cause += limit.Round(500 * time.Millisecond).String()
 	}
 	if silence.Tunnel != "" {
@@ -274,21 +274,21 @@ func (s *hangDetector) check(now time.Time) *failure {
 	return &failure{message: cause, silent: true, unreachable: true}
 }
 
-// deadlineExceeded is the text of a step that took too long. A dial that did has the step before these words.
+// deadlineExceeded is the error text of a step that timed out. In a dial error, the name of the step precedes it.
 const deadlineExceeded = "context deadline exceeded"
 
-// maxErrorMessage bounds what a backend can put into a status (GOAWAY debug data, certificate names).
+// maxErrorMessage limits the text that a backend can add to a status (GOAWAY debug data, certificate names).
 const maxErrorMessage = 512
 
-// errorMessage returns the same text for the same fault. kube-aggregator prints the error as it is: it contains an endpoint
-// address, an ephemeral port, a stream number or the time of day, so that each message differs from the one before, is
-// written to the status, and wakes every watcher of APIServices. The text names no endpoint either: more people may read
-// the status of an APIService than pods.
+// errorMessage returns the same text for the same fault. kube-aggregator prints the error unchanged. It contains an
+// endpoint address, an ephemeral port, a stream number or the time of day, so that each message differs from the previous
+// one, is written to the status, and wakes every watcher of APIServices. The text also omits the endpoint, because more
+// users may read the status of an APIService than pods.
 func errorMessage(err error) string {
 	return SingleLine(removeVariable(errorText(err)))
 }
 
-// SingleLine returns text as one line of bounded length, without control characters: a backend may have chosen it.
+// SingleLine returns text as one line of limited length, without control characters: a backend may have chosen it.
 func SingleLine(text string) string {
 	text = strings.Map(func(r rune) rune {
 		if unicode.IsControl(r) {
@@ -317,7 +317,7 @@ func errorText(err error) string {
 	case errors.As(err, &forbidden):
 		return "the Service leads to an address that must not be dialled: " + forbidden.Why
 	case errors.As(err, &invalid) && invalid.Reason == x509.Expired && invalid.Cert != nil:
-		// The standard text holds the current time, to the second.
+		// The standard text contains the current time with a precision of seconds.
 		return fmt.Sprintf("x509: certificate has expired or is not yet valid: it is valid from %s to %s",
 			invalid.Cert.NotBefore.UTC().Format(time.RFC3339), invalid.Cert.NotAfter.UTC().Format(time.RFC3339))
 	case errors.As(err, &dns):
@@ -332,11 +332,11 @@ func errorText(err error) string {
 	case errors.As(err, &ours) && ours.Err != nil:
 		return errorText(ours.Err)
 	}
-	// Transport names the step that failed, and crypto/tls names itself.
+	// The transport error names the failed step, and crypto/tls adds its prefix again.
 	return strings.Replace(err.Error(), "tls: tls: ", "tls: ", 1)
 }
 
-// The parts of untyped error texts that differ from one occurrence to the next.
+// Parts of untyped error texts that differ between occurrences.
 var (
 	address4 = regexp.MustCompile(`\b\d{1,3}(\.\d{1,3}){3}(:\d+)?(->\d{1,3}(\.\d{1,3}){3}(:\d+)?)?`)
 	address6 = regexp.MustCompile(`\[[0-9a-fA-F:.]*:[0-9a-fA-F:.]*(%\w+)?\](:\d+)?(->\[[0-9a-fA-F:.%\w]*\](:\d+)?)?`)
@@ -359,25 +359,25 @@ func failureFromError(err error) *failure {
 	var ours *transport.Error
 	if errors.As(err, &ours) {
 		f.unreachable = ours.Op != transport.OpRoundTrip
-		// A connection that breaks during a request may be one that the backend was closing anyway.
+		// The backend may have been closing a connection that breaks during a request.
 		f.slow = f.slow || ours.Sent
 	}
 	if f.message == deadlineExceeded && !f.unreachable {
 		f.message += fmt.Sprintf(": no response within %s, the limit of a check", probeTimeout)
 	}
-	// A tunnel through which nothing passes is not slow: no other backend behind it answered meanwhile.
+	// A tunnel that transfers no data is not slow: no other backend behind it answered in the meantime.
 	f.tunnel = transport.IsTunnelError(err)
 	f.slow = f.slow && !f.tunnel
 	return f
 }
 
-// failureFromStatus classifies a response that is not 2xx. Overload and a server that is starting may be over soon; a 404
-// or a redirect is not.
+// failureFromStatus classifies a response that is not 2xx. Overload and a starting server are temporary; a 404 or a
+// redirect is not.
 func failureFromStatus(code int) *failure {
 	return &failure{status: code, slow: code >= http.StatusInternalServerError || code == http.StatusTooManyRequests}
 }
 
-// text is the failure as kube-aggregator words it. The URL names the Service, not the endpoint.
+// text returns the failure in kube-aggregator's wording. The URL contains the Service, not the endpoint.
 func (f *failure) text(url string) string {
 	switch {
 	case f.status != 0:
@@ -387,13 +387,13 @@ func (f *failure) text(url string) string {
 	}
 }
 
-// ProbeURL is the URL of the probe of a group-version, as messages name it.
+// ProbeURL returns the URL of the probe of a group-version, as used in messages.
 func ProbeURL(ref *apiregistrationv1.ServiceReference, gv schema.GroupVersion) string {
 	return "https://" + hostPort(serverName(ref), portOf(ref)) + DiscoveryPath(gv)
 }
 
-// ProbeErrorMessage is the message about a probe of url that failed with err.
+// ProbeErrorMessage returns the message about a probe of url that failed with err.
 func ProbeErrorMessage(url string, err error) string { return failureFromError(err).text(url) }
 
-// ProbeStatusMessage is the message about a probe of url that got a response with a failing status code.
+// ProbeStatusMessage returns the message about a probe of url that got a response with a failing status code.
 func ProbeStatusMessage(url string, code int) string { return failureFromStatus(code).text(url) }

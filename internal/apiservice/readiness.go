@@ -13,24 +13,25 @@ import (
 	"portico.dev/internal/routetable"
 )
 
-// Readiness is when a replica should not be ready, because it does not reach backends that other replicas reach: a load
-// balancer then sends its clients to those. All replicas must have the same settings.
+// Readiness configures when a replica reports not ready because it does not reach backends that other replicas reach. A
+// load balancer then sends its clients to these replicas. All replicas must have the same settings.
 //
-// A replica that leaves takes nothing from its clients only while others do better, and only while enough others stay. So a
-// replica stays ready when no live replica reaches the backend, and when too many have left already. All replicas decide by
-// the verdicts that they share through etcd, in the same order, so that they agree on who leaves. Until they have heard of each
-// other's changes, which takes a fraction of a second, more may leave; a verdict that has just turned is ignored for that time.
+// Removing a replica helps its clients only if the remaining replicas reach the backend and are numerous enough. A replica
+// therefore stays ready if no live replica reaches the backend, and if too many replicas have already left. All replicas
+// decide by the verdicts that they share through etcd, in the same order, so that they agree on which replicas leave. Until
+// a change has reached all replicas, which takes a fraction of a second, more may leave. A verdict that has just changed is
+// ignored for that time.
 type Readiness struct {
-	// APIServices are the names of the APIServices whose backends a ready replica should reach.
+	// APIServices are the names of the APIServices with backends that a ready replica should reach.
 	APIServices []string
-	// MaxNotReady is the share of the live replicas that may be not ready for this reason, from 0 to 1, rounded down to whole
-	// replicas: 0.5 lets one of two or three leave, and two of four.
+	// MaxNotReady is the share of the live replicas that may be not ready for this reason, from 0 to 1, rounded down to
+	// whole replicas: 0.5 lets one of two or three leave, and two of four.
 	MaxNotReady float64
 }
 
-// ToleratedError is why a replica stays ready although it does not reach a backend.
+// ToleratedError is the reason why a replica stays ready although it does not reach a backend.
 type ToleratedError struct {
-	// APIService is whose backend is not reached, Message this replica's verdict on it, and Why the reason to stay.
+	// APIService names the unreachable backend, Message is this replica's verdict on it, and Why the reason to stay ready.
 	APIService, Message, Why string
 }
 
@@ -38,15 +39,16 @@ func (e *ToleratedError) Error() string {
 	return fmt.Sprintf("APIService %s is unavailable on this replica (%s), which stays ready: %s", e.APIService, e.Message, e.Why)
 }
 
-// replicaReach is what one live replica reaches, by the name of the APIService. What it has no verdict on, it does not reach.
+// replicaReach contains the APIServices that one live replica reaches, by name. An APIService without a verdict is not
+// reached.
 type replicaReach struct {
 	replica string
 	reaches map[string]bool
 }
 
-// leaving returns the names of the replicas that should not be ready, sorted by the order in which they leave: those that miss
-// most first, then by name. A replica misses a backend that it does not reach and another does. The result depends only on the
-// arguments, not on their order.
+// leaving returns the names of the replicas that should not be ready, in the order in which they leave: sorted by the
+// number of missed backends, highest first, then by name. A replica misses a backend that it does not reach and another
+// replica does. The result does not depend on the order of the arguments.
 func (d *Readiness) leaving(live []replicaReach) []string {
 	missed := make(map[string]int)
 	for _, name := range d.APIServices {
@@ -58,14 +60,14 @@ func (d *Readiness) leaving(live []replicaReach) []string {
 		}
 	}
 	out := slices.SortedFunc(maps.Keys(missed), func(a, b string) int { return cmp.Or(cmp.Compare(missed[b], missed[a]), cmp.Compare(a, b)) })
-	// A share such as 0.2 of 5 is exactly one replica, whatever floating point makes of it.
+	// A share such as 0.2 of 5 must be exactly one replica despite floating-point rounding.
 	most := int(d.MaxNotReady*float64(len(live)) + 1e-9)
 	return out[:min(most, len(out))]
 }
 
-// CheckReadiness reports whether this replica should be ready as far as one APIService of d is concerned. The error is nil when
-// its backend is reached or the group-version is served here, a ToleratedError when the replica should be ready nevertheless,
-// and any other when it should not. It reads snapshots only.
+// CheckReadiness reports whether this replica should be ready with regard to one APIService of d. The error is nil if its
+// backend is reached or the group-version is served locally, a ToleratedError if the replica should be ready nevertheless,
+// and any other error if it should not. It reads snapshots only.
 func (c *Controller) CheckReadiness(d Readiness, name string) error {
 	table := c.Table()
 	r, ok := table.OfAPIService(name)
@@ -95,8 +97,8 @@ func (c *Controller) CheckReadiness(d Readiness, name string) error {
 	return tolerated
 }
 
-// reach returns what every live replica reaches of the named APIServices, by this replica's table and the verdicts that the
-// others have published on the same registrations.
+// reach returns which of the named APIServices every live replica reaches, by this replica's table and the verdicts that
+// the other replicas have published on the same registrations.
 func (c *replicas) reach(t *routetable.Table, names []string) []replicaReach {
 	c.mu.Lock()
 	defer c.mu.Unlock()

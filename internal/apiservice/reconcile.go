@@ -23,7 +23,7 @@ import (
 	"portico.dev/internal/transport"
 )
 
-// routeAll makes the first table, from everything in the caches.
+// routeAll makes the first table from the content of the caches.
 func (c *Controller) routeAll() error {
 	objects, err := c.lister.List(labels.Everything())
 	if err != nil {
@@ -43,11 +43,12 @@ func (c *Controller) routeAll() error {
 	return nil
 }
 
-// maxBatch bounds how many items share a table.
+// maxBatch is the maximum number of items that are processed for one table.
 const maxBatch = 1024
 
-// The pause between two tables is pauseFactor times what the last one took, at most maxPause: with a thousand APIServices that are
-// created one after the other, a table for each would use up a core. A table takes less than a millisecond then.
+// The pause between two tables is pauseFactor times the duration of the last one, at most maxPause. If a thousand
+// APIServices are created one after the other, a table for each would occupy a core, although each takes less than a
+// millisecond.
 const (
 	pauseFactor = 4
 	maxPause    = 50 * time.Millisecond
@@ -75,7 +76,7 @@ func (c *Controller) loop(ctx context.Context) {
 	}
 }
 
-// affected returns the names of the APIServices that items are about.
+// affected returns the names of the APIServices that the items refer to.
 func (c *Controller) affected(events []queueItem) sets.Set[string] {
 	names := sets.New[string]()
 	services, backends := sets.New[types.NamespacedName](), sets.New[*transport.Backend]()
@@ -118,7 +119,7 @@ func (c *Controller) reconcile(names sets.Set[string]) {
 		}
 	}
 	removed := c.updateMonitors()
-	for part := range parts { // before the APIServices, whose verdicts follow from theirs
+	for part := range parts { // before the APIServices, because their verdicts follow from these
 		if e, ok := c.entries[part]; ok && c.updateRoute(part, e) {
 			differ.Insert(part)
 		}
@@ -131,7 +132,7 @@ func (c *Controller) reconcile(names sets.Set[string]) {
 	if differ.Len() > 0 {
 		c.publish()
 	}
-	// Last, because a request that read the previous table may still be on its way to one of its backends.
+	// Last, because a request that read the previous table may still be about to use one of its backends.
 	if removed {
 		c.cfg.Transport.Retain(c.kept)
 	}
@@ -146,10 +147,11 @@ func (c *Controller) reconcile(names sets.Set[string]) {
 	}
 }
 
-// users is which entries have which backend, so that a change of one of a thousand APIServices costs no look at the others.
+// users maps backends to the entries that use them, so that a change of one of a thousand APIServices does not require a
+// scan of all.
 type users struct {
 	names map[*transport.Backend][]string
-	// touched are the backends whose entries have changed since updateMonitors was called.
+	// touched contains the backends with entries that have changed since the last call of updateMonitors.
 	touched map[*transport.Backend]bool
 }
 
@@ -169,8 +171,8 @@ func (u *users) set(name string, before, after *transport.Backend) {
 	}
 }
 
-// updateMonitors starts, updates and stops monitors so that they match the entries, and reports whether a backend is not in use
-// any more.
+// updateMonitors starts, updates and stops monitors so that they match the entries, and reports whether a backend is no
+// longer in use.
 func (c *Controller) updateMonitors() (removed bool) {
 	for b := range c.users.touched {
 		names := c.users.names[b]
@@ -217,14 +219,14 @@ func (c *Controller) updateMonitor(b *transport.Backend, names []string) {
 // enqueueVersions is called by monitors.
 func (c *Controller) enqueueVersions(b *transport.Backend, gvs []schema.GroupVersion) {
 	if c.routed.Load() > 0 {
-		c.queue.Add(queueItem{backend: b}) // it may be that of an APIRoute, in another version
+		c.queue.Add(queueItem{backend: b}) // the backend may belong to an APIRoute, with a different version
 	}
 	for _, gv := range gvs {
 		c.queue.Add(queueItem{apiService: apiServiceName(gv)})
 	}
 }
 
-// publish makes a table of the entries and wakes everybody who waits for one.
+// publish makes a table from the entries and wakes the callers that wait for one.
 func (c *Controller) publish() {
 	routes := make([]*routetable.Route, 0, len(c.entries))
 	for _, e := range c.entries {
@@ -239,15 +241,16 @@ func (c *Controller) publish() {
 	c.changed = make(chan struct{})
 }
 
-// queueItem names what the loop has to look at again: one APIService, or all that refer to one Service or have one backend.
+// queueItem identifies entries that the loop must update: one APIService, or all that refer to one Service or have one
+// backend.
 type queueItem struct {
 	apiService string
 	service    types.NamespacedName
 	backend    *transport.Backend
 }
 
-// subscribe adds event handlers to the informers and waits until these have seen every existing object. stop removes the
-// handlers.
+// subscribe adds event handlers to the informers and waits until these have received every existing object. stop removes
+// the handlers.
 func (c *Controller) subscribe(ctx context.Context) (stop func(), synced bool, err error) {
 	var subscriptions []func()
 	stop = func() {
@@ -287,7 +290,7 @@ func (c *Controller) subscribe(ctx context.Context) (stop func(), synced bool, e
 	return stop, cache.WaitFor(ctx, "", checkers...), nil
 }
 
-// handler turns the three kinds of informer event into one call. before is nil for an added object, after for a deleted
+// handler turns the three kinds of informer events into one call. before is nil for an added object, after for a deleted
 // one.
 type handler[T any] struct {
 	handle func(before, after T)
@@ -322,7 +325,8 @@ func (c *Controller) apiServiceEvent(before, after *apiregistrationv1.APIService
 	switch {
 	case before != nil && after != nil && sameRegistration(before, after):
 		if !equality.Semantic.DeepEqual(before.Status, after.Status) {
-			// Our own write, which needs nothing, or somebody else's, which the status writer reverts after a delay.
+			// Either this server's write, which needs no action, or a foreign write, which the status writer reverts after
+			// a delay.
 			c.status.queue.AddAfter(after.Name, repairDelay)
 		} else {
 			c.checkStatusOwner(after.Name)
@@ -340,7 +344,7 @@ func (c *Controller) apiServiceEvent(before, after *apiregistrationv1.APIService
 	}
 }
 
-// sameRegistration reports whether two versions of an APIService differ in their status at most.
+// sameRegistration reports whether two versions of an APIService differ at most in their status.
 func sameRegistration(a, b *apiregistrationv1.APIService) bool {
 	return a.UID == b.UID && equality.Semantic.DeepEqual(a.Spec, b.Spec) &&
 		equality.Semantic.DeepEqual(a.Labels, b.Labels) && equality.Semantic.DeepEqual(a.Annotations, b.Annotations)
@@ -359,7 +363,7 @@ func (c *Controller) serviceEvent(before, after *corev1.Service) {
 
 func (c *Controller) endpointSliceEvent(before, after *discoveryv1.EndpointSlice) {
 	if before != nil && after != nil && before.ResourceVersion == after.ResourceVersion {
-		return // a resync
+		return // resync
 	}
 	for _, s := range []*discoveryv1.EndpointSlice{before, after} {
 		if s == nil || s.Labels[discoveryv1.LabelServiceName] == "" {

@@ -22,16 +22,17 @@ import (
 	"portico.dev/internal/run"
 )
 
-// replicas holds the verdicts of the other replicas. A replica sends requests to the backends that it reaches itself, whatever
-// these say. Those for other backends it hands to a replica that reaches them; and the status, which is shared, depends on all.
+// replicas holds the verdicts of the other replicas. A replica sends requests to all backends that it reaches, regardless
+// of these verdicts. It forwards requests for other backends to a replica that reaches them. The shared status depends on
+// all verdicts.
 type replicas struct {
-	peers Peers // nil: this replica is alone
+	peers Peers // nil if there are no other replicas
 	name  string
 	hops  func(replica string) bool // Config.Hops
 	log   *zap.Logger
 
-	mu sync.Mutex // guards what follows
-	// received is what the others published, by replica, and decoded is the same decoded; both without this replica.
+	mu sync.Mutex // guards the fields below
+	// received contains the published values of the other replicas, by replica, and decoded the decoded values.
 	received map[string][]byte
 	decoded  map[string]map[string]sharedVerdict
 	led      bool // whether this replica led at the last update
@@ -41,15 +42,15 @@ func newReplicas(peers Peers, name string, hops func(replica string) bool, log *
 	return &replicas{peers: peers, name: name, hops: hops, log: log, decoded: make(map[string]map[string]sharedVerdict)}
 }
 
-// peerChanges is what changed from one update to the next.
+// peerChanges contains the changes between two updates.
 type peerChanges struct {
-	// all is set when every APIService is affected: a replica joined or left, or another one leads now.
+	// all is set if every APIService is affected: a replica joined or left, or the leader changed.
 	all bool
 	// names are the APIServices on which another replica's verdict changed.
 	names sets.Set[string]
 }
 
-// update reads what the other replicas have published.
+// update reads the published values of the other replicas.
 func (c *replicas) update() peerChanges {
 	received, leads := c.peers.Received()
 	c.mu.Lock()
@@ -64,7 +65,7 @@ func (c *replicas) update() peerChanges {
 		}
 		verdicts, err := decodeVerdicts(text)
 		if err != nil {
-			// Perhaps a replica of another version. Its verdicts are ignored.
+			// The replica may run a different version. Its verdicts are ignored.
 			c.log.Warn("ignoring the verdicts of a replica", zap.String("replica", replica), zap.Error(err))
 		}
 		n.names = n.names.Union(differences(c.decoded[replica], verdicts))
@@ -93,7 +94,7 @@ func differences(a, b map[string]sharedVerdict) sets.Set[string] {
 	return out
 }
 
-// leads reports whether this replica is the one that writes the status.
+// leads reports whether this replica writes the status.
 func (c *replicas) leads() bool {
 	if c.peers == nil {
 		return true
@@ -122,7 +123,8 @@ func (c *replicas) others(r *routetable.Route) map[string]sharedVerdict {
 	return out
 }
 
-// verdicts returns this replica's verdict, then the others' by name. Only this replica's is current.
+// verdicts returns this replica's verdict, then the verdicts of the other replicas by name. Only this replica's verdict is
+// current.
 func (c *replicas) verdicts(r *routetable.Route) []replicaVerdict {
 	verdicts := []replicaVerdict{{replica: c.name, status: r.Condition.Status, reason: r.Condition.Reason, message: r.Condition.Message}}
 	others := c.others(r)
@@ -143,7 +145,7 @@ func (c *replicas) disagrees(r *routetable.Route) bool {
 	return false
 }
 
-// conditions returns the conditions that an APIService should have, given those that it has.
+// conditions returns the conditions that an APIService should have, given the stored ones.
 func (c *replicas) conditions(r *routetable.Route, stored []apiregistrationv1.APIServiceCondition, now metav1.Time) []apiregistrationv1.APIServiceCondition {
 	verdicts := c.verdicts(r)
 	if r.Local || len(verdicts) == 1 {
@@ -154,8 +156,8 @@ func (c *replicas) conditions(r *routetable.Route, stored []apiregistrationv1.AP
 	return append([]apiregistrationv1.APIServiceCondition{verdict, all}, r.Extra...)
 }
 
-// conditionsAlone is conditions with one verdict. AvailableOnAllReplicas is updated only where it exists, or where there are
-// other replicas, which have no verdict yet.
+// conditionsAlone returns the conditions for a single verdict. It updates AvailableOnAllReplicas only if that exists, or if
+// there are other replicas, which have no verdict yet.
 func (c *replicas) conditionsAlone(r *routetable.Route, verdicts []replicaVerdict, stored []apiregistrationv1.APIServiceCondition, now metav1.Time) []apiregistrationv1.APIServiceCondition {
 	out := []apiregistrationv1.APIServiceCondition{r.Condition}
 	if _, there := findCondition(stored, AvailableOnAllReplicas); !r.Local && (there || c.size() > 1) {
@@ -174,30 +176,32 @@ func findCondition(conditions []apiregistrationv1.APIServiceCondition, t apiregi
 	return conditions[i], true
 }
 
-// Peers is how the replicas of this server exchange values.
+// Peers exchanges values between the replicas of this server.
 type Peers interface {
-	// Publish publishes this replica's value for as long as the replica lives. It must not block, and must not write a value
-	// that is published already.
+	// Publish publishes this replica's value while the replica is alive. It must not block, and must not write a value that
+	// is already published.
 	Publish(value []byte)
-	// Received returns the values of the other live replicas, empty for those that have not published yet, and whether this
-	// replica leads. Two replicas may believe to lead for a moment, so every write needs a resourceVersion as precondition.
+	// Received returns the values of the other live replicas, empty for replicas that have not published yet, and whether
+	// this replica leads. Two replicas may act as leader for a moment, so every write needs a resourceVersion as
+	// precondition.
 	Received() (others map[string][]byte, leads bool)
-	// Changed returns a channel that is closed when Hear may return something else.
+	// Changed returns a channel that is closed when the result of Received may have changed.
 	Changed() <-chan struct{}
 }
 
-// sharedVerdict is one replica's verdict on one APIService, as it is published to the others.
+// sharedVerdict is the published verdict of one replica on one APIService.
 type sharedVerdict struct {
-	// UID and Service identify the registration: an APIService that was created again or changed its Service is another.
+	// UID and Service identify the registration: an APIService that was recreated or changed its Service is a different
+	// one.
 	UID     types.UID                         `json:"uid"`
 	Service string                            `json:"service"`
 	Status  apiregistrationv1.ConditionStatus `json:"status"`
-	// Reason and Message say why it is not available.
+	// Reason and Message describe why it is not available.
 	Reason  string `json:"reason,omitempty"`
 	Message string `json:"message,omitempty"`
 }
 
-// sharedVerdictOf returns the published form of a verdict; false when it is not published: local routes are local on every
+// sharedVerdictOf returns the published form of a verdict, or false if it is not published: local routes are local on every
 // replica, and a backend without probes may be available.
 func sharedVerdictOf(r *routetable.Route) (sharedVerdict, bool) {
 	if r.Local || r.UID == "" || r.Condition.Reason == routetable.ReasonNotChecked {
@@ -210,7 +214,7 @@ func sharedVerdictOf(r *routetable.Route) (sharedVerdict, bool) {
 	return o, true
 }
 
-// matches reports whether a verdict is on the registration of a route.
+// matches reports whether a verdict refers to the registration of a route.
 func (o sharedVerdict) matches(r *routetable.Route) bool {
 	return o.UID == r.UID && o.Service == serviceAddress(r.Service)
 }
@@ -222,11 +226,11 @@ func serviceAddress(ref *apiregistrationv1.ServiceReference) string {
 	return fmt.Sprintf("%s/%s:%d", ref.Namespace, ref.Name, portOf(ref))
 }
 
-// maxEncodedVerdicts is the largest published value. etcd takes a little more in one request.
+// maxEncodedVerdicts is the maximum size of the published value. etcd accepts slightly more in one request.
 const maxEncodedVerdicts = 1 << 20
 
-// encodeVerdicts encodes a replica's verdicts by APIService. When so many are unavailable that they do not fit, messages are
-// left out.
+// encodeVerdicts encodes a replica's verdicts by APIService. If so many are unavailable that they do not fit, messages are
+// omitted.
 func encodeVerdicts(t *routetable.Table) ([]byte, error) {
 	verdicts := make(map[string]sharedVerdict)
 	for _, r := range t.All() {
@@ -234,7 +238,7 @@ func encodeVerdicts(t *routetable.Table) ([]byte, error) {
 			verdicts[r.Name] = o
 		}
 	}
-	text, err := json.Marshal(verdicts) // sorts by name: the same verdicts are the same bytes
+	text, err := json.Marshal(verdicts) // sorted by name, so that equal verdicts have equal bytes
 	if err != nil || len(text) <= maxEncodedVerdicts {
 		return text, err
 	}
@@ -257,11 +261,11 @@ func decodeVerdicts(text []byte) (map[string]sharedVerdict, error) {
 	return verdicts, nil
 }
 
-// exchangeInterval is the least time between two exchanges with the other replicas. The first change after a pause is not
+// exchangeInterval is the minimum time between two exchanges with the other replicas. The first change after a pause is not
 // delayed.
 const exchangeInterval = 100 * time.Millisecond
 
-// exchangeVerdicts publishes this replica's verdicts, and acts on those of the others, until ctx ends.
+// exchangeVerdicts publishes this replica's verdicts, and processes the verdicts of the other replicas, until ctx ends.
 func (c *Controller) exchangeVerdicts(ctx context.Context) {
 	if c.replicas.peers == nil {
 		return
@@ -294,10 +298,10 @@ func (c *Controller) publishVerdicts(t *routetable.Table) {
 	c.replicas.peers.Publish(text)
 }
 
-// handlePeerChanges queues the status of APIServices whose verdict changed on another replica, and probes the backend where
-// this replica disagrees. So a replica that was not due to probe for half a minute, or is backing off, learns at once that
-// a backend went down or returned. Only a changed verdict causes a probe, so that replicas which keep disagreeing do not
-// keep probing.
+// handlePeerChanges queues the status of APIServices with a changed verdict on another replica, and probes the backend if
+// this replica disagrees. A replica that was not due to probe for half a minute, or is backing off, thus immediately
+// detects that a backend went down or returned. Only a changed verdict causes a probe, so that replicas which keep
+// disagreeing do not keep probing.
 func (c *Controller) handlePeerChanges(n peerChanges) {
 	for _, r := range c.Table().All() {
 		if !n.all && !n.names.Has(r.Name) {
@@ -309,7 +313,7 @@ func (c *Controller) handlePeerChanges(n peerChanges) {
 			c.status.queue.Add(r.Name)
 		}
 		if !r.Available() {
-			c.queue.Add(queueItem{apiService: r.Name}) // for Route.Replicas
+			c.queue.Add(queueItem{apiService: r.Name}) // updates Route.Replicas
 		}
 		if m, ok := c.monitors.lookup(r.Backend); ok && n.names.Has(r.Name) && c.replicas.disagrees(r) {
 			m.probeSoon()
@@ -317,7 +321,7 @@ func (c *Controller) handlePeerChanges(n peerChanges) {
 	}
 }
 
-// ReachedBy returns the other replicas that reach the backend of a route and to which requests can be handed, by name.
+// ReachedBy returns the names of the other replicas that reach the backend of a route and accept forwarded requests.
 func (c *Controller) ReachedBy(r *routetable.Route) []string {
 	if c.cfg.Hops == nil || c.replicas.peers == nil || r.Local {
 		return nil
@@ -332,7 +336,7 @@ func (c *Controller) ReachedBy(r *routetable.Route) []string {
 	return names
 }
 
-// HopsChanged tells that Hops may return something else. It does not block.
+// HopsChanged notifies the controller that the result of Hops may have changed. It does not block.
 func (c *Controller) HopsChanged() {
 	for _, r := range c.Table().All() {
 		if !r.Available() {
@@ -351,9 +355,9 @@ type replicaVerdict struct {
 
 func (v replicaVerdict) available() bool { return v.status == apiregistrationv1.ConditionTrue }
 
-// fold makes one Available condition of at least one verdict. One replica that reaches the backend is enough: the other
-// replicas answer their clients by their own verdict. When none reaches it, the most frequent reason counts, and the most
-// frequent message for it; a tie is broken in the same way on every replica.
+// fold combines at least one verdict into one Available condition. It is True if at least one replica reaches the backend:
+// each replica answers its clients by its local verdict. If no replica reaches it, the condition has the most frequent
+// reason, and the most frequent message for it. A tie is resolved identically on every replica.
 //
 // The condition has no time: see mergeConditions.
 func fold(verdicts []replicaVerdict) apiregistrationv1.APIServiceCondition {
@@ -379,7 +383,7 @@ func filterVerdicts(verdicts []replicaVerdict, that func(replicaVerdict) bool) [
 	return slices.DeleteFunc(slices.Clone(verdicts), func(v replicaVerdict) bool { return !that(v) })
 }
 
-// mostFrequent returns the value that most verdicts have. In a tie a value that is not empty wins, then the first in
+// mostFrequent returns the most frequent value among the verdicts. In a tie, a non-empty value wins, then the first in
 // alphabetical order.
 func mostFrequent(verdicts []replicaVerdict, value func(replicaVerdict) string) string {
 	count := make(map[string]int)
@@ -395,7 +399,7 @@ func mostFrequent(verdicts []replicaVerdict, value func(replicaVerdict) string) 
 	return best
 }
 
-// preference is negative when a wins a tie against b.
+// preference is negative if a wins a tie against b.
 func preference(a, b string) int {
 	if (a == "") != (b == "") {
 		return cmp.Compare(len(b), len(a))
@@ -403,20 +407,20 @@ func preference(a, b string) int {
 	return cmp.Compare(a, b)
 }
 
-// someReplicas is the reason of AvailableOnAllReplicas when replicas disagree.
+// someReplicas is the reason of AvailableOnAllReplicas if replicas disagree.
 const someReplicas = "SomeReplicas"
 
-// namedReplicas bounds the list in a message.
+// namedReplicas limits the number of replicas in a message.
 const namedReplicas = 10
 
-// onAllReplicas is allReplicasCondition with the replicas that take requests of others.
+// onAllReplicas returns allReplicasCondition with the replicas that accept forwarded requests.
 func (c *replicas) onAllReplicas(verdicts []replicaVerdict) apiregistrationv1.APIServiceCondition {
 	return allReplicasCondition(verdicts, func(replica string) bool {
 		return c.hops != nil && (replica == c.name || c.hops(replica))
 	})
 }
 
-// allReplicasCondition makes the AvailableOnAllReplicas condition of at least one verdict.
+// allReplicasCondition returns the AvailableOnAllReplicas condition for at least one verdict.
 func allReplicasCondition(verdicts []replicaVerdict, hops func(replica string) bool) apiregistrationv1.APIServiceCondition {
 	var unreachable, takers []string
 	for _, v := range verdicts {

@@ -24,21 +24,21 @@ const defaultServicePort = 443
 type resolver struct {
 	services corelisters.ServiceLister
 	slices   discoverylisters.EndpointSliceLister
-	// endpoints are read for Services without EndpointSlices; nil: never.
+	// endpoints are read for Services without EndpointSlices. Nil if they are never read.
 	endpoints corelisters.EndpointsLister
 	// endpointRouting resolves to endpoints; otherwise to the cluster IP of Services that have one.
 	endpointRouting bool
 }
 
-// resolution is the backend of an APIService, or why there is none.
+// resolution is the backend of an APIService, or the reason why it has none.
 type resolution struct {
 	// spec is the backend. It may be set together with a problem: terminating endpoints may still be serving requests.
 	spec *transport.Spec
-	// problem is nil when the backend can be probed.
+	// problem is nil if the backend can be probed.
 	problem *problem
 }
 
-// problem is a reason and message as kube-aggregator writes them, because people and alerts match on them.
+// problem contains a reason and message in kube-aggregator's wording, because users and alerts match on them.
 type problem struct {
 	status  apiregistrationv1.ConditionStatus
 	reason  string
@@ -53,7 +53,7 @@ func unknownProblem(reason, format string, args ...any) *problem {
 	return &problem{apiregistrationv1.ConditionUnknown, reason, fmt.Sprintf(format, args...)}
 }
 
-// resolve follows spec.service of a remote APIService.
+// resolve resolves spec.service of a remote APIService.
 func (r *resolver) resolve(spec *apiregistrationv1.APIServiceSpec) resolution {
 	ref := spec.Service
 	service, err := r.services.Services(ref.Namespace).Get(ref.Name)
@@ -72,7 +72,8 @@ func (r *resolver) resolve(spec *apiregistrationv1.APIServiceSpec) resolution {
 	}}
 	switch service.Spec.Type {
 	case corev1.ServiceTypeExternalName:
-		// kube-aggregator refuses these when it routes to endpoints. There is nothing else to route to, so we do not.
+		// kube-aggregator refuses these if it routes to endpoints. Portico accepts them, because there is no alternative
+		// destination.
 		if service.Spec.ExternalName == "" {
 			out.problem = falseProblem(reasonFailedDiscoveryCheck, "service/%s in %q has no external name", ref.Name, ref.Namespace)
 			return out
@@ -87,8 +88,8 @@ func (r *resolver) resolve(spec *apiregistrationv1.APIServiceSpec) resolution {
 	return out
 }
 
-// inCluster finds the endpoints of a Service with a selector or with slices of its own. kube-aggregator inspects slices
-// of ClusterIP Services only; for the other types it fails later, with the messages of its resolver.
+// inCluster finds the endpoints of a Service with a selector or with EndpointSlices. kube-aggregator inspects slices of
+// ClusterIP Services only; for the other types it fails later, with the messages of its resolver.
 func (r *resolver) inCluster(service *corev1.Service, port int32) ([]transport.Endpoint, *problem) {
 	clusterIP := service.Spec.Type == corev1.ServiceTypeClusterIP || service.Spec.Type == ""
 	portName, ok := servicePortName(service, port)
@@ -129,9 +130,9 @@ func (r *resolver) inCluster(service *corev1.Service, port int32) ([]transport.E
 	return endpoints, missing
 }
 
-// readyEndpoints returns the endpoints that serve a named port, of the Service's first address family that has a ready
-// one, so that a dual-stack pod does not count twice. Terminating endpoints that still serve are included and marked: they
-// get no new requests, and their requests may finish.
+// readyEndpoints returns the endpoints that serve a named port, of the Service's first address family with a ready
+// endpoint, so that a dual-stack pod does not count twice. Terminating endpoints that still serve are included and marked:
+// they get no new requests, and their requests may finish.
 func readyEndpoints(found []*discoveryv1.EndpointSlice, portName string, families []corev1.IPFamily) []transport.Endpoint {
 	byFamily := make(map[discoveryv1.AddressType][]transport.Endpoint)
 	for _, slice := range found {
@@ -171,8 +172,8 @@ func familiesInOrder(preferred []corev1.IPFamily) []discoveryv1.AddressType {
 	return order
 }
 
-// endpointOf reads one endpoint; false when it is not usable. Conditions that are not set count as in kube-proxy: ready,
-// serving, not terminating.
+// endpointOf converts one endpoint, or returns false if it is not usable. Conditions that are not set count as in
+// kube-proxy: ready, serving, not terminating.
 func endpointOf(e *discoveryv1.Endpoint, port int32) (transport.Endpoint, bool) {
 	if len(e.Addresses) == 0 {
 		return transport.Endpoint{}, false
@@ -183,13 +184,13 @@ func endpointOf(e *discoveryv1.Endpoint, port int32) (transport.Endpoint, bool) 
 	if !ready && (!terminating || !serving) {
 		return transport.Endpoint{}, false
 	}
-	// Only the first address counts: the API says that several in one endpoint are interchangeable and that consumers
-	// may ignore the rest, and kube-proxy does.
+	// Only the first address is used. The API defines that several addresses in one endpoint are interchangeable and that
+	// consumers may ignore all but one, which kube-proxy does.
 	return transport.Endpoint{Address: hostPort(e.Addresses[0], port), Zone: zoneOf(e), Terminating: !ready}, true
 }
 
-// zoneOf prefers the hint, the zone that should use the endpoint, to the endpoint's own zone: they differ where the
-// control plane balances load between zones.
+// zoneOf prefers the hint, the zone that should use the endpoint, to the endpoint's zone. They differ if the control plane
+// balances load between zones.
 func zoneOf(e *discoveryv1.Endpoint) string {
 	if e.Hints != nil && len(e.Hints.ForZones) > 0 {
 		return e.Hints.ForZones[0].Name
@@ -200,8 +201,8 @@ func zoneOf(e *discoveryv1.Endpoint) string {
 	return ""
 }
 
-// sortEndpoints sorts by address and drops duplicates: an endpoint is in two slices for a moment while the slice
-// controller moves it. One that is not terminating wins.
+// sortEndpoints sorts by address and drops duplicates: an endpoint is in two slices for a moment while the slice controller
+// moves it. An entry that is not terminating wins.
 func sortEndpoints(endpoints []transport.Endpoint) []transport.Endpoint {
 	slices.SortFunc(endpoints, func(a, b transport.Endpoint) int {
 		switch {
@@ -244,7 +245,7 @@ func portOf(ref *apiregistrationv1.ServiceReference) int32 {
 	return *ref.Port
 }
 
-// serverName is the DNS name that a backend's serving certificate must have, whatever the type of its Service.
+// serverName returns the DNS name that a backend's serving certificate must have, whatever the type of its Service.
 func serverName(ref *apiregistrationv1.ServiceReference) string {
 	return ref.Name + "." + ref.Namespace + ".svc"
 }
@@ -253,18 +254,19 @@ func hostPort(host string, port int32) string {
 	return net.JoinHostPort(host, strconv.Itoa(int(port)))
 }
 
-// Services resolves Services by the rules for those of APIServices. It reads caches only.
+// Services resolves Services by the rules for APIServices. It reads caches only.
 type Services struct {
 	Services       corelisters.ServiceLister
 	EndpointSlices discoverylisters.EndpointSliceLister
-	// Endpoints, if set, are used for Services without selector and EndpointSlices. Default nil: they are not.
+	// Endpoints, if set, are used for Services without selector and EndpointSlices. If nil, they are not used.
 	Endpoints corelisters.EndpointsLister
 	// EndpointRouting resolves to endpoints; otherwise to the cluster IP of a Service that has one. Default false.
 	EndpointRouting bool
 }
 
-// Spec returns how a port of a Service is reached, without CABundle. Its endpoints are ready ones, at least one, and terminating
-// ones that still serve. The error has the reason and the message that the condition of an APIService would have.
+// Spec returns the transport.Spec for a port of a Service, without CABundle. It has at least one ready endpoint, and
+// includes terminating ones that still serve. The error has the reason and the message that the condition of an APIService
+// would have.
 func (s Services) Spec(namespace, name string, port int32) (*transport.Spec, error) {
 	r := resolver{services: s.Services, slices: s.EndpointSlices, endpoints: s.Endpoints, endpointRouting: s.EndpointRouting}
 	found := r.resolve(&apiregistrationv1.APIServiceSpec{
@@ -276,8 +278,8 @@ func (s Services) Spec(namespace, name string, port int32) (*transport.Spec, err
 	return found.spec, nil
 }
 
-// Resolve is resolve for callers without informers: over a Service, nil when there is none, and its EndpointSlices. The
-// condition is nil when the backend can be probed; the Spec is nil when the Service is missing.
+// Resolve resolves spec for callers without informers, from a Service, which is nil if it does not exist, and its
+// EndpointSlices. The condition is nil if the backend can be probed; the Spec is nil if the Service is missing.
 func Resolve(spec *apiregistrationv1.APIServiceSpec, service *corev1.Service, slices []*discoveryv1.EndpointSlice, endpointRouting bool) (*transport.Spec, *apiregistrationv1.APIServiceCondition) {
 	services := cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc})
 	found := cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc})

@@ -21,8 +21,9 @@ import (
 	"portico.dev/internal/routing/v1alpha1"
 )
 
-// RollBack records in the status of an APIRoute that a backend of a rule has failed too many requests. This replica sends it none already;
-// the others follow when they see the status. It does not block. A write that fails is tried again for as long as the spec is the same.
+// RollBack records in the status of an APIRoute that a backend of a rule has failed too many requests. This replica already
+// sends it no requests; the other replicas follow when they read the status. It does not block. A failed write is retried
+// while the spec stays the same.
 func (c *Controller) RollBack(route *routetable.Route, rule string, backend int, found routing.Errors) {
 	name := route.Routing.Backends[backend].Name
 	c.log.Warn("a backend has failed too many requests: the first backend of the rule gets them", zap.String("apiroute", route.Name), zap.String("rule", rule),
@@ -42,10 +43,11 @@ type rollback struct {
 	found      routing.Errors
 }
 
-// rollbackWriter writes the condition RolledBack of rules. It does so on the replica that found it, which need not lead; the leader keeps it.
+// rollbackWriter writes the condition RolledBack of rules. The replica that detected the failures writes it, which may not
+// be the leader; the leader preserves it.
 type rollbackWriter struct {
 	c     *Controller
-	queue workqueue.TypedRateLimitingInterface[rollback] // at most one for each backend of each rule
+	queue workqueue.TypedRateLimitingInterface[rollback] // at most one item for each backend of each rule
 }
 
 func (s *rollbackWriter) prepare() {
@@ -74,12 +76,12 @@ func (s *rollbackWriter) sync(ctx context.Context, b rollback) error {
 		return fmt.Errorf("get apiroute %s: %w", b.apiRoute, err)
 	}
 	if object == nil || object.UID != b.uid || object.Generation != b.generation {
-		return nil // the spec has changed, which tries the backend again
+		return nil // the spec has changed, which enables the backend again
 	}
 	changed := object.DeepCopy()
 	first, ok := addRollback(changed, b)
 	if !ok {
-		return nil // another replica found it too
+		return nil // another replica already recorded it
 	}
 	bounded, cancel := context.WithTimeout(ctx, writeTimeout)
 	defer cancel()
@@ -101,8 +103,8 @@ func (b *rollback) message(first string) string {
 		b.found.Failed, b.found.Requests, b.backend, b.found.Interval, first)
 }
 
-// addRollback adds a rollback to the status of an APIRoute. False: it has it, or has no such rule. first is the backend that gets the
-// requests.
+// addRollback adds a rollback to the status of an APIRoute. It returns false if the status already has it, or if the rule
+// does not exist. first is the backend that gets the requests.
 func addRollback(o *v1alpha1.APIRoute, b rollback) (first string, ok bool) {
 	at := slices.IndexFunc(o.Spec.Rules, func(r v1alpha1.APIRouteRule) bool { return r.Name == b.rule })
 	if at < 0 {
@@ -116,7 +118,7 @@ func addRollback(o *v1alpha1.APIRoute, b rollback) (first string, ok bool) {
 	}
 	message := b.message(first)
 	if before := routing.RollbackOf(o, s); before == nil {
-		s.RolledBack = nil // of an earlier spec
+		s.RolledBack = nil // belongs to a previous spec
 	} else {
 		message = before.Message + "; " + message
 	}
@@ -138,7 +140,8 @@ func ruleStatus(o *v1alpha1.APIRoute, rule string) *v1alpha1.RuleStatus {
 	return &o.Status.Rules[at]
 }
 
-// onlyRollbacks is the status of the rules of an APIRoute without effect: what has been found stays until the spec changes.
+// onlyRollbacks returns the rule status of an APIRoute that is not in effect: only the rollbacks, which stay until the spec
+// changes.
 func onlyRollbacks(o *v1alpha1.APIRoute) []v1alpha1.RuleStatus {
 	var rules []v1alpha1.RuleStatus
 	for i := range o.Status.Rules {
@@ -149,7 +152,7 @@ func onlyRollbacks(o *v1alpha1.APIRoute) []v1alpha1.RuleStatus {
 	return rules
 }
 
-// rolledBackOf is what is rolled back in the APIRoute of a route, for metrics.
+// rolledBackOf returns the rollbacks in the APIRoute of a route, for metrics.
 func rolledBackOf(r *routetable.Route) (all []metrics.RolledBack) {
 	if r.Routing == nil {
 		return nil

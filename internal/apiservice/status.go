@@ -21,31 +21,31 @@ import (
 
 const (
 	statusWorkers = 4
-	// writeTimeout bounds a write to the API.
+	// writeTimeout limits a write to the API.
 	writeTimeout = 10 * time.Second
-	// messageInterval is the least time between two writes that change only the message of a condition.
+	// messageInterval is the minimum time between two writes that change only the message of a condition.
 	messageInterval = 30 * time.Second
-	// repairDelay is how long a status that somebody else wrote stands before it is reverted. Reverting it at once would
+	// repairDelay is the delay after which a status written by another client is reverted. Reverting it immediately would
 	// make two disagreeing writers write as fast as they can (kubernetes/kubernetes#111890).
 	repairDelay = time.Second
 )
 
-// statusWriter writes the folded conditions to the status of APIServices, on the replica that leads. It writes only what
-// differs from the cache; the event of its own write finds nothing to do. Should two replicas believe that they lead, the
-// resourceVersion of each write lets only one of them through.
+// statusWriter writes the folded conditions to the status of APIServices, on the leading replica. It writes only
+// differences from the cache, so the event of its write causes no further write. If two replicas act as leader, the
+// resourceVersion of each write lets only one of them succeed.
 type statusWriter struct {
 	client    Client
 	lister    aggregatorlisters.APIServiceLister
 	table     func() *routetable.Table
 	replicas  *replicas
-	owns      func(apiService string) bool // nil: this program writes all
+	owns      func(apiService string) bool // nil if this program writes all
 	events    *eventRecorder
 	log       *zap.Logger
 	queue     workqueue.TypedRateLimitingInterface[string]
 	debouncer debouncer
 
 	mu sync.Mutex
-	// messageWritten is when only the message of a condition was written last, by APIService.
+	// messageWritten is the last time at which only the message of a condition was written, by APIService.
 	messageWritten map[string]time.Time
 }
 
@@ -80,9 +80,10 @@ func (s *statusWriter) sync(ctx context.Context, name string) error {
 	}
 	route, ok := s.table().Lookup(groupVersionOf(object))
 	if !ok || !madeFrom(route, object) || route.Condition.Reason == routetable.ReasonNotChecked {
-		return nil // the table is about to change, and brings the name back when it has
+		return nil // the next table enqueues the name again
 	}
-	// A replica that does not lead goes as far as this too: it needs the start of a debounce when it takes over.
+	// A replica that does not lead computes the conditions too, because it needs the start of a debounce if it becomes the
+	// leader.
 	ours := s.desiredConditions(name, route, object.Status.Conditions)
 	if !s.replicas.leads() {
 		return nil
@@ -107,14 +108,14 @@ func (s *statusWriter) sync(ctx context.Context, name string) error {
 		return nil
 	}
 	if err != nil {
-		// After a conflict the cache is behind; the retry finds it caught up, or its event brings the name back.
+		// After a conflict the cache is behind. On the retry it has caught up, or its event enqueues the name again.
 		return fmt.Errorf("update status of apiservice %s: %w", name, err)
 	}
 	s.events.record(object, changed)
 	return nil
 }
 
-// desiredConditions returns the folded conditions, debounced. A condition that is held back queues the name again.
+// desiredConditions returns the folded conditions, debounced. A delayed condition enqueues the name again.
 func (s *statusWriter) desiredConditions(name string, route *routetable.Route, stored []apiregistrationv1.APIServiceCondition) []apiregistrationv1.APIServiceCondition {
 	now := metav1.Now()
 	ours := s.replicas.conditions(route, stored, now)
@@ -134,7 +135,8 @@ func madeFrom(r *routetable.Route, object *apiregistrationv1.APIService) bool {
 	return r.UID == object.UID && r.Name == object.Name && equality.Semantic.DeepEqual(r.Service, object.Spec.Service)
 }
 
-// messageDelay returns how long a change of messages alone has to wait, 0 when it need not or more changed.
+// messageDelay returns how long a change of messages alone must wait. It returns 0 if no wait is needed or other fields
+// changed.
 func (s *statusWriter) messageDelay(before, after *apiregistrationv1.APIService) time.Duration {
 	if !sameExceptMessages(before.Status.Conditions, after.Status.Conditions) {
 		return 0
@@ -162,8 +164,8 @@ func sameExceptMessages(a, b []apiregistrationv1.APIServiceCondition) bool {
 	})
 }
 
-// mergeConditions merges ours into the stored conditions. A condition whose status stays keeps its lastTransitionTime;
-// conditions that others set stay; ours that no longer hold are removed.
+// mergeConditions merges ours into the stored conditions. A condition with an unchanged status keeps its
+// lastTransitionTime. Conditions set by other writers stay. Transient conditions that no longer hold are removed.
 func mergeConditions(stored, ours []apiregistrationv1.APIServiceCondition) []apiregistrationv1.APIServiceCondition {
 	var out []apiregistrationv1.APIServiceCondition
 	for _, old := range stored {
@@ -187,14 +189,14 @@ func mergeConditions(stored, ours []apiregistrationv1.APIServiceCondition) []api
 	return out
 }
 
-// debounceTime is how long a condition must not be True before that is written, with several replicas. Replicas notice one
-// event at different moments, and each may be wrong for a moment.
+// debounceTime is how long a condition must not be True before that is written, with several replicas. Replicas detect an
+// event at different times, and each may be wrong for a moment.
 const debounceTime = 2 * time.Second
 
-// debouncer holds changes from True back for debounceTime. Changes to True pass at once.
+// debouncer delays changes from True by debounceTime. Changes to True pass immediately.
 type debouncer struct {
 	mu sync.Mutex
-	// falseSince is since when a condition that is stored as True is to be something else.
+	// falseSince is the time since which a condition that is stored as True should have a different status.
 	falseSince map[debounceKey]time.Time
 }
 
@@ -203,8 +205,8 @@ type debounceKey struct {
 	condition  apiregistrationv1.APIServiceConditionType
 }
 
-// debounce returns the conditions that may be written now: those wanted, except that stored ones stay where a change is
-// held back. wait is when to ask again, 0 when nothing is held back.
+// debounce returns the conditions that may be written now: the wanted ones, or the stored ones if a change is delayed. wait
+// is the time until the next check, 0 if nothing is delayed.
 func (d *debouncer) debounce(name string, stored, wanted []apiregistrationv1.APIServiceCondition, now time.Time) (debounced []apiregistrationv1.APIServiceCondition, wait time.Duration) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -223,7 +225,7 @@ func (d *debouncer) debounce(name string, stored, wanted []apiregistrationv1.API
 	return debounced, wait
 }
 
-// debounceOne is debounce for one condition.
+// debounceOne implements debounce for one condition.
 func (d *debouncer) debounceOne(key debounceKey, stored []apiregistrationv1.APIServiceCondition, wanted apiregistrationv1.APIServiceCondition, now time.Time) (apiregistrationv1.APIServiceCondition, time.Duration) {
 	current, _ := findCondition(stored, wanted.Type)
 	if wanted.Status == apiregistrationv1.ConditionTrue || current.Status != apiregistrationv1.ConditionTrue {

@@ -18,44 +18,44 @@ import (
 //
 //reference:conditions Reasons of an APIService's condition Available
 const (
-	// reasonPassed is the reason while the backend answers probes.
+	// reasonPassed is set while the backend answers probes.
 	reasonPassed = "Passed"
-	// reasonLocal is an APIService without a Service: this server has the group-version itself.
+	// reasonLocal is set for an APIService without a Service: this server serves the group-version.
 	reasonLocal = "Local"
-	// reasonFailedDiscoveryCheck is a probe that failed; the message says what the backend, or the way to it, answered.
+	// reasonFailedDiscoveryCheck is set if a probe failed. The message contains the response or the error.
 	reasonFailedDiscoveryCheck = "FailedDiscoveryCheck"
-	// reasonServiceNotFound is a Service that does not exist.
+	// reasonServiceNotFound is set if the Service does not exist.
 	reasonServiceNotFound = "ServiceNotFound"
-	// reasonServiceAccessError is a Service that could not be read. The status is Unknown.
+	// reasonServiceAccessError is set if the Service could not be read. The status is Unknown.
 	reasonServiceAccessError = "ServiceAccessError"
-	// reasonServicePort is a Service that does not have the port of the APIService.
+	// reasonServicePort is set if the Service does not have the port of the APIService.
 	reasonServicePort = "ServicePortError"
-	// reasonEndpointsAccessError is EndpointSlices that could not be read. The status is Unknown.
+	// reasonEndpointsAccessError is set if the EndpointSlices could not be read. The status is Unknown.
 	reasonEndpointsAccessError = "EndpointsAccessError"
-	// reasonEndpointsNotFound is a Service without EndpointSlices.
+	// reasonEndpointsNotFound is set if the Service has no EndpointSlices.
 	reasonEndpointsNotFound = "EndpointsNotFound"
-	// reasonMissingEndpoints is EndpointSlices without a ready endpoint that has the port.
+	// reasonMissingEndpoints is set if the EndpointSlices have no ready endpoint with the port.
 	reasonMissingEndpoints = "MissingEndpoints"
 
-	// reasonInvalidCABundle is a spec.caBundle that does not parse. kube-aggregator leaves the status as it was and answers
+	// reasonInvalidCABundle is set if spec.caBundle does not parse. kube-aggregator leaves the status unchanged and answers
 	// requests with 500.
 	reasonInvalidCABundle = "InvalidCABundle"
-	// reasonForbiddenAddress is a Service with an address that is never dialed: a cloud's metadata address, a link-local
-	// address, this server itself.
+	// reasonForbiddenAddress is set if the Service has an address that is never dialed: a cloud's metadata address, a
+	// link-local address, or this server.
 	reasonForbiddenAddress = "ForbiddenAddress"
-	// reasonSomeBackends is an APIService with an APIRoute some of whose backends are available. The status is True, and the message
-	// names the others.
+	// reasonSomeBackends is set for an APIService with an APIRoute if only some of the backends are available. The status
+	// is True, and the message names the unavailable ones.
 	reasonSomeBackends = "SomeBackendsAvailable"
-	// CleanupDebt is a backend that is back and may still hold objects of namespaces that were finalized without it. They
-	// must not appear in a new namespace of the same name.
+	// CleanupDebt is set if a backend has returned and may still hold objects of namespaces that were finalized without it.
+	// They must not appear in a new namespace of the same name.
 	CleanupDebt = "CleanupDebt"
 )
 
-// Clients ignore condition types that they do not know.
+// Clients ignore condition types that they do not recognize.
 //
 //reference:conditions Conditions of an APIService beside Available
 const (
-	// caBundleValid is False (NotParsable) when spec.caBundle is not a PEM bundle, and True (Parsed) when it is.
+	// caBundleValid is False (NotParsable) if spec.caBundle is not a PEM bundle, and True (Parsed) if it is.
 	caBundleValid apiregistrationv1.APIServiceConditionType = "CABundleValid"
 	// servingCertExpires is True (NearExpiry) in the last week of the backend's serving certificate.
 	servingCertExpires apiregistrationv1.APIServiceConditionType = "ServingCertExpiring"
@@ -67,13 +67,13 @@ const (
 	openAPIValid apiregistrationv1.APIServiceConditionType = "OpenAPIValid"
 	// tlsVerified is False (InsecureSkipTLSVerify) while spec.insecureSkipTLSVerify is set.
 	tlsVerified apiregistrationv1.APIServiceConditionType = "TLSVerified"
-	// hidesLocal is True (GroupVersionServedHere) while this server has the group-version too.
+	// hidesLocal is True (GroupVersionServedHere) while this server could also serve the group-version.
 	hidesLocal apiregistrationv1.APIServiceConditionType = "HidesLocalResources"
-	// AvailableOnAllReplicas is False when some replica cannot reach the backend (SomeReplicas; the message names it, and who answers its
-	// clients), or none can (NoReplica).
+	// AvailableOnAllReplicas is False if some replicas cannot reach the backend (SomeReplicas; the message names them, and
+	// the replicas that answer their clients), or if none can (NoReplica).
 	AvailableOnAllReplicas apiregistrationv1.APIServiceConditionType = "AvailableOnAllReplicas"
-	// EndpointsInUse is False (EndpointEjected) while some endpoints of an available backend get no requests; the message names
-	// them and says why.
+	// EndpointsInUse is False (EndpointEjected) while some endpoints of an available backend get no requests. The message
+	// names them and the reasons.
 	EndpointsInUse apiregistrationv1.APIServiceConditionType = "EndpointsInUse"
 )
 
@@ -83,41 +83,41 @@ var transientConditions = []apiregistrationv1.APIServiceConditionType{
 	AvailableOnAllReplicas, EndpointsInUse,
 }
 
-// expiryWarning is how long before a serving certificate expires the condition appears.
+// expiryWarning is how long before the expiry of a serving certificate the condition appears.
 const expiryWarning = 7 * 24 * time.Hour
 
-// verdictInput is everything that a verdict depends on.
+// verdictInput contains everything that a verdict depends on.
 type verdictInput struct {
-	// local is an APIService without a Service; the rest does not matter then.
+	// local marks an APIService without a Service. The remaining fields are ignored in that case.
 	local bool
-	// customResources is a backend of an APIRoute that is the custom resources of the group-version.
+	// customResources marks a backend of an APIRoute that consists of the custom resources of the group-version.
 	customResources bool
-	// derived is the verdict by the backends of an APIRoute, nil for an APIService without one.
+	// derived is the verdict derived from the backends of an APIRoute, nil without an APIRoute.
 	derived *apiregistrationv1.APIServiceCondition
-	// problem is why the backend cannot be probed, nil when it can.
+	// problem is why the backend cannot be probed, nil if it can.
 	problem *problem
 	// bundleError is why spec.caBundle does not parse.
 	bundleError error
 	// probes is the history of the group-version's probes, and url is their URL.
 	probes history
 	url    string
-	// absentSince is since when the Service has been missing, zero while it is there.
+	// absentSince is the time since which the Service has been missing, zero if it exists.
 	absentSince time.Time
-	// invalidAnnotations are those that are ignored, and documentProblem is what is wrong with the OpenAPI document.
+	// invalidAnnotations are the ignored annotations, and documentProblem is the error of the OpenAPI document.
 	invalidAnnotations []string
 	documentProblem    string
-	// ejected says which endpoints are not used, empty when all are.
+	// ejected names the endpoints that are not used, empty if all are used.
 	ejected string
-	// debt describes what has to be cleaned up at the backend before it may be used, empty when nothing.
+	// debt describes the cleanup that the backend needs before it may be used, or is empty.
 	debt string
-	// hidesLocal: this server could serve the group-version too, from a CustomResourceDefinition or built in.
+	// hidesLocal is set if this server could also serve the group-version, from a CustomResourceDefinition or built in.
 	hidesLocal bool
-	// previous is the previous verdict on the same Service, nil when there is none.
+	// previous is the previous verdict on the same Service, or nil.
 	previous *apiregistrationv1.APIServiceCondition
 }
 
-// verdict is this replica's Available condition. The same input gives the same condition, including its message, so that
-// a condition is written only when something changed.
+// verdict returns this replica's Available condition. Equal inputs give equal conditions, including the message, so that a
+// condition is written only if something changed.
 func verdict(e verdictInput, now time.Time) apiregistrationv1.APIServiceCondition {
 	c := availableCondition(e)
 	if e.debt != "" && !e.local && c.Status == apiregistrationv1.ConditionTrue {
@@ -144,8 +144,8 @@ func availableCondition(e verdictInput) apiregistrationv1.APIServiceCondition {
 	case e.bundleError != nil:
 		return condition(apiregistrationv1.ConditionFalse, reasonInvalidCABundle, CABundleMessage(e.bundleError))
 	case !e.probes.probed() && e.previous != nil:
-		// A new CA bundle or Service gives a new backend without probes. The last verdict stands until the first probe, or
-		// every certificate rotation would be an outage.
+		// A new CA bundle or Service results in a new backend without probes. The last verdict stands until the first
+		// probe. Otherwise every certificate rotation would be an outage.
 		return condition(e.previous.Status, e.previous.Reason, e.previous.Message)
 	case !e.probes.probed():
 		return condition(apiregistrationv1.ConditionUnknown, routetable.ReasonNotChecked, "the backend has not answered yet")
@@ -158,8 +158,8 @@ func availableCondition(e verdictInput) apiregistrationv1.APIServiceCondition {
 	}
 }
 
-// extraConditions are the conditions beside Available: one on the CA bundle where there is one, the others only while
-// there is a problem.
+// extraConditions returns the conditions other than Available: one on the CA bundle if there is one, the remaining ones
+// only in case of a problem.
 func extraConditions(spec *apiregistrationv1.APIServiceSpec, e verdictInput, now time.Time) []apiregistrationv1.APIServiceCondition {
 	var out []apiregistrationv1.APIServiceCondition
 	add := func(t apiregistrationv1.APIServiceConditionType, c apiregistrationv1.APIServiceCondition) {
@@ -201,14 +201,14 @@ func extraConditions(spec *apiregistrationv1.APIServiceSpec, e verdictInput, now
 	if e.ejected != "" && availableCondition(e).Status == apiregistrationv1.ConditionTrue {
 		add(EndpointsInUse, condition(apiregistrationv1.ConditionFalse, "EndpointEjected", e.ejected))
 	}
-	// The document of a backend that is not available is not worth a condition of its own.
+	// The document of an unavailable backend does not get a condition.
 	if e.documentProblem != "" && availableCondition(e).Status == apiregistrationv1.ConditionTrue {
 		add(openAPIValid, condition(apiregistrationv1.ConditionFalse, "NotUsable", e.documentProblem))
 	}
 	return out
 }
 
-// CABundleMessage is the message about a spec.caBundle that does not parse.
+// CABundleMessage returns the message about a spec.caBundle that does not parse.
 func CABundleMessage(err error) string {
 	return fmt.Sprintf("spec.caBundle does not parse: %v; set it to the PEM certificates that sign the backend's serving certificate", err)
 }
@@ -221,50 +221,50 @@ func condition(s apiregistrationv1.ConditionStatus, reason, message string) apir
 type outcome struct {
 	at       time.Time
 	duration time.Duration
-	// failure is nil when the probe succeeded.
+	// failure is nil if the probe succeeded.
 	failure *failure
-	// certificateExpires is when the serving certificate expires, zero when none was seen.
+	// certificateExpires is when the serving certificate expires, zero if none was received.
 	certificateExpires time.Time
-	// digest is a hash of the response body; 0 when it is not known.
+	// digest is a hash of the response body, 0 if not known.
 	digest uint64
 }
 
 // failure is why a probe failed.
 type failure struct {
-	// status is the HTTP status of a response that was not 2xx; 0 when there was no response.
+	// status is the HTTP status of a response that was not 2xx, 0 without a response.
 	status int
-	// message is why there was none. The same fault gives the same text, see errorMessage.
+	// message is why no response arrived. Equal faults have equal texts, see errorMessage.
 	message string
-	// slow failures may be momentary load: a response that did not come in time, a 503. The others will not be different a
-	// second later: connection refused, a wrong certificate, a missing path.
+	// slow failures may result from momentary load: a response that did not arrive in time, a 503. Other failures persist:
+	// connection refused, a wrong certificate, a missing path.
 	slow bool
-	// silent is a backend that answers nobody, see hangDetector.
+	// silent marks a backend that does not answer any request, see hangDetector.
 	silent bool
-	// forbidden is a backend whose address must not be dialed.
+	// forbidden marks a backend with an address that must not be dialed.
 	forbidden bool
-	// unreachable failures happened before the request was sent and so hold for every group-version of the backend.
+	// unreachable failures happened before the request was sent and therefore apply to every group-version of the backend.
 	unreachable bool
-	// tunnel failures are those of the tunnel to the backend.
+	// tunnel failures are failures of the tunnel to the backend.
 	tunnel bool
 }
 
-// history is the probes of one group-version at a backend. The zero history is that of one that was never probed.
+// history contains the probes of one group-version at a backend. The zero history means that it was never probed.
 type history struct {
 	last outcome
-	// up is whether the group-version is available; meaningless while last is zero.
+	// up reports whether the group-version is available. It is meaningless while last is zero.
 	up bool
-	// failures counts the probes in a row that failed.
+	// failures is the number of consecutive failed probes.
 	failures int
 }
 
-// histories are those of the group-versions of one backend, in no particular order: usually one or two, for which a map
-// would be ten times as large.
+// histories contains the histories of the group-versions of one backend, in no particular order. There are usually one or
+// two, for which a map would be ten times as large.
 type histories []struct {
 	of schema.GroupVersion
 	history
 }
 
-// lookup returns the history of a group-version, nil when there is none.
+// lookup returns the history of a group-version, or nil.
 func (hs histories) lookup(gv schema.GroupVersion) *history {
 	for i := range hs {
 		if hs[i].of == gv {
@@ -276,7 +276,7 @@ func (hs histories) lookup(gv schema.GroupVersion) *history {
 
 func (h history) probed() bool { return !h.last.at.IsZero() }
 
-// good reports that the last probe succeeded.
+// good reports whether the last probe succeeded.
 func (h history) good() bool { return h.probed() && h.last.failure == nil }
 
 // withdrawSilence returns the history after a request was answered: a verdict that the backend hangs becomes one slow
@@ -291,11 +291,12 @@ func (h history) withdrawSilence() history {
 	return h
 }
 
-// slowFailureThreshold is how many slow failures in a row make a group-version unavailable.
+// slowFailureThreshold is the number of consecutive slow failures that make a group-version unavailable.
 const slowFailureThreshold = 2
 
 // record adds an outcome. A group-version becomes unavailable at the first failure that is not slow and at the second slow
-// one. It becomes available at the first success, because a mistake costs one request that fails with an honest error.
+// one. It becomes available at the first success, because a false positive costs one request, which fails with an accurate
+// error.
 func (h history) record(o outcome) history {
 	o.digest = cmp.Or(o.digest, h.last.digest)
 	if o.failure == nil {

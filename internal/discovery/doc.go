@@ -1,10 +1,11 @@
 // Package discovery serves the merged discovery documents: /api, /apis and /apis/<group>.
 //
-// Clients act on these documents: a namespace controller that finds no resources in a group-version finishes the namespace
-// and leaves orphans behind, and a garbage collector that does not find a kind deletes its dependents. So the documents
-// must be right. Every client reads them first, so they must be available at once.
+// Clients act on these documents. A namespace controller that finds no resources in a group-version finalizes the namespace
+// and leaves orphans behind. A garbage collector that does not find a kind deletes its dependents. The documents must
+// therefore be correct. Every client reads them first, so they must be available immediately.
 //
-// Requests only read a Snapshot, whose bytes are made when something changes (snapshot.go, documents.go); backends are
-// polled in the background (merger.go, fetch.go, package remote). What a backend last served outlives the backend and this
-// process. A backend's answer is not always believed: freshness.go has the rules, without I/O.
+// Requests only read a Snapshot. Its documents are encoded when something changes (snapshot.go, documents.go). Backends are
+// polled in the background (merger.go, fetch.go, package remote). The last resources of a backend are kept while the
+// backend is down and across restarts of this process. A backend's response is not always accepted: freshness.go contains
+// the rules, without I/O.
 package discovery

@@ -23,15 +23,15 @@ import (
 // aggregatedParams are the media type parameters of an aggregated document, in upstream's order.
 const aggregatedParams = "g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
 
-// document is one object in every encoding. The ETag is the hash of its JSON for all encodings, as upstream's is.
+// document is one object in every encoding. The ETag is the hash of its JSON for all encodings, like upstream's.
 type document struct {
 	etag string
 	// encodings are by media type, without parameters.
 	encodings map[string]*encoding
 }
 
-// encoding is a document in one media type. It is made at the first request, or before if that of the document before was
-// requested.
+// encoding is a document in one media type. It is encoded at the first request, or earlier if clients requested the
+// encoding of the previous document.
 type encoding struct {
 	make      func() (*respond.Document, error)
 	requested atomic.Bool
@@ -58,8 +58,8 @@ func newEncoder() (*encoder, error) {
 	return &encoder{codecs: serializer.NewCodecFactory(scheme)}, nil
 }
 
-// document encodes obj, whose kind and apiVersion must be set, as JSON now and in other encodings on demand. params are
-// appended to the media types.
+// document encodes obj, which must have a kind and an apiVersion, as JSON immediately and in other encodings on demand.
+// params are appended to the media types.
 func (e *encoder) document(obj runtime.Object, params string) (*document, error) {
 	asJSON, err := e.encode(obj, respond.MediaJSON)
 	if err != nil {
@@ -68,7 +68,7 @@ func (e *encoder) document(obj runtime.Object, params string) (*document, error)
 	d := &document{etag: `"` + respond.Hash(asJSON) + `"`, encodings: map[string]*encoding{}}
 	for mediaType, plain := range map[string]func() ([]byte, error){
 		respond.MediaJSON: func() ([]byte, error) { return asJSON, nil },
-		// From JSON: otherwise it would keep obj, which is large, in memory for a request that hardly ever comes.
+		// Convert from JSON: otherwise the closure would keep obj, which is large, in memory for a rare request.
 		respond.MediaYAML:     func() ([]byte, error) { return yaml.JSONToYAML(asJSON) },
 		respond.MediaProtobuf: func() ([]byte, error) { return e.encode(obj, respond.MediaProtobuf) },
 	} {
@@ -87,9 +87,9 @@ func (e *encoder) document(obj runtime.Object, params string) (*document, error)
 	return d, nil
 }
 
-// prepare makes the encodings that clients usually request, so that none has to wait, except those in which nobody requested
-// before, the document that this one replaces: while a thousand backends are registered there are hundreds of documents, and
-// most are read by nobody. YAML is slow to make and made on demand.
+// prepare makes the encodings that clients usually request, so that no request has to wait. It skips the encodings that
+// were not requested of the previous document: while a thousand backends are registered there are hundreds of documents,
+// most of which are never read. YAML is slow to encode and made on demand.
 func (d *document) prepare(before *document) error {
 	for _, mediaType := range []string{respond.MediaJSON, respond.MediaProtobuf} {
 		if before != nil && !before.encodings[mediaType].requested.Load() {
@@ -121,13 +121,13 @@ func withParams(mediaType, params string) string {
 	return mediaType + ";" + params
 }
 
-// Local is what this server serves itself, in the form of the aggregated documents of /api and /apis.
+// Local contains the resources that this server serves itself, in the form of the aggregated documents of /api and /apis.
 type Local struct {
 	Core   []apidiscoveryv2.APIGroupDiscovery
 	Groups []apidiscoveryv2.APIGroupDiscovery
 }
 
-// resources returns what is served of each group-version.
+// resources returns the served resources of each group-version.
 func (l Local) resources() map[schema.GroupVersion][]apidiscoveryv2.APIResourceDiscovery {
 	served := map[schema.GroupVersion][]apidiscoveryv2.APIResourceDiscovery{}
 	for _, groups := range [][]apidiscoveryv2.APIGroupDiscovery{l.Core, l.Groups} {
@@ -141,10 +141,12 @@ func (l Local) resources() map[schema.GroupVersion][]apidiscoveryv2.APIResourceD
 	return served
 }
 
-// mergeGroupVersions lists what every route serves. The order is the table's, which is that of legacy discovery.
+// mergeGroupVersions returns the group-versions of all routes. The order is the table's, which is the order of legacy
+// discovery.
 //
-// A local route whose group-version is not served is left out, as upstream does: anybody may create an APIService without
-// a Service under any name. A local group-version without a route is left out too, because requests would not reach it.
+// A local route with a group-version that is not served is omitted, like upstream does, because any client may create an
+// APIService without a Service under any name. A local group-version without a route is also omitted, because requests
+// would not reach it.
 func mergeGroupVersions(local Local, table remote.Table, records map[string]*record) []GroupVersion {
 	served := local.resources()
 	routes := map[string]remote.Route{}
@@ -179,7 +181,7 @@ func mergeGroupVersions(local Local, table remote.Table, records map[string]*rec
 	return registrationFirst(merged)
 }
 
-// registrationFirst puts apiregistration.k8s.io first, whatever the priorities of the others.
+// registrationFirst moves apiregistration.k8s.io to the front, whatever the priorities of the other groups.
 func registrationFirst(gvs []GroupVersion) []GroupVersion {
 	slices.SortStableFunc(gvs, func(a, b GroupVersion) int {
 		return cmp.Compare(rank(a.Group), rank(b.Group))
@@ -194,8 +196,8 @@ func rank(group string) int {
 	return 1
 }
 
-// aggregatedList is the v2 document of the group-versions for which keep holds: groups by priority, then by name, which
-// is not quite the order of the legacy list.
+// aggregatedList returns the v2 document of the group-versions for which keep holds: groups by priority, then by name. This
+// order differs slightly from the legacy list.
 func aggregatedList(gvs []GroupVersion, keep func(GroupVersion) bool) *apidiscoveryv2.APIGroupDiscoveryList {
 	list := &apidiscoveryv2.APIGroupDiscoveryList{
 		TypeMeta: metav1.TypeMeta{Kind: "APIGroupDiscoveryList", APIVersion: apidiscoveryv2.SchemeGroupVersion.String()},
@@ -227,8 +229,8 @@ func aggregatedList(gvs []GroupVersion, keep func(GroupVersion) bool) *apidiscov
 	return list
 }
 
-// legacyGroups are the groups of the legacy list. A group with nothing but dead backends is in it: hiding it made
-// namespace controllers orphan objects (kubernetes/kubernetes#66932).
+// legacyGroups returns the groups of the legacy list. It includes a group with only dead backends: hiding it made namespace
+// controllers orphan objects (kubernetes/kubernetes#66932).
 func legacyGroups(gvs []GroupVersion) []metav1.APIGroup {
 	groups := []metav1.APIGroup{}
 	place := map[string]int{}

@@ -19,33 +19,34 @@ import (
 	"portico.dev/internal/discovery/remote"
 )
 
-// fetchTimeout is what upstream gives a backend for one document.
+// fetchTimeout is upstream's timeout for one document of a backend.
 const fetchTimeout = 5 * time.Second
 
-// aggregatorIdentity is kube-aggregator's; extension servers are configured to allow it.
+// aggregatorIdentity is kube-aggregator's identity, which extension servers are configured to allow.
 var aggregatorIdentity = remote.Identity{User: "system:kube-aggregator", Groups: []string{"system:masters"}}
 
-// result is the resources of one group-version, or why there are none.
+// result contains the resources of one group-version, or the error.
 type result struct {
 	resources []apidiscoveryv2.APIResourceDiscovery
 	err       error
 }
 
-// session is what is kept of a backend from one poll to the next, so that the next may be a 304. Only the backend's Poll
-// uses it.
+// session is the state that is kept of a backend between polls, so that the next response may be a 304. Only the backend's
+// Poll uses it.
 type session struct {
 	etag   string
 	wanted []schema.GroupVersion
 	found  map[schema.GroupVersion][]apidiscoveryv2.APIResourceDiscovery
-	// rejected says what is wrong with what was found, nil for nothing.
+	// rejected contains the errors of the found resources, or nil.
 	rejected map[schema.GroupVersion]error
-	// sum is of the body in which it was found. Many servers send no ETag, or have another one after a restart, and nearly always
-	// the same body.
+	// sum is the hash of the body that contained the found resources. Many servers send no ETag, or change it on a restart,
+	// and nearly always send the same body.
 	sum [sha256.Size]byte
 }
 
-// fetchAll fetches all wanted group-versions from one backend: the aggregated document, then the legacy one for each
-// group-version that is not in it. Servers built on some released libraries serve group-versions that they do not list.
+// fetchAll fetches all wanted group-versions from one backend: the aggregated document, then the legacy document of each
+// group-version that is missing in it. Some released versions of k8s.io/apiserver serve group-versions that they do not
+// list.
 func fetchAll(ctx context.Context, f *remote.Fetcher, b remote.Backend, wanted []schema.GroupVersion, s *session) map[schema.GroupVersion]result {
 	fetched := map[schema.GroupVersion]result{}
 	err := s.fetchAggregated(ctx, f, b, wanted)
@@ -66,8 +67,8 @@ func fetchAll(ctx context.Context, f *remote.Fetcher, b remote.Backend, wanted [
 	return fetched
 }
 
-// fetchAggregated updates s.found. An error means that the backend cannot be reached at all; a backend without aggregated
-// discovery, or with an invalid document, leaves s.found empty.
+// fetchAggregated updates s.found. An error means that the backend cannot be reached. For a backend without aggregated
+// discovery, or with an invalid document, s.found is empty.
 func (s *session) fetchAggregated(ctx context.Context, f *remote.Fetcher, b remote.Backend, wanted []schema.GroupVersion) error {
 	etag := s.etag
 	if !slices.Equal(wanted, s.wanted) {
@@ -82,7 +83,7 @@ func (s *session) fetchAggregated(ctx context.Context, f *remote.Fetcher, b remo
 		Timeout: fetchTimeout,
 	})
 	switch {
-	case errors.Is(err, remote.ErrTooLarge): // the documents of each group-version may be small enough
+	case errors.Is(err, remote.ErrTooLarge): // the documents of the individual group-versions may be small enough
 	case err != nil:
 		*s = session{}
 		return err
@@ -144,16 +145,16 @@ func pathOf(gv schema.GroupVersion) string {
 }
 
 const (
-	// maxBody is the largest answer that is read from a backend.
+	// maxBody is the maximum size of a response that is read from a backend.
 	maxBody = 8 << 20
-	// maxResources and maxGroupVersion bound what one group-version may put into everybody's discovery document; the
-	// second is also what our storage takes in one value.
+	// maxResources and maxGroupVersion limit how much one group-version may add to the discovery document of all clients.
+	// maxGroupVersion is also the maximum size of a stored value.
 	maxResources    = 2000
 	maxGroupVersion = 1 << 20
 )
 
-// parseAggregated takes the wanted group-versions, and no other, out of an aggregated document. A group-version that the
-// document does not have is not in the result.
+// parseAggregated returns the wanted group-versions of an aggregated document. A group-version that is missing in the
+// document is not in the result.
 func parseAggregated(body []byte, wanted []schema.GroupVersion) (map[schema.GroupVersion][]apidiscoveryv2.APIResourceDiscovery, error) {
 	var list apidiscoveryv2.APIGroupDiscoveryList
 	if err := json.Unmarshal(body, &list); err != nil {
@@ -163,7 +164,7 @@ func parseAggregated(body []byte, wanted []schema.GroupVersion) (map[schema.Grou
 	for _, group := range list.Items {
 		for _, version := range group.Versions {
 			gv := schema.GroupVersion{Group: group.Name, Version: version.Version}
-			// A backend that aggregates others may mark an entry as stale: that is no answer.
+			// A backend that is itself an aggregator may mark an entry as stale, which does not count as a response.
 			if !slices.Contains(wanted, gv) || version.Freshness == apidiscoveryv2.DiscoveryFreshnessStale {
 				continue
 			}
@@ -173,7 +174,7 @@ func parseAggregated(body []byte, wanted []schema.GroupVersion) (map[schema.Grou
 	return found, nil
 }
 
-// parseLegacy reads the answer of /apis/<group>/<version>.
+// parseLegacy parses a response of /apis/<group>/<version>.
 func parseLegacy(body []byte, gv schema.GroupVersion) ([]apidiscoveryv2.APIResourceDiscovery, error) {
 	var list metav1.APIResourceList
 	if err := json.Unmarshal(body, &list); err != nil {
@@ -185,7 +186,7 @@ func parseLegacy(body []byte, gv schema.GroupVersion) ([]apidiscoveryv2.APIResou
 	return fromLegacy(gv, &list)
 }
 
-// check rejects what must not be in the merged document.
+// check rejects resources that must not be in the merged document.
 func check(resources []apidiscoveryv2.APIResourceDiscovery) error {
 	if len(resources) > maxResources {
 		return fmt.Errorf("%d resources are more than the %d allowed in one group-version", len(resources), maxResources)
@@ -212,8 +213,8 @@ func check(resources []apidiscoveryv2.APIResourceDiscovery) error {
 	return nil
 }
 
-// fill puts an empty kind where there is none, and an empty list of verbs: client-go 0.26.0 to 0.26.3 panics over a
-// kind that is left out (kubernetes/kubernetes#118361).
+// fill sets missing kinds to an empty kind and missing verbs to an empty list: client-go 0.26.0 to 0.26.3 panics if the
+// kind is missing (kubernetes/kubernetes#118361).
 func fill(resources []apidiscoveryv2.APIResourceDiscovery) []apidiscoveryv2.APIResourceDiscovery {
 	for i := range resources {
 		r := &resources[i]
@@ -236,8 +237,8 @@ func fill(resources []apidiscoveryv2.APIResourceDiscovery) []apidiscoveryv2.APIR
 	return resources
 }
 
-// isAggregated reports whether a media type says that the body is aggregated discovery v2. A server that does not know
-// aggregated discovery answers the same request with a plain list.
+// isAggregated reports whether a media type identifies aggregated discovery v2. A server without aggregated discovery
+// answers the same request with a plain list.
 func isAggregated(contentType string) bool {
 	_, params, err := mime.ParseMediaType(contentType)
 	return err == nil && asksAggregated(params)
@@ -247,12 +248,12 @@ func asksAggregated(params map[string]string) bool {
 	return params["g"] == apidiscoveryv2.GroupName && params["v"] == "v2" && params["as"] == "APIGroupDiscoveryList"
 }
 
-// fromLegacy turns the answer of /apis/<group>/<version> into what aggregated discovery says of the same resources.
+// fromLegacy converts a response of /apis/<group>/<version> to the form of aggregated discovery.
 //
-// A subresource whose resource is not served (custom.metrics.k8s.io has such) gets a resource without verbs and kind;
-// clients drop that and keep its subresource.
+// A subresource without a served resource (custom.metrics.k8s.io has such) gets a resource without verbs and kind. Clients
+// drop that resource and keep its subresource.
 //
-// Entries without a resource name are left out, and the document is not rejected for them. Servers on
+// Entries without a resource name are skipped, and the document is not rejected for them. Servers based on
 // custom-metrics-apiserver list "/custommetrics" until they have metrics.
 func fromLegacy(gv schema.GroupVersion, list *metav1.APIResourceList) ([]apidiscoveryv2.APIResourceDiscovery, error) {
 	var resources []apidiscoveryv2.APIResourceDiscovery
@@ -305,7 +306,8 @@ func scopeOf(r metav1.APIResource) apidiscoveryv2.ResourceScope {
 	return apidiscoveryv2.ScopeCluster
 }
 
-// kindOf spells out what an empty group and version mean in the legacy list: those of the list.
+// kindOf returns the kind with its group and version. In the legacy list, an empty group and version mean the group and
+// version of the list.
 func kindOf(gv schema.GroupVersion, r metav1.APIResource) *metav1.GroupVersionKind {
 	if r.Kind == "" {
 		return &metav1.GroupVersionKind{}

@@ -14,16 +14,16 @@ import (
 	"portico.dev/internal/discovery/remote"
 )
 
-// A resource counts as removed when this many answers in a row, over this long, lack it. A backend that starts with half of
-// its resources has the others by then.
+// A resource counts as removed if this number of consecutive responses, over this time, lack it. A backend that starts with
+// half of its resources has the remaining ones by then.
 const (
 	confirmations  = 3
 	confirmedAfter = 90 * time.Second
 )
 
-// known is the last believed resources of one group-version.
+// known contains the last accepted resources of one group-version.
 type known struct {
-	// Version is that of this form, 0 before there were any.
+	// Version is the version of this format, 0 in values written before the field existed.
 	Version int `json:"version,omitempty"`
 	// UID and Revision are the APIService's at that time.
 	UID       types.UID                             `json:"uid,omitempty"`
@@ -33,27 +33,27 @@ type known struct {
 
 // record is the state of one remote group-version.
 type record struct {
-	// last is nil until the backend has been believed once, by this process or an earlier one.
+	// last is nil until a response of the backend has been accepted once, by this process or an earlier one.
 	last *known
-	// answered: the latest poll got an answer for the group-version. failure says why it did not.
+	// answered is set if the latest poll got a response for the group-version. Otherwise failure contains the reason.
 	answered bool
 	failure  string
-	// missing counts, for each relevant resource, the answers in a row that lack it.
+	// missing counts, for each relevant resource, the consecutive responses that lack it.
 	missing map[string]absence
 }
 
-// absence is answers in a row that lack a resource.
+// absence counts consecutive responses that lack a resource.
 type absence struct {
 	answers int
 	since   time.Time
 }
 
-// update takes in an answer for the group-version and reports whether last changed.
+// update processes a response for the group-version and reports whether last changed.
 //
-// A missing resource is dangerous: when it is namespaced and can be deleted, a namespace controller would delete nothing
-// and finish the namespace. A backend that is starting, or lost its storage, answers like that. So the old answer stays,
-// and the group-version is Stale, until the absence is confirmed or the registration has been changed, which shows intent.
-// Resources of other kinds may change at any time, as those of metrics adapters do.
+// A missing resource is dangerous. If it is namespaced and can be deleted, a namespace controller would delete nothing and
+// finalize the namespace. A backend that is starting, or has lost its storage, sends such responses. Therefore the old
+// response stays, and the group-version is Stale, until the absence is confirmed or the registration has been changed,
+// which shows intent. Resources of other kinds may change at any time, like the resources of metrics adapters.
 func (rec *record) update(r remote.Route, resources []apidiscoveryv2.APIResourceDiscovery, now time.Time) bool {
 	rec.answered, rec.failure = true, ""
 	if rec.last != nil && rec.last.UID == r.UID && rec.last.Revision == r.Revision && rec.countMissing(resources, now) {
@@ -68,7 +68,7 @@ func (rec *record) update(r remote.Route, resources []apidiscoveryv2.APIResource
 	return true
 }
 
-// countMissing counts what the answer lacks and reports whether some of it is not confirmed yet.
+// countMissing counts the resources that the response lacks and reports whether some absences are not confirmed yet.
 func (rec *record) countMissing(resources []apidiscoveryv2.APIResourceDiscovery, now time.Time) bool {
 	missing := map[string]absence{}
 	unconfirmed := false
@@ -85,18 +85,18 @@ func (rec *record) countMissing(resources []apidiscoveryv2.APIResourceDiscovery,
 	return unconfirmed
 }
 
-// fail records that the latest poll got no answer for the group-version. It resets the counts of missing resources, which
-// need consecutive answers.
+// fail records that the latest poll got no response for the group-version. It resets the counts of missing resources, which
+// need consecutive responses.
 func (rec *record) fail(why string) {
 	rec.answered, rec.failure, rec.missing = false, why, nil
 }
 
-// freshness reports whether the resources in last are what the backend serves now, and if not, why.
+// freshness reports whether the resources in last are what the backend serves now, and the reason if they are not.
 //
-// A dead backend whose last answer had nothing namespaced and deletable stays Current: the answer is good enough for every
-// controller that reads discovery. The usual example is metrics.k8s.io: as Stale it would block every namespace deletion
-// in the cluster, although its objects cannot be deleted. For other backends the APIService's owner may choose the same, as
-// long as there is no doubt about the resources: a backend that answers and leaves some out is Stale.
+// A dead backend stays Current if its last response had no resource that is namespaced and deletable: that response is
+// sufficient for every controller that reads discovery. The usual example is metrics.k8s.io: as Stale it would block every
+// namespace deletion in the cluster, although its objects cannot be deleted. For other backends the APIService's owner may
+// configure the same, as long as there is no doubt about the resources: a backend that answers and omits some is Stale.
 func (rec *record) freshness(r remote.Route) (apidiscoveryv2.DiscoveryFreshness, string) {
 	why := rec.problem(r)
 	switch {
@@ -115,7 +115,7 @@ func (rec *record) problem(r remote.Route) string {
 	case !r.Available && r.ReachedElsewhere && rec.last == nil:
 		return "the backend has not answered yet"
 	case !r.Available && r.ReachedElsewhere:
-		return rec.unconfirmed() // what we have met ourselves does not count
+		return rec.unconfirmed() // failures of this replica do not count
 	case !r.Available && r.Reason != "":
 		return r.Reason
 	case !r.Available:
@@ -128,7 +128,7 @@ func (rec *record) problem(r remote.Route) string {
 	return rec.unconfirmed()
 }
 
-// unconfirmed names the resources that the backend leaves out without a confirmation; empty for none.
+// unconfirmed returns a reason with the resources that the backend omits without a confirmation, or "".
 func (rec *record) unconfirmed() string {
 	if len(rec.missing) == 0 {
 		return ""
@@ -137,14 +137,14 @@ func (rec *record) unconfirmed() string {
 	return fmt.Sprintf("the backend suddenly leaves out %s, which is not confirmed yet", strings.Join(names, ", "))
 }
 
-// unasked reports whether the backend has not been asked yet since it is there, neither here nor by another replica.
+// unasked reports whether no replica has polled the backend yet since it exists.
 func (rec *record) unasked(r remote.Route) bool {
 	return (rec.last == nil || rec.last.UID != r.UID) && !rec.answered && rec.failure == "" && (r.Available || r.Untested)
 }
 
-// resources returns what the document lists, fresh or not.
+// resources returns the resources in the document, fresh or not.
 func (rec *record) resources(r remote.Route) []apidiscoveryv2.APIResourceDiscovery {
-	// An APIService that was created again may mean another backend.
+	// An APIService that was recreated may refer to a different backend.
 	if rec.last == nil || rec.last.UID != r.UID {
 		return nil
 	}
@@ -157,7 +157,8 @@ func holdsNamespaced(r apidiscoveryv2.APIResourceDiscovery) bool {
 		(slices.Contains(r.Verbs, "delete") || slices.Contains(r.Verbs, "deletecollection"))
 }
 
-// lostResources returns the resources whose objects a namespace controller would have deleted before and would not now.
+// lostResources returns the resources with objects that a namespace controller would have deleted before and would not
+// delete now.
 func lostResources(before, after []apidiscoveryv2.APIResourceDiscovery) []string {
 	var names []string
 	for _, r := range before {

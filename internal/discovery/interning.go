@@ -8,19 +8,20 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// maxLists bounds the lists that an interner keeps. There are a few hundred ways in which servers list verbs and short names.
+// maxLists is the maximum number of lists that an interner keeps. Servers use a few hundred different lists of verbs and
+// short names.
 const maxLists = 4096
 
-// interner keeps one copy of what many backends serve alike: a thousand of them list the same verbs and categories.
+// interner keeps one copy of values that many backends share: a thousand backends list the same verbs and categories.
 type interner struct {
-	lists  map[string][]string // by their words
+	lists  map[string][]string // key is the joined list
 	noKind metav1.GroupVersionKind
 }
 
 func newInterner() *interner { return &interner{lists: map[string][]string{}} }
 
-// resources returns resources that say the same, in words and lists that are there already. It changes nothing: resources may
-// be in a snapshot that is being read.
+// resources returns equal resources that share interned strings and lists. It does not modify its argument, because
+// resources may be in a snapshot that is being read.
 func (p *interner) resources(resources []apidiscoveryv2.APIResourceDiscovery) []apidiscoveryv2.APIResourceDiscovery {
 	if len(resources) == 0 {
 		return resources
@@ -49,7 +50,7 @@ func (p *interner) subresources(all []apidiscoveryv2.APISubresourceDiscovery) []
 	return packed
 }
 
-// kind is the same kind. Most subresources say that they have the kind of their resource by an empty one.
+// kind returns an equal kind. Most subresources have an empty kind, which means the kind of their resource.
 func (p *interner) kind(k *metav1.GroupVersionKind) *metav1.GroupVersionKind {
 	switch {
 	case k == nil:
@@ -60,7 +61,8 @@ func (p *interner) kind(k *metav1.GroupVersionKind) *metav1.GroupVersionKind {
 	return &metav1.GroupVersionKind{Group: intern(k.Group), Version: intern(k.Version), Kind: intern(k.Kind)}
 }
 
-// list is a list with the words of l. An empty list stays what it is: to some clients no list is something else.
+// list returns an equal, interned list. An empty list is returned unchanged, because some clients distinguish it from a
+// missing list.
 func (p *interner) list(l []string) []string {
 	if len(l) == 0 {
 		return l
@@ -79,5 +81,5 @@ func (p *interner) list(l []string) []string {
 	return words
 }
 
-// intern returns s, and the same bytes for every s that says the same.
+// intern returns a string equal to s. Equal strings share their bytes.
 func intern[S ~string](s S) S { return unique.Make(s).Value() }

@@ -20,31 +20,32 @@ import (
 )
 
 const (
-	// maxConcurrentBodies bounds the memory that responses take while they are being read: that many times maxBody.
+	// maxConcurrentBodies limits the memory of responses while they are read, to this multiple of maxBody.
 	maxConcurrentBodies = 8
-	// The pause between two snapshots is at least minPause, and pauseFactor times what the last one took, maxPause at most: a
-	// storm of flapping verdicts must not use up a core, nor a thousand APIServices that are registered one after the other.
+	// The pause between two snapshots is at least minPause, and pauseFactor times the duration of the last one, at most
+	// maxPause. Flapping verdicts, or a thousand APIServices that are registered one after the other, must not occupy a
+	// core.
 	minPause    = 20 * time.Millisecond
 	maxPause    = 200 * time.Millisecond
 	pauseFactor = 20
 )
 
-// Config is what a Merger is made of. All but BackendEvents, Address and Metrics is required.
+// Config is the configuration of a Merger. All fields except BackendEvents, Address and Metrics are required.
 type Config struct {
-	// Local returns what this server serves itself. It is called often and must not block.
+	// Local returns the resources that this server serves itself. It is called often and must not block.
 	Local func() Local
 	// LocalChanged returns a channel that is closed at the next change of Local.
 	LocalChanged func() <-chan struct{}
-	// Routes returns the current table, in the order of legacy discovery; Changed a channel that is closed when there is
-	// another one.
+	// Routes returns the current table, in the order of legacy discovery. Changed returns a channel that is closed when the
+	// table is replaced.
 	Routes  func() remote.Table
 	Changed func() <-chan struct{}
-	// Storage keeps what backends last served across restarts.
+	// Storage keeps the last resources of backends across restarts.
 	Storage remote.LastKnown
-	// BackendEvents tells of backends that may serve other documents than before, and is told of those that serve other resources. Default
-	// nil: nobody tells.
+	// BackendEvents reports backends that may serve different documents than before, and receives events about backends
+	// that serve different resources. May be nil.
 	BackendEvents *transport.Events
-	// Address is host:port of this server, which /api tells clients.
+	// Address is host:port of this server, which /api reports to clients.
 	Address string
 	Metrics *metrics.Discovery
 	Logger  *zap.Logger
@@ -57,7 +58,7 @@ type Merger struct {
 	metrics *metrics.Discovery
 	encoder *encoder
 	fetcher *remote.Fetcher
-	// records also guards interner.
+	// The lock of records also guards interner.
 	records  *remote.Collector[record]
 	interner *interner
 
@@ -65,7 +66,7 @@ type Merger struct {
 	ready   chan struct{}
 }
 
-// New returns a Merger that has not read or asked anything yet.
+// New returns a Merger that has not read or polled anything yet.
 func New(cfg Config) (*Merger, error) {
 	if cfg.Local == nil || cfg.LocalChanged == nil || cfg.Routes == nil || cfg.Changed == nil || cfg.Storage == nil || cfg.Logger == nil {
 		return nil, errors.New("discovery: Local, LocalChanged, Routes, Changed, Storage and Logger are required")
@@ -94,15 +95,15 @@ func New(cfg Config) (*Merger, error) {
 	return m, nil
 }
 
-// Ready is closed when the first snapshot is there: made of what is served here and what was stored, before any backend
-// has been asked.
+// Ready is closed when the first snapshot exists. It contains the local resources and the stored ones, before any backend
+// has been polled.
 func (m *Merger) Ready() <-chan struct{} { return m.ready }
 
 // Current returns the current snapshot, nil before Ready.
 func (m *Merger) Current() *Snapshot { return m.current.Load() }
 
-// Changed returns a channel that is closed when a snapshot with other documents or warnings replaces the current one; nil
-// before Ready. Take it before calling Current.
+// Changed returns a channel that is closed when a snapshot with different documents or warnings replaces the current one.
+// It returns nil before Ready. Call it before calling Current.
 func (m *Merger) Changed() <-chan struct{} {
 	if s := m.Current(); s != nil {
 		return s.replaced
@@ -117,8 +118,7 @@ func mayServeOther(before, after remote.Route) bool {
 	return before.Available != after.Available || before.UID != after.UID || before.Revision != after.Revision || before.Backend != after.Backend
 }
 
-// adopt keeps the record of an APIService that was deleted and created again: whether it still counts is for the record
-// to say.
+// adopt keeps the record of an APIService that was deleted and recreated. The record determines whether it is still valid.
 func (m *Merger) adopt(_ remote.Route, current, stored *record) *record {
 	switch {
 	case current != nil:
@@ -130,7 +130,7 @@ func (m *Merger) adopt(_ remote.Route, current, stored *record) *record {
 	return stored
 }
 
-// merge takes over what another replica believed.
+// merge adopts the resources that another replica accepted.
 func (m *Merger) merge(r remote.Route, own, stored *record) bool {
 	if r.UID != stored.last.UID || own.last != nil && equalKnown(own.last, stored.last) {
 		return false
@@ -140,7 +140,7 @@ func (m *Merger) merge(r remote.Route, own, stored *record) bool {
 	return true
 }
 
-// knownVersion is the newest version of a stored value that this release reads, and what it writes.
+// knownVersion is the newest version of a stored value that this release can read, and the version that it writes.
 const knownVersion = 1
 
 func decodeRecord(value []byte) (*record, error) {
@@ -158,7 +158,7 @@ func decodeRecord(value []byte) (*record, error) {
 	return &record{last: last}, nil
 }
 
-// save stores what a backend was believed to serve.
+// save stores the accepted resources of a backend.
 func (m *Merger) save(name string, last *known) {
 	stored := *last
 	stored.Version = knownVersion
@@ -182,7 +182,7 @@ func (m *Merger) newPoll(b remote.Backend) remote.Poll {
 		})
 		fetched := fetchAll(ctx, m.fetcher, b, wanted, s)
 		if ctx.Err() != nil {
-			return false, ctx.Err() // we are stopping, which says nothing about the backend
+			return false, ctx.Err() // the process is stopping; the result is not about the backend
 		}
 		changed, err := m.update(b, fetched, s)
 		if backend, ok := b.(*transport.Backend); ok && changed && m.cfg.BackendEvents != nil {
@@ -192,7 +192,7 @@ func (m *Merger) newPoll(b remote.Backend) remote.Poll {
 	}
 }
 
-// update takes in what a backend answered in one poll, and reports whether the resources of one group-version changed.
+// update processes a backend's responses of one poll, and reports whether the resources of a group-version changed.
 func (m *Merger) update(b remote.Backend, fetched map[schema.GroupVersion]result, s *session) (changed bool, err error) {
 	var failures []error
 	unconfirmed := false
@@ -204,7 +204,7 @@ func (m *Merger) update(b remote.Backend, fetched map[schema.GroupVersion]result
 			changed = m.apply(r, rec, a) || changed
 		}
 		unconfirmed = unconfirmed || len(rec.missing) > 0
-		// The session keeps the same slice as the record where both hold the same, which is nearly always.
+		// The session shares the slice of the record if both are equal, which is nearly always the case.
 		if found, ok := s.found[r.GroupVersion]; ok && rec.last != nil && equality.Semantic.DeepEqual(found, rec.last.Resources) {
 			s.found[r.GroupVersion] = rec.last.Resources
 		}
@@ -215,8 +215,8 @@ func (m *Merger) update(b remote.Backend, fetched map[schema.GroupVersion]result
 	return changed, err
 }
 
-// apply takes in the result of one group-version and reports whether its resources changed. The caller holds the
-// collector's lock; everything here is memory.
+// apply processes the result of one group-version and reports whether its resources changed. The caller must hold the
+// collector's lock. apply does no I/O.
 func (m *Merger) apply(r remote.Route, rec *record, a result) bool {
 	freshness, reason := rec.freshness(r)
 	changed := false
@@ -234,7 +234,7 @@ func (m *Merger) apply(r remote.Route, rec *record, a result) bool {
 	return changed
 }
 
-// publish makes a snapshot, replaces the current one by it, and returns the least time until the next.
+// publish makes a snapshot, replaces the current one, and returns the minimum time until the next call.
 func (m *Merger) publish() time.Duration {
 	start := time.Now()
 	local := m.cfg.Local()
@@ -250,7 +250,7 @@ func (m *Merger) publish() time.Duration {
 		return minPause
 	}
 	if next.sameDocuments(before) && next.sameWarnings(before) {
-		next.replaced = before.replaced // nothing changed for those who wait
+		next.replaced = before.replaced // nothing changed for the callers that wait
 	}
 	m.current.Store(next)
 	if before == nil {
@@ -272,14 +272,15 @@ func (m *Merger) logChange(r remote.Route, now apidiscoveryv2.DiscoveryFreshness
 		m.log.Warn("discovery failed", append(fields, zap.Error(err))...)
 	case now == apidiscoveryv2.DiscoveryFreshnessStale:
 		m.log.Warn("discovery is stale", append(fields, zap.String("reason", why))...)
-	case why != "": // what is known stands, and holds nothing that could be missed
+	case why != "": // the known resources stand, and contain nothing that a controller could miss
 		m.log.Info("discovery not received", append(fields, zap.String("reason", why))...)
 	default:
 		m.log.Info("discovery changed", fields...)
 	}
 }
 
-// publicReason is the text of an error without what only logs may contain: transport errors name addresses of pods.
+// publicReason returns the text of an error without information that only logs may contain: transport errors contain pod
+// addresses.
 func publicReason(err error) string {
 	if errors.Is(err, remote.ErrUnreachable) {
 		return "the backend's discovery document cannot be fetched"

@@ -14,11 +14,11 @@ import (
 	"portico.dev/internal/respond"
 )
 
-// maxWait is the longest that a request may wait for a change: less than the deadline of any request.
+// maxWait is the maximum time that a request may wait for a change. It is shorter than the deadline of any request.
 const maxWait = 50 * time.Second
 
-// ServeHTTP serves /api, /apis and /apis/<group> from the current snapshot, and /apis/<group>/<version> of a group-version that has
-// several backends.
+// ServeHTTP serves /api, /apis and /apis/<group> from the current snapshot, and /apis/<group>/<version> of a group-version
+// with several backends.
 func (m *Merger) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if r.Method != http.MethodGet && r.Method != http.MethodHead {
 		w.Header().Set("Allow", "GET, HEAD")
@@ -50,8 +50,8 @@ func (m *Merger) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 func (s *Snapshot) serveBoth(w http.ResponseWriter, r *http.Request) {
 	d := s.pair(r.URL.Path)
 	if mediaType, ok := negotiateAggregated(accept(r)); ok {
-		// The chain has set no-cache, private, as for every request. Upstream sets public for this document: all authenticated
-		// users may read it, and it is revalidated by its ETag.
+		// The chain has set no-cache, private, as for every request. Upstream sets public for this document: all
+		// authenticated users may read it, and caches revalidate it by its ETag.
 		w.Header().Set("Cache-Control", "public")
 		d.aggregated.serve(w, r, mediaType, nil)
 		return
@@ -104,8 +104,8 @@ func (s *Snapshot) serveGroup(w http.ResponseWriter, r *http.Request, group stri
 	serve(w, r, d, s.legacyWarnings["/apis/"+group])
 }
 
-// wait implements ?wait=<seconds>: a client whose If-None-Match names the current document gets its response when the
-// document changes instead of at once. This is an extension of ours.
+// wait implements ?wait=<seconds>, a Portico extension: a client with the current document in If-None-Match gets its
+// response when the document changes instead of immediately.
 func (m *Merger) wait(r *http.Request, s *Snapshot) *Snapshot {
 	seconds, err := strconv.Atoi(r.URL.Query().Get("wait"))
 	if err != nil || seconds <= 0 || r.Header.Get("If-None-Match") == "" {
@@ -176,9 +176,9 @@ func unknownPath(path string) error {
 	}}
 }
 
-// negotiateAggregated looks for a clause of an Accept header that requests aggregated discovery v2. As upstream, such a
-// clause wins over any other, whatever the weights: clients send the plain one as a fallback for old servers. Among
-// several the weight decides, then the order. v2beta1 is unknown, as it is upstream since 1.35.
+// negotiateAggregated finds a clause of an Accept header that requests aggregated discovery v2. Like upstream, it prefers
+// such a clause to any other, whatever the weights: clients send the plain one as a fallback for old servers. Among several
+// the weight decides, then the order. v2beta1 is not supported, like upstream since 1.35.
 func negotiateAggregated(accept string) (mediaType string, ok bool) {
 	best := 0.0
 	for c := range respond.Clauses(accept) {

@@ -19,42 +19,43 @@ import (
 	"portico.dev/internal/discovery/remote"
 )
 
-// GroupVersion is one group-version in discovery. Callers must not change its slices.
+// GroupVersion is one group-version in discovery. Callers must not modify its slices.
 type GroupVersion struct {
 	schema.GroupVersion
 	// APIService is the name of its registration.
 	APIService string
-	// Local: this server serves it.
+	// Local is set if this server serves it.
 	Local bool
-	// Freshness is Current when clients may rely on Resources being complete. Otherwise Resources are the last-known ones, none
-	// when there are none.
+	// Freshness is Current if clients may rely on Resources being complete. Otherwise Resources are the last-known ones, or
+	// empty.
 	Freshness apidiscoveryv2.DiscoveryFreshness
-	// Reason says in a few words what is wrong with the backend, also where Freshness is Current. It is in no document, only
-	// in warnings.
+	// Reason briefly describes what is wrong with the backend, even if Freshness is Current. It appears only in warnings,
+	// not in documents.
 	Reason    string
 	Resources []apidiscoveryv2.APIResourceDiscovery
-	// Parts is what each of several backends has of it, those of another version left out; nil for one backend.
+	// Parts contains the contributions of several backends, except backends with a different version. It is nil for a
+	// single backend.
 	Parts []Part
 
 	groupPriority int32
-	// united: Resources are those of several backends.
+	// united is set if Resources come from several backends.
 	united bool
-	// unavailable: Reason is the reason of the condition, which holds since then.
+	// unavailable is set if Reason is the reason of the condition, which holds since that time.
 	unavailable bool
 	since       time.Time
 }
 
-// Part is what one of the backends of a group-version serves.
+// Part is the contribution of one of the backends of a group-version.
 type Part struct {
 	// APIService is the name of the backend, "<APIService>/<backend>".
 	APIService string
 	Freshness  apidiscoveryv2.DiscoveryFreshness
-	// Reason says in a few words what is wrong with the backend.
+	// Reason briefly describes what is wrong with the backend.
 	Reason    string
 	Resources []apidiscoveryv2.APIResourceDiscovery
 }
 
-// Snapshot is everything that is served at one moment, with the discovery documents. It is immutable.
+// Snapshot contains everything that is served at one moment, with the discovery documents. It is immutable.
 type Snapshot struct {
 	synced bool
 	gvs    []GroupVersion
@@ -62,12 +63,12 @@ type Snapshot struct {
 
 	core, groups pair
 	group        map[string]func() (*document, error)
-	version      map[schema.GroupVersion]func() (*document, error) // of those with several backends
+	version      map[schema.GroupVersion]func() (*document, error) // of group-versions with several backends
 	mapper       func() meta.RESTMapper
-	// warnings and legacyWarnings are by path, see Warning; nil while there is nothing to warn of.
+	// warnings and legacyWarnings are by path, see Warning. Nil if there are no warnings.
 	warnings, legacyWarnings map[string]*remote.Warning
 
-	// replaced is closed when this snapshot is replaced by one with other documents or other warnings.
+	// replaced is closed when a snapshot with different documents or warnings replaces this one.
 	replaced chan struct{}
 }
 
@@ -76,8 +77,8 @@ type pair struct {
 	legacy, aggregated *document
 }
 
-// GroupVersions returns all of them, groups by priority, versions within a group by preference. Callers must not change
-// the slice.
+// GroupVersions returns all group-versions: groups by priority, versions within a group by preference. Callers must not
+// modify the slice.
 func (s *Snapshot) GroupVersions() []GroupVersion { return s.gvs }
 
 // Lookup returns one group-version.
@@ -89,19 +90,20 @@ func (s *Snapshot) Lookup(gv schema.GroupVersion) (GroupVersion, bool) {
 	return s.gvs[at], true
 }
 
-// Synced is false until every registration has been seen once. Until then, what is absent may exist.
+// Synced is false until every registration has been received once. Until then, a missing group-version may exist.
 func (s *Snapshot) Synced() bool { return s.synced }
 
 // RESTMapper maps the kinds and resources of this snapshot, including those of dead backends.
 func (s *Snapshot) RESTMapper() meta.RESTMapper { return s.mapper() }
 
-// Warning returns the warning of the document at a path, which is that of a group-version. Nil: it is not stale.
+// Warning returns the warning of the document at the path of a group-version, or nil if the document is not stale.
 //
-// The documents at /api, /apis and /openapi have no warning. Every client reads them, and kubectl --warnings-as-errors would fail because
-// of an APIService that its request is not about.
+// The documents at /api, /apis and /openapi have no warning. Every client reads them, and kubectl --warnings-as-errors
+// would fail because of an APIService that its request does not use.
 func (s *Snapshot) Warning(path string) *remote.Warning { return s.warnings[path] }
 
-// newWarnings makes the warnings about the group-versions that clients leave out, by the path of the group-version and of its group.
+// newWarnings makes the warnings about the group-versions that clients omit, by the path of the group-version and of its
+// group.
 func newWarnings(gvs []GroupVersion, leftOut func(GroupVersion) bool) map[string]*remote.Warning {
 	var stale map[string][]remote.StaleAPIService
 	for _, g := range gvs {
@@ -155,7 +157,7 @@ func singular(r apidiscoveryv2.APIResourceDiscovery) string {
 	return cmp.Or(r.SingularResource, r.Resource)
 }
 
-// newSnapshot makes the documents of gvs. Unchanged ones are taken from before, with their encodings; before may be nil.
+// newSnapshot makes the documents of gvs. It reuses unchanged documents of before with their encodings; before may be nil.
 func newSnapshot(e *encoder, before *Snapshot, gvs []GroupVersion, synced bool, address string) (*Snapshot, error) {
 	s := &Snapshot{
 		synced:   synced,
@@ -169,8 +171,8 @@ func newSnapshot(e *encoder, before *Snapshot, gvs []GroupVersion, synced bool, 
 	}
 	s.mapper = sync.OnceValue(s.newMapper)
 	s.warnings = newWarnings(gvs, isStale)
-	// A client of legacy discovery asks each backend for its own list of resources, and gets a 503 from each that is
-	// unavailable, however good the last-known list is.
+	// A client of legacy discovery requests the resource list of each backend, and gets a 503 from each unavailable
+	// backend, even if the last-known list is complete.
 	s.legacyWarnings = newWarnings(gvs, func(g GroupVersion) bool { return g.unavailable })
 	if before != nil && slices.EqualFunc(before.gvs, gvs, sameInDocuments) {
 		s.core, s.groups, s.group, s.version = before.core, before.groups, before.group, before.version
@@ -205,17 +207,17 @@ func newSnapshot(e *encoder, before *Snapshot, gvs []GroupVersion, synced bool, 
 }
 
 // sameInDocuments reports whether two group-versions are the same in every document. Most snapshots are made because a
-// reason has changed, which is in no document; the comparison is cheaper than encoding a thousand groups.
+// reason has changed, which is in no document. The comparison is cheaper than encoding a thousand groups.
 func sameInDocuments(a, b GroupVersion) bool {
 	if a.united != b.united || a.GroupVersion != b.GroupVersion || a.Freshness != b.Freshness || a.groupPriority != b.groupPriority || len(a.Resources) != len(b.Resources) {
 		return false
 	}
-	// Resources of backends are never changed in place, so that the same slice has the same content.
-	// Those of several backends are put together for each snapshot.
+	// The resources of a backend are never modified in place, so the same slice has the same content. The resources of
+	// several backends are merged for each snapshot.
 	return len(a.Resources) == 0 || &a.Resources[0] == &b.Resources[0] || (a.Local && b.Local || a.united) && equality.Semantic.DeepEqual(a.Resources, b.Resources)
 }
 
-// pair makes both forms of a document ready to be served.
+// pair encodes both forms of a document.
 func (e *encoder) pair(before pair, legacy, aggregated runtime.Object) (pair, error) {
 	var made pair
 	var err error
@@ -262,7 +264,7 @@ func (s *Snapshot) stale() int {
 	return n
 }
 
-// ResourceList is the document of the group-version, as servers had it before aggregated discovery.
+// ResourceList returns the legacy discovery document of the group-version.
 func (g *GroupVersion) ResourceList() *metav1.APIResourceList {
 	version := apidiscoveryv2.APIVersionDiscovery{
 		Version: g.Version, Resources: g.Resources, Freshness: apidiscoveryv2.DiscoveryFreshnessCurrent,

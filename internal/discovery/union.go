@@ -10,16 +10,17 @@ import (
 	"portico.dev/internal/discovery/remote"
 )
 
-// computed are the groups whose objects are never stored. What is missing there, no controller deletes.
+// computed contains the groups with objects that are never stored. If such a resource is missing, no controller deletes
+// objects.
 var computed = []string{"metrics.k8s.io", "custom.metrics.k8s.io", "external.metrics.k8s.io"}
 
-// uniteParts sets the resources of a group-version to those of all its backends. It is Stale if one of them is, because then
-// resources may be missing that controllers must know of. That does not hold for what cannot be deleted: a metrics server that has
-// never answered leaves the metrics of the others as they are.
+// uniteParts sets the resources of a group-version to the union of the resources of all its backends. It is Stale if one of
+// them is, because resources that controllers need may then be missing. Computed groups, and backends with a different
+// version, are exempt: a metrics server that has never answered does not affect the metrics of the other backends.
 //
-// Until each backend of a new APIRoute has been asked once, what the Service of the APIService answered before stands with the rest:
-// clients never see a group-version empty because it got an APIRoute. custom is what this server has of the group-version itself, for a
-// backend that is its custom resources.
+// Until each backend of a new APIRoute has been polled once, the previous resources of the APIService's Service are
+// included: a group-version never becomes empty because it got an APIRoute. custom contains the custom resources that this
+// server has for the group-version, for a backend that consists of these.
 func (g *GroupVersion) uniteParts(whole remote.Route, routes map[string]remote.Route, records map[string]*record, custom []apidiscoveryv2.APIResourceDiscovery) {
 	g.united, g.Freshness = true, apidiscoveryv2.DiscoveryFreshnessCurrent
 	answered, before := false, records[whole.APIService]
@@ -66,8 +67,8 @@ func (g *GroupVersion) uniteParts(whole remote.Route, routes map[string]remote.R
 	}
 }
 
-// unite adds to a list of resources what another one has more: resources, and subresources. Where both have the same, or differ about the
-// scope, the first one counts. Neither list is changed.
+// unite adds the additional resources and subresources of the second list to the first. If both contain the same one, or
+// differ about the scope, the first one wins. It does not modify either list.
 func unite(first, second []apidiscoveryv2.APIResourceDiscovery) []apidiscoveryv2.APIResourceDiscovery {
 	if len(first) == 0 {
 		return second
@@ -97,10 +98,10 @@ func unite(first, second []apidiscoveryv2.APIResourceDiscovery) []apidiscoveryv2
 	return out
 }
 
-// readVerbs are what a backend of another version gets.
+// readVerbs are the verbs that a backend with a different version supports.
 var readVerbs = []string{"get", "list", "watch"}
 
-// inVersion are the resources of a backend of another version, as clients may use them in this one.
+// inVersion returns the resources of a backend with a different version, as clients may use them in this version.
 func inVersion(resources []apidiscoveryv2.APIResourceDiscovery, from, to schema.GroupVersion) []apidiscoveryv2.APIResourceDiscovery {
 	out := slices.Clone(resources)
 	for i := range out {
@@ -125,7 +126,7 @@ func kindInVersion(kind *metav1.GroupVersionKind, from, to schema.GroupVersion) 
 	return &metav1.GroupVersionKind{Group: to.Group, Version: to.Version, Kind: kind.Kind}
 }
 
-// legacyResources is the list of /apis/<group>/<version>.
+// legacyResources returns the list of /apis/<group>/<version>.
 func legacyResources(g GroupVersion) *metav1.APIResourceList {
 	list := &metav1.APIResourceList{
 		TypeMeta: metav1.TypeMeta{Kind: "APIResourceList", APIVersion: "v1"}, GroupVersion: g.GroupVersion.String(), APIResources: []metav1.APIResource{},
@@ -143,7 +144,7 @@ func legacyResources(g GroupVersion) *metav1.APIResourceList {
 	}
 	for i := range g.Resources {
 		r := &g.Resources[i]
-		if len(r.Verbs) > 0 || r.ResponseKind != nil && r.ResponseKind.Kind != "" { // or it is only the parent of subresources
+		if len(r.Verbs) > 0 || r.ResponseKind != nil && r.ResponseKind.Kind != "" { // otherwise it is only the parent of subresources
 			whole := add(r.Resource, r.SingularResource, r, r.ResponseKind, r.Verbs)
 			whole.ShortNames, whole.Categories = r.ShortNames, r.Categories
 		}

@@ -18,15 +18,15 @@ import (
 	"portico.dev/internal/http2/client"
 )
 
-// Texts of the library's errors that have no type. TestTheLibrarysTexts fails when a new version changes them. An error
-// that is not recognised counts as Lost, after which only idempotent requests are repeated.
+// Texts of errors of golang.org/x/net/http2 that have no type. TestTheLibrarysTexts fails when a new version changes them.
+// An error that is not recognized counts as Lost, after which only idempotent requests are repeated.
 const (
 	textUnusable       = "http2: client conn not usable"
 	textNotEstablished = "http2: client conn could not be established"
 	textGoAway         = "http2: Transport received Server's graceful shutdown GOAWAY"
-	textGoAwayCode     = "http2: Transport received GOAWAY from server" // if it names no stream of ours
+	textGoAwayCode     = "http2: Transport received GOAWAY from server" // if it does not name one of our streams
 	textHeaderTimeout  = "http2: timeout awaiting response headers"
-	textInvalid        = "http2: invalid " // found before anything is sent
+	textInvalid        = "http2: invalid " // detected before anything is sent
 	textHeaderList     = "request header list larger than peer's advertised limit"
 	textFromPeer       = "received from peer"
 	textTooLong        = "net/http: server replied with more than declared Content-Length"
@@ -35,10 +35,10 @@ const (
 )
 
 const (
-	// maxInterim bounds the 1xx responses to a request.
+	// maxInterim is the maximum number of 1xx responses to a request.
 	maxInterim = 10
-	// maxHeld is the longest response whose header is held until the rest has arrived: until then the request can be
-	// repeated.
+	// maxHeld is the maximum size of a response with a header that is held until the rest has arrived. Until then the
+	// request can be repeated.
 	maxHeld = 16 << 10
 )
 
@@ -53,7 +53,7 @@ var (
 	errUploadOver   = errors.New("the rest of the request body is not wanted")
 )
 
-// canceledError is the error of a request whose context ended.
+// canceledError returns the error of a request with an ended context.
 func canceledError(ctx context.Context) *ClientError {
 	err := ctx.Err()
 	if cause := context.Cause(ctx); cause != nil && !errors.Is(cause, err) {
@@ -62,7 +62,7 @@ func canceledError(ctx context.Context) *ClientError {
 	return &ClientError{Kind: Canceled, Err: err}
 }
 
-// exchange is a request on the library's connection, and its response.
+// exchange is a request on a libraryConn, and its response.
 type exchange struct {
 	conn            *libraryConn
 	request         *http.Request
@@ -70,11 +70,11 @@ type exchange struct {
 	informational   int
 	headersReceived bool // of the final response
 	over            sync.Once
-	ctx             context.Context         // of the library's request; nil for requests that AbandonWaiting leaves alone
-	cancel          context.CancelCauseFunc // of ctx
+	ctx             context.Context         // of net/http's request; nil for requests that AbandonWaiting does not affect
+	cancel          context.CancelCauseFunc // cancels ctx
 }
 
-// libraryRequest is the request for the library.
+// libraryRequest returns the request for golang.org/x/net/http2.
 func (e *exchange) libraryRequest() *http.Request {
 	trace := &httptrace.ClientTrace{Got1xxResponse: e.informationalHeaders}
 	given := e.request
@@ -90,7 +90,7 @@ func (e *exchange) libraryRequest() *http.Request {
 		_ = given.Body.Close() // it is empty
 	}
 	if values := r.Header["Connection"]; len(values) == 1 && strings.EqualFold(values[0], "close") {
-		r.Header = r.Header.Clone() // it is not sent, and the library would close a connection that others use
+		r.Header = r.Header.Clone() // it is not sent, and golang.org/x/net/http2 would close a connection with other requests
 		delete(r.Header, "Connection")
 	}
 	return r
@@ -118,7 +118,7 @@ func (e *exchange) finish() {
 	})
 }
 
-// response makes the caller's response of the library's.
+// response converts the response of golang.org/x/net/http2 to the caller's.
 func (e *exchange) response(resp *http.Response) (*http.Response, error) {
 	e.headersReceived = true
 	resp.Request = e.request
@@ -128,7 +128,7 @@ func (e *exchange) response(resp *http.Response) (*http.Response, error) {
 		return nil, &ClientError{Kind: ProtocolViolation, Err: errStatus}
 	}
 	if e.request.Method == http.MethodHead {
-		_ = resp.Body.Close() // there is none
+		_ = resp.Body.Close() // there is no body
 		resp.Body = http.NoBody
 		e.finish()
 		return resp, nil
@@ -144,7 +144,7 @@ func (e *exchange) response(resp *http.Response) (*http.Response, error) {
 	return hold(resp, body)
 }
 
-// failure translates an error of the library.
+// failure translates an error of golang.org/x/net/http2.
 func (e *exchange) failure(err error) *ClientError {
 	if why := e.upload.sourceError(); why != nil {
 		return &ClientError{Kind: BodyError, Err: why}
@@ -168,7 +168,7 @@ func (e *exchange) failure(err error) *ClientError {
 	return &ClientError{Kind: kind, Err: err}
 }
 
-// kindOf is the kind of an error, if the error alone shows it.
+// kindOf returns the kind of an error, if it can be determined from the error alone.
 func (e *exchange) kindOf(err error) (kind ErrorKind, known bool) {
 	var ours *ClientError
 	var stream http2.StreamError
@@ -206,7 +206,7 @@ func (e *exchange) kindOf(err error) (kind ErrorKind, known bool) {
 func (e *exchange) kindOfStream(err http2.StreamError) ErrorKind {
 	switch {
 	case err.Cause == nil || err.Cause.Error() != textFromPeer:
-		return ProtocolViolation // the library reset the stream
+		return ProtocolViolation // golang.org/x/net/http2 reset the stream
 	case err.Code == http2.ErrCodeRefusedStream && !e.headersReceived:
 		return Refused
 	case err.Code == http2.ErrCodeProtocol:
@@ -215,7 +215,7 @@ func (e *exchange) kindOfStream(err http2.StreamError) ErrorKind {
 	return Reset
 }
 
-// recordViolation records how the server violated the protocol.
+// recordViolation records the server's protocol violation.
 func (c *libraryConn) recordViolation(err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -224,18 +224,18 @@ func (c *libraryConn) recordViolation(err error) {
 	}
 }
 
-// requestBody is a request's body for the library: no longer than its declared length, and ended when it is not wanted any
-// more. The library waits for a read of it even when the stream has ended.
+// requestBody is a request's body for golang.org/x/net/http2. It is limited to its declared length, and ends when it is no
+// longer needed. golang.org/x/net/http2 waits for a pending read even if the stream has ended.
 type requestBody struct {
 	conn     *libraryConn
 	source   io.ReadCloser
-	rest     int64 // -1: unknown
+	rest     int64 // -1 if unknown
 	inMemory bool  // reads do not wait
 	closed   chan struct{}
 	once     sync.Once
 	room     []byte
 	came     chan readResult
-	given    atomic.Int64 // when bytes were given that were not sent yet, in Unix nanoseconds; 0: none
+	given    atomic.Int64 // when the unsent bytes were returned, in Unix nanoseconds; 0 without unsent bytes
 	failed   atomic.Pointer[error]
 }
 
@@ -256,7 +256,7 @@ func newRequestBody(c *libraryConn, r *http.Request) *requestBody {
 	return b
 }
 
-// Read implements io.Reader. A call means that the bytes given before were sent.
+// Read implements io.Reader. A call means that the bytes returned before were sent.
 func (b *requestBody) Read(p []byte) (int, error) {
 	b.given.Store(0)
 	if b.rest == 0 {
@@ -283,7 +283,7 @@ func (b *requestBody) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// read reads the source while the body is wanted.
+// read reads the source while the body is needed.
 func (b *requestBody) read(p []byte) (int, error) {
 	if b.inMemory {
 		return b.source.Read(p)
@@ -302,7 +302,7 @@ func (b *requestBody) read(p []byte) (int, error) {
 	select {
 	case got := <-b.came:
 		select {
-		case <-b.closed: // the error may be that the source was closed
+		case <-b.closed: // the error may result from closing the source
 			return 0, errUploadOver
 		default:
 			return copy(p, room[:got.n]), got.err
@@ -331,7 +331,7 @@ func (b *requestBody) stalled() bool {
 	return given != 0 && time.Since(time.Unix(0, given)) >= stalledAfter
 }
 
-// sourceError is the error of the source, or nil.
+// sourceError returns the error of the source, or nil.
 func (b *requestBody) sourceError() error {
 	if b == nil {
 		return nil
@@ -342,7 +342,7 @@ func (b *requestBody) sourceError() error {
 	return nil
 }
 
-// responseBody is the library's body with errors of this package.
+// responseBody is the body of golang.org/x/net/http2 with errors of this package.
 type responseBody struct {
 	*exchange
 	source   io.ReadCloser
@@ -358,7 +358,7 @@ func (b *responseBody) Read(p []byte) (int, error) {
 		_ = b.source.Close() // the response is invalid
 		return 0, &ClientError{Kind: ProtocolViolation, Err: errNoContent}
 	case b.bodiless && err == io.ErrUnexpectedEOF:
-		err = io.EOF // Content-Length is that of the content that it would have had
+		err = io.EOF // Content-Length is the length that the content would have had
 	case err == nil:
 		return n, nil
 	}
@@ -377,10 +377,10 @@ func (b *responseBody) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// Close discards what was not read. The library's error is the context's, if any.
+// Close discards the unread data. If golang.org/x/net/http2 returns an error, it is the context's.
 func (b *responseBody) Close() error {
 	b.closed.Store(true)
-	_ = b.source.Close() // as above
+	_ = b.source.Close() // ignore the context's error
 	b.finish()
 	return nil
 }
@@ -388,18 +388,18 @@ func (b *responseBody) Close() error {
 // heldBody is a short response that is read before its header is returned.
 type heldBody struct {
 	body           *responseBody
-	response       *http.Response // the library's
-	callerResponse *http.Response // the caller's
-	released       chan struct{}  // closed when the caller gets what has arrived
+	response       *http.Response // from golang.org/x/net/http2
+	callerResponse *http.Response // returned to the caller
+	released       chan struct{}  // closed when the caller gets the data that has arrived
 	finished       chan struct{}  // closed when everything has arrived
-	arrived        chan struct{}  // capacity 1: something arrived
+	arrived        chan struct{}  // capacity 1: data has arrived
 
-	mu   sync.Mutex // guards what follows
+	mu   sync.Mutex // guards the fields below
 	data []byte
 	err  error // returned after data
 }
 
-// hold waits for the rest of a short response, until the next Check at the most. A failure before that fails the request.
+// hold waits for the rest of a short response, at most until the next Check. A failure before that fails the request.
 func hold(resp *http.Response, body *responseBody) (*http.Response, error) {
 	shown := *resp
 	h := &heldBody{
@@ -407,7 +407,7 @@ func hold(resp *http.Response, body *responseBody) (*http.Response, error) {
 		released: make(chan struct{}), finished: make(chan struct{}), arrived: make(chan struct{}, 1),
 		data: make([]byte, 0, resp.ContentLength+1),
 	}
-	if resp.Trailer != nil { // the library writes into it
+	if resp.Trailer != nil { // golang.org/x/net/http2 writes into it
 		shown.Trailer = resp.Trailer.Clone()
 	}
 	shown.Body = h
@@ -437,7 +437,7 @@ func (h *heldBody) fill() {
 		h.mu.Unlock()
 		select {
 		case h.arrived <- struct{}{}:
-		default: // told, and not looked yet
+		default: // a signal is already pending
 		}
 		if err != nil {
 			return
@@ -464,7 +464,7 @@ func (h *heldBody) Read(p []byte) (int, error) {
 	}
 }
 
-// trailers copies the trailers that the library has read.
+// trailers copies the trailers that golang.org/x/net/http2 has read.
 func (h *heldBody) trailers() {
 	for name, values := range h.response.Trailer {
 		if h.callerResponse.Trailer == nil {
@@ -474,7 +474,7 @@ func (h *heldBody) trailers() {
 	}
 }
 
-// Ready reports whether Read would return at once.
+// Ready reports whether Read would return immediately.
 func (h *heldBody) Ready() bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -18,39 +18,39 @@ import (
 )
 
 const (
-	// libraryStreamWindow is how much of a response may wait to be read.
+	// libraryStreamWindow is the maximum size of the unread part of a response.
 	libraryStreamWindow = 512 << 10
-	// libraryConnWindow is how much all responses of a connection may hold: more than libraryStreamWindow for each of
-	// libraryStreams, because the library returns it only as bytes are read.
+	// libraryConnWindow limits the data that all responses of a connection hold. It exceeds libraryStreamWindow times
+	// libraryStreams, because golang.org/x/net/http2 returns it only as bytes are read.
 	libraryConnWindow = 1 << 30
-	// libraryStreams bounds the requests on a connection whose server sets no limit, or a higher one.
+	// libraryStreams is the maximum number of requests on a connection if the server sets no limit, or a higher one.
 	libraryStreams = 1000
-	// libraryCloseTimeout bounds the closing messages to a server that may be gone.
+	// libraryCloseTimeout limits the time for closing messages to a server that may be gone.
 	libraryCloseTimeout = 250 * time.Millisecond
-	// openWindow is reported for windows of which nothing is known.
+	// openWindow is reported for windows of unknown size.
 	openWindow = 1 << 20
-	// stalledAfter is how long a part of a request body may take to be sent before the window counts as closed.
+	// stalledAfter is how long sending a part of a request body may take before the window counts as closed.
 	stalledAfter = 20 * time.Millisecond
 )
 
-// libraryConn is a connection of golang.org/x/net/http2. What the library does not report is observed from its calls to the
-// connection below it, and to bodies. The protocol is not read here.
+// libraryConn is a connection of golang.org/x/net/http2. State that it does not report is derived from its calls to the
+// underlying connection, and to bodies. libraryConn does not parse the protocol.
 type libraryConn struct {
 	config ClientConfig
 	nc     *tls.Conn
 	conn   *http2.ClientConn
 
-	settingsAcknowledged chan struct{} // closed when we have acknowledged the server's SETTINGS
-	libraryClosed        chan struct{} // closed when the library has closed the connection
-	done                 chan struct{} // closed when no goroutine of the connection is left
-	refreshNow           chan struct{} // capacity 1: the state of the connection is to be queried
+	settingsAcknowledged chan struct{} // closed when the server's SETTINGS have been acknowledged
+	libraryClosed        chan struct{} // closed when golang.org/x/net/http2 has closed the connection
+	done                 chan struct{} // closed when all goroutines of the connection have ended
+	refreshNow           chan struct{} // capacity 1: the state of the connection must be queried
 	tasks                sync.WaitGroup
 	ctx                  context.Context // of pings; ends with the connection
 	cancel               context.CancelFunc
 
 	reads   atomic.Uint64 // reads that returned bytes
 	writes  atomic.Uint64
-	streams atomic.Int64 // that the server allows
+	streams atomic.Int64 // allowed by the server
 	active  atomic.Int64 // requests
 	ended   atomic.Bool
 	pinging atomic.Bool
@@ -60,9 +60,9 @@ type libraryConn struct {
 	lastReads              uint64 // reads at the last check
 	idleChecks, pingChecks int    // checks without a read, and since a ping was sent
 
-	mu          sync.Mutex // guards what follows
+	mu          sync.Mutex // guards the fields below
 	err         *ClientError
-	violation   error // how the server violated the protocol, as a request's error said
+	violation   error // the server's protocol violation, from a request's error
 	writeFailed bool  // a write failed
 	held        map[*heldBody]struct{}
 	uploads     map[*requestBody]struct{}
@@ -101,11 +101,11 @@ func newLibraryConn(ctx context.Context, tc *tls.Conn, config ClientConfig) (Cli
 
 func checksIn(d, every time.Duration) int { return max(1, int((d+every-1)/every)) }
 
-// newLibraryTransport configures the library. Check finds dead connections, not ReadIdleTimeout: that measures time, and a
-// process that did not run for a while would close all its connections at once.
+// newLibraryTransport configures golang.org/x/net/http2. Check detects dead connections instead of ReadIdleTimeout, which
+// measures time: a process that did not run for a while would close all its connections at once.
 func newLibraryTransport(config ClientConfig) (*http2.Transport, error) {
 	t, err := http2.ConfigureTransports(&http.Transport{
-		Proxy:                 nil, // requests of clients must not follow the environment of this process
+		Proxy:                 nil, // requests of clients must not depend on the environment of this process
 		DisableCompression:    true,
 		ResponseHeaderTimeout: config.HeaderTimeout,
 		HTTP2: &http.HTTP2Config{
@@ -122,7 +122,7 @@ func newLibraryTransport(config ClientConfig) (*http2.Transport, error) {
 	return t, nil
 }
 
-// observedConn is the connection that the library uses.
+// observedConn is the connection that golang.org/x/net/http2 uses.
 type observedConn struct {
 	*tls.Conn
 	owner  *libraryConn
@@ -144,8 +144,8 @@ func (o *observedConn) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// Write is first called with the preface, and then with the acknowledgement of the server's SETTINGS. No request is sent
-// before.
+// Write is first called with the preface, and then with the acknowledgement of the server's SETTINGS. Requests are sent
+// only after that.
 func (o *observedConn) Write(p []byte) (int, error) {
 	if o.owner.writes.Add(1) == 2 {
 		close(o.owner.settingsAcknowledged)
@@ -173,7 +173,8 @@ func (o *observedConn) Close() (err error) {
 // closeNow closes the connection without TLS's closing message.
 func (c *libraryConn) closeNow() { _ = c.nc.NetConn().Close() } // ends reads and writes too
 
-// watch queries the library's state of the connection, which may wait for a write, until the connection has ended.
+// watch queries the state of the connection from golang.org/x/net/http2, which may wait for a write, until the connection
+// has ended.
 func (c *libraryConn) watch() {
 	defer close(c.done)
 	for {
@@ -193,8 +194,8 @@ func (c *libraryConn) refresh() {
 	}
 }
 
-// findCloseReason finds out why the library closed the connection: after a GOAWAY and the last request, because it cannot write, or
-// because the server violated the protocol, which only waiting requests are told.
+// findCloseReason determines why golang.org/x/net/http2 closed the connection: after a GOAWAY and the last request, because
+// of a failed write, or because the server violated the protocol, which is reported only to waiting requests.
 func (c *libraryConn) findCloseReason() {
 	c.mu.Lock()
 	known, violated, unsent := c.err != nil, c.violation, c.writeFailed
@@ -216,7 +217,7 @@ func (c *libraryConn) findCloseReason() {
 	}
 }
 
-// fail ends the connection and all its requests without waiting. Only the first reason counts.
+// fail ends the connection and all its requests without waiting. Only the first reason is recorded.
 func (c *libraryConn) fail(why *ClientError) {
 	c.mu.Lock()
 	first := c.err == nil
@@ -232,7 +233,7 @@ func (c *libraryConn) fail(why *ClientError) {
 		c.closeNow() // the server would not read a closing message
 		return
 	}
-	_ = c.nc.SetReadDeadline(time.Unix(1, 0)) // ends the library's reader, and everything with it
+	_ = c.nc.SetReadDeadline(time.Unix(1, 0)) // ends the reader of golang.org/x/net/http2, and everything with it
 	force := time.AfterFunc(libraryCloseTimeout, c.closeNow)
 	context.AfterFunc(c.ctx, func() { force.Stop() })
 }
@@ -260,8 +261,8 @@ func (c *libraryConn) ProtocolError() error {
 	return nil
 }
 
-// Window is an estimate: the library does not report its windows. They count as closed while a part of a body was not sent
-// for stalledAfter.
+// Window returns an estimate, because golang.org/x/net/http2 does not report its windows. They count as closed while a part
+// of a body has not been sent for stalledAfter.
 func (c *libraryConn) Window() (now, most int64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -277,7 +278,7 @@ func (c *libraryConn) Check(idle bool) {
 	c.release()
 	select {
 	case c.refreshNow <- struct{}{}:
-	default: // asked, and not answered yet
+	default: // a query is already pending
 	}
 	if now := c.reads.Load(); now != c.lastReads {
 		c.lastReads, c.idleChecks, c.pingChecks = now, 0, 0
@@ -312,7 +313,7 @@ func (c *libraryConn) ping() {
 	})
 }
 
-// release releases held responses: the rest of them is slow.
+// release releases held responses, because the rest of them is slow.
 func (c *libraryConn) release() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -359,7 +360,7 @@ func (c *libraryConn) RoundTrip(r *http.Request) (*http.Response, error) {
 	return e.response(resp)
 }
 
-// await adds a request that waits for the header of its response, and answered removes it.
+// await adds a request that waits for the header of its response; answered removes it.
 func (c *libraryConn) await(e *exchange) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -385,7 +386,7 @@ func (c *libraryConn) AbandonWaiting(why error) {
 	clear(c.waiting)
 }
 
-// Why a connection ended, where that is known here.
+// Reasons for the end of a connection.
 var (
 	errClientClosed   = errors.New("the connection is closed")
 	errServerClosed   = errors.New("the server closed the connection")

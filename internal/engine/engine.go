@@ -1,5 +1,5 @@
-// Package engine is the choice between implementations of HTTP: Portico's own (http1, http2), and the library's (net/http, for
-// both versions of HTTP). What serves clients and what reaches backends is chosen apart.
+// Package engine selects between two implementations of HTTP: Portico's (http1, http2), and net/http with
+// golang.org/x/net/http2. The implementation that serves clients and the one for backends are selected independently.
 package engine
 
 import "fmt"
@@ -13,7 +13,7 @@ const (
 	Library Name = "library"
 )
 
-// Names are all of them, the default first.
+// Names returns all implementations, the default first.
 func Names() []Name { return []Name{Portico, Library} }
 
 // Set implements pflag.Value.

@@ -13,7 +13,7 @@ import (
 	"portico.dev/internal/httpmsg"
 )
 
-// libraryServers are a server of net/http for each version of HTTP, with one limit for headers.
+// libraryServers contains a net/http server for each version of HTTP, with one limit for headers.
 type libraryServers struct{ http1, http2 *http.Server }
 
 func (s *libraryServer) newServers(maxHeaderBytes int) libraryServers {
@@ -30,13 +30,13 @@ func (s *libraryServer) newServers(maxHeaderBytes int) libraryServers {
 	}
 	//lint:ignore SA1019 http.Server.Protocols chooses the copy within net/http
 	if err := http2.ConfigureServer(l.http2, nil); err != nil {
-		panic(err) // only TLS settings can fail, and there are none
+		panic(err) // only TLS settings can fail, and none are set
 	}
 	return l
 }
 
-// serversFor returns the servers for a connection, and their limit for headers. net/http reads a header before it can be
-// granted memory, so only trusted clients have the larger limit.
+// serversFor returns the servers for a connection, and their limit for headers. net/http reads a header before memory can
+// be granted for it, so only trusted clients have the larger limit.
 func (s *libraryServer) serversFor(state *tls.ConnectionState) (servers libraryServers, maxHeaderBytes int) {
 	if s.c.LargeHeaders != nil && s.c.LargeHeaders.Trusted(state) {
 		return s.large, httpmsg.MaxLargeHeader
@@ -44,7 +44,7 @@ func (s *libraryServer) serversFor(state *tls.ConnectionState) (servers libraryS
 	return s.small, s.c.MaxHeaderBytes
 }
 
-// grantFields returns the grant for the fields of a request beyond httpmsg.MaxFields, and how many are granted.
+// grantFields returns the grant for the fields of a request beyond httpmsg.MaxFields, and the number of granted fields.
 func (s *libraryServer) grantFields(c *libraryServerConn, r *http.Request) (grant *httpmsg.HeaderGrant, extra int) {
 	fields := 1 // Host
 	for _, values := range r.Header {
@@ -60,17 +60,17 @@ func (s *libraryServer) grantFields(c *libraryServerConn, r *http.Request) (gran
 	return h.Detach(), extra
 }
 
-// LargeHeader is the grant of the request's header, or nil, and the memory that the header uses.
+// LargeHeader returns the grant of the request's header, or nil, and the memory that the header uses.
 func (w *libraryResponse) LargeHeader() (*httpmsg.HeaderGrant, int64) { return w.grant, w.headerMemory }
 
-// libraryHTTP1 is an HTTP/1.1 connection as net/http sees it. It makes a Status of the responses that net/http gives to
-// requests that it cannot read.
+// libraryHTTP1 is the HTTP/1.1 connection that net/http uses. It converts net/http's responses to unreadable requests to a
+// Status.
 type libraryHTTP1 struct {
 	*tls.Conn
 	hijacked atomic.Bool
 }
 
-// plainErrorHeader is how the header of such a response goes on after its status line. A handler's response has a Date.
+// plainErrorHeader is the header of such a response after its status line. A handler's response has a Date.
 var plainErrorHeader = []byte("\r\nContent-Type: text/plain; charset=utf-8\r\nConnection: close\r\n\r\n")
 
 // Write implements net.Conn.

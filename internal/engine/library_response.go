@@ -11,33 +11,34 @@ import (
 	"portico.dev/internal/httpmsg"
 )
 
-// libraryResponse is net/http's writer with what Portico's own have besides: how much the client has read, and a timeout
-// for responses that it does not read. net/http lets a response wait for a client's HTTP/2 windows without a limit.
+// libraryResponse is net/http's writer with the additional features of Portico's writers: the number of bytes that the
+// client has read, and a timeout for responses that it does not read. net/http has no time limit for a response that waits
+// for a client's HTTP/2 windows.
 //
-// net/http's writers must not be used after the handler has returned: those of HTTP/2 panic. Our timers may fire late, and
-// get an error here.
+// net/http's writers must not be used after the handler has returned: those of HTTP/2 panic. Portico's timers may fire
+// late, and get an error here.
 type libraryResponse struct {
 	http.ResponseWriter
 	control *http.ResponseController
 	h2      bool
-	stall   time.Duration // 0: none
-	// class is httpmsg.ClientClass of the connection's last user.
+	stall   time.Duration // 0 for no timeout
+	// class is the httpmsg.ClientClass of the connection's last user.
 	class *atomic.Int32
-	// grant is that of the request's header, if it is large, and headerMemory the memory that the header uses.
+	// grant is the grant of the request's header, if it is large, and headerMemory the memory that the header uses.
 	grant        *httpmsg.HeaderGrant
 	headerMemory int64
 
 	bytesWritten atomic.Int64
 	longRunning  atomic.Bool
 
-	mu          sync.Mutex // guards what follows, and is held while deadlines are set
+	mu          sync.Mutex // guards the fields below, and is held while deadlines are set
 	over        bool
 	deadlineSet bool        // by the handler
 	writing     bool        // a write is waiting
-	timer       *time.Timer // ends it
+	timer       *time.Timer // ends the write
 }
 
-// libraryWriteSize is how much is given to net/http at a time. A client must read as much within the stall timeout.
+// libraryWriteSize is the size of a single write to net/http. A client must read this amount within the stall timeout.
 const libraryWriteSize = 16 << 10
 
 // Write implements http.ResponseWriter.
@@ -98,7 +99,7 @@ func (w *libraryResponse) stalled() {
 	}
 }
 
-// handlerReturned is called when the handler has returned: what net/http has buffered of the response may wait for the
+// handlerReturned is called when the handler has returned, because the data that net/http has buffered may wait for the
 // client too.
 func (w *libraryResponse) handlerReturned() {
 	w.mu.Lock()
@@ -108,7 +109,7 @@ func (w *libraryResponse) handlerReturned() {
 	}
 }
 
-// detach ends all use of net/http's writer.
+// detach prevents all further use of net/http's writer.
 func (w *libraryResponse) detach() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -145,13 +146,13 @@ func (w *libraryResponse) SetWriteDeadline(at time.Time) error {
 	return w.control.SetWriteDeadline(at)
 }
 
-// EnableFullDuplex is for http.ResponseController: it is enabled.
+// EnableFullDuplex is for http.ResponseController. Full duplex is always enabled.
 func (w *libraryResponse) EnableFullDuplex() error { return nil }
 
-// BytesWritten is how many bytes net/http has accepted, a few KiB more than the client.
+// BytesWritten returns the number of bytes that net/http has accepted, a few KiB more than the client.
 func (w *libraryResponse) BytesWritten() int64 { return w.bytesWritten.Load() }
 
-// LongRunning exempts the response from the stall timeout: it is a watch, for example.
+// LongRunning exempts the response, for example a watch, from the stall timeout.
 func (w *libraryResponse) LongRunning() { w.longRunning.Store(true) }
 
 // Authenticated is called by the handler that authenticated the request.
@@ -159,7 +160,7 @@ func (w *libraryResponse) Authenticated(privileged bool) {
 	w.class.Store(httpmsg.ClassOf(privileged))
 }
 
-// CloseNotify is looked up by name by k8s.io/apiserver/pkg/endpoints/responsewriter.
+// CloseNotify is called through an interface by k8s.io/apiserver/pkg/endpoints/responsewriter.
 func (w *libraryResponse) CloseNotify() <-chan bool {
 	if n, ok := w.ResponseWriter.(interface{ CloseNotify() <-chan bool }); ok {
 		return n.CloseNotify()

@@ -10,16 +10,16 @@ import (
 	"portico.dev/internal/httpmsg"
 )
 
-// What net/http accepts and Portico's own servers refuse. Requests are checked when net/http passes them to a handler, so
-// only what can be seen there is refused: docs/http-engines.md lists what cannot.
+// This file refuses requests that net/http accepts and Portico's servers refuse. Requests are checked when net/http passes
+// them to a handler, so only violations that are visible there are refused. docs/http-engines.md lists the others.
 
-// refusal is a request that the handler does not see.
+// refusal is the response to a request that does not reach the handler.
 type refusal struct {
 	code int
 	why  string
 }
 
-// answer sends the response. end is whether the connection ends with it.
+// answer sends the response. If end is set, the connection ends with it.
 func (f *refusal) answer(w http.ResponseWriter, end bool) {
 	h := w.Header()
 	h.Set("Content-Type", "application/json")
@@ -36,7 +36,7 @@ var errLowMemory = &refusal{http.StatusServiceUnavailable, "the server is short 
 
 func malformed(why string) *refusal { return &refusal{http.StatusBadRequest, why} }
 
-// ruleRefusal is the response to what the rules of httpmsg forbid.
+// ruleRefusal returns the response to a violation of the rules of httpmsg.
 func ruleRefusal(err error) *refusal {
 	var wrong *httpmsg.RequestError
 	if errors.As(err, &wrong) {
@@ -45,9 +45,9 @@ func ruleRefusal(err error) *refusal {
 	return malformed(err.Error())
 }
 
-// checkRequest applies the rules of httpmsg, and turns a request into what Portico's own servers would make of it: it must
-// not mean two things depending on a flag. came is net/http's own request, of which r is a copy. extra is how many fields
-// were granted beyond httpmsg.MaxFields.
+// checkRequest applies the rules of httpmsg, and normalizes a request to the form of Portico's servers: the meaning of a
+// request must not depend on a flag. came is net/http's request, and r a copy of it. extra is the number of fields granted
+// beyond httpmsg.MaxFields.
 func (s *libraryServer) checkRequest(c *libraryServerConn, r, came *http.Request, extra int) *refusal {
 	if !c.h2 {
 		if r.Proto != "HTTP/1.1" && r.Proto != "HTTP/1.0" {
@@ -97,7 +97,7 @@ func (s *libraryServer) checkRequest(c *libraryServerConn, r, came *http.Request
 	return nil
 }
 
-// headerBytes is the length of the header without blanks: net/http accepts 4 KiB more than its limit.
+// headerBytes returns the length of the header without blanks: net/http accepts 4 KiB more than its limit.
 func headerBytes(r *http.Request) int {
 	n := len(r.Method) + len(r.RequestURI) + len(r.Proto) + len("  \r\n\r\n")
 	if r.Host != "" {
@@ -111,8 +111,8 @@ func headerBytes(r *http.Request) int {
 	return n
 }
 
-// checkFields removes blanks at the ends of values, which net/http keeps over HTTP/2. besides is how many fields were
-// removed before, and extra how many were granted beyond httpmsg.MaxFields.
+// checkFields removes blanks at the ends of values, which net/http keeps over HTTP/2. besides is the number of fields that
+// were removed before, and extra the number granted beyond httpmsg.MaxFields.
 func checkFields(fields http.Header, besides, extra int) error {
 	count := besides
 	for name, values := range fields {
@@ -130,7 +130,7 @@ func checkFields(fields http.Header, besides, extra int) error {
 	return httpmsg.CheckCount(count, extra)
 }
 
-// checkLength is for HTTP/2. Invalid and repeated values could be read differently by a backend.
+// checkLength is for HTTP/2. A backend could interpret invalid and repeated values differently.
 func checkLength(r *http.Request) *refusal {
 	lengths := r.Header["Content-Length"]
 	if len(lengths) == 0 {

@@ -16,18 +16,18 @@ import (
 	"portico.dev/internal/httpmsg"
 )
 
-// libraryServer is net/http for HTTP/1.1, and golang.org/x/net/http2 for HTTP/2: the version of go.mod, and not the copy
-// within net/http, which only changes with Go. It has two servers of net/http, one for each version, because a server can
-// only be shut down as a whole, and HTTP/2 clients are told first (GoAway).
+// libraryServer serves HTTP/1.1 with net/http, and HTTP/2 with golang.org/x/net/http2 in the version of go.mod instead of
+// the copy in net/http, which only changes with Go. It has two net/http servers, one for each version, because a server can
+// only be shut down as a whole, and HTTP/2 clients are notified first (GoAway).
 //
-// net/http starts a goroutine for each connection and for each HTTP/2 request, and does not report when they have ended. So
-// they are counted here (libraryServerConn), and serve returns when nothing of its connection runs any more.
+// net/http starts a goroutine for each connection and for each HTTP/2 request, and does not report when they have ended.
+// libraryServerConn therefore counts them, and serve returns when all goroutines of its connection have ended.
 // docs/http-engines.md lists what net/http cannot do.
 type libraryServer struct {
 	c            ServerConfig
 	small, large libraryServers // large is for trusted clients
 
-	mu           sync.Mutex // guards what follows, and the libraryServerConn of each connection
+	mu           sync.Mutex // guards the fields below, and the libraryServerConn of each connection
 	conns        map[net.Conn]*libraryServerConn
 	shuttingDown bool          // Shutdown or Close was called
 	noNewHTTP2   bool          // GoAway was called: no new HTTP/2 connections
@@ -35,7 +35,8 @@ type libraryServer struct {
 	wait         sync.WaitGroup
 }
 
-// libraryMaxFrame is the largest frame that clients may send. The library's own default is 1 MiB for each connection.
+// libraryMaxFrame is the largest frame that clients may send. The default of golang.org/x/net/http2 is 1 MiB for each
+// connection.
 const libraryMaxFrame = 16 << 10
 
 // libraryCloseGrace is how long a shutdown waits for connections that have not begun a request, or have ended their last
@@ -60,7 +61,7 @@ func (s *libraryServer) server(maxHeaderBytes int) *http.Server {
 	}
 }
 
-// logLines passes the lines of a log.Logger to a Logf.
+// logLines writes the lines of a log.Logger to a Logf.
 type logLines func(format string, args ...any)
 
 // Write implements io.Writer.
@@ -71,20 +72,20 @@ func (l logLines) Write(line []byte) (int, error) {
 	return len(line), nil
 }
 
-// libraryServerConn is a connection that net/http serves. The server's mu guards what can change.
+// libraryServerConn is a connection that net/http serves. The server's mu guards the mutable fields.
 type libraryServerConn struct {
 	net      *tls.Conn
-	served   net.Conn // what net/http gets: net, or a libraryHTTP1
+	served   net.Conn // the connection that net/http uses: net, or a libraryHTTP1
 	servers  libraryServers
 	tls      *tls.ConnectionState
 	h2       bool
 	hijacked func()
 	class    atomic.Int32 // httpmsg.ClientClass
-	// maxHeaderBytes bounds the header of a request.
+	// maxHeaderBytes limits the header of a request.
 	maxHeaderBytes int
 
 	state      http.ConnState
-	handlers   int           // handlers
+	handlers   int           // number of running handlers
 	closing    bool          // no handler may start
 	goAwaySent bool          // CloseIdle has sent GOAWAY
 	ended      chan struct{} // closed when state is StateClosed or StateHijacked
@@ -158,8 +159,8 @@ func (s *libraryServer) removeLocked(c *libraryServerConn) {
 	}
 }
 
-// rejectConn tells a client that connected too late that none of its requests is processed: it may send all of them
-// elsewhere.
+// rejectConn informs a client that connected too late that none of its requests is processed. It may send all of them to
+// another server.
 func rejectConn(c *libraryServerConn) {
 	defer func() { _ = c.net.NetConn().Close() }()
 	_ = c.net.SetDeadline(time.Now().Add(libraryCloseGrace))
@@ -167,13 +168,13 @@ func rejectConn(c *libraryServerConn) {
 		_ = c.net.Close()
 		return
 	}
-	if _, err := c.net.Write(append([]byte{0, 0, 0, 4, 0, 0, 0, 0, 0}, goAwayFrame(0)...)); err != nil { // SETTINGS, empty
+	if _, err := c.net.Write(append([]byte{0, 0, 0, 4, 0, 0, 0, 0, 0}, goAwayFrame(0)...)); err != nil { // empty SETTINGS
 		return
 	}
 	_, _ = io.CopyN(io.Discard, c.net, 1<<20) // unread bytes would reset the connection before the client reads the GOAWAY
 }
 
-// goAwayFrame is a GOAWAY with NO_ERROR.
+// goAwayFrame returns a GOAWAY with NO_ERROR.
 func goAwayFrame(last uint32) []byte {
 	return []byte{0, 0, 8, 7, 0, 0, 0, 0, 0, byte(last >> 24), byte(last >> 16), byte(last >> 8), byte(last), 0, 0, 0, 0}
 }
@@ -237,8 +238,8 @@ func (s *libraryServer) connState(nc net.Conn, state http.ConnState) {
 	}
 }
 
-// begin counts a handler. It is false when the connection has ended: net/http may start a goroutine for a request that
-// nobody waits for.
+// begin counts a handler. It returns false if the connection has ended: net/http may start a goroutine for a request
+// without a waiting client.
 func (s *libraryServer) begin(c *libraryServerConn) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -257,8 +258,8 @@ func (s *libraryServer) done(c *libraryServerConn) {
 	}
 }
 
-// serveRequest calls the handler. The handler gets a copy of the request: net/http goes on with its own, and its body has a
-// type that net/http looks at.
+// serveRequest calls the handler with a copy of the request: net/http continues to use the original, and depends on the
+// type of its body.
 func (s *libraryServer) serveRequest(to http.ResponseWriter, came *http.Request) {
 	c := came.Context().Value(libraryConnKey{}).(*libraryServerConn)
 	if !s.begin(c) {
@@ -271,7 +272,7 @@ func (s *libraryServer) serveRequest(to http.ResponseWriter, came *http.Request)
 			_ = f.RemoveAll()
 		}
 	}()
-	r.TLS = c.tls // whatever the client's :scheme
+	r.TLS = c.tls // regardless of the client's :scheme
 	w := &libraryResponse{ResponseWriter: to, control: http.NewResponseController(to), h2: c.h2, stall: s.c.StallTimeout, class: &c.class}
 	defer w.detach()
 	if !c.h2 {
@@ -295,8 +296,8 @@ func (s *libraryServer) serveRequest(to http.ResponseWriter, came *http.Request)
 	w.handlerReturned()
 }
 
-// GoAway implements Server. The library's GOAWAY names the last stream that it has seen, so clients know at once which
-// requests are not processed, and nothing is waited for.
+// GoAway implements Server. The GOAWAY of golang.org/x/net/http2 contains the last stream that it has received, so clients
+// can immediately determine which requests are not processed, and no wait is needed.
 func (s *libraryServer) GoAway(context.Context) error {
 	s.mu.Lock()
 	s.noNewHTTP2 = true
@@ -350,8 +351,9 @@ func (s *libraryServer) beginShutdown() {
 	s.shuttingDown, s.noNewHTTP2 = true, true
 }
 
-// closeIdleConns closes connections without requests that net/http has not closed: it waits 5 seconds for those on which
-// nothing has arrived. HTTP/2 connections have slightly longer, because net/http closes them a second after the GOAWAY.
+// closeIdleConns closes connections without requests that net/http has not closed: it waits 5 seconds for connections on
+// which nothing has arrived. HTTP/2 connections are closed slightly later, because net/http closes them a second after the
+// GOAWAY.
 func (s *libraryServer) closeIdleConns(h2 bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -377,9 +379,9 @@ func (s *libraryServer) Close() {
 	}
 }
 
-// CloseIdle closes up to n connections without requests, and returns how many. net/http cannot close a single HTTP/2
-// connection, so we send a GOAWAY of our own, which names no stream: the client cannot know whether requests that it has
-// just sent are processed. The connection is closed a second later, or when it becomes idle after that.
+// CloseIdle closes up to n connections without requests, and returns their number. net/http cannot close a single HTTP/2
+// connection, so CloseIdle sends a GOAWAY itself. It does not name a stream: the client cannot determine whether requests
+// that it has just sent are processed. The connection is closed a second later, or when it becomes idle after that.
 func (s *libraryServer) CloseIdle(n int) int {
 	s.mu.Lock()
 	var chosen []*libraryServerConn
@@ -399,7 +401,7 @@ func (s *libraryServer) CloseIdle(n int) int {
 	return len(chosen)
 }
 
-// CutLargest does nothing: net/http does not report what connections hold.
+// CutLargest does nothing, because net/http does not report the memory of connections.
 func (s *libraryServer) CutLargest(int64) int { return 0 }
 
 func (s *libraryServer) closeIdleHTTP2(c *libraryServerConn) {
@@ -407,7 +409,7 @@ func (s *libraryServer) closeIdleHTTP2(c *libraryServerConn) {
 		_ = c.net.Close()
 		return
 	}
-	_, _ = c.net.Write(goAwayFrame(1<<31 - 1)) // while there is no stream, net/http writes nothing but whole small frames
+	_, _ = c.net.Write(goAwayFrame(1<<31 - 1)) // while there is no stream, net/http writes only complete small frames
 	look := time.NewTicker(libraryCloseGrace)
 	defer look.Stop()
 	for {

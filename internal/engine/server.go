@@ -14,25 +14,25 @@ import (
 	"portico.dev/internal/httpmsg"
 )
 
-// Server serves connections whose TLS handshake is done. It is safe for concurrent use.
+// Server serves connections with a completed TLS handshake. It is safe for concurrent use.
 type Server interface {
-	// Begin takes over a connection: a Shutdown that comes later waits for its first request, or has its client send that elsewhere.
-	// serve is to be called. It serves the connection with the negotiated protocol, and returns when the connection and its handlers
-	// have ended. If a handler hijacks the connection, hijacked is called before Hijack returns, and the handler's side closes the
-	// connection.
+	// Begin registers a connection. A later Shutdown waits for its first request, or makes its client send that to another
+	// server. The caller must call serve, which serves the connection with the negotiated protocol, and returns when the
+	// connection and its handlers have ended. If a handler hijacks the connection, hijacked is called before Hijack
+	// returns, and the handler must close the connection.
 	Begin(c *tls.Conn, hijacked func()) (serve func())
-	// GoAway sends GOAWAY on HTTP/2 connections, and returns when clients have had the time to see it.
+	// GoAway sends GOAWAY on HTTP/2 connections, and returns when clients have had the time to receive it.
 	GoAway(ctx context.Context) error
-	// Shutdown closes idle connections, those on which no request has begun after a second, and others after their present requests. It
-	// waits for them until ctx ends, and does not wait for hijacked connections.
+	// Shutdown closes idle connections, connections on which no request has begun after a second, and the remaining ones
+	// after their current requests. It waits for them until ctx ends, and does not wait for hijacked connections.
 	Shutdown(ctx context.Context) error
-	// CloseIdle closes up to n connections without requests, those that hold most memory first where they differ, and
-	// returns how many. Over HTTP/2 it sends GOAWAY. Connections whose last user is privileged (httpmsg.ClientClass) stay.
-	// It does not wait.
+	// CloseIdle closes up to n connections without requests, in descending order of memory if they differ, and returns
+	// their number. Over HTTP/2 it sends GOAWAY. It does not close connections with a privileged last user
+	// (httpmsg.ClientClass). It does not wait.
 	CloseIdle(n int) int
-	// CutLargest ends the requests of users who are not privileged on the connections that hold most memory, until they
-	// held so many bytes, and returns on how many connections. It does not wait. A server that does not know what
-	// connections hold may do nothing.
+	// CutLargest ends the requests of users who are not privileged on the connections with the most memory, until these
+	// held the given number of bytes, and returns the number of connections. It does not wait. A server that does not
+	// measure the memory of connections may do nothing.
 	CutLargest(bytes int64) int
 	// Close closes all connections. It does not wait.
 	Close()
@@ -42,23 +42,23 @@ type Server interface {
 type ServerConfig struct {
 	// Handler serves the requests.
 	Handler http.Handler
-	// MaxConcurrentStreams bounds the concurrent requests of an HTTP/2 connection.
+	// MaxConcurrentStreams is the maximum number of concurrent requests of an HTTP/2 connection.
 	MaxConcurrentStreams int
-	// MaxHeaderBytes bounds the header of a request. A larger one is answered 431.
+	// MaxHeaderBytes limits the header of a request. A larger one is answered 431.
 	MaxHeaderBytes int
-	// LargeHeaders grants memory for larger headers. Nil: there are none.
+	// LargeHeaders grants memory for larger headers. If nil, larger headers are refused.
 	LargeHeaders httpmsg.LargeHeaders
-	// HeaderTimeout is how long a header may take, and the preface of HTTP/2.
+	// HeaderTimeout limits the time for a header, and for the preface of HTTP/2.
 	HeaderTimeout time.Duration
 	// IdleTimeout is how long a connection without a request is kept.
 	IdleTimeout time.Duration
-	// PingAfter is how long an HTTP/2 connection may be silent before it is pinged, and PingTimeout how long the answer may
-	// take.
+	// PingAfter is how long an HTTP/2 connection may be silent before it is pinged, and PingTimeout limits the wait for the
+	// answer.
 	PingAfter, PingTimeout time.Duration
 	// StallTimeout is how long an HTTP/2 client may leave a response unread by not opening its windows.
 	StallTimeout time.Duration
-	// Refuse reports whether requests are refused before any work is done for them, because memory is short. It is not
-	// called for connections whose last user is privileged (httpmsg.ClientClass). Nil: none is refused.
+	// Refuse reports whether to refuse requests before any work is done for them, because memory is short. It is not called
+	// for connections with a privileged last user (httpmsg.ClientClass). If nil, requests are not refused.
 	Refuse func() bool
 	// Logf logs panics and clients that violate the protocol.
 	Logf func(format string, args ...any)
@@ -108,7 +108,7 @@ func (s *porticoServer) Shutdown(ctx context.Context) error {
 	return errors.Join(<-first, err)
 }
 
-// CloseIdle begins with HTTP/2, whose idle connections hold more: header tables, and buffers for frames.
+// CloseIdle begins with HTTP/2, because idle HTTP/2 connections hold more memory: header tables, and buffers for frames.
 func (s *porticoServer) CloseIdle(n int) int {
 	closed := s.http2.CloseIdle(n)
 	return closed + s.http1.CloseIdle(n-closed)

@@ -26,17 +26,17 @@ type body struct {
 	expects atomic.Bool
 	closed  atomic.Bool // by the handler
 
-	mu       sync.Mutex    // guards what follows, and the connection's reader
-	chunks   *chunkedState // nil: the body has a length
-	left     int64         // bytes of the body, or of the present chunk
-	err      error         // io.EOF: the body was read to its end
+	mu       sync.Mutex    // guards the fields below, and the connection's reader
+	chunks   *chunkedState // nil if the body has a length
+	left     int64         // bytes left of the body, or of the current chunk
+	err      error         // io.EOF if the body was read to its end
 	detached bool          // the handler has returned
 }
 
 // Read implements io.Reader.
 func (b *body) Read(p []byte) (int, error) {
 	if b.expects.Load() && !b.closed.Load() {
-		b.x.res.sendContinue() // before mu is locked: Hijack holds the response's lock and needs this one
+		b.x.res.sendContinue() // before mu is locked: Hijack holds the response's lock and needs mu
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -46,13 +46,13 @@ func (b *body) Read(p []byte) (int, error) {
 	return b.read(p)
 }
 
-// Close implements io.Closer. The rest is read when the response was sent.
+// Close implements io.Closer. The rest is read after the response was sent.
 func (b *body) Close() error {
 	b.closed.Store(true)
 	return nil
 }
 
-// read is called with mu held, or after detach. So are the functions below.
+// read, and the functions below, must be called with mu held, or after detach.
 func (b *body) read(p []byte) (n int, err error) {
 	if b.err != nil || len(p) == 0 {
 		return 0, b.err
@@ -79,7 +79,7 @@ func (b *body) read(p []byte) (n int, err error) {
 	return n, err
 }
 
-// readRemaining reads from the body, or from the present chunk.
+// readRemaining reads from the body, or from the current chunk.
 func (b *body) readRemaining(p []byte) (int, error) {
 	if int64(len(p)) > b.left {
 		p = p[:b.left]
@@ -120,7 +120,7 @@ func unexpectedEOF(err error) error {
 	return err
 }
 
-// detach ends reads by the handler. It returns how much of the body is left; negative means unknown.
+// detach ends reads by the handler. It returns the remaining length of the body; negative means unknown.
 func (b *body) detach() int64 {
 	if b.x == nil {
 		return 0
@@ -141,15 +141,16 @@ func (b *body) detach() int64 {
 	return b.left
 }
 
-// maxDrain is how much of a body that no handler read is read to keep the connection.
+// maxDrain is the number of bytes of an unread body that are read to keep the connection.
 const maxDrain = 256 << 10
 
-// chunkDrainTimeout is how long a response waits for chunks that its handler did not read: whether the connection can be
-// kept depends on how many there are.
+// chunkDrainTimeout is how long a response waits for chunks that its handler did not read. Their size determines whether
+// the connection can be kept.
 const chunkDrainTimeout = 500 * time.Millisecond
 
-// drain reads the rest of the body within a time limit, and reports whether it reached its end. It is called after detach,
-// without mu: a goroutine that the handler left behind must not wait that long to learn that it may not read any more.
+// drain reads the rest of the body within a time limit, and reports whether it reached its end. It must be called after
+// detach, without mu: a goroutine started by the handler must not wait that long for the error that it may not read any
+// more.
 func (b *body) drain(limit time.Duration) bool {
 	c := b.x.conn
 	c.setBodyDeadline(b.x, time.Now().Add(limit))
@@ -164,7 +165,7 @@ func (b *body) drain(limit time.Duration) bool {
 	return false
 }
 
-// startBodyRead makes the body's deadline that of the connection. It is false when reads are stopped.
+// startBodyRead makes the body's deadline the connection's deadline. It returns false if reads are stopped.
 func (c *conn) startBodyRead(x *exchange) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -204,14 +205,14 @@ func (c *conn) setDeadlineLocked(at time.Time) {
 	}
 }
 
-// chunkedState is the state of a chunked body (RFC 9112, 7.1).
+// chunkedState is the state of a chunked body (RFC 9112, section 7.1).
 type chunkedState struct {
 	inChunk      bool // the CRLF after a chunk was not read yet
 	lastSeen     bool // the last chunk was read; trailers follow
 	trailer      http.Header
 	trailerBytes int
 	trailerLines int
-	// excess is how many bytes were no data (CVE-2023-39326), less what is allowed for each chunk.
+	// excess is the number of bytes that were not data (CVE-2023-39326), less an allowance for each chunk.
 	excess int64
 }
 
@@ -234,8 +235,8 @@ func (b *body) readChunked(p []byte) (int, error) {
 	return b.readRemaining(p)
 }
 
-// nextChunk reads what is between two chunks. After the last one it returns io.EOF. A deadline may pass anywhere in it: the
-// next call continues there.
+// nextChunk reads the bytes between two chunks. After the last chunk it returns io.EOF. A deadline may pass at any point:
+// the next call continues there.
 func (b *body) nextChunk() error {
 	in := &b.x.conn.in
 	if b.chunks.lastSeen {
@@ -267,7 +268,7 @@ func (b *body) nextChunk() error {
 		b.chunks.lastSeen = true
 		return b.readTrailers()
 	}
-	// Chunks of one byte may be legitimate. Sixteen bytes for each chunk, and twice the data, is what net/http allows.
+	// Chunks of one byte may be legitimate. Like net/http, allow sixteen bytes for each chunk, and twice the data.
 	if b.chunks.excess = excess - 16 - 2*min(size, maxExcess); b.chunks.excess < 0 {
 		b.chunks.excess = 0
 	}
@@ -323,7 +324,7 @@ func parseChunkSize(line []byte) (size int64, err error) {
 	return size, nil
 }
 
-// readTrailers reads what follows the last chunk, and then returns io.EOF. Forbidden trailers are dropped.
+// readTrailers reads the trailers after the last chunk, and then returns io.EOF. Forbidden trailers are dropped.
 func (b *body) readTrailers() error {
 	ch := b.chunks
 	for {

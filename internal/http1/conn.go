@@ -16,7 +16,7 @@ import (
 
 var errShuttingDown = errors.New("the server is leaving")
 
-// The states of a connection.
+// States of a connection.
 const (
 	fresh       = iota // waits for its first request
 	idle               // waits for another request
@@ -38,13 +38,13 @@ type conn struct {
 	stage    atomic.Int32
 	memory   memoryUse
 
-	// The reader belongs to run. While a handler runs it belongs to the body, and after the body to readForDisconnect.
+	// The reader is used by run. While a handler runs it is used by the body, and after the body by readForDisconnect.
 	in       reader
-	lineEnds []int32 // of the present header
+	lineEnds []int32 // of the current header
 	large    httpmsg.ConnHeaders
 
-	mu           sync.Mutex // guards what follows
-	readDeadline time.Time  // zero: none
+	mu           sync.Mutex // guards the fields below
+	readDeadline time.Time  // zero if there is none
 	readStopped  bool       // reads fail, and readDeadline has passed
 	hijacked     bool
 }
@@ -70,8 +70,8 @@ func (c *conn) logPanic(p any) {
 // closeNow closes the connection without TLS's closing message.
 func (c *conn) closeNow() { _ = c.raw.Close() }
 
-// closeIdle closes the connection soon if it is idle, waits for its first request, or its header is incomplete. It does not wait, because closing may
-// take long when a client reads nothing.
+// closeIdle closes the connection soon if it is idle, waits for its first request, or its header is incomplete. It does not
+// wait, because closing may take long if a client does not read.
 func (c *conn) closeIdle() {
 	if c.stage.CompareAndSwap(idle, closingIdle) {
 		c.stopReading()
@@ -167,7 +167,8 @@ func (c *conn) waitForRequest() error {
 	return err
 }
 
-// setIdleDeadline sets the deadline of an idle connection. A deadline nearly as far away is kept: to set one costs time.
+// setIdleDeadline sets the deadline of an idle connection. It keeps a deadline that is nearly as far away, because setting
+// one takes time.
 func (c *conn) setIdleDeadline() {
 	now := time.Now()
 	limit := c.server.c.IdleTimeout
@@ -181,7 +182,7 @@ func (c *conn) setIdleDeadline() {
 	}
 }
 
-// setReadDeadline sets the read deadline; zero means none. It is false when reads are stopped.
+// setReadDeadline sets the read deadline; zero means none. It returns false if reads are stopped.
 func (c *conn) setReadDeadline(at time.Time) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -192,10 +193,10 @@ func (c *conn) setReadDeadline(at time.Time) bool {
 	return true
 }
 
-// pastDeadline makes reads fail at once.
+// pastDeadline makes reads fail immediately.
 var pastDeadline = time.Unix(1, 0)
 
-// stopReading makes reads fail until resumeReading. Hijacked connections are left alone.
+// stopReading makes reads fail until resumeReading. It does not affect hijacked connections.
 func (c *conn) stopReading() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -213,19 +214,20 @@ func (c *conn) resumeReading() {
 }
 
 // A connection that is closed with unread bytes is reset. A client that sends its whole request before it reads, as most
-// do, would then see an error in the middle of its upload instead of the response that says why. So what still arrives is
-// read and dropped.
+// clients do, would then fail in the middle of its upload and miss the response with the reason. Data that still arrives is
+// therefore read and dropped.
 const (
-	// lingerIdle is after how long without bytes the client is assumed to have sent everything, or to have gone.
+	// lingerIdle is the time without bytes after which the client is assumed to have sent everything, or to have
+	// disconnected.
 	lingerIdle = time.Second
-	// lingerTimeout and lingerBytes bound the whole: enough for an upload of etcd's largest object over a slow line, and no
+	// lingerTimeout and lingerBytes limit the total: enough for an upload of etcd's largest object over a slow line, and no
 	// more than some tens of milliseconds of decryption.
 	lingerTimeout = 10 * time.Second
 	lingerBytes   = 64 << 20
 )
 
-// lingeringClose ends the connection so that the client can read the last response. Shutdown leaves it another lingerIdle,
-// Close no time.
+// lingeringClose ends the connection so that the client can read the last response. During a Shutdown the client has only
+// another lingerIdle; Close ends the wait.
 func (c *conn) lingeringClose() {
 	if half, ok := c.net.(interface{ CloseWrite() error }); ok && half.CloseWrite() != nil {
 		return
@@ -250,7 +252,7 @@ func (c *conn) lingeringClose() {
 	}
 }
 
-// refusal is a request that no handler sees. The connection ends with it.
+// refusal is the response to a request that does not reach the handler. It ends the connection.
 type refusal struct {
 	code int
 	why  string
@@ -260,7 +262,7 @@ func (r *refusal) Error() string { return r.why }
 
 func malformed(why string) error { return &refusal{http.StatusBadRequest, why} }
 
-// ruleRefusal is the refusal of a request that breaks a rule of httpmsg.
+// ruleRefusal returns the refusal of a request that violates a rule of httpmsg.
 func ruleRefusal(err error) error {
 	var rule *httpmsg.RequestError
 	if errors.As(err, &rule) {

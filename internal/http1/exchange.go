@@ -10,7 +10,7 @@ import (
 	"portico.dev/internal/run"
 )
 
-// exchange is a request and its response, in one allocation. It is not used again, because handlers may keep parts of it.
+// exchange is a request and its response, in one allocation. It is not reused, because handlers may keep parts of it.
 type exchange struct {
 	conn  *conn
 	req   http.Request
@@ -21,10 +21,10 @@ type exchange struct {
 	watch disconnectWatch
 
 	// Guarded by the connection's mu.
-	bodyDeadline     time.Time // set by the handler; zero: none
+	bodyDeadline     time.Time // set by the handler; zero if there is none
 	bodyReading      bool      // the body is being read from the connection
 	writeDeadlineSet bool      // by the handler
-	returned         bool      // from the handler
+	returned         bool      // the handler has returned
 }
 
 // serve runs the handler, and reports whether the connection stays open.
@@ -60,7 +60,7 @@ func (x *exchange) panicked(p any) {
 	x.cleanup()
 }
 
-// finish sends the rest of the response, and prepares the connection for the next request if there can be one.
+// finish sends the rest of the response, and prepares the connection for the next request, if one is possible.
 func (x *exchange) finish() (again bool) {
 	c := x.conn
 	x.ctx.End()
@@ -96,7 +96,7 @@ func (x *exchange) finish() (again bool) {
 	return false
 }
 
-// cleanup undoes what the handler did to the connection.
+// cleanup resets the write deadline set by the handler, and removes the files of a multipart form.
 func (x *exchange) cleanup() {
 	c := x.conn
 	c.mu.Lock()
@@ -111,30 +111,30 @@ func (x *exchange) cleanup() {
 	}
 }
 
-// A handler that runs for long should learn that its client has disconnected, and only a goroutine that reads the
-// connection finds out. Most handlers return before it matters, so a read is only started for those that run for a while.
+// A long-running handler should be notified when its client disconnects, which only a read of the connection detects. Most
+// handlers return before it matters, so a read is only started for handlers that run for a while.
 
-// disconnectWatcher starts these reads. It has the running handlers in the order in which they started, and one timer for
-// all. Every request passes here, so it counts rounds instead of asking for the time, as run.DelayQueue does.
+// disconnectWatcher starts these reads. It contains the running handlers in the order in which they started, and one timer
+// for all. Because every request uses it, it counts rounds instead of reading the time, like run.DelayQueue.
 type disconnectWatcher struct {
 	delay time.Duration
 
-	mu      sync.Mutex // guards what follows, and each disconnectWatch
+	mu      sync.Mutex // guards the fields below, and each disconnectWatch
 	waiting run.List[*exchange]
-	round   uint32 // counts calls of check
+	round   uint32 // number of calls of check
 	timer   *time.Timer
 	armed   bool // timer is set
 }
 
-// disconnectWatch is what a disconnectWatcher knows about a request.
+// disconnectWatch is the disconnectWatcher's state of a request.
 type disconnectWatch struct {
 	node    run.Node[*exchange]
 	round   uint32 // in which it was added
 	stopped bool
-	ended   chan struct{} // closed when the read has ended; nil: none has started
+	ended   chan struct{} // closed when the read has ended; nil if none has started
 }
 
-// add has x watched after a while, unless its handler has returned. The body of x was read.
+// add watches x after a while, unless its handler has returned. The body of x must have been read.
 func (d *disconnectWatcher) add(x *exchange) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -148,7 +148,7 @@ func (d *disconnectWatcher) add(x *exchange) {
 	}
 }
 
-// arm is called with mu held.
+// arm sets the timer. The caller must hold mu.
 func (d *disconnectWatcher) arm() {
 	d.armed = true
 	if d.timer == nil {
@@ -167,14 +167,14 @@ func (d *disconnectWatcher) remove(x *exchange) <-chan struct{} {
 	return x.watch.ended
 }
 
-// check starts a read for each request that was there at the last check.
+// check starts a read for each request that was added before the last check.
 func (d *disconnectWatcher) check() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for n := d.waiting.First(); n != nil && n.Value.watch.round != d.round; n = d.waiting.First() {
 		d.waiting.Remove(n)
 		n.Value.watch.ended = make(chan struct{})
-		go n.Value.readForDisconnect() // whoever removes x waits for it
+		go n.Value.readForDisconnect() // the caller of remove waits for it
 	}
 	d.round++
 	if d.armed = d.waiting.First() != nil; d.armed {
@@ -183,7 +183,7 @@ func (d *disconnectWatcher) check() {
 }
 
 // readForDisconnect reads once, and ends the request's context if the client has disconnected. If the next request has
-// begun instead, its first bytes are kept, and the client is not watched any more until this request is answered.
+// begun instead, its first bytes are kept, and the client is not watched any more until the current request is answered.
 func (x *exchange) readForDisconnect() {
 	defer close(x.watch.ended)
 	c := x.conn

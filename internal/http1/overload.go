@@ -10,15 +10,15 @@ import (
 	"portico.dev/internal/httpmsg"
 )
 
-// Overload protection; see httpmsg.ClientClass. The server's user decides when.
+// This file contains the overload protection; see httpmsg.ClientClass. The owner of the Server triggers it.
 
-// memoryUse is what is known about the memory of a connection.
+// memoryUse describes the memory of a connection.
 type memoryUse struct {
 	class     atomic.Int32 // httpmsg.ClientClass
-	header    atomic.Int64 // bytes of the header of the present request
+	header    atomic.Int64 // bytes of the header of the current request
 	handler   atomic.Int64 // bytes that its handler reported
 	idleSince atomic.Int64 // when the connection became idle; UnixNano
-	// grant is that of the present request's header. The goroutine that serves the connection uses it.
+	// grant is the grant of the current request's header. It is used by the goroutine that serves the connection.
 	grant *httpmsg.HeaderGrant
 }
 
@@ -30,7 +30,7 @@ func (w *response) Authenticated(privileged bool) {
 	}
 }
 
-// LargeHeader is the grant of the request's header, or nil, and the memory that the header uses.
+// LargeHeader returns the grant of the request's header, or nil, and the memory that the header uses.
 func (w *response) LargeHeader() (*httpmsg.HeaderGrant, int64) {
 	m := &w.x.conn.memory
 	return m.grant, m.header.Load()
@@ -42,18 +42,18 @@ func (w *response) ChargeMemory(n int64) { w.x.conn.memory.handler.Add(n) }
 // errLowMemory is the response to a request that is refused before any work is done for it.
 var errLowMemory = &refusal{http.StatusServiceUnavailable, "the server is short of memory; please try again later"}
 
-// shouldRefuse reports whether a request whose header was read is refused. The first one of a connection is not: its user
-// is unknown.
+// shouldRefuse reports whether to refuse a request after its header was read. It does not refuse the first request of a
+// connection, because its user is unknown.
 func (c *conn) shouldRefuse() bool {
 	refuse := c.server.c.Refuse
 	return refuse != nil && c.memory.class.Load() == httpmsg.Ordinary && refuse()
 }
 
-// minIdle is how long a connection without a request must wait before it counts as idle. On a newer one a request may be on
-// its way, which would fail.
+// minIdle is how long a connection without a request must wait before it counts as idle. On a newer one a request may be in
+// transit, which would fail.
 const minIdle = 500 * time.Millisecond
 
-// CloseIdle closes up to n idle connections, and returns how many. Connections whose last user is privileged stay.
+// CloseIdle closes up to n idle connections, and returns their number. It skips connections with a privileged last user.
 func (s *Server) CloseIdle(n int) (closed int) {
 	before := time.Now().Add(-minIdle).UnixNano()
 	for _, c := range s.allConns() {
@@ -75,7 +75,7 @@ func (s *Server) allConns() []*conn {
 	return slices.Collect(maps.Keys(s.conns))
 }
 
-// LargeConns are the connections that hold much memory.
+// LargeConns returns the connections that hold much memory.
 func (s *Server) LargeConns() (all []httpmsg.ConnMemory) {
 	for _, c := range s.allConns() {
 		if c.memory.class.Load() == httpmsg.Privileged || c.stage.Load() != handling {

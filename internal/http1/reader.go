@@ -11,13 +11,13 @@ import (
 	"portico.dev/internal/httpmsg"
 )
 
-// readBufferSize is the read buffer of an idle connection. A larger header has a larger one while it is read.
+// readBufferSize is the size of the read buffer of an idle connection. It is larger while a larger header is read.
 const readBufferSize = 4 << 10
 
 // errBufferFull is returned when the buffer is full.
 var errBufferFull = errors.New("the buffer is full")
 
-// reader buffers what was read from the connection.
+// reader buffers the data read from the connection.
 type reader struct {
 	from io.Reader
 	buf  []byte
@@ -52,7 +52,7 @@ func (b *reader) fill() error {
 	return err
 }
 
-// readDirect reads once into p, past the buffer. It returns either bytes or an error.
+// readDirect reads once into p, bypassing the buffer. It returns either bytes or an error.
 func (b *reader) readDirect(p []byte) (int, error) {
 	if b.err != nil {
 		return 0, b.err
@@ -72,7 +72,7 @@ func (b *reader) readDirect(p []byte) (int, error) {
 	return 0, io.ErrNoProgress
 }
 
-// grow doubles the buffer. It is false when it has its largest size.
+// grow doubles the buffer. It returns false if the buffer has its maximum size.
 func (b *reader) grow(most int) bool {
 	if len(b.buf) >= most {
 		return false
@@ -93,14 +93,14 @@ func (b *reader) shrink() {
 	b.buf, b.r = smaller, 0
 }
 
-// isTimeout reports whether a deadline of ours has passed. The timeout of a dead client (ETIMEDOUT) is another error, and
-// permanent.
+// isTimeout reports whether a deadline set by the server has passed. The timeout of a dead client (ETIMEDOUT) is a
+// different error, and permanent.
 func isTimeout(err error) bool { return errors.Is(err, os.ErrDeadlineExceeded) }
 
-// keptLineEnds bounds the capacity of lineEnds that a connection keeps.
+// keptLineEnds limits the capacity of lineEnds that a connection retains.
 const keptLineEnds = 64
 
-// readHead reads the header of the next request: it returns its text, and sets c.lineEnds.
+// readHead reads the header of the next request. It returns its text, and sets c.lineEnds.
 func (c *conn) readHead() (string, error) {
 	if err := c.waitForRequest(); err != nil {
 		return "", err
@@ -146,7 +146,7 @@ func (c *conn) readHead() (string, error) {
 	}
 }
 
-// scanLines finds the lines of a header. *line is where the first line begins whose end was not found yet. It returns the
+// scanLines finds the lines of a header. *line is the beginning of the first line without an end so far. It returns the
 // length of the header, or 0 if it is incomplete.
 func (c *conn) scanLines(line *int) (int, error) {
 	b := c.in.unused()
@@ -179,15 +179,15 @@ func (c *conn) scanLines(line *int) (int, error) {
 	}
 }
 
-// maxHeader bounds the present header, in bytes.
+// maxHeader returns the limit of the current header, in bytes.
 func (c *conn) maxHeader() int {
 	bytes, _ := c.large.Extra()
 	return c.server.c.MaxHeaderBytes + bytes
 }
 
-// mayHaveField reports whether the present header, which has MaxFields fields or more, may have another.
+// mayHaveField reports whether the current header, which has MaxFields fields or more, may have another.
 func (c *conn) mayHaveField() bool {
-	n := len(c.lineEnds) // with the request line, and without the next field
+	n := len(c.lineEnds) // includes the request line, but not the next field
 	_, extra := c.large.Extra()
 	return n <= httpmsg.MaxFields+extra || c.large.Grow()
 }

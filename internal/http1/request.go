@@ -11,14 +11,14 @@ import (
 	"portico.dev/internal/httpmsg"
 )
 
-// requestHeaders are the headers that concern the server itself.
+// requestHeaders contains the headers that the server itself processes.
 type requestHeaders struct {
 	hosts, lengths, codings             int
 	host, length, coding                string
 	connection, expect, trailer, pragma bool
 }
 
-// parse parses a header whose lines end at ends.
+// parse parses a header. ends contains the ends of its lines.
 func (x *exchange) parse(head string, ends []int32) error {
 	first := int(ends[0])
 	if err := x.parseRequestLine(head[:first]); err != nil {
@@ -72,8 +72,8 @@ func (x *exchange) parseRequestLine(parseRequestLine string) error {
 
 func digit(c byte) bool { return c >= '0' && c <= '9' }
 
-// maxHeaderHint bounds the size with which the header map is made. A proxy adds about ten names, and growing costs more;
-// but a header may have thousands of lines with one name.
+// maxHeaderHint limits the initial size of the header map. A proxy adds about ten names, and growing costs more; but a
+// header may have thousands of lines with one name.
 const maxHeaderHint = 128
 
 // parseHeader parses the lines after the first one. All values share one slice.
@@ -117,7 +117,7 @@ func (x *exchange) parseHeader(head string, ends []int32, s *requestHeaders) err
 	return nil
 }
 
-// record notes a field, and reports whether handlers do not see it.
+// record records a field, and reports whether handlers do not receive it.
 func (s *requestHeaders) record(name, value string) bool {
 	switch name {
 	case "Host":
@@ -165,7 +165,7 @@ func (x *exchange) parseTarget(s *requestHeaders) error {
 	return nil
 }
 
-// parseFraming determines where the body ends: CVE-2025-22871, attack row A19.
+// parseFraming determines the end of the body: CVE-2025-22871, attack row A19.
 func (x *exchange) parseFraming(s *requestHeaders) error {
 	r := &x.req
 	r.Body = http.NoBody
@@ -204,7 +204,7 @@ func isChunked(coding string) bool {
 	return len(coding) == len("chunked") && strings.EqualFold(coding, "chunked")
 }
 
-// parseConnectionHeaders parses what else the client asks of the server.
+// parseConnectionHeaders parses the headers that concern the connection.
 func (x *exchange) parseConnectionHeaders(s *requestHeaders) error {
 	r := &x.req
 	x.res.http10 = r.ProtoMinor == 0
@@ -214,7 +214,7 @@ func (x *exchange) parseConnectionHeaders(s *requestHeaders) error {
 		x.res.keepAlive = x.res.http10 && httpguts.HeaderValuesContainsToken(tokens, "keep-alive")
 		r.Close = x.res.http10 && !x.res.keepAlive || httpguts.HeaderValuesContainsToken(tokens, "close")
 	}
-	// What follows a CONNECT may be meant for a tunnel, so the client need not wait for the response that refuses it.
+	// Data after a CONNECT may be intended for a tunnel, so the client need not wait for the response that refuses it.
 	x.res.closing = r.Close || r.Method == http.MethodConnect
 	if s.expect {
 		switch expect := r.Header["Expect"][0]; {

@@ -22,22 +22,22 @@ type response struct {
 	x         *exchange
 	head      bool // the request is HEAD
 	http10    bool // the request is HTTP/1.0
-	keepAlive bool // it is, and asks to keep the connection
+	keepAlive bool // the request is HTTP/1.0 with keep-alive
 	header    http.Header
-	// headerWritten is set when the response has begun: no 100 (Continue) can follow.
+	// headerWritten is set when the response has begun. No 100 (Continue) can follow.
 	headerWritten atomic.Bool
 	bytesWritten  atomic.Int64 // to the connection
 
-	mu       sync.Mutex  // guards what follows: handlers may write from several goroutines, and even too late
-	buffers  *outBuffers // nil: nothing is buffered
-	status   int         // 0: WriteHeader was not called
+	mu       sync.Mutex  // guards the fields below: handlers may write from several goroutines, and even too late
+	buffers  *outBuffers // nil if no data is buffered
+	status   int         // 0 before WriteHeader
 	sent     bool        // the header was sent
-	returned bool        // from the handler
+	returned bool        // the handler has returned
 	hijacked bool
 	err      error // the first error of a write
 
-	declared         int64 // Content-Length; -1: none
-	noLength         bool  // the handler set it to nothing
+	declared         int64 // Content-Length, or -1
+	noLength         bool  // the handler set an empty Content-Length
 	wrote            int64
 	headerNames      int      // number of names in the header when it was written
 	coding           string   // Transfer-Encoding, as set by the handler
@@ -70,7 +70,7 @@ func (w *response) writeHeader(code int) {
 		return
 	}
 	if code < 100 || code > 999 {
-		panic(fmt.Sprintf("invalid WriteHeader code %v", code)) // as net/http
+		panic(fmt.Sprintf("invalid WriteHeader code %v", code)) // like net/http
 	}
 	if code < 200 && code != http.StatusSwitchingProtocols {
 		w.writeInformational(code)
@@ -81,7 +81,7 @@ func (w *response) writeHeader(code int) {
 	w.snapshot()
 }
 
-// writeInformational sends a 1xx response. HTTP/1.0 has none.
+// writeInformational sends a 1xx response. HTTP/1.0 does not support it.
 func (w *response) writeInformational(code int) {
 	if code == http.StatusContinue {
 		w.x.body.expects.Store(false)
@@ -139,8 +139,8 @@ func (w *response) ensureHeader() error {
 	return nil
 }
 
-// finish sends the rest of the response. left is how much of the request's body is left. It reports whether another request
-// can follow.
+// finish sends the rest of the response. left is the remaining length of the request's body. It reports whether another
+// request can follow.
 func (w *response) finish(left int64) (again, hijacked bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -152,20 +152,20 @@ func (w *response) finish(left int64) (again, hijacked bool) {
 		w.writeHeader(http.StatusOK)
 	}
 	w.returned = true
-	w.closing = w.closing || left > maxDrain || left < 0 && !w.sent // if it is unknown, say so while there is time
-	_ = w.flush(nil, true)                                          // in w.err
+	w.closing = w.closing || left > maxDrain || left < 0 && !w.sent // unknown length: announce the close in the header
+	_ = w.flush(nil, true)                                          // the error is in w.err
 	short := w.declared >= 0 && w.wrote != w.declared && !w.head && httpmsg.BodyAllowed(w.status)
 	return w.err == nil && !w.closing && !short && w.status != http.StatusSwitchingProtocols, false
 }
 
-// canClose reports whether the response can still say that it is the last one.
+// canClose reports whether the response can still announce that it is the last one.
 func (w *response) canClose() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return !w.sent && !w.hijacked && !w.closing && !w.x.body.expects.Load()
 }
 
-// abandon drops what is buffered, after a panic. It reports whether the connection was hijacked.
+// abandon drops the buffered data after a panic. It reports whether the connection was hijacked.
 func (w *response) abandon() (hijacked bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -174,12 +174,13 @@ func (w *response) abandon() (hijacked bool) {
 	return w.hijacked
 }
 
-// What a handler writes is buffered up to bufferedBytes, so that a small response is sent together with its header.
+// Writes of a handler are buffered up to bufferedBytes, so that a small response is sent together with its header.
 const bufferedBytes = 4 << 10
 
-// outBuffers are a response's buffers. It only has them while they hold something, because watches are many and wait.
+// outBuffers are a response's buffers. A response only has them while they contain data, because there may be many waiting
+// watches.
 type outBuffers struct {
-	out  []byte // the header, and what is sent next
+	out  []byte // the header, and the data that is sent next
 	body []byte
 }
 
@@ -256,7 +257,7 @@ func (w *response) checkWrite(n int) error {
 	return w.err
 }
 
-// flush sends what is buffered, and p. end is set when the handler has returned.
+// flush sends the buffered data, and p. end is set when the handler has returned.
 func (w *response) flush(p []byte, end bool) error {
 	defer w.releaseBuffers()
 	r := w.getBuffers()
@@ -286,7 +287,7 @@ func (w *response) flush(p []byte, end bool) error {
 	return w.err
 }
 
-// writeRecords sends three pieces as one, in full TLS records. first may be overwritten: it is returned, with its capacity.
+// writeRecords sends three pieces as one, in full TLS records. It may overwrite first, which it returns with its capacity.
 func (w *response) writeRecords(first, p, last []byte) []byte {
 	size := len(first) + len(p) + len(last)
 	if w.err != nil || size == 0 {
@@ -328,7 +329,7 @@ func (w *response) send(p []byte) {
 	}
 }
 
-// fail records that the client cannot be written to any more.
+// fail records that writes to the client fail.
 func (w *response) fail(err error) {
 	if err != nil && w.err == nil {
 		w.err = err
@@ -336,7 +337,7 @@ func (w *response) fail(err error) {
 	}
 }
 
-// SetReadDeadline is for http.ResponseController: reads of the body fail after it.
+// SetReadDeadline is for http.ResponseController. Reads of the body fail after the deadline.
 func (w *response) SetReadDeadline(at time.Time) error {
 	c := w.x.conn
 	c.mu.Lock()
@@ -348,7 +349,7 @@ func (w *response) SetReadDeadline(at time.Time) error {
 	return nil
 }
 
-// SetWriteDeadline is for http.ResponseController: a write fails after it, and the connection is closed.
+// SetWriteDeadline is for http.ResponseController. A write fails after the deadline, and the connection is closed.
 func (w *response) SetWriteDeadline(at time.Time) error {
 	c := w.x.conn
 	c.mu.Lock()
@@ -360,10 +361,10 @@ func (w *response) SetWriteDeadline(at time.Time) error {
 	return c.net.SetWriteDeadline(at)
 }
 
-// BytesWritten is how many bytes the client, or the kernel, has accepted.
+// BytesWritten returns the number of bytes that the client, or the kernel, has accepted.
 func (w *response) BytesWritten() int64 { return w.bytesWritten.Load() }
 
-// EnableFullDuplex is for http.ResponseController: responses may always be written before the body was read.
+// EnableFullDuplex is for http.ResponseController. Responses may always be written before the body was read.
 func (w *response) EnableFullDuplex() error { return nil }
 
 // CloseNotify implements http.CloseNotifier.
@@ -373,7 +374,7 @@ func (w *response) CloseNotify() <-chan bool {
 	return told
 }
 
-// Hijack implements http.Hijacker. The returned reader has what was read from the connection and not used.
+// Hijack implements http.Hijacker. The returned reader contains the data that was read from the connection and not used.
 func (w *response) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -12,7 +12,7 @@ import (
 	"portico.dev/internal/httpmsg"
 )
 
-// snapshot writes the header as it is now, except for what depends on the body.
+// snapshot writes the current header, except fields that depend on the body.
 func (w *response) snapshot() {
 	w.declared, w.headerNames = -1, len(w.header)
 	r := w.getBuffers()
@@ -78,7 +78,8 @@ func (w *response) declareTrailer(name string) {
 	}
 }
 
-// finishHeader adds what the handler left to the server. p is the beginning of the body, and all of it when end is set.
+// finishHeader adds the fields that the handler left to the server. p is the beginning of the body, or the whole body if
+// end is set.
 func (w *response) finishHeader(out, p []byte, end bool) []byte {
 	if end && len(w.header) != w.headerNames && w.collectPrefixedTrailers() {
 		w.hasTrailers = true
@@ -108,7 +109,7 @@ func (w *response) finishHeader(out, p []byte, end bool) []byte {
 	return append(w.appendConnection(out, delimited), "\r\n"...)
 }
 
-// appendTransferEncoding chooses how the end of a body without a length is found.
+// appendTransferEncoding selects how the end of a body without a length is marked.
 func (w *response) appendTransferEncoding(out []byte) []byte {
 	if w.http10 || w.coding == "identity" {
 		w.closing = true
@@ -121,8 +122,8 @@ func (w *response) appendTransferEncoding(out []byte) []byte {
 	return append(out, "Transfer-Encoding: chunked\r\n"...)
 }
 
-// appendConnection writes the Connection header. delimited is whether the client finds the end of the body without the
-// connection's end.
+// appendConnection writes the Connection header. delimited is set if the client can find the end of the body without the
+// end of the connection.
 func (w *response) appendConnection(out []byte, delimited bool) []byte {
 	x := w.x
 	first := ""
@@ -156,7 +157,7 @@ func (w *response) collectPrefixedTrailers() (any bool) {
 	return any
 }
 
-// appendTrailers is the end of a chunked body.
+// appendTrailers appends the end of a chunked body.
 func (w *response) appendTrailers(b []byte) []byte {
 	b = append(b, "0\r\n"...)
 	if w.hasTrailers || len(w.header) != w.headerNames {
@@ -169,7 +170,7 @@ func (w *response) appendTrailers(b []byte) []byte {
 	return append(b, "\r\n"...)
 }
 
-// appendFields omits invalid names, and replaces line ends in values.
+// appendFields appends a field. It omits invalid names, and replaces line ends in values.
 func appendFields(b []byte, name string, values []string) []byte {
 	if !httpmsg.IsToken(name) {
 		return b

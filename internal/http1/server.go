@@ -1,14 +1,14 @@
-// Package http1 is an HTTP/1.1 server for connections whose TLS handshake is done, as net/http's is.
+// Package http1 is an HTTP/1.1 server for connections with a completed TLS handshake. It behaves like net/http's server.
 //
 // One goroutine serves a connection: it reads the header of a request, runs the handler, writes the response and reads the
-// next header. Nothing else runs for it, and no deadline is set, without a reason: a header or a body that does not arrive
-// at once, or a handler that runs so long that it should learn when its client disconnects (exchange.go).
+// next header. Further goroutines and deadlines are used only if needed: for a header or a body that does not arrive at
+// once, or for a handler that runs so long that it should be notified when its client disconnects (exchange.go).
 //
 // # Strict parsing
 //
-// What could be read in two ways is refused (400, and the connection ends), because a proxy before us or a backend behind
-// us may read it the other way (CVE-2025-22871 and similar): lines end with CRLF and nothing else, no line is folded, and a
-// body has one length or one transfer coding. Otherwise a handler sees what net/http would show it.
+// Ambiguous requests are refused (400, and the connection ends), because a front proxy or a backend may interpret them
+// differently (CVE-2025-22871 and similar): lines must end with CRLF, lines must not be folded, and a body has one length
+// or one transfer coding. Otherwise a handler receives the same request as from net/http.
 package http1
 
 import (
@@ -29,24 +29,24 @@ import (
 type Config struct {
 	// Handler serves the requests.
 	Handler http.Handler
-	// BaseServer is the value of http.ServerContextKey. Default nil: none.
+	// BaseServer is the value of http.ServerContextKey. May be nil.
 	BaseServer *http.Server
-	// MaxHeaderBytes bounds a request's header with its request line. A larger one is answered 431. Default 64 KiB.
+	// MaxHeaderBytes limits a request's header with its request line. A larger one is answered 431. Default 64 KiB.
 	MaxHeaderBytes int
-	// LargeHeaders grants memory for larger headers. Nil: there are none.
+	// LargeHeaders grants memory for larger headers. If nil, larger headers are refused.
 	LargeHeaders httpmsg.LargeHeaders
-	// HeaderTimeout is how long a header may take once it has begun, the first one from the start of the connection; and
-	// how long the rest of a body may take that no handler read. Default 10 s.
+	// HeaderTimeout limits the time for a header once it has begun, and for the first one from the start of the connection.
+	// It also limits the time for the rest of a body that the handler did not read. Default 10 s.
 	HeaderTimeout time.Duration
 	// IdleTimeout is how long a connection is kept between requests, or up to an eighth less. Default 90 s.
 	IdleTimeout time.Duration
-	// DisconnectCheckDelay is after how long, or twice as long, a running handler learns that its client has disconnected.
-	// Default 50 ms.
+	// DisconnectCheckDelay is the time, or up to twice the time, after which the server begins to watch for a disconnect of
+	// a running handler's client. Default 50 ms.
 	DisconnectCheckDelay time.Duration
-	// Refuse reports whether requests are refused before any work is done for them, because memory is short. It is not
-	// called for connections whose last user is privileged. Nil: none is refused.
+	// Refuse reports whether to refuse requests before any work is done for them, because memory is short. It is not called
+	// for connections with a privileged last user. If nil, requests are not refused.
 	Refuse func() bool
-	// Logf logs panics. Nil: they are not logged.
+	// Logf logs panics. If nil, they are not logged.
 	Logf func(format string, args ...any)
 }
 
@@ -72,7 +72,7 @@ type Server struct {
 	disconnects  disconnectWatcher
 	shuttingDown atomic.Bool // set with mu held
 
-	mu    sync.Mutex // guards what follows
+	mu    sync.Mutex // guards the fields below
 	conns map[*conn]struct{}
 	idle  chan struct{} // closed when shutting down and no connection is left
 }
@@ -83,9 +83,9 @@ func New(c Config) *Server {
 	return &Server{c: c, disconnects: disconnectWatcher{delay: c.DisconnectCheckDelay}, conns: map[*conn]struct{}{}, idle: make(chan struct{})}
 }
 
-// Begin takes over a connection whose TLS handshake is done: a Shutdown that comes later waits for its first request. serve is to be
-// called, and returns when the connection and its handler have ended. If a handler hijacks the connection, hijacked is called before
-// Hijack returns, serve returns when the handler does, and the handler's side closes the connection.
+// Begin registers a connection with a completed TLS handshake. A later Shutdown waits for its first request. The caller
+// must call serve, which returns when the connection and its handler have ended. If a handler hijacks the connection,
+// hijacked is called before Hijack returns, serve returns when the handler does, and the handler must close the connection.
 func (s *Server) Begin(c *tls.Conn, hijacked func()) (serve func()) {
 	state := c.ConnectionState()
 	return s.begin(c, c.NetConn(), &state, hijacked)
@@ -103,7 +103,7 @@ func (s *Server) begin(nc, raw net.Conn, state *tls.ConnectionState, hijacked fu
 func (c *conn) serve() {
 	defer c.close() // deferred: a handler may end this goroutine
 	defer func() {
-		if p := recover(); p != nil { // a bug of ours, not of a handler: one request must not end the process
+		if p := recover(); p != nil { // a bug in the server, not in a handler: one request must not end the process
 			c.logPanic(p)
 			c.closeNow()
 		}
@@ -134,7 +134,7 @@ func (s *Server) remove(c *conn) {
 	}
 }
 
-// beginShutdown refuses new connections, and returns the present ones.
+// beginShutdown refuses new connections, and returns the current ones.
 func (s *Server) beginShutdown() []*conn {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -145,9 +145,10 @@ func (s *Server) beginShutdown() []*conn {
 	return all
 }
 
-// Shutdown closes idle connections, and a second later those with an incomplete header and those whose first request has not come: its
-// client counts on this server. Others are closed after their present response, which it waits for. Connections that begin later are
-// closed. Hijacked connections are not waited for.
+// Shutdown closes idle connections. A second later it closes connections with an incomplete header, and connections whose
+// first request has not arrived, because their clients expect this server to answer. Other connections are closed after
+// their current response, for which it waits. Connections that begin later are closed. It does not wait for hijacked
+// connections.
 func (s *Server) Shutdown(ctx context.Context) error {
 	for _, c := range s.beginShutdown() {
 		c.closeIdle()

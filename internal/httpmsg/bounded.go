@@ -7,15 +7,15 @@ import (
 	"sync"
 )
 
-// NewBoundedListener returns a listener with at most limit connections. A connection beyond that replaces the oldest one that is not trusted
-// (TrustConn), so that a client without credentials cannot keep others out with connections that it leaves open. If all are trusted, it is
-// closed itself.
+// NewBoundedListener returns a listener with at most limit connections. A further connection replaces the oldest one that
+// is not trusted (TrustConn), so that a client without credentials cannot block other clients by leaving connections open.
+// If all are trusted, the new connection is closed.
 func NewBoundedListener(l net.Listener, limit int) net.Listener {
 	return &boundedListener{Listener: l, limit: limit}
 }
 
-// TrustConn marks a connection of a bounded listener, or a TLS connection over it, after its client has been authenticated. It does nothing
-// to other connections.
+// TrustConn marks a connection of a bounded listener, or a TLS connection over it, after its client has been authenticated.
+// It has no effect on other connections.
 func TrustConn(c net.Conn) {
 	if over, ok := c.(*tls.Conn); ok {
 		c = over.NetConn()
@@ -50,7 +50,7 @@ func (l *boundedListener) Accept() (net.Conn, error) {
 		accepted := &boundedConn{Conn: c, listener: l}
 		surplus := l.add(accepted)
 		if surplus != nil {
-			_ = surplus.Conn.Close() // its client gets no answer
+			_ = surplus.Conn.Close() // its client gets no response
 		}
 		if surplus != accepted {
 			return accepted, nil
@@ -58,7 +58,7 @@ func (l *boundedListener) Accept() (net.Conn, error) {
 	}
 }
 
-// add returns the connection to close, nil if there is room.
+// add returns the connection to close, or nil.
 func (l *boundedListener) add(c *boundedConn) (surplus *boundedConn) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

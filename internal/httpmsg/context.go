@@ -11,30 +11,31 @@ import (
 	"portico.dev/internal/run"
 )
 
-// ConnInfo is what the contexts of all requests of a connection have as values.
+// ConnInfo contains the context values of all requests of a connection.
 type ConnInfo struct {
 	LocalAddr net.Addr     // under http.LocalAddrContextKey
-	Server    *http.Server // under http.ServerContextKey. Nil: nothing
+	Server    *http.Server // under http.ServerContextKey, unless nil
 }
 
-// Context is the context that the server gives a request, as net/http's does. It ends when the client has left or does not
-// want the response any more, and when the handler has returned. What the chain finds out about a request is in
-// request.Context, whose parent this is, or the library's.
+// Context is the context that the server gives a request, like net/http's server. It ends when the client has disconnected
+// or does not need the response any more, and when the handler has returned. The chain stores its results about a request
+// in request.Context. The parent of that is this context, or net/http's.
 //
-// It is a type of our own because nobody waits for most requests: nothing is allocated for them. The zero value is ready for use.
+// It is a separate type because most requests are never waited for: for these it does not allocate. The zero value is ready
+// for use.
 type Context struct {
 	conn  *ConnInfo
 	ended atomic.Bool
 
-	mu         sync.Mutex // guards what follows
+	mu         sync.Mutex // guards the fields below
 	done       chan struct{}
-	closed     bool             // done is, or would be
+	closed     bool             // done is closed, or will be closed when it is made
 	afterFuncs run.List[func()] // called at the end
 }
 
 var _ context.Context = (*Context)(nil)
 
-// SetConn sets the connection of the request, before anything else is called.
+// SetConn sets the connection of the request. It must be called first.
 func (c *Context) SetConn(i *ConnInfo) { c.conn = i }
 
 // Ended reports whether c has ended.
@@ -80,8 +81,8 @@ func (c *Context) Value(key any) any {
 	return nil
 }
 
-// AfterFunc calls f on a goroutine of its own when c ends. Package context asks for this method: without it, each context that
-// is made from c would cost a goroutine that waits.
+// AfterFunc calls f in a new goroutine when c ends. Package context uses this method if it exists: without it, each context
+// derived from c would cost a waiting goroutine.
 func (c *Context) AfterFunc(f func()) (stop func() bool) {
 	n := &run.Node[func()]{Value: f}
 	c.mu.Lock()
@@ -98,7 +99,7 @@ func (c *Context) AfterFunc(f func()) (stop func() bool) {
 	}
 }
 
-// End ends c. It may be called again.
+// End ends c. It may be called repeatedly.
 func (c *Context) End() {
 	if c.ended.Load() {
 		return
@@ -109,7 +110,7 @@ func (c *Context) End() {
 		return
 	}
 	c.closed = true
-	c.ended.Store(true) // first: whoever finds the channel closed must find an error, or package context panics
+	c.ended.Store(true) // first: package context panics if the channel is closed and Err returns nil
 	if c.done != nil {
 		close(c.done)
 	}

@@ -9,11 +9,12 @@ import (
 // The header of a request may always have MaxHeader bytes and MaxFields fields. A larger one is read in steps. Each step is
 // granted before the memory for it is used.
 const (
-	// MaxHeader bounds the header of a request that needs no grant, in bytes.
+	// MaxHeader is the limit of a request's header without a grant, in bytes.
 	MaxHeader = 64 << 10
-	// MaxLargeHeader bounds every header of a request. It is net/http's default, and so kube-apiserver's.
+	// MaxLargeHeader is the limit of every header of a request. It is net/http's default, and therefore kube-apiserver's.
 	MaxLargeHeader = 1 << 20
-	// MaxLargeFields bounds the fields of every request. RFC 9113, 6.5.2 counts 32 bytes for a field, beside its bytes.
+	// MaxLargeFields limits the fields of every request. RFC 9113, section 6.5.2 counts 32 bytes for a field, in addition
+	// to its bytes.
 	MaxLargeFields = MaxFields + headerSteps*fieldsPerStep
 
 	bytesPerStep  = 64 << 10
@@ -36,7 +37,7 @@ type LargeHeaders interface {
 
 // HeaderGrant is the memory that was granted for the header of one request.
 type HeaderGrant struct {
-	mu    sync.Mutex // guards what follows
+	mu    sync.Mutex // guards the fields below
 	bytes int64
 	give  func(int64)
 }
@@ -54,7 +55,7 @@ func (g *HeaderGrant) Release() {
 	}
 }
 
-// Size is the granted memory in bytes.
+// Size returns the granted memory in bytes.
 func (g *HeaderGrant) Size() int64 {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -69,23 +70,24 @@ func (g *HeaderGrant) Replace(n int64, give func(int64)) {
 	g.bytes, g.give = n, give
 }
 
-// ConnHeaders grants steps to the headers of one connection, one header after the other. The goroutine that reads uses it.
+// ConnHeaders grants steps to the headers of one connection, one header after the other. It is used by the goroutine that
+// reads.
 type ConnHeaders struct {
 	large  LargeHeaders
 	tls    *tls.ConnectionState
 	client net.Addr
 
 	asked, trusted bool
-	steps          int // of the present header
+	steps          int // of the current header
 	grant          *HeaderGrant
 }
 
-// NewConnHeaders returns the ConnHeaders of a connection. Without large, no header may be large.
+// NewConnHeaders returns the ConnHeaders of a connection. If large is nil, headers may not be large.
 func NewConnHeaders(large LargeHeaders, state *tls.ConnectionState, client net.Addr) ConnHeaders {
 	return ConnHeaders{large: large, tls: state, client: client}
 }
 
-// Trusted reports whether the client is trusted (LargeHeaders.Trusted). The first call for a header decides.
+// Trusted reports whether the client is trusted (LargeHeaders.Trusted). The result of the first call for a header is kept.
 func (h *ConnHeaders) Trusted() bool {
 	if !h.asked {
 		h.asked, h.trusted = true, h.large != nil && h.tls != nil && h.large.Trusted(h.tls)
@@ -93,7 +95,7 @@ func (h *ConnHeaders) Trusted() bool {
 	return h.trusted
 }
 
-// Grow reports whether the present header may have one more step.
+// Grow reports whether the current header may have one more step.
 func (h *ConnHeaders) Grow() bool {
 	if h.large == nil || h.steps == headerSteps {
 		return false
@@ -113,21 +115,21 @@ func (h *ConnHeaders) Grow() bool {
 	return true
 }
 
-// Large reports whether the present header has grown.
+// Large reports whether the current header has grown.
 func (h *ConnHeaders) Large() bool { return h.steps > 0 }
 
-// Extra is how much larger the present header may be than the limits for every request.
+// Extra returns how much larger the current header may be than the limits for every request.
 func (h *ConnHeaders) Extra() (bytes, fields int) {
 	return h.steps * bytesPerStep, h.steps * fieldsPerStep
 }
 
-// Detach ends the present header. The caller gets its grant, which is nil if none was needed.
+// Detach ends the current header. It returns its grant, which is nil if none was needed.
 func (h *ConnHeaders) Detach() *HeaderGrant {
 	g := h.grant
 	h.grant, h.steps, h.asked = nil, 0, false
 	return g
 }
 
-// HeaderMemory is about how much memory a header uses after it was read: its text, twice because it is sent on, and its
-// fields in a http.Header.
+// HeaderMemory returns the approximate memory that a header uses after it was read: its text, twice because it is
+// forwarded, and its fields in an http.Header.
 func HeaderMemory(bytes, fields int) int64 { return 2*int64(bytes) + 96*int64(fields) }

@@ -7,22 +7,23 @@ import (
 	"strings"
 )
 
-// The lengths and numbers of the parts of a message. The same limits hold for both versions of HTTP, so that one client can
-// send on what the other version's server accepted.
+// Lengths and numbers of the parts of a message. The same limits apply to both versions of HTTP, so that a client can
+// forward a request that the other version's server accepted.
 const (
-	// MaxMethod bounds a method, in bytes.
+	// MaxMethod limits a method, in bytes.
 	MaxMethod = 32
-	// MaxTarget bounds a target: path and query, in bytes.
+	// MaxTarget limits a target: path and query, in bytes.
 	MaxTarget = 32 << 10
-	// MaxAuthority bounds a host with its port, in bytes.
+	// MaxAuthority limits a host with its port, in bytes.
 	MaxAuthority = 253 + len(":65535")
-	// MaxFieldName and MaxFieldValue bound one field, in bytes. A value may be nearly as long as a whole header.
+	// MaxFieldName and MaxFieldValue limit one field, in bytes. A value may be nearly as long as a whole header.
 	MaxFieldName, MaxFieldValue = 256, 62 << 10
-	// MaxFields bounds the fields of a received request without a grant (LargeHeaders). Each crumb of a cookie counts as one.
+	// MaxFields limits the fields of a received request without a grant (LargeHeaders). Each crumb of a cookie counts as
+	// one.
 	MaxFields = 500
-	// MaxFieldsSent bounds the fields of a request that is sent: a front proxy adds some, one for each group of the user.
+	// MaxFieldsSent limits the fields of a request that is sent: a front proxy adds some, one for each group of the user.
 	MaxFieldsSent = 2 * MaxLargeFields
-	// MaxTrailers bounds the trailers of a message.
+	// MaxTrailers limits the trailers of a message.
 	MaxTrailers = 64
 )
 
@@ -31,7 +32,7 @@ type limit struct {
 	element string
 	max     int
 	unit    string
-	code    int // the status for what exceeds it
+	code    int // status code of the error
 	source  string
 }
 
@@ -47,14 +48,14 @@ var limits = []limit{
 	{"trailers", MaxTrailers, "fields", 0, "RFC 9110, 6.5; RFC 9112, 7.1.2. With more, the body fails (HTTP/1.1) or the stream is reset (HTTP/2)"},
 }
 
-// tooLongError is the error for an element that is too long.
+// tooLongError returns the error for an element that is too long.
 func tooLongError(element string) *RequestError {
 	i := slices.IndexFunc(limits, func(b limit) bool { return b.element == element })
 	b := &limits[i]
 	return &RequestError{Element: element, Code: b.code, Reason: fmt.Sprintf("the %s of the request is longer than %d %s", element, b.max, b.unit)}
 }
 
-// CheckLengths is nil for a field that is not too long. Its bytes are checked elsewhere.
+// CheckLengths returns nil if a field is not too long. It does not check its bytes.
 func CheckLengths(name, value string) error {
 	switch {
 	case len(name) > MaxFieldName:
@@ -65,7 +66,8 @@ func CheckLengths(name, value string) error {
 	return nil
 }
 
-// CheckCount is nil for a number of fields that a received request may have. extra fields were granted (ConnHeaders.Extra).
+// CheckCount returns nil if a received request may have n fields. extra is the number of granted fields
+// (ConnHeaders.Extra).
 func CheckCount(n, extra int) error {
 	if most := MaxFields + extra; n > most {
 		return &RequestError{Element: "fields", Code: http.StatusRequestHeaderFieldsTooLarge, Reason: fmt.Sprintf("the request has more than %d header fields", most)}
@@ -73,7 +75,8 @@ func CheckCount(n, extra int) error {
 	return nil
 }
 
-// ParseContentLength is the length of a body, or -1 without Content-Length. ok is false for invalid and for several values.
+// ParseContentLength returns the length of a body, or -1 without Content-Length. ok is false for invalid and for several
+// values.
 func ParseContentLength(values []string) (n int64, ok bool) {
 	if len(values) == 0 {
 		return -1, true
@@ -92,8 +95,8 @@ func ParseContentLength(values []string) (n int64, ok bool) {
 	return n, true
 }
 
-// forbiddenTrailers are the names that no trailer may have, compared with FoldByte. A name that ends with a dash is a
-// prefix.
+// forbiddenTrailers are the names that are not allowed in trailers, compared with FoldByte. A name that ends with a dash is
+// a prefix.
 var forbiddenTrailers = []struct {
 	names  []string
 	source string
@@ -119,7 +122,7 @@ func ValidTrailer(name string) bool {
 	return IsToken(name)
 }
 
-// IsConnectionHeader reports whether a canonical name is that of a field that HTTP/2 does not have.
+// IsConnectionHeader reports whether a canonical name belongs to a field that HTTP/2 does not allow.
 func IsConnectionHeader(name string) bool {
 	switch name {
 	case "Connection", "Keep-Alive", "Proxy-Connection", "Transfer-Encoding", "Upgrade":
@@ -128,7 +131,7 @@ func IsConnectionHeader(name string) bool {
 	return false
 }
 
-// SameAuthority reports whether two authorities of https are equal, without regard to case and the default port.
+// SameAuthority reports whether two https authorities are equal, without regard to case and the default port.
 func SameAuthority(a, b string) bool {
 	return strings.EqualFold(strings.TrimSuffix(a, ":443"), strings.TrimSuffix(b, ":443"))
 }

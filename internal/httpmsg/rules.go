@@ -1,5 +1,5 @@
-// Package httpmsg is what HTTP/1.1 and HTTP/2 have in common. What a handler sees must not depend on the version of HTTP.
-// The rules for the parts of a request hold for clients too, which send requests on.
+// Package httpmsg contains the common parts of HTTP/1.1 and HTTP/2. A handler must receive the same request with both
+// versions. The rules for the parts of a request also apply to clients, which forward requests.
 package httpmsg
 
 import (
@@ -14,12 +14,12 @@ import (
 	"golang.org/x/net/http/httpguts"
 )
 
-// The bytes that the parts of a request may contain. Both servers refuse what is not in these tables (400), and both
-// clients refuse to send it: what is a value in one protocol is structure in the other. A space in the :path of HTTP/2
-// would end the target of an HTTP/1.1 request line, and what follows it would be read as the version.
+// The bytes that the parts of a request may contain. Both servers refuse other bytes (400), and both clients refuse to send
+// them: a value in one protocol may be structure in the other. A space in the :path of HTTP/2 would end the target of an
+// HTTP/1.1 request line, and the rest would be read as the version.
 //
-// Each part has rules, each with the section that it comes from, and a table of 256 entries made from them. A rule that
-// departs from the grammar says why.
+// Each part has rules, each with the section that specifies it, and a table of 256 entries built from them. A rule that
+// departs from the grammar includes the reason.
 
 // Element is a part of a request.
 type Element struct {
@@ -28,7 +28,7 @@ type Element struct {
 	allowed [256]bool
 }
 
-// rule is a set of bytes that are allowed, and where that is specified.
+// rule is a set of allowed bytes with its specification.
 type rule struct{ bytes, source string }
 
 const (
@@ -43,7 +43,7 @@ var (
 	// Method is a case-sensitive token.
 	Method = newElement("method", rule{"!#$%&'*+-.^_`|~" + digits + letters, "RFC 9110, 9.1 and 5.6.2: tchar"})
 
-	// FieldName is a token. In HTTP/2 it is in lower case (RFC 9113, 8.2.1), which the HTTP/2 decoder checks.
+	// FieldName is a token. In HTTP/2 it is in lower case (RFC 9113, section 8.2.1), which the HTTP/2 decoder checks.
 	FieldName = newElement("field name", rule{"!#$%&'*+-.^_`|~" + digits + letters, "RFC 9110, 5.1 and 5.6.2: tchar"})
 
 	// FieldValue is a value without the blanks and tabs at its ends, which both servers remove.
@@ -61,7 +61,7 @@ var (
 		rule{"%", "RFC 3986, 2.1: before two hexadecimal digits, which are checked too"},
 		rule{unwise, "RFC 2396, 2.4.3: unwise; clients send them unescaped (WHATWG URL, 1.3), and every parser reads them in the same way"})
 
-	// Query is what follows the first question mark of a target.
+	// Query is the part of a target after the first question mark.
 	Query = newElement("query",
 		rule{"/?", "RFC 3986, 3.4"},
 		rule{unreserved, "RFC 3986, 3.4 pchar, 2.3: unreserved"},
@@ -99,17 +99,17 @@ func byteRange(first, last byte) string {
 // Allows reports whether e may contain the byte c.
 func (e *Element) Allows(c byte) bool { return e.allowed[c] }
 
-// RequestError is a request that HTTP, or one of its versions, cannot carry. Its sender is at fault.
+// RequestError is the error for a request that HTTP, or one of its versions, cannot carry. It is an error of the sender.
 type RequestError struct {
-	// Element is the part of the request that is wrong.
+	// Element is the invalid part of the request.
 	Element string
-	// Reason is a sentence for the sender. It holds no unprintable byte of the request.
+	// Reason is a sentence for the sender. It does not contain unprintable bytes of the request.
 	Reason string
-	// Code is the status that a server answers. 0 means 400.
+	// Code is the status code of the response. 0 means 400.
 	Code int
 }
 
-// Status is the status that a server answers.
+// Status returns the status code of the response.
 func (e *RequestError) Status() int {
 	return cmp.Or(e.Code, http.StatusBadRequest)
 }
@@ -120,7 +120,7 @@ func (e *Element) errorf(format string, args ...any) *RequestError {
 	return &RequestError{Element: e.name, Reason: "the " + e.name + " of the request " + fmt.Sprintf(format, args...)}
 }
 
-// checkBytes is nil if e may contain all bytes of s.
+// checkBytes returns nil if e may contain all bytes of s.
 func (e *Element) checkBytes(s string) error {
 	for i := range len(s) {
 		if !e.allowed[s[i]] {
@@ -150,7 +150,7 @@ func isHex(c byte) bool {
 	return '0' <= c && c <= '9' || 'a' <= c && c <= 'f' || 'A' <= c && c <= 'F'
 }
 
-// CheckMethod is nil for a valid method. All errors of this file are *RequestError.
+// CheckMethod returns nil for a valid method. All errors in this file are *RequestError.
 func CheckMethod(s string) error {
 	if s == "" {
 		return Method.errorf("is empty")
@@ -171,7 +171,7 @@ func IsToken(s string) bool {
 	return s != ""
 }
 
-// CheckField is nil for a field that a request may have.
+// CheckField returns nil for a field that a request may have.
 func CheckField(name, value string) error {
 	if !IsToken(name) {
 		return FieldName.errorf("%q is not a token", name)
@@ -185,8 +185,7 @@ func CheckField(name, value string) error {
 	return CheckLengths(name, value)
 }
 
-// ValidFieldValue reports whether v is a valid field value. It looks at eight bytes at a time, because credentials are
-// long.
+// ValidFieldValue reports whether v is a valid field value. It checks eight bytes at a time, because credentials are long.
 func ValidFieldValue(v string) bool {
 	const ones, high = 0x0101010101010101, 0x8080808080808080
 	i := 0
@@ -195,7 +194,7 @@ func ValidFieldValue(v string) bool {
 		copy(word[:], v[i:])
 		x := binary.LittleEndian.Uint64(word[:])
 		del := x ^ 0x7f*ones
-		// Marked are bytes below 0x20 and 0x7f, and by a borrow perhaps others.
+		// The expression marks bytes below 0x20, 0x7f, and possibly other bytes because of a borrow.
 		if ((x-0x20*ones)&^x|(del-ones)&^del)&high != 0 && FieldValue.checkBytes(v[i:i+8]) != nil {
 			return false
 		}
@@ -208,7 +207,7 @@ func ValidFieldValue(v string) bool {
 	return true
 }
 
-// TrimBlanks removes blanks and tabs from the ends of a value, and nothing else: a CR is no blank, as some readers think.
+// TrimBlanks removes only blanks and tabs from the ends of a value. Unlike in some parsers, a CR is not a blank.
 func TrimBlanks(s string) string {
 	for s != "" && (s[0] == ' ' || s[0] == '\t') {
 		s = s[1:]
@@ -219,8 +218,8 @@ func TrimBlanks(s string) string {
 	return s
 }
 
-// CheckAuthority is nil for a host with or without a port, and for an empty string, which a request without a host has (RFC
-// 9112, 3.2). A user before the host is refused (RFC 9110, 4.2.4; RFC 9113, 8.3.1).
+// CheckAuthority returns nil for a host with or without a port, and for an empty string, which represents a request without
+// a host (RFC 9112, section 3.2). A user before the host is refused (RFC 9110, section 4.2.4; RFC 9113, section 8.3.1).
 func CheckAuthority(s string) error {
 	if err := Authority.checkBytes(s); err != nil || s == "" {
 		return err
@@ -255,7 +254,7 @@ func CheckAuthority(s string) error {
 	return nil
 }
 
-// CheckPath is nil for a valid path of a target.
+// CheckPath returns nil for a valid path of a target.
 func CheckPath(s string) error {
 	if s == "" || s[0] != '/' {
 		return Path.errorf("does not begin with a slash")
@@ -263,11 +262,11 @@ func CheckPath(s string) error {
 	return Path.checkEscaped(s)
 }
 
-// CheckQuery is nil for a valid query of a target, without its question mark.
+// CheckQuery returns nil for a valid query of a target, without its question mark.
 func CheckQuery(s string) error { return Query.checkEscaped(s) }
 
-// ParseTarget parses the target of a request (RFC 9112, 3.2; RFC 9113, 8.3.1 and 8.5): an authority with its port for
-// CONNECT, an asterisk for OPTIONS, otherwise a path or the URL of a host.
+// ParseTarget parses the target of a request (RFC 9112, section 3.2; RFC 9113, sections 8.3.1 and 8.5): an authority with
+// its port for CONNECT, an asterisk for OPTIONS, otherwise a path or the URL of a host.
 func ParseTarget(method, target string, u *url.URL) error {
 	switch {
 	case len(target) > MaxTarget:
@@ -302,7 +301,7 @@ func ParseTarget(method, target string, u *url.URL) error {
 	return nil
 }
 
-// checkTarget checks a path with its query, which may follow a scheme and a host.
+// checkTarget checks a path with its query, optionally preceded by a scheme and a host.
 func checkTarget(target string) error {
 	if target == "" || target[0] != '/' {
 		scheme, rest, ok := strings.Cut(target, "://")
@@ -330,7 +329,7 @@ func checkTarget(target string) error {
 	return CheckQuery(query)
 }
 
-// CheckRequest is nil for a request that both versions of HTTP can carry. Clients call it before they send a request.
+// CheckRequest returns nil for a request that both versions of HTTP can carry. Clients call it before they send a request.
 func CheckRequest(r *http.Request) error {
 	if r.URL == nil {
 		return Path.errorf("is missing: there is no URL")
@@ -338,7 +337,7 @@ func CheckRequest(r *http.Request) error {
 	if r.Method == http.MethodConnect {
 		return Method.errorf("is CONNECT, which is not sent")
 	}
-	if r.Method != "" { // GET
+	if r.Method != "" { // empty means GET
 		if err := CheckMethod(r.Method); err != nil {
 			return err
 		}
@@ -383,7 +382,7 @@ func checkTrailers(h http.Header) error {
 	return nil
 }
 
-// checkURL checks the target as it will be written, without building a string.
+// checkURL checks the target in its written form, without building a string.
 func checkURL(r *http.Request) error {
 	u := r.URL
 	path := u.Opaque
@@ -392,7 +391,7 @@ func checkURL(r *http.Request) error {
 		if path = u.EscapedPath(); path == "" {
 			path = "/"
 		}
-	case strings.HasPrefix(path, "//"): // of a host and a path: (*url.URL).RequestURI
+	case strings.HasPrefix(path, "//"): // consists of a host and a path: (*url.URL).RequestURI
 		path = u.Scheme + ":" + path
 	}
 	if path == "*" {
@@ -418,9 +417,9 @@ func checkTargetPath(path string) error {
 	return checkTarget(path)
 }
 
-// FoldByte is a byte of a field name as the most careless backends read it. CGI (RFC 3875, 4.1.18) and its successors turn
-// names into variable names: letters lose their case, and all bytes other than letters and digits become the same byte
-// (CVE-2025-64484 and its family; attack row A8).
+// FoldByte folds a byte of a field name like the most careless backends. CGI (RFC 3875, section 4.1.18) and its successors
+// convert names to variable names: letters lose their case, and all bytes other than letters and digits become the same
+// byte (CVE-2025-64484 and similar; attack row A8).
 func FoldByte(c byte) byte { return foldTable[c] }
 
 var foldTable = func() (t [256]byte) {
@@ -437,7 +436,7 @@ var foldTable = func() (t [256]byte) {
 	return t
 }()
 
-// HasFoldedPrefix reports whether the folded name begins with the folded prefix. It allocates nothing.
+// HasFoldedPrefix reports whether the folded name begins with the folded prefix. It does not allocate.
 func HasFoldedPrefix(name, prefix string) bool {
 	if len(name) < len(prefix) {
 		return false
@@ -450,8 +449,8 @@ func HasFoldedPrefix(name, prefix string) bool {
 	return true
 }
 
-// parseSimpleTarget is ParseTarget for a path of plain characters with any query, which nearly all are. url.ParseRequestURI
-// costs more.
+// parseSimpleTarget is ParseTarget for a path of plain characters with any query, the form of nearly all targets.
+// url.ParseRequestURI costs more.
 func parseSimpleTarget(target string, u *url.URL) bool {
 	if target == "" || target[0] != '/' {
 		return false

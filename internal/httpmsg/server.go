@@ -17,7 +17,7 @@ type cachedDate struct {
 	text   string
 }
 
-// Date is the value of the Date header.
+// Date returns the value of the Date header.
 func (c *Clock) Date() string {
 	now := time.Now()
 	second := now.Unix()
@@ -32,17 +32,17 @@ func (c *Clock) Date() string {
 // BodyAllowed reports whether a response with a status may have a body.
 func BodyAllowed(status int) bool { return status >= 200 && status != 204 && status != 304 }
 
-// BatchWriter is implemented by connections below TLS that can hold writes back: what is written between BeginBatch and
-// EndBatch is written together.
+// BatchWriter is implemented by connections below TLS that can delay writes: data written between BeginBatch and EndBatch
+// is written together.
 type BatchWriter interface {
 	BeginBatch()
 	EndBatch() error
 }
 
-// MaxTLSRecord is how much TLS puts into one record.
+// MaxTLSRecord is the maximum size of the data in a TLS record.
 const MaxTLSRecord = 16 << 10
 
-// BatchRecords is nc as a writer. If raw, the connection below TLS, is a BatchWriter, the records of a large write are
+// BatchRecords returns a writer to nc. If raw, the connection below TLS, is a BatchWriter, the records of a large write are
 // written together.
 func BatchRecords(nc, raw net.Conn) io.Writer {
 	if below, ok := raw.(BatchWriter); ok {
@@ -66,26 +66,28 @@ func (g recordWriter) Write(p []byte) (int, error) {
 	return n, errors.Join(err, g.batch.EndBatch())
 }
 
-// The overload protection of servers: which connections are closed and whose requests are refused when memory is short.
+// Overload protection of servers: it determines which connections are closed and which users' requests are refused when
+// memory is short.
 
-// ClientClass is the class of the users of a connection. Handlers authenticate each request and tell the server through a
-// method that its http.ResponseWriter may have:
+// ClientClass is the class of the users of a connection. Handlers authenticate each request and report the result to the
+// server through a method that its http.ResponseWriter may have:
 //
 //	Authenticated(privileged bool)
 //
-// A handler that holds memory for its request reports that by another method, and later takes it back:
+// A handler that holds memory for its request reports it through another method, with a negative n when it releases the
+// memory:
 //
 //	ChargeMemory(n int64)
 type ClientClass = int32
 
-// The classes. A connection has that of its last authenticated request.
+// Classes of users. A connection has the class of its last authenticated request.
 const (
 	Unauthenticated ClientClass = iota
 	Ordinary
 	Privileged // refused last
 )
 
-// ClassOf is the class of an authenticated user.
+// ClassOf returns the class of an authenticated user.
 func ClassOf(privileged bool) ClientClass {
 	if privileged {
 		return Privileged
@@ -95,7 +97,7 @@ func ClassOf(privileged bool) ClientClass {
 
 // ConnMemory is a connection and the memory that it holds.
 type ConnMemory struct {
-	// Bytes is as much of that as the server knows.
+	// Bytes is the memory that the server can measure.
 	Bytes int64
 	Conn  interface {
 		// Cut ends the connection's work for users who are not privileged. It does not wait.
@@ -103,8 +105,9 @@ type ConnMemory struct {
 	}
 }
 
-// MinConnMemory is how much a connection must hold to be cut. To cut less would not help and might hit anybody.
+// MinConnMemory is the minimum memory of a connection for Cut. Cutting smaller connections would not help and might affect
+// any client.
 const MinConnMemory = 64 << 10
 
-// RequestOverhead is what a request holds beside what is counted: its handler's stack and its own structures.
+// RequestOverhead is the per-request memory outside the measured buffers: the handler's stack and the server's structures.
 const RequestOverhead = 16 << 10

@@ -6,7 +6,7 @@ import (
 	"sync"
 )
 
-// builds runs builds whose result several readers may wait for: one at a time, because a build takes many times the memory of its
+// builds runs builds for which several readers may wait, one at a time, because a build takes many times the memory of its
 // result. A build is canceled when its last reader has left.
 type builds struct {
 	slot chan struct{} // holds a value while a build runs
@@ -19,9 +19,9 @@ type builds struct {
 type sharedBuild struct {
 	ctx     context.Context
 	cancel  context.CancelFunc
-	readers int // guarded by builds.mu; 0: it is canceled
+	readers int // guarded by builds.mu; at 0 the build is canceled
 	done    chan struct{}
-	result  any // this and err are set when done is closed
+	result  any // result and err are set when done is closed
 	err     error
 }
 
@@ -31,12 +31,13 @@ func newBuilds() *builds {
 	return &builds{slot: make(chan struct{}, 1), running: map[string]*sharedBuild{}}
 }
 
-// do returns the result of build, or that of another reader's build with the same key. build must return soon after its context ends.
+// do returns the result of build, or of another reader's build with the same key. build must return soon after its context
+// ends.
 func (b *builds) do(ctx context.Context, key string, build func(context.Context) (any, error)) (any, error) {
 	for ctx.Err() == nil {
 		run, leads := b.join(key)
 		if run.ctx.Err() != nil && !leads {
-			b.await(ctx, run) // it was canceled before this reader came
+			b.await(ctx, run) // it was canceled before this reader joined
 			continue
 		}
 		leave := context.AfterFunc(ctx, func() { b.leave(run) })
@@ -52,7 +53,7 @@ func (b *builds) do(ctx context.Context, key string, build func(context.Context)
 	return nil, ctx.Err()
 }
 
-// join returns the build of a key, a new one if there is none, and counts the reader unless the build is canceled.
+// join returns the build of a key, creating it if necessary, and counts the reader unless the build is canceled.
 func (b *builds) join(key string) (run *sharedBuild, leads bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

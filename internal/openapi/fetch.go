@@ -22,30 +22,30 @@ import (
 )
 
 const (
-	// fetchTimeout is for one document. Upstream allows a minute.
+	// fetchTimeout is the timeout for one document. Upstream allows a minute.
 	fetchTimeout = 20 * time.Second
-	// maxRoot is the largest index that is read from a backend.
+	// maxRoot is the maximum size of an index that is read from a backend.
 	maxRoot = 4 << 20
 )
 
-// aggregatorIdentity is kube-aggregator's. It has no groups.
+// aggregatorIdentity is kube-aggregator's identity. It has no groups.
 var aggregatorIdentity = remote.Identity{User: "system:aggregator"}
 
-// result is what one poll fetched of one group-version: a document, nothing when the last one is still right, or a failure.
+// result is the result of one poll for one group-version: a document, nothing if the last one is still valid, or a failure.
 type result struct {
 	document *Document
 	err      error
 }
 
-// session is what is kept of a backend from one poll to the next. Only the backend's Poll uses it.
+// session is the state that is kept of a backend between polls. Only the backend's Poll uses it.
 type session struct {
 	fetcher *remote.Fetcher
 	backend remote.Backend
-	// validators holds, for each group-version with a good document, the hash in the backend's index or the ETag of the
+	// validators contains, for each group-version with a valid document, the hash in the backend's index or the ETag of the
 	// response.
 	validators map[schema.GroupVersion]string
-	// rootSum is of the index that hashes were taken from, for the wanted group-versions that it had; rootWanted is all of these.
-	// Most polls find the same index, which then need not be decoded.
+	// rootSum is the hash of the last decoded index. hashes contains its entries for the wanted group-versions, rootWanted.
+	// Most polls return the same index, which then does not need to be decoded.
 	rootSum    [sha256.Size]byte
 	rootWanted []schema.GroupVersion
 	hashes     map[schema.GroupVersion]string
@@ -54,8 +54,8 @@ type session struct {
 	v2Wanted []schema.GroupVersion
 }
 
-// fetchAll fetches the documents of the wanted group-versions. held tells which are known; the others are fetched without
-// validators.
+// fetchAll fetches the documents of the wanted group-versions. held contains the group-versions with a document; all others
+// are fetched without validators.
 func (s *session) fetchAll(ctx context.Context, wanted []schema.GroupVersion, held map[schema.GroupVersion]bool) (map[schema.GroupVersion]result, error) {
 	for gv := range s.validators {
 		if !held[gv] {
@@ -84,7 +84,7 @@ func (s *session) fetchAll(ctx context.Context, wanted []schema.GroupVersion, he
 	return results, nil
 }
 
-// readRoot takes the hashes of the wanted group-versions out of a backend's index, unless they are of the same one.
+// readRoot extracts the hashes of the wanted group-versions from a backend's index, unless the index is unchanged.
 func (s *session) readRoot(body []byte, wanted []schema.GroupVersion) error {
 	sum := sha256.Sum256(body)
 	if s.hashes != nil && sum == s.rootSum && slices.Equal(wanted, s.rootWanted) {
@@ -104,7 +104,7 @@ func (s *session) readRoot(body []byte, wanted []schema.GroupVersion) error {
 	return nil
 }
 
-// document fetches one document, unless it is unchanged. Only the hash of the URL in the backend's index is used: the
+// document fetches one document, unless it is unchanged. It uses only the hash of the URL in the backend's index: the
 // backend must not choose the path.
 func (s *session) document(ctx context.Context, gv schema.GroupVersion, hash string) result {
 	validator := s.validators[gv]
@@ -142,7 +142,7 @@ func (s *session) setValidator(gv schema.GroupVersion, hash, etag string) {
 	}
 }
 
-// fetchV2 is fetchAll for a backend without version 3. One without version 2 either has no description, which is allowed.
+// fetchV2 is fetchAll for a backend without version 3. A backend without version 2 has no description, which is allowed.
 func (s *session) fetchV2(ctx context.Context, wanted []schema.GroupVersion, held map[schema.GroupVersion]bool) (map[schema.GroupVersion]result, error) {
 	etag := s.v2
 	if !slices.Equal(wanted, s.v2Wanted) || slices.ContainsFunc(wanted, func(gv schema.GroupVersion) bool { return !held[gv] }) {
@@ -193,7 +193,8 @@ func hashIn(serverRelativeURL string) string {
 	return u.Query().Get("hash")
 }
 
-// publicReason is the text of an error without what only logs may contain: transport errors name addresses of pods.
+// publicReason returns the text of an error without information that only logs may contain: transport errors contain pod
+// addresses.
 func publicReason(err error) string {
 	if errors.Is(err, remote.ErrUnreachable) {
 		return "the backend's OpenAPI document cannot be fetched"
@@ -201,7 +202,7 @@ func publicReason(err error) string {
 	return err.Error()
 }
 
-// indexPath is where a group-version is in the index of version 3.
+// indexPath returns the path of a group-version in the index of version 3.
 func indexPath(gv schema.GroupVersion) string {
 	if gv.Group == "" {
 		return "api/" + gv.Version
@@ -209,8 +210,8 @@ func indexPath(gv schema.GroupVersion) string {
 	return "apis/" + gv.Group + "/" + gv.Version
 }
 
-// check rejects a document that is not OpenAPI v3, or that describes paths of another group-version: a backend must not
-// describe the objects of another one.
+// check rejects a document that is not OpenAPI v3, or that describes paths of a different group-version: a backend must not
+// describe the objects of another backend.
 func check(body []byte, gv schema.GroupVersion) (err error) {
 	defer recoverPanic(&err)
 	var document spec3.OpenAPI
@@ -232,11 +233,11 @@ func check(body []byte, gv schema.GroupVersion) (err error) {
 	return nil
 }
 
-// fromV2 makes version 3 documents of the wanted group-versions from a version 2 document, which describes everything
-// that the backend has in one. What it does not describe is not in the result.
+// fromV2 makes version 3 documents for the wanted group-versions from a version 2 document, which describes all of the
+// backend's group-versions. Group-versions that it does not describe are not in the result.
 //
-// The conversion loses what version 2 cannot express (nullable, oneOf, defaults of references), so version 3 is requested
-// again with every poll.
+// The conversion loses features that version 2 cannot express (nullable, oneOf, defaults of references), so every poll
+// requests version 3 again.
 func fromV2(body []byte, wanted []schema.GroupVersion) (documents map[schema.GroupVersion][]byte, err error) {
 	defer recoverPanic(&err)
 	var whole spec.Swagger
@@ -262,7 +263,7 @@ func fromV2(body []byte, wanted []schema.GroupVersion) (documents map[schema.Gro
 	return documents, nil
 }
 
-// root is the index of version 3, as clients and backends write it.
+// root is the index of version 3, in the format of clients and backends.
 type root struct {
 	Paths map[string]rootEntry `json:"paths"`
 }

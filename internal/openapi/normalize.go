@@ -9,19 +9,19 @@ import (
 	"k8s.io/kube-openapi/pkg/validation/spec"
 )
 
-// anyMediaType is the media type of bodies for which a version 2 document names none.
+// anyMediaType is the media type of bodies for which a version 2 document specifies none.
 const anyMediaType = "*/*"
 
-// normalizeForV3 rewrites the parts of a version 2 document that kube-openapi's converter loses, or turns into invalid version 3.
-// The converter ignores the media types of the whole document, its parameters and those of operations that refer to them, and
-// recognizes a body by its name. A document that clients read as protobuf must be valid in every detail.
+// normalizeForV3 rewrites the parts of a version 2 document that kube-openapi's converter loses, or converts to invalid
+// version 3. The converter ignores the document's global media types and parameters, as well as references to these
+// parameters, and recognizes a body by its name. A document that clients read as protobuf must be valid in every detail.
 func normalizeForV3(document *spec.Swagger) {
 	if document.Info == nil {
 		document.Info = &spec.Info{}
 	}
 	document.Info.Title = cmp.Or(document.Info.Title, "Kubernetes")
 	document.Info.Version = cmp.Or(document.Info.Version, "unversioned")
-	// The flows of OAuth have other names in version 3. Clients authenticate as the front door requires.
+	// OAuth flows have different names in version 3. Clients authenticate as the front door requires.
 	for name, scheme := range document.SecurityDefinitions {
 		if scheme == nil || scheme.Type != "apiKey" {
 			delete(document.SecurityDefinitions, name)
@@ -32,7 +32,7 @@ func normalizeForV3(document *spec.Swagger) {
 		document.Definitions[name] = definition
 	}
 	for path, item := range document.Paths.Paths {
-		item.Ref = spec.Ref{} // version 2 does not define what the path would be
+		item.Ref = spec.Ref{} // version 2 does not define the referenced path
 		shared, body := splitBody(resolveParameters(item.Parameters, document.Parameters))
 		item.Parameters = shared
 		for _, operation := range []*spec.Operation{item.Get, item.Put, item.Post, item.Delete, item.Options, item.Head, item.Patch} {
@@ -42,11 +42,11 @@ func normalizeForV3(document *spec.Swagger) {
 		}
 		document.Paths.Paths[path] = item
 	}
-	document.Parameters, document.Responses = nil, nil // operations have them now
+	document.Parameters, document.Responses = nil, nil // operations contain them now
 }
 
-// normalizeOperation names the media types of an operation and makes it independent of the rest of the document. pathBody is the body
-// that its path declares, nil if there is none.
+// normalizeOperation sets the media types of an operation and makes it independent of the rest of the document. pathBody is
+// the body declared by its path, or nil.
 func normalizeOperation(operation *spec.Operation, pathBody *spec.Parameter, document *spec.Swagger) {
 	if docs := operation.ExternalDocs; docs != nil && docs.URL == "" {
 		operation.ExternalDocs = nil // version 3 requires the URL
@@ -72,7 +72,7 @@ func normalizeOperation(operation *spec.Operation, pathBody *spec.Parameter, doc
 		response := normalizeResponse(*r.Default, document.Responses, "")
 		r.Default = &response
 	}
-	if r.Default == nil && len(r.StatusCodeResponses) == 0 { // version 3 requires one
+	if r.Default == nil && len(r.StatusCodeResponses) == 0 { // version 3 requires a response
 		r.Default = &spec.Response{ResponseProps: spec.ResponseProps{Description: defaultDescription}}
 	}
 }
@@ -86,7 +86,7 @@ func mediaTypes(own, shared []string) []string {
 	return []string{anyMediaType}
 }
 
-// resolveParameters replaces references by the parameters of the document. A reference that leads nowhere is left out.
+// resolveParameters replaces references by the parameters of the document. A dangling reference is dropped.
 func resolveParameters(parameters []spec.Parameter, shared map[string]spec.Parameter) []spec.Parameter {
 	var resolved []spec.Parameter
 	for _, p := range parameters {
@@ -101,13 +101,13 @@ func resolveParameters(parameters []spec.Parameter, shared map[string]spec.Param
 	return resolved
 }
 
-// splitBody separates the body from the other parameters, which get a schema. Form fields are left out: they are no parameters in
-// version 3.
+// splitBody separates the body from the other parameters, which get a schema. Form fields are dropped, because version 3
+// does not support them as parameters.
 func splitBody(parameters []spec.Parameter) (others []spec.Parameter, body *spec.Parameter) {
 	for _, p := range parameters {
 		switch p.In {
 		case "body":
-			p.Name = "body" // by which the converter recognizes it
+			p.Name = "body" // the name by which the converter recognizes it
 			if p.Schema == nil {
 				p.Schema = &spec.Schema{}
 			}
@@ -116,7 +116,7 @@ func splitBody(parameters []spec.Parameter) (others []spec.Parameter, body *spec
 		default:
 			p.Schema = schemaOf(p.SimpleSchema, p.CommonValidations)
 			if p.Name == "body" {
-				continue // the converter would take it for the body
+				continue // the converter would treat it as the body
 			}
 			others = append(others, p)
 		}
@@ -153,7 +153,7 @@ func normalizeResponse(response spec.Response, shared map[string]spec.Response, 
 	return response
 }
 
-// pointToComponents updates the references that the converter does not find, those below allOf for instance, in JSON without white
+// pointToComponents updates references that the converter does not find, for example below allOf, in JSON without white
 // space.
 func pointToComponents(document []byte) []byte {
 	return bytes.ReplaceAll(document, []byte(`"$ref":"#/definitions/`), []byte(`"$ref":"#/components/schemas/`))

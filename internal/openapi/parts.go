@@ -5,16 +5,16 @@ import (
 	"time"
 )
 
-// maxParts bounds the documents of local sources that are kept from one merge to the next, in bytes after compression.
+// maxParts limits the documents of local sources that are kept between merges, in bytes after compression.
 const maxParts = 32 << 20
 
-// localParts are the documents of local sources that a merge has built. After a change of one source the next merge builds that one
-// only. A merge that was canceled leaves its parts to the next.
+// localParts contains the documents of local sources that merges have built. After a change of one source, the next merge
+// builds only that one. A canceled merge leaves its parts to the next merge.
 type localParts struct {
 	mu        sync.Mutex
 	documents map[string]Document // by the hash of the source
 	bytes     int
-	read      time.Time // when a merge last began
+	read      time.Time // start of the last merge
 }
 
 func newLocalParts() *localParts { return &localParts{documents: map[string]Document{}} }

@@ -15,11 +15,11 @@ import (
 	"portico.dev/internal/respond"
 )
 
-// entriesAtOnce is how many entries of a version 2 document are turned into protobuf in one step.
+// entriesAtOnce is the number of entries of a version 2 document that are converted to protobuf in one step.
 const entriesAtOnce = 100
 
-// asProtobuf returns a document as protobuf, packed. Making it takes a parse of the whole document, so the last few are
-// kept, and clients that ask for the same one at the same time share the work.
+// asProtobuf returns a document as protobuf, compressed. The conversion requires parsing the whole document, so the last
+// few results are cached, and clients that request the same document concurrently share the work.
 func (p *Publisher) asProtobuf(d Document) ([]byte, error) {
 	if packed, ok := p.protobufs.Get(d.Hash); ok {
 		return packed, nil
@@ -46,7 +46,7 @@ func (p *Publisher) asProtobuf(d Document) ([]byte, error) {
 	return made.([]byte), nil
 }
 
-// asProtobuf returns the version 2 document as protobuf, packed.
+// asProtobuf returns the version 2 document as protobuf, compressed.
 func (s *v2Publisher) asProtobuf(ctx context.Context, e *mergedV2) ([]byte, error) {
 	e.mu.Lock()
 	packed := e.protobuf
@@ -70,8 +70,8 @@ func (s *v2Publisher) asProtobuf(ctx context.Context, e *mergedV2) ([]byte, erro
 	return made.([]byte), nil
 }
 
-// packProtobuf turns a document into protobuf in pieces: two encoded messages, one behind the other, are the encoding of
-// their merger. In one step the parser of a document of a megabyte takes a hundred.
+// packProtobuf converts a document to protobuf in pieces: two concatenated messages are the encoding of their merger. In
+// one step, the parser would take a hundred times the size of a one-megabyte document.
 func packProtobuf(ctx context.Context, d Document) ([]byte, error) {
 	whole, err := d.open()
 	if err != nil {
@@ -99,7 +99,7 @@ func packProtobuf(ctx context.Context, d Document) ([]byte, error) {
 	return packed.Bytes(), nil
 }
 
-// pieces are documents of a few entries each.
+// pieces splits the document into documents with a few entries each.
 func (s *swagger) pieces() []*swagger {
 	var all []*swagger
 	for keys := range slices.Chunk(slices.Sorted(maps.Keys(s.paths)), entriesAtOnce) {

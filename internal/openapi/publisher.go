@@ -26,34 +26,37 @@ import (
 )
 
 const (
-	// maxConcurrentBodies bounds the memory that responses take while they are being read: that many times maxDocument.
+	// maxConcurrentBodies limits the memory of responses while they are read, to this multiple of maxDocument.
 	maxConcurrentBodies = 4
-	// The pause between two indexes is at least minPause, and pauseFactor times what the last one took, maxPause at most.
+	// The pause between two indexes is at least minPause, and pauseFactor times the duration of the last one, at most
+	// maxPause.
 	minPause    = 20 * time.Millisecond
 	maxPause    = 200 * time.Millisecond
 	pauseFactor = 20
-	// cachedProtobufs is how many documents are cached as protobuf, which few clients ask for.
+	// cachedProtobufs is the number of documents cached as protobuf, which few clients request.
 	cachedProtobufs = 32
 )
 
-// Config is what a Publisher is made of. All but LocalV2, Warning, BackendEvents, Storage and Metrics is required.
+// Config is the configuration of a Publisher. All fields except LocalV2, Warning, BackendEvents, Storage and Metrics are
+// required.
 type Config struct {
-	// Local returns the documents of what this server serves itself. It is called often and must not block.
+	// Local returns the documents of the group-versions that this server serves itself. It is called often and must not
+	// block.
 	Local func() []Document
-	// LocalV2 returns the same in version 2: documents without a path, of one or many group-versions each. It is called
-	// for each reader and must not build anything. Nil: there is none.
+	// LocalV2 returns these documents in version 2, without a path and with one or many group-versions each. It is called
+	// for each reader and must not build anything. May be nil.
 	LocalV2 func() []Source
 	// LocalChanged returns a channel that is closed at the next change of Local.
 	LocalChanged func() <-chan struct{}
-	// Routes returns the current table, Changed a channel that is closed when there is another one.
+	// Routes returns the current table. Changed returns a channel that is closed when the table is replaced.
 	Routes  func() remote.Table
 	Changed func() <-chan struct{}
-	// Warning returns the warning of the document of a path, such as "/apis/example.com/v1". It must not block. Default nil: no document
-	// has one.
+	// Warning returns the warning of the document of a path, such as "/apis/example.com/v1". It must not block. If nil,
+	// documents have no warnings.
 	Warning func(path string) *remote.Warning
-	// BackendEvents tells of backends that may serve other documents than before. Default nil: nobody tells.
+	// BackendEvents reports backends that may serve different documents than before. May be nil.
 	BackendEvents *transport.Events
-	// Storage keeps what backends last served across restarts. Default nil: nothing is kept.
+	// Storage keeps the last documents of backends across restarts. If nil, nothing is stored.
 	Storage remote.LastKnown
 	Logger  *zap.Logger
 	Metrics *metrics.OpenAPI
@@ -75,14 +78,14 @@ type Publisher struct {
 	converting singleflight.Group
 }
 
-// record is what is known of one remote group-version.
+// record is the state of one remote group-version.
 type record struct {
 	uid      types.UID
-	document *Document // the last good one; nil: none yet
+	document *Document // last valid document, or nil
 	problem  string
 }
 
-// New returns a Publisher that has not asked anything yet.
+// New returns a Publisher that has not polled anything yet.
 func New(cfg Config) (*Publisher, error) {
 	if cfg.Local == nil || cfg.LocalChanged == nil || cfg.Routes == nil || cfg.Changed == nil || cfg.Logger == nil {
 		return nil, errors.New("openapi: Local, LocalChanged, Routes, Changed and Logger are required")
@@ -117,10 +120,10 @@ func New(cfg Config) (*Publisher, error) {
 	return p, nil
 }
 
-// Ready is closed when the first index is there, made of the local documents and of what was stored.
+// Ready is closed when the first index exists. It contains the local documents and the stored ones.
 func (p *Publisher) Ready() <-chan struct{} { return p.ready }
 
-// Problem says in a few words why the document of an APIService, of either version, is missing or old; empty when it is
+// Problem briefly describes why the document of an APIService, of either version, is missing or old. It returns "" if it is
 // neither.
 func (p *Publisher) Problem(apiService string) string {
 	problem := ""
@@ -142,8 +145,8 @@ func (p *Publisher) Run(ctx context.Context) error {
 	return p.records.Run(ctx)
 }
 
-// adopt drops the record of an APIService that was deleted and created again: it may mean another backend, for which the
-// old document does not speak.
+// adopt drops the record of an APIService that was deleted and recreated: it may refer to a different backend, which the
+// old document does not describe.
 func adopt(r remote.Route, current, stored *record) *record {
 	switch {
 	case current != nil && current.uid == r.UID:
@@ -154,7 +157,7 @@ func adopt(r remote.Route, current, stored *record) *record {
 	return &record{uid: r.UID}
 }
 
-// merge takes over what another replica stored.
+// merge adopts the document that another replica stored.
 func merge(r remote.Route, own, stored *record) bool {
 	if r.UID != stored.uid || own.document != nil && own.document.Hash == stored.document.Hash {
 		return false
@@ -163,13 +166,13 @@ func merge(r remote.Route, own, stored *record) bool {
 	return true
 }
 
-// mayDiffer reports whether the backend behind a route may serve another document than before: it is another one, or has
-// become available and may be another program.
+// mayDiffer reports whether the backend of a route may serve a different document: it is a different backend, or has become
+// available and may run a different program.
 func mayDiffer(before, after remote.Route) bool {
 	return before.Backend != after.Backend || before.UID != after.UID || after.Available && !before.Available
 }
 
-// publish replaces the index by a new one, if it differs, and returns the least time until the next.
+// publish replaces the index, if it differs, and returns the minimum time until the next call.
 func (p *Publisher) publish() time.Duration {
 	start := time.Now()
 	p.replaceIndex()
@@ -191,7 +194,7 @@ func (p *Publisher) replaceIndex() {
 	p.metrics.Bytes.Set(float64(bytes))
 }
 
-// collect returns the last good documents of backends, with their size, and the local documents, except those of
+// collect returns the last valid documents of backends, with their size, and the local documents, except documents of
 // group-versions that a backend serves.
 func (p *Publisher) collect() (documents []Document, bytes int) {
 	remotes := map[string]bool{}
@@ -256,7 +259,7 @@ func (p *Publisher) newPoll(b remote.Backend) remote.Poll {
 		})
 		results, err := s.fetchAll(ctx, wanted, held)
 		if ctx.Err() != nil {
-			return false, ctx.Err() // we are stopping, which says nothing about the backend
+			return false, ctx.Err() // the process is stopping; the result is not about the backend
 		}
 		changed, err := p.update(b, results, err)
 		if changed && largest(results) > largeDocument {
@@ -266,11 +269,12 @@ func (p *Publisher) newPoll(b remote.Backend) remote.Poll {
 	}
 }
 
-// largeDocument is the size of a document, in bytes, from which on a connection that has read it is replaced: about a record of TLS. Documents that come again as they
-// were do not count, or a backend without hashes and ETags would get a new connection for each poll.
+// largeDocument is the minimum size in bytes of a document for which the connection is replaced: about a TLS record.
+// Unchanged documents do not count, because a backend without hashes and ETags would otherwise get a new connection for
+// each poll.
 const largeDocument = 8 << 10
 
-// largest is the size of the largest document that was fetched.
+// largest returns the size of the largest document that was fetched.
 func largest(results map[schema.GroupVersion]result) int {
 	size := 0
 	for _, r := range results {
@@ -281,8 +285,8 @@ func largest(results map[schema.GroupVersion]result) int {
 	return size
 }
 
-// update takes in what a backend answered in one poll, and reports whether a document changed. A bad answer, or none,
-// leaves the last good document in place.
+// update processes a backend's responses of one poll, and reports whether a document changed. An invalid or missing
+// response leaves the last valid document in place.
 func (p *Publisher) update(b remote.Backend, results map[schema.GroupVersion]result, failure error) (changed bool, err error) {
 	failures, updated := []error{failure}, map[string]record{}
 	p.records.Each(b, func(r remote.Route, rec *record) {
@@ -295,7 +299,7 @@ func (p *Publisher) update(b remote.Backend, results map[schema.GroupVersion]res
 			updated[r.APIService] = *rec
 		}
 	})
-	if len(updated) == 0 { // nearly always
+	if len(updated) == 0 { // nearly always the case
 		return false, errors.Join(failures...)
 	}
 	total := 0
@@ -311,7 +315,7 @@ func (p *Publisher) update(b remote.Backend, results map[schema.GroupVersion]res
 	return true, errors.Join(failures...)
 }
 
-// setProblem records why the document is missing or old, nil when it is neither, and logs a new problem.
+// setProblem records why the document is missing or old, or clears the problem if err is nil. It logs a new problem.
 func (rec *record) setProblem(err error, log *zap.Logger, message, apiService string) {
 	problem := ""
 	if err != nil {
@@ -323,7 +327,7 @@ func (rec *record) setProblem(err error, log *zap.Logger, message, apiService st
 	rec.problem = problem
 }
 
-// replace takes a document over, if it is another one than before, and reports that.
+// replace replaces the document and reports whether it differs from the previous one.
 func (rec *record) replace(d *Document) bool {
 	if d == nil || rec.document != nil && rec.document.Hash == d.Hash {
 		return false
@@ -332,8 +336,8 @@ func (rec *record) replace(d *Document) bool {
 	return true
 }
 
-// save stores the document, unless it or all documents together are too large. What was stored before then stays: an old
-// description is better than none.
+// save stores the document, unless it or all documents together are too large. In that case the previously stored document
+// stays, because an old description is better than none.
 func (p *Publisher) save(name string, rec record, total int) {
 	value, err := encodeRecord(rec.uid, *rec.document)
 	if err == nil && (len(value) > maxStored || total > maxStoredTotal) {
@@ -347,24 +351,24 @@ func (p *Publisher) save(name string, rec record, total int) {
 }
 
 const (
-	// maxStored is the largest value that is stored: etcd takes 1.5 MiB in one request. Compressed, a document of that
+	// maxStored is the maximum size of a stored value: etcd accepts 1.5 MiB in one request. A compressed document of that
 	// size describes more than all of Kubernetes.
 	maxStored = 1 << 20
-	// maxStoredTotal bounds what is stored of all backends together.
+	// maxStoredTotal limits the stored documents of all backends together.
 	maxStoredTotal = 64 << 20
 )
 
-// headerVersion is the newest version of a stored value that this release reads, and what it writes.
+// headerVersion is the newest version of a stored value that this release can read, and the version that it writes.
 const headerVersion = 1
 
 // header is the first line of a stored value. The bytes of the document follow.
 type header struct {
-	// Version is that of the whole value, 0 before there were any.
+	// Version is the version of the whole value, 0 in values written before the field existed.
 	Version int       `json:"version,omitempty"`
 	UID     types.UID `json:"uid,omitempty"`
 	Path    string    `json:"path"`
 	Hash    string    `json:"hash"`
-	// Sum is SHA-256 of the bytes: half a document would be found out only when a client asks for it.
+	// Sum is the SHA-256 of the bytes: a truncated document would otherwise be detected only when a client requests it.
 	Sum string `json:"sum"`
 }
 

@@ -63,7 +63,8 @@ func (p *Publisher) serve(w http.ResponseWriter, r *http.Request, d Document) {
 		w.WriteHeader(http.StatusMovedPermanently)
 		return
 	} else if asked != "" {
-		// The document of a hash never changes, so that clients may cache it. They would keep a warning as long, so it has none.
+		// The document of a hash never changes, so that clients may cache it. It has no warning, because clients would
+		// cache that too.
 		warning = nil
 		served.CacheControl = "public, immutable"
 		w.Header().Set("Expires", time.Now().AddDate(1, 0, 0).UTC().Format(http.TimeFormat))
@@ -100,9 +101,9 @@ func (s *v2Publisher) serve(w http.ResponseWriter, r *http.Request) {
 	served.Serve(w, r)
 }
 
-// negotiate returns JSON or protobuf, whichever the clause with the highest weight requests, the first among equals.
-// Clients used names with "@" (spec.v3@v1.0+protobuf) before it was found to be invalid in a media type; for version 2
-// client-go still does. With a dot in its place they are the new names.
+// negotiate returns JSON or protobuf, according to the clause with the highest weight, or the first of several. Clients
+// used names with "@" (spec.v3@v1.0+protobuf) before it was found to be invalid in a media type; client-go still does for
+// version 2. The new names have a dot instead.
 func negotiate(accept []string, protobuf string) (string, bool) {
 	all := strings.ReplaceAll(strings.Join(accept, ","), "@", ".")
 	if strings.TrimSpace(all) == "" {

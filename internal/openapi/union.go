@@ -27,9 +27,9 @@ type union struct {
 	parts []part
 }
 
-// unionOf returns the documents of the backends of a route. Until each has been asked once, that of the APIService from before it had an
-// APIRoute is one of them. custom is the document of what this server has of the group-version itself, nil for none. The caller holds the
-// lock of the collector.
+// unionOf returns the documents of the backends of a route. Until each has been polled once, the APIService's document from
+// before the APIRoute is included. custom is the document of this server's custom resources of the group-version, or nil.
+// The caller must hold the lock of the collector.
 func unionOf(r remote.Route, table remote.Table, records map[string]*record, custom *Document) union {
 	u := union{of: r.GroupVersion}
 	unasked := false
@@ -53,7 +53,7 @@ func unionOf(r remote.Route, table remote.Table, records map[string]*record, cus
 	return u
 }
 
-// key names the content of the union.
+// key identifies the content of the union.
 func (u *union) key() string {
 	var b strings.Builder
 	for _, p := range u.parts {
@@ -62,7 +62,7 @@ func (u *union) key() string {
 	return b.String()
 }
 
-// unions keeps the documents that were made last.
+// unions caches the documents that were made last.
 type unions struct {
 	mu   sync.Mutex
 	made map[schema.GroupVersion]madeUnion
@@ -73,7 +73,7 @@ type madeUnion struct {
 	Document
 }
 
-// documents returns the documents of unions, those that changed made anew, and forgets all others.
+// documents returns the documents of the given unions, rebuilding the changed ones, and drops all others from the cache.
 func (s *unions) documents(of []union, log *zap.Logger) []Document {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -99,7 +99,7 @@ func (s *unions) documents(of []union, log *zap.Logger) []Document {
 	return out
 }
 
-// merge makes one document of version 3. Of what two backends describe, the description of the first one counts.
+// merge makes one document of version 3. If two backends describe the same entry, the first description is used.
 func (u *union) merge() (Document, error) {
 	if len(u.parts) == 1 && u.parts[0].of == u.of {
 		return u.parts[0].Document, nil
@@ -124,14 +124,14 @@ func (u *union) merge() (Document, error) {
 			addMissing(child(components, section), child(child(described, "components"), section))
 		}
 	}
-	body, err := json.Marshal(whole) // sorted, so that all replicas make the same
+	body, err := json.Marshal(whole) // sorted, so that all replicas produce the same bytes
 	if err != nil {
 		return Document{}, err
 	}
 	return NewDocument(indexPath(u.of), body)
 }
 
-// child returns an object within another one, and makes it if it is not there.
+// child returns the object in the given field, creating it if necessary.
 func child(of map[string]any, name string) map[string]any {
 	have, ok := of[name].(map[string]any)
 	if !ok {
@@ -149,7 +149,7 @@ func addMissing(to, from map[string]any) {
 	}
 }
 
-// inVersion returns a document, of either version of OpenAPI, as one of another version of its group.
+// inVersion converts a document, of either version of OpenAPI, to a different version of its group.
 func inVersion(body []byte, from, to schema.GroupVersion) ([]byte, error) {
 	if from == to {
 		return body, nil
@@ -161,8 +161,8 @@ func inVersion(body []byte, from, to schema.GroupVersion) ([]byte, error) {
 	return json.Marshal(described)
 }
 
-// decodeIn is inVersion, decoded: the paths and the kinds are those of the other version, and only reads are described, because a
-// backend of another version gets no others.
+// decodeIn is like inVersion but returns the decoded document. Paths and kinds have the new version, and only reads are
+// described, because only reads are forwarded to a backend with a different version.
 func decodeIn(body []byte, from, to schema.GroupVersion) (map[string]any, error) {
 	var described map[string]any
 	decoder := json.NewDecoder(bytes.NewReader(body))
@@ -188,10 +188,10 @@ func decodeIn(body []byte, from, to schema.GroupVersion) (map[string]any, error)
 	return described, nil
 }
 
-// writes are the operations of a path that change something.
+// writes are the operations of a path that modify objects.
 var writes = []string{"post", "put", "patch", "delete"}
 
-// setVersion changes the kinds that are described, wherever they are.
+// setVersion changes the version of all described kinds.
 func setVersion(v any, from, to schema.GroupVersion) {
 	switch v := v.(type) {
 	case map[string]any:

@@ -18,13 +18,13 @@ const (
 	// idleTimeout is how long the merged document is kept without a reader. It is large, few clients still read it, and
 	// making it takes less than a second.
 	idleTimeout = 5 * time.Minute
-	// maxMerged bounds the merged document, in bytes before compression. Backends that would make it larger are left out, the
-	// last ones first.
+	// maxMerged limits the merged document, in bytes before compression. Backends that would exceed it are skipped, in
+	// order.
 	maxMerged = 64 << 20
 )
 
-// v2Publisher makes the version 2 document of all groups, local and remote. Unlike version 3 documents it exists only
-// while clients read it, and backends are asked for their part only then.
+// v2Publisher makes the version 2 document of all groups, local and remote. Unlike version 3 documents, it exists only
+// while clients read it, and backends are only polled for it then.
 type v2Publisher struct {
 	local   func() []Source
 	fetcher *remote.Fetcher
@@ -39,7 +39,7 @@ type v2Publisher struct {
 	mu       sync.Mutex
 	table    remote.Table
 	held     map[string]*record // by APIService
-	revision int                // grows whenever table or held say something else
+	revision int                // incremented whenever table or held changes
 	fetches  map[remote.Backend]*v2Fetch
 	queued   []*v2Fetch
 	merged   *mergedV2
@@ -50,12 +50,12 @@ type v2Publisher struct {
 type mergedV2 struct {
 	Document
 	revision int
-	local    []string // the hashes of what is local
+	local    []string // hashes of the local sources
 
-	// mu protects what follows. It is not held while protobuf is made.
+	// mu guards the fields below. It is not held during the conversion to protobuf.
 	mu       sync.Mutex
 	read     time.Time
-	protobuf []byte // packed; nil until somebody asks
+	protobuf []byte // compressed; nil until requested
 }
 
 func newV2Publisher(local func() []Source, log *zap.Logger, m *metrics.OpenAPI) *v2Publisher {
@@ -71,8 +71,8 @@ func newV2Publisher(local func() []Source, log *zap.Logger, m *metrics.OpenAPI) 
 	}
 }
 
-// follow takes a new table over. A backend that has become available, or has another registration, is fetched again for
-// the next reader.
+// follow switches to a new table. A backend that has become available, or has a different registration, is fetched again
+// for the next reader.
 func (s *v2Publisher) follow(table remote.Table) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -106,7 +106,7 @@ func (s *v2Publisher) follow(table remote.Table) {
 	s.table, s.held, s.fetches = table, held, asked
 }
 
-// samePart reports whether two routes have the same part in the document, which does not depend on availability.
+// samePart reports whether two routes contribute the same part to the document, which does not depend on availability.
 func samePart(a, b remote.Route) bool {
 	return a.APIService == b.APIService && a.UID == b.UID && a.Local == b.Local
 }
@@ -132,7 +132,7 @@ func (s *v2Publisher) current(ctx context.Context) (*mergedV2, error) {
 	s.mu.Lock()
 	e, revision := s.merged, s.revision
 	s.mu.Unlock()
-	// A reader that comes during a merge uses its result, unless the merge began too early.
+	// A reader that arrives during a merge uses its result, unless the merge began too early.
 	for range 2 {
 		if e.covers(revision, local) {
 			break
@@ -147,7 +147,7 @@ func (s *v2Publisher) current(ctx context.Context) (*mergedV2, error) {
 	return e, nil
 }
 
-// covers reports whether the document contains everything that was known at a revision.
+// covers reports whether the document contains everything up to a revision.
 func (e *mergedV2) covers(revision int, local []string) bool {
 	return e != nil && e.revision >= revision && slices.Equal(e.local, local)
 }
@@ -172,12 +172,12 @@ func (e *mergedV2) idleSince(t time.Time) bool {
 	return e.read.Before(t)
 }
 
-// haveAll reports whether each of some backends has a document. The caller holds the lock.
+// haveAll reports whether each of the given backends has a document. The caller must hold the lock.
 func (s *v2Publisher) haveAll(parts []string) bool {
 	return !slices.ContainsFunc(parts, func(name string) bool { return s.held[name] != nil && s.held[name].document == nil })
 }
 
-// merge makes a document and replaces the current one by it, unless ctx ends before.
+// merge makes a document and replaces the current one, unless ctx ends before.
 func (s *v2Publisher) merge(ctx context.Context) (*mergedV2, error) {
 	began, local := time.Now(), s.local()
 	s.parts.keep(local)
@@ -208,12 +208,12 @@ func (s *v2Publisher) merge(ctx context.Context) (*mergedV2, error) {
 	return e, nil
 }
 
-// v2Sources are what one merge reads, from one state of the publisher. The maps have paths of group-versions.
+// v2Sources are the inputs of one merge, from one state of the publisher. The keys of the maps are paths of group-versions.
 type v2Sources struct {
 	revision    int
 	remotes     []remoteSwagger
 	remotePaths map[string]bool
-	// Custom resources are a part of these group-versions: the first one, or a later one.
+	// group-versions that include custom resources, as the first part or as a later one
 	customFirst, customLast map[string]bool
 }
 
@@ -266,7 +266,8 @@ func (s *v2Publisher) addLocals(ctx context.Context, m *swaggerMerger, local []S
 	return size, ctx.Err()
 }
 
-// addRemotes adds documents of backends as long as the merged document is not too large. size is that of what it has already.
+// addRemotes adds documents of backends until the merged document would be too large. size is the size of the documents
+// added before.
 func (s *v2Publisher) addRemotes(ctx context.Context, m *swaggerMerger, remotes []remoteSwagger, size int) error {
 	for _, d := range remotes {
 		if err := ctx.Err(); err != nil {
@@ -303,7 +304,7 @@ func ownerOf(path string) string {
 	return strings.Join(parts[:min(3, len(parts))], "/")
 }
 
-// remoteSwagger is what a backend describes of a group-version, and the one as which it is served.
+// remoteSwagger is a backend's description of a group-version, and the group-version under which it is served.
 type remoteSwagger struct {
 	Document
 	of, as schema.GroupVersion

@@ -11,16 +11,17 @@ import (
 	"strings"
 )
 
-// swagger is a version 2 document, parsed only as far as merging needs: entries stay raw. A fully parsed document takes ten
-// times its size.
+// swagger is a version 2 document, parsed only as far as merging requires: entries stay raw. A fully parsed document takes
+// ten times its size.
 type swagger struct {
 	info  json.RawMessage
 	paths map[string]json.RawMessage
-	// named are the entries that others refer to, by their reference without "#/": "definitions/io.example.v1.Gadget".
+	// named contains the entries that can be referenced, by their reference without "#/":
+	// "definitions/io.example.v1.Gadget".
 	named map[string]json.RawMessage
 }
 
-// namedSections are the sections whose entries can be referred to, in the order in which they are written.
+// namedSections are the sections with entries that can be referenced, in the order in which they are written.
 var namedSections = []string{"definitions", "parameters", "responses"}
 
 func openSwagger(asJSON []byte) (*swagger, error) {
@@ -43,7 +44,7 @@ func openSwagger(asJSON []byte) (*swagger, error) {
 	return s, nil
 }
 
-// retain removes the paths for which keep returns false, and everything that is not referred to any more.
+// retain removes the paths for which keep returns false, and all entries that are no longer referenced.
 func (s *swagger) retain(keep func(path string) bool) {
 	before := len(s.paths)
 	maps.DeleteFunc(s.paths, func(path string, _ json.RawMessage) bool { return !keep(path) })
@@ -57,7 +58,7 @@ func (s *swagger) retain(keep func(path string) bool) {
 	maps.DeleteFunc(s.named, func(key string, _ json.RawMessage) bool { return !used[key] })
 }
 
-// markUsed marks everything that an entry refers to, directly or indirectly.
+// markUsed marks all entries that an entry references, directly or indirectly.
 func (s *swagger) markUsed(entry []byte, used map[string]bool) {
 	for _, key := range references(entry) {
 		if !used[key] {
@@ -67,8 +68,8 @@ func (s *swagger) markUsed(entry []byte, used map[string]bool) {
 	}
 }
 
-// reference finds references in JSON without white space. Inside a string the quotes would be escaped, so that only
-// references, and fields of that name in examples, match.
+// reference finds references in JSON without white space. Inside a string the quotes would be escaped, so only references
+// match, and fields of that name in examples.
 var reference = regexp.MustCompile(`"\$ref":"((?:[^"\\]|\\.)*)"`)
 
 func references(entry []byte) []string {
@@ -103,15 +104,15 @@ func rewriteReferences(entry json.RawMessage, renamed map[string]string) json.Ra
 		if !ok {
 			return match
 		}
-		// The added suffix needs no escaping, so that the name itself can stay as it is.
+		// The added suffix needs no escaping, so that the name can stay unchanged.
 		return slices.Concat(match[:len(match)-1], []byte(strings.TrimPrefix(to, key)), []byte(`"`))
 	})
 }
 
 const kindsField = "x-kubernetes-group-version-kind"
 
-// splitKinds removes the list of kinds from a definition: definitions that differ in nothing else are merged. The result
-// can be compared byte by byte.
+// splitKinds removes the list of kinds from a definition: definitions that differ only in their kinds are merged. The
+// result can be compared byte by byte.
 func splitKinds(entry json.RawMessage) (bare json.RawMessage, kinds []string) {
 	if !bytes.Contains(entry, []byte(`"`+kindsField+`"`)) {
 		return entry, nil

@@ -25,17 +25,17 @@ import (
 const (
 	// v2MaxAge is how long a version 2 response of a backend is used.
 	v2MaxAge = time.Minute
-	// answerWait is how long a reader waits for backends that have not been result, counted from when they were fetches: a
-	// backend that hangs costs its first readers this much, and nobody anything after that until it is asked again.
+	// answerWait is how long a reader waits for backends that have not answered, counted from the start of the fetch. A
+	// hanging backend delays its first readers by this time, and no later readers until the next fetch.
 	answerWait = 1500 * time.Millisecond
 	// parseWait is how long a reader waits for responses to be parsed.
 	parseWait = 10 * time.Second
-	// maxParsers bounds the documents that are parsed concurrently: each takes many times its size.
+	// maxParsers is the maximum number of documents that are parsed concurrently: each takes many times its size.
 	maxParsers = 2
 )
 
-// v2Fetch is one request to one backend for its version 2 document. It continues when no reader waits for it any more, so
-// that a slow backend is in the next document.
+// v2Fetch is one request to one backend for its version 2 document. It continues if no reader waits for it, so that a slow
+// backend is included in the next document.
 type v2Fetch struct {
 	backend remote.Backend
 	wanted  []schema.GroupVersion
@@ -45,7 +45,7 @@ type v2Fetch struct {
 	answered, done chan struct{}
 }
 
-// await returns when the fetch is done, or should not be waited for any longer.
+// await returns when the fetch is done, or when the wait times out.
 func (q *v2Fetch) await(ctx context.Context) {
 	timeout := time.NewTimer(time.Until(q.began.Add(answerWait)))
 	defer timeout.Stop()
@@ -89,7 +89,7 @@ func (s *v2Publisher) startFetches() []*v2Fetch {
 	if len(s.queued) > 0 {
 		select {
 		case s.wake <- struct{}{}:
-		default: // it has been told already and did not get to it yet
+		default: // a previous signal is still pending
 		}
 	}
 	return open
@@ -106,7 +106,7 @@ func (q *v2Fetch) isDone() bool {
 
 func (q *v2Fetch) isOld() bool { return q.isDone() && time.Since(q.began) > v2MaxAge }
 
-// newV2Fetch returns nil if no group-version of the backend is available. The caller holds mu.
+// newV2Fetch returns nil if no group-version of the backend is available. The caller must hold mu.
 func (s *v2Publisher) newV2Fetch(b remote.Backend, before *v2Fetch) *v2Fetch {
 	q := &v2Fetch{backend: b, began: time.Now(), answered: make(chan struct{}), done: make(chan struct{})}
 	complete := true
@@ -125,8 +125,8 @@ func (s *v2Publisher) newV2Fetch(b remote.Backend, before *v2Fetch) *v2Fetch {
 	return q
 }
 
-// run runs the fetches that readers start, and drops the document when it is not read. It returns when everything that it
-// started has returned.
+// run runs the fetches that readers start, and drops the document when it is not read. It returns when all of its
+// goroutines have returned.
 func (s *v2Publisher) run(ctx context.Context) {
 	var running sync.WaitGroup
 	defer running.Wait()
@@ -158,7 +158,7 @@ func (s *v2Publisher) fetch(ctx context.Context, q *v2Fetch) {
 	})
 	close(q.answered)
 	if ctx.Err() != nil {
-		return // we are stopping: that says nothing about the backend
+		return // the process is stopping; the result is not about the backend
 	}
 	held := q.etag
 	q.etag = ""
@@ -176,7 +176,7 @@ func (s *v2Publisher) fetch(ctx context.Context, q *v2Fetch) {
 	}
 }
 
-// read parses a response, when a parser is free.
+// read parses a response as soon as a parser is free.
 func (s *v2Publisher) read(ctx context.Context, q *v2Fetch, a *remote.Answer) {
 	select {
 	case s.parsers <- struct{}{}:
@@ -191,7 +191,7 @@ func (s *v2Publisher) read(ctx context.Context, q *v2Fetch, a *remote.Answer) {
 	s.update(q, results, err)
 }
 
-// update takes in what a backend answered. A bad answer, or none, leaves the last good documents in place.
+// update processes a backend's response. An invalid or missing response leaves the last valid documents in place.
 func (s *v2Publisher) update(q *v2Fetch, results map[schema.GroupVersion]result, failure error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -207,12 +207,13 @@ func (s *v2Publisher) update(q *v2Fetch, results map[schema.GroupVersion]result,
 	}
 }
 
-// splitByGroupVersion takes the wanted group-versions out of a backend's version 2 document, each as a document of its own
-// with its paths and what they refer to. Group-versions that are not in the document are not in the result. An error in one
-// does not affect the others.
+// splitByGroupVersion extracts the wanted group-versions from a backend's version 2 document, each as a separate document
+// with its paths and the entries that they reference. Group-versions that are not in the document are not in the result. An
+// error in one does not affect the others.
 //
 // Every client reads the merged document as a whole: one dangling reference, or one entry that cannot be encoded as
-// protobuf, breaks it for all kinds (kubernetes-sigs/metrics-server#1868). So each part is parsed here once as clients do.
+// protobuf, breaks it for all kinds (kubernetes-sigs/metrics-server#1868). Therefore each part is parsed once here like
+// clients parse it.
 func splitByGroupVersion(body []byte, wanted []schema.GroupVersion) (results map[schema.GroupVersion]result, err error) {
 	defer recoverPanic(&err)
 	var whole spec.Swagger
@@ -226,7 +227,7 @@ func splitByGroupVersion(body []byte, wanted []schema.GroupVersion) (results map
 	for name, definition := range whole.Definitions {
 		whole.Definitions[name] = keepOwnKinds(definition, wanted)
 	}
-	// Encoded again it has no white space, and its fields are ordered.
+	// The re-encoded document has no white space, and its fields are ordered.
 	canonical, err := whole.MarshalJSON()
 	if err != nil {
 		return nil, fmt.Errorf("write the OpenAPI v2 document: %w", err)
@@ -245,7 +246,8 @@ func splitByGroupVersion(body []byte, wanted []schema.GroupVersion) (results map
 	return results, nil
 }
 
-// recoverPanic turns a panic about a backend's document into an error: the OpenAPI parsers do not expect hostile input.
+// recoverPanic converts a panic about a backend's document to an error: the OpenAPI parsers are not robust against
+// malicious input.
 func recoverPanic(err *error) {
 	if why := recover(); why != nil {
 		*err = fmt.Errorf("the OpenAPI document cannot be read: %v", why)
@@ -276,7 +278,7 @@ func (s *swagger) forGroupVersion(gv schema.GroupVersion) result {
 	return result{document: &document, err: err}
 }
 
-// readAsClient parses a document as kubectl does.
+// readAsClient parses a document like kubectl does.
 func readAsClient(body []byte) error {
 	document, err := openapi_v2.ParseDocument(body)
 	if err != nil {

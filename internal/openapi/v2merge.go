@@ -13,8 +13,8 @@ import (
 	"strings"
 )
 
-// swaggerMerger merges version 2 documents. The result depends only on their content and order, so that all replicas make
-// the same document.
+// swaggerMerger merges version 2 documents. The result depends only on their content and order, so that all replicas
+// produce the same document.
 type swaggerMerger struct {
 	info  json.RawMessage
 	paths map[string]json.RawMessage
@@ -26,13 +26,13 @@ func newSwaggerMerger() *swaggerMerger {
 	return &swaggerMerger{paths: map[string]json.RawMessage{}, named: map[string]json.RawMessage{}, kinds: map[string][]string{}}
 }
 
-// add appends a document. Paths and named entries that exist already stay; a named entry of the new document with another
-// meaning gets another name.
+// add appends a document. Existing paths and named entries stay. A named entry of the new document with the same name and a
+// different content is renamed.
 func (m *swaggerMerger) add(s *swagger) {
 	if m.info == nil {
 		m.info = s.info
 	}
-	// Upstream keeps paths by prefix, so that /apis/<group>/<version>/ brings back those that it should leave out, and then
+	// Upstream keeps paths by prefix, so that /apis/<group>/<version>/ restores paths that should be removed, and then
 	// fails on them (kubernetes/kubernetes#129499).
 	s.retain(func(path string) bool { _, taken := m.paths[path]; return !taken })
 
@@ -60,9 +60,9 @@ func (m *swaggerMerger) add(s *swagger) {
 	}
 }
 
-// resolveNames finds new names for the entries of a new document whose names are taken: the first of Name_v2, Name_v3 and
-// so on that is free or has the same content. An entry that refers to a renamed one has new content itself, so it repeats
-// until nothing changes; numbers only grow, so that ends.
+// resolveNames finds new names for the entries of a new document that conflict with existing names: the first of Name_v2,
+// Name_v3 and so on that is free or has the same content. An entry that refers to a renamed one changes too, so it repeats
+// until nothing changes. It terminates because numbers only grow.
 func (m *swaggerMerger) resolveNames(entries map[string]json.RawMessage) map[string]string {
 	keys := slices.Sorted(maps.Keys(entries))
 	number, renamed := map[string]int{}, map[string]string{}
@@ -94,7 +94,7 @@ func (m *swaggerMerger) differs(key string, entry json.RawMessage, renamed map[s
 	return ok && !bytes.Equal(held, rewriteReferences(entry, renamed))
 }
 
-// pack writes the compressed document as a stream, never holding it uncompressed in memory.
+// pack writes the compressed document as a stream, without holding it uncompressed in memory.
 func (m *swaggerMerger) pack() (Document, error) {
 	var packed bytes.Buffer
 	sum, zip := sha512.New(), gzip.NewWriter(&packed)
@@ -109,7 +109,7 @@ func (m *swaggerMerger) pack() (Document, error) {
 	return Document{Hash: fmt.Sprintf("%X", sum.Sum(nil)), Packed: packed.Bytes()}, nil
 }
 
-// writer is a bufio.Writer or a bytes.Buffer, whose errors need no check after each write.
+// writer is a bufio.Writer or a bytes.Buffer, which need no error check after each write.
 type writer interface {
 	io.Writer
 	io.StringWriter
@@ -145,7 +145,7 @@ func writeSwagger(w writer, s *swagger) {
 	_, _ = w.WriteString("}")
 }
 
-// writeObject writes the fields by name.
+// writeObject writes the fields sorted by name.
 func writeObject(w writer, fields map[string]json.RawMessage) {
 	_, _ = w.WriteString("{")
 	for i, name := range slices.Sorted(maps.Keys(fields)) {
@@ -154,7 +154,7 @@ func writeObject(w writer, fields map[string]json.RawMessage) {
 		}
 		quoted, err := json.Marshal(name)
 		if err != nil {
-			continue // a string is always written
+			continue // cannot happen: a string can always be encoded
 		}
 		_, _ = w.Write(quoted)
 		_, _ = w.WriteString(":")

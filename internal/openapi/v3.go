@@ -12,25 +12,25 @@ import (
 	"portico.dev/internal/respond"
 )
 
-// maxDocument is the largest document that is taken from a backend, in bytes.
+// maxDocument is the maximum size of a backend's document, in bytes.
 const maxDocument = 16 << 20
 
-// Document is the OpenAPI v3 document of one group-version, or one of version 2.
+// Document is the OpenAPI v3 document of one group-version, or a document of version 2.
 type Document struct {
-	// Path is where it is in the index, "apis/example.com/v1". Those of version 2 are in no index.
+	// Path is its path in the index, "apis/example.com/v1". Documents of version 2 are not in an index.
 	Path string
-	// Hash is SHA-512 of the JSON, in upper-case hex.
+	// Hash is the SHA-512 of the JSON, in upper-case hex.
 	Hash string
-	// Packed is the JSON, compressed with gzip. It is the only form that is kept: documents are rarely read and compress to a
-	// tenth.
+	// Packed is the JSON, compressed with gzip. It is the only form that is kept: documents are rarely read and compress to
+	// a tenth.
 	Packed []byte
 }
 
-// Source is a version 2 document that is made when it is read.
+// Source is a version 2 document that is built when it is read.
 type Source struct {
 	// Hash changes when the document does.
 	Hash string
-	// Document makes the document.
+	// Document builds the document.
 	Document func() (Document, error)
 }
 
@@ -48,12 +48,13 @@ func NewDocument(path string, asJSON []byte) (Document, error) {
 	return Document{Path: path, Hash: respond.Hash(asJSON), Packed: packed}, nil
 }
 
-// as returns the document as it is served. Its body is the JSON: for another media type the caller sets MakeGzip.
+// as returns the document in the form in which it is served. Its body is the JSON: for another media type the caller sets
+// MakeGzip.
 func (d Document) as(mediaType string) respond.Document {
 	return respond.Document{ETag: `"` + d.Hash + `"`, ContentType: mediaType, Vary: "Accept", Gzip: d.Packed}
 }
 
-// size is the uncompressed size of the document, which gzip stores at the end.
+// size returns the uncompressed size of the document, which gzip stores at the end.
 func (d Document) size() int {
 	if len(d.Packed) < 4 {
 		return 0
@@ -61,7 +62,7 @@ func (d Document) size() int {
 	return int(binary.LittleEndian.Uint32(d.Packed[len(d.Packed)-4:]))
 }
 
-// unpacked returns the whole document.
+// unpacked returns the uncompressed document.
 func (d Document) unpacked() ([]byte, error) {
 	r, err := respond.Unpack(d.Packed)
 	if err != nil {
@@ -70,7 +71,7 @@ func (d Document) unpacked() ([]byte, error) {
 	return io.ReadAll(r)
 }
 
-// open reads a document of version 2.
+// open parses a document of version 2.
 func (d Document) open() (*swagger, error) {
 	body, err := d.unpacked()
 	if err != nil {
@@ -79,11 +80,11 @@ func (d Document) open() (*swagger, error) {
 	return openSwagger(body)
 }
 
-// index is all documents at one moment. It is immutable.
+// index contains all documents at one moment. It is immutable.
 type index struct {
 	documents map[string]Document
 	// served returns the list of the documents, which is made at the first request: while backends are registered there is
-	// an index for each of them, and most are read by nobody.
+	// an index for each of them, and most are never read.
 	served func() (*respond.Document, error)
 }
 

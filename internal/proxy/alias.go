@@ -19,25 +19,26 @@ import (
 	"portico.dev/internal/respond"
 )
 
-// Alias serves a group-version from a backend that has another version of the group. Objects have the same fields in both.
-// Requests change in their path only, and responses only where they say the version: in apiVersion of the object, of the items of a
-// list, of the objects of a Table and of a watch event.
+// Alias serves a group-version from a backend that serves a different version of the group. Objects must have the same
+// fields in both versions. The proxy rewrites the version in the request path. In responses it rewrites apiVersion of the
+// object, of list items, of the objects in a Table and of watch events.
 //
-// The group is the same in both, because authorization looks at groups and not at versions: whoever may read an object in one
-// may read it in the other.
+// The group must be the same in both, because authorization checks groups and not versions: a user who may read an object
+// in one version may read it in the other.
 //
-// The zero Alias is none.
+// The zero Alias means that no version is rewritten.
 type Alias struct {
 	Client, Backend schema.GroupVersion
 }
 
-// aliased reports whether the backend serves another version of the group.
+// aliased reports whether the backend serves a different version of the group.
 func (x *exchange) aliased() bool { return x.dest.Alias != Alias{} }
 
-// readVerbs are those that a backend of another version gets. The others have objects in their bodies.
+// readVerbs are the verbs that are forwarded to a backend with a different version. Requests with other verbs carry objects
+// in their bodies.
 var readVerbs = map[string]bool{"get": true, "list": true, "watch": true}
 
-// checkAlias refuses requests that cannot be answered by a backend of another version.
+// checkAlias refuses requests that a backend with a different version cannot serve.
 func (x *exchange) checkAlias(upgrade string) error {
 	a := &x.dest.Alias
 	switch {
@@ -53,7 +54,7 @@ func (x *exchange) checkAlias(upgrade string) error {
 	return nil
 }
 
-// setAliasPath names the version of the backend in the path. What follows stays byte for byte.
+// setAliasPath replaces the version in the path with the backend's. The rest of the path stays byte for byte.
 func (x *exchange) setAliasPath() error {
 	rest, ok := strings.CutPrefix(x.url.Opaque, "/apis/"+x.dest.Alias.Client.String())
 	if !ok || rest != "" && rest[0] != '/' {
@@ -63,7 +64,7 @@ func (x *exchange) setAliasPath() error {
 	return nil
 }
 
-// setAliasAccept leaves what can be rewritten of what the client accepts.
+// setAliasAccept removes the media types that cannot be rewritten from the Accept header.
 func (a *Alias) setAliasAccept(header http.Header) error {
 	var kept []string
 	if len(header["Accept"]) == 0 {
@@ -73,7 +74,7 @@ func (a *Alias) setAliasAccept(header http.Header) error {
 		switch c.MediaType {
 		case respond.MediaJSON, respond.MediaProtobuf:
 			params := maps.Clone(c.Params)
-			delete(params, "q") // they are in the order of preference
+			delete(params, "q") // the clauses are in order of preference
 			kept = append(kept, mime.FormatMediaType(c.MediaType, params))
 		case "*/*", "application/*":
 			kept = append(kept, respond.MediaJSON)
@@ -94,10 +95,10 @@ var errNotRewritable = &responseError{
 	text: "answered in a format in which the version cannot be rewritten; JSON and protobuf can be",
 }
 
-// rewrite makes the body of a response name the version of the client, as it is read.
+// rewrite replaces the response body with a reader that rewrites the version to the client's.
 func (a *Alias) rewrite(resp *http.Response, watch bool) error {
 	if resp.StatusCode < 200 || resp.StatusCode > 299 {
-		return nil // an error is of another version anyway
+		return nil // a Status has its own apiVersion
 	}
 	media, _, err := mime.ParseMediaType(resp.Header.Get("Content-Type"))
 	if err != nil || resp.Header.Get("Content-Encoding") != "" {
@@ -122,20 +123,21 @@ func (a *Alias) rewrite(resp *http.Response, watch bool) error {
 	return nil
 }
 
-// Protobuf of Kubernetes is four bytes and a runtime.Unknown, whose first field is the TypeMeta. Items of lists have none.
+// Kubernetes protobuf is four magic bytes followed by a runtime.Unknown, which begins with the TypeMeta. List items have
+// no TypeMeta.
 var protobufMagic = []byte{'k', '8', 's', 0}
 
 const (
-	// typeMetaTag is the first field, length-delimited.
+	// typeMetaTag is the tag of the first field, which is length-delimited.
 	typeMetaTag = 1<<3 | 2
-	// maxTypeMeta bounds it: a group, a version and a kind.
+	// maxTypeMeta is the size limit of a TypeMeta, which has a group, a version and a kind.
 	maxTypeMeta = 4 << 10
 )
 
 var errNotProtobuf = errors.New("the response is not an object in protobuf")
 
-// retype returns the beginning of an object with another apiVersion, and what follows it. It needs to see all of the TypeMeta;
-// short reports that it does not.
+// retype returns the beginning of an object with its apiVersion replaced, and the rest of b. It needs the complete
+// TypeMeta; short reports that b does not contain all of it.
 func retype(b []byte, from, to string) (head, rest []byte, short bool, err error) {
 	const before = 5
 	if len(b) < before {
@@ -171,7 +173,7 @@ func retype(b []byte, from, to string) (head, rest []byte, short bool, err error
 	return append(head, text...), b[end:], false, nil
 }
 
-// protobufObject rewrites the beginning of one object, and passes the rest on.
+// protobufObject rewrites the beginning of one object and copies the rest unchanged.
 type protobufObject struct {
 	source   io.Reader
 	from, to string
@@ -191,7 +193,7 @@ func (p *protobufObject) Read(b []byte) (int, error) {
 		case !short:
 			p.begun, p.pending = true, append(append([]byte(nil), head...), rest...)
 		case err == io.EOF && len(p.pending) == 0:
-			return 0, io.EOF // of a HEAD
+			return 0, io.EOF // response to HEAD
 		case err == io.EOF:
 			return 0, io.ErrUnexpectedEOF
 		}
@@ -207,16 +209,17 @@ func (p *protobufObject) Read(b []byte) (int, error) {
 	return p.source.Read(b)
 }
 
-// protobufWatch rewrites the objects of a watch: each event is a frame, four bytes of length and a metav1.WatchEvent.
+// protobufWatch rewrites the objects of a watch. Each event is a frame: a four-byte length and a metav1.WatchEvent.
 type protobufWatch struct {
 	source   io.Reader
 	from, to string
 	pending  []byte
-	charge   *listCharge     // of the event that is read or pending; nil: events are not charged
+	charge   *listCharge     // of the event being read or pending; nil if events are not charged
 	ctx      context.Context // bounds the wait for memory
 }
 
-// chargeEvents charges for the events of a watch that are held as a whole. JSON is rewritten as it streams, and holds none.
+// chargeEvents charges the user for the watch events that are held in memory. JSON is rewritten as it streams and is not
+// charged.
 func (x *exchange) chargeEvents(resp *http.Response) {
 	body, ok := resp.Body.(prefixed)
 	if !ok {
@@ -233,7 +236,6 @@ type releasingCloser struct {
 	charge *listCharge
 }
 
-// Close releases the charge.
 func (c releasingCloser) Close() error {
 	c.charge.release()
 	return c.Closer.Close()
@@ -261,13 +263,13 @@ func (p *protobufWatch) next() error {
 	}
 	source := p.source
 	if p.charge != nil {
-		p.charge.release() // the event before was written
+		p.charge.release() // the previous event has been written
 		source = p.charge.reader(p.ctx, source)
 	}
 	frame, err := io.ReadAll(io.LimitReader(source, int64(length)))
 	switch {
 	case apierrors.IsServiceUnavailable(err):
-		return io.EOF // there is no memory for the event: the watch ends between two events
+		return io.EOF // no memory for the event: end the watch between two events
 	case err != nil:
 		return err
 	case len(frame) < int(length):

@@ -6,21 +6,21 @@ import (
 	"io"
 )
 
-// place is what a value is in a response of the API: where an apiVersion is to be rewritten, and where it belongs to somebody
-// else, as in the spec of an object or in its managed fields.
+// place is the position of a value in an API response. It distinguishes an apiVersion that must be rewritten from one
+// inside the object, such as in its spec or in its managed fields.
 type place uint8
 
 const (
 	elsewhere   place = iota
-	anEvent           // of a watch
+	anEvent           // a watch event
 	anObject          // an object, a list or a Table
 	listItems         // the items of a list
 	tableRows         // the rows of a Table
 	tableRow          // one of them
-	innerObject       // an item of a list, or the object of a row
+	innerObject       // a row
 )
 
-// below is the place of the value of a field.
+// below returns the place of the value of the given field.
 func (p place) below(field string) place {
 	switch {
 	case p == anEvent && field == "object":
@@ -35,7 +35,7 @@ func (p place) below(field string) place {
 	return elsewhere
 }
 
-// element is the place of the values in an array.
+// element returns the place of the elements of an array.
 func (p place) element() place {
 	switch p {
 	case listItems:
@@ -49,34 +49,35 @@ func (p place) element() place {
 func (p place) hasVersion() bool { return p == anObject || p == innerObject }
 
 const (
-	// maxField is the longest name of a field that is looked at, as it is written: apiVersion with every letter escaped.
+	// maxField is the longest field name that is compared, in its encoded form: apiVersion with every letter escaped.
 	maxField = 6 * len("apiVersion")
-	// maxDepth is the deepest nesting that Kubernetes' decoders read.
+	// maxDepth is the deepest nesting that the Kubernetes decoders accept.
 	maxDepth = 10_000
 )
 
 var errNotJSON = errors.New("the response is not JSON")
 
-// jsonRewriter rewrites apiVersion from one value to another in JSON that it reads. Every other byte stays as it is. It holds no
-// more than what it has read and not returned yet, the name of a field, or the value of an apiVersion.
+// jsonRewriter replaces one value of apiVersion with another while it reads JSON. All other bytes stay unchanged. It
+// buffers only the bytes not yet returned, the current field name, or the current apiVersion value.
 type jsonRewriter struct {
 	source   io.Reader
 	from, to string
 	top      place
 	buffer   []byte
-	pending  []byte // ready to be returned
+	pending  []byte // not yet returned to the reader
 	out      []byte // the storage of pending
 	err      error
 
 	stack []level
-	// inString: the next byte is within a string. escaped: it follows a backslash. What the string is, is next.
+	// inString: the next byte is within a string. escaped: the previous byte is a backslash. reading is the role of the
+	// string.
 	inString, escaped bool
 	reading           reading
-	field             []byte // the name of a field as far as it was read, with its quotes
-	value             []byte // the value of an apiVersion, likewise, which is not in out yet
+	field             []byte // the field name read so far, with its quotes
+	value             []byte // the apiVersion value read so far, with its quotes; not yet in out
 }
 
-// reading is what a string is.
+// reading is the role of a string.
 type reading uint8
 
 const (
@@ -85,13 +86,13 @@ const (
 	aVersion
 )
 
-// level is an object or an array that is open.
+// level is an open object or array.
 type level struct {
 	at       place
 	isObject bool
-	wantName bool  // the next string is the name of a field
+	wantName bool  // the next string is a field name
 	value    place // of the next value
-	version  bool  // which is that of apiVersion
+	version  bool  // the next value belongs to apiVersion
 }
 
 func newJSONRewriter(source io.Reader, from, to string, watch bool) *jsonRewriter {
@@ -112,7 +113,7 @@ func (j *jsonRewriter) Read(b []byte) (int, error) {
 		if bad := j.feed(j.buffer[:n]); bad != nil {
 			err = bad
 		}
-		if err != nil { // a body that breaks off is passed on as far as it came
+		if err != nil { // relay a truncated body up to the point where it ends
 			j.out = append(j.out, j.value...)
 			j.value = nil
 		}
@@ -124,7 +125,7 @@ func (j *jsonRewriter) Read(b []byte) (int, error) {
 }
 
 func (j *jsonRewriter) feed(b []byte) error {
-	begin := 0 // what is before it is in out, or held in value
+	begin := 0 // bytes before begin are in out, or held in value
 	for i := 0; i < len(b); i++ {
 		c := b[i]
 		if j.inString {
@@ -176,7 +177,7 @@ func (j *jsonRewriter) open(object bool) {
 	j.stack = append(j.stack, l)
 }
 
-// beginString says what the string is that begins.
+// beginString determines the role of the string that begins.
 func (j *jsonRewriter) beginString() reading {
 	j.inString, j.reading = true, aString
 	if n := len(j.stack); n > 0 {
@@ -190,7 +191,7 @@ func (j *jsonRewriter) beginString() reading {
 	return j.reading
 }
 
-// inText takes a byte of a string.
+// inText consumes one byte of a string.
 func (j *jsonRewriter) inText(c byte) {
 	ends := c == '"' && !j.escaped
 	j.escaped = c == '\\' && !j.escaped
@@ -201,7 +202,7 @@ func (j *jsonRewriter) inText(c byte) {
 		}
 	case aVersion:
 		j.value = append(j.value, c)
-		if ends || len(j.value) > 6*len(j.from)+2 { // longer than any way to write it
+		if ends || len(j.value) > 6*len(j.from)+2 { // longer than any encoding of j.from
 			j.versionEnds()
 			j.reading = aString
 		}
@@ -211,7 +212,7 @@ func (j *jsonRewriter) inText(c byte) {
 	}
 }
 
-// nameEnds finds out what the value is that follows the name of a field.
+// nameEnds determines the place of the value that follows a field name.
 func (j *jsonRewriter) nameEnds() {
 	n := len(j.stack)
 	if n == 0 || !j.stack[n-1].isObject {

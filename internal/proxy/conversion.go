@@ -15,11 +15,11 @@ import (
 	"portico.dev/internal/respond"
 )
 
-// conversion is what a client wants the backend's objects to be converted to, which the backend cannot do.
+// conversion is a conversion that the client requests and the backend does not support.
 type conversion struct {
-	table   bool   // a Table, or else PartialObjectMetadata
+	table   bool   // Table if set, PartialObjectMetadata otherwise
 	version string // of meta.k8s.io
-	include string // with the rows of a table: None, Metadata or Object
+	include string // content of the rows of a Table: None, Metadata or Object
 }
 
 const (
@@ -27,8 +27,9 @@ const (
 	includeObject = "Object"
 )
 
-// conversionFor is the conversion that is to be made here of the response, nil for none. Where there is one, header is
-// changed to ask the backend for plain JSON in full: what is converted has no byte in common with what a cache holds.
+// conversionFor returns the conversion that the proxy must apply to the response, or nil. If there is one, it changes
+// header to request complete plain JSON without conditions, because a converted response differs from any response that a
+// cache holds.
 func (x *exchange) conversionFor(header http.Header) *conversion {
 	t := &x.dest
 	if !t.ConvertTable && !t.ConvertMetadata || x.r.Method != http.MethodGet || !x.info.IsResourceRequest {
@@ -48,8 +49,8 @@ func (x *exchange) conversionFor(header http.Header) *conversion {
 	return s
 }
 
-// negotiate reads the clauses of Accept in the order of preference. The first that can be answered decides: by the
-// backend with its own format, or by a conversion.
+// negotiate evaluates the clauses of Accept in order of preference. The first clause that can be served decides: either the
+// backend serves it in its own format, or the proxy converts.
 func (x *exchange) negotiate(accept []string) *conversion {
 	for _, c := range respond.ParseAccept(accept...) {
 		as := c.Params["as"]
@@ -65,9 +66,9 @@ func (x *exchange) negotiate(accept []string) *conversion {
 		}
 		switch {
 		case !convert:
-			return nil // the backend can do this one itself
+			return nil // the backend supports this one
 		case c.MediaType != "application/json":
-			continue // we make JSON
+			continue // the proxy only produces JSON
 		case as == "Table", as == "PartialObjectMetadata", as == "PartialObjectMetadataList":
 			return &conversion{table: as == "Table", version: c.Params["v"]}
 		}
@@ -75,14 +76,14 @@ func (x *exchange) negotiate(accept []string) *conversion {
 	return nil
 }
 
-// convertible reports whether a response can be converted: an error stays a Status, and a log stays text.
+// convertible reports whether a response can be converted. Errors stay a Status, and logs stay text.
 func convertible(resp *http.Response) bool {
 	media, _, err := mime.ParseMediaType(resp.Header.Get("Content-Type"))
 	return err == nil && media == "application/json" && resp.StatusCode == http.StatusOK && resp.Header.Get("Content-Encoding") == ""
 }
 
-// maxConverted bounds a list that is converted, or one event of a watch: it has to be held whole. A small memory limit bounds it
-// further (ListMemory).
+// maxConverted is the size limit of a converted list or watch event, which must be held in memory as a whole. A small
+// memory limit reduces it further (ListMemory).
 const maxConverted = 16 << 20
 
 var (
@@ -96,8 +97,8 @@ var (
 	}
 )
 
-// relayConverted answers with the converted response. Nothing is written before it is converted, so that a response
-// which cannot be converted becomes an error.
+// relayConverted writes the converted response. It writes nothing before the conversion succeeds, so that a response which
+// cannot be converted becomes an error.
 func (x *exchange) relayConverted(resp *http.Response, conv *conversion, up *upstreamContext) error {
 	if x.info.Verb == "watch" {
 		x.relayEvents(resp, conv, up)
@@ -119,7 +120,7 @@ func (x *exchange) relayConverted(resp *http.Response, conv *conversion, up *ups
 	return nil
 }
 
-// writeConvertedHeader writes the header of a converted response, without what described the bytes of the backend's.
+// writeConvertedHeader writes the header of a converted response, without the fields that describe the backend's bytes.
 func (x *exchange) writeConvertedHeader(resp *http.Response) {
 	h := x.w.Header()
 	x.copyHeaderTo(h, resp.Header)
@@ -142,8 +143,8 @@ func (c *listCharge) convertList(ctx context.Context, from io.Reader, conv *conv
 	return body, c.handOver(ctx, len(body))
 }
 
-// relayEvents converts a watch event by event, and flushes each. It ends the watch between two events if there is no memory for the
-// next one.
+// relayEvents converts a watch event by event and flushes each one. If there is no memory for the next event, it ends the
+// watch between two events.
 func (x *exchange) relayEvents(resp *http.Response, conv *conversion, up *upstreamContext) {
 	x.writeConvertedHeader(resp)
 	up.headersWritten(0)
@@ -160,7 +161,7 @@ func (x *exchange) relayEvents(resp *http.Response, conv *conversion, up *upstre
 			return
 		}
 		if err == nil {
-			err = out.Encode(e) // and a line feed
+			err = out.Encode(e) // Encode appends a newline
 		}
 		if err != nil {
 			x.abort(err, up)
@@ -174,12 +175,12 @@ func (x *exchange) relayEvents(resp *http.Response, conv *conversion, up *upstre
 type eventReader struct {
 	charge  *listCharge
 	from    io.Reader
-	decoder *json.Decoder // nil: it is to be made
+	decoder *json.Decoder // nil until it is needed
 }
 
-// next returns the next event, converted and charged to the user. io.EOF is the end of the watch.
+// next returns the next event, converted and charged to the user. It returns io.EOF at the end of the watch.
 func (r *eventReader) next(ctx context.Context, conv *conversion, first bool) (e event, err error) {
-	r.charge.release() // the event before was written
+	r.charge.release() // the previous event has been written
 	if r.decoder == nil {
 		r.decoder = json.NewDecoder(r.from)
 	}
@@ -201,7 +202,7 @@ func (r *eventReader) next(ctx context.Context, conv *conversion, first bool) (e
 	return e, r.charge.handOver(ctx, len(e.Object))
 }
 
-// event is one of a watch.
+// event is a watch event.
 type event struct {
 	Type   string          `json:"type"`
 	Object json.RawMessage `json:"object"`

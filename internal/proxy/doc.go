@@ -1,36 +1,36 @@
-// Package proxy forwards one request to one backend: headers, identity, upgrades, responses, and errors that tell the
-// truth.
+// Package proxy forwards a request to a backend. It handles headers, identity, upgrades, responses, and the errors that
+// clients receive.
 //
-// # What is trusted
+// # Trusted input
 //
-// The request's context: the user that the chain authenticated and authorised, the RequestInfo it was authorised by,
-// the audit id. No header that the client sent is trusted. The path and query were found canonical before authorization
-// (request.CheckTarget), and go to the backend as the very same bytes, so that what was authorised is what is done.
-// The one exception is a watch whose initial events are made here, where an annotation says so (initialevents.go): parameters
-// are left out of its query and added to it, and besides the watch a list of the same collection is sent, which the caller was
-// not authorised for here. It shows what such a watch shows anyway, and the backend authorises it for the client.
+// The proxy trusts the request's context: the user that the chain authenticated and authorized, the RequestInfo used for
+// authorization, and the audit ID. It does not trust any header sent by the client. The path and the query were verified as
+// canonical before authorization (request.CheckTarget) and are sent to the backend byte for byte, so that the backend
+// executes the authorized request. The one exception is a watch whose initial events are made by the proxy because an
+// annotation requires it (initialevents.go). The proxy removes parameters from its query and adds one, and sends an
+// additional list of the same collection, for which Portico did not authorize the client. The list returns the same objects
+// as such a watch, and the backend authorizes it for the client.
 //
-// # What is checked twice
+// # Double checks
 //
-//   - Credentials and identity headers are removed by authentication and impersonation, and again here, by a name
-//     that is folded as a careless backend would: X_Remote.Group is X-Remote-Group to WSGI, CGI and some proxies
-//     (CVE-2025-64484 and its family). A name that is no token passes in neither direction.
-//   - Hop-by-hop headers are dropped and Connection is rebuilt before the identity is written. The identity comes last
-//     on plain and on upgraded requests alike, so that no header of the client can nominate it for removal at the
-//     next hop (CVE-2021-31999, CVE-2024-45410).
-//   - A 101 is compared with what was asked for before a byte is copied in either direction (CVE-2018-1002105).
+//   - Authentication and impersonation remove credentials and identity headers. The proxy removes them again, by a name
+//     that is folded like a careless backend folds it: X_Remote.Group is X-Remote-Group to WSGI, CGI and some proxies
+//     (CVE-2025-64484 and similar). A name that is not a token is dropped in both directions.
+//   - The proxy drops hop-by-hop headers and rebuilds Connection before it writes the identity. The identity is written
+//     last on plain and upgraded requests alike, so that no client header can nominate it for removal at the next hop
+//     (CVE-2021-31999, CVE-2024-45410).
+//   - The proxy compares a 101 response with the request before it copies a byte in either direction (CVE-2018-1002105).
 //
-// # What is promised
+// # Guarantees
 //
-//   - To the backend: each identity header is ours and truthful, sent once per value, and free of control bytes.
-//   - To the client: a response is whole, or is visibly broken; never a short one that looks complete. A failure of
-//     ours is a metav1.Status that names the APIService and never an address. Retry-After is sent only where nothing was
-//     sent to the backend. A redirect is never followed and never passed on (CVE-2022-3172).
-//   - To the server: every wait has a deadline. The request's deadline ends with the response headers, since a
-//     response that is streaming or upgraded is not late; from there on a dead backend is found by its connection,
-//     a response of known length must make progress, and an upgraded connection ends when it is idle for long or when
-//     the server drains.
+//   - To the backend: each identity header is set by the proxy, is sent once per value, and contains no control bytes.
+//   - To the client: a response is either complete or visibly broken, never a truncated one that looks complete. A proxy
+//     failure is a metav1.Status that names the APIService and never an address. Retry-After is sent only if nothing was
+//     sent to the backend. A redirect is never followed and never forwarded (CVE-2022-3172).
+//   - To the server: every wait has a deadline. The request's deadline ends with the response headers, because a streaming
+//     or upgraded response is not late. After that, the connection detects a dead backend, a response of known length must
+//     make progress, and an upgraded connection ends when it is idle for long or when the server drains.
 //
-// One request, in order: loop check, user, concurrency slot, headers, send, check the status, copy headers, copy the
-// body. Upgrades part ways after the headers (upgrade.go).
+// The steps of a request are: loop check, user, concurrency slot, headers, send, status check, copy headers, copy body.
+// Upgrades take a separate path after the headers (upgrade.go).
 package proxy

@@ -16,10 +16,11 @@ import (
 	"portico.dev/internal/transport"
 )
 
-// statusClientGone is nginx's code for a request whose client did not wait. Only the log and the audit event have it.
+// statusClientGone is nginx's code for a request after its client disconnected. It appears only in the log and in the audit
+// event.
 const statusClientGone = 499
 
-// responseError is a response that a backend must not give.
+// responseError is an invalid response of a backend.
 type responseError struct {
 	reason string
 	text   string
@@ -28,12 +29,12 @@ type responseError struct {
 
 func (e *responseError) Error() string { return fmt.Sprintf("the backend %s (%d)", e.text, e.code) }
 
-// badRequestError is a request that is not forwarded because of a mistake of the client.
+// badRequestError is a request that is not forwarded because of a client error.
 type badRequestError struct{ text string }
 
 func (e *badRequestError) Error() string { return e.text }
 
-// fail answers with a Status that says of err as much as the client may know, and logs all of it.
+// fail writes a Status that contains the part of err that the client may see, and logs the complete error.
 func (x *exchange) fail(err error) {
 	status := x.statusOf(err)
 	x.request.Record.Failed(status.ErrStatus.Message)
@@ -56,7 +57,7 @@ func (x *exchange) fail(err error) {
 	respond.Error(x.w, x.r, status)
 }
 
-// isClientFault reports the codes of requests whose failure is not the backend's.
+// isClientFault reports whether code belongs to a failure that the backend did not cause.
 func isClientFault(code int32) bool {
 	switch code {
 	case statusClientGone, http.StatusBadRequest, http.StatusForbidden, http.StatusRequestTimeout, http.StatusUnprocessableEntity,
@@ -75,8 +76,8 @@ func (x *exchange) fields() []zap.Field {
 	}
 }
 
-// statusOf is the Status for err. It names the APIService and the kind of failure; addresses, names of certificates and
-// texts of backends stay in the log (kubernetes/kubernetes#58070).
+// statusOf returns the Status for err. It names the APIService and the kind of failure. Addresses, certificate names and
+// backend messages appear only in the log (kubernetes/kubernetes#58070).
 func (x *exchange) statusOf(err error) *apierrors.StatusError {
 	var (
 		limit    *transport.LimitError
@@ -128,7 +129,7 @@ func (x *exchange) statusOf(err error) *apierrors.StatusError {
 	return apierrors.NewInternalError(errors.New("the request could not be forwarded; the server's log holds the details"))
 }
 
-// unreachedStatus is the Status of a request that got no response.
+// unreachedStatus returns the Status for a request that got no response.
 func (x *exchange) unreachedStatus(e *transport.Error) *apierrors.StatusError {
 	if e.Protocol {
 		return x.status(http.StatusBadGateway, "BackendProtocol", "BackendProtocol", "it answered with something that is not HTTP", 0)
@@ -153,7 +154,7 @@ func (x *exchange) status(code int, reason metav1.StatusReason, cause metav1.Cau
 	}
 	message := "the extension server of APIService " + x.dest.APIService + " cannot serve the request: " + text
 	if code == http.StatusServiceUnavailable {
-		// Scripts and people look for these words of client-go.
+		// Scripts and users search for this client-go message.
 		message = "the server is currently unable to handle the request: APIService " + x.dest.APIService + ": " + text
 	}
 	e := &apierrors.StatusError{ErrStatus: metav1.Status{
@@ -183,7 +184,7 @@ func reasonOf(code int) metav1.StatusReason {
 	return "RequestHeaderFieldsTooLarge"
 }
 
-// count adds to apiserver_request_terminations_total, as kube-apiserver does for requests that its proxy ended.
+// count increments apiserver_request_terminations_total, like kube-apiserver does for requests that its proxy terminates.
 func (x *exchange) count(code int32) {
 	m := x.proxy.config.Requests
 	if m == nil {

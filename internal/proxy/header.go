@@ -6,17 +6,17 @@ import (
 	"strings"
 )
 
-// maxContextBytes bounds each header that carries a tracing context: backends parse them on every request.
+// maxContextBytes limits each tracing header, because backends parse these headers on every request.
 const maxContextBytes = 8 << 10
 
-// headerValues has room for the values of headers that are set here: a request has a dozen, and each would be an
-// allocation.
+// headerValues stores the values of the headers that the proxy sets. A request has about a dozen, and each would otherwise
+// be a separate allocation.
 type headerValues struct {
 	room [9]string
 	n    int
 }
 
-// one is a list of one value.
+// one returns a slice that contains only value.
 func (h *headerValues) one(value string) []string {
 	if h.n == len(h.room) {
 		return []string{value}
@@ -26,8 +26,8 @@ func (h *headerValues) one(value string) []string {
 	return h.room[h.n-1 : h.n : h.n]
 }
 
-// requestHeader is the header for the backend, without the identity, which is written last. The client's header stays as
-// it is.
+// requestHeader returns the header for the backend, without the identity, which is written last. It does not modify the
+// client's header.
 func (x *exchange) requestHeader() http.Header {
 	client := x.r.Header
 	out := make(http.Header, len(client)+len(x.values.room))
@@ -41,13 +41,13 @@ func (x *exchange) requestHeader() http.Header {
 	injectTrace(x.r.Context(), out)
 	dropBearerProtocol(out)
 	set := func(name, value string) { out[name] = x.values.one(value) }
-	if AcceptsTrailers(client) { // we pass them on, and gRPC's servers refuse requests without it
+	if AcceptsTrailers(client) { // the proxy forwards trailers, and gRPC servers refuse requests without this header
 		set("Te", "trailers")
 	}
 	if _, ok := out["User-Agent"]; !ok {
-		set("User-Agent", "") // or the library would name itself
+		set("User-Agent", "") // prevents net/http from setting its own
 	}
-	if x.dest.Statement.Header == "" { // another replica finds in its statement what these are to be
+	if x.dest.Statement.Header == "" { // another replica takes these values from its statement
 		if host, _, err := net.SplitHostPort(x.r.RemoteAddr); err == nil {
 			set("X-Forwarded-For", host)
 		}
@@ -72,7 +72,7 @@ func scheme(r *http.Request) string {
 	return "https"
 }
 
-// lists reports whether the comma-separated lists name one header, in any case.
+// lists reports whether the comma-separated lists contain the header name, in any case.
 func lists(values []string, name string) bool {
 	for _, value := range values {
 		for token := range strings.SplitSeq(value, ",") {
@@ -96,7 +96,8 @@ func dropOversized(h http.Header, names ...string) {
 	}
 }
 
-// bearerProtocol is how a browser hands a bearer token to a websocket (kubernetes/kubernetes#47740). It is a credential.
+// bearerProtocol is the subprotocol prefix with which a browser sends a bearer token on a websocket
+// (kubernetes/kubernetes#47740). It is a credential.
 const bearerProtocol = "base64url.bearer.authorization.k8s.io."
 
 func dropBearerProtocol(h http.Header) {
@@ -123,16 +124,16 @@ func dropBearerProtocol(h http.Header) {
 // Pseudonym is the default of Config.Pseudonym.
 const Pseudonym = "portico"
 
-// viaOf adds us to the hops that the client named. It discloses neither version nor host.
+// viaOf appends this server to the hops in the client's Via header. The value contains neither version nor host.
 func (p *Proxy) viaOf(hops []string) []string {
 	if len(hops) == 0 {
-		return p.via // shared, and never written to
+		return p.via // shared, must not be modified
 	}
 	return append(hops[:len(hops):len(hops)], p.via...)
 }
 
-// looped reports whether a front door forwarded this request before. An APIService that leads back to us, directly or
-// by way of another front door, would otherwise multiply one request without end (attack row A23).
+// looped reports whether a Portico server already forwarded this request. An APIService that leads back to Portico,
+// directly or through another front door, would otherwise multiply one request without end (attack row A23).
 func (p *Proxy) looped(h http.Header) bool {
 	for _, value := range h["Via"] {
 		for hop := range strings.SplitSeq(value, ",") {

@@ -7,13 +7,13 @@ import (
 	"portico.dev/internal/httpmsg"
 )
 
-// What is compared here is folded first (httpmsg.FoldName): X.Remote_User is X-Remote-User to some servers. A name that is no
-// token is never valid, and passes in neither direction.
+// Names are folded before they are compared (httpmsg.FoldName): X.Remote_User is X-Remote-User to some servers. A name that
+// is not a token is invalid and is dropped in both directions.
 
-// longestFolded is how much of a name is looked at: more than any name or prefix below has.
+// longestFolded is the number of bytes of a name that are compared. It is longer than every name and prefix below.
 const longestFolded = 48
 
-// fold appends the beginning of a name, folded, to b.
+// fold appends the folded beginning of name to b.
 func fold(b []byte, name string) []byte {
 	for i := range min(len(name), longestFolded) {
 		b = append(b, httpmsg.FoldByte(name[i]))
@@ -21,29 +21,29 @@ func fold(b []byte, name string) []byte {
 	return b
 }
 
-// Headers that belong to one connection (RFC 9110, 7.6.1), in either direction.
+// hopByHop contains the headers that belong to one connection (RFC 9110, section 7.6.1), in either direction.
 var hopByHop = map[string]bool{
 	"connection": true, "keep-alive": true, "te": true, "trailer": true, "transfer-encoding": true, "upgrade": true,
 	"http2-settings": true,
 }
 
-// Headers of the client that the proxy sets itself, or that only the front door may see.
+// privateHeaders contains the client headers that the proxy sets itself, or that only Portico may read.
 var privateHeaders = map[string]bool{
 	"authorization": true, "cookie": true, "forwarded": true, "x-real-ip": true, "x-original-url": true,
 	"x-rewrite-url": true, "audit-id": true, "baggage": true, "host": true, "content-length": true,
-	"x-portico-peer": true, // by which replicas prove to each other whose request it is
-	// The front door itself answers 100 Continue when the body is read. To a backend it would be a promise to read an
-	// interim response (CVE-2024-24791).
+	"x-portico-peer": true, // by which replicas prove the user of a request to each other
+	// Portico sends 100 Continue when it reads the body. Forwarding Expect would require it to read an interim response
+	// from the backend (CVE-2024-24791).
 	"expect": true,
 }
 
-// identityPrefixes begin the headers that say who a request is from.
+// identityPrefixes are the prefixes of headers that identify the user.
 var identityPrefixes = []string{"x-remote-", "impersonate-"}
 
-// privatePrefixes are withheld from backends beside them.
+// privatePrefixes are further prefixes that are withheld from backends.
 var privatePrefixes = []string{"x-forwarded-", "proxy-"}
 
-// commonHeaders are headers that nearly every client sends and that may pass: they need no closer look.
+// commonHeaders are headers that nearly every client sends and that are always forwarded.
 var commonHeaders = map[string]bool{
 	"Accept": true, "Accept-Encoding": true, "Content-Type": true, "User-Agent": true, "Kubectl-Command": true, "Kubectl-Session": true,
 }
@@ -61,10 +61,10 @@ func (p *Proxy) withheldFromBackend(name string) bool {
 	return privateHeaders[string(folded)] || hopByHop[string(folded)] || begins(folded, privatePrefixes) || p.identifies(name, folded)
 }
 
-// Headers of a response that are not the backend's to set for our origin. CORS is decided by the front door alone, as
-// upstream; cookies are never forwarded, so one that a backend sets could only be for other purposes. The others hold for the
-// whole origin, and for long: where it is to be found, by which key and certificate, what a browser is to forget of it, and
-// whom it tells of failures.
+// withheldResponse contains the response headers that a backend must not set for Portico's origin. Only Portico decides
+// about CORS, like upstream. Cookies are never forwarded to backends, so a backend has no legitimate use for setting one.
+// The other headers have a lasting effect on the whole origin: its alternative addresses, its keys and certificates, the
+// data that a browser clears, and the endpoints to which a browser reports failures.
 var withheldResponse = map[string]bool{
 	"access-control-allow-credentials": true, "access-control-allow-headers": true, "access-control-allow-methods": true,
 	"access-control-allow-origin": true, "access-control-allow-private-network": true, "set-cookie": true, "set-cookie2": true, "refresh": true,
@@ -72,15 +72,16 @@ var withheldResponse = map[string]bool{
 	"expect-ct": true, "nel": true, "report-to": true, "reporting-endpoints": true, "service-worker-allowed": true,
 }
 
-// commonResponseHeaders are headers that nearly every response has and that may pass.
+// commonResponseHeaders are headers that nearly every response has and that are always forwarded.
 var commonResponseHeaders = map[string]bool{
 	"Content-Type": true, "Content-Length": true, "Content-Encoding": true, "Date": true, "Cache-Control": true, "Vary": true, "Etag": true,
 	"Audit-Id": true, "Location": true, "Warning": true, "Last-Modified": true, "X-Kubernetes-Pf-Flowschema-Uid": true,
 	"X-Kubernetes-Pf-Prioritylevel-Uid": true,
 }
 
-// withheldFromClient reports whether a backend's header, or trailer, must not reach a client. One that is named like an identity would be
-// believed by whoever stands before us and merges trailers into headers, or takes what comes back for what was sent.
+// withheldFromClient reports whether a header or trailer of a backend must not reach a client. An identity header in a
+// response could deceive a front proxy that merges trailers into headers, or that confuses response headers with request
+// headers.
 func (p *Proxy) withheldFromClient(name string) bool {
 	if commonResponseHeaders[name] {
 		return false
@@ -93,7 +94,7 @@ func (p *Proxy) withheldFromClient(name string) bool {
 	return withheldResponse[string(folded)] || hopByHop[string(folded)] || bytes.HasPrefix(folded, []byte("proxy-")) || p.identifies(name, folded)
 }
 
-// identifies reports whether a header would say who a request is from, to a backend or to us.
+// identifies reports whether a header identifies the user, to a backend or to Portico.
 func (p *Proxy) identifies(name string, folded []byte) bool {
 	if begins(folded, identityPrefixes) {
 		return true
@@ -120,7 +121,7 @@ func begins(folded []byte, prefixes []string) bool {
 	return false
 }
 
-// passesAsTrailer reports whether a trailer of a backend may reach a client.
+// passesAsTrailer reports whether a backend's trailer may reach a client.
 func (p *Proxy) passesAsTrailer(name string) bool {
 	return !p.withheldFromClient(name) && !strings.EqualFold(name, "Content-Length") && !strings.EqualFold(name, "Location")
 }

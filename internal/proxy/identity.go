@@ -10,8 +10,8 @@ import (
 	"portico.dev/internal/httpmsg"
 )
 
-// maxIdentityBytes bounds all identity headers of a request, counted as RFC 9113, 6.5.2. Backends stop reading headers at
-// 1 MiB, as kube-apiserver does. An eighth is left for the other headers.
+// maxIdentityBytes limits the total size of a request's identity headers, counted as in RFC 9113, section 6.5.2. Backends
+// stop reading headers at 1 MiB, like kube-apiserver. An eighth is reserved for the other headers.
 const maxIdentityBytes = httpmsg.MaxLargeHeader / 8 * 7
 
 // The headers of the request-header protocol, as published in extension-apiserver-authentication.
@@ -30,7 +30,7 @@ type identityError struct {
 
 func (e *identityError) Error() string { return e.text }
 
-// writeIdentity writes the identity headers for u. It is called when the header is otherwise finished.
+// writeIdentity writes the identity headers for u. It must be called last, when the rest of the header is complete.
 func writeIdentity(h http.Header, u user.Info, values *headerValues) error {
 	w := identityWriter{header: h}
 	if u.GetName() == "" {
@@ -68,11 +68,11 @@ func (w *identityWriter) set(name string, values []string) {
 				fmt.Sprintf("a value of %s has a control byte, or a blank at its end, and cannot be sent unchanged", name)}
 		}
 	}
-	// The slice is shared with the user object: three indexes, so that an append copies it.
+	// The slice is shared with the user object. The three-index slice makes an append copy it.
 	w.header[name] = values[:len(values):len(values)]
 }
 
-// intact reports whether a header value arrives as it was sent. Receivers trim blanks: " root" would become "root".
+// intact reports whether a header value arrives unchanged. Receivers trim blanks: " root" would become "root".
 func intact(v string) bool {
 	if v != "" && (v[0] == ' ' || v[len(v)-1] == ' ') {
 		return false
@@ -85,8 +85,8 @@ func intact(v string) bool {
 	return true
 }
 
-// escapeExtra spells a key of the user's extra as a header name. Receivers lower-case the name and then undo percent
-// escapes; so escaping what is no token byte is what upstream does, and escaping upper case too lets it survive.
+// escapeExtra encodes a key of the user's extra as a header name. Receivers lower-case the name and then undo percent
+// escapes. Upstream escapes bytes that are not token bytes; escaping upper case as well preserves it.
 func escapeExtra(key string) string {
 	i := 0
 	for i < len(key) && plainExtra(key[i]) {
@@ -110,7 +110,7 @@ func escapeExtra(key string) string {
 	return b.String()
 }
 
-// plainExtra reports the bytes of RFC 7230's token that mean themselves after lower-casing and unescaping.
+// plainExtra reports whether c is a token byte of RFC 7230 that lower-casing and unescaping leave unchanged.
 func plainExtra(c byte) bool {
 	switch {
 	case 'a' <= c && c <= 'z', '0' <= c && c <= '9':

@@ -19,30 +19,30 @@ import (
 	"portico.dev/internal/respond"
 )
 
-// Watches that ask for initial events wait for a bookmark at the end of these. A backend that takes such a watch for a plain
-// one leaves its client waiting for ever (kubernetes/kubernetes#140890, antrea#8123). Such watches are answered with 422, to
-// which client-go answers with a list and a plain watch, which every server can do; or the initial events are made here of the
-// same two requests.
+// Clients that request initial events wait for the bookmark that ends them. If a backend treats such a watch as a plain
+// one, its client waits forever (kubernetes/kubernetes#140890, antrea#8123). The proxy either answers such watches with
+// 422, after which client-go falls back to a list and a plain watch, which every server supports; or it makes the initial
+// events from the same two requests.
 //
-// What is made is as complete as what client-go makes of a list and a watch: the watch begins at the resource version of the
-// list. Both requests have the client's identity, so that the backend decides about each of them.
+// The result is as complete as client-go's list and watch: the watch begins at the resource version of the list. Both
+// requests carry the client's identity, so that the backend authorizes each of them.
 
-// InitialEvents says what becomes of watches that ask for initial events.
+// InitialEvents selects how the proxy serves watches that request initial events.
 type InitialEvents int
 
 const (
-	// PassInitialEvents sends them to the backend.
+	// PassInitialEvents forwards the watch to the backend.
 	PassInitialEvents InitialEvents = iota
-	// MakeInitialEvents makes the initial events of a list.
+	// MakeInitialEvents makes the initial events from a list.
 	MakeInitialEvents
-	// RejectInitialEvents answers 422, since the APIService says so.
+	// RejectInitialEvents answers 422, because the APIService requires it.
 	RejectInitialEvents
-	// RejectUnprovenInitialEvents answers 422, since the backend ignores the wish, or nobody knows that it does not.
+	// RejectUnprovenInitialEvents answers 422, because the backend ignores sendInitialEvents or is not known to support it.
 	RejectUnprovenInitialEvents
 )
 
-// checkInitialEvents refuses a watch that asks for initial events, for backends that would ignore it. made reports that the
-// initial events are to be made here.
+// checkInitialEvents refuses a watch with initial events if the backend would ignore sendInitialEvents. made reports that
+// the proxy must make the initial events.
 func (x *exchange) checkInitialEvents() (made bool, err error) {
 	if x.dest.InitialEvents == PassInitialEvents || !AsksInitialEvents(x.request) {
 		return false, nil
@@ -57,15 +57,15 @@ func (x *exchange) checkInitialEvents() (made bool, err error) {
 	}
 }
 
-// rejectInitialEvents is a 422.
+// rejectInitialEvents returns a 422.
 func (x *exchange) rejectInitialEvents(why string) error {
 	return apierrors.NewInvalid(schema.GroupKind{Group: "meta.k8s.io", Kind: "ListOptions"}, "", field.ErrorList{
 		field.Forbidden(field.NewPath("sendInitialEvents"), "the extension server of APIService "+x.dest.APIService+why+"; list first, then watch"),
 	})
 }
 
-// AsksInitialEvents reports whether a request is a watch that asks for initial events. It reads the parameter as the Kubernetes libraries do:
-// all but "0" and "false" is true.
+// AsksInitialEvents reports whether a request is a watch with initial events. It parses the parameter like
+// k8s.io/apimachinery: every value except "0" and "false" is true.
 func AsksInitialEvents(r *filters.Request) bool {
 	const name = "sendInitialEvents"
 	if r.Info.Verb != "watch" || !strings.Contains(r.URL.RawQuery, name) {
@@ -75,7 +75,8 @@ func AsksInitialEvents(r *filters.Request) bool {
 	return ok && values[0] != "0" && !strings.EqualFold(values[0], "false")
 }
 
-// checkMadeEvents refuses watches whose initial events cannot be made. Those are not a mistake of the client, which may list.
+// checkMadeEvents refuses watches if their initial events cannot be made. This is not a client error: the client may list
+// instead.
 func (x *exchange) checkMadeEvents() error {
 	q := x.r.URL.Query()
 	switch {
@@ -89,7 +90,7 @@ func (x *exchange) checkMadeEvents() error {
 	return nil
 }
 
-// acceptsJSON reports whether plain JSON is among what a client accepts.
+// acceptsJSON reports whether a client accepts plain JSON.
 func acceptsJSON(accept []string) bool {
 	if len(accept) == 0 {
 		return true
@@ -99,7 +100,7 @@ func acceptsJSON(accept []string) bool {
 	})
 }
 
-// maxPages bounds the parts in which a backend may list.
+// maxPages is the maximum number of pages of a backend's list.
 const maxPages = 1000
 
 var (
@@ -109,9 +110,9 @@ var (
 	errManyPages = &responseError{reason: "BackendProtocol", code: http.StatusOK, text: "answered with a list that has no end"}
 )
 
-// makeInitialEvents answers with an event for each object that a list has, the bookmark at their end, and then a watch from
-// the resource version of the list. Nothing is written before the watch has begun, so that what fails until then becomes an
-// error with a code of its own.
+// makeInitialEvents writes an event for each object of a list, the bookmark that ends them, and then a watch from the
+// resource version of the list. It writes nothing before the watch has begun, so that a failure until then becomes an error
+// with its own status code.
 func (x *exchange) makeInitialEvents(header http.Header) error {
 	header["Accept"] = []string{respond.MediaJSON}
 	for _, name := range []string{"Accept-Encoding", "If-None-Match", "If-Modified-Since", "Range", "If-Range"} {
@@ -119,7 +120,7 @@ func (x *exchange) makeInitialEvents(header http.Header) error {
 	}
 	out, up := x.upstreamRequest(header, x.proxy.config.HeaderTimeout), &x.upstream
 	defer up.release()
-	out.Body, out.ContentLength = nil, 0 // there are several requests
+	out.Body, out.ContentLength = nil, 0 // the same request is sent several times
 	charge := x.listCharge()
 	defer charge.release()
 	events, version, refused, err := x.listEvents(out, charge)
@@ -128,7 +129,7 @@ func (x *exchange) makeInitialEvents(header http.Header) error {
 	}
 	if refused != nil {
 		charge.release()
-		defer func() { _ = refused.Body.Close() }() // an error of the body was met while it was read
+		defer func() { _ = refused.Body.Close() }() // reading the body already returned any error
 		x.becomeLongRunning()
 		x.relay(refused, up)
 		return nil
@@ -137,7 +138,7 @@ func (x *exchange) makeInitialEvents(header http.Header) error {
 	if err != nil {
 		return up.wrap(err)
 	}
-	defer func() { _ = resp.Body.Close() }() // an error of the body was met while it was read
+	defer func() { _ = resp.Body.Close() }() // reading the body already returned any error
 	if err := charge.handOver(up, events.Len()); err != nil {
 		return up.wrap(err)
 	}
@@ -153,13 +154,13 @@ func (x *exchange) makeInitialEvents(header http.Header) error {
 	return nil
 }
 
-// prefixed is a body with something before it.
+// prefixed is a body with data in front of it.
 type prefixed struct {
 	io.Reader
 	io.Closer
 }
 
-// send sends a request like out with another query, and checks the status of the response.
+// send sends a copy of out with a different query, and checks the status of the response.
 func (x *exchange) send(out *http.Request, query string) (*http.Response, error) {
 	r := out.WithContext(out.Context())
 	u := *out.URL
@@ -183,13 +184,13 @@ func (x *exchange) send(out *http.Request, query string) (*http.Response, error)
 	return resp, nil
 }
 
-// The parameters of a watch that its list and its plain watch do not have.
+// Parameters of a watch that are removed from its list and from its plain watch.
 var (
 	notForList  = []string{"watch", "sendInitialEvents", "resourceVersionMatch", "resourceVersion", "allowWatchBookmarks", "timeoutSeconds", "limit", "continue", "pretty"}
 	notForWatch = []string{"sendInitialEvents", "resourceVersionMatch", "resourceVersion", "limit", "continue", "pretty"}
 )
 
-// rewriteQuery leaves parameters out of a query and adds one, unless that is empty. The others stay byte for byte.
+// rewriteQuery removes parameters from a query and appends add unless it is empty. All other parameters stay byte for byte.
 func rewriteQuery(query, add string, leaveOut []string) string {
 	var kept []string
 	for part := range strings.SplitSeq(query, "&") {
@@ -204,8 +205,8 @@ func rewriteQuery(query, add string, leaveOut []string) string {
 	return strings.Join(kept, "&")
 }
 
-// listEvents lists and returns the initial events with their bookmark, if the client wants one, and the resource version of
-// the list. refused is a response of the backend that is no list, for the client.
+// listEvents lists, and returns the initial events including their bookmark, if the client wants one, and the resource
+// version of the list. refused is a backend response other than a list, which is relayed to the client.
 func (x *exchange) listEvents(out *http.Request, charge *listCharge) (events *bytes.Buffer, version string, refused *http.Response, err error) {
 	made := eventMaker{}
 	next := ""
@@ -231,15 +232,15 @@ func (x *exchange) listEvents(out *http.Request, charge *listCharge) (events *by
 	return nil, "", nil, errManyPages
 }
 
-// eventMaker makes events of the pages of a list.
+// eventMaker makes events from the pages of a list.
 type eventMaker struct {
 	events        bytes.Buffer
 	kind, version string
 	apiVersion    string
 }
 
-// addPage adds an event for each object of a page, which it reads from the body of a response, and returns the token of the next page,
-// empty when this is the last. It closes the response.
+// addPage adds an event for each object of a page, which it reads from the body of a response. It returns the continue
+// token of the next page, or "" for the last page. It closes the response.
 func (m *eventMaker) addPage(resp *http.Response, page io.Reader) (next string, err error) {
 	defer func() { _ = resp.Body.Close() }() // nothing was written
 	if !convertible(resp) {
@@ -258,7 +259,7 @@ func (m *eventMaker) addPage(resp *http.Response, page io.Reader) (next string, 
 		return "", errNotAnObject
 	}
 	if list.Metadata.ResourceVersion == "" || list.Metadata.ResourceVersion == "0" {
-		return "", errNoResourceVersion // 0 is any version, at which a watch begins with initial events of its own
+		return "", errNoResourceVersion // 0 means any version: a watch from it begins with its own initial events
 	}
 	m.kind, m.apiVersion, m.version = strings.TrimSuffix(list.Kind, "List"), list.APIVersion, list.Metadata.ResourceVersion
 	for _, item := range list.Items {
@@ -269,7 +270,7 @@ func (m *eventMaker) addPage(resp *http.Response, page io.Reader) (next string, 
 	return list.Metadata.Continue, nil
 }
 
-// add adds one event. Objects in lists of Kubernetes have neither kind nor apiVersion; those in events have both.
+// add adds one event. Objects in Kubernetes lists have neither kind nor apiVersion; objects in events have both.
 func (m *eventMaker) add(kind string, object json.RawMessage) error {
 	var has metav1.TypeMeta
 	if json.Unmarshal(object, &has) != nil {
@@ -293,10 +294,10 @@ func (m *eventMaker) add(kind string, object json.RawMessage) error {
 		}
 		object = whole
 	}
-	return json.NewEncoder(&m.events).Encode(event{kind, object}) // and a line feed
+	return json.NewEncoder(&m.events).Encode(event{kind, object}) // Encode appends a newline
 }
 
-// end adds the bookmark, unless the client wants none.
+// end adds the bookmark, unless the client does not want one.
 func (m *eventMaker) end(wanted string) error {
 	if wanted == "" || wanted == "0" || strings.EqualFold(wanted, "false") {
 		return nil

@@ -16,33 +16,34 @@ import (
 	"portico.dev/internal/transport"
 )
 
-// ListMemory is the budget of the lists and events that a Proxy holds as a whole, to convert or to merge them. Bytes are charged
-// before they are read. A request that waits for a backend's response header holds nothing.
+// ListMemory is the budget for the lists and events that a Proxy holds as a whole, to convert or to merge them. Bytes are
+// charged before they are read. A request that waits for a backend's response header holds nothing.
 //
-// While a list is read and converted, it is charged to its backend. A slow backend can therefore use no more than a backend's share,
-// and delays only its own lists. While a response is written, it is charged to the user, so that a client that does not read
-// delays only lists of the same user.
+// While a list is read and converted, it is charged to its backend. A slow backend can therefore use no more than a
+// backend's share and delays only its own lists. While a response is written, it is charged to the user, so that a client
+// that does not read delays only lists of the same user.
 type ListMemory struct {
-	// Shares divides the budget among backends and users. Nil: the Proxy makes its own budget.
+	// Shares divides the budget among backends and users. If nil, the Proxy creates a budget for itself.
 	Shares *transport.Shares
 	// Limit is the size of the budget in bytes.
 	Limit int64
 
-	wait time.Duration // bounds the wait for memory that is in use
+	wait time.Duration // limits the wait for memory that is in use
 }
 
 const (
-	// defaultListMemory is the size of a Proxy's own budget.
+	// defaultListMemory is the size of the budget that a Proxy creates for itself.
 	defaultListMemory = 512 << 20
-	// listFactor is the memory for each byte of a list: the body, the copies of its items and of their metadata, and the response.
+	// listFactor is the memory for each byte of a list: the body, the copies of its items and of their metadata, and the
+	// response.
 	listFactor = 4
-	// unchargedList is the size up to which lists are not charged. The concurrency slots of backends bound small lists.
+	// unchargedList is the size up to which lists are not charged. The concurrency slots of backends limit small lists.
 	unchargedList = 64 << 10
-	// listStep is how much is charged at a time.
+	// listStep is the number of bytes that are charged at a time.
 	listStep = 64 << 10
-	// maxListWait bounds the wait for memory. It is short, because a waiting list keeps the bytes it has read.
+	// maxListWait limits the wait for memory. It is short, because a waiting list keeps the bytes it has read.
 	maxListWait = 5 * time.Second
-	// unlimitedMemory is the limit for lists of privileged users. They are charged, and never refused.
+	// unlimitedMemory is the limit for lists of privileged users, which are charged and never refused.
 	unlimitedMemory = 1 << 50
 )
 
@@ -58,7 +59,7 @@ func (m *ListMemory) maxList() int64 {
 	return min(maxConverted, (m.Limit/5*4-listStep)/listFactor-2*listStep)
 }
 
-// take takes n bytes for owner, and waits for them for a bounded time.
+// take charges n bytes to owner, and waits for them for a limited time.
 func (m *ListMemory) take(ctx context.Context, owner string, n, limit int64) error {
 	var timeout <-chan time.Time
 	for {
@@ -81,7 +82,7 @@ func (m *ListMemory) take(ctx context.Context, owner string, n, limit int64) err
 	}
 }
 
-// errListMemory is returned when other lists use the memory.
+// errListMemory is returned if other lists use the memory.
 func errListMemory() *apierrors.StatusError {
 	e := apierrors.NewServiceUnavailable("other large lists are being converted or merged, and there is no memory for this one; " +
 		"please try again later, or ask for the list in parts (limit) or as plain JSON")
@@ -89,7 +90,7 @@ func errListMemory() *apierrors.StatusError {
 	return e
 }
 
-// listCharge is the charge for one list, or for one event of a watch. It is used by one goroutine at a time.
+// listCharge is the charge for one list or for one watch event. It is used by one goroutine at a time.
 type listCharge struct {
 	memory  *ListMemory
 	backend string // the owner while the list is read
@@ -103,13 +104,13 @@ type listCharge struct {
 	reading func(begins bool)
 }
 
-// listCharge returns the charge of a list of a backend for the client of x. It holds nothing yet.
+// listCharge returns the charge for a list of a backend, for the client of x. It is initially empty.
 func (x *exchange) listCharge() *listCharge {
 	return x.proxy.newListCharge(x.request.User, x.dest.APIService+"\x00"+x.dest.Backend.ServerName())
 }
 
-// eventCharge returns the charge of the events of a watch. A large event has the time of a step of a body to arrive: a watch may be
-// silent between two events only.
+// eventCharge returns the charge for the events of a watch. A large event must arrive within BodyIdle: a watch may be
+// silent only between two events.
 func (x *exchange) eventCharge() *listCharge {
 	c := x.listCharge()
 	c.reading = func(begins bool) {
@@ -155,7 +156,7 @@ func (c *listCharge) reserve(ctx context.Context, n int64) error {
 	return nil
 }
 
-// reduce gives back what exceeds n bytes.
+// reduce returns the charged bytes that exceed n.
 func (c *listCharge) reduce(n int64) {
 	if more := c.charged - n; more > 0 {
 		c.memory.Shares.Give(c.owner, more)
@@ -163,7 +164,7 @@ func (c *listCharge) reduce(n int64) {
 	}
 }
 
-// release gives everything back. It may be called again.
+// release returns all charged bytes. It may be called repeatedly.
 func (c *listCharge) release() {
 	if c.charged > 0 && c.owner == c.backend && c.reading != nil {
 		c.reading(false)
@@ -172,7 +173,7 @@ func (c *listCharge) release() {
 	c.read = 0
 }
 
-// handOver charges n bytes of a response to the user, and gives back the charge of the backend.
+// handOver charges n bytes of a response to the user and releases the charge of the backend.
 func (c *listCharge) handOver(ctx context.Context, n int) error {
 	c.release()
 	if n <= unchargedList {
@@ -185,7 +186,7 @@ func (c *listCharge) handOver(ctx context.Context, n int) error {
 	return nil
 }
 
-// reader returns a reader that charges for each byte before it reads it.
+// reader returns a reader that charges for bytes before it reads them.
 func (c *listCharge) reader(ctx context.Context, from io.Reader) io.Reader {
 	return &chargedReader{ctx: ctx, from: from, charge: c}
 }
@@ -209,7 +210,7 @@ func (r *chargedReader) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// tooLargeError is the error for a list that cannot be held.
+// tooLargeError returns the error for a list that exceeds limit.
 func tooLargeError(limit int64) error {
 	if limit == maxConverted {
 		return errTooLarge

@@ -21,27 +21,27 @@ import (
 	"portico.dev/internal/respond"
 )
 
-// Merged is a list whose items are at several backends.
+// Merged is a list with items from several backends.
 type Merged struct {
 	// Parts are the backends, in the order in which their items are listed.
 	Parts []MergedPart
-	// Keep reports whether an object counts that a part lists. One that does not is listed by another.
+	// Keep reports whether an object listed by part belongs to the result. Otherwise another part lists it.
 	Keep func(part int, namespace, name string) bool
 }
 
 // MergedPart is one of the backends of a merged list.
 type MergedPart struct {
-	// Name is that of the backend, for messages.
+	// Name is the backend's name, for messages.
 	Name        string
 	Destination Destination
-	// Missing says in a few words why the backend cannot be asked; empty: it can.
+	// Missing is a short reason why the backend cannot be queried. It is empty if the backend can be queried.
 	Missing string
 }
 
-// ServeMerged answers a list with the items of several backends. Each is asked with the identity of the client, and authorizes the
-// request itself. A backend that does not answer leaves the rest whole, and a Warning names it: what is merged are lists
-// that are computed when they are asked for, and that are not watched. Lists of stored objects, which have a resource version, are
-// not merged: their clients would take a missing object for a deleted one.
+// ServeMerged writes a list with the items of several backends. Each backend receives the identity of the client and
+// authorizes the request itself. If a backend does not answer, the list contains the items of the other backends, and a
+// Warning names the missing one. Only lists that are computed on demand and cannot be watched are merged. Lists of stored
+// objects, which have a resource version, are not merged, because their clients would treat a missing object as deleted.
 func (p *Proxy) ServeMerged(w http.ResponseWriter, r *filters.Request, m Merged) {
 	charge := p.newListCharge(r.User, m.owner())
 	defer charge.release()
@@ -57,7 +57,7 @@ func (p *Proxy) ServeMerged(w http.ResponseWriter, r *filters.Request, m Merged)
 		w.Header().Set("Content-Type", refused.contentType)
 		w.Header().Set("Content-Length", strconv.Itoa(len(body)))
 		w.WriteHeader(refused.code)
-		_, _ = w.Write(body) // a client that is gone needs no answer
+		_, _ = w.Write(body) // ignore the error: the client has disconnected
 		return
 	case err != nil:
 		var status *apierrors.StatusError
@@ -77,11 +77,11 @@ func (p *Proxy) ServeMerged(w http.ResponseWriter, r *filters.Request, m Merged)
 	w.Header().Set("Content-Type", respond.MediaJSON)
 	w.Header().Set("Content-Length", strconv.Itoa(len(body)))
 	w.WriteHeader(http.StatusOK)
-	_, _ = w.Write(body) // likewise
+	_, _ = w.Write(body) // ignore the error: the client has disconnected
 }
 
-// owner is what a merged list is charged to while it is read: all of its backends together. A list that waits for a slow backend
-// uses the share of lists with that backend, and not the shares of the others.
+// owner returns the name to which a merged list is charged while it is read: all of its backends together. A list that
+// waits for a slow backend uses the share of lists that include that backend, and not the shares of other lists.
 func (m *Merged) owner() string {
 	var names []string
 	for i := range m.Parts {
@@ -97,13 +97,13 @@ type partAnswer struct {
 	code        int
 	contentType string
 	body        []byte
-	missing     string // why there is none
+	missing     string // why there is no response
 }
 
 var notForMerge = []string{"limit", "pretty"}
 
-// mergeList returns the list and what is to be warned of. refused is a response of a backend that stands for all. Each part has a charge
-// like the one given.
+// mergeList returns the list and the text of the Warning. refused is a backend response that replaces the whole list. Each
+// part gets its own charge, like the given one.
 func (p *Proxy) mergeList(w http.ResponseWriter, r *filters.Request, m *Merged, charge *listCharge) (body []byte, warning string, refused *partAnswer, err error) {
 	if !acceptsJSON(r.Header.Values("Accept")) {
 		return nil, "", nil, respond.NotAcceptable(respond.MediaJSON)
@@ -126,7 +126,7 @@ func (p *Proxy) mergeList(w http.ResponseWriter, r *filters.Request, m *Merged, 
 		defer charges[i].release()
 		wg.Go(func() {
 			asked := *r
-			asked.Record = &filters.Record{} // the others are asked at the same time
+			asked.Record = &filters.Record{} // the other parts are fetched concurrently
 			x := p.exchange(w, &asked, part.Destination)
 			if errs[i] = x.fetchList(&answers[i], &charges[i], &room); errs[i] != nil {
 				status := x.statusOf(errs[i])
@@ -137,14 +137,14 @@ func (p *Proxy) mergeList(w http.ResponseWriter, r *filters.Request, m *Merged, 
 	}
 	wg.Wait()
 	for _, err := range errs {
-		if apierrors.IsServiceUnavailable(err) { // the list is not incomplete because of its backends
+		if apierrors.IsServiceUnavailable(err) { // memory was short: this is not a backend failure
 			return nil, "", nil, err
 		}
 	}
 	return combine(m, answers)
 }
 
-// fetchList reads the whole list of one backend, in JSON.
+// fetchList reads the complete list of one backend, in JSON.
 func (x *exchange) fetchList(into *partAnswer, charge *listCharge, room *atomic.Int64) error {
 	if x.proxy.looped(x.r.Header) {
 		return errLoop
@@ -181,7 +181,7 @@ func (x *exchange) fetchList(into *partAnswer, charge *listCharge, room *atomic.
 	if err != nil {
 		return up.wrap(err)
 	}
-	defer func() { _ = resp.Body.Close() }() // an error of the body was met while it was read
+	defer func() { _ = resp.Body.Close() }() // reading the body already returned any error
 	if err := up.checkEnded(); err != nil {
 		return err
 	}
@@ -206,11 +206,11 @@ func (x *exchange) fetchList(into *partAnswer, charge *listCharge, room *atomic.
 	return nil
 }
 
-// shared reads no more than is left of the room of all.
+// shared reads at most the bytes that are left in the room shared by all parts.
 type shared struct {
 	io.Reader
 	room *atomic.Int64
-	max  int64 // of all
+	max  int64 // limit of all parts together
 }
 
 func (s *shared) Read(b []byte) (int, error) {
@@ -221,7 +221,7 @@ func (s *shared) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// combine makes one list of the answers.
+// combine merges the answers into one list.
 func combine(m *Merged, answers []partAnswer) (body []byte, warning string, refused *partAnswer, err error) {
 	var out struct {
 		Kind       string            `json:"kind"`
@@ -238,11 +238,11 @@ func combine(m *Merged, answers []partAnswer) (body []byte, warning string, refu
 		case a.missing != "":
 			missing = append(missing, m.Parts[i].Name+" ("+a.missing+")")
 			continue
-		case a.code == http.StatusNotFound: // it does not know the metric, which another one has
+		case a.code == http.StatusNotFound: // the backend does not have the metric; another one may
 			unknown = a
 			continue
 		case a.code >= 400 && a.code < 500 && a.code != http.StatusTooManyRequests:
-			return nil, "", a, nil // it holds for the client: 403, for instance
+			return nil, "", a, nil // applies to the client, for example a 403
 		case a.code != http.StatusOK:
 			missing = append(missing, m.Parts[i].Name+" (answered "+strconv.Itoa(a.code)+")")
 			continue
@@ -292,7 +292,7 @@ type computedList struct {
 	Items           []json.RawMessage `json:"items"`
 }
 
-// parseList reads a list that was computed when it was asked for.
+// parseList parses a list that was computed on demand.
 func parseList(backend string, body []byte) (*computedList, error) {
 	list := &computedList{}
 	if err := kjson.UnmarshalCaseSensitivePreserveInts(body, list); err != nil || !strings.HasSuffix(list.Kind, "List") {
@@ -305,7 +305,7 @@ func parseList(backend string, body []byte) (*computedList, error) {
 	return list, nil
 }
 
-// whose returns the object that an item is, or whose metric it is.
+// whose returns the object that an item is or that a metric describes.
 func whose(item json.RawMessage) (namespace, name string, err error) {
 	var o struct {
 		Metadata struct {
@@ -326,7 +326,7 @@ func whose(item json.RawMessage) (namespace, name string, err error) {
 	return o.Metadata.Namespace, o.Metadata.Name, nil
 }
 
-// maxWarning bounds the text of a Warning, part of which a backend may have chosen.
+// maxWarning limits the text of a Warning, part of which a backend may have chosen.
 const maxWarning = 1 << 10
 
 func printable(text string) string {

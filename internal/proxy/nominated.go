@@ -7,9 +7,9 @@ import (
 	"strings"
 )
 
-// WithoutNominated returns the request without the end-to-end fields that its Connection header nominates (RFC 9110, section 7.6.1). The
-// proxy does not forward them, so routing, sharing and mirroring must not depend on them. The Connection header keeps its hop-by-hop options.
-// It returns r itself if there is nothing to remove.
+// WithoutNominated returns the request without the end-to-end fields that its Connection header nominates (RFC 9110,
+// section 7.6.1). The proxy does not forward them, so routing, sharing and mirroring must not depend on them. The
+// Connection header keeps its hop-by-hop options. It returns r itself if there is nothing to remove.
 func WithoutNominated(r *http.Request) *http.Request {
 	values := r.Header["Connection"]
 	if len(values) == 0 || !nominatesFields(values) {
@@ -54,8 +54,9 @@ func isHopByHopOption(option string) bool {
 	return option == "close" || option != "connection" && hopByHop[option]
 }
 
-// Forwards reports whether the proxy forwards a header field of a client to backends, if the Connection header does not nominate it.
+// Forwards reports whether the proxy forwards a client's header field to backends, if the Connection header does not
+// nominate it.
 func (p *Proxy) Forwards(name string) bool { return !p.withheldFromBackend(name) }
 
-// AcceptsTrailers reports whether the proxy forwards "TE: trailers". It forwards no other TE.
+// AcceptsTrailers reports whether the proxy forwards "TE: trailers". It does not forward any other TE value.
 func AcceptsTrailers(client http.Header) bool { return lists(client["Te"], "trailers") }

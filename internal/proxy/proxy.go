@@ -18,66 +18,70 @@ import (
 	"portico.dev/internal/transport"
 )
 
-// Destination is the extension server that a request goes to.
+// Destination is the extension server that receives a request.
 type Destination struct {
 	Backend *transport.Backend
-	// APIService is the name of the registration that says so; failures name it.
+	// APIService is the name of the registration. Failures contain it.
 	APIService string
-	// LongRunning marks a request as long-running that request.LongRunning does not know to be so: it holds no lasting
-	// concurrency slot of the backend, its response may be silent for as long as it likes, and a deadline in its
-	// context does not apply. Response headers must still come within Config.HeaderTimeout.
+	// LongRunning marks a request as long-running that request.LongRunning does not recognize. It does not keep a
+	// concurrency slot of the backend, its response may be silent for any time, and a deadline in its context does not
+	// apply. Response headers must still arrive within Config.HeaderTimeout.
 	LongRunning bool
-	// InitialEvents says what becomes of watches that ask for initial events.
+	// InitialEvents selects how watches that request initial events are served.
 	InitialEvents InitialEvents
-	// ConvertTable and ConvertMetadata make Tables and PartialObjectMetadata of the backend's responses to get, list
-	// and watch.
+	// ConvertTable and ConvertMetadata convert the backend's responses to get, list and watch into Tables and
+	// PartialObjectMetadata.
 	ConvertTable, ConvertMetadata bool
-	// Alias is the version of the group that Backend serves, if it is another one than the client's.
+	// Alias is the version of the group that Backend serves, if it differs from the client's.
 	Alias Alias
-	// Statement says that Backend is another replica of the front door: what proves the user to it, in place of identity headers, and the
-	// header that carries that. The zero Statement: it is an extension server.
+	// Statement is set if Backend is another Portico replica. It proves the user to the replica, in place of identity
+	// headers. The zero Statement means that Backend is an extension server.
 	Statement Statement
-	// Continues is set for a request in a chain (package filters) whose handler does nothing more when Serve has returned. The body of a
-	// long-running response is then relayed after that (filters.Continue).
+	// Continues is set for a request in a chain (package filters) whose handler does nothing more after Serve returns. The
+	// body of a long-running response is then relayed after the handler has returned (filters.Continue).
 	Continues bool
-	// Quiet is for a request that no client waits for: failures are recorded, and neither logged as warnings nor counted.
+	// Quiet marks a request without a waiting client. Failures are recorded, but neither logged as warnings nor counted.
 	Quiet bool
 }
 
-// Statement is what another replica is told about a request.
+// Statement proves the user of a request to another replica.
 type Statement struct {
-	// Header carries what State returns, in several values if it is long. Empty: the destination is no replica.
+	// Header is the header field that carries the result of State, in several values if it is long. If empty, the
+	// destination is not a replica.
 	Header string
 	State  func(r *http.Request, u user.Info) (string, error)
 }
 
-// Config is what a Proxy needs. The zero value of each limit means its default.
+// Config is the configuration of a Proxy. The zero value of each limit selects its default.
 type Config struct {
-	// Logger gets the full cause of every failure. May be nil.
+	// Logger receives the full cause of every failure. May be nil.
 	Logger *zap.Logger
-	// Requests counts requests that the proxy ended. May be nil.
+	// Requests counts requests that the proxy terminated. May be nil.
 	Requests *metrics.Requests
-	// IdentityHeaders are headers, beside X-Remote-* and Impersonate-*, that no client may send to a backend and no backend
-	// to a client: those by which a front proxy before us says who a request is from. They are compared in every spelling that
-	// somebody might fold onto them.
+	// IdentityHeaders are headers, in addition to X-Remote-* and Impersonate-*, that a client must not send to a backend
+	// and a backend must not send to a client: the headers with which a front proxy identifies the user to Portico. They
+	// are compared in every spelling that a server might fold onto them.
 	IdentityHeaders []string
-	// IdentityHeaderPrefixes are what such headers may begin with.
+	// IdentityHeaderPrefixes are prefixes of such headers.
 	IdentityHeaderPrefixes []string
-	// Pseudonym names the server in the header Via of requests to backends. Requests that name it already are refused: every loop
-	// passes servers of one name twice. Default "portico".
+	// Pseudonym names the server in the Via header of requests to backends. Requests whose Via header already contains it
+	// are refused, because every loop passes servers of one name twice. Default "portico".
 	Pseudonym string
-	// Condition is the type of the APIService's condition that says whether this server reaches the backend. Default "Available".
+	// Condition is the type of the APIService condition that reports whether this server reaches the backend. Default
+	// "Available".
 	Condition string
-	// HeaderTimeout bounds the wait for response headers of requests that have no deadline. Default 60 s.
+	// HeaderTimeout limits the wait for response headers of requests that have no deadline. Default 60 s.
 	HeaderTimeout time.Duration
-	// BodyIdle bounds the silence within a response of known length, and how long a client may leave any part of a
-	// response that is not long-running untaken. Default 30 s.
+	// BodyIdle limits the silence within a response of known length, and the time for which a client may not read any part
+	// of a response that is not long-running. Default 30 s.
 	BodyIdle time.Duration
-	// UpgradeTimeout bounds connecting, asking and being answered on an upgrade without a deadline. Default 30 s.
+	// UpgradeTimeout limits the connection setup and the wait for the response of an upgrade without a deadline. Default 30
+	// s.
 	UpgradeTimeout time.Duration
-	// Lists is the budget of the lists that are held as a whole. The zero value is a budget of its own.
+	// Lists is the budget of the lists that are held as a whole. With the zero value, the Proxy creates a budget for
+	// itself.
 	Lists ListMemory
-	// TunnelIdle ends an upgraded connection without a byte in either direction. Default 4 h, as a kubelet does.
+	// TunnelIdle ends an upgraded connection without a byte in either direction. Default 4 h, like the kubelet.
 	TunnelIdle time.Duration
 }
 
@@ -86,14 +90,14 @@ type Proxy struct {
 	config  Config
 	log     *zap.Logger
 	tunnels tunnels
-	via     []string // what is added to Via
-	// unwatched are the requests that nothing watches yet (watchDelay).
+	via     []string // appended to the client's Via
+	// unwatched contains the requests with a client that is not watched yet (watchDelay).
 	unwatched run.DelayQueue[*upstreamContext]
 	// lists is the budget of lists that are held as a whole.
 	lists ListMemory
 }
 
-// New returns a Proxy. It starts nothing.
+// New returns a Proxy. It starts no goroutine.
 func New(c Config) *Proxy {
 	orDefault(&c.HeaderTimeout, time.Minute)
 	orDefault(&c.BodyIdle, 30*time.Second)
@@ -123,19 +127,20 @@ func orDefault(field *time.Duration, value time.Duration) {
 	}
 }
 
-// Serve answers r from d, and records in r.Record what becomes of it. The path and the query were checked.
+// Serve answers r from d and records the outcome in r.Record. The path and the query must have been checked.
 //
-// r's context ends the request when the client leaves. A deadline in it holds until response headers are written, and
-// not beyond; request.ClientContext says how the client is noticed beyond it.
+// r's context ends the request when the client disconnects. A deadline in it holds until response headers are written;
+// request.ClientContext documents how a disconnect is detected after that.
 //
-// Serve panics with http.ErrAbortHandler when a response must be broken off.
+// Serve panics with http.ErrAbortHandler if a response must be aborted.
 func (p *Proxy) Serve(w http.ResponseWriter, r *filters.Request, d Destination) {
 	if failed := p.Attempt(w, r, d); failed != nil {
 		failed.Answer()
 	}
 }
 
-// Attempt is Serve, but returns a failure before anything of a response was written. The caller answers it, or asks somebody else.
+// Attempt is like Serve, but returns a failure if no part of a response was written. The caller answers it, or retries with
+// another server.
 func (p *Proxy) Attempt(w http.ResponseWriter, r *filters.Request, d Destination) *Failure {
 	return p.exchange(w, r, d).attempt()
 }
@@ -153,11 +158,11 @@ type Failure struct {
 	err      error
 }
 
-// Answer answers the client with a Status about the failure.
+// Answer writes a Status about the failure to the client.
 func (f *Failure) Answer() { f.exchange.fail(f.err) }
 
-// MayRepeat reports whether the request may be sent once more: it has no body, and the backend did nothing with it, or it is one that changes
-// nothing.
+// MayRepeat reports whether the request may be retried: it has no body, and either the backend did not process it or it
+// changes nothing.
 func (f *Failure) MayRepeat() bool {
 	r := f.exchange.r
 	var failed *transport.Error
@@ -167,7 +172,7 @@ func (f *Failure) MayRepeat() bool {
 	return !failed.Sent || r.Method == http.MethodGet || r.Method == http.MethodHead
 }
 
-// Repeat notes that the request is sent once more, in place of Answer.
+// Repeat records that the request is retried. It replaces Answer.
 func (f *Failure) Repeat() {
 	x := f.exchange
 	x.proxy.log.Debug("request goes to another server", append(x.fields(), zap.Error(f.err))...)
@@ -188,19 +193,19 @@ type exchange struct {
 	r           *http.Request
 	request     *filters.Request // with r
 	dest        Destination
-	target      *Target // where it goes in place of an extension server; nil: to dest
+	target      *Target // replaces dest if not nil
 	info        *apirequest.RequestInfo
 	longRunning bool
-	slot        transport.Slot // of the backend's concurrency slots
+	slot        transport.Slot // concurrency slot of the backend
 	upstream    upstreamContext
-	url         url.URL      // of the request to the backend
-	values      headerValues // of its headers
-	span        trace.Span   // of the attempt under way, when the request is traced
+	url         url.URL      // URL of the request to the backend
+	values      headerValues // header values of the request to the backend
+	span        trace.Span   // current attempt, if the request is traced
 	response    *http.Response
-	continues   bool // its response is relayed after serve
+	continues   bool // the response is relayed after serve
 }
 
-// serve returns an error as long as nothing was written.
+// serve returns an error only if nothing was written.
 func (x *exchange) serve() error {
 	if x.proxy.looped(x.r.Header) {
 		return errLoop
@@ -250,7 +255,7 @@ func (x *exchange) serve() error {
 	return x.roundTrip(header)
 }
 
-// identify says whose request it is.
+// identify writes the user's identity into header.
 func (x *exchange) identify(header http.Header, u user.Info) error {
 	if x.target != nil {
 		return nil
@@ -267,11 +272,11 @@ func (x *exchange) identify(header http.Header, u user.Info) error {
 	return nil
 }
 
-// maxStatementValue bounds a value of the statement's header: httpmsg.MaxFieldValue bounds all values.
+// maxStatementValue limits a single value of the statement's header. httpmsg.MaxFieldValue limits all values together.
 const maxStatementValue = 60 << 10
 
-// splitStatement returns the values of the statement's header, which the other replica joins. A user with thousands of groups
-// has a long statement.
+// splitStatement returns the values of the statement's header, which the other replica joins. The statement of a user with
+// thousands of groups is long.
 func (x *exchange) splitStatement(text string) []string {
 	if len(text) <= maxStatementValue {
 		return x.values.one(text)
@@ -285,7 +290,7 @@ func (x *exchange) splitStatement(text string) []string {
 	return parts
 }
 
-// upstreamRequest is the request to the backend, with the upstreamContext.
+// upstreamRequest returns the request to the backend, with the upstreamContext.
 func (x *exchange) upstreamRequest(header http.Header, patience time.Duration) *http.Request {
 	out := x.r.WithContext(x.beginUpstream(patience))
 	out.URL, out.Host, out.Header = &x.url, x.host(), header
@@ -295,14 +300,14 @@ func (x *exchange) upstreamRequest(header http.Header, patience time.Duration) *
 	if x.r.ContentLength == 0 {
 		out.Body = nil
 	} else {
-		// The server closes the body once the answer is out. Closing it earlier means reading what the client has not
-		// sent yet, and a client that waits for 100 Continue would wait for us as we for it.
+		// The server closes the body after the response is written. Closing it earlier would read the part that the client
+		// has not sent yet, and a client that waits for 100 Continue would deadlock with the proxy.
 		out.Body = borrowedBody{x.r.Body}
 	}
 	return out
 }
 
-// roundTrip forwards a request that is no upgrade.
+// roundTrip forwards a request that is not an upgrade.
 func (x *exchange) roundTrip(header http.Header) error {
 	conv := x.conversionFor(header)
 	if x.aliased() {
@@ -333,7 +338,7 @@ func (x *exchange) roundTrip(header http.Header) error {
 		return err
 	}
 	if x.aliased() && x.r.Method == http.MethodHead {
-		delete(resp.Header, "Content-Length") // that of the other version
+		delete(resp.Header, "Content-Length") // it is the length in the backend's version
 		resp.ContentLength = -1
 	} else if x.aliased() {
 		if err := x.dest.Alias.rewrite(resp, x.info.Verb == "watch"); err != nil {
@@ -356,22 +361,22 @@ func (x *exchange) roundTrip(header http.Header) error {
 	return nil
 }
 
-// end ends what roundTrip has begun at the backend.
+// end closes the response and releases the upstream context.
 func (x *exchange) end() {
 	if x.response != nil {
-		_ = x.response.Body.Close() // an error of the body was met while it was read
+		_ = x.response.Body.Close() // reading the body already returned any error
 	}
 	x.upstream.release()
 }
 
-// becomeLongRunning releases the backend's concurrency slot, and records that what follows may go on for long.
+// becomeLongRunning releases the backend's concurrency slot and records the request as long-running.
 func (x *exchange) becomeLongRunning() {
 	x.slot.Release()
 	x.request.Record.LongRunning()
 }
 
-// setURL keeps the request's target as the client spelled it. Opaque keeps every byte: re-encoding a path would make it
-// another one than was authorised, and re-encoding a query loses parameters.
+// setURL keeps the request target as the client spelled it. Opaque preserves every byte: a re-encoded path would differ
+// from the authorized path, and a re-encoded query loses parameters.
 func (x *exchange) setURL() error {
 	u := x.r.URL
 	if t := x.target; t != nil {
@@ -379,7 +384,7 @@ func (x *exchange) setURL() error {
 	}
 	raw := u.RawPath
 	if raw == "" {
-		raw = u.EscapedPath() // no RawPath means that this is how it was spelled
+		raw = u.EscapedPath() // an empty RawPath means that this is the original spelling
 	} else if decoded, err := url.PathUnescape(raw); err != nil || decoded != u.Path {
 		return errAmbiguousPath
 	}
@@ -395,13 +400,14 @@ var (
 	errAmbiguousPath = errors.New("the path was rewritten in one spelling and not in the other")
 )
 
-// borrowedBody is a client's body that is not ours to close.
+// borrowedBody is a client's body that the proxy must not close.
 type borrowedBody struct{ io.Reader }
 
 // Close implements io.Closer.
 func (borrowedBody) Close() error { return nil }
 
-// Buffered is how many bytes a Read finds, and whether nothing comes after them, as far as the body knows.
+// Buffered returns the number of bytes that Read returns without waiting, and whether the body ends after them, if the body
+// reports it.
 func (b borrowedBody) Buffered() (n int, ended bool) {
 	if known, ok := b.Reader.(interface{ Buffered() (int, bool) }); ok {
 		return known.Buffered()

@@ -14,14 +14,15 @@ import (
 	"portico.dev/internal/transport"
 )
 
-// Headers of which ours and the backend's are both true. Which origins may read what these expose is the front door's to say.
+// mergedHeaders are the headers for which Portico's and the backend's values are both sent. Portico decides which origins
+// may read the headers that these expose.
 var mergedHeaders = map[string]bool{"Vary": true, "Warning": true, "Access-Control-Expose-Headers": true}
 
 // checkStatus refuses responses that must not reach a client.
 func (x *exchange) checkStatus(resp *http.Response) error {
 	code := resp.StatusCode
 	switch {
-	case x.target != nil && x.target.Prefix != "" && code >= 300 && code < 400: // rewriteLocation has seen it
+	case x.target != nil && x.target.Prefix != "" && code >= 300 && code < 400: // rewriteLocation has already checked it
 		return nil
 	case code < 200 || code > 599:
 		return &responseError{reason: "BackendProtocol", text: "answered with a status that a request cannot have", code: code}
@@ -31,7 +32,7 @@ func (x *exchange) checkStatus(resp *http.Response) error {
 		resp.Header.Get("Location") == "" && resp.Header.Get("Refresh") == "":
 		return nil
 	}
-	// CVE-2022-3172: a client that follows would take its credentials along.
+	// CVE-2022-3172: a client that follows the redirect would send its credentials there.
 	return &responseError{reason: "BackendRedirect", text: "attempted to redirect the request, which is not permitted", code: code}
 }
 
@@ -39,8 +40,8 @@ func conditional(h http.Header) bool {
 	return h["If-None-Match"] != nil || h["If-Modified-Since"] != nil
 }
 
-// copyHeader gives the client the response's headers. The backend wins where both set one (caching, ETag); the front door keeps
-// its audit id and what flow control said.
+// copyHeader copies the response's headers to the client. The backend's value wins if both set a header (caching, ETag).
+// Portico keeps its audit ID and the flow control headers.
 func (x *exchange) copyHeader(resp http.Header) { x.copyHeaderTo(x.w.Header(), resp) }
 
 func (x *exchange) copyHeaderTo(w, resp http.Header) {
@@ -61,7 +62,7 @@ func (x *exchange) copyHeaderTo(w, resp http.Header) {
 	}
 }
 
-// sameOrigin reports whether a Location stays on our origin; in a 201 it may name the object that was made.
+// sameOrigin reports whether a Location stays on Portico's origin. In a 201 it may name the created object.
 func sameOrigin(values []string) bool {
 	for _, v := range values {
 		if !strings.HasPrefix(v, "/") || strings.HasPrefix(v, "//") || strings.HasPrefix(v, `/\`) {
@@ -71,12 +72,12 @@ func sameOrigin(values []string) bool {
 	return true
 }
 
-// relay writes the response. From here on failure means breaking it off.
+// relay writes the response. A failure from here on aborts the response.
 func (x *exchange) relay(resp *http.Response, up *upstreamContext) {
 	x.relayBody(resp, up, x.relayHeader(resp, up))
 }
 
-// relayLater writes the header, and the rest when the handler has returned.
+// relayLater writes the header, and relays the body after the handler has returned.
 func (x *exchange) relayLater(resp *http.Response, up *upstreamContext) {
 	x.request.AtEnd(filters.StepFunc(func(any) { x.end() }))
 	announced := x.relayHeader(resp, up)
@@ -84,10 +85,10 @@ func (x *exchange) relayLater(resp *http.Response, up *upstreamContext) {
 	x.request.Continue(func() { x.relayBody(resp, up, announced) })
 }
 
-// streams reports whether each part of a response is to be sent at once.
+// streams reports whether each part of a response must be sent at once.
 func (x *exchange) streams(resp *http.Response) bool { return resp.ContentLength < 0 || x.longRunning }
 
-// idle is how long a part of the body may take. 0: any time.
+// idle returns the time limit for each part of the body, or 0 for no limit.
 func (x *exchange) idle(resp *http.Response) time.Duration {
 	if x.streams(resp) {
 		return 0
@@ -95,7 +96,7 @@ func (x *exchange) idle(resp *http.Response) time.Duration {
 	return x.proxy.config.BodyIdle
 }
 
-// relayHeader writes the header, and returns how many trailers it announces.
+// relayHeader writes the header and returns the number of trailers it announces.
 func (x *exchange) relayHeader(resp *http.Response, up *upstreamContext) (announced int) {
 	x.copyHeader(resp.Header)
 	announced = x.announceTrailers(resp.Trailer)
@@ -117,11 +118,12 @@ func (x *exchange) relayBody(resp *http.Response, up *upstreamContext, announced
 	x.writeTrailers(resp.Trailer, announced)
 }
 
-// What bodies are copied through. Most are small and of known length: they get a small buffer.
+// Sizes of the copy buffers. Most bodies are small and of known length: they use a small buffer.
 const (
 	bufferSize      = 64 << 10
 	smallBufferSize = 4 << 10
-	// watchBufferSize is for long-running responses, which have a buffer while they wait: as much as a frame or a record of TLS has.
+	// watchBufferSize is for long-running responses, which hold a buffer while they wait. It is the maximum size of a frame
+	// or of a TLS record.
 	watchBufferSize = 16 << 10
 )
 
@@ -134,7 +136,7 @@ func poolOf(size int) *sync.Pool {
 	}}
 }
 
-// bufferPool is where a buffer for a body of that length comes from; a negative length is unknown.
+// bufferPool returns the pool of buffers for a body of the given length. A negative length is unknown.
 func bufferPool(length int64, longRunning bool) *sync.Pool {
 	switch {
 	case longRunning:
@@ -145,17 +147,17 @@ func bufferPool(length int64, longRunning bool) *sync.Pool {
 	return buffers
 }
 
-// errWrite is a client that does not read the response any more.
+// errWrite is the error for a client that no longer reads the response.
 var errWrite = errors.New("write to the client")
 
-// readinessReporter is a body that knows whether a Read would wait.
+// readinessReporter is a body that reports whether a Read would block.
 type readinessReporter interface{ Ready() bool }
 
-// source is a body, read as far as it goes without waiting: writing every TLS record as it comes would wake the
-// client's connection for each.
+// source is a body that is read as far as possible without blocking. Writing every TLS record as it arrives would wake the
+// client's connection for each one.
 type source struct {
 	io.Reader
-	ready readinessReporter // nil: it is not known, or each part is to be handed on at once
+	ready readinessReporter // nil if unknown, or if each part must be forwarded at once
 }
 
 func (x *exchange) sourceOf(body io.Reader) source {
@@ -166,10 +168,10 @@ func (x *exchange) sourceOf(body io.Reader) source {
 	return s
 }
 
-// waits reports whether the next Read may wait.
+// waits reports whether the next Read may block.
 func (s *source) waits() bool { return s.ready == nil || !s.ready.Ready() }
 
-// fill reads at least once, and then while b has room and nothing has to be waited for. waits is about the Read after
+// fill reads at least once, and then until b is full or a Read would block. The result waits refers to the Read after
 // these.
 func (s *source) fill(b []byte) (n int, waits bool, err error) {
 	n, err = s.Read(b)
@@ -184,9 +186,9 @@ func (s *source) fill(b []byte) (n int, waits bool, err error) {
 	return n, waits, err
 }
 
-// copyBody copies the body. flush, unless nil, sends what the client's side holds back, whenever there is nothing more to add to it. Without,
-// that is done once, if the rest of the length keeps it waiting: a client that is a proxy must know that there is a response before its
-// patience ends.
+// copyBody copies the body. flush, unless nil, sends the data that the server has buffered, whenever no more data is
+// available. If flush is nil, copyBody flushes once if the client would wait for the rest of the length: a client that is a
+// proxy must receive the response header before it times out.
 func (x *exchange) copyBody(body io.Reader, length int64, flush func(), up *upstreamContext, idle time.Duration) error {
 	from, room, begun := x.sourceOf(body), bufferPool(length, x.longRunning), false
 	if flush != nil && from.waits() {
@@ -195,7 +197,7 @@ func (x *exchange) copyBody(body io.Reader, length int64, flush func(), up *upst
 	b := room.Get().(*[]byte)
 	defer room.Put(b)
 	limit := x.proxy.config.BodyIdle
-	if x.longRunning || idle > 0 { // a pager that pauses a log is no attack; where there is idle it bounds writes too
+	if x.longRunning || idle > 0 { // pausing a log in a pager is not an attack; a positive idle limits writes too
 		limit = 0
 	}
 	for {
@@ -228,8 +230,8 @@ func (x *exchange) copyBody(body io.Reader, length int64, flush func(), up *upst
 	}
 }
 
-// abort ends a response that cannot be completed. A client must see that it is broken: net/http resets the stream or
-// closes the connection. The exception is a watch that the server ends: an end is part of its protocol.
+// abort ends a response that cannot be completed. The client must see that it is broken: net/http resets the stream or
+// closes the connection. The exception is a watch that the server ends, because an end is part of its protocol.
 func (x *exchange) abort(err error, up *upstreamContext) {
 	if up.clientLeft() || errors.Is(err, errWrite) {
 		if x.longRunning {
@@ -266,7 +268,7 @@ func flusher(w http.ResponseWriter) func() {
 	}
 }
 
-// announceTrailers names the trailers that the backend promised, and returns how many.
+// announceTrailers announces the trailers that the backend promised, and returns their number.
 func (x *exchange) announceTrailers(promised http.Header) int {
 	n := 0
 	for name := range promised {
@@ -278,7 +280,7 @@ func (x *exchange) announceTrailers(promised http.Header) int {
 	return n
 }
 
-// writeTrailers follows the body. Trailers that were not announced need net/http's prefix.
+// writeTrailers writes the trailers after the body. Trailers that were not announced need net/http's prefix.
 func (x *exchange) writeTrailers(got http.Header, announced int) {
 	if len(got) == 0 {
 		return
@@ -286,7 +288,7 @@ func (x *exchange) writeTrailers(got http.Header, announced int) {
 	prefix := ""
 	if len(got) != announced {
 		prefix = http.TrailerPrefix
-		flusher(x.w)() // forces a body without length, which trailers need
+		flusher(x.w)() // forces chunked encoding, which trailers require
 	}
 	for name, values := range got {
 		if x.proxy.passesAsTrailer(name) {

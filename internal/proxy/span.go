@@ -10,11 +10,11 @@ import (
 	"go.opentelemetry.io/otel/trace"
 )
 
-// traceContext writes traceparent and tracestate (W3C). Baggage is not ours to carry: it may hold what a client would
-// never send to somebody else's backend, and it has no bound (CVE-2026-41178).
+// traceContext writes traceparent and tracestate (W3C). The proxy does not forward baggage: it may contain data that the
+// client does not intend for a third-party backend, and its size is unlimited (CVE-2026-41178).
 var traceContext propagation.TraceContext
 
-// injectTrace replaces the client's tracing context with the one that the chain decided on, when there is one.
+// injectTrace replaces the client's tracing context with the one that the chain chose, if there is one.
 func injectTrace(ctx context.Context, h http.Header) {
 	if trace.SpanContextFromContext(ctx).IsValid() {
 		delete(h, "Traceparent")
@@ -23,8 +23,8 @@ func injectTrace(ctx context.Context, h http.Header) {
 	}
 }
 
-// beginSpan begins the span of an attempt, and returns the header that continues it at the backend. Requests that are
-// not traced cost nothing here.
+// beginSpan starts the span of an attempt, and returns the header that continues it at the backend. It costs nothing for
+// requests that are not traced.
 func (x *exchange) beginSpan(endpoint string, number int, header http.Header) http.Header {
 	x.endSpan(0, nil)
 	parent := trace.SpanFromContext(x.r.Context())
@@ -34,7 +34,7 @@ func (x *exchange) beginSpan(endpoint string, number int, header http.Header) ht
 	return x.beginRecorded(parent, endpoint, number, header)
 }
 
-// beginRecorded is apart from beginSpan because of its large frame, for which the stack of each request would have to
+// beginRecorded is separate from beginSpan because of its large frame, for which the stack of every request would have to
 // grow.
 func (x *exchange) beginRecorded(parent trace.Span, endpoint string, number int, header http.Header) http.Header {
 	ctx := x.r.Context()
@@ -54,7 +54,7 @@ func (x *exchange) beginRecorded(parent trace.Span, endpoint string, number int,
 	return header
 }
 
-// spanContext is the context whose span is the attempt's under way.
+// spanContext returns a context with the span of the current attempt.
 func (x *exchange) spanContext() context.Context {
 	if x.span == nil {
 		return x.r.Context()
@@ -62,7 +62,7 @@ func (x *exchange) spanContext() context.Context {
 	return trace.ContextWithSpan(x.r.Context(), x.span)
 }
 
-// endSpan ends the span of the attempt under way, if any.
+// endSpan ends the span of the current attempt, if there is one.
 func (x *exchange) endSpan(code int, err error) {
 	if x.span == nil {
 		return

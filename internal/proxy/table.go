@@ -10,8 +10,8 @@ import (
 	kjson "sigs.k8s.io/json"
 )
 
-// object is what every object and every list of the API has. The metadata is kept as it came: what is not ours to
-// understand is not ours to drop.
+// object contains the common fields of every API object and list. The metadata is kept unparsed, so that fields unknown to
+// Portico are preserved.
 type object struct {
 	Kind       string            `json:"kind"`
 	APIVersion string            `json:"apiVersion"`
@@ -21,7 +21,7 @@ type object struct {
 	whole      json.RawMessage
 }
 
-// partial is PartialObjectMetadata, or a list of them.
+// partial is a PartialObjectMetadata or a list of them.
 type partial struct {
 	Kind       string          `json:"kind"`
 	APIVersion string          `json:"apiVersion"`
@@ -42,7 +42,7 @@ type row struct {
 	Object any   `json:"object,omitempty"`
 }
 
-// columns are those of custom resources that define none.
+// columns are the columns of custom resources that do not define their own.
 var columns = []metav1.TableColumnDefinition{
 	{Name: "Name", Type: "string", Format: "name", Description: "The name of the object, which is unique within its namespace and resource."},
 	{Name: "Age", Type: "date", Description: "How long ago the object was created."},
@@ -50,7 +50,7 @@ var columns = []metav1.TableColumnDefinition{
 
 var noMetadata = json.RawMessage("{}")
 
-// parseObject reads an object or a list that says its kind.
+// parseObject parses an object or a list that has a kind.
 func parseObject(text []byte) (*object, error) {
 	o, err := parseItem(text)
 	if err == nil && o.Kind == "" {
@@ -59,13 +59,13 @@ func parseObject(text []byte) (*object, error) {
 	return o, err
 }
 
-// parseItem reads an item of a list, which need not say its kind: the list does.
+// parseItem parses a list item, which may omit its kind because the list determines it.
 func parseItem(text []byte) (*object, error) {
 	o := &object{whole: text}
 	if err := kjson.UnmarshalCaseSensitivePreserveInts(text, o); err != nil {
 		return nil, errNotAnObject
 	}
-	// A list without items says null, or nothing at all.
+	// The items of an empty list may be null or absent.
 	o.isList = o.Items != nil || strings.HasSuffix(o.Kind, "List")
 	if len(o.Metadata) == 0 || string(o.Metadata) == "null" {
 		o.Metadata = noMetadata
@@ -80,7 +80,7 @@ func (c *conversion) convert(text []byte) ([]byte, error) {
 		return nil, err
 	}
 	if o.Kind == "Status" || o.Kind == "Table" {
-		return text, nil // as it is from the Kubernetes libraries too
+		return text, nil // k8s.io/apiserver leaves these unchanged, too
 	}
 	if c.table {
 		t, err := c.tableOf(o)
@@ -96,7 +96,7 @@ func (c *conversion) convert(text []byte) ([]byte, error) {
 	return json.Marshal(p)
 }
 
-// event converts the object of a watch event. Only the first table of a watch has columns, and a bookmark has no row.
+// event converts the object of a watch event. Only the first Table of a watch has columns, and a bookmark has no rows.
 func (c *conversion) event(e event, first bool) (json.RawMessage, error) {
 	o, err := parseObject(e.Object)
 	switch {
@@ -156,7 +156,7 @@ func (c *conversion) tableOf(o *object) (*table, error) {
 	if err := kjson.UnmarshalCaseSensitivePreserveInts(o.Metadata, &meta); err != nil {
 		return nil, errNotAnObject
 	}
-	t.Metadata, _ = json.Marshal(meta) // strings and a number
+	t.Metadata, _ = json.Marshal(meta) // cannot fail: strings and a number
 	if o.isList {
 		list = list[:0]
 		for _, text := range o.Items {

@@ -18,34 +18,36 @@ import (
 	"portico.dev/internal/transport"
 )
 
-// Target is a server that is no extension server: a kubelet, a pod, or a pod of a Service. Requests to it carry no identity, and a path
-// that the caller has made. All else is as for an extension server: which headers pass, what is upgraded, how failures are told.
+// Target is a server other than an extension server: a kubelet, a pod, or a pod of a Service. Requests to it carry no
+// identity, and the caller determines their path. Header filtering, upgrades and failures are the same as for an extension
+// server.
 type Target struct {
-	// Server is how it is reached.
+	// Server is the server that receives the requests.
 	Server Server
-	// Host is its host:port.
+	// Host is the server's host:port.
 	Host string
-	// Path and RawQuery are what is asked of it, as they are sent. Path begins with a slash.
+	// Path and RawQuery are the request target, as they are sent. Path begins with a slash.
 	Path, RawQuery string
-	// Prefix is the client's path before Path. Redirects to the same server lead below it. Empty: redirects are refused.
+	// Prefix is the client's path before Path. Redirects to the same server are rewritten to begin with it. If empty,
+	// redirects are refused.
 	Prefix string
 	// Name begins the text of failures, such as "the kubelet of node n1 at 10.0.0.1:10250".
 	Name string
-	// Details are those of failures.
+	// Details are the StatusDetails of failures.
 	Details metav1.StatusDetails
-	// Explain replaces the text about the cause of a failure. Nil: the text for extension servers.
+	// Explain replaces the text about the cause of a failure. If nil, the text for extension servers is used.
 	Explain func(cause, text string) string
 }
 
-// Server is how a Target is reached. A transport.Backend is one, and a transport.Plain.
+// Server sends requests to a Target. transport.Backend and transport.Plain implement it.
 type Server interface {
 	// Admit takes a concurrency slot for a user's request.
 	Admit(slot *transport.Slot, user string) error
 	// RoundTrip sends a request. Errors are *transport.Error.
 	RoundTrip(r *http.Request) (*http.Response, error)
-	// DialUpgrade makes a connection for one request. Errors are *transport.Error.
+	// DialUpgrade opens a connection for one request. Errors are *transport.Error.
 	DialUpgrade(ctx context.Context) (net.Conn, error)
-	// Tunnels counts upgraded connections that opened, or closed when n is negative.
+	// Tunnels adds n to the count of open upgraded connections. n is negative if connections closed.
 	Tunnels(n int)
 	// Broken counts a response that ended too early.
 	Broken()
@@ -59,9 +61,9 @@ var (
 // escapeUnwise escapes the bytes that httpmsg.Path allows and net/url does not.
 var escapeUnwise = strings.NewReplacer("^", "%5E", "`", "%60", "{", "%7B", "|", "%7C", "}", "%7D")
 
-// setTargetURL sets the URL of a request to t. (*url.URL).RequestURI would read a path that begins with two slashes in Opaque as a host and
-// a path, and return an absolute URL. So such a path is in RawPath, where net/url would escape all of it anew if it had a byte that is not
-// allowed there.
+// setTargetURL sets the URL of a request to t. (*url.URL).RequestURI would parse an Opaque path that begins with two
+// slashes as a host and a path, and return an absolute URL. Such a path is therefore stored in RawPath, where net/url would
+// escape the whole path again if it contained a byte that is not allowed there.
 func (x *exchange) setTargetURL(t *Target) error {
 	x.url = url.URL{Scheme: "https", Host: t.Host, Opaque: t.Path, RawQuery: t.RawQuery}
 	if !strings.HasPrefix(t.Path, "//") {
@@ -89,7 +91,7 @@ func (x *exchange) host() string {
 	return x.dest.Backend.ServerName()
 }
 
-// subject is what failures are about.
+// subject returns the server that failures are about.
 func (x *exchange) subject() string {
 	if t := x.target; t != nil {
 		return t.Name
@@ -104,8 +106,8 @@ func (x *exchange) destinationField() zap.Field {
 	return zap.String("apiservice", x.dest.APIService)
 }
 
-// rewriteLocation makes a redirect to the same server lead below Prefix. Any other is refused: a client that follows would take its
-// credentials along (CVE-2022-3172).
+// rewriteLocation rewrites a redirect to the same server so that it leads below Prefix. It refuses any other redirect,
+// because a client that follows it would send its credentials there (CVE-2022-3172).
 func (t *Target) rewriteLocation(resp *http.Response) error {
 	location := resp.Header.Get("Location")
 	if location == "" || t.Prefix == "" {
@@ -127,7 +129,7 @@ func (t *Target) rewriteLocation(resp *http.Response) error {
 	if err != nil {
 		return refused
 	}
-	path = (&url.URL{Path: "/"}).ResolveReference(clean).EscapedPath() // no dot segments, which could lead out of Prefix
+	path = (&url.URL{Path: "/"}).ResolveReference(clean).EscapedPath() // removes dot segments, which could lead out of Prefix
 	if strings.HasPrefix(path, "//") {
 		return refused
 	}
@@ -163,7 +165,7 @@ func (t *Target) status(code int, reason metav1.StatusReason, cause metav1.Cause
 	return e
 }
 
-// ServeTarget answers r, a request that may run for long, from t, as Serve does from an extension server.
+// ServeTarget answers r, which may be long-running, from t, like Serve does from an extension server.
 func (p *Proxy) ServeTarget(w http.ResponseWriter, r *http.Request, t *Target) {
 	if failed := p.exchangeWith(w, r, t).attempt(); failed != nil {
 		failed.Answer()
@@ -176,7 +178,7 @@ func (p *Proxy) exchangeWith(w http.ResponseWriter, r *http.Request, t *Target) 
 	return x
 }
 
-// RoundTrip sends r, which a caller has made, to a Target. What fails is the Status that Serve would answer.
+// RoundTrip sends r, which the caller built, to a Target. Errors are the Status that Serve would write.
 func (p *Proxy) RoundTrip(r *http.Request, t *Target) (*http.Response, error) {
 	x := p.exchangeWith(nil, r, t)
 	resp, err := t.Server.RoundTrip(r)
@@ -186,8 +188,8 @@ func (p *Proxy) RoundTrip(r *http.Request, t *Target) (*http.Response, error) {
 	return resp, nil
 }
 
-// Dial makes a connection to a Target that ends with the drain at the latest, for the caller to close. What fails is the Status that
-// Serve would answer.
+// Dial opens a connection to a Target, which the caller must close. A drain closes it at the latest. Errors are the Status
+// that Serve would write.
 func (p *Proxy) Dial(r *http.Request, t *Target) (net.Conn, error) {
 	x := p.exchangeWith(nil, r, t)
 	if p.tunnels.draining() {
@@ -212,7 +214,7 @@ func (p *Proxy) Dial(r *http.Request, t *Target) (net.Conn, error) {
 	return held, nil
 }
 
-// told is the Status of a failure, which is logged.
+// told returns the Status of a failure and logs it.
 func (x *exchange) told(err error) error {
 	if errors.Is(err, context.Canceled) && x.r.Context().Err() != nil {
 		err = errors.Join(errClientGone, err)
@@ -222,13 +224,13 @@ func (x *exchange) told(err error) error {
 	return status
 }
 
-// heldConn is a connection to a Target whose caller copies what passes.
+// heldConn is a connection to a Target. Its caller copies the data.
 type heldConn struct {
 	net.Conn
 	closed func()
 }
 
-func (c *heldConn) close() { _ = c.Conn.Close() } // its caller meets the end, and closes it
+func (c *heldConn) close() { _ = c.Conn.Close() } // the caller reads the end and closes it
 
 // Close implements net.Conn.
 func (c *heldConn) Close() error {

@@ -9,15 +9,15 @@ import (
 	"time"
 )
 
-// tunnel is an upgraded connection: two halves, closed together.
+// tunnel is an upgraded connection: two connections that are closed together.
 type tunnel struct {
 	client, backend net.Conn
 	idle            time.Duration
 	once            sync.Once
-	moved           atomic.Int64 // when a byte last passed, Unix nanoseconds
+	moved           atomic.Int64 // time of the last byte in either direction, in Unix nanoseconds
 }
 
-// run copies until either side ends, and returns when both directions stopped.
+// run copies until either side ends, and returns when both directions have stopped.
 func (t *tunnel) run() {
 	t.moved.Store(time.Now().UnixNano())
 	over := make(chan struct{})
@@ -31,8 +31,8 @@ func (t *tunnel) run() {
 	watch.Wait()
 }
 
-// copy ends the whole tunnel when its direction ends. Neither websocket nor SPDY has half a connection, and a half that
-// stays open is of no use.
+// copy closes the whole tunnel when its direction ends. Neither websocket nor SPDY has half-open connections, and a
+// direction that stays open is of no use.
 func (t *tunnel) copy(to io.Writer, from io.Reader) {
 	defer t.close()
 	b := buffers.Get().(*[]byte)
@@ -51,7 +51,7 @@ func (t *tunnel) copy(to io.Writer, from io.Reader) {
 	}
 }
 
-// watchIdle closes the tunnel when nothing passed for long.
+// watchIdle closes the tunnel when no byte was copied for long.
 func (t *tunnel) watchIdle(over <-chan struct{}) {
 	timer := time.NewTimer(t.idle)
 	defer timer.Stop()
@@ -72,21 +72,21 @@ func (t *tunnel) watchIdle(over <-chan struct{}) {
 
 func (t *tunnel) close() {
 	t.once.Do(func() {
-		_ = t.client.Close() // either may be closed by its other side already
+		_ = t.client.Close() // the peer may have closed either of them already
 		_ = t.backend.Close()
 	})
 }
 
-// closer is what the end of a drain closes.
+// closer is a connection that the end of a drain closes.
 type closer interface{ close() }
 
-// tunnels are the upgraded connections that are open. net/http forgets a connection that was hijacked, so that its own
-// shutdown neither waits for them nor closes them.
+// tunnels contains the open upgraded connections. net/http does not track hijacked connections, so its shutdown neither
+// waits for them nor closes them.
 type tunnels struct {
-	mu     sync.Mutex // guards what follows
+	mu     sync.Mutex // guards the fields below
 	open   map[closer]struct{}
 	drains bool
-	empty  chan struct{} // closed when draining and none is open
+	empty  chan struct{} // closed when draining and no tunnel is open
 }
 
 func (s *tunnels) draining() bool {
@@ -114,8 +114,8 @@ func (s *tunnels) remove(t closer) {
 	}
 }
 
-// Drain takes no new upgrades, waits for the open ones until ctx ends, then closes those that are left and waits for
-// them. It returns how many it had to close. It is called once.
+// Drain refuses new upgrades, waits for the open ones until ctx ends, then closes the remaining ones and waits for them. It
+// returns the number of connections that it had to close. It must be called only once.
 func (p *Proxy) Drain(ctx context.Context) int {
 	s := &p.tunnels
 	s.mu.Lock()
@@ -135,11 +135,11 @@ func (p *Proxy) Drain(ctx context.Context) int {
 		t.close()
 	}
 	s.mu.Unlock()
-	<-s.empty // each tunnel removes itself when its copying stopped, which closing makes certain
+	<-s.empty // each tunnel removes itself when its copying has stopped, which closing guarantees
 	return closed
 }
 
-// Tunnels is how many upgraded connections are open.
+// Tunnels returns the number of open upgraded connections.
 func (p *Proxy) Tunnels() int {
 	p.tunnels.mu.Lock()
 	defer p.tunnels.mu.Unlock()

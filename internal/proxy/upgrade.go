@@ -15,28 +15,28 @@ import (
 )
 
 const (
-	// maxUpgradeHeader bounds the backend's answer to an upgrade, headers only.
+	// maxUpgradeHeader limits the backend's response to an upgrade, headers only.
 	maxUpgradeHeader = 256 << 10
-	// maxRefusalBody and refusalTimeout bound what is relayed when a backend refuses an upgrade with an error.
+	// maxRefusalBody and refusalTimeout limit the body that is relayed if a backend refuses an upgrade with an error.
 	maxRefusalBody = 1 << 20
 	refusalTimeout = 10 * time.Second
 )
 
 var errDraining = errors.New("the front door is shutting down")
 
-// upgradeProtocol is the protocol that the client wants to switch to, in its spelling here: websocket or SPDY/3.1.
-// It is empty for an ordinary request.
+// upgradeProtocol returns the protocol of the requested upgrade in canonical spelling: websocket or SPDY/3.1. It is empty
+// for an ordinary request.
 //
-// No other protocol is switched to: a proxy that copies bytes without knowing the protocol forwards whatever follows, and
-// h2c, TLS/1.0 or a made-up token would let a client speak HTTP to the backend past us (kubernetes/kubernetes#72112).
-// Discovery and OpenAPI have nothing to switch (#72113).
+// All other protocols are refused. A proxy that copies bytes of an unknown protocol forwards arbitrary data: h2c, TLS/1.0
+// or an invented token would let a client send HTTP requests to the backend that bypass the proxy
+// (kubernetes/kubernetes#72112). Discovery and OpenAPI need no upgrade (#72113).
 func (x *exchange) upgradeProtocol() (string, error) {
 	h := x.r.Header
 	if x.r.ProtoMajor != 1 || !lists(h["Connection"], "Upgrade") {
-		return "", nil // an Upgrade header alone asks for nothing, and is dropped with the hop
+		return "", nil // Upgrade without Connection requests nothing, and is dropped as a hop-by-hop header
 	}
-	// Whatever goes wrong from here on ends the client's connection: its next bytes may have been meant for a protocol
-	// that did not come, and must not be read as a request (CVE-2018-1002105, CVE-2020-8559).
+	// Any failure from here on closes the client's connection. Its next bytes may belong to the protocol that was not
+	// accepted, and must not be parsed as a request (CVE-2018-1002105, CVE-2020-8559).
 	x.w.Header().Set("Connection", "close")
 	wanted := h["Upgrade"]
 	if len(wanted) != 1 {
@@ -60,9 +60,9 @@ func (x *exchange) upgradeProtocol() (string, error) {
 	return protocol, nil
 }
 
-// upgrade forwards a request that becomes a connection.
+// upgrade forwards a request that becomes a tunnel.
 func (x *exchange) upgrade(header http.Header, protocol string) error {
-	header["Connection"] = []string{"Upgrade"} // exactly: whatever the client nominated is gone
+	header["Connection"] = []string{"Upgrade"} // exactly this value: fields that the client nominated are removed
 	header["Upgrade"] = []string{protocol}
 	if x.proxy.tunnels.draining() {
 		return errDraining
@@ -77,7 +77,7 @@ func (x *exchange) upgrade(header http.Header, protocol string) error {
 		return up.wrap(err)
 	}
 	defer func() { _ = conn.Close() }() // the tunnel may have closed it
-	// Reads and writes of a connection know no context: its end closes the connection.
+	// Reads and writes of a net.Conn do not observe a context, so the end of the context closes the connection.
 	unwatch := context.AfterFunc(up, func() { _ = conn.Close() })
 	injectTrace(x.spanContext(), out.Header)
 	backend, resp, err := sendUpgrade(conn, out)
@@ -100,7 +100,8 @@ func (x *exchange) upgrade(header http.Header, protocol string) error {
 	return x.startTunnel(backend, resp.Header, protocol)
 }
 
-// sendUpgrade sends the request and reads the response's headers. What the backend sent after them stays in the reader.
+// sendUpgrade sends the request and reads the response's headers. Data that the backend sent after them stays in the
+// reader.
 func sendUpgrade(conn net.Conn, out *http.Request) (*bufferedConn, *http.Response, error) {
 	if err := out.Write(conn); err != nil {
 		return nil, nil, fmt.Errorf("send upgrade request: %w", err)
@@ -109,7 +110,7 @@ func sendUpgrade(conn net.Conn, out *http.Request) (*bufferedConn, *http.Respons
 	reader := bufio.NewReader(limited)
 	resp, err := http.ReadResponse(reader, out)
 	for err == nil && resp.StatusCode >= 100 && resp.StatusCode < 200 && resp.StatusCode != http.StatusSwitchingProtocols {
-		resp, err = http.ReadResponse(reader, out) // interim answers; the header limit bounds them all
+		resp, err = http.ReadResponse(reader, out) // interim responses; the header limit applies to all of them together
 	}
 	if err != nil {
 		return nil, nil, &responseError{reason: "BackendProtocol", text: "did not answer the upgrade with HTTP: " + err.Error()}
@@ -118,7 +119,7 @@ func sendUpgrade(conn net.Conn, out *http.Request) (*bufferedConn, *http.Respons
 	return &bufferedConn{Conn: conn, reader: reader}, resp, nil
 }
 
-// bufferedConn is a connection some of whose bytes were already read.
+// bufferedConn is a connection with data that was already read.
 type bufferedConn struct {
 	net.Conn
 	reader *bufio.Reader
@@ -126,7 +127,7 @@ type bufferedConn struct {
 
 func (c *bufferedConn) Read(b []byte) (int, error) { return c.reader.Read(b) }
 
-// relayRefusal relays an error in place of a switch, and nothing else.
+// relayRefusal relays an error response to an upgrade. It refuses any other response.
 func (x *exchange) relayRefusal(resp *http.Response, conn net.Conn, up *upstreamContext) error {
 	defer func() { _ = resp.Body.Close() }() // conn is closed next
 	if resp.StatusCode < 400 {
@@ -144,37 +145,38 @@ func (x *exchange) relayRefusal(resp *http.Response, conn net.Conn, up *upstream
 	body := io.LimitReader(resp.Body, maxRefusalBody+1)
 	n, err := io.Copy(x.w, body)
 	if err != nil || n > maxRefusalBody {
-		panic(http.ErrAbortHandler) // longer or slower than any Status: visibly broken
+		panic(http.ErrAbortHandler) // longer or slower than any Status: abort visibly
 	}
 	return nil
 }
 
-// startTunnel hijacks the client's connection, tells it of the switch, and copies until either side ends.
+// startTunnel hijacks the client's connection, writes the 101 response, and copies until either side ends.
 func (x *exchange) startTunnel(backend *bufferedConn, header http.Header, protocol string) error {
 	conn, buffered, err := http.NewResponseController(x.w).Hijack()
 	if err != nil {
 		return fmt.Errorf("take over the client's connection: %w", err)
 	}
 	client := conn
-	if buffered != nil { // the library's writer that carries SPDY over a websocket has nothing buffered
+	if buffered != nil { // k8s.io/apiserver's writer that carries SPDY over a websocket has nothing buffered
 		client = &bufferedConn{Conn: conn, reader: buffered.Reader}
 	}
 	t := &tunnel{client: client, backend: backend, idle: x.proxy.config.TunnelIdle}
 	defer t.close()
 	if !x.proxy.tunnels.add(t) {
-		return nil // draining began meanwhile: the client sees its connection close and comes back elsewhere
+		return nil // draining began meanwhile: the client's connection closes and it reconnects to another replica
 	}
 	defer x.proxy.tunnels.remove(t)
 	x.server().Tunnels(1)
 	defer x.server().Tunnels(-1)
 	if err := x.writeSwitchingProtocols(conn, header, protocol); err != nil {
-		return nil // the client is gone; there is no response left to give
+		return nil // the client has disconnected; no response can be written
 	}
 	t.run()
 	return nil
 }
 
-// writeSwitchingProtocols writes the 101 to the client: the backend's headers, with Connection and Upgrade rebuilt.
+// writeSwitchingProtocols writes the 101 response to the client: the backend's headers, with Connection and Upgrade
+// rebuilt.
 func (x *exchange) writeSwitchingProtocols(conn net.Conn, header http.Header, protocol string) error {
 	h := x.w.Header().Clone()
 	x.copyHeaderTo(h, header)
@@ -183,15 +185,15 @@ func (x *exchange) writeSwitchingProtocols(conn net.Conn, header http.Header, pr
 	}
 	h["Connection"] = []string{"Upgrade"}
 	h["Upgrade"] = []string{protocol}
-	// What the server's read of the request set no longer holds.
+	// Clear the deadlines that the server set while it read the request.
 	if err := conn.SetDeadline(time.Time{}); err != nil {
 		return err
 	}
 	w := bufio.NewWriter(conn)
-	_, _ = w.WriteString("HTTP/1.1 101 Switching Protocols\r\n") // Flush tells
+	_, _ = w.WriteString("HTTP/1.1 101 Switching Protocols\r\n") // Flush returns the error
 	if err := h.Write(w); err != nil {
 		return err
 	}
-	_, _ = w.WriteString("\r\n") // as above
+	_, _ = w.WriteString("\r\n") // Flush returns the error
 	return w.Flush()
 }

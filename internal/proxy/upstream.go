@@ -18,51 +18,51 @@ var (
 	errAnsweredLate  = errors.New("there was an answer after the request was given up")
 )
 
-// upstreamContext is the context of the request to the backend. It has the values of the client's request and ends for
-// one of three reasons: the client left, the deadline for response headers passed, or a body of known length stopped.
-// It is a context of its own because those of the standard library cannot take a deadline back.
+// upstreamContext is the context of the request to the backend. It has the values of the client's request and ends for one
+// of three reasons: the client disconnected, the deadline for response headers passed, or a body of known length stopped.
+// It implements context.Context because the deadline of a standard context cannot be removed.
 type upstreamContext struct {
-	context.Context           // for its values: Done, Err and Deadline are implemented here
-	exchange        *exchange // which is told of the attempts
+	context.Context           // for its values; Done, Err and Deadline are implemented here
+	exchange        *exchange // records the attempts
 	client          context.Context
-	writer          http.ResponseWriter // the client's
+	writer          http.ResponseWriter // of the client's response
 	limit           time.Duration       // of the wait for response headers
 
-	unwatched run.Delayed[*upstreamContext] // its entry in Proxy.unwatched
+	unwatched run.Delayed[*upstreamContext] // the entry in Proxy.unwatched
 
-	mu        sync.Mutex    // guards what follows
+	mu        sync.Mutex    // guards the fields below
 	done      chan struct{} // nil until Done is called
-	watching  bool          // it has what is next
+	watching  bool          // the client and the timer are being watched
 	unwatch   func() bool
 	timer     *time.Timer
-	due       time.Time // when the timer fires; zero: it is not set
-	expires   time.Time // it ends then, if expiry says why
-	expiry    error     // nil: it does not expire any more
+	due       time.Time // when the timer fires; zero if it is not set
+	expires   time.Time // when the context ends with the error expiry
+	expiry    error     // nil if the context does not expire
 	started   bool      // response headers were written
-	err       error     // why it ended
-	afterFunc *callback // called when it ends; nil: nobody waits
-	onEnd     func()    // likewise
+	err       error     // why the context ended
+	afterFunc *callback // called when the context ends; nil if not registered
+	onEnd     func()    // called when the context ends; nil if not registered
 }
 
 const (
-	// watchDelay is after how long an upstreamContext is watched at the latest, and watchSlack by how much that may
-	// vary.
+	// watchDelay is the latest time after which an upstreamContext is watched, and watchSlack is the tolerance of that
+	// time.
 	//
-	// Most requests are answered within a few milliseconds; a timer and a registration for the client's end cost more
-	// than the proxy's own part of such a request. So a request gets them when it takes longer than that, or when
-	// somebody waits for its end. Until then a client that leaves is noticed late.
+	// Most requests are answered within a few milliseconds. A timer and a registration for the client's disconnect cost
+	// more than the rest of the proxy's work for such a request. A request is therefore watched only if it takes longer
+	// than watchDelay, or if a caller waits for its end. Until then a disconnect of the client is not detected.
 	watchDelay = 200 * time.Millisecond
 	watchSlack = 50 * time.Millisecond
 )
 
-// beginUpstream begins the upstreamContext of x. Without a deadline in the request, patience bounds the wait for
-// response headers.
+// beginUpstream begins the upstreamContext of x. If the request has no deadline, patience limits the wait for response
+// headers.
 func (x *exchange) beginUpstream(patience time.Duration) *upstreamContext {
 	ctx := x.r.Context()
 	c := &x.upstream
 	c.Context, c.exchange, c.expiry = ctx, x, errHeaderTimeout
 	now := time.Now()
-	// The chain gives deadlines before it is known who serves the request, and an APIService may say that it has none.
+	// The chain sets deadlines before the backend is known, and an APIService may be exempt from them.
 	if deadline, ok := ctx.Deadline(); ok && !x.dest.LongRunning {
 		patience = deadline.Sub(now)
 	}
@@ -77,7 +77,7 @@ func (x *exchange) beginUpstream(patience time.Duration) *upstreamContext {
 	return c
 }
 
-// watch begins to wait for what ends the context.
+// watch starts to watch for the events that end the context.
 func (c *upstreamContext) watch() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -93,8 +93,8 @@ func (c *upstreamContext) watchLocked() {
 	c.schedule()
 }
 
-// schedule makes the timer fire no later than the context expires. A timer that fires too early sets itself again, so
-// that an expiry which moves with every part of a body costs the write of a time.
+// schedule makes the timer fire no later than the context expires. A timer that fires too early resets itself, so that an
+// expiry which moves with every part of a body costs only the assignment of a time.
 func (c *upstreamContext) schedule() {
 	if !c.watching || c.expiry == nil || !c.due.IsZero() && !c.expires.Before(c.due) {
 		return
@@ -107,13 +107,13 @@ func (c *upstreamContext) schedule() {
 	}
 }
 
-// expireAfter ends the context after d for that reason, with mu held.
+// expireAfter ends the context after d with the given error. The caller must hold mu.
 func (c *upstreamContext) expireAfter(d time.Duration, why error) {
 	c.expiry, c.expires = why, time.Now().Add(d)
 	c.schedule()
 }
 
-// Done, Err and Deadline are context.Context's.
+// Done implements context.Context.
 func (c *upstreamContext) Done() <-chan struct{} {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -154,7 +154,7 @@ func (c *upstreamContext) Err() error {
 	return context.Canceled
 }
 
-// wrap is the reason behind err when the end of the context caused it, and err otherwise.
+// wrap returns err with the reason why the context ended, if it has ended, and err otherwise.
 func (c *upstreamContext) wrap(err error) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -164,8 +164,8 @@ func (c *upstreamContext) wrap(err error) error {
 	return err
 }
 
-// checkEnded is why a response comes too late, and nil when it does not. A backend that notices the cancellation may
-// end its response there and then, as if it were whole, and net/http passes on what comes while it closes the
+// checkEnded returns an error if a response arrives after the context has ended. A backend that detects the cancellation
+// may end its response there as if it were complete, and net/http forwards data that arrives while it closes the
 // connection.
 func (c *upstreamContext) checkEnded() error {
 	c.mu.Lock()
@@ -176,8 +176,8 @@ func (c *upstreamContext) checkEnded() error {
 	return &upstreamError{reason: c.err, err: errAnsweredLate}
 }
 
-// headersWritten takes the deadline back: response headers are written. A response that must make progress has idle for
-// each step; 0 means that it need not.
+// headersWritten removes the deadline, because response headers have been written. idle is the time limit for each step of
+// a response that must make progress; 0 means that there is no limit.
 func (c *upstreamContext) headersWritten(idle time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -188,9 +188,9 @@ func (c *upstreamContext) headersWritten(idle time.Duration) {
 	}
 }
 
-// writing begins a write that may take limit, unless that is 0, and wrote ends it. A client that stops reading over
-// HTTP/2 keeps its connection alive, so that nothing else would end a write that waits for its window, and the request
-// would keep its concurrency slot (attack row D5).
+// writing begins a write that may take limit, unless that is 0; wrote ends it. A client that stops reading over HTTP/2
+// keeps its connection alive. Without the limit, a write that waits for its window would never end, and the request would
+// keep its concurrency slot (attack row D5).
 func (c *upstreamContext) writing(limit time.Duration) {
 	if limit > 0 {
 		c.mu.Lock()
@@ -207,7 +207,7 @@ func (c *upstreamContext) wrote(limit time.Duration) {
 	}
 }
 
-// eventBegun bounds the rest of an event of a watch, which is held as a whole. eventRead ends the bound.
+// eventBegun limits the time for the rest of a watch event, which is held as a whole. eventRead removes the limit.
 func (c *upstreamContext) eventBegun(limit time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -227,7 +227,7 @@ func (c *upstreamContext) progressed(idle time.Duration) {
 	c.expireAfter(idle, c.expiry)
 }
 
-// release ends the context with the exchange.
+// release ends the context together with the exchange.
 func (c *upstreamContext) release() {
 	if p := c.exchange.proxy; p != nil {
 		p.unwatched.Remove(&c.unwatched)
@@ -245,7 +245,7 @@ func (c *upstreamContext) release() {
 }
 
 func (c *upstreamContext) expire() {
-	c.mu.Lock() // until the end, since the writer is not to be touched after release
+	c.mu.Lock() // until the end, because the writer must not be used after release
 	defer c.mu.Unlock()
 	c.due = time.Time{}
 	if c.expiry == nil {
@@ -257,7 +257,7 @@ func (c *upstreamContext) expire() {
 	}
 	c.endLocked(c.expiry)
 	if c.started {
-		// The end of a context ends no write to the client. A writer that has no deadlines is not a connection.
+		// The end of a context does not end a write to the client. A writer without deadlines is not a connection.
 		_ = http.NewResponseController(c.writer).SetWriteDeadline(time.Now())
 	}
 }
@@ -272,7 +272,7 @@ func (c *upstreamContext) clientEndedLocked() {
 	switch {
 	case !errors.Is(c.client.Err(), context.DeadlineExceeded):
 		c.endLocked(errClientGone)
-	case !c.started: // the same deadline as the timer's, seen from here first
+	case !c.started: // the deadline of the client's context is also the timer's
 		c.endLocked(errHeaderTimeout)
 	}
 }
@@ -294,14 +294,14 @@ func (c *upstreamContext) endLocked(reason error) {
 	}
 }
 
-// clientLeft reports whether the client is gone, or the server ended a long-running request because it drains.
+// clientLeft reports whether the client disconnected, or the server ended a long-running request because it drains.
 func (c *upstreamContext) clientLeft() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return errors.Is(c.err, errClientGone)
 }
 
-// upstreamError is an error that the end of the upstreamContext caused.
+// upstreamError is an error caused by the end of the upstreamContext.
 type upstreamError struct{ reason, err error }
 
 func (e *upstreamError) Error() string   { return e.reason.Error() + ": " + e.err.Error() }
@@ -309,8 +309,8 @@ func (e *upstreamError) Unwrap() []error { return []error{e.reason, e.err} }
 
 var _ context.Context = (*upstreamContext)(nil)
 
-// OnEnd is AfterFunc for a request to a backend (http2/client.Ender), without its costs: a client that leaves soon
-// after it asked is noticed when the request is watched.
+// OnEnd is like AfterFunc, for a request to a backend (http2/client.Ender), but cheaper: a client that disconnects early is
+// detected only once the request is watched.
 func (c *upstreamContext) OnEnd(f func()) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -321,7 +321,7 @@ func (c *upstreamContext) OnEnd(f func()) {
 	c.onEnd = f
 }
 
-// OffEnd takes back what OnEnd was given, and reports whether it was not called.
+// OffEnd removes the function passed to OnEnd, and reports whether it was not called.
 func (c *upstreamContext) OffEnd() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -330,8 +330,8 @@ func (c *upstreamContext) OffEnd() bool {
 	return waiting
 }
 
-// AfterFunc is what context.AfterFunc asks a context for: without it each use would cost a goroutine. One f at a time; f
-// must not block.
+// AfterFunc is the method that context.AfterFunc uses if a context has it. Without it, each use would cost a goroutine. It
+// stores one f at a time. f must not block.
 func (c *upstreamContext) AfterFunc(f func()) (stop func() bool) {
 	c.mu.Lock()
 	c.watchLocked()
@@ -341,7 +341,7 @@ func (c *upstreamContext) AfterFunc(f func()) (stop func() bool) {
 		return func() bool { return false }
 	}
 	if c.afterFunc != nil {
-		c.mu.Unlock() // which Done and Err take
+		c.mu.Unlock() // required by context.AfterFunc, which calls Done and Err
 		return context.AfterFunc(contextOnly{c}, f)
 	}
 	defer c.mu.Unlock()
@@ -358,8 +358,8 @@ func (c *upstreamContext) AfterFunc(f func()) (stop func() bool) {
 	}
 }
 
-// callback is what AfterFunc was given.
+// callback is a function passed to AfterFunc.
 type callback struct{ f func() }
 
-// contextOnly hides AfterFunc of an upstreamContext, which serves one caller, from a second one.
+// contextOnly hides the AfterFunc method of an upstreamContext, which supports a single caller, from a second caller.
 type contextOnly struct{ context.Context }

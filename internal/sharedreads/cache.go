@@ -16,13 +16,14 @@ import (
 	"portico.dev/internal/metrics"
 )
 
-// Config is what a Cache needs. The zero value of each limit means its default.
+// Config is the configuration of a Cache. The zero value of each limit selects its default.
 type Config struct {
-	// MaxBytes bounds the responses that are kept, and those that are being received to be shared, each. Default MaxBytes.
+	// MaxBytes limits the kept responses, and separately the responses that are being received to be shared. Default
+	// MaxBytes.
 	MaxBytes int64
-	// MaxResponse bounds one response. Default 8 MiB.
+	// MaxResponse limits one response. Default 8 MiB.
 	MaxResponse int64
-	// Metrics counts what is shared. May be nil.
+	// Metrics counts shared responses. May be nil.
 	Metrics *metrics.SharedReads
 }
 
@@ -31,31 +32,32 @@ const MaxBytes = 64 << 20
 
 const (
 	defaultMaxResponse = 8 << 20
-	// maxKept bounds the number of responses that are kept, whatever their size.
+	// maxKept is the maximum number of kept responses, whatever their size.
 	maxKept = 65536
-	// overhead is about what a response takes beside its bytes.
+	// overhead is the approximate memory of a response in addition to its bytes.
 	overhead = 512
 )
 
-// Policy says for how long responses are shared.
+// Policy determines how long responses are shared.
 type Policy struct {
-	// MaxAge is how old a response may be. Zero: it is shared only by those who wait for it.
+	// MaxAge is the maximum age of a response. If zero, it is shared only by the requests that wait for it.
 	MaxAge time.Duration
-	// StaleIfError is for how long after that it is the answer to requests that the server fails to answer (RFC 5861).
+	// StaleIfError is how long after MaxAge a response is served if the server fails (RFC 5861).
 	StaleIfError time.Duration
 }
 
 // Request is a read that may be shared.
 type Request struct {
-	// Key is equal for requests that may share a response: it has all that may be different in others.
+	// Key is equal for requests that may share a response. It contains everything that may change the response.
 	Key string
-	// User is the name of the user who sends the request. A response that is kept counts for the user whose request received it.
+	// User is the name of the user who sends the request. A kept response is charged to the user of the request that
+	// received it.
 	User string
 	// Of is the name of the APIRoute or its backend, for metrics.
 	Of     string
 	Policy Policy
-	// Unkeyed reports whether the extension server receives a header field that is not part of Key. A response whose Vary header names one is
-	// not shared. Nil: all fields are part of Key.
+	// Unkeyed reports whether the extension server receives a header field that is not part of Key. A response with a Vary
+	// header that names such a field is not shared. Nil means that all fields are part of Key.
 	Unkeyed func(name string) bool
 	// Waiting is called when the request begins to wait for the response to another one.
 	Waiting func()
@@ -63,42 +65,42 @@ type Request struct {
 	Send func(w http.ResponseWriter)
 }
 
-// Cache is safe for concurrent use.
+// Cache is a cache of shared responses. It is safe for concurrent use.
 type Cache struct {
 	config Config
 	now    func() time.Time
 
 	seed      maphash.Seed
-	mu        sync.Mutex                    // guards what follows
-	kept      *simplelru.LRU[uint64, *kept] // by the hash of the key: of two with the same hash the later one is kept
+	mu        sync.Mutex                    // guards the fields below
+	kept      *simplelru.LRU[uint64, *kept] // by the hash of the key; of two keys with the same hash, the later one is kept
 	users     map[string]*userResponses     // of kept
 	bySize    usersBySize                   // of users
 	bytes     int64                         // of kept
 	flights   map[string]*flight            // by the key
 	receiving int64                         // bytes of responses that are being received
-	// receivingBy is receiving by user.
+	// receivingBy contains the bytes in receiving by user.
 	receivingBy map[string]int64
 }
 
-// kept is a response.
+// kept is a kept response.
 type kept struct {
 	key      string
 	fields   []field
 	body     []byte
 	received time.Time
-	until    time.Time // it is forgotten then
+	until    time.Time // when it is removed
 	size     int64
-	user     string              // whose request received it
-	owner    *userResponses      // nil: it is not in the cache
-	element  *list.Element       // of owner.responses
-	age      atomic.Pointer[age] // as it was written last
+	user     string              // user of the request that received it
+	owner    *userResponses      // nil if it is not in the cache
+	element  *list.Element       // in owner.responses
+	age      atomic.Pointer[age] // the last written Age header
 }
 
-// field is one of the header. All responses have the same values: whoever adds to them gets a copy.
+// field is a header field. All responses share the values, so a caller that appends to them must copy them.
 type field struct {
 	name   string
 	values []string
-	joins  bool // the front door may have values of its own
+	joins  bool // the front door may have values too
 }
 
 type age struct {
@@ -106,18 +108,18 @@ type age struct {
 	values  []string
 }
 
-// flight is a request that was sent, for the response of which others may wait.
+// flight is a request that was sent, and for which other requests may wait.
 type flight struct {
-	done chan struct{} // closed when what follows is known
-	// response is what is shared. Nil: nothing is.
+	done chan struct{} // closed when the fields below are set
+	// response is the shared response. Nil if it is not shared.
 	response *kept
-	// stale is set if the server failed to answer, and response is from before.
+	// stale is set if the server failed to answer, and response is an earlier one.
 	stale bool
-	// retry is set if the request came to nothing because its client left: one of those who waited is next.
+	// retry is set if the request failed because its client disconnected. One of the waiting requests is sent next.
 	retry bool
 }
 
-// New returns a Cache. It starts nothing.
+// New returns a Cache. It starts no goroutine.
 func New(c Config) *Cache {
 	if c.MaxBytes <= 0 {
 		c.MaxBytes = MaxBytes
@@ -126,12 +128,12 @@ func New(c Config) *Cache {
 		c.MaxResponse = defaultMaxResponse
 	}
 	cache := &Cache{config: c, now: time.Now, seed: maphash.MakeSeed(), flights: map[string]*flight{}, users: map[string]*userResponses{}, receivingBy: map[string]int64{}}
-	cache.kept, _ = simplelru.NewLRU(maxKept+1, cache.evicted) // it fails for sizes below 1 only
+	cache.kept, _ = simplelru.NewLRU(maxKept+1, cache.evicted) // only fails for sizes below 1
 	return cache
 }
 
-// ServeKept answers a request with a response that is young enough, and reports whether there is one. It is what Serve does first, for callers
-// to whom it costs something to make a Request.
+// ServeKept answers a request with a kept response that is young enough, and reports whether there is one. Serve begins
+// with the same step. ServeKept is for callers for which building a Request is expensive.
 func (c *Cache) ServeKept(w http.ResponseWriter, key []byte, of string, maxAge time.Duration) bool {
 	hash := maphash.Bytes(c.seed, key)
 	c.mu.Lock()
@@ -149,7 +151,7 @@ func (c *Cache) ServeKept(w http.ResponseWriter, key []byte, of string, maxAge t
 	return true
 }
 
-// find returns the response that is kept for a key, and the hash of the key. It is called with mu held.
+// find returns the kept response for a key, and the hash of the key. The caller must hold mu.
 func (c *Cache) find(key string) (k *kept, hash uint64) {
 	hash = maphash.String(c.seed, key)
 	if k, ok := c.get(hash); ok && k.key == key {
@@ -158,7 +160,7 @@ func (c *Cache) find(key string) (k *kept, hash uint64) {
 	return nil, hash
 }
 
-// youngEnough returns a response that is kept if it is young enough, and the time. It is called with mu held.
+// youngEnough returns a kept response if it is young enough, and the time. The caller must hold mu.
 func (c *Cache) youngEnough(k *kept, hash uint64, maxAge time.Duration) (*kept, time.Time) {
 	now := c.now()
 	switch {
@@ -171,7 +173,7 @@ func (c *Cache) youngEnough(k *kept, hash uint64, maxAge time.Duration) (*kept, 
 	return nil, time.Time{}
 }
 
-// Serve answers a request from what is kept, with the response to an equal one, or by sending it.
+// Serve answers a request with a kept response, with the response to an equal request, or by sending it.
 func (c *Cache) Serve(w http.ResponseWriter, r *http.Request, q Request) {
 	for {
 		response, f, leads := c.join(&q)
@@ -189,7 +191,7 @@ func (c *Cache) Serve(w http.ResponseWriter, r *http.Request, q Request) {
 		}
 		select {
 		case <-f.done:
-		case <-r.Context().Done(): // the proxy says what that means
+		case <-r.Context().Done(): // the proxy answers according to the cause
 			q.Send(w)
 			return
 		}
@@ -210,7 +212,7 @@ func (c *Cache) Serve(w http.ResponseWriter, r *http.Request, q Request) {
 	}
 }
 
-// join returns a response that is young enough, or the flight for one. leads is set for who must send the request.
+// join returns a response that is young enough, or the flight for one. leads is set if the caller must send the request.
 func (c *Cache) join(q *Request) (response *kept, f *flight, leads bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -235,7 +237,7 @@ func (c *Cache) lead(w http.ResponseWriter, r *http.Request, q *Request, f *flig
 	defer func() {
 		if !complete && !rec.passing {
 			f.retry = r.Context().Err() != nil
-			rec.code = 0 // a response that broke off says nothing
+			rec.code = 0 // an aborted response does not replace an earlier one
 		}
 		rec.settle()
 		rec.free()
@@ -255,7 +257,7 @@ func (c *Cache) lead(w http.ResponseWriter, r *http.Request, q *Request, f *flig
 		}
 	}
 	rec.shared = rec.response(c.now(), q.Policy)
-	rec.settle() // before the client is written to, which may be slow
+	rec.settle() // before writing to the client, which may be slow
 	c.config.Metrics.Served(q.Of, metrics.SharedSent)
 	rec.pass()
 }
@@ -266,7 +268,7 @@ func (c *Cache) serveStale(w http.ResponseWriter, q *Request, response *kept) {
 	response.writeTo(w, c.now())
 }
 
-// land ends a flight, and keeps its response unless it is kept already. replaces is set if what was kept is not true any more.
+// land ends a flight, and keeps its response unless it is kept already. replaces is set if the kept response is outdated.
 func (c *Cache) land(q *Request, f *flight, response *kept, replaces bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -286,7 +288,7 @@ func (c *Cache) land(q *Request, f *flight, response *kept, replaces bool) {
 	close(f.done)
 }
 
-// forgetOld forgets the least recently used responses that are too old. It is called with mu held.
+// forgetOld removes the least recently used responses that are too old. The caller must hold mu.
 func (c *Cache) forgetOld() {
 	now := c.now()
 	for {
@@ -297,7 +299,7 @@ func (c *Cache) forgetOld() {
 	}
 }
 
-// stale returns what is kept for requests that fail.
+// stale returns the kept response for a failed request.
 func (c *Cache) stale(q *Request) *kept {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -308,7 +310,7 @@ func (c *Cache) stale(q *Request) *kept {
 	return k
 }
 
-// writeTo answers with a response that was received before.
+// writeTo answers with a kept response.
 func (k *kept) writeTo(w http.ResponseWriter, now time.Time) {
 	h := w.Header()
 	for i := range k.fields {
@@ -323,10 +325,10 @@ func (k *kept) writeTo(w http.ResponseWriter, now time.Time) {
 	}
 	h["Age"] = k.ageAt(now)
 	w.WriteHeader(http.StatusOK)
-	_, _ = w.Write(k.body) // an error is a client that left
+	_, _ = w.Write(k.body) // ignore the error: the client has disconnected
 }
 
-// ageAt is the value of the Age header, which is the same for all within a second.
+// ageAt returns the value of the Age header, which is shared by all responses within a second.
 func (k *kept) ageAt(now time.Time) []string {
 	seconds := int64(max(0, now.Sub(k.received)) / time.Second)
 	if a := k.age.Load(); a != nil && a.seconds == seconds {
@@ -337,7 +339,7 @@ func (k *kept) ageAt(now time.Time) []string {
 	return a.values
 }
 
-// copyHeader adds the header of a response to that of a client's. The front door has its own audit id, and says what flow control did.
+// copyHeader adds the header of a response to the client's. The front door keeps its audit ID and the flow control headers.
 func copyHeader(to, from http.Header) {
 	for name, values := range from {
 		switch {
@@ -353,17 +355,17 @@ func copyHeader(to, from http.Header) {
 	}
 }
 
-// joins reports whether a header has the values of the server beside those of the front door.
+// joins reports whether a header combines the values of the server and of the front door.
 func joins(name string) bool {
 	return name == "Vary" || name == "Warning" || name == "Access-Control-Expose-Headers"
 }
 
-// perRequest are headers that are about one request.
+// perRequest reports whether a header refers to a single request.
 func perRequest(name string) bool {
 	return name == "Audit-Id" || strings.HasPrefix(name, "X-Kubernetes-Pf-")
 }
 
-// fieldsOf is what is kept of a header.
+// fieldsOf returns the fields of a header that are kept.
 func fieldsOf(h http.Header) []field {
 	fields := make([]field, 0, len(h))
 	for name, values := range h {

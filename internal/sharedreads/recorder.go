@@ -7,20 +7,20 @@ import (
 	"time"
 )
 
-// recorder keeps a response until it is complete. One that cannot be shared goes to the client as it comes.
+// recorder keeps a response until it is complete. A response that cannot be shared is streamed to the client.
 type recorder struct {
 	cache  *Cache
 	to     http.ResponseWriter
 	user   string // Request.User
 	limit  int64
 	vary   func(name string) bool // Request.Unkeyed
-	settle func()                 // tells those who wait what becomes of it
+	settle func()                 // notifies the waiting requests of the result
 
 	header  http.Header
-	code    int // 0: not yet
+	code    int // 0 before WriteHeader
 	body    []byte
-	charged int64 // bytes that count as being received
-	passing bool  // what is written goes to the client
+	charged int64 // bytes charged as being received
+	passing bool  // writes go to the client
 	shared  *kept
 }
 
@@ -48,8 +48,8 @@ func (w *recorder) WriteHeader(code int) {
 	}
 }
 
-// mayShare reports whether the response may be one that others get. Failures are kept too until they are complete, because something older
-// may be the better answer.
+// mayShare reports whether the response may have to be recorded. Failures are recorded until they are complete, because an
+// older response may be served instead.
 func (w *recorder) mayShare() bool {
 	if w.code != http.StatusOK {
 		return w.failed()
@@ -79,7 +79,7 @@ func (w *recorder) failed() bool {
 	return false
 }
 
-// replaces reports whether the response is one that makes earlier ones untrue, whether it can be shared or not.
+// replaces reports whether the response invalidates earlier ones, even if it cannot be shared.
 func (w *recorder) replaces() bool { return w.code != 0 && !w.failed() }
 
 // Write implements http.ResponseWriter.
@@ -105,13 +105,13 @@ func (w *recorder) room(n int) bool {
 	return true
 }
 
-// passOn gives the client what there is, and what follows. Nobody else gets it.
+// passOn writes the recorded data to the client, and streams the rest. The response is not shared.
 func (w *recorder) passOn() {
 	w.settle()
 	w.pass()
 }
 
-// pass gives the client what there is.
+// pass writes the recorded data to the client.
 func (w *recorder) pass() {
 	if w.passing {
 		return
@@ -122,7 +122,7 @@ func (w *recorder) pass() {
 		w.to.WriteHeader(w.code)
 	}
 	if len(w.body) > 0 {
-		_, _ = w.to.Write(w.body) // an error is a client that left, which later writes find too
+		_, _ = w.to.Write(w.body) // ignore the error: the client has disconnected, and later writes fail too
 	}
 }
 
@@ -136,7 +136,7 @@ func (w *recorder) Flush() {
 // Unwrap is for http.ResponseController.
 func (w *recorder) Unwrap() http.ResponseWriter { return w.to }
 
-// response is what others may get. Nil: nothing.
+// response returns the response to share, or nil.
 func (w *recorder) response(now time.Time, p Policy) *kept {
 	if w.passing || w.code != http.StatusOK {
 		return nil

@@ -5,7 +5,7 @@ import (
 	"container/list"
 )
 
-// userResponses are the kept responses that one user's requests received.
+// userResponses contains the kept responses that one user's requests received.
 type userResponses struct {
 	name      string
 	responses *list.List // of hashes, the most recently used first
@@ -40,8 +40,9 @@ func (u *usersBySize) Pop() any {
 	return user
 }
 
-// keep adds a response to the cache and evicts what exceeds its bounds. The user with the most bytes loses the least recently used response,
-// so that one user's requests do not displace the responses of the others. It is called with mu held.
+// keep adds a response to the cache and evicts responses that exceed its limits. The user with the most bytes loses the
+// least recently used response, so that one user's requests do not displace the responses of other users. The caller must
+// hold mu.
 func (c *Cache) keep(hash uint64, response *kept) {
 	c.kept.Remove(hash) // it may be the response of another key
 	user := c.users[response.user]
@@ -60,7 +61,7 @@ func (c *Cache) keep(hash uint64, response *kept) {
 	}
 }
 
-// evicted is called with mu held, when a response has left the cache.
+// evicted is called when a response has left the cache. The caller must hold mu.
 func (c *Cache) evicted(_ uint64, response *kept) {
 	user := response.owner
 	c.bytes -= response.size
@@ -74,7 +75,7 @@ func (c *Cache) evicted(_ uint64, response *kept) {
 	heap.Fix(&c.bySize, user.index)
 }
 
-// get returns the kept response with a hash and marks it as used. It is called with mu held.
+// get returns the kept response with a hash and marks it as used. The caller must hold mu.
 func (c *Cache) get(hash uint64) (*kept, bool) {
 	response, ok := c.kept.Get(hash)
 	if ok {
@@ -83,7 +84,8 @@ func (c *Cache) get(hash uint64) (*kept, bool) {
 	return response, ok
 }
 
-// receive reports whether there is room for n more bytes of responses that are being received. One user may have half of the room.
+// receive reports whether there is room for n more bytes of responses that are being received. One user may have half of
+// the room.
 func (c *Cache) receive(user string, n int64) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -14,33 +14,35 @@ const MaxBytes = 128 << 20
 const (
 	// maxLists is the default of Config.MaxLists.
 	maxLists = 8
-	// listSlotTimeout bounds the wait for another list to end.
+	// listSlotTimeout limits the wait for another list to end.
 	listSlotTimeout = 5 * time.Second
-	// readFactor is the number of bytes charged for each byte of a list or of a large event while it is read, because it is buffered and copied.
+	// readFactor is the number of bytes charged for each byte of a list or of a large event while it is read, because it is
+	// buffered and copied.
 	readFactor = 2
-	// largeLine is the size from which an event counts while it is read.
+	// largeLine is the minimum size of an event that is charged while it is read.
 	largeLine = 64 << 10
 )
 
 var (
-	// errTooMuch is a collection, or an event, that is too large to be shared.
+	// errTooMuch is the error for a collection, or an event, that is too large to be shared.
 	errTooMuch = errors.New("it is too large to be shared")
-	// errShare is a collection that is too large for the remaining share of a user.
+	// errShare is the error for a collection that is too large for the remaining share of a user.
 	errShare = fmt.Errorf("the user has its share of shared watches: %w", errTooMuch)
-	// errListsBusy is a list that waited too long for others to end.
+	// errListsBusy is the error for a list that waited too long for other lists to end.
 	errListsBusy = errors.New("too many lists of the extension server are in progress")
 )
 
-// usage is what one user has: the streams that it owns, and the bytes of these and of the reads for its clients. Guarded by Watches.mu.
+// usage is the usage of one user: the streams that it owns, and the bytes of these and of the reads for its clients.
+// Guarded by Watches.mu.
 type usage struct {
 	streams int
 	bytes   int64
 }
 
-// share is the part of a bound that one user may have.
+// share is the part of a limit that one user may use.
 func share[T int | int64](bound T) T { return max(1, bound/2) }
 
-// account adds streams and bytes to the usage of a user. The caller holds mu.
+// account adds streams and bytes to the usage of a user. The caller must hold mu.
 func (s *Watches) account(user string, streams int, bytes int64) {
 	u := s.users[user]
 	u.streams += streams
@@ -51,7 +53,8 @@ func (s *Watches) account(user string, streams int, bytes int64) {
 	}
 }
 
-// fits returns an error if a user must not have n bytes more. alone is how many of them are for one collection. The caller holds mu.
+// fits returns an error if a user must not use n more bytes. alone is the part of them for one collection. The caller must
+// hold mu.
 func (s *Watches) fits(user string, n, alone int64) error {
 	switch {
 	case alone > share(s.config.MaxBytes), s.bytes+n > s.config.MaxBytes:
@@ -71,7 +74,7 @@ type reservation struct {
 	begun bool
 }
 
-// add reserves n bytes more.
+// add reserves n more bytes.
 func (r *reservation) add(n int64) error {
 	s := r.stream.watches
 	s.mu.Lock()
@@ -99,7 +102,7 @@ func (r *reservation) free() {
 	r.bytes = 0
 }
 
-// reservingReader reserves memory for all that it reads.
+// reservingReader reserves memory for all bytes that it reads.
 type reservingReader struct {
 	io.Reader
 	reservation *reservation
@@ -117,8 +120,8 @@ func (r *reservingReader) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// holdObjects counts the objects that a stream has just listed for a client. The user of the client owns the stream from then on. An error:
-// the budget is used up, and the caller drops the objects.
+// holdObjects charges the objects that a stream has just listed for a client. The user of the client becomes the owner of
+// the stream. An error means that the budget is used up, and the caller must drop the objects.
 func (s *Watches) holdObjects(t *stream, user string, size int64) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -135,7 +138,8 @@ func (s *Watches) holdObjects(t *stream, user string, size int64) error {
 	return nil
 }
 
-// charge counts the objects that a stream keeps, and an event that is larger than the room for events. An error: the stream must end.
+// charge charges the objects that a stream keeps, and an event that exceeds the space for events. An error means that the
+// stream must end.
 func (s *Watches) charge(t *stream) error {
 	t.mu.RLock()
 	size := t.history.size + max(0, t.history.bytes-t.history.maxBytes)
@@ -150,8 +154,9 @@ func (s *Watches) charge(t *stream) error {
 	return s.makeRoom(t)
 }
 
-// makeRoom ends streams until the bounds hold after stream t has grown. An error: t must end itself. The newest stream goes first: of the
-// owner of t, if that user exceeds its share, otherwise of the user with the most bytes. The caller holds mu.
+// makeRoom evicts streams until the limits hold after stream t has grown. An error means that t itself must end. It evicts
+// the newest stream of the owner of t, if that user exceeds its share, or of the user with the most bytes otherwise. The
+// caller must hold mu.
 func (s *Watches) makeRoom(t *stream) error {
 	for !t.evicted {
 		user := t.owner
@@ -170,7 +175,7 @@ func (s *Watches) makeRoom(t *stream) error {
 	return errTooMuch
 }
 
-// largestUser is called with mu held.
+// largestUser returns the user with the most bytes. The caller must hold mu.
 func (s *Watches) largestUser() (name string) {
 	most := int64(-1)
 	for user, u := range s.users {
@@ -181,7 +186,7 @@ func (s *Watches) largestUser() (name string) {
 	return name
 }
 
-// newestOf returns the newest stream of a user that has any bytes. The caller holds mu.
+// newestOf returns the newest stream of a user that uses any bytes. The caller must hold mu.
 func (s *Watches) newestOf(user string) (newest *stream) {
 	for _, t := range s.streams {
 		if t.owner == user && !t.evicted && t.held+t.reading > 0 && (newest == nil || t.number > newest.number) {
@@ -191,7 +196,7 @@ func (s *Watches) newestOf(user string) (newest *stream) {
 	return newest
 }
 
-// evict ends a stream. Its clients watch again. The caller holds mu.
+// evict ends a stream. Its clients watch again. The caller must hold mu.
 func (s *Watches) evict(t *stream) {
 	s.account(t.owner, 0, -t.held)
 	t.held = 0
@@ -199,21 +204,22 @@ func (s *Watches) evict(t *stream) {
 	t.cancel(errTooMuch)
 }
 
-// ringSize returns how many bytes of events a stream keeps. The events of all streams take half of MaxBytes, in addition to MaxBytes.
+// ringSize returns how many bytes of events a stream keeps. The events of all streams take half of MaxBytes, in addition to
+// MaxBytes.
 func (s *Watches) ringSize() int64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return min(s.config.MaxFrameBytes, s.config.MaxBytes/2/int64(max(1, len(s.streams))))
 }
 
-// listSlots are the lists of one APIRoute that are in progress, by user. Guarded by Watches.mu.
+// listSlots contains the running lists of one APIRoute, by user. Guarded by Watches.mu.
 type listSlots struct {
 	total int
 	users map[string]int
 }
 
-// enterList waits until another list of the APIRoute may begin for a user. One user has at most half of the lists, so that one user or one
-// slow server does not keep others from listing. leave ends the list.
+// enterList waits until another list of the APIRoute may begin for a user. One user has at most half of the lists, so that
+// a single user or a slow server does not keep other users from listing. leave ends the list.
 func (s *Watches) enterList(ctx context.Context, apiRoute, user string) (leave func(), err error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, listSlotTimeout, errListsBusy)
 	defer cancel()

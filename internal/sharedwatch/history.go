@@ -11,42 +11,43 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 )
 
-// frame is an event as it came, with its newline.
+// frame is an event as received, with its newline.
 type frame struct {
 	line     []byte
 	version  string // the resource version of its object
 	bookmark bool
 }
 
-// overhead is about what a frame or an object takes beside its bytes.
+// overhead is the approximate memory of a frame or an object in addition to its bytes.
 const overhead = 96
 
 func (f *frame) size() int64 { return int64(len(f.line)) + overhead }
 
-// objectKey is the name of an object of a collection.
+// objectKey identifies an object of a collection.
 type objectKey struct{ namespace, name string }
 
-// history is the recent events of a collection, and its objects. Places count frames from the beginning of the stream.
+// history contains the recent events of a collection, and its objects. A place is the number of frames since the beginning
+// of the stream.
 type history struct {
 	maxFrames int
 	maxBytes  int64
 
-	base   string // the resource version before the first frame that is kept
-	first  int64  // the place of that frame
+	base   string // resource version before the first kept frame
+	first  int64  // place of the first kept frame
 	frames []frame
 	bytes  int64 // of frames
-	// reached is the newest resource version that a list of the extension server had. Frames may be newer.
+	// reached is the newest resource version of a list of the extension server. Frames may be newer.
 	reached string
 
-	objects    map[objectKey]json.RawMessage // nil: not known
+	objects    map[objectKey]json.RawMessage // nil if not known
 	version    string                        // of objects
-	ahead      string                        // they have all that this version has, in spite of the frames; empty: they are as the frames say
+	ahead      string                        // if not empty, objects include everything up to this version, regardless of the frames
 	size       int64                         // of objects
-	kind       string                        // of the objects, as the list says
+	kind       string                        // of the objects, as in the list
 	apiVersion string
 }
 
-// latest is the resource version of the last frame.
+// latest returns the resource version of the last frame.
 func (h *history) latest() string {
 	if len(h.frames) == 0 {
 		return h.base
@@ -54,21 +55,21 @@ func (h *history) latest() string {
 	return h.frames[len(h.frames)-1].version
 }
 
-// end is the place of the next frame.
+// end returns the place of the next frame.
 func (h *history) end() int64 { return h.first + int64(len(h.frames)) }
 
-// event is a frame that was read.
+// event is a parsed frame.
 type event struct {
 	frame
 	kind   watch.EventType
 	key    objectKey
 	object json.RawMessage
-	status *metav1.Status // of an ERROR
+	status *metav1.Status // of an ERROR event
 }
 
 var errNotAnEvent = errors.New("what the extension server sent is not a watch event with a resource version")
 
-// parse reads one line of a watch. It keeps the line.
+// parse parses one line of a watch. It retains the line.
 func parse(line []byte) (*event, error) {
 	var e struct {
 		Type   watch.EventType
@@ -97,7 +98,7 @@ func parse(line []byte) (*event, error) {
 	}, nil
 }
 
-// add takes an event over.
+// add appends an event and applies it to the objects.
 func (h *history) add(e *event) {
 	h.frames = append(h.frames, e.frame)
 	h.bytes += e.size()
@@ -109,7 +110,7 @@ func (h *history) add(e *event) {
 	h.apply(e)
 }
 
-// trim drops the oldest frames, but for the last one, until the bounds hold.
+// trim drops the oldest frames, except the last one, until the limits hold.
 func (h *history) trim() {
 	for len(h.frames) > 1 && (len(h.frames) > h.maxFrames || h.bytes > h.maxBytes) {
 		h.base = h.frames[0].version
@@ -120,20 +121,21 @@ func (h *history) trim() {
 	}
 }
 
-// reach notes the resource version of a list.
+// reach records the resource version of a list.
 func (h *history) reach(version string) {
 	if h.reached == "" || !seen(version, h.reached) {
 		h.reached = version
 	}
 }
 
-// hasReached reports whether the extension server is known to have reached a resource version, or the stream cannot place it.
+// hasReached reports whether the extension server is known to have reached a resource version, or the stream cannot place
+// it.
 func (h *history) hasReached(version string) bool {
 	at, err := h.after(version)
 	return err != nil || at.has == "" || seen(version, h.reached)
 }
 
-// apply takes an event over into the objects.
+// apply applies an event to the objects.
 func (h *history) apply(e *event) {
 	h.version = e.version
 	if e.bookmark {
@@ -149,7 +151,7 @@ func (h *history) apply(e *event) {
 	}
 }
 
-// setObjects takes a list over, and what came after it.
+// setObjects sets the objects from a list and applies the events after it.
 func (h *history) setObjects(l *list) error {
 	at, err := h.after(l.version)
 	if err != nil {
@@ -172,7 +174,8 @@ func (h *history) setObjects(l *list) error {
 	return nil
 }
 
-// seen reports whether who has a resource version has seen an event of another one.
+// seen reports whether a client with the resource version has has already received the event with the resource version
+// event.
 func seen(event, has string) bool {
 	if event == has {
 		return true
@@ -181,17 +184,17 @@ func seen(event, has string) bool {
 	return err == nil && order <= 0
 }
 
-// cursor is where a client is.
+// cursor is the position of a client.
 type cursor struct {
 	place int64
-	// has is a resource version of which the client has seen all, in spite of its place; empty: there is none.
+	// has, if not empty, is a resource version up to which the client has received everything, regardless of its place.
 	has string
 }
 
-// errNotPlaced is a resource version that the stream knows nothing about, or that is older than what it has.
+// errNotPlaced is the error for a resource version that is unknown to the stream, or older than its frames.
 var errNotPlaced = errors.New("the resource version is not one that the shared watch has")
 
-// after returns where a client continues that has a resource version.
+// after returns the cursor of a client with the given resource version.
 func (h *history) after(version string) (cursor, error) {
 	for i, f := range slices.Backward(h.frames) {
 		if f.version == version {
@@ -214,17 +217,18 @@ func (h *history) after(version string) (cursor, error) {
 			return cursor{place: h.first + int64(i)}, nil
 		}
 	}
-	// It is newer than everything that has come: what comes next may be older.
+	// It is newer than all frames, and the next frame may be older.
 	return cursor{place: h.end(), has: version}, nil
 }
 
-// maxBatch bounds the frames that a client takes at a time, and maxBatchBytes their bytes, but for the first one.
+// maxBatch is the maximum number of frames that a client reads at a time, and maxBatchBytes the limit of their bytes,
+// except for the first one.
 const (
 	maxBatch      = 512
 	maxBatchBytes = 256 << 10
 )
 
-// errLeftBehind is a client that was too slow for the ring.
+// errLeftBehind is the error for a client that was too slow for the ring.
 var errLeftBehind = errors.New("the client was too slow")
 
 // next appends the lines that follow a cursor, and moves it.
@@ -252,8 +256,8 @@ func (h *history) next(c *cursor, bookmarks bool, lines [][]byte) ([][]byte, err
 	return lines, nil
 }
 
-// initial returns the objects that a client gets as initial events, the bookmark at their end, and where the client continues. The objects are
-// those of the history, and not copies: a client may read them slowly.
+// initial returns the objects that a client receives as initial events, the bookmark that ends them, and the client's
+// cursor. The objects are not copied: a client may read them slowly.
 func (h *history) initial(end bool) (objects []json.RawMessage, bookmark []byte, at cursor) {
 	objects = make([]json.RawMessage, 0, len(h.objects))
 	for _, object := range h.objects {
@@ -267,7 +271,7 @@ func (h *history) initial(end bool) (objects []json.RawMessage, bookmark []byte,
 
 const added = `{"type":"ADDED","object":`
 
-// endBookmark tells a client that it has all initial events (KEP-3157).
+// endBookmark returns the bookmark that ends the initial events (KEP-3157).
 func (h *history) endBookmark() []byte {
 	var o struct {
 		metav1.TypeMeta `json:",inline"`
@@ -288,12 +292,12 @@ func eventLine(kind watch.EventType, object any) []byte {
 		Object any             `json:"object"`
 	}{kind, object})
 	if err != nil {
-		return nil // plain structs always encode
+		return nil // plain structs can always be encoded
 	}
 	return append(body, '\n')
 }
 
-// expired is the event that ends the watch of a client that has to list again.
+// expired returns the event that ends the watch of a client that must list again.
 func expired(message string) []byte {
 	return eventLine(watch.Error, metav1.Status{
 		TypeMeta: metav1.TypeMeta{Kind: "Status", APIVersion: "v1"}, Status: metav1.StatusFailure, Message: message,

@@ -13,13 +13,13 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// list is a whole collection.
+// list is a complete collection.
 type list struct {
 	version          string
 	kind, apiVersion string // of the objects
 	objects          map[objectKey]json.RawMessage
 
-	skipped  func() // called for each item that is not kept; nil: all are
+	skipped  func() // called for each item that is not kept; nil if all are kept
 	untyped  []objectKey
 	listKind string
 	meta     metav1.ListMeta
@@ -27,8 +27,9 @@ type list struct {
 
 var errNotAList = errors.New("what the extension server answered is not a list with a resource version")
 
-// readList reads a list, one item at a time. An item without kind and apiVersion gets them from the list, because objects of events
-// have them. With skipped, which is called after each item, it keeps only the resource version, and the list may be a part of one.
+// readList reads a list, one item at a time. An item without kind and apiVersion gets them from the list, because objects
+// in events have them. If skipped is not nil, it is called after each item, only the resource version is kept, and the list
+// may be incomplete.
 func readList(from io.Reader, skipped func()) (*list, error) {
 	l := &list{skipped: skipped, objects: map[objectKey]json.RawMessage{}}
 	if err := l.decode(json.NewDecoder(from)); err != nil {
@@ -72,7 +73,7 @@ func (l *list) decode(d *json.Decoder) error {
 			err = d.Decode(&l.meta)
 		case "items":
 			if l.skipped != nil && l.listKind != "" && l.apiVersion != "" && l.meta.ResourceVersion != "" {
-				return nil // the rest may be a whole collection, of a server that ignores the limit
+				return nil // the rest may be a whole collection, if the server ignores the limit
 			}
 			err = l.decodeItems(d)
 		default:

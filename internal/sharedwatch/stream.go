@@ -18,55 +18,58 @@ import (
 )
 
 const (
-	// headerTimeout bounds the wait for the beginning of a response. Servers that send no header before the first event have none.
+	// headerTimeout limits the wait for the beginning of a response. Watches of servers that send no header before the
+	// first event are not shared.
 	headerTimeout = 5 * time.Second
-	// listTimeout bounds a list.
+	// listTimeout limits a list.
 	listTimeout = 30 * time.Second
-	// maxList bounds a list, and maxLine an event, in bytes.
+	// maxList limits a list, and maxLine an event, in bytes.
 	maxList = 64 << 20
 	maxLine = 8 << 20
-	// maxUnread bounds the end of a list that is read only so that the connection can be used again.
+	// maxUnread limits the end of a list that is read only so that the connection can be reused.
 	maxUnread = 64 << 10
-	// firstRetry and maxRetry are the pauses before a watch that broke off is begun again, and giveUp is for how long that is tried.
+	// firstRetry and maxRetry are the pauses before an interrupted watch is restarted, and giveUp is how long that is
+	// retried.
 	firstRetry = 100 * time.Millisecond
 	maxRetry   = 2 * time.Second
 	giveUp     = 10 * time.Second
-	// lingers is how long a stream goes on without a client.
+	// lingers is how long a stream continues without a client.
 	lingers = 10 * time.Second
-	// checkInterval is how often a stream without events looks whether it is still wanted.
+	// checkInterval is how often a stream checks whether it is still needed.
 	checkInterval = time.Second
 )
 
 // stream is the watch of one collection of an extension server.
 type stream struct {
 	watches *Watches
-	of      Request       // what is watched; not where its client begins
+	of      Request       // the watched collection, regardless of where its client begins
 	ready   chan struct{} // closed when the watch has begun, or has failed to
 
-	mu      sync.RWMutex // guards what follows
+	mu      sync.RWMutex // guards the fields below
 	history history
 	changed chan struct{} // closed at the next change
 	begun   bool          // the watch has begun
 	ended   bool
-	// last is sent to clients when the stream has ended. Nil: nothing is.
+	// last is sent to clients when the stream has ended. Nil if nothing is sent.
 	last    []byte
-	listing chan struct{} // closed when the objects are known, or cannot be; nil: nobody has asked for them
-	// asking is closed when the extension server has said which resource version it has reached. Nil: it is not being asked.
+	listing chan struct{} // closed when the objects are known, or cannot be; nil until a client requests them
+	// asking is closed when the extension server has returned the resource version that it has reached. Nil if no such
+	// request is running.
 	asking chan struct{}
 
 	cancel context.CancelCauseFunc
-	number int64 // the larger, the newer
+	number int64 // streams are numbered in the order of their creation
 
-	// What follows is guarded by Watches.mu.
+	// The fields below are guarded by Watches.mu.
 	clients   int
 	abandoned time.Time // when the last client left
-	owner     string    // the user for whom held counts
+	owner     string    // the user to whom held is charged
 	held      int64     // bytes that are kept
 	reading   int64     // bytes that are being read, for any user
 	evicted   bool      // nothing is kept any more
 }
 
-// change tells everybody who waits. The caller holds mu.
+// change wakes all waiting goroutines. The caller must hold mu.
 func (t *stream) change() {
 	close(t.changed)
 	t.changed = make(chan struct{})
@@ -97,8 +100,8 @@ func (t *stream) run(ctx context.Context) {
 	}
 }
 
-// cancelWhenUnwanted ends the stream when it has had no client for a while, or the APIRoute does not say any more that it is shared. It
-// also drops events that exceed the room, because other streams began.
+// cancelWhenUnwanted ends the stream when it has had no client for a while, or the APIRoute no longer shares it. It also
+// drops events that exceed the space, because other streams began.
 func (t *stream) cancelWhenUnwanted(ctx context.Context) {
 	for run.Pause(ctx, checkInterval) {
 		if t.watches.unwanted(t) || !t.of.Current() || t.shrink() != nil {
@@ -122,13 +125,13 @@ func (t *stream) shrink() error {
 	return t.watches.charge(t)
 }
 
-// expiredError is a server that says that its client must list again.
+// expiredError is a response of the server that requires its client to list again.
 type expiredError struct{ message string }
 
 func (e *expiredError) Error() string { return e.message }
 
-// start lists, and returns the resource version at which the watch begins. It is never one that a client sent: the list has no objects if the
-// first client does not need them.
+// start lists, and returns the resource version at which the watch begins. It is never a version that a client sent. The
+// list has no objects if the first client does not need them.
 func (t *stream) start(ctx context.Context) (version string, err error) {
 	if t.of.isInitial() {
 		if err = t.listObjects(ctx, t.of.User); err == errTooMuch {
@@ -143,7 +146,8 @@ func (t *stream) start(ctx context.Context) (version string, err error) {
 	return t.history.base, err
 }
 
-// forgoObjects notes that the objects cannot be known. Clients that begin after a resource version share the stream all the same.
+// forgoObjects records that the objects cannot be known. Clients that begin after a resource version still share the
+// stream.
 func (t *stream) forgoObjects() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -199,7 +203,7 @@ func (t *stream) watchOnce(ctx context.Context, version string) (more bool, err 
 	if err != nil {
 		return false, err
 	}
-	defer func() { _ = resp.Body.Close() }() // an error of the body was met while it was read
+	defer func() { _ = resp.Body.Close() }() // reading the body already returned any error
 	t.mu.Lock()
 	if !t.begun {
 		t.begun = true
@@ -227,7 +231,7 @@ func (t *stream) watchOnce(ctx context.Context, version string) (more bool, err 
 	}
 }
 
-// readLine reads a line of its own memory. A large one is reserved while it is read.
+// readLine reads a line into newly allocated memory. Memory for a large line is reserved while it is read.
 func readLine(from *bufio.Reader, reading *reservation) ([]byte, error) {
 	var line []byte
 	for {
@@ -253,7 +257,7 @@ func readLine(from *bufio.Reader, reading *reservation) ([]byte, error) {
 	}
 }
 
-// take takes a line over.
+// take parses a line and adds its event to the history.
 func (t *stream) take(line []byte) error {
 	if len(bytes.TrimSpace(line)) == 0 {
 		return nil
@@ -280,7 +284,7 @@ func (t *stream) take(line []byte) error {
 	return t.watches.charge(t)
 }
 
-// get sends a request for the collection, as the front door itself, and returns a response with JSON.
+// get sends a request for the collection with the identity of the front door, and returns a response with JSON.
 func (t *stream) get(ctx context.Context, query string) (*http.Response, error) {
 	if t.of.Query != "" {
 		query = t.of.Query + "&" + query
@@ -313,7 +317,7 @@ func (t *stream) get(ctx context.Context, query string) (*http.Response, error) 
 	return resp, nil
 }
 
-// cancelled is a body whose end releases its context.
+// cancelled is a body that cancels its context on Close.
 type cancelled struct {
 	io.ReadCloser
 	cancel context.CancelFunc
@@ -341,7 +345,7 @@ func (t *stream) list(ctx context.Context, user string, objects bool, use func(*
 	if err != nil {
 		return err
 	}
-	defer func() { _ = resp.Body.Close() }() // an error of the body was met while it was read
+	defer func() { _ = resp.Body.Close() }() // reading the body already returned any error
 	reading := &reservation{stream: t, user: user}
 	defer reading.free()
 	skipped := reading.free // of an item that is not kept
@@ -354,7 +358,7 @@ func (t *stream) list(ctx context.Context, user string, objects bool, use func(*
 	}
 	reading.free()
 	if !objects {
-		_, _ = io.CopyN(io.Discard, resp.Body, maxUnread) // without it the connection is closed
+		_, _ = io.CopyN(io.Discard, resp.Body, maxUnread) // otherwise the connection is closed
 	}
 	return use(l)
 }
@@ -377,7 +381,7 @@ func (t *stream) listObjects(ctx context.Context, user string) error {
 	})
 }
 
-// askVersion lists no objects, to learn which resource version the extension server has reached.
+// askVersion lists no objects, to determine the resource version that the extension server has reached.
 func (t *stream) askVersion(ctx context.Context, user string) error {
 	return t.list(ctx, user, false, func(l *list) error {
 		t.mu.Lock()
@@ -388,10 +392,10 @@ func (t *stream) askVersion(ctx context.Context, user string) error {
 	})
 }
 
-// hasReached reports whether the extension server has reached the resource version of a client, or the stream cannot place it. A version of
-// the future is not shared: the server decides about it.
+// hasReached reports whether the extension server has reached the resource version of a client, or the stream cannot place
+// it. A watch from a future version is not shared: the server decides how to answer.
 func (t *stream) hasReached(ctx context.Context, user, version string) bool {
-	for range 2 { // the first answer may be to a question from before the version existed
+	for range 2 { // the first response may be to a request from before the version existed
 		if t.knowsReached(version) {
 			return true
 		}
@@ -410,7 +414,8 @@ func (t *stream) knowsReached(version string) bool {
 	return t.history.hasReached(version)
 }
 
-// ask asks the extension server for its resource version, unless that is being done, and returns a channel that is closed afterwards.
+// ask requests the extension server's resource version, unless a request is running, and returns a channel that is closed
+// afterwards.
 func (t *stream) ask(user string) <-chan struct{} {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -424,7 +429,7 @@ func (t *stream) ask(user string) <-chan struct{} {
 	return asking
 }
 
-// answerVersion asks for the version that the extension server has reached, for the clients that wait for it.
+// answerVersion requests the version that the extension server has reached, for the clients that wait for it.
 func (t *stream) answerVersion(ctx context.Context, user string) {
 	_ = t.askVersion(ctx, user) // without a version, the clients are not shared
 	t.mu.Lock()
@@ -433,8 +438,8 @@ func (t *stream) answerVersion(ctx context.Context, user string) {
 	t.asking = nil
 }
 
-// findObjects lists once for the clients that wait for initial events. Without objects they are not shared. If only the user lacks the room,
-// or a slot, the next client may have them listed.
+// findObjects lists once for the clients that wait for initial events. Without objects they are not shared. If the list
+// failed only because of the user's share, or because no slot was free, the next client may repeat it.
 func (t *stream) findObjects(ctx context.Context, user string) {
 	err := t.listObjects(ctx, user)
 	_ = t.watches.charge(t) // an event may have been charged meanwhile; a stream that must end is canceled
@@ -446,7 +451,7 @@ func (t *stream) findObjects(ctx context.Context, user string) {
 	}
 }
 
-// objectsKnown waits until the objects are known. False: they cannot be.
+// objectsKnown waits until the objects are known. It returns false if they cannot be.
 func (t *stream) objectsKnown(ctx context.Context, user string) bool {
 	t.mu.Lock()
 	if t.history.objects == nil && t.listing == nil {
@@ -470,7 +475,7 @@ func (t *stream) objectsKnown(ctx context.Context, user string) bool {
 	return t.history.objects != nil
 }
 
-// isInitial reports whether a client begins with the objects that there are.
+// isInitial reports whether a client begins with the current objects.
 func (q *Request) isInitial() bool {
 	return q.InitialEvents || q.Version == "" || q.Version == "0"
 }

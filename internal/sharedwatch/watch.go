@@ -9,8 +9,8 @@ import (
 	"portico.dev/internal/metrics"
 )
 
-// Watch is a watch of a client that has begun. There are many of them, which wait: the goroutine that runs one needs a small stack while it
-// waits, and what only the beginning needs is not kept.
+// Watch is a watch of a client that has begun. There may be many waiting watches. The goroutine that runs one needs a small
+// stack while it waits, and data that only the beginning needs is not kept.
 type Watch struct {
 	stream    *stream
 	ctx       context.Context
@@ -23,11 +23,11 @@ type Watch struct {
 	at      cursor
 	initial []json.RawMessage // objects to be sent before the lines
 	lines   [][]byte          // to be written next
-	changed <-chan struct{}   // what it waits for when it has everything
-	ended   string            // why the response ends; empty: it does not
+	changed <-chan struct{}   // closed when there are new events
+	ended   string            // why the response ends; empty while it continues
 }
 
-// begin places the client. An error: the stream does not have what it asks for.
+// begin sets the position of the client. It returns an error if the stream cannot serve the request.
 func (c *Watch) begin(q *Request) (err error) {
 	t := c.stream
 	t.mu.RLock()
@@ -48,10 +48,10 @@ func (c *Watch) begin(q *Request) (err error) {
 	return nil
 }
 
-// Leave is called when the response is over, whatever happened.
+// Leave must be called when the response is over, whether or not it failed.
 func (c *Watch) Leave() { c.stream.watches.leave(c.stream) }
 
-// Run feeds the client until it leaves, its lifetime is over, or the stream ends.
+// Run feeds the client until it disconnects, its lifetime is over, or the stream ends.
 func (c *Watch) Run() {
 	end := time.NewTimer(c.lifetime)
 	defer end.Stop()
@@ -68,7 +68,7 @@ func (c *Watch) Run() {
 	c.stream.watches.config.Metrics.Ended(c.of, c.ended)
 }
 
-// send writes everything that the client has not seen.
+// send writes everything that the client has not received.
 func (c *Watch) send() {
 	c.sendInitial()
 	for c.ended == "" {
@@ -82,7 +82,7 @@ func (c *Watch) send() {
 			c.ended = metrics.WatchClientLeft
 			return
 		}
-		if clear(c.lines); cap(c.lines) > maxBatch { // they keep what the ring has forgotten
+		if clear(c.lines); cap(c.lines) > maxBatch { // they refer to frames that the ring has dropped
 			c.lines = nil
 		}
 		if !c.next() {
@@ -91,7 +91,7 @@ func (c *Watch) send() {
 	}
 }
 
-// sendInitial writes the objects that there were when the client began, one at a time.
+// sendInitial writes the objects that existed when the client began, one at a time.
 func (c *Watch) sendInitial() {
 	var line []byte
 	for _, object := range c.initial {
@@ -104,7 +104,7 @@ func (c *Watch) sendInitial() {
 	c.initial = nil
 }
 
-// next takes the lines that follow, and reports whether there may be more of them.
+// next reads the following lines, and reports whether there may be more.
 func (c *Watch) next() bool {
 	t := c.stream
 	t.mu.RLock()
@@ -120,7 +120,7 @@ func (c *Watch) next() bool {
 	case len(c.lines) > 0 || more:
 		return true
 	case ended && last != nil:
-		_, _ = c.w.Write(last) // likewise
+		_, _ = c.w.Write(last) // ignore the error: the client may have disconnected
 		c.ended = metrics.WatchExpired
 	case ended:
 		c.ended = metrics.WatchUpstream

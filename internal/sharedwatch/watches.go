@@ -13,65 +13,68 @@ import (
 	"portico.dev/internal/metrics"
 )
 
-// Config is what Watches need. The zero value of each limit means its default.
+// Config is the configuration of Watches. The zero value of each limit selects its default.
 type Config struct {
-	// MaxStreams bounds the watches of extension servers. Default 256.
+	// MaxStreams is the maximum number of watches of extension servers. Default 256.
 	MaxStreams int
-	// MaxFrames and MaxFrameBytes bound the events that each of them keeps. Default 4096, and 8 MiB.
+	// MaxFrames and MaxFrameBytes limit the events that each stream keeps. Default 4096, and 8 MiB.
 	MaxFrames     int
 	MaxFrameBytes int64
-	// MaxBytes bounds the objects of all of them, and the bytes that are being read. Their events take half as much beside. Default MaxBytes.
+	// MaxBytes limits the objects of all streams, and the bytes that are being read. Events take up to half of MaxBytes in
+	// addition. Default MaxBytes.
 	MaxBytes int64
-	// MaxLists bounds the lists of an APIRoute's extension server that are in progress. Default 8. Of the streams, the bytes and the lists,
-	// the streams that one user's clients began have at most half.
+	// MaxLists limits the concurrent lists of an APIRoute's extension server. Default 8. The streams that one user's
+	// clients began may use at most half of the streams, the bytes and the lists.
 	MaxLists int
-	// Metrics counts what is shared. May be nil.
+	// Metrics counts shared watches. May be nil.
 	Metrics *metrics.SharedWatches
-	// Logger is told why a watch is not shared. May be nil.
+	// Logger logs why a watch is not shared. May be nil.
 	Logger *zap.Logger
 }
 
-// notSharedFor is for how long watches of a collection are not shared after one could not be.
+// notSharedFor is how long watches of a collection are not shared after sharing one has failed.
 const notSharedFor = 30 * time.Second
 
 // Request is a watch of a client.
 type Request struct {
 	// Key is equal for requests that may share a watch.
 	Key string
-	// User is the name of the client's user. A stream counts for the user whose client began it, or needed its objects.
+	// User is the name of the client's user. A stream is charged to the user of the client that began it or needed its
+	// objects.
 	User string
 	// Of is the name of the APIRoute, for metrics and the log.
 	Of string
-	// Backend is the extension server. Path and Query are the collection, and what selects of it; the query has none of the parameters that
-	// say where and how a watch begins or ends.
+	// Backend is the extension server. Path is the path of the collection, and Query its selectors. The query contains none
+	// of the parameters that determine where and how a watch begins or ends.
 	Backend     http.RoundTripper
 	Path, Query string
 	// Current reports whether watches of this key are still shared. It must not block.
 	Current func() bool
 
-	// Version is where the client begins. Empty or 0: with the objects that there are.
+	// Version is the resource version at which the client begins. Empty or 0 means that it begins with the current objects.
 	Version string
-	// InitialEvents: the client asks for the objects, whatever Version says, and for a bookmark at their end if it takes bookmarks.
+	// InitialEvents is set if the client requests the objects, whatever Version is, and a bookmark that ends them if
+	// Bookmarks is set.
 	InitialEvents bool
 	Bookmarks     bool
-	// Lifetime is when the watch of the client ends.
+	// Lifetime is the duration of the client's watch.
 	Lifetime time.Duration
 	// Begin is called before the response begins.
 	Begin func()
 }
 
-// Watches is safe for concurrent use.
+// Watches contains the shared watches. It is safe for concurrent use.
 type Watches struct {
 	config Config
 	log    *zap.Logger
 
 	running sync.WaitGroup
 
-	mu      sync.Mutex      // guards what follows
-	ctx     context.Context // of Run; nil before it, and after it
+	mu      sync.Mutex      // guards the fields below
+	ctx     context.Context // of Run; nil before and after it
 	streams map[string]*stream
-	began   int64 // streams so far
-	// refused are the keys whose watches cannot be shared, until when.
+	began   int64 // number of streams so far
+	// refused contains the keys with watches that cannot be shared, and the time until which that holds.
 	refused map[refusal]time.Time
 	users   map[string]usage
 	bytes   int64 // of all users
@@ -84,7 +87,7 @@ type Watches struct {
 // refusal is a key that cannot be shared, for one user or, with an empty name, for all.
 type refusal struct{ key, user string }
 
-// New returns Watches. Nothing is shared before Run.
+// New returns Watches. Watches are not shared before Run.
 func New(c Config) *Watches {
 	orDefault(&c.MaxStreams, 256)
 	orDefault(&c.MaxFrames, 4096)
@@ -104,7 +107,7 @@ func orDefault[T int | int64](field *T, value T) {
 	}
 }
 
-// Run shares watches until ctx ends, and waits until none of the extension servers is watched any more.
+// Run shares watches until ctx ends, and returns when all streams have ended.
 func (s *Watches) Run(ctx context.Context) error {
 	s.mu.Lock()
 	s.ctx = ctx
@@ -129,8 +132,8 @@ func (s *Watches) do(f func(context.Context)) bool {
 	return true
 }
 
-// Serve begins the response to a watch from a shared one; Run serves the rest, and Leave follows. Nil: the watch cannot be shared, and nothing
-// was written.
+// Serve begins the response to a watch from a shared one. The caller must then call Run, which serves the rest, and Leave.
+// Serve returns nil if the watch cannot be shared; nothing was written then.
 func (s *Watches) Serve(ctx context.Context, w http.ResponseWriter, q *Request) (begun *Watch) {
 	t := s.join(q)
 	if t == nil {
@@ -162,7 +165,7 @@ func (s *Watches) Serve(ctx context.Context, w http.ResponseWriter, q *Request) 
 	return c
 }
 
-// join returns the stream of a key, and begins it if there is none. Nil: there can be none.
+// join returns the stream of a key, and begins it if necessary. It returns nil if the watch cannot be shared.
 func (s *Watches) join(q *Request) *stream {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -178,7 +181,7 @@ func (s *Watches) join(q *Request) *stream {
 	return t
 }
 
-// newStream begins a stream. Nil: it must not. The caller holds mu.
+// newStream begins a stream. It returns nil if that is not allowed. The caller must hold mu.
 func (s *Watches) newStream(q *Request) *stream {
 	now := time.Now()
 	if s.ctx == nil || len(s.streams) >= s.config.MaxStreams || now.Before(s.refused[refusal{q.Key, ""}]) || now.Before(s.refused[refusal{q.Key, q.User}]) {
@@ -189,7 +192,7 @@ func (s *Watches) newStream(q *Request) *stream {
 	}
 	s.account(q.User, 1, 0)
 	of := *q
-	of.Begin = nil // it is about one client
+	of.Begin = nil // it belongs to a single client
 	s.began++
 	t := &stream{watches: s, of: of, ready: make(chan struct{}), changed: make(chan struct{}), owner: q.User, number: s.began}
 	s.streams[q.Key] = t
@@ -219,10 +222,10 @@ func (s *Watches) unwanted(t *stream) bool {
 	return t.clients == 0 && time.Since(t.abandoned) >= lingers
 }
 
-// maxRefused bounds the keys that are remembered because their watches cannot be shared.
+// maxRefused is the maximum number of remembered keys with watches that cannot be shared.
 const maxRefused = 4096
 
-// remove forgets a stream that has ended.
+// remove removes a stream that has ended.
 func (s *Watches) remove(t *stream, err error, begun bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -14,59 +14,59 @@ import (
 	"portico.dev/internal/transport"
 )
 
-// Config is what a Collector of records T needs. All but Storage is required.
+// Config is the configuration of a Collector of records T. All fields except Storage are required.
 type Config[T any] struct {
-	// Routes returns the current table, RoutesChanged a channel that is closed when there is another one.
+	// Routes returns the current table. RoutesChanged returns a channel that is closed when the table is replaced.
 	Routes        func() Table
 	RoutesChanged func() <-chan struct{}
-	// LocalChanged returns a channel that is closed when what this server serves itself changes.
+	// LocalChanged returns a channel that is closed when the local resources of this server change.
 	LocalChanged func() <-chan struct{}
-	// Storage keeps values across restarts. Default nil: nothing is kept.
+	// Storage keeps values across restarts. If nil, nothing is stored.
 	Storage LastKnown
-	// Decode reads a stored value.
+	// Decode decodes a stored value.
 	Decode func(value []byte) (*T, error)
-	// Adopt returns the record of a remote route, given the one that it has and the one that was stored before this start.
+	// Adopt returns the record of a remote route, given its current record and the one that was stored before this start.
 	// Either may be nil. It is called with the lock held.
 	Adopt func(r Route, current, stored *T) *T
-	// Merge takes over what another replica stored for a route, and reports whether the record changed. It is called with
-	// the lock held.
+	// Merge adopts the value that another replica stored for a route, and reports whether the record changed. It is called
+	// with the lock held.
 	Merge func(r Route, record, stored *T) (changed bool)
-	// PollNow reports whether the backend of a route is polled at once because the route has changed.
+	// PollNow reports whether the backend of a route must be polled immediately because the route has changed.
 	PollNow func(before, after Route) bool
 	// NewPoll returns the Poll of one backend.
 	NewPoll func(b Backend) Poll
-	// Publish makes documents of the records and returns the least time until the next call.
+	// Publish makes documents from the records and returns the minimum time until the next call.
 	Publish func() time.Duration
-	// BackendEvents tells of backends that may serve other documents than before. Default nil: nobody tells.
+	// BackendEvents reports backends that may serve different documents than before. May be nil.
 	BackendEvents *transport.Events
-	// PollOnResources: a backend is polled at once when it serves other resources than it did.
+	// PollOnResources polls a backend immediately when it serves different resources than before.
 	PollOnResources bool
 	// Polls counts polls by result.
 	Polls  *prometheus.CounterVec
 	Logger *zap.Logger
 }
 
-// Collector keeps one record of type T for each remote group-version: what its backend last answered. It polls
-// backends, stores answers, takes over those of other replicas, and has them published when something changed. No
-// reader waits for a backend.
+// Collector keeps one record of type T for each remote group-version: the last response of its backend. It polls backends,
+// stores records, adopts the records of other replicas, and publishes documents when something changed. Readers never wait
+// for a backend.
 type Collector[T any] struct {
 	cfg     Config[T]
 	poller  *poller
-	storage *writer // nil: nothing is stored
+	storage *writer // nil if nothing is stored
 	changed chan struct{}
 
 	// mu is never held during I/O or encoding.
 	mu    sync.Mutex
 	table Table
-	// routesOf are the indices of the routes of each backend in table.Routes, none of them local.
+	// routesOf contains the indices of the remote routes of each backend in table.Routes.
 	routesOf map[Backend][]int
-	// followed is set when table is one that was followed.
+	// followed is set if table has been passed to follow.
 	followed bool
 	records  map[string]*T // by APIService, one for each remote route
-	stored   map[string]*T // what was loaded at the start and no route has adopted yet
+	stored   map[string]*T // values loaded at the start that no route has adopted yet
 }
 
-// NewCollector returns a Collector that has not read or asked anything yet.
+// NewCollector returns a Collector that has not read or polled anything yet.
 func NewCollector[T any](cfg Config[T]) *Collector[T] {
 	c := &Collector[T]{cfg: cfg, changed: make(chan struct{}, 1), records: map[string]*T{}}
 	c.poller = newPoller(c.newPoll)
@@ -76,12 +76,12 @@ func NewCollector[T any](cfg Config[T]) *Collector[T] {
 	return c
 }
 
-// Run loads what was stored, then polls and publishes until ctx ends.
+// Run loads the stored values, then polls and publishes until ctx ends.
 func (c *Collector[T]) Run(ctx context.Context) error {
 	if c.storage != nil {
 		values, err := c.storage.load(ctx)
 		if err != nil {
-			return nil // ctx ended: nothing else ends the loading
+			return nil // ctx ended: load returns no other error
 		}
 		c.stored = c.decode(values)
 	}
@@ -102,7 +102,7 @@ func (c *Collector[T]) Run(ctx context.Context) error {
 		wg.Go(func() { c.storage.follow(ctx, c.merge) })
 	}
 	for ctx.Err() == nil {
-		// Taken before what they announce is read: a change in between is seen again rather than missed.
+		// Get the channels before reading the data: a change in between is processed twice rather than missed.
 		routesChanged, localChanged := c.cfg.RoutesChanged(), c.cfg.LocalChanged()
 		c.follow(c.cfg.Routes())
 		run.Pause(ctx, c.cfg.Publish())
@@ -116,8 +116,8 @@ func (c *Collector[T]) Run(ctx context.Context) error {
 	return nil
 }
 
-// decode leaves the record out of what it cannot read: the backend will answer it again. The name stays, so that the value goes with its
-// registration.
+// decode returns the stored records. An unreadable value has no record, because the next poll restores it. Its name stays,
+// so that the value is deleted with its registration.
 func (c *Collector[T]) decode(values map[string][]byte) map[string]*T {
 	stored := make(map[string]*T, len(values))
 	for name, value := range values {
@@ -130,7 +130,7 @@ func (c *Collector[T]) decode(values map[string][]byte) map[string]*T {
 	return stored
 }
 
-// follow takes a new table over. Backends that are new, or whose routes changed, are polled at once.
+// follow switches to a new table. Backends that are new, or have changed routes, are polled immediately.
 func (c *Collector[T]) follow(table Table) {
 	c.mu.Lock()
 	if c.followed && c.table.Same(table) {
@@ -150,7 +150,7 @@ func (c *Collector[T]) follow(table Table) {
 		if r.Local || r.Backend == nil {
 			continue
 		}
-		// A backend that is new to the poller is polled at once anyway.
+		// The poller polls new backends immediately anyway.
 		if old, ok := before[r.APIService]; !ok || c.cfg.PollNow(old, r) {
 			c.poller.pollNow(r.Backend)
 		}
@@ -158,8 +158,8 @@ func (c *Collector[T]) follow(table Table) {
 	c.poller.keep(table.Backends())
 }
 
-// adopt gives every remote route its record and drops those that no route needs. While the table is not synced, an
-// APIService that is not in it may still come. The caller holds mu.
+// adopt assigns a record to every remote route and drops the records that no route needs. While the table is not synced, an
+// APIService that is missing may still appear. The caller must hold mu.
 func (c *Collector[T]) adopt() {
 	needed := make(map[string]bool, len(c.table.Routes))
 	for _, r := range c.table.Routes {
@@ -185,14 +185,14 @@ func (c *Collector[T]) adopt() {
 	c.stored = nil
 }
 
-// newPoll counts the polls of one backend.
+// newPoll returns the Poll of one backend, with metrics.
 func (c *Collector[T]) newPoll(b Backend) Poll {
 	poll := c.cfg.NewPoll(b)
 	return func(ctx context.Context) (bool, error) {
 		changed, err := poll(ctx)
 		switch {
 		case ctx.Err() != nil:
-			return false, ctx.Err() // the poller is stopping, which says nothing about the backend
+			return false, ctx.Err() // the poller is stopping; the result is not about the backend
 		case err == nil, errors.Is(err, ErrUnconfirmed):
 			c.cfg.Polls.WithLabelValues("ok").Inc()
 		default:
@@ -202,8 +202,8 @@ func (c *Collector[T]) newPoll(b Backend) Poll {
 	}
 }
 
-// merge takes over what another replica stored, so that all replicas serve the same documents: polls are a minute apart,
-// and a backend may be reachable from one replica only.
+// merge adopts the value that another replica stored, so that all replicas serve the same documents: polls are a minute
+// apart, and a backend may be reachable from one replica only.
 func (c *Collector[T]) merge(name string, value []byte) {
 	record, err := c.cfg.Decode(value)
 	if err != nil {
@@ -218,19 +218,19 @@ func (c *Collector[T]) merge(name string, value []byte) {
 	}
 }
 
-// Announce has the documents published again. It does not block.
+// Announce publishes the documents again. It does not block.
 func (c *Collector[T]) Announce() {
 	select {
 	case c.changed <- struct{}{}:
-	default: // the loop has not seen the previous one yet, and will see this change too
+	default: // the loop has not processed the previous signal yet, and will include this change
 	}
 }
 
-// Each calls visit with every route of a backend and its record, with the lock held. A nil backend stands for all.
+// Each calls visit with every route of a backend and its record, with the lock held. A nil backend means all backends.
 func (c *Collector[T]) Each(b Backend, visit func(r Route, record *T)) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if b != nil { // every poll of one of a thousand backends asks for its own
+	if b != nil { // called by every poll of each of a thousand backends
 		for _, i := range c.routesOf[b] {
 			r := c.table.Routes[i]
 			visit(r, c.records[r.APIService])
@@ -251,7 +251,7 @@ func (c *Collector[T]) Read(read func(table Table, records map[string]*T)) {
 	read(c.table, c.records)
 }
 
-// Save stores the value of an APIService soon. It does not block.
+// Save stores the value of an APIService in the background. It does not block.
 func (c *Collector[T]) Save(name string, value []byte) {
 	if c.storage != nil {
 		c.storage.put(name, value)

@@ -12,27 +12,27 @@ import (
 	"portico.dev/internal/transport"
 )
 
-// Identity is the user of our requests, in the headers of the front proxy.
+// Identity is the user of a request, in the headers of the front proxy.
 type Identity struct {
 	User   string
 	Groups []string
 }
 
-// Request asks one backend for one document.
+// Request is a request for one document of a backend.
 type Request struct {
-	// Path is an absolute path, Query what follows it, without the question mark.
+	// Path is an absolute path, Query the query without the question mark.
 	Path, Query string
 	Accept      string
-	// ETag of the known document: the response may be 304. Empty requests the whole document.
+	// ETag is the tag of the known document, which permits a 304 response. If empty, the whole document is requested.
 	ETag string
 	As   Identity
-	// Limit is the largest body that is read, in bytes. A larger one is an error.
+	// Limit is the maximum size of the body in bytes. A larger body is an error.
 	Limit int64
-	// Timeout covers the whole request, to the last byte of the body.
+	// Timeout limits the whole request, to the last byte of the body.
 	Timeout time.Duration
 }
 
-// Answer is the response of a backend. Body is only set when Code is 200.
+// Answer is the response of a backend. Body is only set if Code is 200.
 type Answer struct {
 	Code        int
 	ContentType string
@@ -43,22 +43,24 @@ type Answer struct {
 var (
 	// ErrTooLarge marks a body over the limit.
 	ErrTooLarge = errors.New("the body is larger than allowed")
-	// ErrUnreachable: no response arrived. The wrapped error may contain addresses of pods, which clients must not see.
+	// ErrUnreachable means that no response arrived. The wrapped error may contain pod addresses, which clients must not
+	// see.
 	ErrUnreachable = errors.New("no answer")
 )
 
-// Fetcher sends requests to backends. The number of bodies that are read concurrently is bounded; the number of requests
-// is not, or a backend that hangs would delay the others. A backend whose bodies are slow has a fourth of the turns.
+// Fetcher sends requests to backends. It limits the number of bodies that are read concurrently. It does not limit the
+// number of requests, because a hanging backend would then delay other backends. A backend that sends its bodies slowly
+// gets a fourth of the turns.
 type Fetcher struct {
 	bodies *transport.Turns
 }
 
-// NewFetcher returns a Fetcher that reads at most that many bodies concurrently.
+// NewFetcher returns a Fetcher that reads at most the given number of bodies concurrently.
 func NewFetcher(bodies int) *Fetcher {
 	return &Fetcher{bodies: transport.NewTurns(bodies, max(bodies/4, 1))}
 }
 
-// Fetch returns the backend's response, whatever its code, or an error when there was none or its body is unusable.
+// Fetch returns the backend's response with any status code, or an error if there was no response or its body is unusable.
 func (f *Fetcher) Fetch(ctx context.Context, b Backend, q Request) (*Answer, error) {
 	ctx, cancel := context.WithTimeout(ctx, q.Timeout)
 	defer cancel()
@@ -67,7 +69,7 @@ func (f *Fetcher) Fetch(ctx context.Context, b Backend, q Request) (*Answer, err
 		URL:    &url.URL{Scheme: "https", Host: "backend", Path: q.Path, RawQuery: q.Query},
 		Header: headers(q),
 	}).WithContext(ctx)
-	// A round tripper, not a client: redirects are not followed.
+	// Use a round tripper, not a client: redirects are not followed.
 	response, err := b.Probe().RoundTrip(r)
 	if err != nil {
 		return nil, fmt.Errorf("get %s from %s: %w: %w", q.Path, b.Name(), ErrUnreachable, err)
@@ -79,7 +81,7 @@ func (f *Fetcher) Fetch(ctx context.Context, b Backend, q Request) (*Answer, err
 		ETag:        response.Header.Get("ETag"),
 	}
 	if response.StatusCode != http.StatusOK {
-		_, _ = io.CopyN(io.Discard, response.Body, 4<<10) // so that the connection can be used again
+		_, _ = io.CopyN(io.Discard, response.Body, 4<<10) // so that the connection can be reused
 		return answer, nil
 	}
 	if answer.Body, err = f.read(ctx, b.Name(), response, q.Limit); err != nil {

@@ -11,35 +11,36 @@ import (
 )
 
 const (
-	// Interval is the pause after a poll that found something new: upstream's pause after any.
+	// Interval is the pause after a poll that found a change. Upstream pauses that long after every poll.
 	Interval = 60 * time.Second
-	// MaxInterval is the longest pause after polls that found nothing new, and so the greatest age of a document whose
-	// change nothing announced (see transport.Events). The pause doubles up to it: what changed lately may change again.
+	// MaxInterval is the longest pause after polls without a change, and thus the maximum age of a document if no event
+	// announced its change (see transport.Events). The pause doubles up to it, because a document that changed recently may
+	// change again.
 	MaxInterval = 5 * time.Minute
 
-	// A poll that failed is repeated after firstRetry, then after twice as long each time up to maxRetry.
+	// A failed poll is repeated after firstRetry, then with doubled pauses up to maxRetry.
 	firstRetry = 500 * time.Millisecond
 	maxRetry   = 5 * time.Second
-	// pollNowGap bounds the requests to a backend whose verdict flaps.
+	// pollNowGap limits the requests to a backend with a flapping verdict.
 	pollNowGap = 500 * time.Millisecond
 )
 
-// ErrUnconfirmed is returned by a Poll whose answer is not believed yet. The next poll comes sooner then, as after a
+// ErrUnconfirmed is returned by a Poll if the response is not accepted yet. The next poll then follows as early as after a
 // failure, but the poll does not count as failed.
 var ErrUnconfirmed = errors.New("the backend leaves out what it served before")
 
-// Poll asks one backend for everything that is wanted from it. changed reports that something is not as it was the time
-// before. An error makes the next poll come sooner: after 0.5 s, then twice as long each time, up to 5 s. A Poll
-// must return when ctx ends, and is never called concurrently.
+// Poll fetches everything that is needed from one backend. changed reports whether something differs from the previous
+// poll. An error makes the next poll start earlier: after 0.5 s, then with doubled pauses up to 5 s. A Poll must return
+// when ctx ends, and is never called concurrently.
 type Poll func(ctx context.Context) (changed bool, err error)
 
-// poller polls backends, each on a schedule of its own, so that a backend that hangs delays only itself. Between its
-// polls a backend costs a place in the timer queue.
+// poller polls backends, each on a separate schedule, so that a hanging backend does not delay others. Between its polls a
+// backend only occupies an entry in the timer queue.
 type poller struct {
 	newPoll func(b Backend) Poll
 	timers  *run.TimerQueue
 
-	mu       sync.Mutex // protects backends
+	mu       sync.Mutex // guards backends
 	backends map[Backend]*polledBackend
 }
 
@@ -48,24 +49,24 @@ type polledBackend struct {
 	poll  Poll
 	timer *run.ScheduledTask
 
-	// failures and unchanged count polls in a row that failed, or found nothing new. Only the timer's callback uses them.
+	// failures and unchanged count consecutive polls that failed, or found no change. Only the timer's callback uses them.
 	failures, unchanged int
 
-	mu sync.Mutex // protects what follows
-	// resetFailures and resetUnchanged set the counts back when the next poll begins.
+	mu sync.Mutex // guards the fields below
+	// resetFailures and resetUnchanged reset the counts when the next poll begins.
 	resetFailures, resetUnchanged bool
 }
 
-// newPoller returns a poller without backends. newPoll returns the Poll of one backend, which may keep state from one
-// poll to the next.
+// newPoller returns a poller without backends. The function newPoll returns the Poll of one backend, which may keep state
+// between polls.
 func newPoller(newPoll func(b Backend) Poll) *poller {
 	return &poller{newPoll: newPoll, timers: run.NewTimerQueue(), backends: map[Backend]*polledBackend{}}
 }
 
-// run polls until ctx ends, and returns when no poll is under way any more.
+// run polls until ctx ends, and returns when no poll is running.
 func (p *poller) run(ctx context.Context) { p.timers.Run(ctx) }
 
-// keep starts to poll each backend that is new, at once, and stops polling those that are gone.
+// keep starts polling each new backend immediately, and stops polling backends that are no longer in the list.
 func (p *poller) keep(backends []Backend) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -86,11 +87,11 @@ func (p *poller) keep(backends []Backend) {
 	}
 }
 
-// pollNow polls a backend at once, and afterwards as if it were new.
+// pollNow polls a backend immediately, and then continues as if it were new.
 func (p *poller) pollNow(b Backend) { p.advance(b, true, pollNowGap) }
 
-// pollSoon polls a backend as soon as Interval has passed since the last poll. So a backend that never answers the same
-// twice is polled no more often than once in Interval.
+// pollSoon polls a backend as soon as Interval has passed since the last poll. A backend with a different response to every
+// poll is therefore polled no more often than once in Interval.
 func (p *poller) pollSoon(b Backend) { p.advance(b, false, Interval) }
 
 func (p *poller) advance(b Backend, resetFailures bool, gap time.Duration) {
@@ -129,7 +130,8 @@ func (pb *polledBackend) run(ctx context.Context) time.Duration {
 	return pause(pb.failures, pb.unchanged)
 }
 
-// pause is the time until the next poll. The jitter keeps replicas, and backends that died together, from staying in step.
+// pause returns the time until the next poll. The jitter prevents replicas, and backends that died together, from polling
+// in step.
 func pause(failures, unchanged int) time.Duration {
 	d := Interval
 	switch {

@@ -7,16 +7,16 @@ import (
 	"portico.dev/internal/routetable"
 )
 
-// View is what of a routing table a server shows in its documents.
+// View selects the part of a routing table that a server shows in its documents.
 type View struct {
-	// RemoteOnly leaves out the group-versions that this server serves itself.
+	// RemoteOnly omits the group-versions that this server serves itself.
 	RemoteOnly bool
-	// KeepDead keeps what is known of every backend current while it is dead or has not been probed, for a server whose clients are API
-	// servers: a resource that is missing there would get 404 instead of the cause.
+	// KeepDead keeps the last-known resources of every backend current while it is dead or has not been probed. It is for a
+	// server that has API servers as clients: a missing resource would result in 404 instead of the cause.
 	KeepDead bool
 }
 
-// Route is how a route is seen.
+// Route converts a route.
 func (v View) Route(r *routetable.Route) Route {
 	route := Route{
 		GroupVersion: r.GroupVersion, APIService: r.Name, UID: r.UID, Local: r.Local, Available: r.Available(),
@@ -25,7 +25,7 @@ func (v View) Route(r *routetable.Route) Route {
 		ReachedElsewhere:       !r.Available() && r.Reachable(),
 		Untested:               !v.KeepDead && !r.Local && r.NotChecked(),
 	}
-	if r.Service != nil { // another Service may serve less than the one before; a new CA bundle is no such change
+	if r.Service != nil { // another Service may serve fewer resources; a new CA bundle does not change the backend
 		route.Revision = adoption.ServiceOf(r.Service).String()
 	}
 	if !route.Available {
@@ -37,7 +37,7 @@ func (v View) Route(r *routetable.Route) Route {
 	return route
 }
 
-// Table is how a routing table is seen.
+// Table converts a routing table.
 func (v View) Table(t *routetable.Table) Table {
 	out := Table{Synced: t.Synced(), Routes: make([]Route, 0, len(t.Routes()))}
 	for _, r := range t.Routes() {
@@ -46,7 +46,7 @@ func (v View) Table(t *routetable.Table) Table {
 		}
 		whole := v.Route(r)
 		if r.Routing != nil {
-			whole.Backend, whole.Parts = nil, r.PartsInUse() // they are asked
+			whole.Backend, whole.Parts = nil, r.PartsInUse() // the parts are polled instead
 		}
 		out.Routes = append(out.Routes, whole)
 		for _, part := range r.Parts {
@@ -58,8 +58,8 @@ func (v View) Table(t *routetable.Table) Table {
 	return out
 }
 
-// Tables returns a function that returns how the current routing table is seen. It keeps the last one: several readers ask for the same again
-// and again. It is safe for concurrent use.
+// Tables returns a function that converts the current routing table. The function caches the last result, because several
+// readers request the same table repeatedly. It is safe for concurrent use.
 func (v View) Tables(current func() *routetable.Table) func() Table {
 	type seen struct {
 		from *routetable.Table

@@ -12,24 +12,25 @@ import (
 	"portico.dev/internal/run"
 )
 
-// LastKnown stores the documents that backends last served, by the name of the APIService. All replicas share it, and it
-// outlives restarts.
+// LastKnown stores the last documents of backends, by the name of the APIService. All replicas share it, and it persists
+// across restarts.
 type LastKnown interface {
-	// Load returns everything that is stored.
+	// Load returns all stored documents.
 	Load(ctx context.Context) (map[string][]byte, error)
 	Save(ctx context.Context, name string, value []byte) error
-	// Delete of a name that is not stored is no error.
+	// Delete deletes a document. It is not an error if the name is not stored.
 	Delete(ctx context.Context, name string) error
 }
 
 // Follower is a LastKnown that replicas can watch.
 type Follower interface {
-	// Follow calls saved with everything that is stored, then with whatever any replica saves, in order for each name,
+	// Follow calls saved with all stored documents, then with every document that a replica saves, in order for each name,
 	// until ctx ends.
 	Follow(ctx context.Context, saved func(name string, value []byte))
 }
 
-// ErrNewerRelease is why a stored document is ignored that a newer release wrote in a form of which this one may understand only a part.
+// ErrNewerRelease is why a stored document is ignored that a newer release wrote in a format which this release may
+// understand only in part.
 var ErrNewerRelease = errors.New("a newer release wrote it")
 
 const (
@@ -37,14 +38,14 @@ const (
 	storageRetry   = time.Second
 )
 
-// writer writes to LastKnown in the background, one value at a time, so that storage that is slow or down delays no
-// document. A value that cannot be written is tried again.
+// writer writes to LastKnown in the background, one value at a time, so that slow or unavailable storage does not delay
+// documents. It retries failed writes.
 type writer struct {
 	store LastKnown
 	log   *zap.Logger
 
 	mu      sync.Mutex
-	pending map[string][]byte // nil value: delete
+	pending map[string][]byte // a nil value means delete
 	more    chan struct{}
 }
 
@@ -52,8 +53,8 @@ func newWriter(store LastKnown, log *zap.Logger) *writer {
 	return &writer{store: store, log: log, pending: map[string][]byte{}, more: make(chan struct{}, 1)}
 }
 
-// load reads what is stored, and retries until storage answers or ctx ends: without it a dead backend's kinds would be
-// unknown.
+// load reads the stored values, and retries until storage answers or ctx ends: without them the kinds of a dead backend
+// would be unknown.
 func (w *writer) load(ctx context.Context) (map[string][]byte, error) {
 	for {
 		values, err := w.loadOnce(ctx)
@@ -73,14 +74,14 @@ func (w *writer) loadOnce(ctx context.Context) (map[string][]byte, error) {
 	return w.store.Load(ctx)
 }
 
-// follow calls saved with what any replica saves until ctx ends, if the storage is a Follower.
+// follow calls saved with every value that a replica saves until ctx ends, if the storage is a Follower.
 func (w *writer) follow(ctx context.Context, saved func(name string, value []byte)) {
 	if f, ok := w.store.(Follower); ok {
 		f.Follow(ctx, saved)
 	}
 }
 
-// put stores a value soon; nil deletes it.
+// put stores a value in the background; nil deletes it.
 func (w *writer) put(name string, value []byte) {
 	w.mu.Lock()
 	w.pending[name] = value
@@ -105,7 +106,7 @@ func (w *writer) run(ctx context.Context) {
 	}
 }
 
-// flush writes everything that is pending and reports whether something is left.
+// flush writes all pending values and reports whether some are left.
 func (w *writer) flush(ctx context.Context) bool {
 	w.mu.Lock()
 	batch := w.pending

@@ -8,41 +8,44 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Backend is an extension server. Two values are the same backend when they are equal, so implementations are pointers.
+// Backend is an extension server. Two values are the same backend if they are equal, so implementations are pointers.
 type Backend interface {
-	// Name is namespace/name:port of its Service, for people.
+	// Name is namespace/name:port of its Service, for messages.
 	Name() string
-	// Probe returns the transport for our own requests. It picks the endpoint and ignores the host of the request's URL.
+	// Probe returns the transport for requests of this server. It chooses the endpoint and ignores the host of the
+	// request's URL.
 	Probe() http.RoundTripper
-	// RenewProbes has later requests of ours sent over new connections: those there are keep the memory that large responses took.
+	// RenewProbes makes later requests of this server use new connections, because the existing ones keep the memory of
+	// large responses.
 	RenewProbes()
 }
 
-// Route says who serves one group-version.
+// Route describes the backend of one group-version.
 type Route struct {
 	GroupVersion schema.GroupVersion
-	// APIService is the name of the registration, UID tells a recreated one from the previous one, and Revision is any string
-	// that changes with its spec.
+	// APIService is the name of the registration. UID distinguishes a recreated APIService from the previous one. Revision
+	// is any string that changes with its spec.
 	APIService string
 	UID        types.UID
 	Revision   string
-	// Local routes have no Backend, nor has a remote one while its Service is missing.
+	// Local is set if this server serves the group-version. Backend is then nil, as it is for a remote route with a missing
+	// Service.
 	Local   bool
 	Backend Backend
-	// Available is this replica's verdict; Reason is the condition's reason why not, and Since when the verdict last changed
-	// between available and not; zero when not known.
+	// Available is this replica's verdict. Reason is the condition's reason if it is not available, and Since the last
+	// change between available and not available, zero if not known.
 	Available bool
-	// Untested: nothing is known of the backend yet.
+	// Untested is set if the backend has not been probed yet.
 	Untested bool
-	// ReachedElsewhere: another replica reaches the backend, and requests are handed to it. The documents are those that it has
-	// stored.
+	// ReachedElsewhere is set if another replica reaches the backend and this replica forwards requests to it. The
+	// documents are the ones that the other replica has stored.
 	ReachedElsewhere bool
 	Reason           string
 	Since            time.Time
 	// CurrentWhenUnavailable keeps the last-known resources of a dead backend Current in discovery.
 	CurrentWhenUnavailable bool
-	// Parts are the names of the routes of the backends of which this one is the union, nil if it has a backend itself. PartOf is
-	// the reverse, empty for none. The group-version of a part may have another version.
+	// Parts are the names of the backend routes whose union this route is, nil if it has a backend. PartOf is the reverse
+	// reference, or empty. A part may have a different version of the group.
 	Parts  []string
 	PartOf string
 
@@ -50,18 +53,18 @@ type Route struct {
 	VersionPriority int32
 }
 
-// Table is all routes. Synced is false until every APIService has been seen once.
+// Table contains all routes. Synced is false until every APIService has been received once.
 type Table struct {
 	Routes []Route
 	Synced bool
 }
 
-// Same reports whether two tables are one: their routes are the same list, which nobody changes.
+// Same reports whether two tables are identical: they share the same immutable list of routes.
 func (t Table) Same(other Table) bool {
 	return t.Synced == other.Synced && len(t.Routes) == len(other.Routes) && (len(t.Routes) == 0 || &t.Routes[0] == &other.Routes[0])
 }
 
-// Backends are the distinct backends of the table.
+// Backends returns the distinct backends of the table.
 func (t Table) Backends() []Backend {
 	seen := map[Backend]bool{}
 	var backends []Backend
@@ -85,7 +88,7 @@ func (t Table) By(b Backend) []Route {
 	return routes
 }
 
-// routesByBackend are the indices of the routes of each backend.
+// routesByBackend returns the indices of the routes of each backend.
 func (t Table) routesByBackend() map[Backend][]int {
 	of := make(map[Backend][]int)
 	for i, r := range t.Routes {

@@ -14,35 +14,37 @@ import (
 )
 
 const (
-	// warningCode is for warnings that a cache keeps (RFC 7234, section 5.5.7). kubectl and client-go print no other.
+	// warningCode is for warnings that a cache keeps (RFC 7234, section 5.5.7). kubectl and client-go print only these.
 	warningCode = 299
-	// A warning names maxNamed APIServices at most, and fewer when their part of the text would be longer than maxNames bytes.
+	// A warning names maxNamed APIServices at most, and fewer if their part of the text would be longer than maxNames
+	// bytes.
 	maxNamed = 5
 	maxNames = 480
-	// tagPrecision is how exactly the time counts in the tag. Replicas notice an outage seconds apart, and should have the same
-	// tag; another outage hours later is another warning.
+	// tagPrecision is the precision of the time in the tag. Replicas detect an outage seconds apart, and should use the
+	// same tag. An outage hours later has a different tag.
 	tagPrecision = 10 * time.Minute
-	// maxWhy bounds the text about one APIService, part of which may be a backend's.
+	// maxWhy limits the text about one APIService, part of which may come from a backend.
 	maxWhy = 120
 )
 
-// StaleAPIService is an APIService whose resources clients leave out, and why.
+// StaleAPIService is an APIService with resources that clients omit, and the reason.
 type StaleAPIService struct {
 	Name string
-	// Unavailable: Reason is that of its condition Available, and Since when that condition last changed its status; zero when
-	// not known. Otherwise the backend is available, and Reason says in a few words why its documents are not current.
+	// Unavailable is set if Reason is the reason of its condition Available, and Since the time of the condition's last
+	// transition, zero if not known. Otherwise the backend is available, and Reason briefly describes why its documents are
+	// not current.
 	Unavailable bool
 	Reason      string
 	Since       time.Time
 }
 
-// Warning is the header with which a document tells clients what they leave out. It is immutable, and a nil Warning is
-// none.
+// Warning is the header with which a document informs clients about resources that they omit. It is immutable. A nil
+// Warning writes no header.
 type Warning struct {
 	text, header, tag string
 }
 
-// NewWarning returns the warning about some APIServices, nil for none.
+// NewWarning returns the warning about some APIServices, or nil if stale is empty.
 func NewWarning(stale []StaleAPIService) *Warning {
 	if len(stale) == 0 {
 		return nil
@@ -73,7 +75,7 @@ func NewWarning(stale []StaleAPIService) *Warning {
 	return w
 }
 
-// String says it as the 503 of a request for one of its objects does.
+// String returns the text of the 503 response to a request for one of its objects.
 func (s StaleAPIService) String() string {
 	why := printable(s.Reason)
 	if len(why) > maxWhy {
@@ -91,7 +93,7 @@ func (s StaleAPIService) String() string {
 	return name + " is unavailable (" + why + " since " + s.Since.UTC().Format(time.RFC3339) + ")"
 }
 
-// printable replaces what must not be in a header: a backend may have chosen some of the text.
+// printable replaces characters that must not be in a header: a backend may have chosen some of the text.
 func printable(text string) string {
 	return strings.Map(func(r rune) rune {
 		if r < ' ' || r > '~' {
@@ -101,7 +103,7 @@ func printable(text string) string {
 	}, text)
 }
 
-// Text is what clients print; empty for a nil Warning.
+// Text returns the text that clients print, empty for a nil Warning.
 func (w *Warning) Text() string {
 	if w == nil {
 		return ""
@@ -111,8 +113,8 @@ func (w *Warning) Text() string {
 
 // ETag returns the tag of a document that is served with the warning, given its tag without.
 //
-// The two differ, because HTTP caches keep the Warning of a stored response, and kubectl's shows it again after each 304. So
-// a 304 has to mean that the warning has not changed either.
+// The two differ, because HTTP caches keep the Warning of a stored response, and kubectl's cache prints it again after each
+// 304. A 304 must therefore mean that the warning has not changed either.
 func (w *Warning) ETag(etag string) string {
 	if w == nil {
 		return etag
@@ -120,7 +122,8 @@ func (w *Warning) ETag(etag string) string {
 	return strings.TrimSuffix(etag, `"`) + "-" + w.tag + `"`
 }
 
-// Serve serves a document with the warning. A 304 has no Warning: that of the stored response is still right.
+// Serve serves a document with the warning. A 304 has no Warning, because the Warning of the stored response is still
+// valid.
 func (w *Warning) Serve(response http.ResponseWriter, r *http.Request, d *respond.Document) {
 	if w == nil {
 		d.Serve(response, r)

@@ -17,37 +17,37 @@ import (
 	"portico.dev/internal/transport"
 )
 
-// Verdict is how an extension server treats watches of one resource that ask for initial events.
+// Verdict describes how an extension server handles watches of one resource with initial events.
 type Verdict int
 
 const (
-	// Unprobed: no probe has ended yet.
+	// Unprobed means that no probe has ended yet.
 	Unprobed Verdict = iota
-	// Honours: the stream had the bookmark that ends the initial events.
+	// Honours means that the stream contained the bookmark that ends the initial events.
 	Honours
-	// Refuses: the server answered 400 or 422, or with an error event. Clients then list and watch.
+	// Refuses means that the server answered 400 or 422, or with an error event. Clients then list and watch.
 	Refuses
-	// Ignores: the stream had no such bookmark, or the server answers in a way that makes client-go ask for the same again
-	// and again. Informers that begin with such a watch never sync.
+	// Ignores means that the stream contained no such bookmark, or that the server answers in a way that makes client-go
+	// repeat the same request forever. Informers that begin with such a watch never sync.
 	Ignores
-	// Undetermined: the server did not answer, or with something that says nothing about initial events, such as 401, 403,
-	// 404, 405, 429 or 500.
+	// Undetermined means that the server did not answer, or answered with a code that is unrelated to initial events, such
+	// as 401, 403, 404, 405, 429 or 500.
 	Undetermined
 )
 
-// String is the word for the verdict in metrics and debug output.
+// String returns the name of the verdict in metrics and debug output.
 func (v Verdict) String() string {
 	return [...]string{"unprobed", "honours", "refuses", "ignores", "undetermined"}[v]
 }
 
 const (
-	// probeTimeout bounds a probe, from the request to the last byte that is read.
+	// probeTimeout limits a probe, from the request to the last byte that is read.
 	probeTimeout = 3 * time.Second
-	// maxProbeBody bounds what is read of a response, in bytes.
+	// maxProbeBody limits the number of bytes that are read of a response.
 	maxProbeBody = 1 << 20
 )
 
-// probeQuery is what client-go's informers ask for, with a label selector that no object fits, so that the response is
+// probeQuery is the query of client-go's informers, with a label selector that matches no object, so that the response is
 // short. The server ends the stream itself if the end of the request does not reach it.
 var probeQuery = url.Values{
 	"watch": {"true"}, "sendInitialEvents": {"true"}, "allowWatchBookmarks": {"true"},
@@ -56,9 +56,9 @@ var probeQuery = url.Values{
 	"labelSelector":        {"portico.dev/watch-probe=none"},
 }.Encode()
 
-// Probe watches one resource in all namespaces as kube-aggregator's user does, and says how the server treats the wish for
-// initial events. reason says in a few words what was seen, without addresses. It takes at most 3 s and reads at most 1 MiB.
-// Redirects are not followed.
+// Probe watches one resource in all namespaces as kube-aggregator's user, and returns how the server handles the request
+// for initial events. reason briefly describes the observation, without addresses. It takes at most 3 s and reads at most 1
+// MiB. Redirects are not followed.
 func Probe(ctx context.Context, backend http.RoundTripper, of schema.GroupVersionResource) (v Verdict, reason string) {
 	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
 	defer cancel()
@@ -90,8 +90,8 @@ func Probe(ctx context.Context, backend http.RoundTripper, of schema.GroupVersio
 	return Undetermined, fmt.Sprintf("the server answered %d", resp.StatusCode)
 }
 
-// fromError tells a server that sends no headers before the first event, so that a watch of nothing has no response at all,
-// from one that was not reached.
+// fromError distinguishes a server that was not reached from one that sends no headers before the first event, so that a
+// watch without events gets no response.
 func fromError(ctx context.Context, err error) (Verdict, string) {
 	var ours *transport.Error
 	if errors.As(err, &ours) && ours.Sent && errors.Is(ctx.Err(), context.DeadlineExceeded) {
@@ -100,7 +100,7 @@ func fromError(ctx context.Context, err error) (Verdict, string) {
 	return Undetermined, "the server could not be reached, or broke off"
 }
 
-// watchEvent is one event of a watch. What object is depends on the type.
+// watchEvent is one event of a watch. The type determines the form of object.
 type watchEvent struct {
 	Type   string          `json:"type"`
 	Object json.RawMessage `json:"object"`
@@ -116,7 +116,7 @@ func (e *watchEvent) endsInitialEvents() bool {
 	return e.Type == "BOOKMARK" && json.Unmarshal(e.Object, &o) == nil && o.Metadata.Annotations[metav1.InitialEventsAnnotationKey] == "true"
 }
 
-// fromStream reads events until one of them decides.
+// fromStream reads events until one of them determines the verdict.
 func fromStream(ctx context.Context, body io.Reader) (Verdict, string) {
 	limited := &io.LimitedReader{R: body, N: maxProbeBody}
 	decoder := json.NewDecoder(limited)
@@ -134,11 +134,11 @@ func fromStream(ctx context.Context, body io.Reader) (Verdict, string) {
 	}
 }
 
-// fromErrorEvent tells errors after which client-go repeats the same watch from those after which it lists. The former are
-// about a resource version that is too old or too new, while the probe names none.
+// fromErrorEvent distinguishes errors after which client-go repeats the same watch from errors after which it lists. The
+// former refer to a resource version that is too old or too new, although the probe sends none.
 func fromErrorEvent(object []byte) (Verdict, string) {
 	var s metav1.Status
-	_ = json.Unmarshal(object, &s) // an error of unknown form is one all the same
+	_ = json.Unmarshal(object, &s) // an error of unknown form is still an error
 	failed := apierrors.FromObject(&s)
 	if apierrors.IsResourceExpired(failed) || apierrors.IsGone(failed) || apierrors.HasStatusCause(failed, metav1.CauseTypeResourceVersionTooLarge) {
 		return Ignores, fmt.Sprintf("the stream ended in error event %d, to which clients ask for the same again", s.Code)
@@ -146,7 +146,7 @@ func fromErrorEvent(object []byte) (Verdict, string) {
 	return Refuses, fmt.Sprintf("the stream ended in error event %d", s.Code)
 }
 
-// fromBrokenStream is the verdict on a stream that gave no more events after some.
+// fromBrokenStream returns the verdict on a stream that ended or failed after some events.
 func fromBrokenStream(ctx context.Context, err error, full bool, events int) (Verdict, string) {
 	var syntax *json.SyntaxError
 	var kind *json.UnmarshalTypeError

@@ -19,65 +19,65 @@ import (
 )
 
 const (
-	// interval is the pause between two probes of a resource about which nothing was heard.
+	// interval is the pause between two probes of a resource without events in between.
 	interval = 10 * time.Minute
-	// confirmAfter is the pause before the second of two probes in a row that turn Honours into Ignores.
+	// confirmAfter is the pause before the second of two consecutive probes that turn Honours into Ignores.
 	confirmAfter = 5 * time.Second
-	// firstRetry is the pause after a probe that said nothing. It doubles up to interval.
+	// firstRetry is the pause after an inconclusive probe. It doubles up to interval.
 	firstRetry = 30 * time.Second
-	// availableGap and newsGap are the least time between the starts of two probes of a resource when its APIService has
-	// become available, and when its backend may be another program than before.
+	// availableGap and newsGap are the minimum times between the starts of two probes of a resource when its APIService has
+	// become available, and when its backend may run a different program.
 	availableGap = time.Second
 	newsGap      = 15 * time.Second
-	// maxProbes bounds the concurrent probes of all resources, and maxBackendProbes those at one backend.
+	// maxProbes is the maximum number of concurrent probes of all resources, and maxBackendProbes of one backend.
 	maxProbes, maxBackendProbes = 16, 4
-	// firstVerdictTime is how long a resource without a verdict is treated as one that ignores initial events, from when its
-	// backend is available. Informers must not hang that begin in this time.
+	// firstVerdictTime is how long a resource without a verdict is treated as one that ignores initial events, from the
+	// time at which its backend became available. Informers that begin in this time must not hang.
 	firstVerdictTime = 30 * time.Second
-	// The pause between two looks at the routes is at least minFollow, and followFactor times what the last one took, maxFollow at
-	// most.
+	// The pause between two updates from the routes is at least minFollow, and followFactor times the duration of the last
+	// one, at most maxFollow.
 	minFollow    = 20 * time.Millisecond
 	maxFollow    = 200 * time.Millisecond
 	followFactor = 20
 )
 
-// Route is one remote group-version whose resources are probed.
+// Route is one remote group-version with resources that are probed.
 type Route struct {
 	remote.Route
-	// Resources are those with the verb watch, as far as they are known.
+	// Resources are the known resources with the verb watch.
 	Resources []string
 }
 
-// Config is what a Prober needs. All but BackendEvents is required.
+// Config is the configuration of a Prober. All fields except BackendEvents are required.
 type Config struct {
-	// Routes returns the remote group-versions that are to be probed.
+	// Routes returns the remote group-versions to probe.
 	Routes func() []Route
-	// RoutesChanged and DocumentsChanged return channels that are closed when Routes may return something else.
+	// RoutesChanged and DocumentsChanged return channels that are closed when the result of Routes may have changed.
 	RoutesChanged, DocumentsChanged func() <-chan struct{}
-	// BackendEvents tells of backends that may be other programs than before. Default nil: nobody tells.
+	// BackendEvents reports backends that may run a different program. May be nil.
 	BackendEvents *transport.Events
 	Metrics       *metrics.Discovery
 	Logger        *zap.Logger
 }
 
-// Prober probes every resource of the routes in the background: when it is first seen with its backend available, when its
-// APIService becomes available again, when the backend may be another program than before, and every 10 minutes. A verdict
-// holds until another replaces it; Undetermined replaces none. Only Honours is forgotten when the backend becomes unavailable.
-// It is safe for concurrent use.
+// Prober probes every resource of the routes in the background: when its backend is first available, when its APIService
+// becomes available again, when the backend may run a different program, and every 10 minutes. A verdict holds until
+// another one replaces it; Undetermined does not replace any. Only Honours is discarded when the backend becomes
+// unavailable. It is safe for concurrent use.
 type Prober struct {
 	cfg     Config
 	timers  *run.TimerQueue
 	turns   *transport.Turns
 	current atomic.Pointer[snapshot]
 
-	mu        sync.Mutex // protects what follows, and what the resources point to
+	mu        sync.Mutex // guards the fields below, and the resources they point to
 	resources map[schema.GroupVersionResource]*resource
 	versions  map[schema.GroupVersion]version
-	counts    [Undetermined + 1]int // of the published states, by verdict
+	counts    [Undetermined + 1]int // number of published states, by verdict
 }
 
-// snapshot is what requests read. Its maps are immutable. The state of a resource is replaced when it was probed: a copy of
-// all for each of a thousand probes would be most of what they cost.
+// snapshot is read by requests. Its maps are immutable. The state of a resource is replaced after each of its probes:
+// copying all states for each of a thousand probes would be most of their cost.
 type snapshot struct {
 	resources map[schema.GroupVersionResource]*atomic.Pointer[State]
 	versions  map[schema.GroupVersion]version
@@ -86,7 +86,7 @@ type snapshot struct {
 // version is one group-version of the routes.
 type version struct {
 	available bool
-	// settled is when firstVerdictTime is over for resources that discovery has not named yet.
+	// settled is when firstVerdictTime is over for resources that are not in discovery yet.
 	settled time.Time
 }
 
@@ -95,33 +95,34 @@ type resource struct {
 	of    schema.GroupVersionResource
 	route remote.Route
 	state State
-	// published is what requests read of it; nil before the first time.
+	// published is the state that requests read, nil before it is first published.
 	published atomic.Pointer[State]
-	// task probes it; nil while its backend was never available.
+	// task probes the resource. It is nil until its backend is first available.
 	task *run.ScheduledTask
-	// ignored is whether the last probe contradicted Honours, undetermined how many in a row said nothing, and restarted
-	// whether none was answered since the backend was last not available.
+	// ignored is set if the last probe contradicted Honours. undetermined is the number of consecutive inconclusive probes.
+	// restarted is set until a probe is answered after the backend was unavailable.
 	ignored      bool
 	restarted    bool
 	undetermined int
 }
 
-// State is what is known about one resource.
+// State describes one resource.
 type State struct {
 	APIService string `json:"apiService"`
 	// Resource is <resource>.<version>.<group>.
 	Resource string `json:"resource"`
 	Verdict  string `json:"verdict"`
-	// Reason is what the last probe that counted has seen.
+	// Reason is the observation of the last conclusive probe.
 	Reason string `json:"reason,omitempty"`
 	// At is when the last probe ended, zero before the first.
 	At time.Time `json:"at,omitzero"`
 
 	verdict Verdict
-	// settled is when firstVerdictTime is over; zero while the backend was never available.
+	// settled is when firstVerdictTime is over, zero until the backend is first available.
 	settled time.Time
-	// gone is a backend that is not available. Another program may come back, and informers connect to it at once, before the
-	// new routes are seen here: until it is probed, it counts as one that ignores initial events.
+	// gone is set while the backend is not available. It may return as a different program, and informers connect to it
+	// immediately, before the Prober processes the new routes. Until it is probed, it is treated as one that ignores
+	// initial events.
 	gone bool
 }
 
@@ -135,7 +136,7 @@ func NewProber(cfg Config) *Prober {
 	return p
 }
 
-// Run probes until ctx ends, and returns when no probe is under way any more.
+// Run probes until ctx ends, and returns when no probe is running.
 func (p *Prober) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	var wg sync.WaitGroup
@@ -148,7 +149,7 @@ func (p *Prober) Run(ctx context.Context) error {
 	}
 	wg.Go(func() { p.timers.Run(ctx) })
 	for ctx.Err() == nil {
-		// Taken before what they announce is read: a change in between is seen again rather than missed.
+		// Get the channels before reading the data: a change in between is processed twice rather than missed.
 		routesChanged, documentsChanged := p.cfg.RoutesChanged(), p.cfg.DocumentsChanged()
 		start := time.Now()
 		p.follow(p.cfg.Routes())
@@ -162,9 +163,10 @@ func (p *Prober) Run(ctx context.Context) error {
 	return nil
 }
 
-// Rejects reports whether a watch that asks for initial events is to be answered with 422: its server ignores them, or was
-// not probed yet and became available less than 30 s ago. The resource is one of a route that is available: what is not there
-// or not available here is so in a moment, because requests see new routes before the Prober does. It does not allocate.
+// Rejects reports whether a watch with initial events must be answered with 422: its server ignores sendInitialEvents, or
+// was not probed yet and became available less than 30 s ago. The caller has found an available route for the resource. A
+// resource that is missing or unavailable in the snapshot is about to be updated, because requests use new routes before
+// the Prober does. Rejects does not allocate.
 func (p *Prober) Rejects(of schema.GroupVersionResource) bool {
 	s := p.current.Load()
 	if published, ok := s.resources[of]; ok {
@@ -175,7 +177,7 @@ func (p *Prober) Rejects(of schema.GroupVersionResource) bool {
 	return !ok || !v.available || time.Now().Before(v.settled)
 }
 
-// States returns what is known about every resource, sorted by APIService and name.
+// States returns the state of every resource, sorted by APIService and name.
 func (p *Prober) States() []State {
 	s := p.current.Load()
 	states := make([]State, 0, len(s.resources))
@@ -190,7 +192,7 @@ func (p *Prober) States() []State {
 	return states
 }
 
-// follow takes over the routes.
+// follow updates the resources from the routes.
 func (p *Prober) follow(routes []Route) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -221,7 +223,7 @@ func (p *Prober) follow(routes []Route) {
 	p.publishAll(versions)
 }
 
-// followResource takes over the route of one resource. The caller holds mu.
+// followResource updates one resource from its route. The caller must hold mu.
 func (p *Prober) followResource(of schema.GroupVersionResource, r remote.Route, now time.Time) {
 	x := p.resources[of]
 	if x == nil {
@@ -252,18 +254,18 @@ func (p *Prober) followResource(of schema.GroupVersionResource, r remote.Route, 
 	}
 }
 
-// reset forgets the verdict. The caller holds the Prober's mu.
+// reset discards the verdict. The caller must hold the Prober's mu.
 func (x *resource) reset() {
 	x.state = State{APIService: x.route.APIService, Resource: x.of.Resource + "." + x.of.Version + "." + x.of.Group}
 	x.ignored, x.undetermined = false, 0
 }
 
-// sameServer reports whether a verdict about the server of one route holds for that of another.
+// sameServer reports whether a verdict about the server of route a also applies to the server of route b.
 func sameServer(a, b remote.Route) bool {
 	return a.APIService == b.APIService && a.UID == b.UID && a.Revision == b.Revision && a.Backend == b.Backend
 }
 
-// probeSoon probes the resources of a backend that may be another program than before.
+// probeSoon probes the resources of a backend that may run a different program.
 func (p *Prober) probeSoon(b remote.Backend) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -281,7 +283,7 @@ func (p *Prober) probe(ctx context.Context, x *resource) time.Duration {
 	r := x.route
 	p.mu.Unlock()
 	if !r.Available || r.Backend == nil {
-		return interval // it is hastened when that changes
+		return interval // a change of the route triggers the next probe earlier
 	}
 	release, err := p.turns.Wait(ctx, r.Backend.Name())
 	if err != nil {
@@ -295,7 +297,7 @@ func (p *Prober) probe(ctx context.Context, x *resource) time.Duration {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if !x.route.Available || !sameServer(r, x.route) {
-		return interval // likewise
+		return interval // a change of the route triggers the next probe earlier
 	}
 	pause := x.take(v, reason)
 	p.publish(x)
@@ -303,7 +305,7 @@ func (p *Prober) probe(ctx context.Context, x *resource) time.Duration {
 	return pause
 }
 
-// take takes a probe's verdict over and returns the pause before the next probe. The caller holds the Prober's mu.
+// take processes a probe's verdict and returns the pause before the next probe. The caller must hold the Prober's mu.
 func (x *resource) take(v Verdict, reason string) time.Duration {
 	x.state.At = time.Now()
 	if v == Undetermined {
@@ -329,10 +331,10 @@ func (x *resource) take(v Verdict, reason string) time.Duration {
 	return jitter(interval)
 }
 
-// jitter keeps replicas, and resources that were first seen together, from staying in step.
+// jitter prevents replicas, and resources that were added together, from probing in step.
 func jitter(d time.Duration) time.Duration { return d - rand.N(d/5+1) }
 
-// publishAll replaces the snapshot. The caller holds mu.
+// publishAll replaces the snapshot. The caller must hold mu.
 func (p *Prober) publishAll(versions map[schema.GroupVersion]version) {
 	p.versions = versions
 	for _, x := range p.resources {
@@ -355,7 +357,7 @@ func (p *Prober) publishAll(versions map[schema.GroupVersion]version) {
 	p.report()
 }
 
-// sameResources reports whether a snapshot has these resources and no others.
+// sameResources reports whether a snapshot has exactly these resources.
 func sameResources(published map[schema.GroupVersionResource]*atomic.Pointer[State], now map[schema.GroupVersionResource]*resource) bool {
 	if len(published) != len(now) {
 		return false
@@ -368,7 +370,7 @@ func sameResources(published map[schema.GroupVersionResource]*atomic.Pointer[Sta
 	return true
 }
 
-// publish publishes the state of one resource. The caller holds mu.
+// publish publishes the state of one resource. The caller must hold mu.
 func (p *Prober) publish(x *resource) {
 	var before State
 	if published := x.published.Load(); published != nil {
@@ -384,14 +386,14 @@ func (p *Prober) publish(x *resource) {
 	p.logChange(before, state)
 }
 
-// report sets the metrics. The caller holds mu.
+// report sets the metrics. The caller must hold mu.
 func (p *Prober) report() {
 	for v, n := range p.counts {
 		p.cfg.Metrics.InitialEvents.WithLabelValues(Verdict(v).String()).Set(float64(n))
 	}
 }
 
-// logChange logs that clients are treated in another way than before.
+// logChange logs a verdict that changes how clients are answered.
 func (p *Prober) logChange(before, now State) {
 	if (before.verdict == Ignores) == (now.verdict == Ignores) || now.verdict == Unprobed {
 		return

@@ -10,8 +10,8 @@ import (
 	"portico.dev/internal/routetable"
 )
 
-// RoutesOf returns the routes of a table whose backends are probed: those of one backend each, about which no annotation says what becomes of
-// watches with initial events. known returns the resources of a remote group-version, as far as they are known.
+// RoutesOf returns the routes of a table that are probed: routes with a single backend, without an annotation that
+// configures watches with initial events. known returns the known resources of a remote group-version.
 func RoutesOf(table *routetable.Table, view remote.View, known func(schema.GroupVersion) []apidiscoveryv2.APIResourceDiscovery) []Route {
 	var out []Route
 	for _, r := range table.Routes() {

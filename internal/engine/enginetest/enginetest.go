@@ -1,8 +1,8 @@
 // Package enginetest lets tests run with either implementation of HTTP. Only tests import it.
 //
-// PORTICO_TEST_HTTP_ENGINE and PORTICO_TEST_BACKEND_ENGINE choose the implementations for every front door that a test starts,
-// in process or as a program: `make library-engines` sets both to library. A test of what the library cannot do says so with
-// Needs, and is skipped then.
+// PORTICO_TEST_HTTP_ENGINE and PORTICO_TEST_BACKEND_ENGINE select the implementations for every front door that a test
+// starts, in process or as a program: `make library-engines` sets both to library. A test of a guarantee that net/http
+// cannot give calls Needs, which skips it.
 package enginetest
 
 import (
@@ -13,16 +13,16 @@ import (
 	"portico.dev/internal/engine"
 )
 
-// The variables.
+// Environment variables.
 const (
 	HTTPVariable    = "PORTICO_TEST_HTTP_ENGINE"
 	BackendVariable = "PORTICO_TEST_BACKEND_ENGINE"
 )
 
-// HTTP is the implementation that serves clients.
+// HTTP returns the implementation that serves clients.
 func HTTP(t testing.TB) engine.Name { return chosen(t, HTTPVariable) }
 
-// Backend is the implementation that reaches backends.
+// Backend returns the implementation for backends.
 func Backend(t testing.TB) engine.Name { return chosen(t, BackendVariable) }
 
 func chosen(t testing.TB, variable string) engine.Name {
@@ -36,7 +36,7 @@ func chosen(t testing.TB, variable string) engine.Name {
 	return name
 }
 
-// Flags are what a program is started with so that it does the same. Without the variables there are none.
+// Flags returns the flags with which a program uses the same implementations. Without the variables it returns none.
 func Flags() []string {
 	var flags []string
 	for _, f := range [][2]string{{HTTPVariable, "--http-engine="}, {BackendVariable, "--backend-engine="}} {
@@ -47,7 +47,7 @@ func Flags() []string {
 	return flags
 }
 
-// Needs skips a test that relies on what the library cannot do, when it is the library that serves clients. A promise is the
+// Needs skips a test that relies on a guarantee that net/http cannot give, if net/http serves clients. A promise is the
 // first column of a row of the table in docs/http-engines.md.
 func Needs(t testing.TB, p Promise) {
 	t.Helper()

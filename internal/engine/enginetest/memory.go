@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// Listener is a listener of connections in memory. They have buffers and deadlines as those of TCP have. In a bubble of
+// Listener is a listener of connections in memory. They have buffers and deadlines like TCP connections. In a bubble of
 // testing/synctest, virtual time passes while all goroutines wait for them.
 type Listener struct {
 	dialed chan net.Conn
@@ -66,17 +66,17 @@ func Pipe() (client, server net.Conn) {
 		&memoryConn{in: up, out: down, local: memoryServer, remote: memoryClient}
 }
 
-// memoryBuffer is how many bytes a sender may write before they are read.
+// memoryBuffer is the number of bytes that a sender may write before they are read.
 const memoryBuffer = 256 << 10
 
 // memoryStream is one direction of a connection.
 type memoryStream struct {
-	mu      sync.Mutex // guards what follows
+	mu      sync.Mutex // guards the fields below
 	changed *sync.Cond
 	data    []byte // written and not read
 	ended   bool   // the sender has closed its side
 	refused bool   // the receiver has closed its side
-	broken  bool   // something was sent to a side that is closed
+	broken  bool   // data was sent to a closed side
 	reset   bool   // the sender has closed its side without reading everything
 	read    memoryDeadline
 	write   memoryDeadline
@@ -117,7 +117,7 @@ func (s *memoryStream) wake() {
 	s.changed.Broadcast()
 }
 
-// close closes the side whose flag and deadline it receives.
+// close closes the side with the given flag and deadline.
 func (s *memoryStream) close(side *bool, d *memoryDeadline) {
 	s.set(d, time.Time{})
 	s.mu.Lock()
@@ -165,7 +165,7 @@ func (c *memoryConn) Read(p []byte) (int, error) {
 	}
 }
 
-// Write implements net.Conn. The first write to a side that is closed has no error, as with TCP, and has the connection reset.
+// Write implements net.Conn. Like with TCP, the first write to a closed side returns no error, and resets the connection.
 func (c *memoryConn) Write(p []byte) (int, error) {
 	n, err := c.out.send(p)
 	if err == errFirstToClosed {
@@ -205,8 +205,8 @@ func (s *memoryStream) send(p []byte) (written int, err error) {
 	}
 }
 
-// Close implements net.Conn. The other side reads what was written before, and then the end, or that the connection was reset if this
-// side has not read everything, as with TCP.
+// Close implements net.Conn. The other side reads the data written before, and then EOF, or a connection reset if this side
+// has not read everything, like with TCP.
 func (c *memoryConn) Close() error {
 	c.in.close(&c.in.refused, &c.in.read)
 	if c.in.unread() {

@@ -1,21 +1,21 @@
 package enginetest
 
-// Promise is what Portico's own server does for clients and the library cannot be brought to. The table in docs/http-engines.md
-// is made of all of them, and a test in package engine holds both servers to what is said here.
+// Promise is a guarantee that Portico's server gives to clients and net/http cannot be configured to give. The table in
+// docs/http-engines.md is generated from all promises, and a test in package engine checks both servers against them.
 type Promise struct {
-	// Name is what Portico's own server does.
+	// Name describes the guarantee of Portico's server.
 	Name string
-	// Attack is the row of docs/security-tests.md or the name by which it is known.
+	// Attack is the row of docs/security-tests.md or the name of the attack.
 	Attack string
-	// Instead is what the library does.
+	// Instead is the behaviour of net/http.
 	Instead string
-	// Source is where that is said, or done.
+	// Source is the origin of Instead: documentation or code.
 	Source string
 }
 
 func (p Promise) String() string { return p.Name }
 
-// What the library cannot promise.
+// Guarantees that net/http cannot give.
 var (
 	LineEnds = Promise{
 		"Lines of HTTP/1.1 end with CRLF and are not folded",
@@ -85,7 +85,7 @@ var (
 	}
 )
 
-// CookieCrumbs is about the number of fields.
+// CookieCrumbs limits the number of fields.
 var CookieCrumbs = Promise{
 	"Each Cookie field of an HTTP/2 request counts towards the limit of 500 fields",
 	"A40, CVE-2026-47774",
@@ -93,7 +93,7 @@ var CookieCrumbs = Promise{
 	"golang.org/x/net/http2 server.go `serverConn.newWriterAndRequest`",
 }
 
-// ShortOfMemory is about what the server does by itself.
+// ShortOfMemory describes the server's automatic reaction to a shortage of memory.
 var ShortOfMemory = Promise{
 	"When memory is short, the connections that use most memory are closed, and new streams are refused with REFUSED_STREAM",
 	"D18",
@@ -101,7 +101,7 @@ var ShortOfMemory = Promise{
 	"net/http does not report the memory of a connection, and refuses streams only because of their number",
 }
 
-// Promises are all of them, in the order of the table.
+// Promises returns all promises, in the order of the table.
 func Promises() []Promise {
 	return []Promise{
 		LineEnds, OneLength, PlainChunks, HostOfEveryRequest, LengthOverHTTP2, FloodsOfFrames, FloodsOfHeaders, HeaderTimeOverHTTP2,

@@ -1,24 +1,24 @@
 // Package client is an HTTP/2 client for backends. A Conn is one connection, on a TLS session that its creator has
 // verified.
 //
-// One goroutine reads a connection. The goroutine of a request writes its own HEADERS and a body that is in memory, and
-// then waits; a body that is long, or arrives slowly, has a goroutine until it is sent or not wanted any more. No other
-// goroutines and no timers are started: the owner of a Conn calls Check regularly, and timeouts are counted in checks. A
+// One goroutine reads a connection. The goroutine of a request writes HEADERS and a body that is in memory, and then waits.
+// A body that is long, or arrives slowly, has a separate goroutine until it is sent or no longer needed. The package starts
+// no other goroutines and no timers: the owner of a Conn calls Check regularly, and timeouts are counted in checks. A
 // process that did not run for a second has checked once.
 //
-// # What is promised
+// # Guarantees
 //
-//   - A request fails with an *Error whose Kind says how far it got. Unsent, Unprocessed and Refused prove that the server did
-//     not process it (RFC 9113, 8.7).
-//   - The end of a request's context ends it at once, except while the kernel accepts no bytes of the connection: a writer then
-//     waits until pings time out.
-//   - The header of a response of up to 16 KiB is held until the rest has arrived, until the next Check at the most. If the
+//   - A request fails with an *Error. Its Kind describes how far the request got. Unsent, Unprocessed and Refused prove
+//     that the server did not process it (RFC 9113, section 8.7).
+//   - The end of a request's context ends the request immediately, except while the kernel accepts no bytes of the
+//     connection: a writer then waits until pings time out.
+//   - The header of a response of up to 16 KiB is held until the rest has arrived, at most until the next Check. If the
 //     connection fails before, the request has failed and no response has begun.
-//   - The memory of a response is bounded by its stream's window, the number of streams by the server's SETTINGS. The
-//     connection's window is returned as bytes arrive, so that a response that nobody reads does not block others.
-//   - Frames without use are limited, at once and over time (frames.go), and so is the time that the server takes for what the
-//     protocol requires (timeouts.go).
-//   - A server that violates the protocol loses the stream or the connection, as RFC 9113 says.
+//   - The memory of a response is limited by its stream's window, the number of streams by the server's SETTINGS. The
+//     connection's window is returned as bytes arrive, so that an unread response does not block others.
+//   - Frames without use are limited, in bursts and over time (frames.go). The time that the server takes for messages
+//     required by the protocol is limited too (timeouts.go).
+//   - A protocol violation by the server ends the stream or the connection, as defined in RFC 9113.
 package client
 
 import (
@@ -33,34 +33,34 @@ import (
 	"portico.dev/internal/http2/frame"
 )
 
-// Config configures a Conn. All fields but OnClose must be set.
+// Config configures a Conn. All fields except OnClose must be set.
 type Config struct {
-	// MaxHeaderBytes bounds the header of a response, as RFC 9113 counts it.
+	// MaxHeaderBytes limits the header of a response, counted as in RFC 9113.
 	MaxHeaderBytes int
-	// CheckInterval is the time between two calls of Check. The timeouts below are converted to numbers of checks with it.
+	// CheckInterval is the time between two calls of Check. It is used to convert the timeouts below to numbers of checks.
 	CheckInterval time.Duration
-	// PingAfter is how long the server may be silent before it is pinged, and PingTimeout how long it then has to answer.
+	// PingAfter is how long the server may be silent before it is pinged, and PingTimeout limits the wait for the answer.
 	PingAfter, PingTimeout time.Duration
-	// HeaderTimeout bounds the time from a request to the header of its response. It may be exceeded by a quarter.
+	// HeaderTimeout limits the time from a request to the header of its response. It may be exceeded by a quarter.
 	HeaderTimeout time.Duration
-	// ProtocolTimeout is how long the server may take to acknowledge our SETTINGS, and to complete a header block: nothing
-	// else can arrive meanwhile.
+	// ProtocolTimeout limits the time for the server to acknowledge the client's SETTINGS, and to complete a header block,
+	// during which other frames cannot arrive.
 	ProtocolTimeout time.Duration
-	// OnClose, if set, is called once, on its own goroutine, when the connection is closed. It must not wait.
+	// OnClose, if set, is called once, in a new goroutine, when the connection is closed. It must not wait.
 	OnClose func()
 }
 
 const (
-	// streamWindow is how much of a response may wait to be read.
+	// streamWindow is the maximum size of the unread part of a response.
 	streamWindow = 512 << 10
-	// connWindow does not bound memory, because it is returned as bytes arrive: a response that nobody reads only uses up
-	// its stream's window.
+	// connWindow does not limit memory, because it is returned as bytes arrive: an unread response only uses up its
+	// stream's window.
 	connWindow = 8 << 20
-	// maxStreamsPerConn bounds the streams on a connection whose server sets no limit, or a higher one.
+	// maxStreamsPerConn is the maximum number of streams on a connection if the server sets no limit, or a higher one.
 	maxStreamsPerConn = 1000
-	// maxFields bounds the number of fields in a header block.
+	// maxFields is the maximum number of fields in a header block.
 	maxFields = 4 << 10
-	// closeTimeout bounds the closing messages to a server that may be gone.
+	// closeTimeout limits the time for closing messages to a server that may be gone.
 	closeTimeout = 250 * time.Millisecond
 )
 
@@ -72,20 +72,21 @@ type Conn struct {
 	w          *frame.Writer
 	maxStreams atomic.Int64 // concurrent streams
 	checks     atomic.Int64
-	heldCount  atomic.Int64  // streams whose header is held; written with mu held
+	heldCount  atomic.Int64  // streams with a held header; written with mu held
 	reads      atomic.Uint64 // reads that returned bytes
 	draining   atomic.Bool   // accepts no more requests; written with mu held
-	closed     atomic.Bool   // likewise
-	// acknowledged is set when the server has acknowledged our SETTINGS. headerBlockSince is the check in which a header
-	// block was found incomplete, plus 1, or 0. cancelled counts requests that we reset, until the reader takes the number.
+	closed     atomic.Bool   // written with mu held
+	// acknowledged is set when the server has acknowledged the client's SETTINGS. headerBlockSince is the check in which a
+	// header block was found incomplete, plus 1, or 0. cancelled counts requests that the client reset, until the reader
+	// processes the count.
 	acknowledged     atomic.Bool
 	headerBlockSince atomic.Int64
 	cancelled        atomic.Int64
 
-	settingsReceived chan struct{} // closed when the server's first SETTINGS came
+	settingsReceived chan struct{} // closed when the server's first SETTINGS have arrived
 	done             chan struct{} // closed when the connection is closed
 
-	mu      sync.Mutex // guards what follows
+	mu      sync.Mutex // guards the fields below
 	streams map[uint32]*stream
 	newest  uint32 // stream id
 	err     *Error // why the connection ended; nil while it is open
@@ -94,8 +95,8 @@ type Conn struct {
 	timeouts timeouts
 }
 
-// New starts HTTP/2 on nc, and returns when the server's SETTINGS arrived. It closes nc if it fails, or if ctx ends before.
-// Errors are *Error.
+// New starts HTTP/2 on nc, and returns when the server's SETTINGS have arrived. It closes nc if it fails, or if ctx ends
+// before. Errors are *Error.
 func New(ctx context.Context, nc net.Conn, config Config) (*Conn, error) {
 	c := &Conn{
 		config: config, nc: nc, streams: make(map[uint32]*stream), settingsReceived: make(chan struct{}), done: make(chan struct{}),
@@ -113,7 +114,7 @@ func New(ctx context.Context, nc net.Conn, config Config) (*Conn, error) {
 		frame.Setting{ID: frame.EnablePush, Value: 0},
 		frame.Setting{ID: frame.InitialWindowSize, Value: streamWindow},
 		frame.Setting{ID: frame.MaxHeaderListSize, Value: uint32(config.MaxHeaderBytes)}) // fail is called for errors
-	_ = c.w.WriteWindowUpdate(0, connWindow-frame.InitialWindow) // as above
+	_ = c.w.WriteWindowUpdate(0, connWindow-frame.InitialWindow) // fail is called for errors
 	go c.run()
 	select {
 	case <-c.settingsReceived:
@@ -138,7 +139,7 @@ func (c *Conn) run() {
 		c.w.WaitFlushed()
 	}
 	c.w.Close(frame.ErrClosed)
-	_ = c.nc.Close() // it is closed anyway
+	_ = c.nc.Close() // the connection has already ended
 	c.w.Wait()
 	c.reader.close()
 	if c.config.OnClose != nil {
@@ -152,10 +153,10 @@ func (c *Conn) closeNow() {
 		_ = with.NetConn().Close() // ends reads and writes too
 		return
 	}
-	_ = c.nc.Close() // as above
+	_ = c.nc.Close() // ends reads and writes too
 }
 
-// fail ends the connection and all its requests. Only the first reason counts.
+// fail ends the connection and all its requests. Only the first reason is recorded.
 func (c *Conn) fail(why *Error) {
 	c.mu.Lock()
 	if c.err != nil {
@@ -178,7 +179,7 @@ func (c *Conn) fail(why *Error) {
 	}
 }
 
-// closeError is why the connection ended.
+// closeError returns why the connection ended.
 func (c *Conn) closeError() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -188,7 +189,7 @@ func (c *Conn) closeError() error {
 	return c.err
 }
 
-// ProtocolError is how the server violated the protocol, if that ended the connection.
+// ProtocolError returns the server's protocol violation, if that ended the connection.
 func (c *Conn) ProtocolError() error {
 	err := c.closeError()
 	if _, ok := codeOf(err); !ok {
@@ -197,7 +198,7 @@ func (c *Conn) ProtocolError() error {
 	return err
 }
 
-// Window is the connection's send window now, and the largest that it was.
+// Window returns the connection's current send window, and the largest one so far.
 func (c *Conn) Window() (now, most int64) { return c.w.ConnWindow() }
 
 // Available reports whether the connection accepts further requests, within MaxStreams.
@@ -213,16 +214,16 @@ func (c *Conn) PingTimedOut() bool {
 	return c.err != nil && c.err.Kind == PingTimeout
 }
 
-// MaxStreams is how many concurrent requests the server allows.
+// MaxStreams returns the number of concurrent requests that the server allows.
 func (c *Conn) MaxStreams() int { return int(c.maxStreams.Load()) }
 
 // Close ends the connection and all its requests. It does not wait.
 func (c *Conn) Close() { c.fail(&Error{Lost, errClosed}) }
 
-// Wait returns when the connection is closed and no goroutine uses it.
+// Wait returns when the connection is closed and all its goroutines have ended.
 func (c *Conn) Wait() { <-c.done }
 
-// lookup is the stream of a frame, or nil if it has ended. A stream that was never opened is an error.
+// lookup returns the stream of a frame, or nil if it has ended. A stream that was never opened is an error.
 func (c *Conn) lookup(id uint32) (*stream, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -235,7 +236,7 @@ func (c *Conn) lookup(id uint32) (*stream, error) {
 	return nil, nil
 }
 
-// drained reports whether the connection accepts no more requests and has none. mu is held.
+// drained reports whether the connection accepts no more requests and has none. The caller must hold mu.
 func (c *Conn) drained() bool { return c.draining.Load() && len(c.streams) == 0 && c.err == nil }
 
 var _ http.RoundTripper = (*Conn)(nil)

@@ -8,35 +8,36 @@ import (
 	"portico.dev/internal/http2/frame"
 )
 
-// ErrorKind says how far a request got that has no complete response.
+// ErrorKind describes how far a request without a complete response got.
 type ErrorKind int
 
 const (
-	// Lost: the connection ended. The server may have processed the request.
+	// Lost means that the connection ended. The server may have processed the request.
 	Lost ErrorKind = iota
-	// PingTimeout: the connection was closed because pings were not answered.
+	// PingTimeout means that the connection was closed because pings were not answered.
 	PingTimeout
-	// Reset: the server reset the stream.
+	// Reset means that the server reset the stream.
 	Reset
-	// ProtocolViolation: the server violated the protocol.
+	// ProtocolViolation means that the server violated the protocol.
 	ProtocolViolation
-	// HeaderTimeout: the header of the response did not arrive in time.
+	// HeaderTimeout means that the header of the response did not arrive in time.
 	HeaderTimeout
-	// Unsent: nothing was sent, because the connection accepts no more requests.
+	// Unsent means that nothing was sent, because the connection accepts no more requests.
 	Unsent
-	// Unprocessed: the server's GOAWAY says that it did not process the request.
+	// Unprocessed means that the server did not process the request, according to its GOAWAY.
 	Unprocessed
-	// Refused: the server reset the stream with REFUSED_STREAM. It did not process the request.
+	// Refused means that the server reset the stream with REFUSED_STREAM. It did not process the request.
 	Refused
-	// Canceled: the request's context ended, or the caller closed the response's body.
+	// Canceled means that the request's context ended, or the caller closed the response's body.
 	Canceled
-	// BodyError: reading the request's body failed.
+	// BodyError means that reading the request's body failed.
 	BodyError
-	// InvalidRequest: HTTP/2 cannot carry the request. Nothing was sent.
+	// InvalidRequest means that HTTP/2 cannot carry the request. Nothing was sent.
 	InvalidRequest
-	// Rejected: the server reset the stream with PROTOCOL_ERROR. The request is malformed to it, and will be again.
+	// Rejected means that the server reset the stream with PROTOCOL_ERROR. It considers the request malformed, and will
+	// reject it again.
 	Rejected
-	// Abandoned: Conn.AbandonWaiting ended the request. The server may have processed it.
+	// Abandoned means that Conn.AbandonWaiting ended the request. The server may have processed it.
 	Abandoned
 )
 
@@ -65,7 +66,7 @@ var (
 // closedBody is the error of reads after Close.
 var closedBody = &Error{Canceled, errClosedBody}
 
-// canceledError is the error of a request whose context ended.
+// canceledError returns the error of a request with an ended context.
 func canceledError(ctx context.Context) *Error {
 	err := ctx.Err()
 	if err == nil {
@@ -77,7 +78,7 @@ func canceledError(ctx context.Context) *Error {
 	return &Error{Canceled, err}
 }
 
-// classify is the error of all requests on a connection that ended with err.
+// classify returns the error of all requests on a connection that ended with err.
 func classify(err error) *Error {
 	var known *Error
 	var broken frame.ConnError

@@ -14,30 +14,30 @@ type reader struct {
 	conn         *Conn
 	in           *frame.Reader
 	block        *frame.BlockAssembler
-	recvWindow   frame.RecvWindow // the connection's
+	recvWindow   frame.RecvWindow // of the connection
 	head         headerBlock
 	now          frame.Frame
-	settingsRead bool // the server's first SETTINGS arrived
+	settingsRead bool // the server's first SETTINGS have arrived
 	settingsBuf  []frame.Setting
 
-	allowance      int   // how many more frames without use may arrive
-	allowanceCheck int64 // the check in which it was last increased
+	allowance      int   // number of further frames without use that may arrive
+	allowanceCheck int64 // the check in which allowance was last increased
 	updates        frame.UpdateCounter
 }
 
-// Frames without use are limited: PING, SETTINGS, acknowledgements, PRIORITY, empty DATA, WINDOW_UPDATEs that the DATA that
-// we sent does not explain, unknown frames, and frames for streams that have ended. maxAllowance of them may arrive at
-// once, and allowancePerCheck in each check interval, which is a thousand a second.
+// Frames without use are limited: PING, SETTINGS, acknowledgements, PRIORITY, empty DATA, WINDOW_UPDATEs that are not
+// explained by DATA sent by the client, unknown frames, and frames for streams that have ended. maxAllowance of them may
+// arrive at once, and allowancePerCheck in each check interval, which is a thousand per second.
 const (
 	maxAllowance      = 5000
 	allowancePerCheck = maxAllowance / 20
 	// allowancePerResponse is added with each response: a server that answered before it read the request still sends
 	// WINDOW_UPDATEs.
 	allowancePerResponse = 8
-	// allowancePerCancel is added for each request that we reset, for frames that were on their way.
+	// allowancePerCancel is added for each request that the client resets, for frames in transit.
 	allowancePerCancel = 64
-	// costOfOversized ends a connection after several header blocks that are too large. Each costs as much to decode as
-	// hundreds of frames.
+	// costOfOversized ends a connection after several oversized header blocks. Decoding one costs as much as hundreds of
+	// frames.
 	costOfOversized = 500
 )
 
@@ -80,7 +80,7 @@ func (r *reader) streamErrors(err error) error {
 	return err
 }
 
-// reset resets a stream because of what the server sent on it.
+// reset resets a stream because of an invalid frame from the server.
 func (r *reader) reset(why frame.StreamError) error {
 	s, err := r.conn.lookup(why.Stream)
 	if err != nil || s == nil {
@@ -90,7 +90,7 @@ func (r *reader) reset(why frame.StreamError) error {
 	return nil
 }
 
-// codeOf is the code of an error that ends the connection.
+// codeOf returns the code of an error that ends the connection.
 func codeOf(err error) (code frame.Code, ok bool) {
 	if err == nil {
 		return 0, false
@@ -325,7 +325,7 @@ func (r *reader) settings(f *frame.Frame) error {
 	return nil
 }
 
-// checkWindows finds streams whose window became too large with the server's SETTINGS (RFC 9113, 6.9.2).
+// checkWindows finds streams with a window that became too large with the server's SETTINGS (RFC 9113, section 6.9.2).
 func (c *Conn) checkWindows() error {
 	c.mu.Lock()
 	streams := slices.Collect(maps.Values(c.streams))
@@ -342,7 +342,7 @@ func (r *reader) ping(f *frame.Frame) error {
 	if len(f.Payload) != 8 {
 		return frame.ConnError{Code: frame.FrameSizeError, Reason: "PING of another size"}
 	}
-	if err := r.takeAllowance(1); err != nil || f.Has(frame.FlagAck) { // the read itself is what Check looks for
+	if err := r.takeAllowance(1); err != nil || f.Has(frame.FlagAck) { // Check evaluates the read itself
 		return err
 	}
 	return r.conn.w.WritePingAck(f.Payload)
@@ -359,7 +359,7 @@ func (r *reader) goAway(f *frame.Frame) error {
 	return nil
 }
 
-// goAway accepts no more streams. The server did not process those above last.
+// goAway accepts no more streams. The server did not process streams above last.
 func (c *Conn) goAway(last uint32) {
 	var passed []*stream
 	c.mu.Lock()

@@ -23,13 +23,13 @@ type BytesBody struct {
 	offset int
 }
 
-// NewBytesBody is a body of these bytes, which must not change.
+// NewBytesBody returns a body with these bytes, which must not change.
 func NewBytesBody(data []byte) *BytesBody { return &BytesBody{data: data} }
 
-// Clone is the same body, unread.
+// Clone returns an unread copy of the body.
 func (w *BytesBody) Clone() *BytesBody { return &BytesBody{data: w.data} }
 
-// Read implements io.Reader, for clients that do not know BytesBody.
+// Read implements io.Reader, for clients that do not support BytesBody.
 func (w *BytesBody) Read(p []byte) (int, error) {
 	if w.offset == len(w.data) {
 		return 0, io.EOF
@@ -48,7 +48,7 @@ func closeBody(r *http.Request) {
 	}
 }
 
-// isFramingHeader reports whether a field concerns framing or connections (RFC 9113, 8.2.2).
+// isFramingHeader reports whether a field concerns framing or connections (RFC 9113, section 8.2.2).
 func isFramingHeader(name string) bool {
 	switch name {
 	case "host", "content-length", "connection", "proxy-connection", "transfer-encoding", "upgrade", "keep-alive", "trailer":
@@ -66,7 +66,7 @@ func (s *stream) prepare() error {
 	if s.authority = r.Host; s.authority == "" {
 		s.authority = r.URL.Host
 	}
-	s.authority, _ = httpguts.PunycodeHostPort(s.authority) // CheckRequest has done it before
+	s.authority, _ = httpguts.PunycodeHostPort(s.authority) // CheckRequest has already checked it
 	s.path = r.URL.RequestURI()
 	if s.path[0] != '/' && s.path != "*" { // an opaque URL with its host
 		if s.path = strings.TrimPrefix(s.path, r.URL.Scheme+"://"+s.authority); s.path == "" || s.path[0] != '/' {
@@ -106,7 +106,7 @@ func (s *stream) prepareTrailers() error {
 	return nil
 }
 
-// checkConnectionHeader refuses fields that HTTP/2 does not have (RFC 9113, 8.2.2).
+// checkConnectionHeader refuses fields that HTTP/2 does not allow (RFC 9113, section 8.2.2).
 func checkConnectionHeader(name string, values []string) error {
 	lower, ok := frame.LowerName(name)
 	switch {
@@ -215,7 +215,7 @@ func (s *stream) upload() {
 	for {
 		n, err := r.Body.Read(*room)
 		if rest >= 0 {
-			n = int(min(int64(n), rest)) // more than was declared would be a malformed message
+			n = int(min(int64(n), rest)) // more than the declared length would make the message malformed
 			if rest -= int64(n); rest == 0 && err == nil && s.trailers == "" {
 				err = io.EOF
 			}
@@ -230,14 +230,14 @@ func (s *stream) upload() {
 		end := err == io.EOF && s.trailers == ""
 		if n > 0 || end {
 			if out.WriteData(&s.send, (*room)[:n], end) != nil {
-				return // the reason is known where the stream was ended
+				return // the end of the stream has recorded the reason
 			}
 		}
 		if err == nil {
 			continue
 		}
 		if !end {
-			_ = out.WriteHeaders(&s.send, trailerFields(r.Trailer), nil, true) // as above
+			_ = out.WriteHeaders(&s.send, trailerFields(r.Trailer), nil, true) // the end of the stream has recorded the reason
 		}
 		return
 	}

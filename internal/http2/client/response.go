@@ -30,7 +30,7 @@ const keptFields = 64
 
 func (h *headerBlock) decode(block []byte) error { return h.decoder.Decode(block, h.addField) }
 
-// reset is called after a block was used: an idle connection keeps nothing of it.
+// reset is called after a block was used, so that an idle connection does not retain it.
 func (h *headerBlock) reset() {
 	h.status, h.hasPseudo = "", false
 	if cap(h.fields) > keptFields {
@@ -44,7 +44,7 @@ func (h *headerBlock) field(name, value string) error {
 	if name[0] != ':' {
 		name = frame.CanonicalName(name)
 		if httpmsg.IsConnectionHeader(name) {
-			return nil // an HTTP/1.1 client of ours would take it for a header of its own connection (RFC 9113, 8.2.2)
+			return nil // an HTTP/1.1 client of Portico would apply it to its connection (RFC 9113, section 8.2.2)
 		}
 		h.fields = append(h.fields, headerField{name, value})
 		return nil
@@ -56,7 +56,7 @@ func (h *headerBlock) field(name, value string) error {
 	return nil
 }
 
-// statusCode is the status, or 0 if it is invalid.
+// statusCode returns the status, or 0 if it is invalid.
 func (h *headerBlock) statusCode() int {
 	if len(h.status) != 3 {
 		return 0
@@ -74,7 +74,7 @@ func (h *headerBlock) statusCode() int {
 	return code
 }
 
-// header makes a http.Header.
+// header returns an http.Header with the fields.
 func (h *headerBlock) header() http.Header {
 	made := make(http.Header, len(h.fields))
 	values := make([]string, len(h.fields)) // one array for all: most names have one value
@@ -127,7 +127,7 @@ func (h *headerBlock) fillResponse(s *stream, code int, end bool) *Error {
 	return nil
 }
 
-// declaredTrailers are the names in a Trailer header.
+// declaredTrailers returns the names in a Trailer header.
 func declaredTrailers(values []string) http.Header {
 	made := make(http.Header)
 	for _, v := range values {
@@ -140,7 +140,7 @@ func declaredTrailers(values []string) http.Header {
 	return made
 }
 
-// contentLength is the Content-Length, or -1.
+// contentLength returns the Content-Length, or -1.
 func contentLength(h http.Header) (int64, *Error) {
 	n, ok := httpmsg.ParseContentLength(h["Content-Length"])
 	if !ok {
@@ -149,7 +149,7 @@ func contentLength(h http.Header) (int64, *Error) {
 	return n, nil
 }
 
-// statusTexts has the status lines of all registered codes.
+// statusTexts contains the status lines of all registered codes.
 var statusTexts = func() (texts [512]string) {
 	for code := range texts {
 		if text := http.StatusText(code); text != "" {
@@ -182,13 +182,13 @@ func (s *stream) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// Ready reports whether Read would return at once.
+// Ready reports whether Read would return immediately.
 func (s *stream) Ready() bool {
 	n, ended := s.body.Buffered()
 	return n > 0 || ended
 }
 
-// Close discards what was not read.
+// Close discards the unread data.
 func (s *stream) Close() error {
 	s.fail(closedBody, frame.Cancel)
 	s.unwatchContext()

@@ -12,29 +12,29 @@ import (
 	"portico.dev/internal/httpmsg"
 )
 
-// stream is a request and its response, in one allocation. It is the response's body too.
+// stream is a request and its response, in one allocation. It is also the response's body.
 type stream struct {
 	conn     *Conn
 	request  *http.Request
 	response http.Response
 	send     frame.SendStream
 	body     frame.Body     // of the response
-	answered sync.WaitGroup // until there is a response or an error
+	answered sync.WaitGroup // done when there is a response or an error
 
-	// Of the request, set before it is sent.
+	// Fields of the request, set before it is sent.
 	authority, path string
 	trailers        string // names
-	length          int64  // of the body; -1: unknown
+	length          int64  // of the body; -1 if unknown
 	notifier        EndNotifier
 	stopAfterFunc   func() bool
 
 	// Used by the goroutine that reads.
 	headersReceived bool // of the final response
 	informational   int
-	remaining       int64 // of the body; -1: unknown
+	remaining       int64 // of the body; -1 if unknown
 
 	// Guarded by conn.mu.
-	id          uint32 // 0: not opened
+	id          uint32 // 0 if not opened
 	returned    bool   // RoundTrip has a response or an error
 	held        bool   // the header waits for the rest of the response
 	ended       bool   // nothing more arrives
@@ -45,7 +45,7 @@ type stream struct {
 	trailer     http.Header // of the response
 }
 
-// noReset is for streams that the server knows to have ended.
+// noReset is for streams that the server has already ended.
 const noReset = frame.Code(1 << 31)
 
 // RoundTrip sends r and waits for the header of the response. Errors are *Error. A BytesBody is sent at once, other bodies
@@ -94,11 +94,11 @@ func (s *stream) open() {
 	}
 	n, err := out.OpenStream(&s.send, s, whole.data, true)
 	if !s.openFailed(err) && n < len(whole.data) {
-		go func() { _ = out.WriteData(&s.send, whole.data[n:], true) }() // the reason is known where the stream was ended
+		go func() { _ = out.WriteData(&s.send, whole.data[n:], true) }() // the end of the stream has recorded the reason
 	}
 }
 
-// openFailed ends a request whose stream was not opened.
+// openFailed ends a request if its stream could not be opened.
 func (s *stream) openFailed(err error) bool {
 	if err == nil {
 		return false
@@ -145,7 +145,7 @@ func (s *stream) fail(why *Error, reset frame.Code) {
 	if !ok {
 		return
 	}
-	// The reset is sent first: the caller may start another request when it sees the error, and the server would count
+	// The reset is sent first: the caller may start another request when it receives the error, and the server would count
 	// both.
 	out := s.conn.w
 	out.Abort(&s.send, why)
@@ -156,14 +156,14 @@ func (s *stream) fail(why *Error, reset frame.Code) {
 	if why.Kind == Canceled {
 		s.body.Fail(why)
 	} else {
-		s.body.End(why) // the caller may read what arrived before
+		s.body.End(why) // the caller may read the data that arrived before
 	}
 	if first {
 		s.answered.Done()
 	}
 }
 
-// markEnded marks the stream as ended. ok is false if it was, and first is set if the caller has no result yet.
+// markEnded marks the stream as ended. ok is false if it was already, and first is set if the caller has no result yet.
 func (s *stream) markEnded(why *Error) (first, ok bool) {
 	c := s.conn
 	c.mu.Lock()
@@ -215,7 +215,7 @@ func (s *stream) headers(h *headerBlock, end bool) error {
 		s.complete(nil)
 		return nil
 	}
-	useless := s.response.Body == http.NoBody // nothing else of a response to HEAD is of use
+	useless := s.response.Body == http.NoBody // the rest of a response to HEAD is of no use
 	if s.shortResponse() && !useless {
 		s.holdHeaders()
 		return nil
@@ -227,7 +227,7 @@ func (s *stream) headers(h *headerBlock, end bool) error {
 	return nil
 }
 
-// maxInterim bounds the 1xx responses to a request.
+// maxInterim is the maximum number of 1xx responses to a request.
 const maxInterim = 10
 
 func (s *stream) informationalHeaders(h *headerBlock, code int, end bool) error {
@@ -270,11 +270,12 @@ func (s *stream) trailersReceived(h *headerBlock, end bool) error {
 	return nil
 }
 
-// maxHeld is the longest response whose header is held until the rest has arrived. Most of them arrive at once, so the
-// caller is woken once. If the server dies in between, no response has begun, and the request can be repeated.
+// maxHeld is the maximum size of a response with a header that is held until the rest has arrived. Most of them arrive at
+// once, so that the caller is woken only once. If the server dies in between, no response has begun, and the request can be
+// repeated.
 const maxHeld = 16 << 10
 
-// shortResponse reports, when the header has arrived, whether it is to be held.
+// shortResponse reports, when the header has arrived, whether it must be held.
 func (s *stream) shortResponse() bool { return s.remaining >= 0 && s.remaining <= maxHeld }
 
 // holdHeaders holds the header of the response until the rest has arrived, or until the next Check.
@@ -288,7 +289,7 @@ func (s *stream) holdHeaders() {
 	}
 }
 
-// unholdLocked is called with conn.mu held.
+// unholdLocked must be called with conn.mu held.
 func (s *stream) unholdLocked() {
 	if s.held {
 		s.held = false
@@ -352,7 +353,7 @@ func (s *stream) complete(last []byte) {
 		return
 	}
 	if out := s.conn.w; !out.Abort(&s.send, errBodyNotWanted) { // first, as in fail
-		_ = out.WriteRSTStream(s.id, frame.NoError) // the rest of the request is not wanted; RFC 9113, 8.1
+		_ = out.WriteRSTStream(s.id, frame.NoError) // the rest of the request is not needed; RFC 9113, section 8.1
 	}
 	s.body.Add(last, io.EOF)
 	if first {
@@ -374,9 +375,9 @@ func (s *stream) Consumed(n int) {
 	}
 }
 
-// EndNotifier is implemented by contexts that call a function at their end more cheaply than context.AfterFunc does.
+// EndNotifier is implemented by contexts that call a function at their end at a lower cost than context.AfterFunc.
 type EndNotifier interface {
-	// OnEnd calls f when the context ends, or soon after. There is one f at a time.
+	// OnEnd calls f when the context ends, or soon after. It stores one f at a time.
 	OnEnd(f func())
 	// OffEnd removes f, and reports whether it was not called.
 	OffEnd() bool

@@ -7,13 +7,13 @@ import (
 	"portico.dev/internal/http2/frame"
 )
 
-// timeouts is what Check knows from the check before.
+// timeouts is the state of Check from previous checks.
 type timeouts struct {
 	pingAfter, pingTimeout, headerTimeout, protocolTimeout int // in checks
 
 	lastReads        uint64 // reads at the last check
 	idleChecks       int    // consecutive checks without a read
-	pingChecks       int    // checks since a ping was sent, counting that one; 0: none was
+	pingChecks       int    // checks since a ping was sent, including the current one; 0 if none was sent
 	sinceHeaderCheck int
 }
 
@@ -24,12 +24,12 @@ func (w *timeouts) begin(c *Config) {
 
 func checksIn(d, every time.Duration) int { return max(1, int((d+every-1)/every)) }
 
-// Check finds timeouts. One goroutine calls it every Config.CheckInterval; it does not wait. With idle, connections without
-// requests are pinged too.
+// Check detects timeouts. One goroutine must call it every Config.CheckInterval; it does not wait. If idle is set, it also
+// pings connections without requests.
 //
 // Timeouts are counted in checks because this process may not run for a second (an overloaded machine, a paused virtual
-// machine). Responses then lie unread in the sockets, and by the clock all connections would time out at once, with their
-// requests. A check that comes late is still one check.
+// machine). Responses are then unread in the sockets, and by the clock all connections would time out at once, with their
+// requests. A late check is still one check.
 func (c *Conn) Check(idle bool) {
 	w := &c.timeouts
 	c.checks.Add(1)
@@ -63,11 +63,11 @@ func (c *Conn) Check(idle bool) {
 		_ = c.w.WritePingNoWait([8]byte{}) // if it fails, the connection ends
 	case idle:
 		w.pingChecks = 1
-		_ = c.w.WritePing([8]byte{}) // as above; nothing else is being sent, so it does not wait for long
+		_ = c.w.WritePing([8]byte{}) // if it fails, the connection ends; nothing else is being sent, so it does not wait for long
 	}
 }
 
-// checkProtocolTimeouts closes the connection if something is missing that the protocol requires.
+// checkProtocolTimeouts closes the connection if a frame required by the protocol is overdue.
 func (c *Conn) checkProtocolTimeouts() bool {
 	now, most := c.checks.Load(), int64(c.timeouts.protocolTimeout)
 	var why frame.ConnError
@@ -96,7 +96,8 @@ func (c *Conn) hasStreams() bool {
 	return len(c.streams) > 0
 }
 
-// headerChecks is how often checkHeaderTimeouts must find a stream waiting. The first time may be right after it began.
+// headerChecks is how often checkHeaderTimeouts must find a stream waiting. The first time may be right after the stream
+// began to wait.
 const headerChecks = 5
 
 // checkHeaderTimeouts fails the streams that have waited too long for their header.
@@ -116,7 +117,7 @@ func (c *Conn) checkHeaderTimeouts() {
 	}
 }
 
-// releaseHeld releases held headers: the rest of the response is slow.
+// releaseHeld releases held headers, because the rest of the response is slow.
 func (c *Conn) releaseHeld() {
 	var slow []*stream
 	c.mu.Lock()
@@ -132,7 +133,7 @@ func (c *Conn) releaseHeld() {
 }
 
 // AbandonWaiting fails requests with method GET or HEAD that have no response header yet, with an Error of kind Abandoned.
-// Other requests are left alone, since the server may act on them, and so is the connection.
+// Other requests are not affected, because the server may act on them, and neither is the connection.
 func (c *Conn) AbandonWaiting(why error) {
 	var waiting []*stream
 	c.mu.Lock()

@@ -9,23 +9,23 @@ import (
 // ErrBodyClosed is returned by reads after Close.
 var ErrBodyClosed = errors.New("the body is closed")
 
-// Consumer is told how many bytes were taken out of a Body, so that the peer may send as many more.
+// Consumer is notified of the number of bytes taken out of a Body, so that it can let the peer send as many more.
 type Consumer interface {
 	Consumed(n int)
 }
 
-// Body holds the bytes of a message that arrived and were not read yet. Flow control bounds them. The zero value is ready
-// for use.
+// Body holds the received bytes of a message that were not read yet. Flow control limits them. The zero value is ready for
+// use.
 type Body struct {
 	// Consumer is called for bytes that were read or discarded, without locks, on the goroutine that did so.
 	Consumer Consumer
 
-	mu      sync.Mutex // guards what follows
+	mu      sync.Mutex // guards the fields below
 	changed sync.Cond
 	chunks  []chunk
-	inline  [2]chunk // the first backing array of chunks
+	inline  [2]chunk // initial backing array of chunks
 	size    int
-	err     error // returned after the bytes; nil: more will arrive
+	err     error // returned after the bytes; nil if more will arrive
 	closed  bool
 }
 
@@ -54,7 +54,7 @@ func (c *chunk) free() {
 	}
 }
 
-// Add copies p, and ends the body with err unless that is nil. It returns how many bytes nobody will read.
+// Add copies p, and ends the body with err unless that is nil. It returns the number of bytes that will not be read.
 func (b *Body) Add(p []byte, err error) (unwanted int) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -79,7 +79,7 @@ func (b *Body) Add(p []byte, err error) (unwanted int) {
 	return 0
 }
 
-// End ends the body after what arrived, with io.EOF or the reason why it is incomplete. Only the first end counts.
+// End ends the body after the received data, with io.EOF or the reason why it is incomplete. Only the first end counts.
 func (b *Body) End(err error) { b.Add(nil, err) }
 
 func (b *Body) notify() {
@@ -88,7 +88,7 @@ func (b *Body) notify() {
 	}
 }
 
-// Fail ends the body and discards what arrived.
+// Fail ends the body and discards the received data.
 func (b *Body) Fail(err error) {
 	b.mu.Lock()
 	n := b.discardLocked()
@@ -100,7 +100,7 @@ func (b *Body) Fail(err error) {
 	b.reportConsumed(n)
 }
 
-// Buffered is how many bytes Read finds, and whether the body has ended.
+// Buffered returns the number of bytes that Read returns without waiting, and whether the body has ended.
 func (b *Body) Buffered() (n int, ended bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -146,7 +146,7 @@ func (b *Body) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// Close discards what was not read.
+// Close discards the unread data.
 func (b *Body) Close() error {
 	b.mu.Lock()
 	b.closed = true

@@ -8,30 +8,32 @@ import (
 
 // BlockLimits are the limits of a header block.
 type BlockLimits struct {
-	// MaxBytes bounds the fields as RFC 9113, 6.5.2 counts them: 32 bytes more for each.
+	// MaxBytes limits the size of the fields, counted as in RFC 9113, section 6.5.2: 32 additional bytes for each.
 	MaxBytes int
-	// MaxFields bounds the number of fields.
+	// MaxFields limits the number of fields.
 	MaxFields int
 }
 
 // Decoder decodes header blocks (RFC 7541). A block beyond its limits is decoded to its end, because the dynamic table must
-// follow, unless it is so large that the connection should end. A single string may be as long as the block, which
-// BlockAssembler bounds.
+// be updated, unless it is so large that the connection should end. A single string may be as long as the block, which
+// BlockAssembler limits.
 //
-// Between two blocks it only keeps the table: 4 KiB of strings, as RFC 7541, 4.1 counts, and 32 bytes for each entry.
+// Between two blocks it only retains the table: 4 KiB of strings, counted as in RFC 7541, section 4.1, and 32 bytes for
+// each entry.
 type Decoder struct {
 	limits BlockLimits
 	grow   func() bool
 	emit   func(name, value string) error
 	table  dynamicTable
-	// checksTable is set when an invalid field was added to the table. Until then what is indexed need not be checked again.
+	// checksTable is set when an invalid field was added to the table. Until then, indexed fields need not be checked
+	// again.
 	checksTable bool
 
 	bytes, fields int
 	err           error
 }
 
-// NewDecoder decodes blocks within limits.
+// NewDecoder returns a Decoder for blocks within limits.
 func NewDecoder(l BlockLimits) *Decoder {
 	return &Decoder{limits: l, table: dynamicTable{limit: maxTableSize}}
 }
@@ -42,7 +44,7 @@ func (d *Decoder) GrowWith(grow func() bool) { d.grow = grow }
 // SetLimits replaces the limits.
 func (d *Decoder) SetLimits(l BlockLimits) { d.limits = l }
 
-// exceedsLimits reports whether the present block is beyond its limits, and they cannot be raised.
+// exceedsLimits reports whether the current block is beyond its limits, and they cannot be raised.
 func (d *Decoder) exceedsLimits() bool {
 	for d.bytes > d.limits.MaxBytes || d.fields > d.limits.MaxFields {
 		if d.grow == nil || !d.grow() {
@@ -52,19 +54,20 @@ func (d *Decoder) exceedsLimits() bool {
 	return false
 }
 
-// ErrBlockTooLarge is a header block beyond its limits. It ends the stream, not the connection.
+// ErrBlockTooLarge is the error for a header block beyond its limits. It ends the stream, not the connection.
 var ErrBlockTooLarge = StreamError{Code: EnhanceYourCalm, Reason: "the header block is larger than allowed"}
 
-// ErrBlockBomb is a header block that is many times too large. It is not decoded to its end, so the connection ends.
+// ErrBlockBomb is the error for a header block that is many times too large. It is not decoded to its end, so the
+// connection ends.
 var ErrBlockBomb = ConnError{EnhanceYourCalm, "the header block is many times larger than allowed"}
 
-// bombFactor is how many times larger than MaxBytes a block may be. One byte can refer to a field of 4 KiB.
+// bombFactor is the multiple of MaxBytes that a block may have. One byte can refer to a field of 4 KiB.
 const bombFactor = 4
 
 func decodeError(why string) error { return ConnError{CompressionError, why} }
 
-// Decode calls each for the fields of a complete block. It returns a ConnError if the block cannot be decoded or is
-// ErrBlockBomb; otherwise ErrBlockTooLarge, the first error of each, or a StreamError for an invalid field.
+// Decode calls each for the fields of a complete block. It returns a ConnError if the block cannot be decoded or is an
+// ErrBlockBomb. Otherwise it returns ErrBlockTooLarge, the first error of each, or a StreamError for an invalid field.
 func (d *Decoder) Decode(block []byte, each func(name, value string) error) error {
 	d.emit, d.bytes, d.fields, d.err = each, 0, 0, nil
 	err := d.decode(block)
@@ -100,7 +103,7 @@ func (d *Decoder) decode(p []byte) error {
 				return err
 			}
 			continue
-		default: // a literal that is not
+		default: // a literal that is not added
 			if f, p, err = d.literal(p, 4); err == nil {
 				wrong = checkField(f)
 			}
@@ -110,15 +113,15 @@ func (d *Decoder) decode(p []byte) error {
 		}
 		begun = true
 		d.field(f.name, f.value, wrong)
-		if d.bytes > bombFactor*d.limits.MaxBytes { // bytes counts 32 more for each field
+		if d.bytes > bombFactor*d.limits.MaxBytes { // bytes includes 32 for each field
 			return ErrBlockBomb
 		}
 	}
 	return nil
 }
 
-// resize applies a change of the table's size (RFC 7541, 6.3), which must come before all fields (4.2). For an empty table
-// it is accepted anywhere, as by the library: it changes nothing.
+// resize applies a change of the table's size (RFC 7541, section 6.3), which must precede all fields (section 4.2). For an
+// empty table it is accepted anywhere, as by golang.org/x/net/http2, because it has no effect.
 func (d *Decoder) resize(p []byte, begun bool) ([]byte, error) {
 	size, rest, err := readInteger(p, 5)
 	switch {
@@ -154,7 +157,7 @@ func (d *Decoder) literal(p []byte, bits uint) (f headerField, rest []byte, err 
 	return f, p, err
 }
 
-// field is called for each field. wrong is what checkField says of it.
+// field is called for each field. wrong is the result of checkField.
 func (d *Decoder) field(name, value string, wrong error) {
 	d.bytes += len(name) + len(value) + 32
 	d.fields++
@@ -169,12 +172,12 @@ func (d *Decoder) field(name, value string, wrong error) {
 	}
 }
 
-// checkField is a StreamError for an invalid field.
+// checkField returns a StreamError for an invalid field.
 func checkField(f headerField) error {
 	switch {
 	case !validName(f.name):
 		return StreamError{Code: ProtocolError, Reason: "a header name that is none"}
-	case f.name[0] != ':' && !httpmsg.ValidFieldValue(f.value): // each pseudo-header field has rules of its own
+	case f.name[0] != ':' && !httpmsg.ValidFieldValue(f.value): // each pseudo-header field has separate rules
 		return StreamError{Code: ProtocolError, Reason: "a header value that is none"}
 	}
 	return nil
@@ -207,10 +210,10 @@ type BlockAssembler struct {
 	end    bool
 }
 
-// maxBlockFrames is how many frames a block of limit bytes may have. Some peers send short ones.
+// maxBlockFrames returns the maximum number of frames of a block of limit bytes. Some peers send short ones.
 func maxBlockFrames(limit int) int { return 16 + limit/512 }
 
-// NewBlockAssembler accepts blocks of up to limit bytes.
+// NewBlockAssembler returns a BlockAssembler for blocks of up to limit bytes.
 func NewBlockAssembler(limit int) *BlockAssembler { return &BlockAssembler{limit: limit} }
 
 // GrowWith makes Add call grow for a block beyond the limit. grow raises it with SetLimit, or returns false.
@@ -229,18 +232,18 @@ func (b *BlockAssembler) hasRoom(n int) bool {
 	return true
 }
 
-// CompressedLimit is the limit for a compressed block whose fields may have so many bytes: twice as many, so that a block
-// that is slightly too large ends its stream and not the connection.
+// CompressedLimit returns the limit for a compressed block with fields of up to the given number of bytes. It is twice that
+// number, so that a block that is slightly too large ends its stream and not the connection.
 func CompressedLimit(fields int) int { return 2 * fields }
 
-// OpenStream is the stream of the incomplete block, or 0. Only its CONTINUATION may follow.
+// OpenStream returns the stream of the incomplete block, or 0. Only its CONTINUATION may follow.
 func (b *BlockAssembler) OpenStream() uint32 { return b.stream }
 
-// ErrBlockFlood is a header block without an end (CVE-2023-45288).
+// ErrBlockFlood is the error for a header block without an end (CVE-2023-45288).
 var ErrBlockFlood = ConnError{EnhanceYourCalm, "the header block does not end"}
 
-// Add adds a HEADERS or CONTINUATION frame. done is the complete block, or nil, and valid until the next frame is read; end
-// is whether the stream ends with it.
+// Add adds a HEADERS or CONTINUATION frame. done is the complete block, or nil, and valid until the next frame is read. end
+// is set if the stream ends with it.
 func (b *BlockAssembler) Add(f *Frame) (done []byte, end bool, err error) {
 	p, err := b.fragment(f)
 	if err != nil {
@@ -249,7 +252,7 @@ func (b *BlockAssembler) Add(f *Frame) (done []byte, end bool, err error) {
 	if f.Type == Headers {
 		b.end = f.Has(FlagEndStream)
 		if f.Has(FlagEndHeaders) {
-			return p, b.end, nil // nearly always: nothing is copied
+			return p, b.end, nil // nearly always the case: no copy is needed
 		}
 		b.stream, b.buf, b.frames = f.Stream, b.buf[:0], 0
 	}
@@ -284,16 +287,16 @@ func (b *BlockAssembler) fragment(f *Frame) ([]byte, error) {
 	return p[5:], nil
 }
 
-// dynamicTable is the dynamic table of a Decoder (RFC 7541, 2.3.2). Nothing is searched in it, so it has no maps.
+// dynamicTable is the dynamic table of a Decoder (RFC 7541, section 2.3.2). It is never searched, so it has no maps.
 type dynamicTable struct {
 	ring   []headerField // grows with the number of entries
 	newest uint32        // entries are numbered; entry n is ring[n%len(ring)]
 	count  uint32
-	size   uint32 // of the entries, as in RFC 7541, 4.1
+	size   uint32 // of the entries, as in RFC 7541, section 4.1
 	limit  uint32
 }
 
-// indexed is the field of an index. Those of the static table begin at 1.
+// indexed returns the field at an index. The indices of the static table begin at 1.
 func (t *dynamicTable) indexed(i uint64) (headerField, error) {
 	switch {
 	case i == 0:
@@ -307,7 +310,7 @@ func (t *dynamicTable) indexed(i uint64) (headerField, error) {
 	return t.ring[(t.newest-uint32(i-uint64(len(staticFields)))+1)%uint32(len(t.ring))], nil
 }
 
-// add adds an entry. One that is larger than the table empties it (RFC 7541, 4.4).
+// add adds an entry. An entry that is larger than the table empties it (RFC 7541, section 4.4).
 func (t *dynamicTable) add(f headerField) {
 	size := f.size()
 	if size > t.limit {
@@ -346,7 +349,7 @@ func (t *dynamicTable) evict(size uint32) {
 
 var errTruncated = decodeError("the header block is cut short")
 
-// readInteger reads an integer with a prefix of so many bits (RFC 7541, 5.1).
+// readInteger reads an integer with a prefix of the given number of bits (RFC 7541, section 5.1).
 func readInteger(p []byte, bits uint) (n uint64, rest []byte, err error) {
 	if len(p) == 0 {
 		return 0, nil, errTruncated
@@ -367,7 +370,7 @@ func readInteger(p []byte, bits uint) (n uint64, rest []byte, err error) {
 	return 0, nil, errTruncated
 }
 
-// readString reads a string (RFC 7541, 5.2). For common names it allocates nothing.
+// readString reads a string (RFC 7541, section 5.2). For common names it does not allocate.
 func readString(p []byte, name bool) (s string, rest []byte, err error) {
 	if len(p) == 0 {
 		return "", nil, errTruncated

@@ -2,10 +2,10 @@ package frame
 
 import "hash/maphash"
 
-// Encoder encodes header blocks (RFC 7541). It belongs to a Writer, and its lock.
+// Encoder encodes header blocks (RFC 7541). It belongs to a Writer, which guards it.
 //
 // Nearly all fields of nearly all messages were sent before with the same value, so a small hash table finds them. Strings
-// are not Huffman-coded: that saves less on the wire than it costs at both ends.
+// are not Huffman-coded: the coding saves less on the wire than it costs at both ends.
 type Encoder struct {
 	block []byte
 
@@ -13,7 +13,7 @@ type Encoder struct {
 	ring     []headerField // grows with the number of entries: most idle connections have few
 	newest   uint32        // entries are numbered from 1; entry n is ring[n%len(ring)]
 	count    uint32        // of the entries
-	size     uint32        // of the entries, as in RFC 7541, 4.1
+	size     uint32        // of the entries, as in RFC 7541, section 4.1
 	limit    uint32
 	minLimit uint32   // the smallest limit since the last block, which must be sent too
 	changed  bool     // the limit must be sent
@@ -28,10 +28,10 @@ func (e *headerField) size() uint32 { return uint32(len(e.name) + len(e.value) +
 const (
 	maxTableSize = 4096
 	initialRing  = 16      // doubled up to maxTableSize/32, which is enough for every table
-	maxKeptBlock = 4 << 10 // for the next block; most have some hundred bytes
+	maxKeptBlock = 4 << 10 // retained for the next block; most have a few hundred bytes
 )
 
-// NewEncoder has the table size that every peer must allow.
+// NewEncoder returns an Encoder with the table size that every peer must allow.
 func NewEncoder() *Encoder {
 	return &Encoder{seed: maphash.MakeSeed(), limit: maxTableSize, minLimit: maxTableSize}
 }
@@ -58,7 +58,7 @@ func (e *Encoder) blockWritten() {
 	}
 }
 
-// WriteField writes a field whose name is in lower case.
+// WriteField writes a field. Its name must be in lower case.
 func (e *Encoder) WriteField(name, value string) {
 	h := maphash.String(e.seed, name)
 	both := e.fieldHash(h, value)
@@ -83,7 +83,7 @@ func (e *Encoder) WriteField(name, value string) {
 
 func (e *Encoder) hashSize() uint64 { return uint64(len(e.ring)) }
 
-// fieldHash is the hash of a field. h is the hash of its name.
+// fieldHash returns the hash of a field. h is the hash of its name.
 func (e *Encoder) fieldHash(h uint64, value string) uint64 {
 	return h ^ maphash.String(e.seed, value)*3
 }
@@ -101,7 +101,8 @@ func (e *Encoder) grow() {
 	}
 }
 
-// WriteNeverIndexed writes a field whose value will not occur again, or must not be indexed (RFC 7541, 7.1.3).
+// WriteNeverIndexed writes a field with a value that will not occur again, or must not be indexed (RFC 7541, section
+// 7.1.3).
 func (e *Encoder) WriteNeverIndexed(name, value string) {
 	if static, ok := staticNames.find(name); ok {
 		e.literal(0x10, 4, static, 0, name, value)
@@ -110,7 +111,8 @@ func (e *Encoder) WriteNeverIndexed(name, value string) {
 	e.literal(0x10, 4, 0, maphash.String(e.seed, name), name, value)
 }
 
-// literal writes a field whose name is in the static table at index, or, if that is 0, perhaps in the dynamic one under hash.
+// literal writes a field. index is the index of its name in the static table. If it is 0, the dynamic table is searched by
+// hash.
 func (e *Encoder) literal(kind byte, bits int, index uint32, hash uint64, name, value string) {
 	if index == 0 {
 		n := e.byName[hash%e.hashSize()]
@@ -125,7 +127,7 @@ func (e *Encoder) literal(kind byte, bits int, index uint32, hash uint64, name, 
 	e.string(value)
 }
 
-// at is entry n, or nil if it was evicted.
+// at returns entry n, or nil if it was evicted.
 func (e *Encoder) at(n uint32) *headerField {
 	if n == 0 || e.newest-n >= e.count {
 		return nil
@@ -141,7 +143,7 @@ func (e *Encoder) add(f headerField) {
 		e.grow()
 	}
 	e.newest++
-	if e.newest == 0 { // after 2^32 entries; 0 means none
+	if e.newest == 0 { // after 2^32 entries; 0 is not a valid number
 		e.newest, e.count, e.size = 0, 0, 0
 	}
 	e.ring[e.newest%uint32(len(e.ring))] = f

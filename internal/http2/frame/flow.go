@@ -4,17 +4,17 @@ import "slices"
 
 // RecvWindow is a flow-control window of the receiving side. Its owner guards it.
 type RecvWindow struct {
-	available int64 // the peer may still send
-	consumed  int64 // was read here, and no WINDOW_UPDATE has said so yet
-	threshold int64 // of consumed, from which a WINDOW_UPDATE is sent
+	available int64 // bytes that the peer may still send
+	consumed  int64 // bytes that were read, but not yet returned with a WINDOW_UPDATE
+	threshold int64 // value of consumed at which a WINDOW_UPDATE is sent
 }
 
-// NewRecvWindow is a window of size.
+// NewRecvWindow returns a window of size.
 func NewRecvWindow(size int64) RecvWindow {
 	return RecvWindow{available: size, threshold: max(1, size/4)}
 }
 
-// Take counts n bytes that arrived. It is false when the peer sent more than it may.
+// Take counts n received bytes. It returns false if the peer exceeded its window.
 func (f *RecvWindow) Take(n int) bool {
 	if int64(n) > f.available {
 		return false
@@ -23,7 +23,8 @@ func (f *RecvWindow) Take(n int) bool {
 	return true
 }
 
-// Return counts n bytes that were consumed. A result other than 0 is the increment of a WINDOW_UPDATE that must be sent now.
+// Return counts n bytes that were consumed. A result other than 0 is the increment of a WINDOW_UPDATE that must be sent
+// now.
 func (f *RecvWindow) Return(n int) uint32 {
 	f.consumed += int64(n)
 	if f.consumed < f.threshold {
@@ -42,10 +43,10 @@ type SendStream struct {
 	updates int64 // sum of WINDOW_UPDATEs
 	sent    int64
 	waiting bool          // in streamBlocked or connBlocked
-	queued  bool          // in connBlocked, or it was and keeps its place if it has to wait again
+	queued  bool          // in connBlocked, or removed from it with the right to return to the front
 	blocked bool          // there is more to send than windows allow
-	wake    chan struct{} // made when it first waits
-	err     error         // why nothing more is sent
+	wake    chan struct{} // made at the first wait
+	err     error         // why no more data is sent
 	ended   bool          // END_STREAM was written
 }
 
@@ -57,13 +58,13 @@ type HeaderBlock interface {
 // NewStream is a stream that a client opens.
 type NewStream interface {
 	HeaderBlock
-	// Opened is called with the stream id before anything of the stream is written, with the Writer's lock held: it must not
-	// wait, nor use the Writer. After an error no stream is opened.
+	// Opened is called with the stream id before any frame of the stream is written, with the Writer's lock held: it must
+	// not wait, and must not use the Writer. If it returns an error, the stream is not opened.
 	Opened(id uint32) error
 }
 
-// OpenStream opens a stream with HEADERS, and with DATA as far as windows allow. It reports how much of body was sent; the
-// rest is for WriteData.
+// OpenStream opens a stream with HEADERS, and with DATA as far as windows allow. It returns the number of bytes of body
+// that were sent. The caller must send the rest with WriteData.
 func (w *Writer) OpenStream(s *SendStream, h NewStream, body []byte, end bool) (sent int, err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -78,7 +79,7 @@ func (w *Writer) OpenStream(s *SendStream, h NewStream, body []byte, end bool) (
 	return sent, w.flush()
 }
 
-// assignID gives s its id, when there is space. mu is held.
+// assignID assigns an id to s, when there is space. The caller must hold mu.
 func (w *Writer) assignID(s *SendStream, h NewStream) error {
 	if err := w.waitSpace(s); err != nil {
 		return err
@@ -98,7 +99,8 @@ func (w *Writer) assignID(s *SendStream, h NewStream) error {
 // ErrNoMoreStreams is returned on a connection that has used up its stream ids.
 var ErrNoMoreStreams = ConnError{NoError, "the connection has used up its streams"}
 
-// WriteHeaders sends HEADERS, of a header or of trailers, and DATA. end ends the stream. It waits for windows.
+// WriteHeaders sends HEADERS, of a header or of trailers, and DATA. If end is set, it ends the stream. It waits for
+// windows.
 func (w *Writer) WriteHeaders(s *SendStream, h HeaderBlock, body []byte, end bool) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -112,7 +114,7 @@ func (w *Writer) WriteHeaders(s *SendStream, h HeaderBlock, body []byte, end boo
 	return w.flush()
 }
 
-// headers appends a header block as HEADERS and as many CONTINUATIONs as it needs. mu is held.
+// headers appends a header block as HEADERS and as many CONTINUATIONs as it needs. The caller must hold mu.
 func (w *Writer) headers(s *SendStream, h HeaderBlock, end bool) {
 	w.encoder.begin()
 	h.EncodeHeaders(w.encoder)
@@ -135,14 +137,14 @@ func (w *Writer) headers(s *SendStream, h HeaderBlock, end bool) {
 	}
 }
 
-// WriteData sends DATA, and waits for windows. end ends the stream.
+// WriteData sends DATA, and waits for windows. If end is set, it ends the stream.
 func (w *Writer) WriteData(s *SendStream, p []byte, end bool) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.writeData(s, p, end)
 }
 
-// writeData is WriteData. mu is held, and released while it waits or writes.
+// writeData implements WriteData. The caller must hold mu, which is released while it waits or writes.
 func (w *Writer) writeData(s *SendStream, p []byte, end bool) error {
 	for {
 		if err := w.waitSpace(s); err != nil {
@@ -159,7 +161,7 @@ func (w *Writer) writeData(s *SendStream, p []byte, end bool) error {
 	}
 }
 
-// data appends p as DATA frames as far as windows and space allow, and returns the rest. mu is held.
+// data appends p as DATA frames as far as windows and space allow, and returns the rest. The caller must hold mu.
 func (w *Writer) data(s *SendStream, p []byte, end bool) []byte {
 	for {
 		n := int(max(0, min(int64(len(p)), w.sendable(s), int64(w.maxFrame)))) // a window may be negative
@@ -188,17 +190,17 @@ func (w *Writer) data(s *SendStream, p []byte, end bool) []byte {
 	return p
 }
 
-// minCountedData is the least size of a DATA frame, if a window made it small, for which WINDOW_UPDATEs are expected. Otherwise
-// updates of a few bytes each would pay for each other (AllowedUpdates).
+// minCountedData is the minimum size of a DATA frame limited by a window for which WINDOW_UPDATEs are expected. Otherwise
+// updates of a few bytes each would justify each other (AllowedUpdates).
 const minCountedData = 32
 
-// sendable is how much s may send now. mu is held.
+// sendable returns the number of bytes that s may send now. The caller must hold mu.
 func (w *Writer) sendable(s *SendStream) int64 { return min(w.window, w.streamWindow(s)) }
 
-// streamWindow is the window of s itself. mu is held.
+// streamWindow returns the window of s. The caller must hold mu.
 func (w *Writer) streamWindow(s *SendStream) int64 { return w.initialWindow + s.updates - s.sent }
 
-// waitSpace waits until less than maxBuffered is buffered. mu is held, and released while it waits.
+// waitSpace waits until less than maxBuffered is buffered. The caller must hold mu, which is released while it waits.
 func (w *Writer) waitSpace(s *SendStream) error {
 	for w.err == nil && s.err == nil && w.buffered() >= maxBuffered && w.writing {
 		w.spaceFreed.Wait()
@@ -209,7 +211,8 @@ func (w *Writer) waitSpace(s *SendStream) error {
 	return s.err
 }
 
-// waitForWindow flushes, and then waits until s may send. mu is held, and released while it waits or writes.
+// waitForWindow flushes, and then waits until s may send. The caller must hold mu, which is released while it waits or
+// writes.
 func (w *Writer) waitForWindow(s *SendStream) error {
 	if err := w.flush(); err != nil {
 		return err
@@ -226,15 +229,15 @@ func (w *Writer) waitForWindow(s *SendStream) error {
 		w.dequeue(s)
 	}
 	s.blocked = false
-	return nil // waitSpace finds the errors
+	return nil // waitSpace returns the errors
 }
 
-// An update of the connection's window wakes one of the streams that wait for it. A stream that has sent what it could wakes the
-// next one if some of the window is left. So the cost of a frame does not depend on how many streams wait, and they are served
-// in the order in which they came.
+// An update of the connection's window wakes one of the streams that wait for it. A stream that has sent all it can wakes
+// the next one if some of the window is left. The cost of a frame therefore does not depend on the number of waiting
+// streams, and they are served in order of arrival.
 
-// enqueue makes s wait: for the connection's window if that is what it lacks, otherwise for its own. A stream that was woken too
-// late goes to the front. mu is held.
+// enqueue makes s wait for the stream's window, if that is used up, and otherwise for the connection's window. A stream
+// that was woken too late goes to the front. The caller must hold mu.
 func (w *Writer) enqueue(s *SendStream, first bool) {
 	s.waiting = true
 	switch {
@@ -250,7 +253,8 @@ func (w *Writer) enqueue(s *SendStream, first bool) {
 	}
 }
 
-// wakeNext wakes the first of the streams that wait for the connection's window, if some of it is left. mu is held.
+// wakeNext wakes the first of the streams that wait for the connection's window, if some of it is left. The caller must
+// hold mu.
 func (w *Writer) wakeNext() {
 	if len(w.connBlocked) == 0 || w.window <= 0 {
 		return
@@ -260,7 +264,7 @@ func (w *Writer) wakeNext() {
 	s.wakeUp()
 }
 
-// windowOpened is called when the window of s, which waits, has grown. mu is held.
+// windowOpened is called when the window of s, which waits, has grown. The caller must hold mu.
 func (w *Writer) windowOpened(s *SendStream) {
 	if s.queued || w.streamWindow(s) <= 0 {
 		return
@@ -274,7 +278,7 @@ func (w *Writer) windowOpened(s *SendStream) {
 	w.connBlocked = append(w.connBlocked, s)
 }
 
-// dequeue removes s from both lists. mu is held.
+// dequeue removes s from both lists. The caller must hold mu.
 func (w *Writer) dequeue(s *SendStream) {
 	if !s.waiting {
 		return

@@ -1,6 +1,6 @@
-// Package frame is what both ends of an HTTP/2 connection have in common: reading frames (Reader), writing them (Writer),
-// header blocks (Decoder, Encoder, BlockAssembler), flow control (RecvWindow, SendStream) and received message bodies
-// (Body).
+// Package frame contains the common parts of both ends of an HTTP/2 connection: reading frames (Reader), writing them
+// (Writer), header blocks (Decoder, Encoder, BlockAssembler), flow control (RecvWindow, SendStream) and received message
+// bodies (Body).
 //
 // A Reader, a Decoder and a BlockAssembler belong to the goroutine that reads the connection. A Writer is used by all
 // goroutines.
@@ -10,13 +10,13 @@ import (
 	"fmt"
 )
 
-// Preface is what a client sends first (RFC 9113, 3.4).
+// Preface is the first data that a client sends (RFC 9113, section 3.4).
 const Preface = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 
 // Sizes of RFC 9113.
 const (
 	HeaderLen     = 9
-	MaxFrame      = 16 << 10 // that we accept, and that we send unless the peer allows less
+	MaxFrame      = 16 << 10 // accepted size, and the size that is sent unless the peer allows less
 	InitialWindow = 64<<10 - 1
 	MaxWindow     = 1<<31 - 1
 	MaxStreamID   = 1<<31 - 1
@@ -25,7 +25,7 @@ const (
 // Type is a frame's type.
 type Type uint8
 
-// The types of RFC 9113, 6.
+// Frame types of RFC 9113, section 6.
 const (
 	Data         Type = 0
 	Headers      Type = 1
@@ -51,7 +51,7 @@ const (
 // SettingID identifies a setting.
 type SettingID uint16
 
-// The settings of RFC 9113, 6.5.2, RFC 8441 and RFC 9218.
+// Settings of RFC 9113, section 6.5.2, RFC 8441 and RFC 9218.
 const (
 	HeaderTableSize      SettingID = 1
 	EnablePush           SettingID = 2
@@ -69,10 +69,10 @@ type Setting struct {
 	Value uint32
 }
 
-// Code is an error code of RFC 9113, 7.
+// Code is an error code of RFC 9113, section 7.
 type Code uint32
 
-// The error codes.
+// Error codes.
 const (
 	NoError            Code = 0
 	ProtocolError      Code = 1
@@ -123,7 +123,7 @@ func (e StreamError) Error() string {
 	return fmt.Sprintf("stream error %s on stream %d: %s", e.Code, e.Stream, e.Reason)
 }
 
-// Frame is a frame that was read. Payload is valid until the Reader's next frame.
+// Frame is a received frame. Payload is valid until the Reader's next frame.
 type Frame struct {
 	Type    Type
 	Flags   uint8
@@ -134,7 +134,7 @@ type Frame struct {
 // Has reports whether a flag is set.
 func (f *Frame) Has(flag uint8) bool { return f.Flags&flag != 0 }
 
-// Unpad is the payload of a DATA or HEADERS frame without its padding.
+// Unpad returns the payload of a DATA or HEADERS frame without its padding.
 func (f *Frame) Unpad() ([]byte, error) {
 	p := f.Payload
 	if !f.Has(FlagPadded) {
@@ -153,7 +153,7 @@ func (f *Frame) Unpad() ([]byte, error) {
 // Uint31 reads a stream id or a window increment.
 func Uint31(p []byte) uint32 { return Uint32(p) & MaxWindow }
 
-// Uint32 reads four bytes.
+// Uint32 reads a big-endian integer of four bytes.
 func Uint32(p []byte) uint32 {
 	return uint32(p[0])<<24 | uint32(p[1])<<16 | uint32(p[2])<<8 | uint32(p[3])
 }
@@ -179,7 +179,7 @@ func (s Setting) valid() error {
 	switch {
 	case s.ID == EnablePush && s.Value > 1:
 		return ConnError{ProtocolError, "ENABLE_PUSH is neither 0 nor 1"}
-	case (s.ID == EnableConnect || s.ID == NoPriorities) && s.Value > 1: // RFC 8441, 3; RFC 9218, 2.1
+	case (s.ID == EnableConnect || s.ID == NoPriorities) && s.Value > 1: // RFC 8441, section 3; RFC 9218, section 2.1
 		return ConnError{ProtocolError, "a setting that is on or off is neither 0 nor 1"}
 	case s.ID == InitialWindowSize && s.Value > MaxWindow:
 		return ConnError{FlowControlError, "INITIAL_WINDOW_SIZE is too large"}

@@ -21,7 +21,7 @@ var commonNames = []string{
 	"X-Remote-User", "X-Request-Id",
 }
 
-// nameTable finds what is known of one of few names without the cost of a map: by a hash of its length and three of its letters.
+// nameTable maps a small set of names to values without the cost of a map: by a hash of the length and three letters.
 type nameTable[V any] struct {
 	slots [nameSlots]struct {
 		name  string
@@ -29,7 +29,7 @@ type nameTable[V any] struct {
 	}
 }
 
-const nameSlots = 512 // several for each name, so that nearly all are where they belong
+const nameSlots = 512 // several for each name, so that there are few collisions
 
 func nameSlot(name string) uint32 {
 	n := uint32(len(name))
@@ -44,7 +44,7 @@ func (t *nameTable[V]) add(name string, value V) {
 	t.slots[at].name, t.slots[at].value = name, value
 }
 
-// find returns what is known of a name.
+// find returns the value of a name.
 func (t *nameTable[V]) find(name string) (value V, ok bool) {
 	if name == "" {
 		return value, false
@@ -57,8 +57,8 @@ func (t *nameTable[V]) find(name string) (value V, ok bool) {
 	return value, false
 }
 
-// canonicalNames and lowerNames map commonNames between their forms. knownNames has the lower-case names, so that decoding
-// them allocates nothing. staticNames has the first index of each name in the static table.
+// canonicalNames and lowerNames map commonNames between their forms. knownNames contains the lower-case names, so that
+// decoding them does not allocate. staticNames contains the first index of each name in the static table.
 var (
 	canonicalNames, lowerNames nameTable[string]
 	staticNames                nameTable[uint32]
@@ -73,14 +73,14 @@ var knownNames = func() map[string]string {
 		lowerNames.add(name, l)
 	}
 	for i, f := range staticFields {
-		if i == 0 || staticFields[i-1][0] != f[0] { // fields of one name follow each other
+		if i == 0 || staticFields[i-1][0] != f[0] { // fields with the same name are adjacent
 			staticNames.add(f[0], uint32(i+1))
 		}
 	}
 	return known
 }()
 
-// CanonicalName is the canonical form of a lower-case name.
+// CanonicalName returns the canonical form of a lower-case name.
 func CanonicalName(lower string) string {
 	if name, ok := canonicalNames.find(lower); ok {
 		return name
@@ -88,7 +88,7 @@ func CanonicalName(lower string) string {
 	return textproto.CanonicalMIMEHeaderKey(lower)
 }
 
-// LowerName is the lower-case form of a header name. ok is false if it is not a valid header name.
+// LowerName returns the lower-case form of a header name. ok is false if it is not a valid header name.
 func LowerName(name string) (string, bool) {
 	if l, ok := lowerNames.find(name); ok {
 		return l, true
@@ -97,7 +97,7 @@ func LowerName(name string) (string, bool) {
 	return l, validName(l) && l[0] != ':'
 }
 
-// asciiLower is strings.ToLower for ASCII only: letters that Unicode folds to ASCII must stay what they are.
+// asciiLower is strings.ToLower for ASCII only: letters that Unicode folds to ASCII must not change.
 func asciiLower(name string) string {
 	for i := range len(name) {
 		if c := name[i]; c >= 'A' && c <= 'Z' {
@@ -128,8 +128,8 @@ var staticFields = [...][2]string{
 	{"via", ""}, {"www-authenticate", ""},
 }
 
-// staticIndex is the index of a field in the static table, if it is there with its value, and otherwise the first index of its name; 0 for
-// none.
+// staticIndex returns the index of a field in the static table, if the table contains it with its value, and otherwise the
+// first index of its name, or 0.
 func staticIndex(name, value string) (index uint32, whole bool) {
 	first, ok := staticNames.find(name)
 	if !ok || value == "" {

@@ -6,14 +6,14 @@ import (
 	"sync"
 )
 
-// Reader reads the frames of a connection. One goroutine uses it.
+// Reader reads the frames of a connection. It is used by one goroutine.
 type Reader struct {
-	// OnPartial is called for a frame whose payload has not arrived completely. Nil: nothing is called.
+	// OnPartial is called for a frame with a payload that has not arrived completely. May be nil.
 	OnPartial func(Type)
 
 	conn   io.Reader
-	inline [inlineSize]byte // the buffer while the connection is idle, as most are most of the time
-	pooled *[]byte          // from smallBuffers or frameBuffers; nil: inline is used
+	inline [inlineSize]byte // the buffer while the connection is idle, as most connections are most of the time
+	pooled *[]byte          // from smallBuffers or frameBuffers; nil if inline is used
 	start  int              // buf()[start:end] was read from conn and not returned yet
 	end    int
 }
@@ -25,20 +25,20 @@ const (
 
 var (
 	smallBuffers = sync.Pool{New: func() any { b := make([]byte, smallSize); return &b }}
-	frameBuffers = sync.Pool{New: func() any { b := make([]byte, HeaderLen+MaxFrame); return &b }} // for any frame that we accept
+	frameBuffers = sync.Pool{New: func() any { b := make([]byte, HeaderLen+MaxFrame); return &b }} // for frames of the maximum size
 )
 
-// NewReader reads from conn.
+// NewReader returns a Reader of conn.
 func NewReader(conn io.Reader) *Reader { return &Reader{conn: conn} }
 
-// ErrFrameTooLarge is a frame longer than we accept.
+// ErrFrameTooLarge is the error for a frame that exceeds the accepted size.
 var ErrFrameTooLarge = ConnError{FrameSizeError, "the frame is longer than allowed"}
 
-// Buffered is how many bytes were read that belong to frames that were not returned yet. The rest of those frames should
+// Buffered returns the number of bytes that were read of frames that were not returned yet. The rest of these frames should
 // arrive soon.
 func (r *Reader) Buffered() int { return r.end - r.start }
 
-// Skip reads n bytes that are no frame: the client's preface.
+// Skip reads n bytes that are not a frame: the client's preface.
 func (r *Reader) Skip(n int) ([]byte, error) {
 	if err := r.fill(n); err != nil {
 		return nil, err
@@ -48,7 +48,7 @@ func (r *Reader) Skip(n int) ([]byte, error) {
 	return b, nil
 }
 
-// Next returns the next frame. Between two frames the end of the connection is io.EOF.
+// Next returns the next frame. It returns io.EOF if the connection ends between two frames.
 func (r *Reader) Next() (Frame, error) {
 	if err := r.fill(HeaderLen); err != nil {
 		return Frame{}, err
@@ -100,8 +100,8 @@ func (r *Reader) fill(n int) error {
 	return nil
 }
 
-// makeSpace moves the buffered bytes to the beginning of a buffer for n bytes. If nothing is buffered and n is small, that
-// is the inline buffer.
+// makeSpace moves the buffered bytes to the beginning of a buffer for n bytes. It uses the inline buffer if no bytes are
+// buffered and n is small.
 func (r *Reader) makeSpace(n int) {
 	rest := r.buf()[r.start:r.end]
 	switch old := r.pooled; {
@@ -136,7 +136,7 @@ func putBuffer(room *[]byte) {
 	}
 }
 
-// Close returns the buffer to its pool. Nothing may be read after it.
+// Close returns the buffer to its pool. The Reader must not be used after it.
 func (r *Reader) Close() {
 	putBuffer(r.pooled)
 	r.pooled, r.start, r.end = nil, 0, 0

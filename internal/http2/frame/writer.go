@@ -10,16 +10,17 @@ import (
 )
 
 const (
-	// maxBuffered is how many bytes may be buffered before HEADERS and DATA wait for space.
+	// maxBuffered is the number of bytes that may be buffered before HEADERS and DATA wait for space.
 	maxBuffered = 64 << 10
-	// maxReplies is how many frames that the peer asked for (acknowledgements, resets) may be buffered, since they do not wait for
-	// space. With more the connection ends: the peer does not read them. Headers of any size may be buffered with them.
+	// maxReplies is the maximum number of buffered replies to the peer's frames (acknowledgements, resets), which do not
+	// wait for space. If it is exceeded, the connection ends, because the peer does not read them. Headers of any size may
+	// be buffered with them.
 	maxReplies = 16 << 10
-	// maxPooledBuffer bounds the buffers that are used again.
+	// maxPooledBuffer limits the buffers that are reused.
 	maxPooledBuffer = 128 << 10
 )
 
-// ErrFlood ends a connection whose peer asks for replies and does not read them.
+// ErrFlood ends a connection if the peer requests replies and does not read them.
 var ErrFlood = ConnError{EnhanceYourCalm, "answers that were asked for are not read"}
 
 // ErrClosed is returned by writes after Close.
@@ -27,20 +28,20 @@ var ErrClosed = errors.New("the connection is closed")
 
 var bufferPool = sync.Pool{New: func() any { b := make([]byte, 0, 8<<10); return &b }}
 
-// Writer writes the frames of a connection. A goroutine that sends something appends it to a buffer and writes the buffer
-// itself, unless another goroutine is writing already: that one then writes it too. No goroutine exists only to write.
+// Writer writes the frames of a connection. A goroutine appends its frames to a buffer and writes the buffer, unless
+// another goroutine is already writing, which then writes it too. No goroutine exists only for writing.
 //
-// The methods that return without waiting for the peer (WritePingNoWait, WriteRSTStream, WriteWindowUpdate, ...) are for the
-// goroutine that reads: if both ends waited for each other to read, neither would.
+// The methods that return without waiting for the peer (WritePingNoWait, WriteRSTStream, WriteWindowUpdate, ...) are for
+// the goroutine that reads: if both ends waited for each other to read, the connection would deadlock.
 type Writer struct {
 	conn io.Writer
 	// fail is called once, with the first error of a write.
 	fail func(error)
 
-	mu            sync.Mutex // guards what follows
-	spaceFreed    sync.Cond  // the buffer was written, or never will be
-	buf           *[]byte    // frames to be written; nil: none
-	replies       int        // frames in buf that the peer asked for
+	mu            sync.Mutex // guards the fields below
+	spaceFreed    sync.Cond  // signaled when the buffer was written, or cannot be written
+	buf           *[]byte    // frames to be written, or nil
+	replies       int        // number of replies in buf
 	writing       bool       // a goroutine is in drain
 	err           error
 	encoder       *Encoder
@@ -48,9 +49,9 @@ type Writer struct {
 	maxSeenWindow int64 // the largest value of window so far
 	initialWindow int64 // of streams
 	maxFrame      int
-	streamBlocked []*SendStream // wait for their own window
-	connBlocked   []*SendStream // wait for the connection's window, first come first served
-	dataFrames    uint64        // DATA frames appended, without those that a tiny window made small (AllowedUpdates)
+	streamBlocked []*SendStream // streams that wait for their window
+	connBlocked   []*SendStream // streams that wait for the connection's window, in order of arrival
+	dataFrames    uint64        // DATA frames appended, except small ones caused by a tiny window (AllowedUpdates)
 	dataBytes     uint64        // bytes of DATA appended
 	nextID        uint32        // the next stream id of a client
 	background    sync.WaitGroup
@@ -58,7 +59,7 @@ type Writer struct {
 	activeStreams atomic.Int32 // see AddActive
 }
 
-// NewWriter writes to conn. first is the first stream id of a client, 0 on a server.
+// NewWriter returns a Writer to conn. first is the first stream id of a client, 0 on a server.
 func NewWriter(conn io.Writer, first uint32, fail func(error)) *Writer {
 	w := &Writer{
 		conn: conn, fail: fail, encoder: NewEncoder(), maxFrame: MaxFrame, nextID: first,
@@ -68,14 +69,13 @@ func NewWriter(conn io.Writer, first uint32, fail func(error)) *Writer {
 	return w
 }
 
-// AddActive adds n to the number of streams that are about to write. With more than one of them a writer yields first, so
+// AddActive adds n to the number of streams that are about to write. If there is more than one, a writer yields first, so
 // that one system call carries the frames of several streams.
 func (w *Writer) AddActive(n int) { w.activeStreams.Add(int32(n)) }
 
-// Methods whose comment says "mu is held" are called with mu held and return with it held. Some release it while they wait,
-// as sync.Cond.Wait does.
+// Methods that require mu return with it held. Some release it while they wait, like sync.Cond.Wait.
 
-// put appends bytes. mu is held.
+// put appends bytes. The caller must hold mu.
 func (w *Writer) put(p ...byte) { *w.buffer() = append(*w.buffer(), p...) }
 
 func (w *Writer) buffer() *[]byte {
@@ -92,7 +92,8 @@ func (w *Writer) buffered() int {
 	return len(*w.buf)
 }
 
-// flush writes what is buffered, or leaves it to the goroutine that is writing. mu is held, and released while it writes.
+// flush writes the buffered data, or leaves it to the goroutine that is writing. The caller must hold mu, which is released
+// while it writes.
 func (w *Writer) flush() error {
 	if w.writing || w.buffered() == 0 || w.err != nil {
 		return w.err
@@ -106,7 +107,8 @@ func (w *Writer) flush() error {
 	return w.drain()
 }
 
-// drain writes until nothing is buffered, and resets writing, which its caller set. mu is held, and released while it writes.
+// drain writes until the buffer is empty, and resets writing, which its caller has set. The caller must hold mu, which is
+// released while it writes.
 func (w *Writer) drain() error {
 	failed := false
 	for w.buffered() > 0 && w.err == nil {
@@ -136,7 +138,8 @@ func (w *Writer) drain() error {
 	return err
 }
 
-// flushInBackground is flush for the goroutine that reads, which must not wait for the peer to read. mu is held.
+// flushInBackground is flush for the goroutine that reads, which must not wait for the peer to read. The caller must hold
+// mu.
 func (w *Writer) flushInBackground() {
 	if w.writing || w.buffered() == 0 || w.err != nil {
 		return
@@ -149,7 +152,7 @@ func (w *Writer) flushInBackground() {
 	})
 }
 
-// Close makes every waiting call return with why. What is still buffered is not written.
+// Close makes every waiting call return with why. Buffered data is not written.
 func (w *Writer) Close(why error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -160,7 +163,7 @@ func (w *Writer) Close(why error) {
 	w.spaceFreed.Broadcast()
 }
 
-// WaitFlushed returns when everything is written, or nothing more can be.
+// WaitFlushed returns when all data is written, or no more data can be written.
 func (w *Writer) WaitFlushed() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -169,10 +172,10 @@ func (w *Writer) WaitFlushed() {
 	}
 }
 
-// Wait returns when no background write is in progress. It is called after Close and after the connection was closed.
+// Wait returns when no background write is in progress. It must be called after Close and after the connection was closed.
 func (w *Writer) Wait() { w.background.Wait() }
 
-// wakeAll wakes all streams that wait for a window, because there is an error. mu is held.
+// wakeAll wakes all streams that wait for a window, because there is an error. The caller must hold mu.
 func (w *Writer) wakeAll() {
 	for _, list := range []*[]*SendStream{&w.streamBlocked, &w.connBlocked} {
 		for _, s := range *list {
@@ -191,7 +194,7 @@ func (s *SendStream) wakeUp() {
 	}
 }
 
-// header appends a frame's header. mu is held.
+// header appends a frame's header. The caller must hold mu.
 func (w *Writer) header(t Type, flags uint8, stream uint32, length int) {
 	w.put(byte(length>>16), byte(length>>8), byte(length), byte(t), flags,
 		byte(stream>>24), byte(stream>>16), byte(stream>>8), byte(stream))
@@ -199,7 +202,7 @@ func (w *Writer) header(t Type, flags uint8, stream uint32, length int) {
 
 func (w *Writer) put32(v uint32) { w.put(byte(v>>24), byte(v>>16), byte(v>>8), byte(v)) }
 
-// WriteSettings sends SETTINGS. With more it stays in the buffer, because another frame follows at once.
+// WriteSettings sends SETTINGS. If more is set, it stays in the buffer, because another frame follows immediately.
 func (w *Writer) WriteSettings(more bool, list ...Setting) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -230,7 +233,7 @@ func (w *Writer) WritePing(data [8]byte) error {
 	return w.flush()
 }
 
-// WritePingNoWait is WritePing that does not wait for the peer.
+// WritePingNoWait is like WritePing, but does not wait for the peer.
 func (w *Writer) WritePingNoWait(data [8]byte) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -239,8 +242,8 @@ func (w *Writer) WritePingNoWait(data [8]byte) error {
 	return w.reply()
 }
 
-// AckSettings applies the peer's settings and acknowledges them. Streams that wait for a window are woken once, however often
-// the list changes the initial window, and only if it has grown (CVE-2026-78669).
+// AckSettings applies the peer's settings and acknowledges them. Streams that wait for a window are woken once, however
+// often the list changes the initial window, and only if it has grown (CVE-2026-78669).
 func (w *Writer) AckSettings(list []Setting) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -262,7 +265,7 @@ func (w *Writer) AckSettings(list []Setting) error {
 	return w.reply()
 }
 
-// initialWindowGrew wakes the streams that may send now. mu is held.
+// initialWindowGrew wakes the streams that may send now. The caller must hold mu.
 func (w *Writer) initialWindowGrew() {
 	for _, s := range slices.Clone(w.streamBlocked) {
 		w.windowOpened(s)
@@ -287,7 +290,7 @@ func (w *Writer) WriteRSTStream(stream uint32, code Code) error {
 	return w.reply()
 }
 
-// WriteWindowUpdate allows the peer to send more, on the connection when stream is 0.
+// WriteWindowUpdate allows the peer to send more, on the connection if stream is 0.
 func (w *Writer) WriteWindowUpdate(stream, increment uint32) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -324,7 +327,7 @@ func (w *Writer) WriteGoAway(last uint32, code Code, why string) error {
 	return w.reply()
 }
 
-// reply flushes in the background, and finds a peer that does not read replies. mu is held.
+// reply flushes in the background, and detects a peer that does not read replies. The caller must hold mu.
 func (w *Writer) reply() error {
 	if w.err != nil {
 		return w.err
@@ -349,7 +352,7 @@ func (w *Writer) AddConnWindow(increment uint32) error {
 	return nil
 }
 
-// ConnWindow is the connection's send window now, and the largest that it was.
+// ConnWindow returns the connection's current send window, and the largest one so far.
 func (w *Writer) ConnWindow() (now, widest int64) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -377,7 +380,7 @@ func (w *Writer) WindowOverflows(s *SendStream) bool {
 	return w.initialWindow+s.updates-s.sent > MaxWindow
 }
 
-// StreamErr is why s cannot send any more, or nil.
+// StreamErr returns why s cannot send any more, or nil.
 func (w *Writer) StreamErr(s *SendStream) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -394,27 +397,28 @@ func (w *Writer) Ended(s *SendStream) bool {
 	return s.ended
 }
 
-// Progress is how many bytes of DATA s has sent, and whether it waits for a window to send more.
+// Progress returns the number of bytes of DATA that s has sent, and whether it waits for a window to send more.
 func (w *Writer) Progress(s *SendStream) (sent int64, blocked bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return s.sent, s.blocked
 }
 
-// AllowedUpdates is how many WINDOW_UPDATEs the peer may have sent for the DATA that was sent or is buffered: two for each
-// frame, and one for each KiB, for peers that read frames piece by piece (the Go library sends one for each 4 KiB, and one for
-// the connection). Frames that a window of less than 32 bytes made small do not count.
+// AllowedUpdates returns the number of WINDOW_UPDATEs that the peer may have sent for the DATA that was sent or is
+// buffered: two for each frame, and one for each KiB, for peers that read frames piece by piece (golang.org/x/net/http2
+// sends one for each 4 KiB, and one for the connection). Frames that a window of less than 32 bytes made small do not
+// count.
 func (w *Writer) AllowedUpdates() uint64 {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return 2*w.dataFrames + w.dataBytes>>10
 }
 
-// UpdateCounter finds a flood of WINDOW_UPDATEs: more of them than the DATA that was sent explains.
+// UpdateCounter detects a flood of WINDOW_UPDATEs: more than the sent DATA explains.
 type UpdateCounter struct{ received uint64 }
 
-// maxSavedUpdates is how many of them may come late: enough for 256 MiB that were sent earlier and are read only now, a KiB
-// at a time. A download of hours saves up no more than that.
+// maxSavedUpdates is the maximum number of updates that may arrive late: enough for 256 MiB that were sent earlier and are
+// read only now, a KiB at a time. A download of hours cannot accumulate more than that.
 const maxSavedUpdates = 256 << 10
 
 // Explained counts a WINDOW_UPDATE, and reports whether the DATA that w sent explains it.
@@ -427,7 +431,7 @@ func (u *UpdateCounter) Explained(w *Writer) bool {
 	return u.received <= most
 }
 
-// Abort makes writes of s, and those that wait, fail with why. It reports whether END_STREAM was sent before.
+// Abort makes writes of s, including waiting ones, fail with why. It reports whether END_STREAM was sent before.
 func (w *Writer) Abort(s *SendStream, why error) (ended bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -438,6 +442,6 @@ func (w *Writer) Abort(s *SendStream, why error) (ended bool) {
 		w.dequeue(s)
 		s.wakeUp()
 	}
-	w.spaceFreed.Broadcast() // it may wait for room
+	w.spaceFreed.Broadcast() // s may wait for space
 	return s.ended
 }

@@ -7,7 +7,7 @@ import (
 	"golang.org/x/net/http2/hpack"
 )
 
-// script writes frames by hand.
+// script writes frames that the test chooses.
 type script struct {
 	out     bytes.Buffer
 	block   bytes.Buffer
@@ -23,11 +23,11 @@ func newScript() *script {
 	return s
 }
 
-// fields is a header block of names and values.
+// fields returns a header block of names and values.
 func (s *script) fields(pairs ...string) []byte {
 	s.block.Reset()
 	for i := 0; i+1 < len(pairs); i += 2 {
-		_ = s.encoder.WriteField(hpack.HeaderField{Name: pairs[i], Value: pairs[i+1]}) // a buffer has no errors
+		_ = s.encoder.WriteField(hpack.HeaderField{Name: pairs[i], Value: pairs[i+1]}) // writes to a buffer do not fail
 	}
 	return bytes.Clone(s.block.Bytes())
 }
@@ -46,8 +46,8 @@ func seedOf(write func(s *script)) []byte {
 	return append([]byte{Verbatim}, s.out.Bytes()...)
 }
 
-// ClientAttacks are the inputs of known attacks by clients, made small, and of the cases of golang.org/x/net/http2's server tests that
-// are about frames and fields.
+// ClientAttacks returns the inputs of known attacks by clients, in reduced form, and of the cases of
+// golang.org/x/net/http2's server tests that concern frames and fields.
 func ClientAttacks() (seeds [][]byte) {
 	for _, write := range clientScripts {
 		seeds = append(seeds, seedOf(write))
@@ -71,7 +71,7 @@ var clientScripts = []func(s *script){
 			_ = s.WriteRawFrame(http2.FrameWindowUpdate, 0, id, []byte{0, 0, 0, 0})
 		}
 	},
-	func(s *script) { // the same, by a window that overflows, DATA on a half-closed stream, and a bad length
+	func(s *script) { // CVE-2025-8671, by a window that overflows, DATA on a half-closed stream, and an invalid length
 		s.headers(1, true, request("GET", "/wait")...)
 		_ = s.WriteWindowUpdate(1, 1<<31-1)
 		s.headers(3, true, request("GET", "/wait")...)
@@ -98,7 +98,7 @@ var clientScripts = []func(s *script){
 			_ = s.WriteData(1, false, nil)
 		}
 	},
-	func(s *script) { // CVE-2019-9517, CVE-2016-1546: answers without windows
+	func(s *script) { // CVE-2019-9517, CVE-2016-1546: responses without windows
 		_ = s.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 0})
 		s.headers(1, true, request("GET", "/large")...)
 		s.headers(3, true, request("GET", "/large")...)
@@ -135,7 +135,7 @@ var clientScripts = []func(s *script){
 		_ = s.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: s.fields("x-t", "1"), EndStream: true})
 		_ = s.WriteContinuation(1, true, s.fields("x-u", "2"))
 	},
-	func(s *script) { // a stream's window, opened by SETTINGS after the answer began
+	func(s *script) { // a stream's window, opened by SETTINGS after the response began
 		_ = s.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 3})
 		s.headers(1, true, request("GET", "/large")...)
 		_ = s.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 1})
@@ -146,11 +146,11 @@ var clientScripts = []func(s *script){
 	func(s *script) { _ = s.WriteWindowUpdate(1, 1) },
 	func(s *script) { _ = s.WriteData(1, true, []byte("x")) },
 	func(s *script) { _ = s.WriteContinuation(1, true, nil) },
-	func(s *script) { // a block that is interrupted
+	func(s *script) { // an interrupted block
 		_ = s.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: s.fields(request("GET", "/now")...)})
 		_ = s.WritePing(false, [8]byte{})
 	},
-	func(s *script) { // more streams than may be, and one more when one has ended
+	func(s *script) { // more streams than allowed, and one more when one has ended
 		for id := uint32(1); id < 10; id += 2 {
 			s.headers(id, true, request("GET", "/wait")...)
 		}
@@ -159,7 +159,7 @@ var clientScripts = []func(s *script){
 	},
 }
 
-// rejectedFields are those of TestServer_Request_Reject_* and their like.
+// rejectedFields are the fields of TestServer_Request_Reject_* and similar tests.
 var rejectedFields = [][]string{
 	request("GET", "/echo", "UPPER", "v"), request("GET", "/echo", "foo\xffbar", "v"), request("GET", "/echo", "foo:bar", "v"), request("GET", "/echo", "foo", "has\nnewline"),
 	request("GET", "/echo", ":unknown_thing", "v"), request("GET", "/echo", "x", "y", ":method", "GET"), request("GET", ""), request("GET", "/echo", "connection", "keep-alive"),
@@ -168,8 +168,8 @@ var rejectedFields = [][]string{
 	request("GET", "/x HTTP/1.1\r\nHost: a\r\n\r\nGET /y"), {":method", "CONNECT", ":protocol", "websocket", ":scheme", "https", ":path", "/echo", ":authority", "a"},
 }
 
-// ServerAttacks are the inputs of known attacks by servers, made small, and of the cases of golang.org/x/net/http2's transport tests that
-// are about frames and fields.
+// ServerAttacks returns the inputs of known attacks by servers, in reduced form, and of the cases of
+// golang.org/x/net/http2's transport tests that concern frames and fields.
 func ServerAttacks() (seeds [][]byte) {
 	begin := func(s *script, more ...string) { s.headers(1, false, append([]string{":status", "200"}, more...)...) }
 	for _, write := range []func(s *script){
@@ -181,7 +181,7 @@ func ServerAttacks() (seeds [][]byte) {
 			_ = s.WriteRSTStream(1, http2.ErrCodeRefusedStream)
 			_ = s.WriteGoAway(1, http2.ErrCodeNo, nil)
 		},
-		func(s *script) { // 1xx without end
+		func(s *script) { // endless 1xx
 			for range 15 {
 				s.headers(1, false, ":status", "103", "link", "a")
 			}
@@ -199,7 +199,7 @@ func ServerAttacks() (seeds [][]byte) {
 			}
 		},
 		func(s *script) { _ = s.WriteContinuation(1, true, nil) },
-		func(s *script) { // a block that is interrupted
+		func(s *script) { // an interrupted block
 			_ = s.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: s.fields(":status", "200")})
 			_ = s.WritePing(false, [8]byte{})
 		},

@@ -9,23 +9,23 @@ import (
 	"golang.org/x/net/http2"
 )
 
-// Compared is a frame, or a header block, and what each side did about it, in words.
+// Compared is a frame, or a header block, with a description of each side's reaction.
 type Compared struct {
 	Step
 	Ours, Theirs string
-	// Again is whether the stream, or a newer one, was reset or answered before.
+	// Again is set if the stream, or a newer one, was already reset or answered.
 	Again bool
-	// Ended is whether whoever says the frames has ended the stream before.
+	// Ended is set if the sender of the frame has already ended the stream.
 	Ended bool
-	// Parted is whether the sides did not do the same on the stream before.
+	// Parted is set if the reactions on the stream already differed.
 	Parted bool
-	// Others is whether they did not on any stream.
+	// Others is set if the reactions on any stream already differed.
 	Others bool
-	// Spoilt is whether a stream was reset with PROTOCOL_ERROR before, by either end of the connection.
+	// Spoilt is set if a stream was already reset with PROTOCOL_ERROR, by either end of the connection.
 	Spoilt bool
 }
 
-// Twice reports whether a setting is more than once in a frame.
+// Twice reports whether a frame contains a setting more than once.
 func Twice(payload []byte) bool {
 	seen := map[[2]byte]bool{}
 	for ; len(payload) >= 6; payload = payload[6:] {
@@ -38,10 +38,10 @@ func Twice(payload []byte) bool {
 	return false
 }
 
-// Is reports whether the frame is of a type.
+// Is reports whether the frame has type t.
 func (c *Compared) Is(t http2.FrameType) bool { return c.Type == t }
 
-// Ends reports whether what a side did is to give up the connection, with one of these codes if there are any.
+// Ends reports whether the reaction did ends the connection with an error, with one of the codes if any are given.
 func Ends(did string, codes ...http2.ErrCode) bool {
 	for _, e := range strings.Split(did, "; ") {
 		if code, ok := strings.CutPrefix(e, "0 GOAWAY "); ok && code != "NO_ERROR" {
@@ -51,22 +51,22 @@ func Ends(did string, codes ...http2.ErrCode) bool {
 	return len(codes) == 0 && strings.Contains(did, "0 closed")
 }
 
-// Resets reports whether what a side did is to reset a stream, and nothing else.
+// Resets reports whether the reaction did resets a stream, and nothing else.
 func Resets(did string, codes ...http2.ErrCode) bool {
 	_, code, ok := strings.Cut(did, " RST ")
 	return ok && !strings.Contains(did, ";") && (len(codes) == 0 || slices.ContainsFunc(codes, func(c http2.ErrCode) bool { return c.String() == code }))
 }
 
-// Difference is one between two implementations that is meant to be. What comes after it on its streams, or on the connection, is
-// not compared.
+// Difference is an intended difference between two implementations. The events after it on its streams, or on the
+// connection, are not compared.
 type Difference struct {
 	Name, Why string
-	// Is tells it from others.
+	// Is reports whether c is this difference.
 	Is func(c *Compared) bool
 }
 
-// words are events, stream by stream. That the rest of a body is not needed may be said or not, and so may the end of a connection
-// that is given up.
+// words returns the events as text, stream by stream. It omits optional events: a reset with NO_ERROR for the rest of a
+// body, and the end of a connection after a GOAWAY.
 func words(events []Event, apart map[uint32]bool) string {
 	var all []string
 	for _, e := range events {
@@ -78,10 +78,10 @@ func words(events []Event, apart map[uint32]bool) string {
 	return strings.Join(all, "; ")
 }
 
-// Compare returns the first difference that has no name between what ours and theirs did: at first about what a connection begins
-// with, then about each step, and at last about the end.
+// Compare returns the first difference between ours and theirs that is not in differences. It compares the beginning of the
+// connection, then each step, and finally the end.
 func Compare(steps []Step, ours, theirs [][]Event, differences []Difference) (unnamed string) {
-	apart := map[uint32]bool{} // streams on which they did not do the same
+	apart := map[uint32]bool{} // streams on which the reactions differed
 	ended := map[uint32]bool{}
 	spoilt := false
 	done := uint32(0) // the newest stream that was ended, or reset
@@ -125,7 +125,7 @@ func Compare(steps []Step, ours, theirs [][]Event, differences []Difference) (un
 	return ""
 }
 
-// answers compares what came of requests when the connection is given up, by one side only or by both.
+// answers compares the responses to requests when one side or both sides end the connection.
 func answers(ours, theirs []Event, apart map[uint32]bool, oneSided bool, differences []Difference) (unnamed string) {
 	for i := range min(len(ours), len(theirs)) {
 		o, l := ours[i], theirs[i]
@@ -140,7 +140,7 @@ func answers(ours, theirs []Event, apart map[uint32]bool, oneSided bool, differe
 	return ""
 }
 
-// part notes the streams on which o and l differ.
+// part records the streams on which o and l differ.
 func part(apart map[uint32]bool, o, l []Event) {
 	for _, e := range slices.Concat(o, l) {
 		same := func(other Event) bool { return other == e }
@@ -150,15 +150,16 @@ func part(apart map[uint32]bool, o, l []Event) {
 	}
 }
 
-// left reports whether a side is leaving the connection, or has left. Who leaves in peace takes its own time.
+// left reports whether a side is leaving the connection, or has left. A graceful shutdown may take any time.
 func left(events []Event) bool {
 	return slices.ContainsFunc(events, func(e Event) bool { return e.Kind == Closed || e.Kind == GoAway })
 }
 
-// MaxAllocated bounds what one run of a connection may allocate in all, for an input of some bytes: it bounds what can be held at a time.
+// MaxAllocated returns the limit of the total allocations of one run of a connection, for an input of the given size. It
+// also limits the memory held at any time.
 func MaxAllocated(input int) uint64 { return 24<<20 + 2000*uint64(input) }
 
-// Allocated is how many bytes were allocated since the process began.
+// Allocated returns the number of bytes allocated since the process began.
 func Allocated() uint64 {
 	sample := []metrics.Sample{{Name: "/gc/heap/allocs:bytes"}}
 	metrics.Read(sample)

@@ -12,7 +12,7 @@ import (
 	"golang.org/x/net/http2/hpack"
 )
 
-// Event is what the other side did.
+// Event is an action of the other side.
 type Event struct {
 	Stream uint32
 	Kind   string // headers, data, end, RST, GOAWAY, pong, closed, answer, invalid
@@ -32,16 +32,16 @@ const (
 	GoAway  = "GOAWAY"
 	Pong    = "pong"
 	Closed  = "closed"
-	Answer  = "answer"  // to a request of ours, told at the end
-	Invalid = "invalid" // a frame that cannot be read: whoever wrote it broke the protocol
+	Answer  = "answer"  // response to a request, recorded at the end
+	Invalid = "invalid" // a frame that cannot be parsed: its sender violated the protocol
 )
 
-// Failed is the text of an Answer that there is none of, or none that is whole.
+// Failed is the text of an Answer if there was no complete response.
 const Failed = "failed"
 
-// Record is what one side of a connection wrote.
+// Record contains the frames that one side of a connection wrote.
 type Record struct {
-	mu     sync.Mutex // guards what follows
+	mu     sync.Mutex // guards the fields below
 	events []Event
 }
 
@@ -89,7 +89,7 @@ func (r *Record) Read(from io.Reader) {
 	}
 }
 
-// block is a header block. What a server adds by itself is left out.
+// block records a header block. Fields that a server adds automatically are omitted.
 func (r *Record) block(d *hpack.Decoder, id uint32, block []byte, end bool) {
 	fields, err := d.DecodeFull(block)
 	if err != nil {
@@ -115,7 +115,7 @@ func (r *Record) add(e Event) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if e.Kind == Data {
-		for i := range r.events { // DATA of one stream is one thing, in however many frames it comes
+		for i := range r.events { // the DATA of one stream is one event, regardless of its frames
 			if o := &r.events[i]; o.Stream == e.Stream && o.Kind == Data {
 				o.Text += e.Text
 				return
@@ -125,7 +125,7 @@ func (r *Record) add(e Event) {
 	r.events = append(r.events, e)
 }
 
-// Take is what came since it was last called, stream by stream.
+// Take returns the events since the last call, stream by stream.
 func (r *Record) Take() []Event {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -135,7 +135,7 @@ func (r *Record) Take() []Event {
 	return all
 }
 
-// ClientSeeds are choices that make ordinary requests, with bodies and trailers, resets and settings.
+// ClientSeeds returns inputs that generate ordinary requests, with bodies and trailers, resets and settings.
 func ClientSeeds() [][]byte {
 	get := []byte{0x20, 0x01, 0, 0, 0, 0, 0, 0, 0}
 	post := []byte{0x20, 0x00, 0, 0, 1, 0, 0, 0, 1, 7}
@@ -150,7 +150,7 @@ func ClientSeeds() [][]byte {
 	}
 }
 
-// ServerSeeds are choices that make ordinary answers.
+// ServerSeeds returns inputs that generate ordinary responses.
 func ServerSeeds() [][]byte {
 	head := []byte{0x20, 0x00, 0xd1, 0, 0, 0}
 	sized := []byte{0x20, 0x00, 0xd1, 0, 0, 1, 7}

@@ -1,5 +1,5 @@
-// Package http2test turns the input of a fuzz test into HTTP/2 frames that get past a frame reader, and records what the other
-// side does about each. Only tests use it.
+// Package http2test converts the input of a fuzz test to HTTP/2 frames that a frame reader accepts, and records the other
+// side's reaction to each. Only tests use it.
 package http2test
 
 import (
@@ -12,15 +12,15 @@ import (
 	"golang.org/x/net/http2/hpack"
 )
 
-// Step is one frame, or a header block in several, that is written at once.
+// Step is one frame, or a header block in several frames, that is written at once.
 type Step struct {
 	Bytes []byte
-	// Type, Flags, Stream and Length are those of the first frame.
+	// Type, Flags, Stream and Length are the values of the first frame.
 	Type   http2.FrameType
 	Flags  byte
 	Stream uint32
 	Length int
-	// What describes it all.
+	// What describes the step.
 	What string
 }
 
@@ -31,16 +31,17 @@ const (
 )
 
 const (
-	// maxSteps bounds what is made of one input.
+	// maxSteps is the maximum number of steps generated from one input.
 	maxSteps = 48
-	// maxFrames bounds the frames of a header block: it is more than any side takes of a block within its limits.
+	// maxFrames is the maximum number of frames of a header block. It exceeds the number of frames that a side accepts for
+	// a block within its limits.
 	maxFrames = 1000
 )
 
-// FromClient makes the frames of a client out of data, after its preface and its first SETTINGS.
+// FromClient converts data to the frames of a client, after its preface and its first SETTINGS.
 func FromClient(data []byte) []Step { return generate(data, client) }
 
-// FromServer makes the frames of a server out of data, after its first SETTINGS. The requests it answers are on streams 1 and 3.
+// FromServer converts data to the frames of a server, after its first SETTINGS. The requests are on streams 1 and 3.
 func FromServer(data []byte) []Step { return generate(data, server) }
 
 type generator struct {
@@ -51,12 +52,12 @@ type generator struct {
 	framer  *http2.Framer
 	block   bytes.Buffer
 	encoder *hpack.Encoder
-	decoder *hpack.Decoder // of what it all says, for what describes blocks that the input has
+	decoder *hpack.Decoder // decodes all generated blocks, to describe the ones that the input contains
 	decoded []string
 	what    []string
 }
 
-// Verbatim begins an input that is frames as they were sent, and not choices that are made into frames.
+// Verbatim is the first byte of an input that contains frames instead of choices.
 const Verbatim = 0xff
 
 func generate(data []byte, side int) (steps []Step) {
@@ -82,7 +83,7 @@ func generate(data []byte, side int) (steps []Step) {
 	return steps
 }
 
-// verbatim takes frames apart.
+// verbatim splits data into frames.
 func verbatim(data []byte) (steps []Step) {
 	var fields []string
 	d := hpack.NewDecoder(4096, func(f hpack.HeaderField) { fields = append(fields, describe(f)) })
@@ -91,7 +92,7 @@ func verbatim(data []byte) (steps []Step) {
 		s := step(data[:n])
 		if block, ok := blockOf(&s); ok {
 			fields = nil
-			_, _ = d.Write(block) // what does not decode is not described
+			_, _ = d.Write(block) // invalid blocks are not described
 			s.What += " " + strings.Join(fields, " ")
 		}
 		steps = append(steps, s)
@@ -102,7 +103,7 @@ func verbatim(data []byte) (steps []Step) {
 
 func describe(f hpack.HeaderField) string { return fmt.Sprintf("%q=%.40q", f.Name, f.Value) }
 
-// blockOf is what a frame has of a header block.
+// blockOf returns the header block fragment of a frame.
 func blockOf(s *Step) ([]byte, bool) {
 	p := s.Bytes[9:]
 	if s.Type == http2.FrameContinuation {
@@ -126,7 +127,7 @@ func blockOf(s *Step) ([]byte, bool) {
 	return p, true
 }
 
-// step is a Step of frames that are there.
+// step returns a Step with the given frames.
 func step(b []byte) Step {
 	s := Step{
 		Bytes: b, Type: http2.FrameType(b[3]), Flags: b[4], Stream: binary.BigEndian.Uint32(b[5:]), Length: int(b[0])<<16 | int(b[1])<<8 | int(b[2]),
@@ -135,7 +136,7 @@ func step(b []byte) Step {
 	return s
 }
 
-// next is the next byte of the input, and 0 after its end.
+// next returns the next byte of the input, and 0 after its end.
 func (g *generator) next() byte {
 	if len(g.in) == 0 {
 		return 0
@@ -145,7 +146,7 @@ func (g *generator) next() byte {
 	return b
 }
 
-// take is as much of the next n bytes as there is.
+// take returns the next n bytes of the input, or fewer at its end.
 func (g *generator) take(n int) []byte {
 	n = min(n, len(g.in))
 	b := g.in[:n]
@@ -157,7 +158,7 @@ func (g *generator) note(format string, args ...any) {
 	g.what = append(g.what, fmt.Sprintf(format, args...))
 }
 
-// stream chooses a stream: mostly one of those that have begun, or a new one.
+// stream chooses a stream: usually one that has begun, or a new one.
 func (g *generator) stream(begins bool) uint32 {
 	b := g.next()
 	switch {
@@ -212,10 +213,10 @@ func (g *generator) step() {
 
 func (g *generator) raw(kind http2.FrameType, flags byte, id uint32, payload []byte) {
 	g.note("%v flags %#x stream %d length %d", kind, flags, id, len(payload))
-	_ = g.framer.WriteRawFrame(kind, http2.Flags(flags), id, payload) // a buffer has no errors
+	_ = g.framer.WriteRawFrame(kind, http2.Flags(flags), id, payload) // writes to a buffer do not fail
 }
 
-// headers is a request or a response, or trailers, in one frame or in several.
+// headers generates a request or a response, or trailers, in one frame or in several.
 func (g *generator) headers(several bool) {
 	flags := g.next()
 	trailers, raw := flags&0x40 != 0, flags&0x80 != 0 && flags&0x10 != 0
@@ -234,7 +235,7 @@ func (g *generator) headers(several bool) {
 		block = g.response()
 	}
 	g.decoded = g.decoded[:0]
-	_, _ = g.decoder.Write(block) // what does not decode is not described
+	_, _ = g.decoder.Write(block) // invalid blocks are not described
 	_ = g.decoder.Close()
 	if raw {
 		g.what = append(g.what, g.decoded...)
@@ -293,7 +294,7 @@ func (g *generator) reset() {
 	g.raw(http2.FrameRSTStream, 0, id, payload)
 }
 
-// values are those at which a window or a setting is about to mean something else.
+// values are boundary values of windows and settings.
 var values = [...]uint32{0, 1, 2, 100, 16383, 16384, 65535, 65536, 1<<20 - 1, 1 << 20, 1<<24 - 1, 1 << 24, 1<<31 - 1 - 65535, 1<<31 - 65535, 1<<31 - 1, 1 << 31}
 
 func (g *generator) value() uint32 { return values[g.next()%byte(len(values))] }
@@ -349,7 +350,7 @@ func (g *generator) priority() {
 	g.raw(http2.FramePriority, 0, id, payload)
 }
 
-// oversized is a frame that is longer than 16 KiB.
+// oversized generates a frame that is longer than 16 KiB.
 func (g *generator) oversized() {
 	kind := http2.FrameType(g.next() % 10)
 	g.note("OVERSIZED")
@@ -358,7 +359,7 @@ func (g *generator) oversized() {
 
 type field struct{ name, value string }
 
-// one chooses of a list: the first are the ordinary ones, of which most messages should be.
+// one chooses an element of list. The first elements are the ordinary ones, which most messages should use.
 func (g *generator) one(ordinary int, list []string) string {
 	b := g.next()
 	if b < 0xc0 {
@@ -375,7 +376,7 @@ var (
 	statuses    = []string{"200", "404", "204", "304", "103", "100", "101", "500", "", "abc", "2000", "099", "99", "+20", "999", "1000", " 200"}
 )
 
-// others are fields that mean something to somebody, and some that cannot be.
+// others are fields with a meaning to a receiver, and some invalid ones.
 var others = []field{
 	{"x-a", "b"}, {"x-a", "c"}, {"accept", "application/json"}, {"user-agent", "kubectl/v1.37.0"}, {"authorization", "Bearer a.b.c"},
 	{"content-type", "application/json"}, {"accept-encoding", "gzip"}, {"content-length", "5"}, {"content-length", "0"}, {"cookie", "a=b"},
@@ -391,10 +392,10 @@ var others = []field{
 	{"x-longest", strings.Repeat("v", 70000)}, {"x-bomb", strings.Repeat("v", 300000)},
 }
 
-// ordinaryFields is how many of others are what ordinary messages have.
+// ordinaryFields is the number of elements of others that occur in ordinary messages.
 const ordinaryFields = 17
 
-// fields is a header block of these, and of what the input adds.
+// fields generates a header block of the given fields, and of fields from the input.
 func (g *generator) fields(first []field) []byte {
 	n := int(g.next())
 	for range n % 6 {
@@ -408,7 +409,7 @@ func (g *generator) fields(first []field) []byte {
 			first = append(first, field{string(g.take(int(g.next() % 24))), string(g.take(int(g.next() % 64)))})
 		}
 	}
-	if n >= 0xf8 { // somewhere else in the block
+	if n >= 0xf8 { // at a different position in the block
 		first = append(first[1%max(len(first), 1):], first[:1%max(len(first), 1)]...)
 	}
 	if n >= 0xf0 && n < 0xf8 {
@@ -418,7 +419,7 @@ func (g *generator) fields(first []field) []byte {
 	for _, f := range first {
 		h := hpack.HeaderField{Name: f.name, Value: f.value, Sensitive: n&0x10 != 0}
 		g.note("%s", describe(h))
-		_ = g.encoder.WriteField(h) // a buffer has no errors
+		_ = g.encoder.WriteField(h) // writes to a buffer do not fail
 	}
 	return bytes.Clone(g.block.Bytes())
 }

@@ -29,7 +29,7 @@ type conn struct {
 	info   httpmsg.ConnInfo
 	w      *frame.Writer
 
-	// Used by the goroutine that reads only.
+	// Used only by the goroutine that reads.
 	r            *frame.Reader
 	block        *frame.BlockAssembler
 	decoder      *frame.Decoder
@@ -37,31 +37,31 @@ type conn struct {
 	large        httpmsg.ConnHeaders
 	addField     func(name, value string) error // headerBlock.add as a value
 	rate         rateLimits
-	settingsBuf  []frame.Setting // settings of the present frame
-	partialBlock bool            // the present header block did not arrive at once
+	settingsBuf  []frame.Setting // settings of the current frame
+	partialBlock bool            // the current header block did not arrive at once
 	updates      frame.UpdateCounter
 
 	memory    memoryUse
 	frameSeen atomic.Bool    // since the last checkTimeouts
 	running   sync.WaitGroup // handlers
 
-	mu           sync.Mutex // guards what follows
+	mu           sync.Mutex // guards the fields below
 	streams      map[uint32]*stream
 	lastID       uint32 // the newest stream
-	open         int    // streams that the client may count as open
-	handling     int    // handlers that run
+	open         int    // streams that count towards the client's limit
+	handling     int    // running handlers
 	queued       []*stream
 	recvWindow   frame.RecvWindow
-	resetStreams [maxResetStreams]uint32 // the last streams that we reset: frames for them may still arrive
+	resetStreams [maxResetStreams]uint32 // the last streams that the server reset: frames for them may still arrive
 	resetCount   int
 	timeouts     timeouts
 	goaway       goAwayState
 
-	lastStreamSent chan struct{} // closed when the client was told the last stream id
-	closed         chan struct{} // closed when nothing is read any more
+	lastStreamSent chan struct{} // closed when the client has received the last stream id
+	closed         chan struct{} // closed when no more frames are read
 }
 
-// maxResetStreams is how many of the streams that we reset are remembered.
+// maxResetStreams is the number of streams reset by the server that are remembered.
 const maxResetStreams = 128
 
 func newConn(s *Server, nc, raw net.Conn, state *tls.ConnectionState) *conn {
@@ -182,7 +182,7 @@ func (c *conn) connectionError(why frame.ConnError) {
 }
 
 // drain reads and drops bytes until the client closes the connection or a deadline passes. A connection that is closed with
-// unread bytes is reset, and the client might not see the GOAWAY.
+// unread bytes is reset, and the client might not receive the GOAWAY.
 func (c *conn) drain() {
 	room := make([]byte, 4<<10)
 	for heard := 0; heard < maxDrain; {
@@ -195,10 +195,10 @@ func (c *conn) drain() {
 	c.w.WaitFlushed()
 }
 
-// maxDrain bounds the bytes that are read for that.
+// maxDrain limits the bytes that drain reads.
 const maxDrain = 4 << 20
 
-// close ends all streams, and returns when no goroutine of the connection is left.
+// close ends all streams, and returns when all goroutines of the connection have ended.
 func (c *conn) close() {
 	c.mu.Lock()
 	parted := c.goaway.stage == goAwayDrained
@@ -228,9 +228,9 @@ func (c *conn) streamsLocked() []*stream {
 	return all
 }
 
-// The states of a graceful shutdown (RFC 9113, 6.8). The first GOAWAY is a warning: the client may still open streams,
-// because some are on their way. When the client has confirmed it, or some time has passed, the second one has the last
-// stream id.
+// States of a graceful shutdown (RFC 9113, section 6.8). The first GOAWAY is a warning: the client may still open streams,
+// because some are in transit. When the client has confirmed it, or some time has passed, the second GOAWAY contains the
+// last stream id.
 const (
 	goAwayNone = iota
 	goAwayWarned
@@ -244,7 +244,7 @@ type goAwayState struct {
 	stage  int
 	open   bool        // SETTINGS were sent
 	due    bool        // goAway was called before
-	lastID uint32      // no later stream is processed, from goAwayFinal on
+	lastID uint32      // later streams are not processed, from goAwayFinal on
 	timer  *time.Timer // ends goAwayWarned
 }
 
@@ -254,7 +254,8 @@ func (b *goAwayState) stop() {
 	}
 }
 
-// goAway begins a graceful shutdown, or has it begun when the connection has: its first frame is SETTINGS. It does not wait.
+// goAway begins a graceful shutdown, or schedules it until SETTINGS, which must be the first frame, were sent. It does not
+// wait.
 func (c *conn) goAway() {
 	c.mu.Lock()
 	if !c.goaway.open {
@@ -291,7 +292,7 @@ func (c *conn) sendLastGoAway() {
 	}
 }
 
-// closeAfterLast closes the connection after its last stream. The client has some time to do it first.
+// closeAfterLast closes the connection after its last stream. The client has some time to close it first.
 func (c *conn) closeAfterLast() {
 	c.mu.Lock()
 	if c.goaway.stage != goAwayFinal {
@@ -303,11 +304,11 @@ func (c *conn) closeAfterLast() {
 	_ = c.net.SetReadDeadline(time.Now().Add(c.server.c.GoAwayGrace))
 }
 
-// drained reports whether the last stream has ended. mu is held.
+// drained reports whether the last stream has ended. The caller must hold mu.
 func (c *conn) drained() bool { return c.goaway.stage == goAwayFinal && len(c.streams) == 0 }
 
-// rejectConn tells a client that connected too late that none of its requests is processed: it may send all of them
-// elsewhere.
+// rejectConn informs a client that connected too late that none of its requests is processed. It may send all of them to
+// another server.
 func (c *conn) rejectConn() {
 	_ = c.net.SetDeadline(time.Now().Add(c.server.c.GoAwayGrace))
 	if c.w.WriteSettings(true) == nil && c.w.WriteGoAway(0, frame.NoError, "") == nil {

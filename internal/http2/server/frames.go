@@ -7,7 +7,7 @@ import (
 	"portico.dev/internal/http2/frame"
 )
 
-// The processing of received frames, on the goroutine that reads.
+// This file processes received frames, on the goroutine that reads.
 
 func connError(code frame.Code, why string) error { return frame.ConnError{Code: code, Reason: why} }
 
@@ -63,7 +63,7 @@ func (c *conn) data(f *frame.Frame) error {
 	switch {
 	case st == nil || fault != nil:
 		toConn = c.recvWindow.Return(size)
-	case size > len(p): // nobody reads padding
+	case size > len(p): // padding is not read
 		toConn, toStream = c.recvWindow.Return(size-len(p)), st.returnWindowLocked(size-len(p))
 	}
 	c.mu.Unlock()
@@ -91,7 +91,7 @@ func (c *conn) data(f *frame.Frame) error {
 	return nil
 }
 
-// dataErrorLocked is the error of a DATA frame with size bytes, of which n are the body's.
+// dataErrorLocked returns the error of a DATA frame with size bytes, of which n belong to the body.
 func (c *conn) dataErrorLocked(st *stream, id uint32, size, n int, end bool) error {
 	switch {
 	case st == nil && c.beyondLastLocked(id):
@@ -108,7 +108,7 @@ func (c *conn) dataErrorLocked(st *stream, id uint32, size, n int, end bool) err
 	return st.addReceivedLocked(n, end)
 }
 
-// beyondLastLocked reports whether a stream is later than the last one that GOAWAY named.
+// beyondLastLocked reports whether a stream is later than the last stream in GOAWAY.
 func (c *conn) beyondLastLocked(id uint32) bool {
 	return c.goaway.stage >= goAwayFinal && id > c.goaway.lastID && id%2 == 1
 }
@@ -146,7 +146,7 @@ func (c *conn) windowUpdate(f *frame.Frame) error {
 	return c.w.AddStreamWindow(&st.send, increment)
 }
 
-// lookup is a stream that was opened, or nil if it has ended.
+// lookup returns a stream that was opened, or nil if it has ended.
 func (c *conn) lookup(id uint32, what string) (*stream, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -295,7 +295,7 @@ func (c *conn) headers(f *frame.Frame) error {
 	return c.headersComplete(f.Stream, end, err)
 }
 
-// headersComplete processes a complete header block. err is what was wrong with it.
+// headersComplete processes a complete header block. err is the error of the block.
 func (c *conn) headersComplete(id uint32, end bool, err error) error {
 	c.mu.Lock()
 	st := c.streams[id]
@@ -329,8 +329,8 @@ func (c *conn) headersComplete(id uint32, end bool, err error) error {
 	return c.startHandler(st)
 }
 
-// atStreamLimitLocked reports whether the client has as many streams as it may. A stream whose handler has returned is
-// still open while its end waits for a window.
+// atStreamLimitLocked reports whether the client has reached its limit of streams. A stream is still open after its handler
+// has returned, while its end waits for a window.
 func (c *conn) atStreamLimitLocked() bool {
 	most := c.server.c.MaxConcurrentStreams
 	if c.open >= most || len(c.streams) < most {
@@ -345,7 +345,7 @@ func (c *conn) atStreamLimitLocked() bool {
 	return n >= most
 }
 
-// streamFault is err as the error of a stream.
+// streamFault returns err as the error of a stream.
 func streamFault(id uint32, err error) error {
 	fault, ok := err.(frame.StreamError)
 	if !ok {
@@ -365,7 +365,7 @@ func (c *conn) startHandler(st *stream) error {
 	}
 	c.streams[st.send.ID] = st
 	c.open++
-	if c.handling >= c.server.c.MaxConcurrentStreams { // by streams that were reset
+	if c.handling >= c.server.c.MaxConcurrentStreams { // the handlers of reset streams count too
 		c.queued = append(slices.DeleteFunc(c.queued, c.isDroppedLocked), st)
 		c.mu.Unlock()
 		return nil
@@ -378,7 +378,8 @@ func (c *conn) startHandler(st *stream) error {
 	return nil
 }
 
-// isDroppedLocked reports whether a queued stream was reset, and releases what it holds. The stream is to be removed from the queue.
+// isDroppedLocked reports whether a queued stream was reset, and releases its grant. The caller must remove the stream from
+// the queue.
 func (c *conn) isDroppedLocked(st *stream) bool {
 	if c.streams[st.send.ID] == st {
 		return false

@@ -5,17 +5,17 @@ import (
 	"portico.dev/internal/httpmsg"
 )
 
-// Headers beyond the limits that hold for every request; see httpmsg.LargeHeaders.
+// This file handles headers beyond the limits for ordinary requests; see httpmsg.LargeHeaders.
 
-// headerListSlack is room for ten fields as RFC 9113 counts them. net/http has it too.
+// headerListSlack is the size of ten fields, counted as in RFC 9113. net/http uses the same value.
 const headerListSlack = 320
 
-// headerLimits are the limits of a header that has no grant. Pseudo-header fields are not counted as fields.
+// headerLimits returns the limits of a header without a grant. Pseudo-header fields are not counted as fields.
 func (s *Server) headerLimits() frame.BlockLimits {
 	return frame.BlockLimits{MaxBytes: s.c.MaxHeaderBytes + headerListSlack, MaxFields: httpmsg.MaxFields + 4}
 }
 
-// maxHeaderList is the value of SETTINGS_MAX_HEADER_LIST_SIZE. Go's client sends no larger header.
+// maxHeaderList returns the value of SETTINGS_MAX_HEADER_LIST_SIZE. Go's client does not send larger headers.
 func (s *Server) maxHeaderList() int {
 	if s.c.LargeHeaders != nil {
 		return httpmsg.MaxLargeHeader + headerListSlack
@@ -23,7 +23,7 @@ func (s *Server) maxHeaderList() int {
 	return s.c.MaxHeaderBytes + headerListSlack
 }
 
-// growHeader raises the limits of the present header by a step, and reports whether it may be larger.
+// growHeader raises the limits of the current header by a step, and reports whether it may be larger.
 func (c *conn) growHeader() bool {
 	if !c.large.Grow() {
 		return false
@@ -40,7 +40,7 @@ func (c *conn) setHeaderLimits() {
 	c.block.SetLimit(frame.CompressedLimit(l.MaxBytes))
 }
 
-// endBlock forgets the present header block. An idle connection keeps nothing of it.
+// endBlock drops the current header block, so that an idle connection does not retain it.
 func (c *conn) endBlock() {
 	c.head.reset()
 	if c.large.Large() {
@@ -48,14 +48,14 @@ func (c *conn) endBlock() {
 	}
 }
 
-// detachGrant is the grant of the present header, or nil. The next header begins with the limits for every request.
+// detachGrant returns the grant of the current header, or nil. The next header begins with the limits for every request.
 func (c *conn) detachGrant() *httpmsg.HeaderGrant {
 	g := c.large.Detach()
 	c.setHeaderLimits()
 	return g
 }
 
-// takeLarge counts a large header against a client of which no request was authenticated yet.
+// takeLarge charges a client for a large header if none of its requests was authenticated yet.
 func (c *conn) takeLarge() error {
 	if c.memory.class.Load() != httpmsg.Unauthenticated || c.large.Trusted() {
 		return nil
@@ -63,7 +63,7 @@ func (c *conn) takeLarge() error {
 	return c.rate.takeControl(costOfLarge)
 }
 
-// LargeHeader is the grant of the request's header, or nil, and the memory that the header uses.
+// LargeHeader returns the grant of the request's header, or nil, and the memory that the header uses.
 func (w *response) LargeHeader() (*httpmsg.HeaderGrant, int64) {
 	m := &w.stream().memory
 	return m.grant, int64(m.header)

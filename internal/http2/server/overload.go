@@ -11,9 +11,9 @@ import (
 	"portico.dev/internal/httpmsg"
 )
 
-// Overload protection; see httpmsg.ClientClass. The server's user decides when.
+// This file contains the overload protection; see httpmsg.ClientClass. The owner of the Server triggers it.
 
-// memoryUse is what is known about the users of a connection.
+// memoryUse contains the class of a connection's user.
 type memoryUse struct {
 	class atomic.Int32 // httpmsg.ClientClass
 }
@@ -45,8 +45,8 @@ func (w *response) Authenticated(privileged bool) {
 // ChargeMemory is called by a handler that holds n more bytes for the request.
 func (w *response) ChargeMemory(n int64) { w.stream().memory.handler.Add(n) }
 
-// shouldRefuse reports whether a new stream is refused before any work is done for it. A connection whose user is unknown
-// may have one stream: with it the user becomes known.
+// shouldRefuse reports whether a new stream is refused before any work is done for it. A connection with an unknown user
+// may have one stream, which identifies the user.
 func (c *conn) shouldRefuse() bool {
 	refuse := c.server.c.Refuse
 	if refuse == nil {
@@ -66,7 +66,7 @@ func (c *conn) shouldRefuse() bool {
 	return refuse()
 }
 
-// size is the length of all names and values.
+// size returns the length of all names and values.
 func (h *headerBlock) size() (n int) {
 	for _, f := range h.fields {
 		n += len(f.name) + len(f.value)
@@ -74,8 +74,8 @@ func (h *headerBlock) size() (n int) {
 	return n
 }
 
-// CloseIdle sends GOAWAY on up to n connections without streams, and returns on how many. Connections whose last user is
-// privileged stay.
+// CloseIdle sends GOAWAY on up to n connections without streams, and returns their number. It skips connections with a
+// privileged last user.
 func (s *Server) CloseIdle(n int) (closed int) {
 	for _, c := range s.allConns() {
 		if closed >= n {
@@ -101,7 +101,7 @@ func (c *conn) idle() bool {
 	return len(c.streams) == 0 && c.goaway.stage == goAwayNone && c.timeouts.prefaceRead
 }
 
-// LargeConns are the connections that hold much memory.
+// LargeConns returns the connections that hold much memory.
 func (s *Server) LargeConns() (all []httpmsg.ConnMemory) {
 	for _, c := range s.allConns() {
 		if n := c.memoryUse(); n >= httpmsg.MinConnMemory {
@@ -111,7 +111,7 @@ func (s *Server) LargeConns() (all []httpmsg.ConnMemory) {
 	return all
 }
 
-// memoryUse is how much the streams hold that Cut would end.
+// memoryUse returns the memory held by the streams that Cut would end.
 func (c *conn) memoryUse() (n int64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -6,13 +6,13 @@ import (
 	"portico.dev/internal/http2/frame"
 )
 
-// tokenBucket limits what a client may do. It asks for the time only when it is empty.
+// tokenBucket is a rate limiter. It reads the time only when it is empty.
 type tokenBucket struct {
 	tokens, burst, perSecond int
 	filled                   time.Time
 }
 
-// take takes n tokens, and reports whether there were so many.
+// take takes n tokens, and reports whether enough were available.
 func (b *tokenBucket) take(n int) bool {
 	if b.tokens >= n {
 		b.tokens -= n
@@ -31,9 +31,9 @@ func (b *tokenBucket) take(n int) bool {
 // rateLimits are used by the goroutine that reads.
 type rateLimits struct {
 	resets  tokenBucket // streams that ended before their response (CVE-2023-44487, CVE-2025-8671)
-	control tokenBucket // frames that ask for a reply, or carry nothing
+	control tokenBucket // frames that require a reply, or are empty
 
-	allowedStray, seenResets int // DATA frames that may have been on their way to streams that we reset, and how many those were
+	allowedStray, seenResets int // DATA frames that may have been in transit to reset streams, and the number of resets included in it
 }
 
 func newRateLimits(streams int) rateLimits {
@@ -57,13 +57,14 @@ func (b *rateLimits) takeReset() error {
 	return errTooManyResets
 }
 
-// strayPerReset is how many DATA frames are free for each stream that we reset: a window of a MiB in full frames.
+// strayPerReset is the number of DATA frames that are free for each stream reset by the server: a window of 1 MiB in full
+// frames.
 const (
 	strayPerReset = 64
 	maxStray      = maxResetStreams * strayPerReset
 )
 
-// takeStray counts a DATA frame that nobody reads. resets is how many streams we have reset.
+// takeStray counts a DATA frame that is discarded. breaks is the number of streams that the server has reset.
 func (b *rateLimits) takeStray(breaks int) error {
 	b.allowedStray = min(maxStray, b.allowedStray+strayPerReset*min(breaks-b.seenResets, maxResetStreams))
 	b.seenResets = breaks
@@ -74,11 +75,11 @@ func (b *rateLimits) takeStray(breaks int) error {
 	return b.takeControl(1)
 }
 
-// costOfOversized ends a connection after ten header blocks that are too large, or slightly more than one a second. Each
-// costs as much to decode as a hundred requests, and needs no credential.
+// costOfOversized ends a connection after ten oversized header blocks, or slightly more than one per second. Decoding one
+// costs as much as a hundred requests, and requires no credential.
 const costOfOversized = 1000
 
-// costOfLarge is for large headers that were granted, until a request of the connection is authenticated. A client may use
+// costOfLarge is the cost of a granted large header until a request of the connection is authenticated. A client may use
 // all its streams before the first response.
 const costOfLarge = 100
 

@@ -24,7 +24,7 @@ const (
 	hasPath
 )
 
-// headerBlock is the present header block. The goroutine that reads uses it.
+// headerBlock is the current header block. It is used by the goroutine that reads.
 type headerBlock struct {
 	pseudo                          int
 	method, scheme, authority, path string
@@ -77,7 +77,7 @@ func (h *headerBlock) add(name, value string) error {
 	return nil
 }
 
-// isSpecial reports whether a field concerns the server itself.
+// isSpecial reports whether the server itself processes a field.
 func isSpecial(name string) bool {
 	switch name {
 	case "connection", "content-length", "cookie", "expect", "keep-alive", "proxy-connection", "te", "trailer",
@@ -87,7 +87,7 @@ func isSpecial(name string) bool {
 	return false
 }
 
-// validate is RFC 9113, 8.3.1, as net/http applies it.
+// validate checks RFC 9113, section 8.3.1, like net/http.
 func (h *headerBlock) validate() error {
 	switch {
 	case h.method == "CONNECT":
@@ -100,7 +100,7 @@ func (h *headerBlock) validate() error {
 	return nil
 }
 
-// checkLengths is nil if no field is too long.
+// checkLengths returns nil if no field is too long.
 func (h *headerBlock) checkLengths() error {
 	for i := range h.fields {
 		if err := httpmsg.CheckLengths(h.fields[i].name, h.fields[i].value); err != nil {
@@ -110,9 +110,9 @@ func (h *headerBlock) checkLengths() error {
 	return nil
 }
 
-// header makes a http.Header. All values share one slice.
+// header returns an http.Header. All values share one slice.
 func (h *headerBlock) header() http.Header {
-	header := make(http.Header, len(h.fields)) // one of up to eight fields is a small map
+	header := make(http.Header, len(h.fields)) // a map for up to eight fields is small
 	values := make([]string, len(h.fields))
 	for i, f := range h.fields {
 		name := frame.CanonicalName(f.name)
@@ -126,7 +126,7 @@ func (h *headerBlock) header() http.Header {
 	return header
 }
 
-// newRequest makes the stream of the present header block. large is whether a part of it exceeded the limits.
+// newRequest makes the stream of the current header block. large is set if a part of it exceeded the limits.
 func (c *conn) newRequest(id uint32, end, large bool) (*stream, error) {
 	h := &c.head
 	if large {
@@ -162,9 +162,9 @@ func (c *conn) newRequest(id uint32, end, large bool) (*stream, error) {
 		if !errors.As(err, &wrong) {
 			return nil, err
 		}
-		st.handler = badRequest(wrong) // RFC 9113, 8.2.1 prefers an answer to a reset
+		st.handler = badRequest(wrong) // RFC 9113, section 8.2.1 prefers a response to a reset
 	}
-	st.req.TLS = c.tls // whatever the client's :scheme
+	st.req.TLS = c.tls // regardless of the client's :scheme
 	st.req.Body = http.NoBody
 	if !end {
 		st.body.st, st.body.Consumer = st, st
@@ -183,7 +183,7 @@ func (c *conn) newRequest(id uint32, end, large bool) (*stream, error) {
 	return st, nil
 }
 
-// newOversizedRequest makes the stream of a header block that was too large. Its fields are ignored and it is answered 431.
+// newOversizedRequest makes the stream of an oversized header block. Its fields are ignored and it is answered 431.
 func (c *conn) newOversizedRequest(id uint32, end bool) *stream {
 	st := &stream{conn: c, recvWindow: frame.NewRecvWindow(int64(c.server.c.StreamWindow)), contentLength: -1, received: end, counted: true}
 	st.send.ID = id
@@ -195,7 +195,7 @@ func (c *conn) newOversizedRequest(id uint32, end bool) *stream {
 	return st
 }
 
-// applyHeaders applies the headers that concern the server, and removes those that handlers do not see.
+// applyHeaders applies the headers that concern the server, and removes the ones that handlers must not receive.
 func (st *stream) applyHeaders(end bool) error {
 	header := st.req.Header
 	for name := range header {
@@ -223,8 +223,8 @@ func (st *stream) applyHeaders(end bool) error {
 	return st.setContentLength(header["Content-Length"], end)
 }
 
-// declareTrailers adds the declared trailers to the request, or returns what is wrong with them: each takes far more memory
-// than its name is long (CVE-2026-78659), and some are forbidden.
+// declareTrailers adds the declared trailers to the request, or returns an error: each takes far more memory than the
+// length of its name (CVE-2026-78659), and some are forbidden.
 func (st *stream) declareTrailers(values []string) *httpmsg.RequestError {
 	for _, v := range values {
 		for name := range strings.SplitSeq(v, ",") {
@@ -247,7 +247,7 @@ func (st *stream) declareTrailers(values []string) *httpmsg.RequestError {
 	return nil
 }
 
-// setContentLength parses Content-Length. Invalid and repeated values could be read differently by a backend.
+// setContentLength parses Content-Length. A backend could interpret invalid and repeated values differently.
 func (st *stream) setContentLength(values []string, end bool) error {
 	n, ok := httpmsg.ParseContentLength(values)
 	switch {
@@ -271,7 +271,7 @@ func refuse(why string) http.Handler {
 	})
 }
 
-// badRequest answers with a Status that says what is wrong.
+// badRequest answers with a Status that describes the error.
 func badRequest(why *httpmsg.RequestError) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		answer(w, why.Status(), why.Reason)
@@ -282,7 +282,7 @@ func tooLarge(w http.ResponseWriter, _ *http.Request) {
 	answer(w, http.StatusRequestHeaderFieldsTooLarge, "the header of the request is too large, or has too many fields")
 }
 
-// answer answers requests that reach no handler with a Status.
+// answer answers requests that do not reach a handler with a Status.
 func answer(w http.ResponseWriter, code int, why string) {
 	w.Header().Set("Content-Type", "application/json")
 	w.Header().Set("X-Content-Type-Options", "nosniff")
@@ -310,7 +310,7 @@ func (st *stream) setTarget(h *headerBlock) error {
 		if err := httpmsg.CheckAuthority(host); err != nil {
 			return err
 		}
-		if !httpmsg.SameAuthority(host, h.authority) { // RFC 9113, 8.3.1
+		if !httpmsg.SameAuthority(host, h.authority) { // RFC 9113, section 8.3.1
 			return &httpmsg.RequestError{Element: "authority", Reason: "the request has a Host that is another one than its authority"}
 		}
 	}
@@ -323,8 +323,8 @@ type body struct {
 	st *stream
 	// expects is set while the client waits for 100 (Continue).
 	expects bool
-	// declared are the request's trailers, which are set when the body was read to its end, and received those that
-	// arrived.
+	// declared contains the request's trailers, which are set when the body was read to its end, and received the received
+	// ones.
 	declared, received http.Header
 }
 
@@ -346,7 +346,7 @@ func (b *body) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// setTrailers stores the received trailers. Those that were not declared are dropped.
+// setTrailers stores the received trailers. Undeclared trailers are dropped.
 func (b *body) setTrailers(fields []headerField) error {
 	if len(fields) > httpmsg.MaxTrailers {
 		return frame.StreamError{Code: frame.ProtocolError, Reason: "too many trailers"}

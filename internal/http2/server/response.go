@@ -21,21 +21,21 @@ type response struct {
 	st     *stream
 	head   bool // the request is HEAD
 	header http.Header
-	rest   func() // given to Continue; nil: nothing was
+	rest   func() // passed to Continue, or nil
 
-	mu     sync.Mutex      // guards what follows: handlers may write from several goroutines, and even too late
-	worker *worker         // owns fields; nil: the handler has returned
-	buffer *[]byte         // nil: nothing is buffered
+	mu     sync.Mutex      // guards the fields below: handlers may write from several goroutines, and even too late
+	worker *worker         // owns fields; nil if the handler has returned
+	buffer *[]byte         // nil if no data is buffered
 	fields []responseField // the header at the time of WriteHeader
-	status int             // 0: WriteHeader was not called
+	status int             // 0 before WriteHeader
 	sent   bool            // the header was sent
 	ended  bool            // END_STREAM was sent
 
-	declared     int64 // Content-Length; -1: none
+	declared     int64 // Content-Length, or -1
 	wrote        int64
-	length       string // Content-Length, as it is sent
+	length       string // Content-Length as sent
 	detectedType string // Content-Type, detected from the body
-	noLength     bool   // the handler set Content-Length to nothing
+	noLength     bool   // the handler set an empty Content-Length
 	hasDate      bool   // the handler set Date
 	hasType      bool   // the handler set Content-Type or Content-Encoding
 	closeConn    bool   // the handler set Connection: close
@@ -64,10 +64,10 @@ func (w *response) writeHeader(code int) {
 		return
 	}
 	if code < 100 || code > 999 {
-		panic(fmt.Sprintf("invalid WriteHeader code %v", code)) // as net/http
+		panic(fmt.Sprintf("invalid WriteHeader code %v", code)) // like net/http
 	}
 	switch {
-	case code == http.StatusSwitchingProtocols: // HTTP/2 has none (RFC 9113, 8.6)
+	case code == http.StatusSwitchingProtocols: // HTTP/2 does not support it (RFC 9113, section 8.6)
 	case code < 200:
 		_ = w.frames().WriteHeaders(&w.st.send, &informational{code, w.header}, nil, false) // the next write returns the error
 	default:
@@ -151,11 +151,12 @@ func (w *response) finish() error {
 	return w.flushBuffer(true)
 }
 
-// Continue lets the response go on when the handler has returned: rest is then called, on a goroutine whose stack is small, and the response
-// ends when it returns. Everything else is as while a handler runs. It is for the goroutine of the handler, and of rest. A panic takes it back.
+// Continue lets the response continue after the handler has returned. rest is then called on a goroutine with a small
+// stack, and the response ends when it returns. Everything else is the same as while a handler runs. It may be called by
+// the goroutine of the handler, and of rest. A panic revokes it.
 func (w *response) Continue(rest func()) { w.rest = rest }
 
-// moveTo makes another worker that of the response.
+// moveTo moves the response to another worker.
 func (w *response) moveTo(next *worker) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -167,7 +168,7 @@ func (w *response) moveTo(next *worker) {
 	w.worker = next
 }
 
-// returnFields returns the fields to the worker. mu is held.
+// returnFields returns the fields to the worker. The caller must hold mu.
 func (w *response) returnFields() {
 	clear(w.fields)
 	w.worker.fields = w.fields[:0]
@@ -177,7 +178,7 @@ func (w *response) returnFields() {
 	w.fields = nil
 }
 
-// release returns what belongs to the worker.
+// release returns the worker's fields and the buffer.
 func (w *response) release() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -196,7 +197,7 @@ func (w *response) CloseNotify() <-chan bool {
 	return told
 }
 
-// Push implements http.Pusher. Clients do not support it any more.
+// Push implements http.Pusher. It is not supported, because clients no longer support it.
 func (w *response) Push(string, *http.PushOptions) error { return http.ErrNotSupported }
 
 var (
@@ -222,7 +223,7 @@ func (w *response) collectTrailers() bool {
 	return false
 }
 
-// What a handler writes is buffered up to bufferSize, so that a small response is sent together with its header.
+// Writes of a handler are buffered up to bufferSize, so that a small response is sent together with its header.
 
 // Write implements http.ResponseWriter.
 func (w *response) Write(p []byte) (int, error) {
@@ -235,7 +236,7 @@ func (w *response) Write(p []byte) (int, error) {
 		w.bufferBytes(p)
 		return len(p), nil
 	}
-	if w.buffer != nil { // full frames are better than many
+	if w.buffer != nil { // full frames are better than many small ones
 		n := bufferSize - len(*w.buffer)
 		w.bufferBytes(p[:n])
 		if err := w.flush(); err != nil {
@@ -272,7 +273,7 @@ func (w *response) WriteString(s string) (int, error) {
 	return len(s), nil
 }
 
-// buffers are for responses that hold something unsent. Others have none, because watches are many and wait.
+// buffers are for responses with unsent data. Other responses have no buffer, because there may be many waiting watches.
 var buffers = sync.Pool{New: func() any { b := make([]byte, 0, bufferSize); return &b }}
 
 const bufferSize = 4 << 10
@@ -298,7 +299,7 @@ func (w *response) buffered() int {
 	return len(*w.buffer)
 }
 
-// flushBuffer sends what is buffered.
+// flushBuffer sends the buffered data.
 func (w *response) flushBuffer(end bool) error {
 	if w.buffer == nil {
 		return w.write(nil, end)
@@ -328,9 +329,9 @@ func (w *response) checkWrite(n int) error {
 	return nil
 }
 
-// deadlines are those that a handler sets (http.ResponseController).
+// deadlines are the deadlines that a handler sets (http.ResponseController).
 type deadlines struct {
-	mu          sync.Mutex // guards what follows
+	mu          sync.Mutex // guards the fields below
 	stopped     bool
 	read, write *time.Timer
 }
@@ -346,7 +347,7 @@ func (d *deadlines) stop() {
 	}
 }
 
-// set calls f at a time, unless it is zero. A deadline that has passed cannot be changed.
+// set calls f at the given time, unless it is zero. A deadline that has passed cannot be changed.
 func (d *deadlines) set(timer **time.Timer, at time.Time, f func()) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -359,7 +360,7 @@ func (d *deadlines) set(timer **time.Timer, at time.Time, f func()) {
 	}
 }
 
-// SetReadDeadline is for http.ResponseController: reads of the body fail after it.
+// SetReadDeadline is for http.ResponseController. Reads of the body fail after the deadline.
 func (w *response) SetReadDeadline(at time.Time) error {
 	st := w.stream()
 	if !at.IsZero() && !at.After(time.Now()) {
@@ -370,7 +371,7 @@ func (w *response) SetReadDeadline(at time.Time) error {
 	return nil
 }
 
-// SetWriteDeadline is for http.ResponseController: the stream is reset after it.
+// SetWriteDeadline is for http.ResponseController. The stream is reset after the deadline.
 func (w *response) SetWriteDeadline(at time.Time) error {
 	st := w.stream()
 	if !at.IsZero() && !at.After(time.Now()) {
@@ -381,7 +382,7 @@ func (w *response) SetWriteDeadline(at time.Time) error {
 	return nil
 }
 
-// LongRunning exempts the response from StallTimeout: it is a watch, for example.
+// LongRunning exempts the response, for example a watch, from StallTimeout.
 func (w *response) LongRunning() {
 	c := w.stream().conn
 	c.mu.Lock()
@@ -389,13 +390,13 @@ func (w *response) LongRunning() {
 	w.st.longRunning = true
 }
 
-// BytesWritten is how many bytes of the body were sent.
+// BytesWritten returns the number of bytes of the body that were sent.
 func (w *response) BytesWritten() int64 {
 	n, _ := w.frames().Progress(&w.st.send)
 	return n
 }
 
-// EnableFullDuplex is for http.ResponseController: HTTP/2 always is.
+// EnableFullDuplex is for http.ResponseController. HTTP/2 is always full duplex.
 func (w *response) EnableFullDuplex() error { return nil }
 
 func (st *stream) readExpired() { st.body.Fail(os.ErrDeadlineExceeded) }

@@ -19,7 +19,7 @@ type responseField struct {
 	neverIndex  bool
 }
 
-// snapshot keeps the header as it is now, in the form in which it is sent.
+// snapshot records the current header, in the form in which it is sent.
 func (w *response) snapshot() {
 	w.declared = -1
 	for name, values := range w.header {
@@ -27,7 +27,7 @@ func (w *response) snapshot() {
 		case "Connection":
 			w.closeConn = len(values) > 0 && values[0] == "close"
 			continue
-		case "Keep-Alive", "Proxy-Connection", "Upgrade": // HTTP/2 has none of them
+		case "Keep-Alive", "Proxy-Connection", "Upgrade": // HTTP/2 does not allow these
 			continue
 		case "Content-Length":
 			w.noLength = len(values) == 0
@@ -63,7 +63,7 @@ func appendFields(fields []responseField, name string, values []string) []respon
 	}
 	once := neverIndexed(lower)
 	for _, v := range values {
-		if httpmsg.ValidFieldValue(v) && lower != "transfer-encoding" { // RFC 9113, 8.2.2
+		if httpmsg.ValidFieldValue(v) && lower != "transfer-encoding" { // RFC 9113, section 8.2.2
 			fields = append(fields, responseField{lower, v, once})
 		}
 	}
@@ -87,7 +87,8 @@ func (w *response) declareTrailer(name string) {
 	}
 }
 
-// finishHeader adds what the handler left to the server. p is the beginning of the body, and all of it when end is set.
+// finishHeader adds the fields that the handler left to the server. p is the beginning of the body, or the whole body if
+// end is set.
 func (w *response) finishHeader(p []byte, end bool) {
 	if !httpmsg.BodyAllowed(w.status) {
 		return
@@ -116,7 +117,7 @@ func (w *responseHeader) EncodeHeaders(e *frame.Encoder) {
 	if w.detectedType != "" {
 		e.WriteField("content-type", w.detectedType)
 	}
-	if w.length != "" && httpmsg.BodyAllowed(w.status) { // RFC 9110, 8.6
+	if w.length != "" && httpmsg.BodyAllowed(w.status) { // RFC 9110, section 8.6
 		e.WriteNeverIndexed("content-length", w.length)
 	}
 	if !w.hasDate {

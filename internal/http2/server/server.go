@@ -1,20 +1,20 @@
-// Package server is an HTTP/2 server for connections whose TLS handshake is done, as net/http's is.
+// Package server is an HTTP/2 server for connections with a completed TLS handshake. It behaves like net/http's server.
 //
-// One goroutine reads each connection, and waits for nothing else: not for a handler, and not for the client to read what
-// is written. Handlers run on workers, which are goroutines that are reused, so that a request costs neither the start of a
-// goroutine nor the growth of its stack. A handler writes its own frames (frame.Writer). A response may go on after its handler
-// (Continue), on a goroutine whose stack is small.
+// One goroutine reads each connection, and waits for nothing else: neither for a handler, nor for the client to read
+// written data. Handlers run on workers, which are reused goroutines, so that a request requires neither the start of a
+// goroutine nor the growth of its stack. A handler writes its frames itself (frame.Writer). A response may continue after
+// its handler has returned (Continue), on a goroutine with a small stack.
 //
-// A handler sees what net/http would show it. Where this server differs it is stricter: a body that is not as long as its
-// Content-Length is a stream error, and so is a second Content-Length.
+// A handler receives the same request as from net/http. Where this server differs, it is stricter: a body that is not as
+// long as its Content-Length is a stream error, and so is a second Content-Length.
 //
-// # What a client can make us keep
+// # Limits for clients
 //
-// A stream counts until its handler has returned, and what that gave Continue, even if it was reset (CVE-2023-44487). Resets
-// that a client provokes count as its own (CVE-2025-8671). Header blocks are bounded compressed, decoded, and in time. Frames
-// that ask for a reply, or carry nothing, are rate-limited (ratelimit.go); a header block that is too large counts as a
-// thousand of them. Flow control bounds bodies. A response that the client does not read is reset (timeouts.go), unless its
-// handler says that it is long-running.
+// A stream counts until its handler, and the function that the handler passed to Continue, have returned, even if it was
+// reset (CVE-2023-44487). Resets that a client provokes count as its resets (CVE-2025-8671). Header blocks are limited in
+// compressed size, decoded size, and time. Frames that require a reply, or are empty, are rate-limited (ratelimit.go); an
+// oversized header block counts as a thousand of them. Flow control limits bodies. A response that the client does not read
+// is reset (timeouts.go), unless its handler has marked it as long-running.
 package server
 
 import (
@@ -34,39 +34,40 @@ import (
 type Config struct {
 	// Handler serves the requests.
 	Handler http.Handler
-	// BaseServer is the value of http.ServerContextKey. Default nil: none.
+	// BaseServer is the value of http.ServerContextKey. May be nil.
 	BaseServer *http.Server
-	// MaxConcurrentStreams bounds the streams of a connection, and its running handlers. Default 100.
+	// MaxConcurrentStreams limits the streams of a connection, and its running handlers. Default 100.
 	MaxConcurrentStreams int
-	// MaxHeaderBytes bounds the header fields of a request. A larger header is answered 431. Default 64 KiB.
+	// MaxHeaderBytes limits the header fields of a request. A larger header is answered 431. Default 64 KiB.
 	MaxHeaderBytes int
-	// LargeHeaders grants memory for larger headers. Nil: there are none.
+	// LargeHeaders grants memory for larger headers. If nil, larger headers are refused.
 	LargeHeaders httpmsg.LargeHeaders
-	// StreamWindow and ConnWindow are how many bytes of bodies a client may send before handlers read them. Unread bodies
-	// that fill ConnWindow block all others of their connection. Default 256 KiB and 1 MiB: three unread bodies do not.
+	// StreamWindow and ConnWindow are the number of bytes of bodies that a client may send before handlers read them.
+	// Unread bodies that fill ConnWindow block all other bodies of their connection. Default 256 KiB and 1 MiB, so that
+	// three unread bodies do not block.
 	StreamWindow, ConnWindow int
-	// PrefaceTimeout is how long the client's preface and first SETTINGS may take. Default 10 s.
+	// PrefaceTimeout limits the time for the client's preface and first SETTINGS. Default 10 s.
 	PrefaceTimeout time.Duration
-	// HeaderTimeout is how long a header may take once it has begun. Default 10 s.
+	// HeaderTimeout limits the time for a header once it has begun. Default 10 s.
 	HeaderTimeout time.Duration
 	// IdleTimeout is how long a connection without streams is kept, or slightly longer. Default 90 s.
 	IdleTimeout time.Duration
 	// PingAfter is how long, or up to half as long again, a connection may be silent before it is pinged. The client then
 	// has PingTimeout to answer. Default 30 s and 15 s.
 	PingAfter, PingTimeout time.Duration
-	// StallTimeout is how long, or up to half as long again, a client may leave a response unread: within it, its windows
-	// must allow at least 4 KiB to be sent, or all that is left. Otherwise the stream is reset. Long-running responses
+	// StallTimeout is how long, or up to half as long again, a client may leave a response unread. Within it, its windows
+	// must allow at least 4 KiB to be sent, or all remaining data. Otherwise the stream is reset. Long-running responses
 	// (LongRunning) are exempt. Default 30 s.
 	StallTimeout time.Duration
-	// GoAwayGrace is how long a client may open streams after the first GOAWAY, unless it confirms sooner that it has seen
-	// it; and how long it may take to close the connection after its last stream. Default 1 s.
+	// GoAwayGrace is how long a client may open streams after the first GOAWAY, unless it confirms the GOAWAY earlier, and
+	// how long it may take to close the connection after its last stream. Default 1 s.
 	GoAwayGrace time.Duration
-	// MaxIdleWorkers bounds the idle workers. Each keeps a stack of some 32 KiB. Default 256.
+	// MaxIdleWorkers is the maximum number of idle workers. Each retains a stack of about 32 KiB. Default 256.
 	MaxIdleWorkers int
-	// Refuse reports whether requests are refused before any work is done for them, because memory is short. It is not
-	// called for connections whose last user is privileged. Nil: none is refused.
+	// Refuse reports whether to refuse requests before any work is done for them, because memory is short. It is not called
+	// for connections with a privileged last user. If nil, requests are not refused.
 	Refuse func() bool
-	// Logf logs panics and clients that violate the protocol. Nil: they are not logged.
+	// Logf logs panics and clients that violate the protocol. If nil, they are not logged.
 	Logf func(format string, args ...any)
 }
 
@@ -102,7 +103,7 @@ type Server struct {
 	pool  workerPool
 	clock httpmsg.Clock
 
-	mu           sync.Mutex // guards what follows
+	mu           sync.Mutex // guards the fields below
 	conns        map[*conn]struct{}
 	shuttingDown bool
 	idle         chan struct{} // closed when shutting down and no connection is left
@@ -114,8 +115,8 @@ func New(c Config) *Server {
 	return &Server{c: c, pool: workerPool{maxIdle: c.MaxIdleWorkers}, conns: map[*conn]struct{}{}, idle: make(chan struct{})}
 }
 
-// Begin takes over a connection whose TLS handshake is done and negotiated "h2": a Shutdown that comes later waits for it. serve is to be
-// called, and returns when the connection and all its handlers have ended.
+// Begin registers a connection with a completed TLS handshake that negotiated "h2". A later Shutdown waits for it. The
+// caller must call serve, which returns when the connection and all its handlers have ended.
 func (s *Server) Begin(c *tls.Conn) (serve func()) {
 	state := c.ConnectionState()
 	return s.begin(c, c.NetConn(), &state)
@@ -145,8 +146,8 @@ func (c *conn) serve() {
 	}
 }
 
-// GoAway sends GOAWAY to all clients, and returns when they have had the time to see it: they know that later requests are
-// not processed. New connections are rejected with GOAWAY.
+// GoAway sends GOAWAY to all clients, and returns when they have had the time to receive it, so that they know that later
+// requests are not processed. New connections are rejected with GOAWAY.
 func (s *Server) GoAway(ctx context.Context) error {
 	for _, c := range s.goAwayAll() {
 		select {

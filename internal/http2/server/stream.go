@@ -20,16 +20,16 @@ type stream struct {
 	res       response
 	send      frame.SendStream
 	deadlines deadlines
-	handler   http.Handler // nil: Config.Handler
+	handler   http.Handler // nil for Config.Handler
 	memory    streamMemory
 
 	// Guarded by the connection's mu.
 	recvWindow    frame.RecvWindow
-	contentLength int64 // -1: unknown
+	contentLength int64 // -1 if unknown
 	bodyReceived  int64
 	received      bool // the client has ended its side
 	counted       bool // in conn.open
-	longRunning   bool // the response may wait for the client for as long as it takes
+	longRunning   bool // the response may wait for the client without a limit
 	stall         stall
 }
 
@@ -58,7 +58,7 @@ func (st *stream) returnWindowLocked(n int) uint32 {
 }
 
 // Consumed implements frame.Consumer.
-func (st *stream) Consumed(n int) { _ = st.conn.returnWindow(st, n) } // the goroutine that reads finds the error
+func (st *stream) Consumed(n int) { _ = st.conn.returnWindow(st, n) } // the goroutine that reads detects the error
 
 // returnWindow lets the client send n more bytes on the connection and, unless st is nil or has ended, on st.
 func (c *conn) returnWindow(st *stream, n int) error {
@@ -83,7 +83,7 @@ func (st *stream) abort(why error) (sent bool) {
 	return sent
 }
 
-// removeStream removes a stream, and reports whether it was there. ours is whether we reset it.
+// removeStream removes a stream, and reports whether it existed. ours is set if the server reset it.
 func (c *conn) removeStream(st *stream, ours bool) bool {
 	c.mu.Lock()
 	c.uncountLocked(st)
@@ -102,7 +102,7 @@ func (c *conn) removeStream(st *stream, ours bool) bool {
 	return known
 }
 
-// uncountLocked and noteResetLocked are called with mu held.
+// uncountLocked and noteResetLocked must be called with mu held.
 func (c *conn) uncountLocked(st *stream) {
 	if st.counted {
 		st.counted = false
@@ -138,7 +138,7 @@ func (c *conn) streamError(why frame.StreamError) error {
 	return c.rate.takeReset()
 }
 
-// reset resets a stream for a reason of ours.
+// reset resets a stream on the server's initiative.
 func (st *stream) reset(code frame.Code, why error) {
 	known := st.conn.removeStream(st, true) // first: a handler whose write fails removes the stream too, and sends no reset
 	if sent := st.abort(why); known && !sent {
@@ -146,7 +146,8 @@ func (st *stream) reset(code frame.Code, why error) {
 	}
 }
 
-// run runs the handler on w. What the handler gave Continue is then run likewise, on a worker that is new: its stack is small.
+// run runs the handler on w. It then runs the function that the handler passed to Continue on a new worker, which has a
+// small stack.
 func (st *stream) run(w *worker) {
 	returned, continues := false, false
 	defer func() {
@@ -202,19 +203,19 @@ func (st *stream) finish() {
 	st.ctx.End()
 	c := st.conn
 	c.mu.Lock()
-	c.uncountLocked(st) // the client may open another stream as soon as it sees the end of this one
+	c.uncountLocked(st) // the client may open another stream as soon as it receives the end of this one
 	c.mu.Unlock()
 	err := st.res.finish()
 	c.mu.Lock()
 	unread := err == nil && !st.received && c.streams[st.send.ID] == st
 	c.mu.Unlock()
 	c.removeStream(st, unread)
-	if unread { // RFC 9113, 8.1: the client need not send the rest
+	if unread { // RFC 9113, section 8.1: the client need not send the rest
 		_ = c.w.WriteRSTStream(st.send.ID, frame.NoError)
 	}
 }
 
-// release releases what the stream holds, and gives w the next stream that waits.
+// release releases the stream's resources, and passes the next queued stream to w.
 func (st *stream) release(w *worker) {
 	st.deadlines.stop()
 	st.memory.grant.Release()
@@ -243,7 +244,8 @@ func (st *stream) release(w *worker) {
 	}
 }
 
-// endSent is called when END_STREAM is about to be sent while the handler still runs: the client may open another stream.
+// endSent is called when END_STREAM is about to be sent while the handler still runs, because the client may then open
+// another stream.
 func (c *conn) endSent(st *stream) {
 	c.mu.Lock()
 	c.uncountLocked(st)

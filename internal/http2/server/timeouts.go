@@ -7,28 +7,28 @@ import (
 	"portico.dev/internal/http2/frame"
 )
 
-// timeouts is the state of a connection's timeouts. They are checked now and then, and not with each request.
+// timeouts is the state of a connection's timeouts. They are checked periodically, and not with each request.
 type timeouts struct {
 	timer    *time.Timer
 	stopped  bool
-	checking chan struct{} // closed when the present check has ended; nil: there was none
+	checking chan struct{} // closed when the current check has ended; nil before the first check
 
 	opened      time.Time
 	prefaceRead bool
-	headerSince time.Time // since when a header block is incomplete; zero: none is
+	headerSince time.Time // when the incomplete header block began; zero if there is none
 	lastFrame   time.Time // the last check that found a frame
-	pingSent    time.Time // the PING that nothing was received after; zero: none
+	pingSent    time.Time // when the unanswered PING was sent; zero if there is none
 	idleSince   time.Time // the last check that found a stream, or a new lastID
-	lastID      uint32    // the newest stream then
+	lastID      uint32    // the newest stream at idleSince
 }
 
-// pingData and goAwayPingData are the payloads of our PINGs.
+// pingData and goAwayPingData are the payloads of the server's PINGs.
 var (
 	pingData       = [8]byte{'p', 'o', 'r', 't', 'i', 'c', 'o', '?'}
 	goAwayPingData = [8]byte{'p', 'o', 'r', 't', 'i', 'c', 'o', '!'}
 )
 
-// checkTimeouts does what is due, and sets the timer.
+// checkTimeouts performs the actions that are due, and sets the timer.
 func (c *conn) checkTimeouts() {
 	c.mu.Lock()
 	w := &c.timeouts
@@ -56,9 +56,9 @@ func (c *conn) checkTimeouts() {
 	close(looking)
 }
 
-// stall is a response that waits for its client's windows.
+// stall describes a response that waits for its client's windows.
 type stall struct {
-	since time.Time // zero: it does not wait
+	since time.Time // zero if it does not wait
 	sent  int64     // bytes sent at that time
 }
 
@@ -67,7 +67,7 @@ var errStalled = errors.New("the client did not take the answer")
 // minProgress is how much of a response a client must accept within StallTimeout.
 const minProgress = 4 << 10
 
-// stalledLocked returns the streams whose clients have not read for too long.
+// stalledLocked returns the streams with clients that have not read for too long.
 func (c *conn) stalledLocked(now time.Time) (all []*stream) {
 	for _, st := range c.streams {
 		sent, blocked := c.w.Progress(&st.send)
@@ -83,7 +83,7 @@ func (c *conn) stalledLocked(now time.Time) (all []*stream) {
 	return all
 }
 
-// dueAction is what is to be done now, or nil. mu is held.
+// dueAction returns the action that is due now, or nil. The caller must hold mu.
 func (c *conn) dueAction(now time.Time) func() {
 	w, s := &c.timeouts, &c.server.c
 	switch {
@@ -113,7 +113,7 @@ func (c *conn) dueAction(now time.Time) func() {
 	return nil
 }
 
-// nextCheck is the time until the next check. mu is held.
+// nextCheck returns the time until the next check. The caller must hold mu.
 func (c *conn) nextCheck(now time.Time) time.Duration {
 	w, s := &c.timeouts, &c.server.c
 	if !w.prefaceRead {
@@ -143,7 +143,7 @@ func (c *conn) headerStarted() {
 	}
 }
 
-// headerEnded is called when it is complete.
+// headerEnded is called when the header block is complete.
 func (c *conn) headerEnded() {
 	c.partialBlock = false
 	c.mu.Lock()

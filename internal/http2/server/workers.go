@@ -8,14 +8,14 @@ import (
 // workerIdleTime is how long, or up to twice as long, a worker waits for a request.
 const workerIdleTime = 5 * time.Second
 
-// workerPool has the idle workers. The number of streams bounds the others.
+// workerPool contains the idle workers. The number of streams limits the busy ones.
 type workerPool struct {
 	maxIdle int
 
-	mu     sync.Mutex // guards what follows
+	mu     sync.Mutex // guards the fields below
 	idle   []*worker  // the most recently used is last
 	round  int
-	timer  *time.Timer // ends a round; nil: no worker waits
+	timer  *time.Timer // ends a round; nil if no worker waits
 	closed bool
 }
 
@@ -43,7 +43,7 @@ func (p *workerPool) run(st *stream) {
 	go newWorker(p, st).loop()
 }
 
-// newWorker returns a worker that is to run st first.
+// newWorker returns a worker that runs st first.
 func newWorker(p *workerPool, st *stream) *worker {
 	return &worker{pool: p, work: make(chan *stream, 1), next: st}
 }
@@ -64,7 +64,7 @@ func (w *worker) loop() {
 	}
 }
 
-// park makes w idle, unless enough workers are.
+// park makes w idle, unless enough workers are idle.
 func (p *workerPool) park(w *worker) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -84,7 +84,7 @@ func (p *workerPool) endRound() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	n := 0
-	for n < len(p.idle) && p.idle[n].round < p.round { // the longest idle are first
+	for n < len(p.idle) && p.idle[n].round < p.round { // sorted by idle time, longest first
 		n++
 	}
 	p.dismiss(n)
@@ -96,7 +96,7 @@ func (p *workerPool) endRound() {
 	p.timer.Reset(workerIdleTime)
 }
 
-// dismiss ends the n workers that have been idle for longest. mu is held.
+// dismiss ends the n workers with the longest idle time. The caller must hold mu.
 func (p *workerPool) dismiss(n int) {
 	for _, w := range p.idle[:n] {
 		w.work <- nil

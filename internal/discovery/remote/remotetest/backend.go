@@ -1,5 +1,5 @@
-// Package remotetest holds extension servers for the tests of packages that fetch documents: real ones behind TLS
-// whose behaviour can be changed while they run, and ones without a socket for tests in which time is not real.
+// Package remotetest provides extension servers for the tests of packages that fetch documents: servers behind TLS with a
+// behaviour that can be changed while they run, and servers without a socket for tests with simulated time.
 package remotetest
 
 import (
@@ -24,13 +24,13 @@ type Backend struct {
 	requests []*http.Request
 }
 
-// NewTLS starts a server on a port of its own. It ends with the test.
+// NewTLS starts a server on a free port. It ends with the test.
 func NewTLS(t testing.TB, name string, h http.Handler) *Backend {
 	b := &Backend{name: name}
 	b.Become(h)
 	server := httptest.NewTLSServer(http.HandlerFunc(b.serve))
 	t.Cleanup(server.Close)
-	t.Cleanup(server.CloseClientConnections) // before Close, which waits for handlers that hang until their client goes
+	t.Cleanup(server.CloseClientConnections) // before Close, which waits for handlers that hang until their client disconnects
 	to, err := url.Parse(server.URL)
 	if err != nil {
 		t.Fatal(err)
@@ -43,7 +43,7 @@ func NewTLS(t testing.TB, name string, h http.Handler) *Backend {
 	return b
 }
 
-// NewInProcess is a server without a socket, for use in synctest bubbles.
+// NewInProcess returns a server without a socket, for use in synctest bubbles.
 func NewInProcess(name string, h http.Handler) *Backend {
 	b := &Backend{name: name}
 	b.Become(h)
@@ -58,7 +58,7 @@ func NewInProcess(name string, h http.Handler) *Backend {
 	return b
 }
 
-// Become changes what the server does from the next request on.
+// Become replaces the handler for all further requests.
 func (b *Backend) Become(h http.Handler) { b.handler.Store(&h) }
 
 // Name implements remote.Backend.
@@ -70,10 +70,10 @@ func (b *Backend) Probe() http.RoundTripper { return b.transport }
 // RenewProbes implements remote.Backend.
 func (b *Backend) RenewProbes() { b.renewals.Add(1) }
 
-// Renewals is how often RenewProbes was called.
+// Renewals returns how often RenewProbes was called.
 func (b *Backend) Renewals() int { return int(b.renewals.Load()) }
 
-// Requests returns what the server has been asked so far.
+// Requests returns the requests that the server has received so far.
 func (b *Backend) Requests() []*http.Request {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -91,12 +91,12 @@ type roundTripper func(*http.Request) (*http.Response, error)
 
 func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
-// Hangs never answers.
+// Hangs returns a handler that never answers.
 func Hangs() http.Handler {
 	return http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() })
 }
 
-// Answers gives the same answer to everything.
+// Answers returns a handler with a fixed response.
 func Answers(code int, contentType, body string) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", contentType)
@@ -105,17 +105,17 @@ func Answers(code int, contentType, body string) http.Handler {
 	})
 }
 
-// Redirects sends everybody to another server.
+// Redirects returns a handler that redirects every request to another server.
 func Redirects(to string) http.Handler {
 	return http.RedirectHandler(to, http.StatusFound)
 }
 
-// Floods answers with a body of that many bytes.
+// Floods returns a handler that answers with a body of the given size.
 func Floods(size int, contentType string) http.Handler {
 	return Answers(http.StatusOK, contentType, strings.Repeat(" ", size))
 }
 
-// Paths answers each path by its own handler and any other with 404.
+// Paths answers each path by its handler and any other path with 404.
 type Paths map[string]http.Handler
 
 func (p Paths) ServeHTTP(w http.ResponseWriter, r *http.Request) {
