@@ -8,16 +8,16 @@ import (
 )
 
 const (
-	// MaxBytes is the default bound of New.
+	// MaxBytes is the default limit of New.
 	MaxBytes = 512 << 20
-	// byteFactor is the number of bytes charged for each byte of a list, because it is read, copied into items and encoded.
+	// byteFactor is the number of bytes charged for each byte of a list, which is read, copied into items and encoded.
 	byteFactor = 3
-	// eventFactor is the number of bytes charged for each byte of a large event. largeEvent is the size from which an event is charged.
+	// eventFactor is the number of bytes charged for each byte of a large event. Events are charged from a size of largeEvent.
 	eventFactor = 2
 	largeEvent  = 64 << 10
 )
 
-// budget bounds the memory of all merged lists and of the events that wait for clients. One user may have half of it.
+// budget limits the memory of all merged lists and of events that wait for clients. One user may use half of it.
 type budget struct {
 	max int64
 
@@ -26,7 +26,7 @@ type budget struct {
 	users map[string]int64
 }
 
-// take charges n bytes to a user. It returns false if that exceeds a bound.
+// take charges n bytes to a user. It returns false if that exceeds a limit.
 func (b *budget) take(user string, n int64) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -38,7 +38,7 @@ func (b *budget) take(user string, n int64) bool {
 	return true
 }
 
-// give returns n bytes that take has charged.
+// give returns n bytes charged by take.
 func (b *budget) give(user string, n int64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -48,7 +48,7 @@ func (b *budget) give(user string, n int64) {
 	}
 }
 
-// errBusy returns the response to a list, and the end of a watch, that exceeds the budget.
+// errBusy returns the response to a list, or the end of a watch, that exceeds the budget.
 func errBusy() error {
 	return apierrors.NewTooManyRequests("the lists that are being merged take all of the memory that they may have; list in parts, with limit, or try again", 1)
 }
@@ -58,7 +58,7 @@ type room struct {
 	budget *budget
 	user   string
 	limit  int64        // of a list
-	left   atomic.Int64 // bytes of it that may be read
+	left   atomic.Int64 // bytes of the limit that may still be read
 	taken  atomic.Int64
 }
 
@@ -68,7 +68,7 @@ func (m *Merger) newRoom(user string) *room {
 	return r
 }
 
-// read takes n bytes of a list.
+// read charges n bytes of a list.
 func (r *room) read(n int64) error {
 	if r.left.Add(-n) < 0 {
 		return errTooLarge
@@ -84,7 +84,7 @@ func (r *room) take(n int64) error {
 	return nil
 }
 
-// give returns n bytes that take has added.
+// give returns n bytes charged by take.
 func (r *room) give(n int64) {
 	if n > 0 {
 		r.taken.Add(-n)
@@ -92,7 +92,7 @@ func (r *room) give(n int64) {
 	}
 }
 
-// free returns everything, for another attempt or at the end.
+// free returns all bytes, before another attempt or at the end.
 func (r *room) free() {
 	r.give(r.taken.Load())
 	r.left.Store(r.limit)

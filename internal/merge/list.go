@@ -16,15 +16,15 @@ import (
 	"portico.dev/internal/respond"
 )
 
-// errMixed is sources of which some answer with a Table and others with objects.
+// errMixed is returned if some sources return a Table and others return objects.
 var errMixed = errors.New("a backend has no Tables")
 
-// maxRequests bounds the requests for one part of a list, of which another source may own all objects.
+// maxRequests limits the requests for one part of a list, because a source may own none of the objects that it returns.
 const maxRequests = 16
 
 // page is a list as the client gets it, or a part of one.
 type page struct {
-	first    *document // says what kind of list it is
+	first    *document // determines the kind of the list
 	columns  columns
 	items    []json.RawMessage
 	rows     []row
@@ -36,7 +36,7 @@ func (m *Merger) list(w http.ResponseWriter, r *http.Request, c *Collection, q *
 	ctx, cancel := context.WithTimeout(r.Context(), listTimeout)
 	defer cancel()
 	room := m.newRoom(q.user)
-	defer room.free() // when the client has it
+	defer room.free() // after the response is written
 	body, err := m.merged(ctx, c, q, room)
 	if err != nil {
 		return err
@@ -44,11 +44,11 @@ func (m *Merger) list(w http.ResponseWriter, r *http.Request, c *Collection, q *
 	w.Header().Set("Content-Type", respond.MediaJSON)
 	w.Header().Set("Content-Length", strconv.Itoa(len(body)))
 	w.WriteHeader(http.StatusOK)
-	_, _ = w.Write(body) // a client that is gone needs no answer
+	_, _ = w.Write(body) // an error means that the client has disconnected
 	return nil
 }
 
-// merged is the list as it is written.
+// merged returns the encoded list.
 func (m *Merger) merged(ctx context.Context, c *Collection, q *query, room *room) ([]byte, error) {
 	leave, err := m.enter(ctx, c.ID, q.user)
 	if err != nil {
@@ -69,7 +69,7 @@ func (m *Merger) merged(ctx context.Context, c *Collection, q *query, room *room
 	return p.encode(c)
 }
 
-// page lists what the query asks for.
+// page returns the list or the part of it that the query requests.
 func (c *Collection) page(ctx context.Context, q *query, f form, room *room) (*page, error) {
 	if q.limit <= 0 && q.token == "" {
 		return c.whole(ctx, q, f, room)
@@ -77,7 +77,7 @@ func (c *Collection) page(ctx context.Context, q *query, f form, room *room) (*p
 	return c.part(ctx, q, f, room)
 }
 
-// whole lists all sources at once.
+// whole lists all sources concurrently.
 func (c *Collection) whole(ctx context.Context, q *query, f form, room *room) (*page, error) {
 	lists, errs := make([]*document, len(c.Sources)), make([]error, len(c.Sources))
 	var asking sync.WaitGroup
@@ -100,7 +100,7 @@ func (c *Collection) whole(ctx context.Context, q *query, f form, room *room) (*
 	return p, nil
 }
 
-// versionFor is the resource version at which a source is listed.
+// versionFor returns the resource version at which a source is listed.
 func (q *query) versionFor(source int) string {
 	if q.versions != nil {
 		return q.versions[source]
@@ -115,7 +115,7 @@ func (q *query) matchFor(source int) string {
 	return q.match
 }
 
-// part lists a part of the collection, one source after another. The position of the whole is known from its first part on.
+// part lists a part of the collection, one source after another. The first part determines the position of the entire list.
 func (c *Collection) part(ctx context.Context, q *query, f form, room *room) (*page, error) {
 	p, at := &page{}, continuation{}
 	var err error
@@ -133,7 +133,7 @@ func (c *Collection) part(ctx context.Context, q *query, f form, room *room) (*p
 		ask := []string{"continue", at.Continue}
 		switch {
 		case at.Continue != "":
-		case at.Versions[at.Source] == "" || at.Versions[at.Source] == "0": // it has no versions
+		case at.Versions[at.Source] == "" || at.Versions[at.Source] == "0": // the source has no resource versions
 		default:
 			ask = []string{"resourceVersion", at.Versions[at.Source], "resourceVersionMatch", string(metav1.ResourceVersionMatchExact)}
 		}
@@ -160,7 +160,7 @@ func (c *Collection) part(ctx context.Context, q *query, f form, room *room) (*p
 	return p, nil
 }
 
-// begin returns the resource versions at which the sources are listed: what the client asks for, or those of now.
+// begin returns the resource versions at which the sources are listed: the requested ones, or the current ones.
 func (c *Collection) begin(ctx context.Context, q *query, room *room) ([]string, error) {
 	if q.versions != nil && q.match == string(metav1.ResourceVersionMatchExact) {
 		return q.versions, nil
@@ -183,7 +183,7 @@ func (s *Source) list(ctx context.Context, q *query, f form, room *room, pairs .
 	if err != nil {
 		return nil, err
 	}
-	defer func() { _ = resp.Body.Close() }() // an error of the body was met while it was read
+	defer func() { _ = resp.Body.Close() }() // read errors have already been handled
 	body, err := io.ReadAll(&bounded{resp.Body, room})
 	switch {
 	case errors.Is(err, errTooLarge):
@@ -205,7 +205,7 @@ func (s *Source) list(ctx context.Context, q *query, f form, room *room, pairs .
 
 var errTooLarge = errors.New("too large")
 
-// bounded reads no more than is left of the room.
+// bounded returns an error if the reader exceeds the room.
 type bounded struct {
 	io.Reader
 	room *room
@@ -219,7 +219,7 @@ func (b *bounded) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// add takes what the source owns of a list.
+// add adds the items of a list that the source owns.
 func (p *page) add(s *Source, list *document) error {
 	if p.first == nil {
 		p.first = list

@@ -22,43 +22,45 @@ import (
 )
 
 const (
-	// maxLists bounds the lists of one collection that are merged at once, so that a source that hangs keeps nobody else waiting. One user has
-	// at most half of them. maxBytes is what one of them may take.
+	// maxLists limits the concurrent merged lists of one collection, so that a hanging source does not delay other collections.
+	// One user may use half of them. maxBytes limits the size of one list.
 	maxLists = 16
 	maxBytes = 64 << 20
-	// maxEvent bounds an event.
+	// maxEvent limits the size of an event.
 	maxEvent = 8 << 20
-	// startTimeout bounds the wait for the beginning of a response, and listTimeout a whole list.
+	// startTimeout limits the wait for the start of a response, and listTimeout an entire list.
 	startTimeout = 10 * time.Second
 	listTimeout  = 60 * time.Second
 )
 
-// Source is a place where some of the objects of a collection are stored.
+// Source is a backend that stores some of the objects of a collection.
 type Source struct {
-	// Name is how messages and positions refer to it.
+	// Name identifies the source in messages and positions.
 	Name string
-	// Owns reports whether the objects of a namespace are those of this source. Those that it has of other namespaces are left out.
+	// Owns reports whether the source owns the objects of a namespace. Its objects of other namespaces are omitted.
 	Owns func(namespace string) bool
-	// Get sends a list or a watch of the whole collection to the source, as the client. What is not JSON is an error.
+	// Get sends a list or a watch of the entire collection to the source, as the client. A response that is not JSON is an
+	// error.
 	Get func(ctx context.Context, watch bool, accept []string, query url.Values) (*http.Response, error)
 }
 
-// Collection is objects of one resource, in all namespaces or in one, that are stored at one or several sources.
+// Collection contains the objects of one resource, in all namespaces or in one, that are stored in one or several sources.
 type Collection struct {
 	Sources []Source
-	// ID and Epoch name the distribution of the objects over the sources. The epoch grows.
+	// ID and Epoch identify the distribution of the objects over the sources. The epoch increases.
 	ID    string
 	Epoch int64
-	// Lifetime is how long a watch lasts that does not say it.
+	// Lifetime is the duration of a watch without a timeout.
 	Lifetime time.Duration
 }
 
-// ErrMoved is the cause with which the context of a watch ends when other sources own the objects. Its client is told to list again.
+// ErrMoved is the cancellation cause of the context of a watch when other sources become owners of the objects. Its client
+// lists again.
 var ErrMoved = errors.New("the objects are stored elsewhere now")
 
 // Merger serves collections. It is safe for concurrent use.
 type Merger struct {
-	// initialPart is how many objects are listed at once for a watch that begins with those that there are.
+	// initialPart is the page size of lists for watches with initial events.
 	initialPart int64
 	budget      budget
 
@@ -66,13 +68,13 @@ type Merger struct {
 	lists map[string]*slots
 }
 
-// slots are those of the lists of one ID, while somebody uses or awaits one.
+// slots limits the lists of one ID. It exists while a request holds or awaits a slot.
 type slots struct {
 	taken chan struct{}
 	users int
 }
 
-// enter waits until a user may merge another list of a collection, and leave ends it.
+// enter waits until a user may merge another list of a collection. leave releases the slots.
 func (m *Merger) enter(ctx context.Context, id, user string) (leave func(), err error) {
 	leaveUser, err := m.enterOne(ctx, id+"\x00"+user, maxLists/2)
 	if err != nil {
@@ -86,7 +88,7 @@ func (m *Merger) enter(ctx context.Context, id, user string) (leave func(), err 
 	return func() { leaveAll(); leaveUser() }, nil
 }
 
-// enterOne waits until one of so many slots is free.
+// enterOne waits until one of most slots is free.
 func (m *Merger) enterOne(ctx context.Context, id string, most int) (leave func(), err error) {
 	m.mu.Lock()
 	s := m.lists[id]
@@ -112,7 +114,8 @@ func (m *Merger) enterOne(ctx context.Context, id string, most int) (leave func(
 	}
 }
 
-// New returns a Merger. All that it reads takes at most so many bytes; 0: MaxBytes. Beyond them, lists and watches get 429.
+// New returns a Merger. bound limits the bytes of all its lists and events; 0 means MaxBytes. Lists and watches beyond it get
+// 429.
 func New(bound int64) *Merger {
 	if bound <= 0 {
 		bound = MaxBytes
@@ -120,7 +123,7 @@ func New(bound int64) *Merger {
 	return &Merger{lists: map[string]*slots{}, initialPart: 500, budget: budget{max: bound, users: map[string]int64{}}}
 }
 
-// Serve answers a list or a watch. The request is authorized already; sources may authorize it once more.
+// Serve serves a list or a watch. The request is already authorized. Sources may authorize it again.
 func (m *Merger) Serve(w http.ResponseWriter, r *filters.Request, c *Collection, watch bool) {
 	q, err := newQuery(r, c)
 	if err == nil {
@@ -141,7 +144,7 @@ func (m *Merger) Serve(w http.ResponseWriter, r *filters.Request, c *Collection,
 		}
 		w.Header().Set("Content-Length", strconv.Itoa(len(refused.body)))
 		w.WriteHeader(refused.code)
-		_, _ = w.Write(refused.body) // a client that is gone needs no answer
+		_, _ = w.Write(refused.body) // an error means that the client has disconnected
 		return
 	}
 	var status apierrors.APIStatus
@@ -151,25 +154,25 @@ func (m *Merger) Serve(w http.ResponseWriter, r *filters.Request, c *Collection,
 	respond.Error(w, r.Request, err)
 }
 
-// query is what a client asks for.
+// query contains the parameters of a request.
 type query struct {
 	form
-	// rest are the parameters that each source gets: selectors, and what is not known here.
+	// rest contains the parameters forwarded to each source: selectors and unknown ones.
 	rest     url.Values
 	limit    int64
 	token    string
 	version  string
 	match    string
-	versions []string // of the sources; nil: the client has none
-	// initial is whether a watch begins with the objects that there are, initialEnd whether the client is told when it has them all,
-	// and newest whether it begins with none, from now on.
+	versions []string // by source; nil if the request has no position
+	// initial means that a watch begins with the existing objects, initialEnd that a bookmark marks their end, and newest that
+	// the watch begins now without them.
 	initial, initialEnd, newest bool
 	bookmarks                   bool
 	lifetime                    time.Duration
 	user                        string
 }
 
-// own are the parameters that say where a list or a watch begins or ends, and how it is written.
+// own are the parameters for the range and the format of a list or a watch.
 var own = []string{"limit", "continue", "resourceVersion", "resourceVersionMatch", "watch", "allowWatchBookmarks", "sendInitialEvents", "timeoutSeconds", "pretty", "includeObject"}
 
 func newQuery(r *filters.Request, c *Collection) (*query, error) {
@@ -221,7 +224,7 @@ func newQuery(r *filters.Request, c *Collection) (*query, error) {
 	return q, nil
 }
 
-// with returns the parameters for a source, with these beside what the client said. Those without a value are left out.
+// with returns the parameters for a source: the forwarded ones, and pairs with a value.
 func (q *query) with(pairs ...string) url.Values {
 	out := url.Values{}
 	maps.Copy(out, q.rest)
@@ -233,7 +236,7 @@ func (q *query) with(pairs ...string) url.Values {
 	return out
 }
 
-// refusedError is a response of a source that stands for all.
+// refusedError is an error response of a source, which becomes the response of the entire request.
 type refusedError struct {
 	source, contentType, retryAfter string
 	code                            int
@@ -244,7 +247,7 @@ func (e *refusedError) Error() string {
 	return fmt.Sprintf("%s answered %d: %.200s", e.source, e.code, e.body)
 }
 
-// get is Get of a source, with a bound on the wait for the beginning. The response is a good one.
+// get calls Get with a limit on the wait for the response. It returns only successful JSON responses.
 func (s *Source) get(ctx context.Context, watch bool, accept []string, query url.Values) (*http.Response, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	late := time.AfterFunc(startTimeout, cancel)
@@ -265,7 +268,7 @@ func (s *Source) get(ctx context.Context, watch bool, accept []string, query url
 	if resp.StatusCode == http.StatusOK && isJSON(resp.Header.Get("Content-Type")) && resp.Header.Get("Content-Encoding") == "" {
 		return resp, nil
 	}
-	defer func() { _ = resp.Body.Close() }() // an error of the body was met while it was read
+	defer func() { _ = resp.Body.Close() }() // read errors have already been handled
 	if resp.StatusCode < http.StatusBadRequest {
 		return nil, apierrors.NewInternalError(fmt.Errorf("backend %s answered %d with %s, want JSON", s.Name, resp.StatusCode, resp.Header.Get("Content-Type")))
 	}
@@ -281,7 +284,7 @@ func isJSON(contentType string) bool {
 	return strings.EqualFold(strings.TrimSpace(media), respond.MediaJSON)
 }
 
-// cancelled is a body whose end releases its context.
+// cancelled is a body that releases its context on Close.
 type cancelled struct {
 	io.ReadCloser
 	cancel context.CancelFunc

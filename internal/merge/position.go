@@ -13,7 +13,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 )
 
-// The digits of a position: a one, the epoch, what names the sources, and the resource version of each.
+// The digits of a position: a one, the epoch, the hash of the sources, and the resource version of each source.
 const (
 	epochDigits   = 10
 	sourcesDigits = 6
@@ -21,21 +21,22 @@ const (
 	headDigits    = 1 + epochDigits + sourcesDigits
 )
 
-// opaque is how a position begins of which a resource version is no number.
+// opaque is the prefix of positions with a resource version that is not a number.
 const opaque = "merged."
 
-// IsPosition reports whether a resource version or a continue token is one of a merged collection. Those of servers are shorter.
+// IsPosition reports whether version is a resource version or a continue token of a merged collection. Resource versions of
+// servers are shorter.
 func IsPosition(version string) bool {
 	return strings.HasPrefix(version, opaque) || len(version) >= headDigits+versionDigits && (len(version)-headDigits)%versionDigits == 0 &&
 		version[0] == '1' && strings.Trim(version, "0123456789") == ""
 }
 
-// Expired is the answer to a resource version or a continue token of somebody else.
+// Expired returns the error for a resource version or a continue token of other sources.
 func Expired(what string) error {
 	return apierrors.NewResourceExpired(fmt.Sprintf("The provided %s is of another place than where the objects are now, or of another time: list again without one", what))
 }
 
-// sources names the sources, their order, and whose they are.
+// sources returns a hash of the collection's ID and its sources in order.
 func (c *Collection) sources() string {
 	h := fnv.New32a()
 	_, _ = h.Write([]byte(c.ID))
@@ -49,7 +50,7 @@ func (c *Collection) head() string {
 	return fmt.Sprintf("1%0*d%s", epochDigits, c.Epoch, c.sources())
 }
 
-// position is the resource versions of all sources in one.
+// position combines the resource versions of all sources.
 func (c *Collection) position(versions []string) string {
 	var b strings.Builder
 	b.WriteString(c.head())
@@ -62,7 +63,7 @@ func (c *Collection) position(versions []string) string {
 	return b.String()
 }
 
-// isNumber also holds for none, which is the number 0.
+// isNumber reports whether v is an unsigned number. A missing version counts as 0.
 func isNumber(v string) bool {
 	if v == "" || v == "0" {
 		return true
@@ -77,11 +78,11 @@ type opaqueForm struct {
 }
 
 func (c *Collection) opaquePosition(versions []string) string {
-	data, _ := json.Marshal(opaqueForm{c.head(), versions}) // strings can be encoded
+	data, _ := json.Marshal(opaqueForm{c.head(), versions}) // strings can always be encoded
 	return opaque + base64.RawURLEncoding.EncodeToString(data)
 }
 
-// versions is the reverse of position. It fails for whatever was not made for the same sources.
+// versions is the inverse of position. It returns an error for positions of other sources.
 func (c *Collection) versions(position string) ([]string, error) {
 	expired := Expired("resource version")
 	if text, ok := strings.CutPrefix(position, opaque); ok {
@@ -105,19 +106,19 @@ func (c *Collection) versions(position string) ([]string, error) {
 	return out, nil
 }
 
-// continuation is what a continue token holds.
+// continuation is the content of a continue token.
 type continuation struct {
 	Head string `json:"h"`
-	// Source is the place of the one that is listed, and Continue its token, empty at its beginning.
+	// Source is the index of the current source, and Continue its token, which is empty at its beginning.
 	Source   int    `json:"s"`
 	Continue string `json:"c,omitempty"`
-	// Versions are those of the sources when the list began.
+	// Versions contains the resource versions of the sources at the start of the list.
 	Versions []string `json:"v"`
 }
 
 func (c *Collection) encodeContinue(t continuation) string {
 	t.Head = c.head()
-	data, _ := json.Marshal(t) // strings and numbers can be encoded
+	data, _ := json.Marshal(t) // strings and numbers can always be encoded
 	return opaque + base64.RawURLEncoding.EncodeToString(data)
 }
 

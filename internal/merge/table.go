@@ -11,15 +11,15 @@ import (
 	"portico.dev/internal/respond"
 )
 
-// form is how a client takes the response: objects, or rows of a Table.
+// form is the response format that a client accepts: objects, or rows of a Table.
 type form struct {
-	// accept is what the sources are asked for. All of it is JSON.
+	// accept contains the media types to request from the sources. All of them are JSON.
 	accept []string
-	// table is set if the first choice is a Table, and plain if objects are taken.
+	// table is set if a Table is the first choice, and plain if the client accepts objects.
 	table, plain bool
 }
 
-// formOf returns the JSON that a client takes. False: it takes none.
+// formOf returns the JSON formats that a client accepts. It returns false if the client accepts none.
 func formOf(accept []string) (f form, ok bool) {
 	if len(accept) == 0 {
 		return form{accept: []string{respond.MediaJSON}, plain: true}, true
@@ -47,12 +47,12 @@ func formOf(accept []string) (f form, ok bool) {
 	return f, len(f.accept) > 0
 }
 
-// objects is the same without Tables.
+// objects returns the form without Tables.
 func (f form) objects() form {
 	return form{accept: []string{respond.MediaJSON}, plain: true}
 }
 
-// document is a list, a Table, or an object of an event, as far as it is looked at.
+// document contains the relevant fields of a list, a Table, or an object of an event.
 type document struct {
 	Kind       string            `json:"kind"`
 	APIVersion string            `json:"apiVersion"`
@@ -87,7 +87,7 @@ func (d *document) isTable() bool {
 	return d.Kind == "Table" && d.APIVersion == metav1.SchemeGroupVersion.String()
 }
 
-// metadataOf is that of an object, or of the one that a row is about.
+// metadataOf returns the metadata of an object.
 func metadataOf(object []byte) (metadata, error) {
 	var o struct {
 		Metadata metadata `json:"metadata"`
@@ -96,22 +96,23 @@ func metadataOf(object []byte) (metadata, error) {
 	return o.Metadata, err
 }
 
-// columns are those of a Table that is made of several. The first one that comes has the say, and rows of the others are brought into its order.
+// columns are the columns of a Table merged from several ones. The first Table determines them, and the cells of the others are
+// reordered.
 type columns struct {
 	definitions []json.RawMessage
 	names       []string
 	sent        bool
 }
 
-// adopt takes the columns of a Table over if there are none yet, and returns where each column is in its rows; -1 if it has none. Nil: they
-// are the same.
+// adopt sets the columns from the first Table. It returns the index of each column in the Table's rows, with -1 for missing
+// columns, or nil if the columns are the same.
 func (c *columns) adopt(definitions []json.RawMessage) []int {
 	names := make([]string, len(definitions))
 	for i, definition := range definitions {
 		var d struct {
 			Name string `json:"name"`
 		}
-		_ = json.Unmarshal(definition, &d) // a column without a name is like no other
+		_ = json.Unmarshal(definition, &d) // a column without a name differs from all others
 		names[i] = d.Name
 	}
 	if c.definitions == nil {
@@ -143,7 +144,7 @@ func reorder(cells []json.RawMessage, order []int) []json.RawMessage {
 	return out
 }
 
-// encode is json.Marshal without changing the strings that are passed on.
+// encode is json.Marshal without HTML escaping, so that strings remain unchanged.
 func encode(v any) ([]byte, error) {
 	var b bytes.Buffer
 	e := json.NewEncoder(&b)

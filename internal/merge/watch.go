@@ -23,14 +23,14 @@ import (
 )
 
 const (
-	// maxWrite is about how much is written at once.
+	// maxWrite is the approximate size of a write.
 	maxWrite = 512 << 10
-	// firstRetry and maxRetry are the pauses before the watch of a source that broke off is begun again, and giveUp is for how long that is
-	// tried. Then the client's watch ends, and it goes on from its last bookmark.
+	// firstRetry and maxRetry are the minimum and maximum pause before the watch of a source is restarted after a broken
+	// connection. After giveUp the client's watch ends, and the client resumes from its last bookmark.
 	firstRetry = 100 * time.Millisecond
 	maxRetry   = 2 * time.Second
 	giveUp     = 10 * time.Second
-	// waiting is how many events wait for a client.
+	// waiting is the number of events that may wait for a client.
 	waiting = 64
 )
 
@@ -39,15 +39,15 @@ type event struct {
 	source int
 	kind   watch.EventType
 	object json.RawMessage
-	// version is the resource version after the event, and owned whether the client gets it.
+	// version is the resource version after the event. owned reports whether the client gets the event.
 	version string
 	owned   bool
 	line    []byte
-	taken   int64 // of the room of the stream
-	err     error // the watch of the source is over
+	taken   int64 // bytes charged to the room of the stream
+	err     error // the watch of the source has ended
 }
 
-// watch answers a watch. An error means that nothing was written.
+// watch serves a watch. It returns an error only if nothing was written.
 func (m *Merger) watch(w http.ResponseWriter, r *http.Request, c *Collection, q *query) error {
 	ctx, cancel := context.WithTimeout(r.Context(), q.lifetime)
 	defer cancel()
@@ -67,15 +67,15 @@ type stream struct {
 	collection *Collection
 	query      *query
 	versions   []string
-	room       *room // of a part of the initial list, then of events
+	room       *room // for a part of the initial list, then for events
 	columns    columns
 	begun      bool
 	out        bytes.Buffer
-	// kind and apiVersion are those of the last object, for bookmarks.
+	// kind and apiVersion of the last object, for bookmarks.
 	kind, apiVersion string
 }
 
-// start lists what there is, and sends it unless the watch begins from now on.
+// start lists the existing objects, and sends them unless the watch begins now.
 func (s *stream) start(ctx context.Context, m *Merger) error {
 	q := *s.query
 	q.limit = m.initialPart
@@ -119,12 +119,12 @@ func (s *stream) start(ctx context.Context, m *Merger) error {
 	return nil
 }
 
-// sendObjects sends what was listed as added.
+// sendObjects sends listed objects as added.
 func (s *stream) sendObjects(ctx context.Context, p *page) error {
 	for _, item := range p.items {
 		var about metav1.TypeMeta
 		if err := kjson.UnmarshalCaseSensitivePreserveInts(item, &about); err == nil && about.Kind == "" {
-			item = withKind(item, s.kind, s.apiVersion) // items of lists need not say it, and objects of events must
+			item = withKind(item, s.kind, s.apiVersion) // items of lists may lack kind and apiVersion, objects of events must not
 		}
 		s.add(watch.Added, item)
 	}
@@ -139,7 +139,7 @@ func (s *stream) sendObjects(ctx context.Context, p *page) error {
 	return nil
 }
 
-// withKind adds the kind to an object that does not say it.
+// withKind adds kind and apiVersion to an object without them.
 func withKind(object json.RawMessage, kind, apiVersion string) json.RawMessage {
 	head, err := json.Marshal(metav1.TypeMeta{Kind: kind, APIVersion: apiVersion})
 	body := bytes.TrimSpace(object)
@@ -160,7 +160,7 @@ type tableObject struct {
 	Rows       []row             `json:"rows"`
 }
 
-// tableOf is the Table of an event. The first one of a watch has the columns, as with kube-apiserver.
+// tableOf returns the Table of an event. Only the first Table of a watch contains the columns, as in kube-apiserver.
 func tableOf(like *document, c *columns, definitions []json.RawMessage, rows ...row) tableObject {
 	order := c.adopt(definitions)
 	for i := range rows {
@@ -173,7 +173,7 @@ func tableOf(like *document, c *columns, definitions []json.RawMessage, rows ...
 	return t
 }
 
-// follow sends the events of all sources until one of them ends the watch, or the client does.
+// follow sends the events of all sources until one of them or the client ends the watch.
 func (s *stream) follow(ctx context.Context) error {
 	following, cancel := context.WithCancel(ctx)
 	events := make(chan event, waiting)
@@ -185,7 +185,7 @@ func (s *stream) follow(ctx context.Context) error {
 		resp, err := s.open(following, i, s.versions[i])
 		if err != nil {
 			for _, opened := range first[:i] {
-				_ = opened.Body.Close() // nothing was read of it
+				_ = opened.Body.Close() // nothing was read from it
 			}
 			return s.fail(ctx, err)
 		}
@@ -212,7 +212,7 @@ func (s *stream) follow(ctx context.Context) error {
 	}
 }
 
-// takeAll sends an event and those that wait behind it, with one bookmark. False: the watch is over.
+// takeAll sends an event and all waiting ones, followed by one bookmark. It returns false if the watch is over.
 func (s *stream) takeAll(e event, events <-chan event) bool {
 	moved, taken := false, int64(0)
 	defer func() { s.room.give(taken) }() // the client has the events
@@ -247,7 +247,7 @@ func (s *stream) flushWithBookmark(moved bool) {
 	s.flush()
 }
 
-// take sends an event that the client gets, as it came, but for the columns of Tables.
+// take sends an owned event unchanged, except for the columns of Tables.
 func (s *stream) take(e event) {
 	d, err := parse(e.object)
 	if err != nil {
@@ -278,7 +278,7 @@ func (s *stream) add(kind watch.EventType, object json.RawMessage) {
 	s.out.WriteString("}\n")
 }
 
-// bookmark tells the client its position. Tables have none: whoever takes Tables shows them, and does not go on from a position.
+// bookmark sends the position to the client. A watch of Tables has no bookmarks, because its client only displays them.
 func (s *stream) bookmark(initialEnd bool) {
 	if s.query.table {
 		return
@@ -311,7 +311,7 @@ func (s *stream) begin() {
 func (s *stream) flush() {
 	s.begin()
 	if s.out.Len() > 0 {
-		_, _ = s.writer.Write(s.out.Bytes()) // the context of a client that is gone ends
+		_, _ = s.writer.Write(s.out.Bytes()) // the context ends if the client has disconnected
 		s.out.Reset()
 	}
 	if f, ok := s.writer.(http.Flusher); ok {
@@ -319,7 +319,7 @@ func (s *stream) flush() {
 	}
 }
 
-// fail ends a watch that did not begin, or one that did, with an error. Whatever went wrong, the client lists again if the objects moved.
+// fail ends a watch with an error, before or after its start. If the objects have moved, the client gets 410 regardless of err.
 func (s *stream) fail(ctx context.Context, err error) error {
 	if errors.Is(context.Cause(ctx), ErrMoved) {
 		err = Expired("resource version")
@@ -331,8 +331,8 @@ func (s *stream) fail(ctx context.Context, err error) error {
 	return nil
 }
 
-// end ends a watch. What a source says of its end holds for the whole. One that broke off ends the watch without a word: its client goes on from
-// its position.
+// end ends a watch. An error from a source ends the entire watch. A broken connection ends it without an error, and the client
+// resumes from its position.
 func (s *stream) end(err error) {
 	var refused *refusedError
 	var status apierrors.APIStatus
@@ -355,17 +355,17 @@ func (s *stream) sendError(err error) {
 	}
 }
 
-// open begins the watch of a source.
+// open starts the watch of a source.
 func (s *stream) open(ctx context.Context, source int, version string) (*http.Response, error) {
 	seconds := ""
-	if until, ok := ctx.Deadline(); ok { // and a little longer, so that the client's ends first
+	if until, ok := ctx.Deadline(); ok { // slightly longer, so that the client's watch ends first
 		seconds = fmt.Sprint(int(time.Until(until)/time.Second) + 5)
 	}
 	return s.collection.Sources[source].get(ctx, true, s.query.accept, s.query.with("watch", "true", "allowWatchBookmarks", "true",
 		"resourceVersion", version, "timeoutSeconds", seconds))
 }
 
-// read reads the watch of a source, and begins it again when it breaks off.
+// read reads the watch of a source, and restarts it after a broken connection.
 func (s *stream) read(ctx context.Context, source int, version string, resp *http.Response, events chan<- event) {
 	failing, pause := time.Time{}, firstRetry
 	for {
@@ -407,9 +407,9 @@ func (s *stream) over(ctx context.Context, source int, err error, events chan<- 
 	}
 }
 
-// readOnce reads a watch to its end. An error is about the whole watch of the client.
+// readOnce reads a watch to its end. An error ends the client's entire watch.
 func (s *stream) readOnce(ctx context.Context, source int, version string, resp *http.Response, events chan<- event) (latest string, more bool, err error) {
-	defer func() { _ = resp.Body.Close() }() // an error of the body was met while it was read
+	defer func() { _ = resp.Body.Close() }() // read errors have already been handled
 	lines := bufio.NewReaderSize(resp.Body, 4<<10)
 	for {
 		line, taken, err := s.readLine(lines)
@@ -444,7 +444,7 @@ func (s *stream) readOnce(ctx context.Context, source int, version string, resp 
 	}
 }
 
-// readLine reads a line of its own memory. It takes room for a large one until the client has it.
+// readLine reads a line into newly allocated memory. A large line is charged to the room until the client has it.
 func (s *stream) readLine(from *bufio.Reader) (line []byte, taken int64, err error) {
 	for {
 		part, err := from.ReadSlice('\n')
@@ -465,7 +465,7 @@ func (s *stream) readLine(from *bufio.Reader) (line []byte, taken int64, err err
 	}
 }
 
-// parse reads an event. An event about an error is an error.
+// parse parses an event. An event of type ERROR is returned as an error.
 func (s *stream) parse(source int, line []byte) (event, error) {
 	from := &s.collection.Sources[source]
 	var w struct {

@@ -1,14 +1,14 @@
-// Package migrate moves the objects of a resource from one backend of an APIRoute to another: from an extension server to custom resources, or
-// back.
+// Package migrate moves the objects of a resource from one backend of an APIRoute to another: from an extension server to
+// custom resources, or back.
 //
-// Namespaces move one by one. The objects of one are made read-only (a rule of the APIRoute), copied, compared, and then the APIRoute says that
-// the other backend stores them. Until then nothing has changed for clients but that writes are answered with 503 and Retry-After, and
-// whatever fails takes the read-only rule away again. The objects at the backend of before stay, and are not seen any more: they are the way
-// back, until they are deleted with DeleteSource.
+// Namespaces move one at a time. The objects of a namespace are made read-only (by a rule of the APIRoute), copied and
+// compared. Then the APIRoute is changed to the target backend. Until then clients notice only that writes get 503 with
+// Retry-After, and every failure removes the read-only rule again. The objects remain at the source backend, invisible to
+// clients. They allow a move back until they are deleted with DeleteSource.
 //
-// A copy has a new uid and a new resource version, because the server that stores it gives them. It keeps name, labels, annotations, finalizers,
-// owners and managed fields. Owner references among the objects that move are changed to the new uids. Other objects that are owned by one
-// of them would be garbage after the move, so that such a namespace is refused.
+// A copy has a new uid and a new resource version, because the target server assigns them. It keeps name, labels, annotations,
+// finalizers, owners and managed fields. Owner references among the moved objects are changed to the new uids. Other objects
+// that are owned by a moved object would be garbage collected after the move, so such a namespace is refused.
 package migrate
 
 import (
@@ -36,50 +36,51 @@ import (
 	"portico.dev/internal/toolclient"
 )
 
-// BackendHeader names the backend that gets a request.
+// BackendHeader is the request header that selects the backend.
 const BackendHeader = "X-Portico-Backend"
 
-// FromUID is the annotation of a copy that has the uid of the object.
+// FromUID is the annotation of a copy with the uid of the source object.
 const FromUID = "routing.portico.dev/migrated-from-uid"
 
-// MovedTo is the annotation of an object that was copied and is not seen any more. It has the name of the backend that has its copy.
+// MovedTo is the annotation of a source object that was copied and is no longer visible. Its value is the name of the target
+// backend.
 const MovedTo = "routing.portico.dev/moved-to"
 
-// Config is what moves.
+// Config configures a Migration.
 type Config struct {
-	// Client is that of a user who may do everything with the resource, get and update the APIRoute, migrate it (the verb), and list the
-	// metadata of all objects in the namespaces.
+	// Client is the config of a user who has all permissions for the resource, may get and update the APIRoute, may use the
+	// verb migrate on it, and may list the metadata of all objects in the namespaces.
 	Client *rest.Config
-	// Resource is what moves, and To the name of the backend to which it does.
+	// Resource is the resource to move, and To the name of the target backend.
 	Resource schema.GroupVersionResource
 	To       string
-	// Ignore are fields that may differ in a copy: names joined by dots.
+	// Ignore contains dot-separated paths of fields that may differ in a copy.
 	Ignore []string
-	// Settle is how long after a change of the APIRoute all replicas are taken to know it.
+	// Settle is the time after which all replicas are assumed to use a changed APIRoute.
 	Settle time.Duration
-	// DryRun only looks whether the namespaces could move.
+	// DryRun only checks whether the namespaces can move.
 	DryRun bool
-	// DeleteSource deletes the objects at the backend of before, once they have moved.
+	// DeleteSource deletes the objects at the source backend after the move.
 	DeleteSource bool
-	// Progress is told what happens. May be nil.
+	// Progress is called for each step. May be nil.
 	Progress func(namespace, what string)
 }
 
-// Report is what became of one namespace.
+// Report is the result for one namespace.
 type Report struct {
-	// Namespace is empty for resources that are in none.
+	// Namespace is empty for cluster-scoped resources.
 	Namespace string `json:"namespace,omitempty"`
 	From      string `json:"from"`
 	To        string `json:"to"`
-	// Objects is how many there are, Copied how many were written, and Removed how many older copies were deleted.
+	// Objects, Copied and Removed are the numbers of objects, of written copies, and of deleted older copies.
 	Objects int `json:"objects"`
 	Copied  int `json:"copied"`
 	Removed int `json:"removed"`
-	// Deleted is how many were deleted at the backend of before.
+	// Deleted is the number of objects deleted at the source backend.
 	Deleted int `json:"deleted"`
-	// Moved is set once the APIRoute says so.
+	// Moved is set when the APIRoute selects the target backend.
 	Moved bool `json:"moved"`
-	// Problems are why it did not move, or what needs attention.
+	// Problems contains the reasons why the namespace did not move, or problems that need attention.
 	Problems []string `json:"problems,omitempty"`
 }
 
@@ -92,17 +93,17 @@ type Migration struct {
 	plain    dynamic.Interface
 	backends map[string]dynamic.Interface
 	resource metav1.APIResource
-	status   bool // it has the subresource
+	status   bool // the resource has the status subresource
 }
 
-// New looks whether the resource and the APIRoute are there.
+// New returns a Migration. It returns an error if the resource or the APIRoute does not exist.
 func New(ctx context.Context, c Config) (*Migration, error) {
 	if c.Progress == nil {
 		c.Progress = func(string, string) {}
 	}
 	m := &Migration{config: c, backends: map[string]dynamic.Interface{}}
 	config := rest.CopyConfig(c.Client)
-	config.QPS, config.WarningHandler = -1, rest.NoWarnings{} // it waits for each response, and looks at many kinds
+	config.QPS, config.WarningHandler = -1, rest.NoWarnings{} // requests are sequential, and cover many kinds
 	var err error
 	if m.routes, err = routingclient.New(config); err != nil {
 		return nil, err
@@ -143,7 +144,7 @@ func (m *Migration) routeName() string {
 	return m.config.Resource.Version + "." + m.config.Resource.Group
 }
 
-// findResource looks the resource up in discovery.
+// findResource finds the resource in discovery.
 func (m *Migration) findResource(ctx context.Context) error {
 	gv := m.config.Resource.GroupVersion()
 	resources, err := m.client.Resources(ctx, gv)
@@ -170,7 +171,7 @@ func (m *Migration) findResource(ctx context.Context) error {
 	return nil
 }
 
-// otherVersions are the group-versions, but for that of the APIRoute, in which the resource is served too.
+// otherVersions returns the other group-versions in which the resource is served.
 func (m *Migration) otherVersions(ctx context.Context) ([]string, error) {
 	all, err := m.client.Discover(ctx)
 	if err != nil {
@@ -191,7 +192,7 @@ func (m *Migration) otherVersions(ctx context.Context) ([]string, error) {
 	return others, nil
 }
 
-// toBackend adds the header to each request.
+// toBackend adds BackendHeader to each request.
 type toBackend struct {
 	next    http.RoundTripper
 	backend string
@@ -204,7 +205,7 @@ func (t toBackend) RoundTrip(r *http.Request) (*http.Response, error) {
 	return t.next.RoundTrip(r)
 }
 
-// Namespaces are those that Move takes: all that there are, or the empty one for a resource that is in none.
+// Namespaces returns the arguments for Move: all namespaces, or "" for a cluster-scoped resource.
 func (m *Migration) Namespaces(ctx context.Context) ([]string, error) {
 	if !m.resource.Namespaced {
 		return []string{""}, nil
@@ -221,13 +222,13 @@ func (m *Migration) Namespaces(ctx context.Context) ([]string, error) {
 	return names, nil
 }
 
-// Namespaced reports whether the resource is in namespaces.
+// Namespaced reports whether the resource is namespaced.
 func (m *Migration) Namespaced() bool { return m.resource.Namespaced }
 
-// ErrRefused is a namespace that does not move; the report says why.
+// ErrRefused is returned if a namespace does not move. The report contains the reasons.
 var ErrRefused = errors.New("it did not move")
 
-// Move moves one namespace. The report is complete whatever the error.
+// Move moves one namespace. The report is complete even if there is an error.
 func (m *Migration) Move(ctx context.Context, namespace string) (*Report, error) {
 	r := &Report{Namespace: namespace, To: m.config.To}
 	route, err := m.routes.Get(ctx, m.routeName(), metav1.GetOptions{})
@@ -255,7 +256,7 @@ func (m *Migration) Move(ctx context.Context, namespace string) (*Report, error)
 		return r, fmt.Errorf("make it read-only: %w", err)
 	}
 	if err := m.moveFrozen(ctx, r); err != nil {
-		// Also when the context has ended: nothing may stay read-only.
+		// Even if the context has ended, because nothing may stay read-only.
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 30*time.Second)
 		defer cancel()
 		if undo := m.change(ctx, func(spec *v1alpha1.APIRouteSpec) { m.unfreeze(spec, namespace) }); undo != nil {
@@ -299,7 +300,7 @@ func (m *Migration) moveFrozen(ctx context.Context, r *Report) error {
 	return nil
 }
 
-// owner is the backend that stores the objects of a namespace.
+// owner returns the backend that stores the objects of a namespace.
 func (m *Migration) owner(route *v1alpha1.APIRoute, namespace string) (string, error) {
 	compiled, err := routing.Compile(route, nil)
 	if err != nil {
@@ -309,7 +310,7 @@ func (m *Migration) owner(route *v1alpha1.APIRoute, namespace string) (string, e
 	return compiled.Backends[compiled.Choose(&q, nil)[0].Backend].Name, nil
 }
 
-// available refuses what would begin with a backend that cannot be asked.
+// available returns an error if one of the named backends is not available.
 func available(route *v1alpha1.APIRoute, names ...string) error {
 	for _, b := range route.Status.Backends {
 		if c := meta.FindStatusCondition(b.Conditions, v1alpha1.ConditionAvailable); slices.Contains(names, b.Name) && (c == nil || c.Status != metav1.ConditionTrue) {
@@ -323,7 +324,7 @@ func available(route *v1alpha1.APIRoute, names ...string) error {
 	return nil
 }
 
-// change changes the APIRoute, and waits until it is in effect.
+// change updates the APIRoute and waits until it is in effect.
 func (m *Migration) change(ctx context.Context, how func(*v1alpha1.APIRouteSpec)) error {
 	var generation int64
 	if err := retry.RetryOnConflict(retry.DefaultRetry, func() error {
@@ -363,7 +364,7 @@ func (m *Migration) change(ctx context.Context, how func(*v1alpha1.APIRouteSpec)
 	return nil
 }
 
-// frozenRule is the name of the rule that makes the objects of a namespace read-only.
+// frozenRule returns the name of the rule that makes the objects of a namespace read-only.
 func (m *Migration) frozenRule(namespace string) string {
 	return shortened(m.fullFrozenRule(namespace))
 }
@@ -376,8 +377,8 @@ func (m *Migration) fullFrozenRule(namespace string) string {
 	return name
 }
 
-// isFrozenRule reports whether a rule makes the objects of a namespace read-only. Releases that cut long names off gave namespaces that
-// begin alike the same rule, so that the match counts as well.
+// isFrozenRule reports whether a rule makes the objects of a namespace read-only. It also compares the match, because releases
+// that truncated long names used the same name for namespaces with a common prefix.
 func (m *Migration) isFrozenRule(rule *v1alpha1.APIRouteRule, namespace string) bool {
 	full := m.fullFrozenRule(namespace)
 	if rule.Name != shortened(full) && rule.Name != cutOff(full) || len(rule.Matches) != 1 {
@@ -388,13 +389,14 @@ func (m *Migration) isFrozenRule(rule *v1alpha1.APIRouteRule, namespace string) 
 }
 
 const (
-	// maxRuleName is the length of a DNS label, which names of rules are.
+	// maxRuleName is the maximum length of a rule name, a DNS label.
 	maxRuleName = 63
-	// nameDigest is how many hexadecimal digits stand at the end of a shortened name.
+	// nameDigest is the number of hexadecimal digits at the end of a shortened name.
 	nameDigest = 12
 )
 
-// shortened returns a name that a rule may have. A longer one ends with a digest of the whole, so that two never become one.
+// shortened returns a valid rule name. A long name is replaced by a prefix and a digest, so that different names stay
+// different.
 func shortened(name string) string {
 	if len(name) <= maxRuleName {
 		return name
@@ -403,7 +405,7 @@ func shortened(name string) string {
 	return name[:maxRuleName-nameDigest-1] + "-" + hex.EncodeToString(sum[:])[:nameDigest]
 }
 
-// cutOff returns the name that releases without digests gave a rule.
+// cutOff returns the rule name of releases without digests.
 func cutOff(name string) string { return name[:min(len(name), maxRuleName)] }
 
 func (m *Migration) match(namespaces ...string) []v1alpha1.APIRouteMatch {
@@ -425,15 +427,15 @@ func (m *Migration) unfreeze(spec *v1alpha1.APIRouteSpec, namespace string) {
 	spec.Rules = slices.DeleteFunc(spec.Rules, func(rule v1alpha1.APIRouteRule) bool { return m.isFrozenRule(&rule, namespace) })
 }
 
-// movedRule is the name of the rule for what has moved to a backend.
+// movedRule returns the name of the rule for namespaces that moved to a backend.
 func (m *Migration) movedRule(backend string) string { return shortened(m.fullMovedRule(backend)) }
 
 func (m *Migration) fullMovedRule(backend string) string {
 	return m.config.Resource.Resource + "-in-" + backend
 }
 
-// isMovedRuleOf reports whether a rule is the one for what has moved to a backend, under the name of this release or of those that cut
-// long names off.
+// isMovedRuleOf reports whether a rule is the one for namespaces that moved to a backend, under its current name or the name of
+// releases that truncated long names.
 func (m *Migration) isMovedRuleOf(rule *v1alpha1.APIRouteRule, backend string) bool {
 	if rule.Name == m.movedRule(backend) {
 		return true
@@ -441,11 +443,11 @@ func (m *Migration) isMovedRuleOf(rule *v1alpha1.APIRouteRule, backend string) b
 	return rule.Name == cutOff(m.fullMovedRule(backend)) && len(rule.BackendRefs) == 1 && rule.BackendRefs[0].Name == backend
 }
 
-// namespacesOfMatch is how many patterns one match may have.
+// namespacesOfMatch is the maximum number of patterns in one match.
 const namespacesOfMatch = 64
 
-// assign makes a backend the one that stores the objects of a namespace: by a rule of its own before all others, which is left out where the
-// other rules say so already.
+// assign makes a backend the owner of a namespace: by a separate rule before all others, unless the other rules already select
+// the backend.
 func (m *Migration) assign(spec *v1alpha1.APIRouteSpec, namespace, to string) {
 	for i := range spec.Rules {
 		rule := &spec.Rules[i]

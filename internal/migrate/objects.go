@@ -18,13 +18,13 @@ import (
 	"portico.dev/internal/routing/v1alpha1"
 )
 
-// maxProblems is how many problems of one kind are reported, and partSize how many objects are listed at once.
+// maxProblems limits the reported problems, and partSize is the page size of lists.
 const (
 	maxProblems = 20
 	partSize    = 500
 )
 
-// at is the objects of a namespace at one backend.
+// at returns a client for the objects of a namespace at one backend.
 func (m *Migration) at(backend, namespace string) dynamic.ResourceInterface {
 	c := m.backends[backend].Resource(m.config.Resource)
 	if namespace == "" {
@@ -51,7 +51,7 @@ func (m *Migration) list(ctx context.Context, backend, namespace string) (map[st
 	}
 }
 
-// add adds a problem, unless there are many.
+// add adds a problem, unless maxProblems is reached.
 func (r *Report) add(format string, args ...any) {
 	if len(r.Problems) < maxProblems {
 		r.Problems = append(r.Problems, fmt.Sprintf(format, args...))
@@ -60,7 +60,7 @@ func (r *Report) add(format string, args ...any) {
 	}
 }
 
-// look finds what would keep a namespace from moving.
+// look checks whether a namespace can move.
 func (m *Migration) look(ctx context.Context, r *Report) error {
 	m.config.Progress(r.Namespace, "looking whether it can move")
 	objects, err := m.list(ctx, r.From, r.Namespace)
@@ -101,7 +101,7 @@ func (m *Migration) look(ctx context.Context, r *Report) error {
 	return nil
 }
 
-// findDependents looks for objects of other kinds that are owned by what moves. The garbage collector would delete them.
+// findDependents finds objects of other kinds that are owned by moved objects. The garbage collector would delete them.
 func (m *Migration) findDependents(ctx context.Context, r *Report, uids map[types.UID]string) error {
 	if len(uids) == 0 {
 		return nil
@@ -123,7 +123,7 @@ func (m *Migration) findDependents(ctx context.Context, r *Report, uids map[type
 				!resource.Namespaced && r.Namespace != "" {
 				continue
 			}
-			looked[gr] = true // in the version that is preferred
+			looked[gr] = true // in the preferred version
 			if err := m.findDependentsAmong(ctx, r, uids, gv.WithResource(resource.Name)); err != nil {
 				return err
 			}
@@ -155,7 +155,7 @@ func (m *Migration) findDependentsAmong(ctx context.Context, r *Report, uids map
 	}
 }
 
-// isLeftover reports whether an object that nobody sees is there because of a migration.
+// isLeftover reports whether an invisible object was left by a migration.
 func isLeftover(o *unstructured.Unstructured) bool {
 	return o.GetAnnotations()[FromUID] != "" || o.GetAnnotations()[MovedTo] != ""
 }
@@ -165,7 +165,7 @@ type pair struct {
 	source, copied *unstructured.Unstructured
 }
 
-// copyAll makes the copies, and deletes older ones of objects that are gone.
+// copyAll creates the copies, and deletes older copies of objects that no longer exist.
 func (m *Migration) copyAll(ctx context.Context, r *Report) (map[string]pair, error) {
 	objects, err := m.list(ctx, r.From, r.Namespace)
 	if err != nil {
@@ -199,7 +199,7 @@ func (m *Migration) copyAll(ctx context.Context, r *Report) (map[string]pair, er
 	return pairs, m.changeOwners(ctx, r, pairs, uids)
 }
 
-// template is an object as its copy is written.
+// template returns the object that is written as the copy of o.
 func template(o *unstructured.Unstructured) *unstructured.Unstructured {
 	made := o.DeepCopy()
 	for _, field := range []string{"uid", "resourceVersion", "creationTimestamp", "generation", "selfLink", "deletionTimestamp", "deletionGracePeriodSeconds"} {
@@ -215,7 +215,7 @@ func template(o *unstructured.Unstructured) *unstructured.Unstructured {
 	return made
 }
 
-// copyOne makes or updates a copy. One that is the same already is left as it is.
+// copyOne creates or updates a copy. It keeps an identical copy.
 func (m *Migration) copyOne(ctx context.Context, r *Report, o, there *unstructured.Unstructured) (copied *unstructured.Unstructured, changed bool, err error) {
 	if there != nil && there.GetAnnotations()[FromUID] == string(o.GetUID()) && m.difference(o, there, nil) == "" {
 		return there, false, nil
@@ -237,13 +237,13 @@ func (m *Migration) copyOne(ctx context.Context, r *Report, o, there *unstructur
 	}
 	copied.Object["status"] = status
 	copied, err = m.at(r.To, r.Namespace).UpdateStatus(ctx, copied, metav1.UpdateOptions{FieldManager: "aggregator-migrate"})
-	if apierrors.IsNotFound(err) { // the subresource is that of the other backend: the status was written with the rest
+	if apierrors.IsNotFound(err) { // the target does not have the subresource, so the status was written with the object
 		copied, err = m.at(r.To, r.Namespace).Get(ctx, o.GetName(), metav1.GetOptions{})
 	}
 	return copied, true, err
 }
 
-// changeOwners gives the copies of dependents the new uids of their owners.
+// changeOwners replaces the uids of moved owners in the copies of their dependents.
 func (m *Migration) changeOwners(ctx context.Context, r *Report, pairs map[string]pair, uids map[types.UID]types.UID) error {
 	for name, p := range pairs {
 		owners, change := p.copied.GetOwnerReferences(), false
@@ -265,7 +265,7 @@ func (m *Migration) changeOwners(ctx context.Context, r *Report, pairs map[strin
 	return nil
 }
 
-// compare reads both sides again, and refuses to switch if they differ.
+// compare reads both backends again, and returns an error if they differ.
 func (m *Migration) compare(ctx context.Context, r *Report, copied map[string]pair) error {
 	objects, err := m.list(ctx, r.From, r.Namespace)
 	if err != nil {
@@ -303,13 +303,13 @@ func (m *Migration) compare(ctx context.Context, r *Report, copied map[string]pa
 	return nil
 }
 
-// difference is where a copy differs from its object, empty if it does not.
+// difference returns a description of the first difference between an object and its copy, or "".
 func (m *Migration) difference(o, copied *unstructured.Unstructured, uids map[string]string) string {
 	a, b := m.comparable(o, nil), m.comparable(copied, uids)
 	return differ("", a, b)
 }
 
-// comparable is an object without what servers set, and what is ignored. The uids of owners are those of before.
+// comparable returns an object without server-set and ignored fields, with the original uids of owners.
 func (m *Migration) comparable(o *unstructured.Unstructured, uids map[string]string) map[string]any {
 	made := o.DeepCopy()
 	for _, field := range []string{"uid", "resourceVersion", "creationTimestamp", "generation", "selfLink", "managedFields"} {
@@ -337,7 +337,7 @@ func (m *Migration) comparable(o *unstructured.Unstructured, uids map[string]str
 	return made.Object
 }
 
-// differ is the path of the first difference. What is empty is as good as what is not there.
+// differ returns a description of the first difference, or "". Empty and missing values are equal.
 func differ(path string, a, b any) string {
 	am, aIs := a.(map[string]any)
 	bm, bIs := b.(map[string]any)
@@ -380,7 +380,7 @@ func show(v any) string {
 	return fmt.Sprintf("%.100s", fmt.Sprint(v))
 }
 
-// findLate looks for writes that a replica which did not know yet that the objects were read-only let through after they were compared.
+// findLate finds writes after the comparison, through a replica that did not use the read-only rule yet.
 func (m *Migration) findLate(ctx context.Context, r *Report, copied map[string]pair) error {
 	objects, err := m.list(ctx, r.From, r.Namespace)
 	if err != nil {
@@ -399,7 +399,7 @@ func (m *Migration) findLate(ctx context.Context, r *Report, copied map[string]p
 	return nil
 }
 
-// markSource notes at the objects that were copied where they are now, so that a way back knows that they may be replaced.
+// markSource annotates the copied objects with their new backend, so that a move back may replace them.
 func (m *Migration) markSource(ctx context.Context, r *Report, copied map[string]pair) error {
 	for _, name := range slices.Sorted(maps.Keys(copied)) {
 		patch := fmt.Appendf(nil, `{"metadata":{"uid":%q,"annotations":{%q:%q}}}`, copied[name].source.GetUID(), MovedTo, r.To)
@@ -410,7 +410,7 @@ func (m *Migration) markSource(ctx context.Context, r *Report, copied map[string
 	return nil
 }
 
-// deleteSource deletes the objects that were copied, where they were before.
+// deleteSource deletes the copied objects at the source backend.
 func (m *Migration) deleteSource(ctx context.Context, r *Report, copied map[string]pair) error {
 	for _, name := range slices.Sorted(maps.Keys(copied)) {
 		if err := m.remove(ctx, r.From, copied[name].source); err != nil {
@@ -421,7 +421,7 @@ func (m *Migration) deleteSource(ctx context.Context, r *Report, copied map[stri
 	return nil
 }
 
-// deleteCopies deletes what other backends still have of a namespace that has moved.
+// deleteCopies deletes the remaining objects of a moved namespace at other backends.
 func (m *Migration) deleteCopies(ctx context.Context, r *Report, route *v1alpha1.APIRoute) error {
 	here, err := m.list(ctx, r.To, r.Namespace)
 	if err != nil {
@@ -457,7 +457,7 @@ func (m *Migration) deleteCopies(ctx context.Context, r *Report, route *v1alpha1
 	return nil
 }
 
-// remove deletes an object that nobody sees any more. Its finalizers are those of its copy.
+// remove deletes an object that is no longer visible to clients. It first removes its finalizers, which belong to the copy.
 func (m *Migration) remove(ctx context.Context, backend string, o *unstructured.Unstructured) error {
 	at := m.at(backend, o.GetNamespace())
 	if len(o.GetFinalizers()) > 0 {

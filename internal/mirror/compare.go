@@ -12,28 +12,29 @@ import (
 	"strings"
 )
 
-// Rules say what may differ in two responses that are the same all the same.
+// Rules defines the differences that are allowed between two equal responses.
 type Rules struct {
 	// Group is the API group of the request.
 	Group string
-	// Ignore are fields of objects, joined by dots, beside those that every server sets for itself. Elements of lists have no name in them.
+	// Ignore contains dot-separated paths of object fields, in addition to the fields that every server sets. Paths do not
+	// contain list indexes.
 	Ignore []string
 }
 
-// ofEveryServer are fields of metadata that every server sets for itself.
+// ofEveryServer contains metadata fields that every server sets independently.
 var ofEveryServer = []string{
 	"metadata.resourceVersion", "metadata.uid", "metadata.creationTimestamp", "metadata.generation", "metadata.managedFields", "metadata.selfLink",
 }
 
-// ofSamples are fields that two servers measure at different times. The values of resource metrics are never the same twice; those of custom
-// and external metrics are compared.
+// ofSamples contains fields that two servers measure at different times. The values of resource metrics always differ. Values
+// of custom and external metrics are compared.
 var ofSamples = map[string][]string{
 	"metrics.k8s.io":          {"timestamp", "window", "usage", "containers.usage"},
 	"custom.metrics.k8s.io":   {"timestamp", "windowSeconds"},
 	"external.metrics.k8s.io": {"timestamp", "windowSeconds"},
 }
 
-// compare returns the first place in which the bodies differ, empty if they are the same. It never has a value of them.
+// compare returns the path of the first difference between the bodies, or "" if they are equal. The path contains no values.
 func (s *Rules) compare(a, b *Response) (path string, err error) {
 	first, err := a.plain()
 	if err != nil {
@@ -70,7 +71,8 @@ func decode(text []byte) (any, error) {
 	return value, nil
 }
 
-// normalize removes what may differ: of an object, or of the items of a list and the objects in the rows of a Table, which it sorts.
+// normalize removes ignored fields from an object, or from the items of a list and the objects in the rows of a Table. It sorts
+// lists.
 func (s *Rules) normalize(value any) any {
 	root, ok := value.(map[string]any)
 	if !ok {
@@ -91,7 +93,7 @@ func (s *Rules) normalize(value any) any {
 	return root
 }
 
-// normalizeList removes where the next page begins, which every server says in its own way.
+// normalizeList clears the continue token, which each server encodes differently.
 func (s *Rules) normalizeList(root map[string]any) {
 	if metadata, ok := root["metadata"].(map[string]any); ok {
 		if _, more := metadata["continue"]; more {
@@ -100,7 +102,7 @@ func (s *Rules) normalizeList(root map[string]any) {
 	}
 }
 
-// normalizeRows leaves out the cells that follow from fields which may differ.
+// normalizeRows removes cells that depend on ignored fields.
 func (s *Rules) normalizeRows(root map[string]any, rows []any) {
 	columns, _ := root["columnDefinitions"].([]any)
 	for _, row := range rows {
@@ -151,7 +153,8 @@ func remove(value any, path string) {
 	}
 }
 
-// keyed makes a list of objects one by what they are, so that their order does not matter. Objects that are the same are numbered.
+// keyed converts a list of objects to a map by identity, so that their order does not matter. Objects with the same key are
+// numbered.
 func keyed(list []any, key func(any) string) any {
 	type entry struct {
 		key, text string
@@ -180,10 +183,10 @@ func keyed(list []any, key func(any) string) any {
 	return objects(out)
 }
 
-// objects are those of a list, by what they are.
+// objects contains the objects of a list by key.
 type objects map[string]any
 
-// keyOfItem is what an item of a list is: its namespace and name, or the object and the name of a metric.
+// keyOfItem returns the identity of a list item: its namespace and name, or the object and the name of a metric.
 func keyOfItem(item any) string {
 	o, _ := item.(map[string]any)
 	of, _ := o["metadata"].(map[string]any)
@@ -205,7 +208,7 @@ func textOf(value any) string {
 	return text
 }
 
-// differ returns the path of the first difference, in the order of names, empty for none.
+// differ returns the path of the first difference in the order of names, or "".
 func differ(a, b any, at string) string {
 	switch a := a.(type) {
 	case map[string]any:
@@ -271,7 +274,8 @@ func sameScalar(a, b any) bool {
 	return a == b
 }
 
-// sameNumber: 1 and 1.0 are. Large integers, of which a float would lose digits, are compared as they are written.
+// sameNumber reports whether two numbers are equal, such as 1 and 1.0. Integers are compared as text, because a float would
+// lose digits.
 func sameNumber(a, b json.Number) bool {
 	if a == b {
 		return true

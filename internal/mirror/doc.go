@@ -1,10 +1,10 @@
-// Package mirror answers one question: does the other backend answer the same?
+// Package mirror compares the responses of two backends to the same reads.
 //
-// A read that a rule of an APIRoute mirrors is answered as any other. What the client gets is recorded on its way. When it is complete, a copy
-// of the request waits in a queue, is sent to the other backend, and the two responses are compared. Clients wait for none of that: where
-// there is no room, the copy is dropped and counted.
+// A read that a rule of an APIRoute mirrors is served like any other. Its response to the client is recorded. When the response
+// is complete, a copy of the request waits in a queue, is sent to the other backend, and the two responses are compared.
+// Clients never wait for this: without space, the copy is dropped and counted.
 //
-//	recorder.go  what the client gets, as far as it is compared
-//	mirror.go    the queue, and who sends what waits in it
-//	compare.go   what two responses differ in
+//	recorder.go  records the compared part of a response
+//	mirror.go    the queue and its workers
+//	compare.go   compares two responses
 package mirror

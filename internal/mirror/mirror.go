@@ -15,23 +15,23 @@ import (
 	"portico.dev/internal/metrics"
 )
 
-// Config is what a Mirror needs. The zero value of each limit means its default.
+// Config configures a Mirror. The zero value of each limit means its default.
 type Config struct {
-	// MaxWaiting bounds the copies that wait to be sent. Default 128.
+	// MaxWaiting limits the copies that wait to be sent. Default 128.
 	MaxWaiting int
-	// MaxInFlight is how many copies are sent and compared at once. Default 4.
+	// MaxInFlight limits the copies that are sent and compared concurrently. Default 4.
 	MaxInFlight int
-	// MaxBody bounds each body that is compared, in bytes, also without its encoding. Default 1 MiB.
+	// MaxBody limits each compared body, in bytes, both compressed and uncompressed. Default 1 MiB.
 	MaxBody int64
-	// MaxBytes bounds all bodies that are held, in bytes. Default 32 MiB.
+	// MaxBytes limits all buffered bodies, in bytes. Default 32 MiB.
 	MaxBytes int64
-	// Timeout bounds each copy. Default 10 s.
+	// Timeout limits each copy. Default 10 s.
 	Timeout time.Duration
-	// LogInterval is the least time between two lines of the log about responses that are not the same. Default 10 s.
+	// LogInterval is the minimum interval between log messages about differing responses. Default 10 s.
 	LogInterval time.Duration
 	// Metrics counts copies. May be nil.
 	Metrics *metrics.Mirror
-	// Logger is told what differs. May be nil.
+	// Logger logs differences. May be nil.
 	Logger *zap.Logger
 }
 
@@ -40,28 +40,30 @@ type Mirror struct {
 	config Config
 	log    *zap.Logger
 	queue  chan *Read
-	bytes  atomic.Int64 // of the bodies that are held
+	bytes  atomic.Int64 // size of all buffered bodies
 
-	mu      sync.Mutex // guards what follows
-	stopped bool       // nothing is added to queue any more
-	logged  time.Time  // when the log was last told
-	omitted int        // how many differences it was not told of since
+	mu      sync.Mutex // guards stopped, logged and omitted
+	stopped bool       // set when the queue accepts no more reads
+	logged  time.Time  // time of the last log message
+	omitted int        // number of differences since then that were not logged
 }
 
-// Read is a read whose copy is to be sent. What the client gets is recorded in Response.
+// Read is a read to be mirrored. The client's response is recorded in Response.
 type Read struct {
-	// APIRoute and Backend name where the copy goes, for metrics and the log. Path is the path of the request, for the log.
+	// APIRoute and Backend identify the destination of the copy, for metrics and the log. Path is the request path, for the
+	// log.
 	APIRoute, Backend, Path string
-	// Response is what the client gets.
+	// Response is the client's response.
 	Response Response
-	// Rules say what may differ.
+	// Rules defines the allowed differences.
 	Rules Rules
-	// Send sends the copy, and writes the response to w. It returns when the response is complete, with an error if there is none, or only a
-	// part. It must end soon after ctx is cancelled, and may panic with http.ErrAbortHandler. ErrObsolete: the copy is not worth sending.
+	// Send sends the copy and writes the response to w. It returns when the response is complete, or returns an error if the
+	// response is missing or incomplete. It must end soon after ctx is cancelled, and may panic with http.ErrAbortHandler. It
+	// returns ErrObsolete if the copy is not worth sending.
 	Send func(ctx context.Context, w http.ResponseWriter) error
 }
 
-// New returns a Mirror. It starts nothing.
+// New returns a Mirror. It starts no goroutines.
 func New(c Config) *Mirror {
 	orDefault(&c.MaxWaiting, 128)
 	orDefault(&c.MaxInFlight, 4)
@@ -79,7 +81,8 @@ func orDefault[T int | int64 | time.Duration](field *T, value T) {
 	}
 }
 
-// Begin returns a Read to record a response in, nil if there is no room for a copy. It does not block. End or Cancel follows.
+// Begin returns a Read for recording a response, or nil if the queue is full. It does not block. The caller must call End or
+// Cancel.
 func (m *Mirror) Begin(apiRoute, backend, path string) *Read {
 	if len(m.queue) == cap(m.queue) {
 		m.config.Metrics.Read(apiRoute, backend, metrics.MirrorDropped)
@@ -88,10 +91,11 @@ func (m *Mirror) Begin(apiRoute, backend, path string) *Read {
 	return &Read{APIRoute: apiRoute, Backend: backend, Path: path, Response: Response{mirror: m}}
 }
 
-// Cancel is called for a read whose copy is not to be sent: its response broke off, or came from somewhere else.
+// Cancel releases a read that is not to be mirrored, because its response was aborted or came from a different source.
 func (m *Mirror) Cancel(r *Read) { r.Response.free() }
 
-// End is called when the response is complete. The copy is sent later, or dropped where there is no room. It does not block.
+// End must be called when the response is complete. The copy is sent later, or dropped if the queue is full, the body is too
+// large, or Run has ended. End does not block.
 func (m *Mirror) End(r *Read) {
 	if r.Response.tooLarge || !m.enqueue(r) {
 		m.drop(r)
@@ -117,7 +121,7 @@ func (m *Mirror) drop(r *Read) {
 	m.config.Metrics.Read(r.APIRoute, r.Backend, metrics.MirrorDropped)
 }
 
-// Run sends copies until ctx ends. Those that wait then are dropped, and those under way are given up.
+// Run sends copies until ctx ends. It then drops waiting copies and cancels copies in progress.
 func (m *Mirror) Run(ctx context.Context) error {
 	var workers sync.WaitGroup
 	for range m.config.MaxInFlight {
@@ -146,7 +150,7 @@ func (m *Mirror) Run(ctx context.Context) error {
 	}
 }
 
-// handle sends a copy, and compares its response.
+// handle sends a copy and compares its response.
 func (m *Mirror) handle(ctx context.Context, r *Read) {
 	defer r.Response.free()
 	if ctx.Err() != nil {
@@ -155,7 +159,7 @@ func (m *Mirror) handle(ctx context.Context, r *Read) {
 	}
 	other := Response{mirror: m}
 	defer other.free()
-	// No deadline: the proxy's hold until a response begins.
+	// Not a context deadline, because the proxy applies deadlines only until a response begins.
 	bounded, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	defer time.AfterFunc(m.config.Timeout, func() { cancel(errTimeout) }).Stop()
@@ -164,7 +168,7 @@ func (m *Mirror) handle(ctx context.Context, r *Read) {
 		err = errTimeout
 	}
 	switch {
-	case ctx.Err() != nil, other.tooLarge, errors.Is(err, ErrObsolete): // the server stops, or nothing can be said
+	case ctx.Err() != nil, other.tooLarge, errors.Is(err, ErrObsolete): // the server stops, or the responses cannot be compared
 		m.config.Metrics.Read(r.APIRoute, r.Backend, metrics.MirrorDropped)
 	case err != nil:
 		m.report(r, metrics.MirrorFailed, zap.NamedError("failure", err))
@@ -189,7 +193,7 @@ func (m *Mirror) compare(r *Read, other *Response) {
 	}
 }
 
-// ErrObsolete is returned by Read.Send where the copy is not sent, because what was to be compared has changed.
+// ErrObsolete is returned by Read.Send if the copy is not sent because the route has changed.
 var ErrObsolete = errors.New("the APIRoute has changed")
 
 var (
@@ -217,7 +221,7 @@ func (m *Mirror) send(ctx context.Context, r *Read, other *Response) (err error)
 	return nil
 }
 
-// report counts a copy that was not answered the same, and tells the log, not too often.
+// report counts a copy with a different response, and logs it at a limited rate.
 func (m *Mirror) report(r *Read, result string, fields ...zap.Field) {
 	m.config.Metrics.Read(r.APIRoute, r.Backend, result)
 	omitted, ok := m.mayLog(time.Now())
@@ -242,7 +246,7 @@ func (m *Mirror) mayLog(now time.Time) (omitted int, ok bool) {
 	return omitted, true
 }
 
-// charge reports whether there is room for n more bytes.
+// charge reports whether there is space for n more bytes, and reserves it.
 func (m *Mirror) charge(n int64) bool {
 	if m.bytes.Add(n) > m.config.MaxBytes {
 		m.bytes.Add(-n)
@@ -253,7 +257,7 @@ func (m *Mirror) charge(n int64) bool {
 
 func (m *Mirror) discharge(n int64) { m.bytes.Add(-n) }
 
-// maxText bounds each text in the log that a client or a backend has chosen.
+// maxText limits each logged text that comes from a client or a backend.
 const maxText = 512
 
 func bounded(text string) string {

@@ -9,25 +9,25 @@ import (
 	"strings"
 )
 
-// Response is one that is compared, as it is recorded. Record it with WriteHeader and Write, on one goroutine.
+// Response is a recorded response for comparison. WriteHeader and Write must be called from one goroutine.
 type Response struct {
-	code     int // 0: not yet
+	code     int // 0 before WriteHeader
 	kind     string
 	encoding string
 	body     []byte
 	tooLarge bool
 	mirror   *Mirror
-	charged  int64 // bytes that count against Config.MaxBytes
+	charged  int64 // bytes charged against Config.MaxBytes
 }
 
-// WriteHeader records the code and the headers that say how to read the body.
+// WriteHeader records the code and the headers that are necessary to decode the body.
 func (r *Response) WriteHeader(code int, header http.Header) {
 	if r.code == 0 {
 		r.code, r.kind, r.encoding = code, header.Get("Content-Type"), header.Get("Content-Encoding")
 	}
 }
 
-// Write records a part of the body. What is too large is not compared.
+// Write records a part of the body. A body that is too large is not compared.
 func (r *Response) Write(p []byte) {
 	switch {
 	case r.tooLarge:
@@ -40,7 +40,7 @@ func (r *Response) Write(p []byte) {
 	}
 }
 
-// free gives back what the response was charged.
+// free releases the charged bytes.
 func (r *Response) free() {
 	r.mirror.discharge(r.charged)
 	r.charged = 0
@@ -48,7 +48,7 @@ func (r *Response) free() {
 
 var errTooLarge = errors.New("a body is too large to be compared")
 
-// plain is the body without its encoding.
+// plain returns the decompressed body.
 func (r *Response) plain() ([]byte, error) {
 	switch {
 	case r.tooLarge:
@@ -69,13 +69,13 @@ func (r *Response) plain() ([]byte, error) {
 	return plain, err
 }
 
-// isJSON reports whether the body is said to be JSON.
+// isJSON reports whether the content type is JSON.
 func (r *Response) isJSON() bool {
 	kind, _, _ := strings.Cut(r.kind, ";")
 	return strings.EqualFold(strings.TrimSpace(kind), "application/json")
 }
 
-// writer records a response that no client gets.
+// writer records a response that is not sent to a client.
 type writer struct {
 	header http.Header
 	to     *Response
@@ -91,7 +91,7 @@ func (w *writer) WriteHeader(code int) {
 	}
 }
 
-// Write implements http.ResponseWriter. It refuses what is not compared, so that the rest is not fetched.
+// Write implements http.ResponseWriter. It returns an error for a body that is not compared, so that the rest is not read.
 func (w *writer) Write(p []byte) (int, error) {
 	w.to.WriteHeader(http.StatusOK, w.header)
 	if w.to.Write(p); w.to.tooLarge {

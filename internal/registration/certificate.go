@@ -14,25 +14,26 @@ import (
 	"portico.dev/internal/pki"
 )
 
-// CertificateConfig says what the certificate is for.
+// CertificateConfig configures a Certificate.
 type CertificateConfig struct {
-	// Names are the DNS names: <service>.<namespace>.svc, localhost. At least one.
+	// Names are the DNS names, such as <service>.<namespace>.svc and localhost. At least one is required.
 	Names []string
-	// IPs are the addresses.
+	// IPs are the IP addresses.
 	IPs []net.IP
-	// TTL is a certificate's life. It is renewed after two thirds of it. Default 90 days.
+	// TTL is the lifetime of a certificate. It is renewed after two thirds of its lifetime. Default: 90 days.
 	TTL time.Duration
-	// AuthorityTTL is an authority's life. It is replaced after two thirds of it. Default a year, and at least twice TTL.
+	// AuthorityTTL is the lifetime of an authority. It is replaced after two thirds of its lifetime. Default: one year. At
+	// least twice TTL.
 	AuthorityTTL time.Duration
-	// Dir is where everything is kept: state.json with the keys (0600), and ca-bundle.crt (0644) for people. It is made
-	// if it is missing (0700). Empty: memory.
+	// Dir is the directory of the state: state.json with the keys (0600), and ca-bundle.crt (0644) for operators. It is
+	// created if it does not exist (0700). If empty, the state is kept in memory.
 	Dir string
-	// Grace is how long after the registration has the new authority the first certificate is signed by it: as long as
-	// the slowest front door takes to see a changed APIService. Default a minute.
+	// Grace is the delay after the registration has the new authority and before the first certificate is signed by it. It
+	// must be as long as the slowest front door needs to see a changed APIService. Default: one minute.
 	Grace time.Duration
-	// Overlap is how long an authority that signs no more stays in the caBundle. Default a day.
+	// Overlap is how long a replaced authority stays in the caBundle. Default: one day.
 	Overlap time.Duration
-	// Logger is told of renewals. Default: silence.
+	// Logger logs renewals. Default: no logging.
 	Logger *zap.Logger
 }
 
@@ -55,22 +56,22 @@ func (c CertificateConfig) withDefaults() (CertificateConfig, error) {
 	return c, nil
 }
 
-// Certificate is a serving certificate that renews itself while Run runs.
+// Certificate is a serving certificate that is renewed automatically while Run runs.
 type Certificate struct {
 	config CertificateConfig
 	log    *zap.Logger
 	pair   *pki.KeyPair
-	// changed and published have a token while the caBundle has changed, or is known to have been published.
+	// changed and published have a token if the caBundle has changed or has been published.
 	changed, published chan struct{}
 
-	mu    sync.Mutex // guards what follows
+	mu    sync.Mutex // guards the fields below
 	state state
-	// since is when the registration was first known to hold the next authority.
+	// since is when the next authority was first known to be in the registration.
 	since time.Time
 }
 
-// NewCertificate reads what CertificateConfig.Dir holds and makes what is missing: an authority and a first certificate. It refuses a
-// directory whose keys others may read.
+// NewCertificate reads the state in CertificateConfig.Dir. It creates a missing authority or certificate and saves the state.
+// It returns an error if all users can access the file with the keys.
 func NewCertificate(c CertificateConfig) (*Certificate, error) {
 	c, err := c.withDefaults()
 	if err != nil {
@@ -89,21 +90,21 @@ func NewCertificate(c CertificateConfig) (*Certificate, error) {
 	return s, nil
 }
 
-// KeyPair is what a listener shows. It is renewed in place.
+// KeyPair returns the certificate for a listener. It is renewed in place.
 func (s *Certificate) KeyPair() *pki.KeyPair { return s.pair }
 
-// CABundle is what a client must trust now. It changes while authorities are replaced; see Changed.
+// CABundle returns the current CA certificates. They change while an authority is replaced; see Changed.
 func (s *Certificate) CABundle() []byte {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.state.bundle()
 }
 
-// Changed has a token when CABundle has changed and is to be published. It is for one reader.
+// Changed returns a channel that has a token when CABundle has changed and must be published. It must have only one reader.
 func (s *Certificate) Changed() <-chan struct{} { return s.changed }
 
-// Published tells that front doors have been given bundle. Without it no certificate is ever signed by a new authority:
-// a server whose bundle nobody publishes keeps the one that they know.
+// Published reports that front doors have received bundle. Without this call, no certificate is signed by a new authority,
+// and the server keeps using the authority that its clients know.
 func (s *Certificate) Published(bundle []byte) {
 	s.mu.Lock()
 	news := s.state.next != nil && s.since.IsZero() && contains(bundle, s.state.next.Certificate)
@@ -116,7 +117,7 @@ func (s *Certificate) Published(bundle []byte) {
 	}
 }
 
-// signal puts a token where there is none; one that is there says the same.
+// signal adds a token to c, unless c already has one.
 func signal(c chan struct{}) {
 	select {
 	case c <- struct{}{}:
@@ -124,10 +125,10 @@ func signal(c chan struct{}) {
 	}
 }
 
-// retry is when a renewal that did not work is tried again: long before anything ends.
+// retry is the delay before a failed renewal is retried. It is much shorter than the remaining lifetime of certificates.
 const retry = time.Minute
 
-// Run renews in time, until ctx ends.
+// Run renews the certificate until ctx ends.
 func (s *Certificate) Run(ctx context.Context) error {
 	for {
 		next, err := s.step()

@@ -6,14 +6,14 @@ import (
 	"net"
 )
 
-// The annotations of an APIService behind a gateway (package adoption, of which extension servers link nothing).
+// Annotations of an APIService behind a gateway. They are defined in package adoption, which extension servers do not link.
 const (
 	originalService  = "gateway.portico.dev/original-service"
 	originalCABundle = "gateway.portico.dev/original-ca-bundle"
 )
 
-// behindGateway returns what is to be applied to an object as it is now. An APIService that was put behind a gateway stays there: its spec
-// leads to the gateway, and where this server is, and by which authority it is known, is in annotations.
+// behindGateway returns the manifest to apply to an existing object. If an APIService was put behind a gateway, its spec
+// still refers to the gateway, and annotations contain the Service and the caBundle of this server.
 func behindGateway(object []byte, o Manifest) Manifest {
 	var have struct {
 		Metadata struct{ Annotations map[string]string }
@@ -27,7 +27,7 @@ func behindGateway(object []byte, o Manifest) Manifest {
 	}
 	service, ok := spec["service"].(map[string]any)
 	if !ok || have.Spec.Service.Namespace == service["namespace"] && have.Spec.Service.Name == service["name"] {
-		return o // it leads here still, or again
+		return o // it refers to this server
 	}
 	annotations := map[string]any{originalService: serviceText(service)}
 	if bundle, ok := spec["caBundle"].(string); ok {
@@ -49,7 +49,7 @@ func behindGateway(object []byte, o Manifest) Manifest {
 	return out
 }
 
-// serviceText is namespace/name:port.
+// serviceText returns namespace/name:port.
 func serviceText(service map[string]any) string {
 	port, err := json.Marshal(service["port"])
 	if err != nil {

@@ -13,35 +13,35 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// Registration says how a front door reaches the server and what it finds there.
+// Registration describes the address and the resources of a server.
 type Registration struct {
-	// Namespace and Service name the Service. The namespace must exist.
+	// Namespace and Service identify the Service. The namespace must exist.
 	Namespace, Service string
-	// ExternalName is the DNS name that the Service stands for, when Addresses is empty. Default localhost.
+	// ExternalName is the DNS name for the Service if Addresses and Selector are empty. Default: localhost.
 	ExternalName string
-	// Addresses make a Service with an EndpointSlice instead. They must be IP addresses of one family, and no loopback
-	// ones: the API refuses those.
+	// Addresses select a Service with an EndpointSlice instead. They must be IP addresses of one family and must not be
+	// loopback addresses, which the API rejects.
 	Addresses []string
-	// Selector makes a Service that selects pods instead: Kubernetes' own controllers keep its EndpointSlices then, and this
-	// server needs no right to write any.
+	// Selector selects a Service with a pod selector instead. Kubernetes' controllers then manage its EndpointSlices, and
+	// this server needs no permission to write them.
 	Selector map[string]string
-	// Port is where the server listens.
+	// Port is the port of the server's listener.
 	Port int
-	// CABundle is what the server's certificate chains to. Nil: what the front door's system trusts.
+	// CABundle contains the CA certificates of the server's certificate. If nil, front doors use their system trust store.
 	CABundle []byte
-	// GroupVersions are what is served, the preferred version of each group first. Saying one twice is no mistake: several
-	// resources lie in it.
+	// GroupVersions are the served group-versions, with the preferred version of each group first. Duplicates are ignored,
+	// because a group-version may have several resources.
 	GroupVersions []schema.GroupVersion
-	// Readable are the resources for which All makes a role of readers.
+	// Readable lists the resources for the role of readers in RBAC.
 	Readable []Resources
-	// Needs are what the server's own identity must be allowed beside registering itself.
+	// Needs lists the permissions that the server needs in addition to registering itself.
 	Needs []Rule
-	// MayCreate adds roles by which the server can create, and delete, the objects of its registration. Without them an
-	// administrator applies those once, and the server only updates them.
+	// MayCreate adds roles that allow the server to create and delete the objects of its registration. Without them, an
+	// administrator applies the objects once, and the server only updates them.
 	MayCreate bool
 }
 
-// Rule is a right.
+// Rule is a permission.
 type Rule struct {
 	Groups, Resources, Names, Verbs []string
 }
@@ -54,13 +54,13 @@ func (r Rule) manifest() map[string]any {
 	return m
 }
 
-// Manifest is one object in the form that server-side apply takes: only the fields that this server owns.
+// Manifest is one object for server-side apply, with only the fields that this server owns.
 type Manifest map[string]any
 
-// servicePort is the port of a Service with endpoints; the server's own stands in the EndpointSlice.
+// servicePort is the port of a Service with endpoints. The server's port is in the EndpointSlice.
 const servicePort = 443
 
-// Validate names what a front door would refuse, or would accept and never reach.
+// Validate returns an error for a registration that a front door would reject or could not use.
 func (r Registration) Validate() error {
 	switch {
 	case r.Namespace == "" || r.Service == "":
@@ -82,7 +82,8 @@ func (r Registration) Validate() error {
 	return nil
 }
 
-// Objects are the Service, the EndpointSlice if there are addresses, and the APIServices, in the order to apply them.
+// Objects returns the Service, the EndpointSlice if there are addresses, and the APIServices, in the order in which they must
+// be applied.
 func (r Registration) Objects() []Manifest {
 	objects := []Manifest{r.service()}
 	if len(r.Addresses) > 0 {
@@ -91,7 +92,7 @@ func (r Registration) Objects() []Manifest {
 	return append(objects, r.apiServices()...)
 }
 
-// All is everything that an administrator applies: RBAC and Objects.
+// All returns all objects that an administrator applies: RBAC and Objects.
 func (r Registration) All() []Manifest { return append(r.RBAC(), r.Objects()...) }
 
 func (r Registration) apiServices() []Manifest {
@@ -101,7 +102,7 @@ func (r Registration) apiServices() []Manifest {
 		if slices.Contains(r.GroupVersions[:i], gv) {
 			continue
 		}
-		// A tenth version of a group still has a priority that the API takes: at least one.
+		// The API requires a priority of at least one, even for the tenth version of a group.
 		objects = append(objects, r.apiService(gv, max(100-10*place[gv.Group], 1)))
 		place[gv.Group]++
 	}
@@ -112,7 +113,7 @@ func (r Registration) metadata() map[string]any {
 	return map[string]any{"name": r.Service, "namespace": r.Namespace}
 }
 
-// hasEndpoints is whether the Service leads to addresses, and not to a DNS name.
+// hasEndpoints reports whether the Service has endpoints instead of a DNS name.
 func (r Registration) hasEndpoints() bool { return len(r.Addresses) > 0 || len(r.Selector) > 0 }
 
 func (r Registration) service() Manifest {
@@ -148,7 +149,7 @@ func (r Registration) endpoints() Manifest {
 }
 
 func (r Registration) apiService(gv schema.GroupVersion, versionPriority int32) Manifest {
-	// A front door resolves an ExternalName to name:port itself, so the port is the server's own there.
+	// A front door resolves an ExternalName to name:port directly, so the port must be the server's.
 	port := r.Port
 	if r.hasEndpoints() {
 		port = servicePort
@@ -166,16 +167,16 @@ func (r Registration) apiService(gv schema.GroupVersion, versionPriority int32) 
 	}
 }
 
-// Resources are the resources of a group that readers may read.
+// Resources are resources of a group that readers may read.
 type Resources struct {
 	Group string
 	Names []string
 }
 
-// RBAC is what an administrator grants: an identity for the server, the right to ask the front door who somebody is
-// and what they may, the right to read the trust ConfigMap, a role for those who read the served resources, and what the
-// server needs to keep its registration: get and patch on its own APIServices and EndpointSlice, by name, and get on its
-// Service. Nothing in it creates or deletes, unless MayCreate.
+// RBAC returns the objects that grant permissions: an identity for the server, permission to send TokenReviews and
+// SubjectAccessReviews to the front door, permission to read the trust ConfigMap, a role for readers of the served resources,
+// and the permissions to maintain the registration. The latter are get and patch for the server's APIServices and
+// EndpointSlice, by name, and get for its Service. They do not include create and delete, unless MayCreate is set.
 func (r Registration) RBAC() []Manifest {
 	var readable, needs []any
 	for _, g := range r.Readable {
@@ -202,7 +203,7 @@ func (r Registration) RBAC() []Manifest {
 	if !r.MayCreate {
 		return objects
 	}
-	// Apart from the others, so that they can be taken away again once everything is there.
+	// Separate roles, so that they can be removed after the objects have been created.
 	creator := r.Service + "-creator"
 	objects = append(objects, r.role("ClusterRole", "system:"+creator, []any{r.onAPIServices("create", "delete")})...)
 	return append(objects, r.role("Role", creator, r.onServices([]string{"create", "patch"}, []string{"create"}))...)
@@ -214,8 +215,8 @@ func (r Registration) account() map[string]any {
 	return map[string]any{"kind": "ServiceAccount", "name": r.Service, "namespace": r.Namespace}
 }
 
-// onAPIServices is a right to its own APIServices. A name limits create too: the server applies, and the name of what is
-// applied is in the request. A POST, whose name is in the body, is not allowed by it.
+// onAPIServices returns a permission for the server's APIServices. The names also restrict create, because an apply request
+// contains the name in its path. A POST, which has the name in its body, is not allowed.
 func (r Registration) onAPIServices(verbs ...string) map[string]any {
 	var names []string
 	for _, o := range r.apiServices() {
@@ -224,7 +225,7 @@ func (r Registration) onAPIServices(verbs ...string) map[string]any {
 	return Rule{Groups: []string{"apiregistration.k8s.io"}, Resources: []string{"apiservices"}, Names: names, Verbs: verbs}.manifest()
 }
 
-// onServices are rights to its own Service and, if it writes one, EndpointSlice.
+// onServices returns permissions for the server's Service and, if it writes one, its EndpointSlice.
 func (r Registration) onServices(service, slice []string) []any {
 	names := []string{r.Service}
 	rules := []any{Rule{Groups: []string{""}, Resources: []string{"services"}, Names: names, Verbs: service}.manifest()}
@@ -234,7 +235,7 @@ func (r Registration) onServices(service, slice []string) []any {
 	return rules
 }
 
-// role is a role of the server's and its binding. One that is no ClusterRole is in the namespace of the Service.
+// role returns a role for the server and its binding. A Role is in the namespace of the Service.
 func (r Registration) role(kind, name string, rules []any) []Manifest {
 	metadata, namespace := map[string]any{"name": name}, ""
 	if kind == "Role" {
@@ -259,7 +260,7 @@ func binding(kind, namespace, name, roleKind, role string, subject map[string]an
 	}
 }
 
-// YAML prints objects as a stream of documents.
+// YAML returns objects as a multi-document YAML file.
 func YAML(objects []Manifest) ([]byte, error) {
 	var out bytes.Buffer
 	for i, o := range objects {
@@ -275,7 +276,7 @@ func YAML(objects []Manifest) ([]byte, error) {
 	return out.Bytes(), nil
 }
 
-// String names the object: kind/namespace/name.
+// String returns kind/namespace/name.
 func (o Manifest) String() string {
 	parts := []string{o.text("kind")}
 	if ns := o.meta("namespace"); ns != "" {

@@ -25,45 +25,45 @@ const (
 
 	attemptTimeout  = 15 * time.Second
 	firstBackoff    = 500 * time.Millisecond
-	longestBackoff  = 4 * time.Second // without the jitter
+	longestBackoff  = 4 * time.Second // without jitter
 	checkInterval   = time.Minute
 	maxResponseBody = 1 << 20
-	// maxRefusals is how often a refusal at the start is asked again: rights that were granted a moment ago reach a front
-	// door with its next look at them.
+	// maxRefusals is the number of attempts at the start if the registration is refused, because it takes a moment until a
+	// front door sees new permissions.
 	maxRefusals = 4
 )
 
-// RegistrarConfig makes a Registrar.
+// RegistrarConfig configures a Registrar.
 type RegistrarConfig struct {
-	// Client is how the front door is reached, and as whom.
+	// Client configures the connection and the identity for the front door.
 	Client *rest.Config
-	// Registration is asked for at each write: the port is only known once the server listens, a caBundle changes, and so
-	// may what is served.
+	// Registration is called before each write, because the port is unknown before the server listens, and the caBundle and
+	// the served resources may change.
 	Registration func() Registration
-	// Certificate is told which caBundle front doors have been given, and says when there is another. Optional.
+	// Certificate receives the published caBundle and signals changes. Optional.
 	Certificate interface {
-		// Changed has a token when CABundle is another than was published.
+		// Changed has a token when CABundle differs from the published one.
 		Changed() <-chan struct{}
-		// Published is told of a bundle once every registration has it.
+		// Published is called with a bundle after all objects contain it.
 		Published(bundle []byte)
 	}
-	// Logger is told of successes and failures. Default: silence.
+	// Logger logs successes and failures. Default: no logging.
 	Logger *zap.Logger
 }
 
-// Registrar writes a registration and keeps it as it should be: what somebody else has changed or deleted is written again
-// within a minute, as far as the server's rights go. What is as it should be is read and not written, so that an identity
-// that may only update what an administrator has applied is enough.
+// Registrar writes a registration and restores it within a minute if another client has changed or deleted its objects, as
+// far as the server's permissions allow. It reads objects first and does not write the ones that are up to date, so that an
+// identity with permission to update the objects of an administrator is sufficient.
 type Registrar struct {
 	config  RegistrarConfig
 	client  *apiclient.Client
 	ready   chan struct{}
-	trigger chan struct{} // has a token while the registration is to be written at once
+	trigger chan struct{} // has a token if the registration must be written at once
 
-	written []Manifest // APIServices that are ours to delete when they are not served any more
+	written []Manifest // APIServices to delete when they are no longer served
 }
 
-// NewRegistrar makes a Registrar. It does no I/O beyond the files that Client names.
+// NewRegistrar returns a Registrar. It does no I/O except for reading the files that Client names.
 func NewRegistrar(c RegistrarConfig) (*Registrar, error) {
 	c.Logger = cmp.Or(c.Logger, zap.NewNop())
 	client, err := apiclient.New(c.Client)
@@ -73,20 +73,20 @@ func NewRegistrar(c RegistrarConfig) (*Registrar, error) {
 	return &Registrar{config: c, client: client, ready: make(chan struct{}), trigger: make(chan struct{}, 1)}, nil
 }
 
-// Ready is closed once everything has been written.
+// Ready returns a channel that is closed when all objects have been written.
 func (k *Registrar) Ready() <-chan struct{} { return k.ready }
 
-// Trigger has the registration written at once, because what is served has changed.
+// Trigger requests an immediate write, because the served resources have changed.
 func (k *Registrar) Trigger() {
 	select {
 	case k.trigger <- struct{}{}:
-	default: // one write is waiting already and will see this change too
+	default: // the pending write covers this change
 	}
 }
 
-// Run registers the server, then keeps the registration until ctx ends. A front door that is away is waited for; one
-// that goes on refusing at the start is a RefusedError, which says what to do. Once registered, the server serves on whatever
-// becomes of the registration.
+// Run registers the server and maintains the registration until ctx ends. It waits for a front door that is not reachable. If
+// the front door keeps refusing the registration at the start, Run returns a RefusedError, which contains the next step.
+// After the first registration, errors are only logged.
 func (k *Registrar) Run(ctx context.Context) error {
 	defer k.client.Close()
 	backoff := firstBackoff
@@ -117,7 +117,7 @@ func (k *Registrar) Run(ctx context.Context) error {
 	}
 }
 
-// wait waits until the registration is to be written again. It reports false when ctx ends first.
+// wait waits until the next write is due. It returns false if ctx ends first.
 func (k *Registrar) wait(ctx context.Context, wait time.Duration) bool {
 	var changed <-chan struct{}
 	if k.config.Certificate != nil {
@@ -137,8 +137,7 @@ func (k *Registrar) wait(ctx context.Context, wait time.Duration) bool {
 
 func jittered(d time.Duration) time.Duration { return d + rand.N(d/5+1) }
 
-// apply writes all objects. One that is refused does not keep the others from being written, so that everything that is
-// missing is told at once.
+// apply writes all objects. It continues after a refusal, so that all missing permissions are reported at once.
 func (k *Registrar) apply(ctx context.Context) error {
 	r := k.config.Registration()
 	if err := r.Validate(); err != nil {
@@ -164,7 +163,7 @@ func (k *Registrar) apply(ctx context.Context) error {
 	return k.retire(ctx, r)
 }
 
-// applyOne writes an object unless it is as it should be.
+// applyOne writes an object unless it is up to date.
 func (k *Registrar) applyOne(ctx context.Context, o Manifest) error {
 	text, err := k.send(ctx, http.MethodGet, o, nil, nil)
 	if err == nil {
@@ -182,7 +181,7 @@ func (k *Registrar) applyOne(ctx context.Context, o Manifest) error {
 	case err != nil && (no == nil || !no.final()):
 		return err
 	}
-	// One that may not be read may perhaps be written.
+	// An identity without permission to read the object may have permission to write it.
 	_, err = k.send(ctx, http.MethodPatch, o, url.Values{"fieldManager": {fieldManager}, "force": {"true"}}, body)
 	if errors.As(err, &no) {
 		no.missing = missing
@@ -190,7 +189,7 @@ func (k *Registrar) applyOne(ctx context.Context, o Manifest) error {
 	return err
 }
 
-// upToDate reports whether an object says all that is to be applied, whatever else it says.
+// upToDate reports whether object contains all fields of applied. Additional fields are ignored.
 func upToDate(object, applied []byte) bool {
 	var have, want any
 	return json.Unmarshal(object, &have) == nil && json.Unmarshal(applied, &want) == nil && includes(have, want)
@@ -211,7 +210,7 @@ func includes(have, want any) bool {
 	return have == want
 }
 
-// send makes one request about o and returns what is answered; any answer that is no success is an *answerError.
+// send sends one request for o and returns the response body. For an unsuccessful response, the error is an *answerError.
 func (k *Registrar) send(ctx context.Context, method string, o Manifest, query url.Values, body []byte) ([]byte, error) {
 	verb := map[string]string{http.MethodPatch: "register", http.MethodGet: "read", http.MethodDelete: "delete"}[method]
 	ctx, cancel := context.WithTimeout(ctx, attemptTimeout)
@@ -231,10 +230,10 @@ func (k *Registrar) send(ctx context.Context, method string, o Manifest, query u
 	return text, nil
 }
 
-// plurals are the resources of the kinds that are written here.
+// plurals maps the kinds of this package to their resources.
 var plurals = map[string]string{"Service": "services", "EndpointSlice": "endpointslices", "APIService": "apiservices"}
 
-// path is where the object is in the API.
+// path returns the API path of the object.
 func (o Manifest) path() string {
 	prefix := "/apis"
 	if o.text("apiVersion") == "v1" {
@@ -247,8 +246,8 @@ func (o Manifest) path() string {
 	return strings.Join(append(path, plurals[o.text("kind")], o.meta("name")), "/")
 }
 
-// retire deletes the APIServices that this registrar wrote for group-versions that are not served any more. One that is
-// left behind would make its group unavailable, and with it the discovery that deleting any namespace waits for.
+// retire deletes the APIServices that this registrar has written for group-versions that are no longer served. A leftover
+// APIService would make its group unavailable. Discovery would then fail, which blocks the deletion of all namespaces.
 func (k *Registrar) retire(ctx context.Context, r Registration) error {
 	serving := r.apiServices()
 	gone := slices.DeleteFunc(k.written, func(o Manifest) bool {
@@ -271,7 +270,7 @@ func (k *Registrar) retire(ctx context.Context, r Registration) error {
 	return nil
 }
 
-// deleteOurs deletes an APIService unless somebody else serves it by now.
+// deleteOurs deletes an APIService unless it refers to another Service.
 func (k *Registrar) deleteOurs(ctx context.Context, o Manifest, r Registration) error {
 	text, err := k.send(ctx, http.MethodGet, o, nil, nil)
 	var no *answerError
@@ -293,7 +292,7 @@ func (k *Registrar) deleteOurs(ctx context.Context, o Manifest, r Registration) 
 	if found.Spec.Service.Namespace != r.Namespace || found.Spec.Service.Name != r.Service {
 		return nil
 	}
-	// With the version that was looked at: who takes it over in this moment keeps it.
+	// Include the resourceVersion, so that an APIService that is changed concurrently is not deleted.
 	body, err := json.Marshal(map[string]any{"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": map[string]any{
 		"uid": found.Metadata.UID, "resourceVersion": found.Metadata.ResourceVersion}})
 	if err != nil {
@@ -306,42 +305,43 @@ func (k *Registrar) deleteOurs(ctx context.Context, o Manifest, r Registration) 
 	return nil
 }
 
-// answerError is an answer of a front door that is no success.
+// answerError is an unsuccessful response of a front door.
 type answerError struct {
 	verb    string
 	object  Manifest
 	code    int
 	message string
-	missing bool // the object that was to be written was not there
+	missing bool // the object did not exist
 }
 
 func (e *answerError) Error() string {
 	return fmt.Sprintf("%s %s: the front door answered %d: %s", e.verb, e.object, e.code, e.message)
 }
 
-// retriable are the answers below 500 that the next attempt may change. A redirect is not among them: what was asked
-// with our credentials is not asked elsewhere.
+// retriable are the status codes below 500 that may change with the next attempt. They do not include redirects, because
+// credentials must not be sent to another server.
 var retriable = []int{http.StatusRequestTimeout, http.StatusConflict, http.StatusTooEarly, http.StatusTooManyRequests}
 
-// final is whether asking again will not change the answer.
+// final reports whether a retry cannot succeed.
 func (e *answerError) final() bool {
 	return e.code < 500 && !slices.Contains(retriable, e.code)
 }
 
-// RefusedError is a registration that a front door does not take from this server.
+// RefusedError reports that a front door refuses the registration.
 type RefusedError struct {
-	// Err is every refusal, or what is wrong with the registration itself.
+	// Err contains all refusals, or the error of Validate.
 	Err error
-	// Permissions are the rights that the server would need, one line each: "patch services/metrics in kube-system".
+	// Permissions lists the permissions that the server lacks, such as "patch services/metrics in kube-system".
 	Permissions []string
-	// Objects are what an administrator applies instead, RBAC included: the output of "extserver manifests".
+	// Objects are the objects that an administrator can apply instead, including RBAC. They equal the output of "extserver
+	// manifests".
 	Objects []Manifest
 
 	answers []error
 	missing bool
 }
 
-// Error is one line, with the next step.
+// Error returns one line, with the next step.
 func (e *RefusedError) Error() string {
 	what := e.Err.Error()
 	if len(e.answers) > 0 {
@@ -361,7 +361,7 @@ func (e *RefusedError) Error() string {
 	return what + "; as an administrator: extserver manifests FLAGS | kubectl apply --server-side -f -, with the flags of this server" + e.hint()
 }
 
-// hint is what else there is to do.
+// hint returns alternatives to the next step.
 func (e *RefusedError) hint() string {
 	if e.missing {
 		return " (with --create-registration among them it may create what is missing itself), or start it with --register=false"

@@ -13,17 +13,19 @@ import (
 	"portico.dev/internal/pki"
 )
 
-// The replacement of an authority, and why each step waits for the one before:
+// The replacement of an authority, and the reason for each delay:
 //
-//	next      a new authority is made, and goes into the bundle beside the one that signs
-//	published the registration has that bundle (Certificate.Published), plus Config.Grace: every front door trusts both
-//	switch    the serving certificate is signed by the new authority; the old one can sign no more, its key is gone
-//	previous  the old one stays in the bundle for Config.Overlap, for front doors that still hold a connection's
-//	          handshake or a replica that is behind, then leaves it
+//	next      a new authority is created and added to the bundle; the old one still signs
+//	published the registration contains this bundle (Certificate.Published), plus CertificateConfig.Grace: all front
+//	          doors trust both
+//	switch    the serving certificate is signed by the new authority; the key of the old one is deleted
+//	previous  the old one stays in the bundle for CertificateConfig.Overlap, for front doors with a handshake in
+//	          progress and replicas that lag behind; then it is removed
 //
-// A restart at any point goes on from where it was, except that the grace begins anew.
+// After a restart at any point, the replacement continues from the saved state, but the grace period starts over.
 
-// complete makes what a state lacks to serve at all. Nothing that a front door may know is given up for it.
+// complete creates the missing parts of the state that are required to serve. It keeps everything that a front door may
+// trust.
 func (s *Certificate) complete() error {
 	st := &s.state
 	now := time.Now()
@@ -46,14 +48,14 @@ func (s *Certificate) complete() error {
 	return st.save(s.config.Dir)
 }
 
-// fits is whether a certificate says what it should, and was signed by the authority.
+// fits reports whether a certificate has the configured names and was signed by the authority.
 func (s *Certificate) fits(leaf *x509.Certificate) bool {
 	return slices.Equal(leaf.DNSNames, s.config.Names) && slices.EqualFunc(leaf.IPAddresses, s.config.IPs, net.IP.Equal) &&
 		leaf.CheckSignatureFrom(s.state.authority.Certificate) == nil
 }
 
-// due is when a certificate is to be renewed: after two thirds of its life. One that ends with its authority is not:
-// what that authority can still sign ends no later.
+// due returns when a certificate must be renewed: after two thirds of its lifetime. A certificate that expires with its
+// authority is not renewed before that, because the authority cannot sign a longer one.
 func (s *Certificate) due(leaf *x509.Certificate) time.Time {
 	if !leaf.NotAfter.Before(s.state.authority.Certificate.NotAfter) {
 		return leaf.NotAfter
@@ -65,7 +67,7 @@ func renewalTime(c *x509.Certificate) time.Time {
 	return c.NotBefore.Add(c.NotAfter.Sub(c.NotBefore) / 3 * 2)
 }
 
-// issue makes a new certificate by the authority.
+// issue issues a new certificate.
 func (s *Certificate) issue() error {
 	cert, key, err := s.state.authority.Issue(pki.Leaf{
 		CommonName: s.config.Names[0], DNSNames: s.config.Names, IPs: s.config.IPs, Server: true, TTL: s.config.TTL,
@@ -77,7 +79,7 @@ func (s *Certificate) issue() error {
 	return nil
 }
 
-// step does what is due and says when something will be.
+// step performs all transitions that are due and returns the time of the next one.
 func (s *Certificate) step() (time.Time, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -91,7 +93,7 @@ func (s *Certificate) step() (time.Time, error) {
 			err = s.pair.Set(s.state.serving.cert, s.state.serving.key)
 		}
 		if err != nil {
-			s.state = before // what is not on disk has not happened
+			s.state = before // an unsaved transition has not taken place
 			return time.Time{}, err
 		}
 		if moved && string(before.bundle()) != string(s.state.bundle()) {

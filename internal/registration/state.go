@@ -17,27 +17,28 @@ import (
 )
 
 const (
-	// stateFile holds everything, keys too. One file, because of several a crash may leave some old and some new.
+	// stateFile contains the entire state, including keys. It is a single file, because a crash could leave several files
+	// inconsistent.
 	stateFile = "state.json"
-	// bundleFile is the caBundle for people who register the server by hand. It is never read.
+	// bundleFile is the caBundle for operators who register the server manually. It is never read.
 	bundleFile = "ca-bundle.crt"
 
 	readableByOthers = 0o007
 )
 
-// state is everything that a restart must not forget.
+// state must persist across restarts.
 type state struct {
 	authority *pki.Authority // signs
 	next      *pki.Authority // will sign; nil outside of a replacement
 	serving   pair
 
-	previous      *x509.Certificate // signed before; nil when it has left the bundle
+	previous      *x509.Certificate // signed before; nil if it is not in the bundle
 	previousUntil time.Time
 }
 
 type pair struct{ cert, key []byte }
 
-// storedState is the state as it is on disk.
+// storedState is the encoding of state.
 type storedState struct {
 	Authority     storedPair  `json:"authority"`
 	Next          *storedPair `json:"next,omitempty"`
@@ -51,7 +52,7 @@ type storedPair struct {
 	Key         string `json:"key"`
 }
 
-// bundle is what clients must trust: who has signed, who signs and who will.
+// bundle returns the CA certificates that clients must trust: the current, the next and the previous one.
 func (s *state) bundle() []byte {
 	out := slices.Clone(s.authority.PEM())
 	if s.next != nil {
@@ -72,7 +73,7 @@ func contains(bundle []byte, want *x509.Certificate) bool {
 	return err == nil && slices.ContainsFunc(certs, want.Equal)
 }
 
-// leaf is the serving certificate, nil when there is no good one with its key.
+// leaf returns the serving certificate, nil if it is missing or does not match its key.
 func (s *state) leaf() *x509.Certificate {
 	found, err := pki.StaticKeyPair(s.serving.cert, s.serving.key)
 	if err != nil {
@@ -81,7 +82,7 @@ func (s *state) leaf() *x509.Certificate {
 	return found.Leaf()
 }
 
-// load reads the state in dir; nothing is there at the first start, or after the directory was lost.
+// load reads the state in dir. It is empty at the first start, or if the directory was lost.
 func load(dir string) (state, error) {
 	if dir == "" {
 		return state{}, nil
@@ -133,7 +134,7 @@ func parse(data []byte) (s state, err error) {
 	return s, nil
 }
 
-// save keeps the state in dir. The bundle is written last: it is only of use once the keys are safe.
+// save writes the state to dir. It writes the bundle last, because the bundle is only useful after the keys have been saved.
 func (s *state) save(dir string) error {
 	if dir == "" {
 		return nil

@@ -22,16 +22,16 @@ import (
 	"portico.dev/pkg/extension"
 )
 
-// CustomGroup is the group of metrics that describe objects.
+// CustomGroup is the API group of metrics that describe objects.
 const CustomGroup = "custom.metrics.k8s.io"
 
-// everyObject is what stands for a name in the path when objects are selected by their labels.
+// everyObject replaces the name in a path to select objects by label.
 const everyObject = "*"
 
 var namespaces = schema.GroupResource{Resource: "namespaces"}
 
-// Custom hosts custom.metrics.k8s.io in both its versions. The order of sources decides who answers for a metric that
-// several of them know.
+// Custom returns the resources of custom.metrics.k8s.io in both versions. If several sources have a metric, the first one
+// serves it.
 func Custom(sources ...CustomSource) []extension.Resource {
 	c := custom{sources}
 	return []extension.Resource{c.version("v1beta2", listV1beta2), c.version("v1beta1", listV1beta1)}
@@ -39,7 +39,7 @@ func Custom(sources ...CustomSource) []extension.Resource {
 
 type custom struct{ sources []CustomSource }
 
-// answerCustom writes values in one version's kind.
+// answerCustom converts values to the list kind of one version.
 type answerCustom func(q CustomQuery, values []CustomValue) (runtime.Object, error)
 
 func (c custom) version(version string, answer answerCustom) extension.Resource {
@@ -57,7 +57,7 @@ func (c custom) version(version string, answer answerCustom) extension.Resource 
 	})
 }
 
-// resources is discovery: one entry for each pair of resource and metric, those of all sources.
+// resources returns the discovery entries: one for each pair of resource and metric of all sources.
 func (c custom) resources() []metav1.APIResource {
 	var out []metav1.APIResource
 	for _, s := range c.sources {
@@ -71,7 +71,7 @@ func (c custom) resources() []metav1.APIResource {
 	return sorted(out)
 }
 
-// sorted puts entries in order and drops those that an earlier source has already.
+// sorted sorts entries by name and removes duplicates. The entry of the earliest source remains.
 func sorted(resources []metav1.APIResource) []metav1.APIResource {
 	slices.SortStableFunc(resources, func(a, b metav1.APIResource) int { return strings.Compare(a.Name, b.Name) })
 	return slices.CompactFunc(resources, func(a, b metav1.APIResource) bool { return a.Name == b.Name })
@@ -96,7 +96,7 @@ func (c custom) serve(r *http.Request, info *apirequest.RequestInfo, answer answ
 	return answer(q, values)
 }
 
-// customQuery reads what a request asks for.
+// customQuery parses the query of a request.
 func customQuery(r *http.Request, info *apirequest.RequestInfo) (CustomQuery, error) {
 	if r.Method != http.MethodGet {
 		return CustomQuery{}, apierrors.NewMethodNotSupported(schema.GroupResource{Group: info.APIGroup, Resource: info.Resource}, info.Verb)
@@ -105,7 +105,7 @@ func customQuery(r *http.Request, info *apirequest.RequestInfo) (CustomQuery, er
 	q.Resource, q.Name, q.Namespaced = schema.ParseGroupResource(info.Resource), info.Subresource, info.Namespace != ""
 	switch {
 	case info.Resource == "metrics" && info.Namespace != "" && info.Subresource == "":
-		// What describes a namespace has a path of its own: /namespaces/NS/METRIC would be a list of METRICs in NS.
+		// A metric of a namespace has a separate path, because /namespaces/NS/METRIC would be a list of METRICs in NS.
 		q = CustomQuery{Metric: Metric{Resource: namespaces, Name: info.Name}, Object: info.Namespace}
 	case info.Subresource == "" || len(info.Parts) != 3:
 		return q, notFound("the server could not find the requested resource")
@@ -138,10 +138,10 @@ func selector(text, parameter string) (labels.Selector, error) {
 	return s, nil
 }
 
-// ExternalGroup is the group of metrics that describe nothing in the API.
+// ExternalGroup is the API group of metrics that are not related to API objects.
 const ExternalGroup = "external.metrics.k8s.io"
 
-// External hosts external.metrics.k8s.io. The order of sources decides who answers for a metric that several know.
+// External returns the resource of external.metrics.k8s.io. If several sources have a metric, the first one serves it.
 func External(sources ...ExternalSource) extension.Resource {
 	e := external{sources}
 	return extension.Custom(extension.CustomDefinition{
@@ -164,7 +164,7 @@ func (e external) resources() []metav1.APIResource {
 	var out []metav1.APIResource
 	for _, s := range e.sources {
 		for _, name := range s.ExternalMetrics() {
-			// The verb is what every adapter says, although requests are lists.
+			// All adapters list the verb get, although the requests are lists.
 			out = append(out, metav1.APIResource{Name: name, Namespaced: true, Kind: "ExternalMetricValueList", Verbs: metav1.Verbs{"get"}})
 		}
 	}
@@ -262,7 +262,7 @@ func seconds(d time.Duration) *int64 {
 	return &s
 }
 
-// structured is a selector as the kinds carry it, nil for one that selects everything.
+// structured converts a selector for a list kind. It returns nil for a selector that matches everything.
 func structured(s labels.Selector) (*metav1.LabelSelector, error) {
 	if s.Empty() {
 		return nil, nil
@@ -274,7 +274,7 @@ func structured(s labels.Selector) (*metav1.LabelSelector, error) {
 	return out, nil
 }
 
-// The texts are those of the custom-metrics-apiserver library: people search for them, and alerts look for them.
+// The messages are the same as in custom-metrics-apiserver, because users search for them and alerts match them.
 
 func notFound(format string, args ...any) error {
 	return &apierrors.StatusError{ErrStatus: metav1.Status{
@@ -287,7 +287,7 @@ func metricNotFound(r schema.GroupResource, metric string) error {
 	return notFound("the server could not find the metric %s for %s", metric, r)
 }
 
-// objectNotMeasured: the metric exists, and this object has no value of it.
+// objectNotMeasured returns the 404 for an object that has no value for an existing metric.
 func objectNotMeasured(q CustomQuery) error {
 	if q.Series.Empty() {
 		return notFound("the server could not find the metric %s for %s %s", q.Name, q.Resource, q.Object)

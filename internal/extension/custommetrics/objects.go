@@ -24,24 +24,25 @@ import (
 const (
 	aggregated = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList,application/json"
 
-	// maxNames bounds the objects of one selection; who autoscales more wants another design.
+	// maxNames limits the objects of one selection.
 	maxNames = 5000
-	// rememberNames is how old a selection may be: HorizontalPodAutoscalers of one deployment ask for each metric.
+	// rememberNames is the maximum age of a cached selection. The HorizontalPodAutoscalers of a deployment query it once for
+	// each metric.
 	rememberNames      = 5 * time.Second
 	rememberSelections = 64
 	firstListRetry     = time.Second
 )
 
-// ObjectsConfig makes Objects.
+// ObjectsConfig configures Objects.
 type ObjectsConfig struct {
-	// Client reaches the API. Its identity must be allowed to list what metrics describe. Required.
+	// Client is the client for the API server. Its user must be allowed to list the described resources. Required.
 	Client *apiclient.Client
-	// Interval is how often discovery is read. Default one minute.
+	// Interval is the interval at which discovery is read. Default: one minute.
 	Interval time.Duration
 	Logger   *zap.Logger
 }
 
-// Objects answers from the API. It is safe for concurrent use.
+// Objects looks up resources and objects in the API. It is safe for concurrent use.
 type Objects struct {
 	config    ObjectsConfig
 	catalogue atomic.Pointer[Catalogue]
@@ -55,7 +56,7 @@ type objectSelection struct {
 	namespace, selector string
 }
 
-// NewObjects makes Objects that know the resources of every cluster.
+// NewObjects returns an Objects with the catalogue of WellKnown.
 func NewObjects(c ObjectsConfig) *Objects {
 	if c.Interval <= 0 {
 		c.Interval = time.Minute
@@ -66,10 +67,10 @@ func NewObjects(c ObjectsConfig) *Objects {
 	return o
 }
 
-// Catalogue is what is known now. It is never nil.
+// Catalogue returns the current catalogue. It is never nil.
 func (o *Objects) Catalogue() *Catalogue { return o.catalogue.Load() }
 
-// LastError is why discovery could not be read last time, nil when it could.
+// LastError returns the error of the last attempt to read discovery, nil if it succeeded.
 func (o *Objects) LastError() error {
 	if p := o.trouble.Load(); p != nil {
 		return *p
@@ -77,7 +78,7 @@ func (o *Objects) LastError() error {
 	return nil
 }
 
-// Run reads discovery again and again until ctx ends. What was read last stays in force while it fails.
+// Run reads discovery periodically until ctx ends. If that fails, the previous catalogue remains in use.
 func (o *Objects) Run(ctx context.Context) error {
 	defer o.config.Client.Close()
 	retry := firstListRetry
@@ -125,7 +126,7 @@ func resourcesOf(list apidiscoveryv2.APIGroupDiscoveryList) []Resource {
 	var out []Resource
 	for _, group := range list.Items {
 		if strings.HasSuffix(group.Name, "metrics.k8s.io") {
-			continue // its pods and nodes are measurements, not objects
+			continue // these pods and nodes are measurements, not objects
 		}
 		for _, version := range group.Versions {
 			gv := schema.GroupVersion{Group: group.Name, Version: version.Version}
@@ -144,14 +145,16 @@ func resourcesOf(list apidiscoveryv2.APIGroupDiscoveryList) []Resource {
 	return out
 }
 
-// Names lists the objects that selector selects, in one namespace or, for resources that have none, everywhere.
+// Names returns the names of the objects that selector selects, in a namespace or, for cluster-scoped resources, in the
+// cluster.
 func (o *Objects) Names(ctx context.Context, r Resource, namespace string, selector labels.Selector) ([]string, error) {
 	key := objectSelection{r.GroupVersionResource, namespace, selector.String()}
 	if names, ok := o.names.Get(key); ok {
 		return names, nil
 	}
 	v, err, _ := o.inFlight.Do(fmt.Sprintf("%q", []string{r.String(), namespace, key.selector}), func() (any, error) {
-		// Others may wait for the answer: it outlives the request that happened to ask first, up to the client's bound.
+		// The result is shared with concurrent callers, so the request must outlive the first caller's context, up to the
+		// client's timeout.
 		names, err := o.list(context.WithoutCancel(ctx), r, namespace, key.selector)
 		if err == nil {
 			o.names.Add(key, names, time.Now().Add(rememberNames))
@@ -189,21 +192,21 @@ func (o *Objects) list(ctx context.Context, r Resource, namespace, selector stri
 	return names, nil
 }
 
-// Resource is a kind of object that a metric may describe.
+// Resource is a resource that a metric may describe.
 type Resource struct {
 	schema.GroupVersionResource
 	Kind, Singular string
 	Namespaced     bool
 }
 
-// APIVersion is how an object of the resource spells its version.
+// APIVersion returns the apiVersion of the resource's objects.
 func (r Resource) APIVersion() string { return r.GroupVersion().String() }
 
-// Catalogue is the resources known at one moment. It does not change.
+// Catalogue is an immutable set of resources.
 type Catalogue struct {
 	all    []Resource
-	exact  map[schema.GroupResource]Resource // by plural, singular and kind
-	byName map[string]Resource               // the same in whichever group has it first
+	exact  map[schema.GroupResource]Resource // keyed by plural, singular and lower-case kind
+	byName map[string]Resource               // as exact, with the first group for each name
 }
 
 func newCatalogue(resources []Resource) *Catalogue {
@@ -226,8 +229,8 @@ func newCatalogue(resources []Resource) *Catalogue {
 	return c
 }
 
-// Lookup finds a resource by its plural, its singular or its kind in lower case. Without a group the first group that
-// has it counts, the core group before all others.
+// Lookup returns a resource by its plural, its singular, or its kind in lower case. If group is empty, it returns the
+// resource of the first group that has the name. The core group comes first.
 func (c *Catalogue) Lookup(group, name string) (Resource, bool) {
 	name = strings.ToLower(name)
 	if r, ok := c.exact[schema.GroupResource{Group: group, Resource: name}]; ok || group != "" {
@@ -237,13 +240,13 @@ func (c *Catalogue) Lookup(group, name string) (Resource, bool) {
 	return r, ok
 }
 
-// WellKnown is the catalogue of what every cluster has.
+// WellKnown returns a catalogue of resources that every cluster has.
 func WellKnown() *Catalogue { return newCatalogue(wellKnown()) }
 
-// All lists the resources, those of the core group first.
+// All returns the resources, with the core group first.
 func (c *Catalogue) All() []Resource { return c.all }
 
-// Resources names them, in the same order.
+// Resources returns the group and name of each resource, in the order of All.
 func (c *Catalogue) Resources() []schema.GroupResource {
 	out := make([]schema.GroupResource, len(c.all))
 	for i, r := range c.all {
@@ -252,8 +255,8 @@ func (c *Catalogue) Resources() []schema.GroupResource {
 	return out
 }
 
-// wellKnown is what metrics describe before discovery has been read, and where a front door does not serve a group
-// whose objects somebody measures all the same.
+// wellKnown returns the resources that metrics describe before discovery has been read. They are also used if a front door
+// does not serve a group, but its objects have metrics.
 func wellKnown() []Resource {
 	var out []Resource
 	for _, g := range []struct {

@@ -24,36 +24,37 @@ import (
 )
 
 const (
-	// concurrent is how many rules are looked up at a time: requests share the server with this.
+	// concurrent limits concurrent lookups of series. Requests use the same server.
 	concurrent = 4
-	// A lookup that failed is repeated after firstRetry, then after twice as long each time up to maxRetry.
+	// A failed lookup is retried after firstRetry, with exponential backoff up to maxRetry.
 	firstRetry = 2 * time.Second
 	maxRetry   = 5 * time.Second
-	// maxMetrics bounds what discovery lists; a rule that matches everything would make it unreadable.
+	// maxMetrics limits the metrics in discovery, because a rule that matches everything would make it unusable.
 	maxMetrics = 20_000
 )
 
-// PrometheusQuerier asks a Prometheus server.
+// PrometheusQuerier queries a Prometheus server.
 type PrometheusQuerier interface {
-	// Query evaluates promql at a moment, now when at is zero.
+	// Query evaluates promql at a point in time, which is now if at is zero.
 	Query(ctx context.Context, promql string, at time.Time) ([]prometheus.Sample, []string, error)
-	// Series lists the label sets that a selector finds since start.
+	// Series returns the label sets of the series that match has selected since start.
 	Series(ctx context.Context, match []string, start time.Time) ([]map[string]string, error)
 }
 
-// PrometheusConfig makes a Provider.
+// PrometheusConfig configures a PrometheusProvider.
 type PrometheusConfig struct {
-	// Name is what warnings and metrics call it. Default: prometheus-rules.
+	// Name identifies the provider in warnings and metrics. Default: prometheus-rules.
 	Name string
-	// File is where the rules come from, for messages.
+	// File is the name of the rule file in messages.
 	File string
 	// Client, Rules and Objects are required.
 	Client  PrometheusQuerier
 	Rules   *Rules
 	Objects *Objects
-	// Interval is how often series are looked up. Default one minute.
+	// Interval is the interval at which series are listed. Default: one minute.
 	Interval time.Duration
-	// MaxAge is how long ago a series may have had its last sample and still be a metric. Default ten minutes.
+	// MaxAge is the maximum age of the last sample of a series that is listed as a metric. Default: ten minutes, or Interval
+	// if that is longer.
 	MaxAge time.Duration
 	Logger *zap.Logger
 }
@@ -63,12 +64,12 @@ type PrometheusProvider struct {
 	config  PrometheusConfig
 	trouble atomic.Pointer[error]
 
-	mu     sync.Mutex // guards what follows
+	mu     sync.Mutex // guards the fields below
 	series [2][]shapes
 	now    *snapshot
 }
 
-// shapes are the series of one rule without their values: what there is to know of them for naming.
+// shapes are the distinct names and label sets of the series of one rule, which determine its metrics.
 type shapes []shape
 
 type shape struct {
@@ -76,7 +77,7 @@ type shape struct {
 	labels []string // sorted
 }
 
-// NewPrometheusProvider makes a provider that knows no metrics until Run has looked.
+// NewPrometheusProvider returns a provider. It has no metrics until Run has listed the series.
 func NewPrometheusProvider(c PrometheusConfig) (*PrometheusProvider, error) {
 	if c.Client == nil || c.Rules == nil || c.Objects == nil {
 		return nil, errors.New("metrics from prometheus: a client, rules and objects are required")
@@ -96,17 +97,17 @@ func NewPrometheusProvider(c PrometheusConfig) (*PrometheusProvider, error) {
 	return p, nil
 }
 
-// Custom is the provider for custommetrics.Custom.
+// Custom returns the provider as a source for custommetrics.Custom.
 func (p *PrometheusProvider) Custom() CustomSource {
 	return CustomSource{Source: p.Source(), CustomProvider: p}
 }
 
-// External is the provider for custommetrics.External.
+// External returns the provider as a source for custommetrics.External.
 func (p *PrometheusProvider) External() ExternalSource {
 	return ExternalSource{Source: p.Source(), ExternalProvider: p}
 }
 
-// Source tells how the lookup of series fares.
+// Source returns a source that reports errors of the series lookup.
 func (p *PrometheusProvider) Source() extension.Source {
 	return extension.Source{Name: p.config.Name, LastError: func() error {
 		if err := p.trouble.Load(); err != nil {
@@ -116,7 +117,7 @@ func (p *PrometheusProvider) Source() extension.Source {
 	}}
 }
 
-// Run looks up series until ctx ends.
+// Run lists series periodically until ctx ends.
 func (p *PrometheusProvider) Run(ctx context.Context) error {
 	retry := firstRetry
 	for {
@@ -150,7 +151,7 @@ func nextRetry(retry, interval time.Duration) (wait, next time.Duration) {
 	return wait - rand.N(wait/5+1), min(2*wait, limit)
 }
 
-// refresh looks up the series of every rule. Rules with the same selector share one lookup.
+// refresh lists the series of every rule. Rules with the same selector share a lookup.
 func (p *PrometheusProvider) refresh(ctx context.Context) error {
 	type place struct{ kind, index int }
 	bySelector := map[string][]place{}
@@ -171,7 +172,7 @@ func (p *PrometheusProvider) refresh(ctx context.Context) error {
 			if err != nil {
 				line := p.rule(places[0].kind, places[0].index).Line
 				failed = errors.Join(failed, fmt.Errorf("%s:%d: seriesQuery: %w", p.config.File, line, err))
-				return nil // what the other rules find counts all the same
+				return nil // the results of other rules remain valid
 			}
 			reduced := reduce(found)
 			for _, at := range places {
@@ -180,10 +181,10 @@ func (p *PrometheusProvider) refresh(ctx context.Context) error {
 			return nil
 		})
 	}
-	_ = group.Wait() // every failure is in failed
+	_ = group.Wait() // failed contains all errors
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.now = nil // to be made of what is known now
+	p.now = nil // rebuilt on the next use
 	return failed
 }
 
@@ -194,7 +195,7 @@ func (p *PrometheusProvider) rule(kind, index int) *Rule {
 	return p.config.Rules.ExternalRules[index]
 }
 
-// reduce keeps one of all series that have the same name and labels: ten thousand pods are one shape.
+// reduce returns one shape for all series with the same name and labels. Ten thousand pods have one shape.
 func reduce(found []map[string]string) shapes {
 	seen := map[string]bool{}
 	var out shapes
@@ -221,7 +222,7 @@ func reduce(found []map[string]string) shapes {
 	return out
 }
 
-// snapshot is which metrics there are, made of the series and the resources known at one moment.
+// snapshot contains the metrics for one set of series and one catalogue.
 type snapshot struct {
 	catalogue *Catalogue
 	custom    map[Metric]origin
@@ -231,16 +232,16 @@ type snapshot struct {
 	externalList []string
 }
 
-// origin is where the values of a metric come from.
+// origin is the rule and the series that provide a metric.
 type origin struct {
 	rule   *Rule
 	series string
 	labels Labels
-	// resource is what a custom metric describes.
+	// resource is the resource that a custom metric describes.
 	resource Resource
 }
 
-// current is the snapshot, made anew when series or resources have changed.
+// current returns the snapshot, after rebuilding it if the series or the catalogue have changed.
 func (p *PrometheusProvider) current() *snapshot {
 	catalogue := p.config.Objects.Catalogue()
 	p.mu.Lock()
@@ -251,8 +252,8 @@ func (p *PrometheusProvider) current() *snapshot {
 	return p.now
 }
 
-// build names every series. Of two rules that make the same metric the first counts, and of two series the first in
-// the alphabet, so that a restart changes nothing.
+// build names every series. If several rules define the same metric, the first rule wins; within a rule, the alphabetically
+// first series wins, so that the result does not change at a restart.
 func (p *PrometheusProvider) build(catalogue *Catalogue) *snapshot {
 	s := &snapshot{catalogue: catalogue, custom: map[Metric]origin{}, external: map[string]origin{}}
 	for i, rule := range p.config.Rules.Rules {
@@ -304,13 +305,13 @@ func (s *snapshot) addExternal(name string, o origin) {
 	}
 }
 
-// CustomMetrics lists what the rules make of the series.
+// CustomMetrics returns the metrics that the rules derive from the series.
 func (p *PrometheusProvider) CustomMetrics() []Metric { return p.current().customList }
 
-// ExternalMetrics lists what the external rules make of theirs.
+// ExternalMetrics returns the metrics that the external rules derive from the series.
 func (p *PrometheusProvider) ExternalMetrics() []string { return p.current().externalList }
 
-// CustomValues asks for the metric of one object or of those that a selector selects.
+// CustomValues queries the metric of one object or of selected objects.
 func (p *PrometheusProvider) CustomValues(ctx context.Context, q CustomQuery) ([]CustomValue, error) {
 	s := p.current()
 	if r, ok := s.catalogue.Lookup(q.Resource.Group, q.Resource.Resource); ok {
@@ -340,8 +341,8 @@ func (p *PrometheusProvider) CustomValues(ctx context.Context, q CustomQuery) ([
 	return p.match(ctx, from, target, samples), nil
 }
 
-// match gives each object its sample. What a query returns beyond the objects that were asked for is left out: a
-// template that ignores the matchers must not show one namespace the other's numbers.
+// match assigns samples to objects. It drops samples of other objects, because a template that ignores the matchers must not
+// disclose the values of another namespace.
 func (p *PrometheusProvider) match(ctx context.Context, from origin, target Target, samples []prometheus.Sample) []CustomValue {
 	byName := make(map[string]prometheus.Sample, len(samples))
 	for _, sample := range samples {
@@ -372,7 +373,7 @@ func (p *PrometheusProvider) match(ctx context.Context, from origin, target Targ
 	return out
 }
 
-// ExternalValues asks for every series of the metric that selector selects.
+// ExternalValues queries all series of the metric that selector selects.
 func (p *PrometheusProvider) ExternalValues(ctx context.Context, namespace, metric string, selector labels.Selector) ([]ExternalValue, error) {
 	from, ok := p.current().external[metric]
 	if !ok {
@@ -406,7 +407,7 @@ func (p *PrometheusProvider) ask(ctx context.Context, from origin, target Target
 	var selector *SelectorError
 	switch {
 	case errors.Is(err, ErrName):
-		return nil, nil // no object has such a name, so none was measured
+		return nil, nil // no object can have this name
 	case errors.As(err, &selector):
 		return nil, apierrors.NewBadRequest(err.Error())
 	case err != nil:
@@ -426,13 +427,13 @@ func (p *PrometheusProvider) ask(ctx context.Context, from origin, target Target
 	return samples, nil
 }
 
-// blame says which rule made the query that went wrong.
+// blame adds the file and line of the rule to an error of its query.
 func (p *PrometheusProvider) blame(from origin, err error) error {
 	return fmt.Errorf("%s:%d: metricsQuery: %w", p.config.File, from.rule.Line, err)
 }
 
-// quantity is a sample as the API carries it, in thousandths. What is no number (a quotient of two zeros) is no value:
-// an autoscaler that read a zero there would scale down.
+// quantity converts a sample to a Quantity in thousandths. NaN, such as a quotient of two zeros, yields no value: an
+// autoscaler that read zero would scale down.
 func quantity(v float64) (resource.Quantity, bool) {
 	const most = math.MaxInt64 / 1000
 	switch {

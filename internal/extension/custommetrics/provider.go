@@ -14,56 +14,56 @@ import (
 	"portico.dev/pkg/extension"
 )
 
-// ErrUnknown is what a provider returns for a metric that is not its own: the next one is asked.
+// ErrUnknown is returned by a provider that does not have a metric. The next provider is queried then.
 var ErrUnknown = errors.New("unknown metric")
 
-// Metric names a custom metric: what is measured of which kind of object.
+// Metric identifies a custom metric of a resource.
 type Metric struct {
-	// Resource is what it describes, in the plural.
+	// Resource is the plural name of the described resource.
 	Resource schema.GroupResource
-	// Namespaced is whether the objects lie in namespaces. A metric of namespaces themselves is not namespaced.
+	// Namespaced reports whether the described objects are in namespaces. It is false for metrics of namespaces.
 	Namespaced bool
 	Name       string
 }
 
-// CustomProvider knows custom metrics.
+// CustomProvider provides custom metrics.
 type CustomProvider interface {
-	// CustomMetrics lists the metrics that are known now. It must answer at once: discovery waits for it.
+	// CustomMetrics returns the current metrics. It must not block, because discovery waits for it.
 	CustomMetrics() []Metric
-	// CustomValues measures the objects that q asks for. It returns ErrUnknown when the metric is not its own, and no
-	// values when it has none for those objects. An error that carries a Status reaches the client as it is.
+	// CustomValues returns the values for the objects in q. It returns ErrUnknown if it does not have the metric, and no
+	// values if it has none for these objects. An error that carries a Status is returned to the client unchanged.
 	CustomValues(ctx context.Context, q CustomQuery) ([]CustomValue, error)
 }
 
-// CustomQuery asks for a metric of one object or of several.
+// CustomQuery is a query for a metric of one or several objects.
 type CustomQuery struct {
 	Metric
-	// Namespace is where the objects are, empty for those outside of namespaces.
+	// Namespace is the namespace of the objects, empty for cluster-scoped ones.
 	Namespace string
-	// Object is the one that is asked for. Empty: those that Objects selects.
+	// Object is the name of one object. If it is empty, Objects selects the objects.
 	Object  string
 	Objects labels.Selector
-	// Series narrows what is measured, such as verb=GET. Neither selector is ever nil.
+	// Series selects series of the metric, such as verb=GET. Both selectors are never nil.
 	Series labels.Selector
 }
 
-// CustomValue is what was measured of one object.
+// CustomValue is the value of a metric for one object.
 type CustomValue struct {
 	Object    Object
 	Value     resource.Quantity
 	Timestamp time.Time
-	Window    time.Duration // zero: a value of the moment
+	Window    time.Duration // zero for an instantaneous value
 }
 
-// Object is what a value describes.
+// Object identifies the object that a value describes.
 type Object struct{ APIVersion, Kind, Namespace, Name string }
 
-// ExternalProvider knows metrics of things outside of the API.
+// ExternalProvider provides metrics that are not related to API objects.
 type ExternalProvider interface {
-	// ExternalMetrics lists the metrics that are known now. It must answer at once.
+	// ExternalMetrics returns the current metrics. It must not block.
 	ExternalMetrics() []string
-	// ExternalValues gives each series of the metric that selector selects, or ErrUnknown when it is not its own. The
-	// namespace is the caller's: what it may not see must be left out.
+	// ExternalValues returns the value of each series of the metric that selector selects, or ErrUnknown if it does not have
+	// the metric. The caller has access to namespace, so the result must not contain series that are hidden from it.
 	ExternalValues(ctx context.Context, namespace, metric string, selector labels.Selector) ([]ExternalValue, error)
 }
 
@@ -75,28 +75,28 @@ type ExternalValue struct {
 	Window    time.Duration
 }
 
-// CustomSource is a provider with the name under which it is known and what may be wrong with it.
+// CustomSource is a provider with its name and its error state.
 type CustomSource struct {
 	extension.Source
 	CustomProvider
 }
 
-// ExternalSource is the same for external metrics.
+// ExternalSource is a provider of external metrics with its name and its error state.
 type ExternalSource struct {
 	extension.Source
 	ExternalProvider
 }
 
-// candidate is one of the sources of a group, for one question.
+// candidate is a source for one query.
 type candidate[V any] struct {
 	extension.Source
 	ask func(ctx context.Context) ([]V, error)
 }
 
-// firstAnswer gives the answer of the first source that knows the metric. A source that knows it and fails is passed over
-// for the next one that knows it, with a warning; when there is none, the failure is the answer. unknown is the answer
-// when nobody knows the metric, unless somebody is in trouble, who might: then it is 503, because a client may take a
-// 404 for final.
+// firstAnswer returns the result of the first source that has the metric. If a source that has the metric fails, firstAnswer
+// adds a warning and tries the next one; if all of them fail, it returns the first error. It returns unknown if no source has
+// the metric. However, if a source that returned ErrUnknown also reports an error, it may be missing the metric, and
+// firstAnswer returns a 503, because clients may treat a 404 as final.
 func firstAnswer[V any](ctx context.Context, sources []candidate[V], unknown error) ([]V, error) {
 	var failure, trouble error
 	for _, s := range sources {
@@ -137,7 +137,7 @@ func errorOf(s extension.Source) error {
 	return nil
 }
 
-// blamesClient: what is wrong with the request is wrong for every source.
+// blamesClient reports whether err is caused by the request, and would therefore occur with every source.
 func blamesClient(err error) bool {
 	return apierrors.IsBadRequest(err) || apierrors.IsInvalid(err) || apierrors.IsForbidden(err)
 }

@@ -15,15 +15,15 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// Rule makes metrics of some series.
+// Rule derives metrics from series.
 type Rule struct {
-	// Line is where the rule begins in its file.
+	// Line is the line in the file at which the rule begins.
 	Line int
-	// SeriesQuery finds the series: a selector for Prometheus's /api/v1/series.
+	// SeriesQuery is the selector for Prometheus's /api/v1/series.
 	SeriesQuery string
-	// Window is the longest range that the query looks at, zero when it looks at the moment only.
+	// Window is the longest range in the query, zero for an instantaneous query.
 	Window time.Duration
-	// Namespaced external rules answer from series of the request's namespace only.
+	// Namespaced restricts an external rule to series of the request's namespace.
 	Namespaced bool
 
 	filters  []filter
@@ -39,7 +39,7 @@ type filter struct {
 	positive bool
 }
 
-// draft is a rule as it was read, before it is known to make sense.
+// draft is a parsed rule before validation.
 type draft struct {
 	node, matchesNode, asNode, queryNode   *yaml.Node
 	field                                  string
@@ -49,7 +49,7 @@ type draft struct {
 	mapping                                mapping
 }
 
-// at is the node to blame: the field's own, or the rule's where the field is missing.
+// at returns the node for an error: the node of the field, or the node of the rule if the field is missing.
 func (d draft) at(n *yaml.Node) *yaml.Node {
 	if n != nil {
 		return n
@@ -100,8 +100,8 @@ func (w *walker) compileName(r *Rule, d draft) {
 
 var templateReference = regexp.MustCompile(`\$(?:\{(\w+)\}|(\w+))`)
 
-// checkReferences finds references to groups that are not there. Go expands them to nothing, so that $1_per_second,
-// which asks for a group of that name, would give every metric an empty name.
+// checkReferences reports references to groups that do not exist. Go expands them to an empty string, so $1_per_second, which
+// refers to a group of that name, would give every metric an empty name.
 func (w *walker) checkReferences(r *Rule, d draft) {
 	for _, m := range templateReference.FindAllStringSubmatch(strings.ReplaceAll(r.as, "$$", ""), -1) {
 		name := m[1] + m[2]
@@ -143,8 +143,8 @@ func window(query string) (longest time.Duration) {
 	return longest
 }
 
-// MetricName is the name under which a series is served. It reports false for a series that the rule does not mean, or
-// whose name the API could not carry.
+// MetricName returns the metric name for a series. It returns false if the rule does not select the series, or if the API
+// cannot represent the name.
 func (r *Rule) MetricName(series string) (string, bool) {
 	for _, f := range r.filters {
 		if f.re.MatchString(series) != f.positive {
@@ -161,11 +161,11 @@ func (r *Rule) MetricName(series string) (string, bool) {
 
 var labelName = regexp.MustCompile(`^[a-zA-Z_][a-zA-Z0-9_]*$`)
 
-// mapping says which labels name which resources.
+// mapping maps labels to resources.
 type mapping struct {
 	template   *formula
 	overrides  []override
-	namespaced bool // of external rules: requests are confined to their namespace's series
+	namespaced bool // for external rules: a request only sees series of its namespace
 }
 
 type override struct {
@@ -173,8 +173,8 @@ type override struct {
 	group, resource string
 }
 
-// Described are the resources that rules name in overrides, each by the name that stands there and by the plural that it
-// probably has: which of the two the API knows is not asked. What a label template may name besides is not among them.
+// Described returns the resources that overrides name: each name as written, and its probable plural, because the API is not
+// consulted. It does not include resources that label templates may name.
 func (c *Rules) Described() []schema.GroupResource {
 	var out []schema.GroupResource
 	for _, rule := range slices.Concat(c.Rules, c.ExternalRules) {
@@ -186,7 +186,7 @@ func (c *Rules) Described() []schema.GroupResource {
 	return out
 }
 
-// labelParts are what a label template is made of.
+// labelParts returns the parts for a label template.
 func labelParts(group, resource string) parts { return parts{"Group": group, "Resource": resource} }
 
 var groupInLabel = strings.NewReplacer(".", "_", "-", "_")
@@ -197,7 +197,7 @@ func (w *walker) mapping(to *mapping, external bool) func(*yaml.Node, string) {
 			"template":  w.labelTemplate(&to.template),
 			"overrides": w.overrides(&to.overrides),
 		}
-		// prometheus-adapter knows the field in every rule and heeds it in external ones.
+		// prometheus-adapter accepts this field in every rule and uses it in external ones.
 		var ignored bool
 		readers["namespaced"] = w.flag(&ignored)
 		if external {
@@ -254,15 +254,16 @@ func (w *walker) overrides(to *[]override) func(*yaml.Node, string) {
 	}
 }
 
-// Labels is how the labels of a rule's series and the resources of the API correspond, for one catalogue.
+// Labels maps labels of a rule's series to resources and vice versa, for one catalogue.
 type Labels struct {
 	resources map[string]Resource
 	labels    map[schema.GroupResource]string
-	// Unknown are resources that the rule names and the catalogue does not have.
+	// Unknown lists resources that the rule names and the catalogue does not contain.
 	Unknown []schema.GroupResource
 }
 
-// Labels works out the correspondence. Overrides win over the template. What two resources claim is the first one's.
+// Labels returns the mapping for a catalogue. Overrides take precedence over the template. If several resources have the same
+// label, the first one gets it.
 func (r *Rule) Labels(c *Catalogue) Labels { return r.mapping.labels(c) }
 
 func (m mapping) labels(c *Catalogue) Labels {
@@ -278,7 +279,7 @@ func (m mapping) labels(c *Catalogue) Labels {
 		return l
 	}
 	for _, resource := range c.All() {
-		// The template was tried when the file was read: an error could only come from a resource's odd name.
+		// The template was validated at load time, so an error is due to an unusual resource name.
 		if label, err := expand(m.template, labelParts(groupInLabel.Replace(resource.Group), resource.Singular)); err == nil && labelName.MatchString(label) {
 			l.add(label, resource)
 		}
@@ -297,13 +298,13 @@ func (l Labels) add(label string, r Resource) {
 	l.labels[r.GroupResource()] = label
 }
 
-// Of is the label that names objects of a resource.
+// Of returns the label that contains names of a resource.
 func (l Labels) Of(r schema.GroupResource) (string, bool) {
 	label, ok := l.labels[r]
 	return label, ok
 }
 
-// Described are the resources that a series with these labels describes.
+// Described returns the resources that a series with these labels describes.
 func (l Labels) Described(series []string) []Resource {
 	var out []Resource
 	for _, label := range series {
@@ -314,5 +315,5 @@ func (l Labels) Described(series []string) []Resource {
 	return out
 }
 
-// NamespaceLabel is the label that names namespaces.
+// NamespaceLabel returns the label that contains namespaces.
 func (l Labels) NamespaceLabel() (string, bool) { return l.Of(namespaces) }

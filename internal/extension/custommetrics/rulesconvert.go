@@ -10,8 +10,8 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// ConvertRules makes a plain rule file of data, taking it out of its ConfigMap, and says above each rule what it will serve.
-// The comments that are there stay.
+// ConvertRules extracts a rule file from its ConfigMap and adds a comment to each rule that describes the metrics it serves.
+// Existing comments are preserved.
 func ConvertRules(name string, data []byte) ([]byte, error) {
 	config, err := ReadRules(name, data)
 	if err != nil {
@@ -64,7 +64,7 @@ func remark(n *yaml.Node, text string) {
 	n.HeadComment = comment
 }
 
-// summary says in words what the rule does.
+// summary returns a description of the rule.
 func (r *Rule) summary(c *Catalogue) string {
 	text := "Serves each series under its own name"
 	if r.as != "$0" {

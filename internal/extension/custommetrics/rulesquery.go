@@ -16,31 +16,31 @@ import (
 	"k8s.io/apimachinery/pkg/selection"
 )
 
-// maxQuery bounds one query: some thousands of names.
+// maxQuery limits the size of a query. It allows for several thousand names.
 const maxQuery = 1 << 20
 
-// ErrName says that no object can have the name that was asked for.
+// ErrName reports a name that no object can have.
 var ErrName = errors.New("not the name of an object")
 
-// SelectorError is a metric label selector that Prometheus cannot be asked.
+// SelectorError reports a metric label selector that Prometheus does not support.
 type SelectorError struct{ Text string }
 
 func (e *SelectorError) Error() string { return "metric label selector: " + e.Text }
 
-// Target is what one query is about.
+// Target is the subject of one query.
 type Target struct {
-	// Series is the series that the metric is made of.
+	// Series is the series of the metric.
 	Series string
-	// Label names the described objects, Names are which. Empty for external metrics.
+	// Label is the label that contains object names, and Names are the names to query. Empty for external metrics.
 	Label string
 	Names []string
-	// NamespaceLabel confines the query to Namespace. Both empty: it is not confined.
+	// NamespaceLabel restricts the query to Namespace. Both are empty if the query is not restricted.
 	NamespaceLabel, Namespace string
-	// Selector narrows the series further. Not nil.
+	// Selector selects series. It must not be nil.
 	Selector labels.Selector
 }
 
-// queryParts are what a query template is made of, under prometheus-adapter's names.
+// queryParts returns the parts for a query template, with prometheus-adapter's names.
 func queryParts(series string, matchers []string, values map[string]string, group []string) parts {
 	return parts{
 		"Series": series, "LabelMatchers": strings.Join(matchers, ","), "LabelValuesByName": values,
@@ -48,14 +48,14 @@ func queryParts(series string, matchers []string, values map[string]string, grou
 	}
 }
 
-// plainValue are the values that mean themselves wherever a template puts them: in quotes or out of them. Every name of
-// an object and every value that a label selector can hold is among them.
+// plainValue matches values that need no quoting, inside or outside of quotes. All object names and all values of label
+// selectors match.
 var plainValue = regexp.MustCompile(`^[-A-Za-z0-9_.:]*$`)
 
-// Query makes the query for a target. The error is ErrName or a SelectorError when the request is to blame.
+// Query returns the query for a target. The error is ErrName or a SelectorError if the request is invalid.
 //
-// The matchers of namespace and names come last and win in LabelValuesByName, so that a selector which names the same
-// labels can narrow what is seen and never widen it.
+// The matchers for namespace and names come last and take precedence in LabelValuesByName. A selector with the same labels
+// can therefore narrow the result but not widen it.
 func (r *Rule) Query(t Target) (string, error) {
 	var matchers []string
 	values := map[string]string{}
@@ -100,8 +100,8 @@ func (r *Rule) Query(t Target) (string, error) {
 	return query, nil
 }
 
-// matcher is a requirement of a label selector in Prometheus's terms. For both, != and notin are true of what lacks
-// the label.
+// matcher converts a requirement of a label selector to a Prometheus matcher. In both languages, != and notin match if the
+// label is missing.
 func matcher(q labels.Requirement) (operator, pattern string, err error) {
 	if !labelName.MatchString(q.Key()) {
 		return "", "", &SelectorError{fmt.Sprintf("%q cannot be a label of Prometheus: want letters, digits and underscores", q.Key())}
@@ -123,7 +123,7 @@ func matcher(q labels.Requirement) (operator, pattern string, err error) {
 	return operator, pattern, nil
 }
 
-// oneOf matches any of some values as they are.
+// oneOf returns a matcher for any of the literal values.
 func oneOf(values []string) (operator, pattern string) {
 	if len(values) == 1 {
 		return "=", values[0]
@@ -135,15 +135,15 @@ func oneOf(values []string) (operator, pattern string) {
 	return "=~", strings.Join(quoted, "|")
 }
 
-// ResourceRules are the queries for what metrics.k8s.io serves: CPU and memory of nodes and of the containers of pods.
+// ResourceRules are the queries for metrics.k8s.io: CPU and memory of nodes and containers.
 type ResourceRules struct {
-	// Line is where they begin in the file.
+	// Line is the line in the file at which the rules begin.
 	Line        int
 	CPU, Memory ResourceRule
 	Window      time.Duration
 }
 
-// ResourceRule is the queries for one resource, as they stand in the file.
+// ResourceRule contains the queries for one resource, as written in the file.
 type ResourceRule struct {
 	ContainerQuery, NodeQuery, ContainerLabel string
 	mapping                                   mapping
@@ -190,15 +190,16 @@ func (w *walker) resourceRule(to *ResourceRule) func(*yaml.Node, string) {
 
 func (r ResourceRule) absent() bool { return r.NodeQuery == "" && r.ContainerQuery == "" }
 
-// PlainQueries are the queries of a ResourceRule for everything there is, without templates.
+// PlainQueries are the queries of a ResourceRule for all objects, without templates.
 type PlainQueries struct {
-	// Container gives series with the labels namespace, pod and container.
+	// Container returns series with the labels namespace, pod and container.
 	Container string
-	// Node gives series with the label NodeLabel.
+	// Node returns series with the label NodeLabel.
 	Node, NodeLabel string
 }
 
-// Plain makes PromQL of the rule, nothing of one that the file does not have. Where the series have labels of other names, label_replace gives them the usual ones.
+// Plain returns the PromQL of the rule, or empty queries if the file does not define the rule. If the labels have other
+// names, label_replace renames them.
 func (r ResourceRule) Plain(c *Catalogue) (PlainQueries, error) {
 	if r.absent() {
 		return PlainQueries{}, nil
@@ -235,7 +236,7 @@ func (r ResourceRule) Plain(c *Catalogue) (PlainQueries, error) {
 	return out, nil
 }
 
-// plain executes a query template for every object: the first label must be there, all of them are grouped by.
+// plain expands a query template for all objects. The first label must be present, and the query groups by all labels.
 func plain(field, text string, labels ...string) (string, error) {
 	if text == "" {
 		return "", fmt.Errorf("%s is required", field)

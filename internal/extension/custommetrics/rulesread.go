@@ -15,7 +15,7 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// The bounds of a file. A ConfigMap holds no more than one MiB, and each rule costs queries.
+// Limits for a file. A ConfigMap has at most 1 MiB, and each rule costs queries.
 const (
 	MaxRulesBytes = 1 << 20
 	maxRules      = 1000
@@ -23,16 +23,16 @@ const (
 	maxOverrides  = 200
 )
 
-// Rules is a rule file.
+// Rules is the content of a rule file.
 type Rules struct {
-	// Rules make custom metrics, ExternalRules external ones.
+	// Rules define custom metrics, ExternalRules define external metrics.
 	Rules, ExternalRules []*Rule
-	// Resource says how to ask for what metrics.k8s.io serves. Nil: the file does not say.
+	// Resource contains the queries for metrics.k8s.io. Nil if the file does not define them.
 	Resource *ResourceRules
 }
 
-// ReadRules reads a rule file: the configuration itself, or a ConfigMap that holds it. name is for messages. The error is
-// Problems, except for text that is no YAML at all.
+// ReadRules parses a rule file: the configuration itself, or a ConfigMap that contains it. name appears in messages. The
+// error is RuleProblems, except for a YAML error without a line number, a file that is too large, and a file without rules.
 func ReadRules(name string, data []byte) (*Rules, error) {
 	if len(data) > MaxRulesBytes {
 		return nil, fmt.Errorf("%s: larger than %d bytes", name, MaxRulesBytes)
@@ -55,7 +55,7 @@ func ReadRules(name string, data []byte) (*Rules, error) {
 	return config, nil
 }
 
-// find is the document that holds the rules, and how many lines are before it.
+// find returns the document that contains the rules, and the number of lines before it.
 func find(name string, data []byte) (*yaml.Node, int, error) {
 	documents := yaml.NewDecoder(bytes.NewReader(data))
 	for {
@@ -79,11 +79,11 @@ func find(name string, data []byte) (*yaml.Node, int, error) {
 	}
 }
 
-// inside reads the value of a ConfigMap, in whose lines its problems are told.
+// inside parses the value of a ConfigMap. The offset converts its lines to lines of the file.
 func inside(name string, text *yaml.Node) (*yaml.Node, int, error) {
 	offset := text.Line - 1
 	if text.Style == yaml.LiteralStyle || text.Style == yaml.FoldedStyle {
-		offset = text.Line // the text begins on the line after the | or >
+		offset = text.Line // the text begins on the line after | or >
 	}
 	var doc yaml.Node
 	if err := yaml.Unmarshal([]byte(text.Value), &doc); err != nil {
@@ -119,13 +119,13 @@ func value(n *yaml.Node, key string) *yaml.Node {
 
 var yamlLine = regexp.MustCompile(`^yaml: line (\d+): (.*)`)
 
-// syntaxProblem puts the library's message into the form of all others.
+// syntaxProblem converts an error of the YAML parser to RuleProblems.
 func syntaxProblem(name string, err error, offset int) error {
 	m := yamlLine.FindStringSubmatch(err.Error())
 	if m == nil {
 		return fmt.Errorf("%s: %w", name, err)
 	}
-	line, _ := strconv.Atoi(m[1]) // digits
+	line, _ := strconv.Atoi(m[1]) // the regular expression only matches digits
 	return RuleProblems{{File: name, Line: line + offset, Text: "not YAML: " + m[2]}}
 }
 
@@ -173,10 +173,10 @@ func (w *walker) filters(to *[]filter) func(*yaml.Node, string) {
 	}
 }
 
-// walker reads nodes of a YAML document and notes what is wrong with them, so that one look finds every mistake.
+// walker reads the nodes of a YAML document and collects all problems.
 type walker struct {
 	file     string
-	offset   int // lines before the document, for one that is the value of a ConfigMap
+	offset   int // lines before the document, if it is the value of a ConfigMap
 	problems RuleProblems
 }
 
@@ -186,7 +186,7 @@ func (w *walker) complain(n *yaml.Node, field, format string, args ...any) {
 	}
 }
 
-// resolve follows an alias; the node it stands for has the line that is to be mended.
+// resolve follows an alias. Problems are reported at the line of the anchor.
 func resolve(n *yaml.Node) *yaml.Node {
 	if n.Kind == yaml.AliasNode {
 		return n.Alias
@@ -220,7 +220,7 @@ func (w *walker) entries(n *yaml.Node, field, want string) []entry {
 	return out
 }
 
-// object reads a mapping whose keys are known: each is given to its reader.
+// object reads a mapping with known keys and passes each value to its reader.
 func (w *walker) object(n *yaml.Node, field string, readers map[string]func(n *yaml.Node, field string)) {
 	known := slices.Sorted(maps.Keys(readers))
 	for _, e := range w.entries(n, field, "fields "+strings.Join(known, ", ")) {
@@ -248,7 +248,7 @@ func (w *walker) list(n *yaml.Node, field string, limit int, item func(n *yaml.N
 	}
 }
 
-// text is a reader of a string.
+// text returns a reader for a string.
 func (w *walker) text(to *string) func(*yaml.Node, string) {
 	return func(n *yaml.Node, field string) {
 		if n.Kind != yaml.ScalarNode {
@@ -261,7 +261,7 @@ func (w *walker) text(to *string) func(*yaml.Node, string) {
 	}
 }
 
-// flag is a reader of true or false.
+// flag returns a reader for a boolean.
 func (w *walker) flag(to *bool) func(*yaml.Node, string) {
 	return func(n *yaml.Node, field string) {
 		if err := n.Decode(to); err != nil {
@@ -289,16 +289,16 @@ func join(field, key string) string {
 	return field + "." + key
 }
 
-// maxProblems bounds what is told of one file; the rest is likely to follow from it.
+// maxProblems limits the reported problems of a file. Further ones are likely consequences of the first ones.
 const maxProblems = 20
 
-// RuleProblem is one mistake in a rule file.
+// RuleProblem is a problem in a rule file.
 type RuleProblem struct {
-	// File and Line are where it is, Field which one it is, such as rules[0].name.as.
+	// File and Line are the position. Field is the path of the field, such as rules[0].name.as.
 	File  string
 	Line  int
 	Field string
-	// Text says what is wrong and what was expected.
+	// Text describes the problem and the expected value.
 	Text string
 }
 
@@ -310,7 +310,7 @@ func (p RuleProblem) Error() string {
 	return where + p.Field + ": " + p.Text
 }
 
-// RuleProblems are all mistakes that were found, in the order of the file.
+// RuleProblems are all problems of a file, in order of their lines.
 type RuleProblems []RuleProblem
 
 func (p RuleProblems) Error() string {

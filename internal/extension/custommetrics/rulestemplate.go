@@ -9,15 +9,15 @@ import (
 	"text/template/parse"
 )
 
-// formula is a Go template with the delimiters << and >>, executed without text/template. That package looks up methods
-// by name while it runs, for which the linker keeps every method of every type: four megabytes, when all that rules
-// need is some text, one list and one map. Parsing is the library's.
+// formula is a Go template with the delimiters << and >>. It is executed without text/template: that package looks up methods
+// by name at run time, so the linker would keep every method of every type. That costs four megabytes, while rules only need
+// strings, one list and one map. Parsing uses text/template/parse.
 type formula struct{ root *parse.ListNode }
 
-// parts are what a formula may use: strings, a []string and a map[string]string.
+// parts are the values that a formula may use: string, []string and map[string]string.
 type parts map[string]any
 
-// functions are those of Go's that make sense of such parts; the parser wants to know their names only.
+// functions are the supported functions of text/template. The parser only checks their names.
 var functions = map[string]any{"index": true, "len": true, "eq": true, "ne": true, "not": true, "print": true, "printf": true}
 
 func parseTemplate(text string) (*formula, error) {
@@ -34,7 +34,7 @@ func parseTemplate(text string) (*formula, error) {
 
 var errTooLong = fmt.Errorf("makes more than %d bytes", maxQuery)
 
-// expand executes a template. Its loops are bounded by what is given to them, and what it writes by maxQuery.
+// expand executes a template. The size of data bounds its loops, and maxQuery its output.
 func expand(f *formula, data parts) (string, error) {
 	e := execution{vars: []variable{{"$", data}}}
 	if err := e.walk(data, f.root); err != nil {
@@ -93,7 +93,7 @@ func (e *execution) walk(dot any, n parse.Node) error {
 	return fmt.Errorf("%s cannot be used here", n)
 }
 
-// branch is if and with; variables that it declares end with it.
+// branch executes if and with. Their variables go out of scope at the end.
 func (e *execution) branch(dot any, n *parse.BranchNode, rebind bool) error {
 	defer e.forget(len(e.vars))
 	v, err := e.pipe(dot, n.Pipe)
@@ -148,7 +148,7 @@ func (e *execution) loop(dot any, n *parse.BranchNode) error {
 	return nil
 }
 
-// pipe evaluates commands and keeps the result in the variable that they declare or assign.
+// pipe evaluates a pipeline and stores the result in the variables that it declares or assigns.
 func (e *execution) pipe(dot any, n *parse.PipeNode) (any, error) {
 	v, err := e.commands(dot, n)
 	if err != nil {

@@ -12,13 +12,13 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// MaxBytes is the default bound of an answer.
+// MaxBytes is the default limit for the size of a response.
 const MaxBytes = 16 << 20
 
-// ErrTooLarge is what an answer beyond its bound is.
+// ErrTooLarge is returned for a response that exceeds its limit.
 var ErrTooLarge = errors.New("the answer is too large")
 
-// JSON reads one JSON value. Whole numbers stay whole, as they must for identifiers beyond 2^53.
+// JSON decodes one JSON value. Integers remain integers, so that identifiers beyond 2^53 are exact.
 func JSON(data []byte) (any, error) {
 	d := json.NewDecoder(bytes.NewReader(data))
 	d.UseNumber()
@@ -32,7 +32,7 @@ func JSON(data []byte) (any, error) {
 	return numbers(v), nil
 }
 
-// numbers replaces json.Number in v by int64 where that loses nothing, and float64 otherwise.
+// numbers replaces each json.Number in v by an int64 if that is exact, and by a float64 otherwise.
 func numbers(v any) any {
 	switch at := v.(type) {
 	case json.Number:
@@ -41,7 +41,7 @@ func numbers(v any) any {
 		}
 		f, err := at.Float64()
 		if err != nil {
-			return at.String() // beyond what a float can hold
+			return at.String() // exceeds the range of float64
 		}
 		return f
 	case map[string]any:
@@ -56,7 +56,7 @@ func numbers(v any) any {
 	return v
 }
 
-// YAML reads a stream of documents: one document is itself, more are a list.
+// YAML decodes a stream of documents. It returns a single document as is, and several documents as a list.
 func YAML(data []byte) (any, error) {
 	documents := utilyaml.NewYAMLReader(bufio.NewReader(bytes.NewReader(data)))
 	var all []any
@@ -87,7 +87,7 @@ func YAML(data []byte) (any, error) {
 	return all, nil
 }
 
-// decoder is the function of a format's name.
+// decoder returns the decoding function of a format.
 func decoder(format string) func([]byte) (any, error) {
 	if format == "yaml" {
 		return YAML
@@ -97,7 +97,7 @@ func decoder(format string) func([]byte) (any, error) {
 
 func beginning(data []byte) []byte { return data[:min(len(data), 60)] }
 
-// readBounded reads all of r, or fails when that is more than limit.
+// readBounded reads all of r. It returns ErrTooLarge for more than limit bytes.
 func readBounded(r io.Reader, limit int64) ([]byte, error) {
 	data, err := io.ReadAll(io.LimitReader(r, limit+1))
 	if err != nil {

@@ -12,13 +12,13 @@ import (
 	"portico.dev/pkg/extension"
 )
 
-// origin is a source of answers.
+// origin is a data source.
 type origin interface {
-	// Fetch returns one answer, made of what JSON has, within ctx's time and a bound of its own.
+	// Fetch returns the current data as JSON values. It is bounded by ctx and by the size limit of the source.
 	Fetch(ctx context.Context) (any, error)
 }
 
-// definition is one resource as a file declares it.
+// definition is a resource as declared in a file.
 type definition struct {
 	gvr                    schema.GroupVersionResource
 	kind, singular         string
@@ -31,31 +31,31 @@ type definition struct {
 	mapping                mapping
 	columns                []column
 	selectors              []path
-	schema                 json.RawMessage // nil: inferred
+	schema                 json.RawMessage // nil if inferred
 	docs                   map[string]string
 
 	file         string
 	line, column int
-	digest       [32]byte // of what was written
+	digest       [32]byte // hash of the declaration
 }
 
-// column is one column of the Table form.
+// column is one column of a Table.
 type column struct {
 	name, kind, description string
 	priority                int32
 	path                    path
 }
 
-// name is what people call the resource: in logs, warnings, metrics and checks.
+// name returns the group and resource, for logs, warnings, metrics and checks.
 func (d *definition) name() string { return d.gvr.GroupResource().String() }
 
-// Watchers look at what has been fetched, not at the source, so they may look more often than it is asked.
+// Watches poll the fetched data, not the source, and can therefore poll more often than the source is queried.
 const (
 	minPollInterval = 200 * time.Millisecond
 	maxPollInterval = 5 * time.Second
 )
 
-// resource is the definition as the host takes it, with its objects from provider.
+// resource returns the definition as an extension.Resource that is served by provider.
 func (d *definition) resource(provider extension.Lister[Object]) extension.Resource {
 	look := min(max(d.every/4, minPollInterval), maxPollInterval)
 	out := extension.Definition[Object]{
@@ -90,7 +90,7 @@ func (d *definition) tableColumns() []extension.Column[Object] {
 	return out
 }
 
-// cell is what the column shows of an object: nil, an empty cell, where there is nothing to show.
+// cell returns the value of the column for an object. It returns nil, which is an empty cell, if the object has no value.
 func (c column) cell(o *Object) any {
 	v, ok := o.at(c.path)
 	if !ok {
@@ -109,8 +109,8 @@ func (c column) cell(o *Object) any {
 	return v
 }
 
-// age is a time as kubectl shows times: by how long ago it was. The server writes it, as kube-apiserver does for the
-// columns of custom resources.
+// age formats the time since t as kubectl does. The server formats it, as kube-apiserver does for the columns of custom
+// resources.
 func age(t time.Time) any {
 	if t.IsZero() {
 		return "<unknown>"

@@ -1,17 +1,17 @@
-// Package declared hosts resources that are written down in YAML instead of Go: where the answers come from, what in
-// them is an object, and how it shows.
+// Package declared serves resources that are declared in YAML instead of Go: a data source, the objects in its data, and
+// their presentation.
 //
-// A Set reads the files, asks every source at its own pace, and hands the host a list of resources. A request never
-// waits for a source: it is answered from what the source said last. While a source fails, that answer stays, with a
-// Warning that says how old it is; nothing else stops. Files that change are read again; one that has become wrong
-// leaves what it said before in force.
+// A Set reads the files, queries every source periodically, and passes a list of resources to the host. Requests do not wait
+// for a source; they are served from the last data. If a source fails, its last data remain available, and responses contain
+// a warning with their age. Other resources are not affected. Changed files are read again. If a file becomes invalid, its
+// previous content remains in effect.
 //
-// A source gives one JSON-like value (map[string]any, []any, string, bool, int64, float64, nil) or an error, within the
-// deadline of its context and never more than a bounded number of bytes. None keeps a goroutine. Files that a source needs
+// A source returns one JSON-like value (map[string]any, []any, string, bool, int64, float64, nil) or an error. It is bounded
+// by the deadline of its context and by a limit on the number of bytes. Sources have no goroutines. Files that a source needs
 // (CA, certificate, key, token) are opened at the first request, so that a missing file is an error of the source and does
-// not keep the server from starting.
+// not prevent the server from starting.
 //
-// form.go reads YAML and remembers line numbers, read*.go makes definitions of it, sources.go, exec.go and procfs.go fetch
-// answers, path.go finds values in them, mapping.go makes objects, live.go keeps one resource current, and set.go all of
-// them.
+// form.go reads YAML and tracks line numbers, read*.go parses definitions, sources.go, exec.go and procfs.go fetch data,
+// path.go looks up values in the data, mapping.go creates objects, live.go updates one resource, and set.go manages all
+// resources.
 package declared

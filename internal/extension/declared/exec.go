@@ -15,13 +15,14 @@ import (
 const (
 	// waitDelay is how long the pipes of a killed command may stay open.
 	waitDelay = 2 * time.Second
-	// maxStderr bounds what is kept of a command's standard error.
+	// maxStderr limits the captured standard error of a command.
 	maxStderr = 1 << 10
 )
 
-// Exec runs a command and reads JSON or YAML from its standard output. There is no shell: Argv[0] is a file, and the
-// rest reaches it as it stands. The command sees PATH and Env, not the environment of this server, which may hold
-// secrets. It runs in a process group of its own, and the whole group is killed when its time is over.
+// Exec runs a command and reads JSON or YAML from its standard output. It uses no shell: Argv[0] is a file, and the other
+// arguments are passed unchanged. The environment of the command consists of PATH and Env; the environment of this server may
+// contain secrets and is not passed. The command runs in a separate process group, and the entire group is killed when the
+// timeout expires.
 type Exec struct {
 	Argv []string
 	Env  map[string]string
@@ -47,7 +48,7 @@ func (e *Exec) Fetch(ctx context.Context) (any, error) {
 	command.Stdout, command.Stderr = out, stderr
 	err := command.Run()
 	if errors.Is(err, exec.ErrWaitDelay) {
-		_ = kill() // what the command has left behind holds the pipes; that it has gone meanwhile is well
+		_ = kill() // a descendant of the command holds the pipes; ignore the error if it has exited
 	}
 	switch {
 	case out.full:
@@ -73,15 +74,15 @@ func (e *Exec) environment() []string {
 	return env
 }
 
-// bounded keeps what is written up to limit and forgets the rest.
+// bounded stores data up to limit and discards the rest.
 type bounded struct {
 	data     bytes.Buffer
 	limit    int64
 	full     bool
-	overflow func() // called when there is more
+	overflow func() // called when data exceeds limit
 }
 
-// Write never fails: a command whose pipe breaks would fail in its own way, and say less.
+// Write never fails, because a command with a broken pipe would fail with a less specific error.
 func (b *bounded) Write(p []byte) (int, error) {
 	room := b.limit - int64(b.data.Len())
 	if int64(len(p)) > room {

@@ -12,7 +12,7 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// notes collects what is wrong in one file while it is read.
+// notes collects the mistakes in one file.
 type notes struct {
 	file     string
 	mistakes MistakesError
@@ -26,20 +26,20 @@ func (s *notes) at(n *yaml.Node, field, format string, args ...any) {
 	s.mistakes = append(s.mistakes, m)
 }
 
-// syntaxLine finds the line that the parser names in its text, the only place where it says so.
+// syntaxLine extracts the line number from the text of a parser error, which does not provide it otherwise.
 var syntaxLine = regexp.MustCompile(`^yaml: line (\d+): (.*)$`)
 
 func (s *notes) syntax(err error) {
 	m := Mistake{File: s.file, Problem: err.Error()}
 	if found := syntaxLine.FindStringSubmatch(err.Error()); found != nil {
-		m.Line, _ = strconv.Atoi(found[1]) // digits, by the expression
+		m.Line, _ = strconv.Atoi(found[1]) // the regular expression only matches digits
 		m.Column, m.Problem = 1, "not YAML: "+found[2]
 	}
 	s.mistakes = append(s.mistakes, m)
 }
 
-// form is one mapping while it is read. Every field that is asked for is thereby a known one; done complains of the
-// others. A form of something that is not there answers with zero values, and what is wrong with it has been noted.
+// form reads one mapping. Every requested field is a known field; done reports all others. A form for a missing or invalid
+// node returns zero values, and its mistake has already been noted.
 type form struct {
 	notes  *notes
 	path   string
@@ -70,7 +70,7 @@ func newForm(s *notes, n *yaml.Node, path string) *form {
 	return f
 }
 
-// resolved is what an alias stands for. The parser has refused aliases of what contains them.
+// resolved follows an alias. The parser has rejected recursive aliases.
 func resolved(n *yaml.Node) *yaml.Node {
 	if n != nil && n.Kind == yaml.AliasNode {
 		return n.Alias
@@ -98,7 +98,7 @@ func (f *form) field(name string) string {
 	return f.path + "." + name
 }
 
-// ask is the value of a field, nil when it is absent or null.
+// ask returns the value of a field, nil if it is absent or null.
 func (f *form) ask(name string) *yaml.Node {
 	if !slices.Contains(f.asked, name) {
 		f.asked = append(f.asked, name)
@@ -110,7 +110,7 @@ func (f *form) ask(name string) *yaml.Node {
 	return n
 }
 
-// wrong notes a mistake at a field, or at the form when the field is absent.
+// wrong notes a mistake at a field, or at the form if the field is absent.
 func (f *form) wrong(name, format string, args ...any) {
 	n := f.values[name]
 	if n == nil {
@@ -119,7 +119,7 @@ func (f *form) wrong(name, format string, args ...any) {
 	f.notes.at(n, f.field(name), format, args...)
 }
 
-// need notes that a field is absent.
+// need notes a mistake if the field is absent.
 func (f *form) need(name, example string) {
 	if f.ask(name) == nil && f.node != nil && f.node.Kind == yaml.MappingNode {
 		f.wrong(name, "required, such as %s", example)
@@ -146,7 +146,7 @@ func (f *form) textOf(n *yaml.Node, field string) string {
 	return ""
 }
 
-// choice is a text that is one of words; the first is the default.
+// choice returns a string that must be one of words. The default is the first one.
 func (f *form) choice(name string, words ...string) string {
 	text := f.text(name)
 	if text == "" || slices.Contains(words, text) {
@@ -198,7 +198,7 @@ func (f *form) duration(name string, otherwise, least, most time.Duration) time.
 	return d
 }
 
-// list is the elements of a sequence and the path of each.
+// list returns the elements of a sequence.
 func (f *form) list(name string) []*yaml.Node {
 	n := f.ask(name)
 	if n == nil {
@@ -225,10 +225,10 @@ func (f *form) texts(name string) []string {
 	return out
 }
 
-// form is a mapping within this one; a form without fields when it is absent.
+// form returns the form of a nested mapping, which has no fields if the mapping is absent.
 func (f *form) form(name string) *form { return newForm(f.notes, f.ask(name), f.field(name)) }
 
-// forms are the mappings of a list.
+// forms returns the forms of the mappings in a list.
 func (f *form) forms(name string) []*form {
 	var out []*form
 	for i, n := range f.list(name) {
@@ -237,7 +237,7 @@ func (f *form) forms(name string) []*form {
 	return out
 }
 
-// entries calls each for every field of a mapping whose names the writer chooses.
+// entries calls each for every field of a mapping with arbitrary keys.
 func (f *form) entries(name string, each func(in *form, key string)) {
 	in := f.form(name)
 	for _, key := range in.keys {
@@ -248,7 +248,7 @@ func (f *form) entries(name string, each func(in *form, key string)) {
 
 func (f *form) present() bool { return f.node != nil }
 
-// done notes the fields that nobody has asked for.
+// done notes the fields that were not requested.
 func (f *form) done() {
 	for _, key := range f.keys {
 		if slices.Contains(f.asked, key.Value) {
@@ -262,17 +262,17 @@ func (f *form) done() {
 	}
 }
 
-// Mistake is one thing that is wrong in a file, and where.
+// Mistake is a mistake in a file.
 type Mistake struct {
 	File         string
 	Line, Column int
-	// Field is the path to what is wrong, such as resources[0].source.http.url. Empty: the file as a whole.
+	// Field is the path of the field, such as resources[0].source.http.url. Empty if the mistake concerns the entire file.
 	Field string
-	// Problem says what was found and what was expected.
+	// Problem describes the value and the expected value.
 	Problem string
 }
 
-// String is the mistake in the form that editors jump to: file:line:column: field: problem.
+// String returns the mistake as file:line:column: field: problem, which editors recognize.
 func (m Mistake) String() string {
 	place := m.File
 	if m.Line > 0 {
@@ -284,10 +284,10 @@ func (m Mistake) String() string {
 	return place + ": " + m.Field + ": " + m.Problem
 }
 
-// MistakesError is everything that is wrong, in the order of the files: who mends one mistake sees the others too.
+// MistakesError contains all mistakes, so that they can be corrected at once.
 type MistakesError []Mistake
 
-// Error has a line for each mistake.
+// Error returns one line for each mistake.
 func (e MistakesError) Error() string {
 	lines := make([]string, len(e))
 	for i, m := range e {
@@ -296,7 +296,7 @@ func (e MistakesError) Error() string {
 	return strings.Join(lines, "\n")
 }
 
-// orNil is e in the order of reading, or nil when there is nothing in it.
+// orNil returns e sorted by file and position, or nil if it is empty.
 func (e MistakesError) orNil() error {
 	if len(e) == 0 {
 		return nil
@@ -307,7 +307,7 @@ func (e MistakesError) orNil() error {
 	return e
 }
 
-// nearest is the word that the writer may have meant, or "".
+// nearest returns the most similar word in known, or an empty string.
 func nearest(word string, known []string) string {
 	best, least := "", 1+max(1, len(word)/3)
 	for _, k := range known {
@@ -318,7 +318,7 @@ func nearest(word string, known []string) string {
 	return best
 }
 
-// distance counts the letters to insert, drop or change to make b of a.
+// distance returns the Levenshtein distance of a and b.
 func distance(a, b string) int {
 	row := make([]int, len(b)+1)
 	for j := range row {
@@ -339,7 +339,7 @@ func distance(a, b string) int {
 	return row[len(b)]
 }
 
-// sentence lists words as one reads them aloud: a, b or c.
+// sentence joins words as in "a, b or c".
 func sentence(words []string) string {
 	if len(words) < 2 {
 		return strings.Join(words, "")

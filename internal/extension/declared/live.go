@@ -14,21 +14,21 @@ import (
 	"portico.dev/pkg/extension"
 )
 
-// liveResource is one declared resource while it is served: what its source said last, and how the source is.
+// liveResource serves one declared resource from the last data of its source.
 type liveResource struct {
 	definition *definition
 	log        *zap.Logger
-	// reshaped is told when the inferred schema has changed.
+	// reshaped is called when the inferred schema has changed.
 	reshaped func()
 	hosted   extension.Resource
 
-	asked chan struct{} // closed after the first answer or failure
+	asked chan struct{} // closed after the first fetch, successful or not
 
-	mu       sync.Mutex // guards what follows
+	mu       sync.Mutex // guards the fields below
 	objects  []Object
-	answered time.Time // when the answer in objects was asked for; zero: never
+	answered time.Time // start of the fetch that returned objects; zero if none succeeded
 	omitted  []string
-	failure  error // of the last attempt
+	failure  error // error of the last fetch
 	shape    *shape
 }
 
@@ -39,8 +39,8 @@ func newLiveResource(d *definition, log *zap.Logger, reshaped func()) *liveResou
 	return l
 }
 
-// run asks the source again and again until ctx ends. The next question is asked when the answer to the one before has
-// come and the interval is over, so that a slow source is never asked twice at a time.
+// run queries the source periodically until ctx ends. The next fetch starts when the previous one has returned and the
+// interval is over, so that fetches never overlap.
 func (l *liveResource) run(ctx context.Context) {
 	if c, ok := l.definition.origin.(interface{ Close() }); ok {
 		defer c.Close()
@@ -68,7 +68,7 @@ func (l *liveResource) ask(ctx context.Context) {
 	defer cancel()
 	objects, omitted, err := l.fetch(bounded)
 	if ctx.Err() != nil {
-		return // the source was interrupted by us, which says nothing about it
+		return // canceled by the caller, not an error of the source
 	}
 	l.mu.Lock()
 	before, omittedBefore := l.failure, l.omitted
@@ -85,7 +85,7 @@ func (l *liveResource) ask(ctx context.Context) {
 	}
 }
 
-// grace is what a source gets beyond its own timeout, for which it has the better words.
+// grace is added to the timeout of the source, which returns a more specific error than the context.
 const grace = 5 * time.Second
 
 func (l *liveResource) fetch(ctx context.Context) (objects []Object, omitted []string, err error) {
@@ -96,7 +96,7 @@ func (l *liveResource) fetch(ctx context.Context) (objects []Object, omitted []s
 	return l.definition.mapping.objects(answer)
 }
 
-// learn adds to the inferred schema. The caller holds mu.
+// learn extends the inferred schema. The caller holds mu.
 func (l *liveResource) learn(objects []Object) (news bool) {
 	if l.definition.schema != nil {
 		return false
@@ -109,7 +109,7 @@ func (l *liveResource) learn(objects []Object) (news bool) {
 	return news
 }
 
-// tell logs what has changed, and not what has stayed.
+// tell logs changes of the source's state.
 func (l *liveResource) tell(before, now error, omittedBefore []string) {
 	switch {
 	case now != nil && (before == nil || before.Error() != now.Error()):
@@ -128,8 +128,8 @@ func (l *liveResource) omissions() []string {
 	return l.omitted
 }
 
-// List answers from what the source said last, and warns when that is old or incomplete. It waits only for the very
-// first answer. Who reads a resource is told how old it is; why, with addresses and paths, is for who may read
+// List returns the last data of the source, with a warning if they are outdated or incomplete. It blocks only until the first
+// fetch has returned. Warnings contain the age of the data. The reason, with addresses and paths, is only available in
 // /readyz?verbose.
 func (l *liveResource) List(ctx context.Context, _ extension.Query) ([]Object, error) {
 	select {
@@ -157,7 +157,7 @@ func (l *liveResource) List(ctx context.Context, _ extension.Query) ([]Object, e
 	return objects, nil
 }
 
-// LastError is why what is served is not what the source says now, nil when it is.
+// LastError returns the error of the last fetch, nil if it succeeded.
 func (l *liveResource) LastError() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -171,7 +171,7 @@ func (l *liveResource) LastError() error {
 		stamp(l.answered), time.Since(l.answered).Round(time.Second), l.failure)
 }
 
-// resource is what the host gets: with the schema as far as it has been inferred.
+// resource returns the extension.Resource with the current schema.
 func (l *liveResource) resource() extension.Resource {
 	if l.definition.schema != nil {
 		return l.hosted
@@ -180,11 +180,11 @@ func (l *liveResource) resource() extension.Resource {
 	model := l.shape.schema(l.definition.docs, "")
 	l.mu.Unlock()
 	if model["type"] != "object" {
-		model = map[string]any{"type": "object", "x-kubernetes-preserve-unknown-fields": true} // nothing seen yet
+		model = map[string]any{"type": "object", "x-kubernetes-preserve-unknown-fields": true} // no data yet
 	}
 	raw, err := json.Marshal(model)
 	if err != nil {
-		return l.hosted // plain maps of strings always encode
+		return l.hosted // maps of strings always encode
 	}
 	return l.hosted.WithSchema(raw)
 }

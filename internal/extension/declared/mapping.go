@@ -16,10 +16,10 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 )
 
-// maxObjects bounds what one resource holds in memory.
+// maxObjects limits the objects of one resource.
 const maxObjects = 100_000
 
-// mapping makes objects of items.
+// mapping converts items to objects.
 type mapping struct {
 	items             path
 	name, namespace   expression
@@ -27,7 +27,7 @@ type mapping struct {
 	labels            []keyed
 	annotations       []keyed
 	creationTimestamp *expression
-	fields            []field // none: the whole item is the status
+	fields            []field // if empty, status is the entire item
 }
 
 // keyed is a label or an annotation.
@@ -40,13 +40,13 @@ type keyed struct {
 type field struct {
 	to   path
 	from expression
-	// kind is one of valueTypes, or empty: as it is in the item.
+	// kind is one of valueTypes. If empty, the value is not converted.
 	kind string
-	// otherwise is the value when the item has none. Nil: the field is left out.
+	// otherwise is the value if the item has none. If nil, the field is omitted.
 	otherwise any
 }
 
-// omissions are what was left out of an answer, each told once with a count.
+// omissions counts the omitted parts of a response by their description.
 type omissions struct {
 	order []string
 	count map[string]int
@@ -64,7 +64,7 @@ func (o *omissions) note(what, example string) {
 	o.count[what]++
 }
 
-// texts are the omissions as text, in the order in which they were met.
+// texts returns the descriptions in order of their first occurrence.
 func (o *omissions) texts() []string {
 	var out []string
 	for _, what := range o.order {
@@ -73,7 +73,7 @@ func (o *omissions) texts() []string {
 	return out
 }
 
-// objects makes the objects of an answer, in the order of the answer. What makes no object is noted and left out.
+// objects returns the objects of a response in its order. Items that cannot be converted are omitted and noted.
 func (m *mapping) objects(answer any) ([]Object, []string, error) {
 	items, err := m.items.items(answer)
 	if err != nil {
@@ -170,7 +170,7 @@ func (m *mapping) content(it item, raw string, omitted *omissions) map[string]an
 	return content
 }
 
-// put sets a value at a path of names. Reading has made sure that no field stands where another has children.
+// put sets a value at a path of names. readFields has verified that fields do not overlap.
 func put(into map[string]any, to path, v any) {
 	last := len(to) - 1
 	for _, s := range to[:last] {
@@ -184,32 +184,32 @@ func put(into map[string]any, to path, v any) {
 	into[to[last].key] = v
 }
 
-// overlaps is whether one path leads through the other, so that both cannot be set.
+// overlaps reports whether one path is a prefix of the other, so that both cannot be set.
 func overlaps(a, b path) bool {
 	n := min(len(a), len(b))
 	return slices.Equal(a[:n], b[:n])
 }
 
-// Object is one object of any declared resource: a header that every Kubernetes object has, and whatever content the
-// mapping has made. Content is shared between answers and never changed.
+// Object is an object of a declared resource: the common metadata and the content of the mapping. Content is shared between
+// responses and immutable.
 type Object struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata"`
 
-	// Content is everything beside the header, by field.
+	// Content contains all fields except for the header.
 	Content map[string]any `json:"-"`
 }
 
-// headerFields are not content.
+// headerFields are the fields that are not content.
 var headerFields = []string{"apiVersion", "kind", "metadata"}
 
-// header is an Object's JSON without its content.
+// header contains the common fields of an Object.
 type header struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata"`
 }
 
-// MarshalJSON writes the header and the content side by side.
+// MarshalJSON encodes the header and the content as one JSON object.
 func (o Object) MarshalJSON() ([]byte, error) {
 	head, err := json.Marshal(header{o.TypeMeta, o.ObjectMeta})
 	if err != nil || len(o.Content) == 0 {
@@ -219,13 +219,13 @@ func (o Object) MarshalJSON() ([]byte, error) {
 	if err != nil {
 		return nil, fmt.Errorf("content of %q: %w", o.Name, err)
 	}
-	// Both are objects with at least one field: metadata is always there.
+	// Both are non-empty objects, because metadata is always present.
 	out := make([]byte, 0, len(head)+len(content))
 	out = append(append(out, head[:len(head)-1]...), ',')
 	return append(out, content[1:]...), nil
 }
 
-// UnmarshalJSON reads what MarshalJSON writes.
+// UnmarshalJSON decodes the output of MarshalJSON.
 func (o *Object) UnmarshalJSON(data []byte) error {
 	var head header
 	if err := json.Unmarshal(data, &head); err != nil {
@@ -242,7 +242,7 @@ func (o *Object) UnmarshalJSON(data []byte) error {
 	return nil
 }
 
-// at is the value at a path of the object, its header included.
+// at returns the value at a path of the object, including its metadata.
 func (o *Object) at(p path) (any, bool) {
 	if len(p) == 0 || p[0].key != "metadata" {
 		return p.find(o.Content)
@@ -266,9 +266,9 @@ func (o *Object) at(p path) (any, bool) {
 	return v, ok
 }
 
-// subdomainName makes a valid object name of what a source calls something. A name that is valid stays. Of any other
-// the letters that are allowed stay, behind which comes a digest of the whole: "a b" and "a/b" remain two objects, and
-// each has the same name tomorrow whatever else there is then.
+// subdomainName returns a valid object name for raw. A valid name is returned unchanged. Otherwise invalid characters are
+// replaced and a digest of raw is appended, so that "a b" and "a/b" get different names, and each name is stable regardless
+// of other objects.
 func subdomainName(raw string) string {
 	if len(validation.IsDNS1123Subdomain(raw)) == 0 {
 		return raw
@@ -276,7 +276,7 @@ func subdomainName(raw string) string {
 	return digested(raw, ".-", validation.DNS1123SubdomainMaxLength)
 }
 
-// labelName is the same for namespaces, which are single labels.
+// labelName is like subdomainName for namespaces, which are DNS labels.
 func labelName(raw string) string {
 	if len(validation.IsDNS1123Label(raw)) == 0 {
 		return raw
@@ -296,7 +296,7 @@ func digested(raw, punctuation string, most int) string {
 		}
 		return '-'
 	}, raw)
-	// Every label of a subdomain begins and ends with a letter or a digit.
+	// Every label of a subdomain must begin and end with a letter or a digit.
 	var labels []string
 	for label := range strings.SplitSeq(kept, ".") {
 		if label = strings.Trim(label, "-"); label != "" {
@@ -313,7 +313,7 @@ func digested(raw, punctuation string, most int) string {
 	return kept + "-" + suffix
 }
 
-// labelValue makes a valid label value: what is not allowed becomes an underscore.
+// labelValue returns a valid label value, in which underscores replace invalid characters.
 func labelValue(raw string) string {
 	if len(validation.IsValidLabelValue(raw)) == 0 {
 		return raw
@@ -330,10 +330,10 @@ func labelValue(raw string) string {
 
 const timeLayout = time.RFC3339
 
-// types are what a field or a column may be.
+// valueTypes are the types of fields and columns.
 var valueTypes = []string{"string", "integer", "number", "boolean", "date"}
 
-// converted is v as a value of one of valueTypes, or false when v says nothing of the kind.
+// converted converts v to one of valueTypes. It returns false if that is not possible.
 func converted(v any, kind string) (any, bool) {
 	switch kind {
 	case "string":
@@ -379,10 +379,10 @@ func asNumber(v any) (float64, bool) {
 	return 0, false
 }
 
-// lastSecond is where a number of seconds cannot be meant any more, so that milliseconds are: the year 5138.
+// lastSecond is the largest number that is interpreted as seconds. Larger numbers are milliseconds. It is in the year 5138.
 const lastSecond = 1e11
 
-// asTime reads what people write for a moment: RFC 3339, or seconds or milliseconds since 1970.
+// asTime parses RFC 3339, "2006-01-02 15:04:05", a date, and seconds or milliseconds since 1970.
 func asTime(v any) (time.Time, bool) {
 	if text, ok := v.(string); ok {
 		for _, layout := range []string{time.RFC3339Nano, "2006-01-02 15:04:05", time.DateOnly} {

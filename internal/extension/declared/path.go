@@ -10,17 +10,17 @@ import (
 	"strings"
 )
 
-// path leads from a value to one inside it: .a.b, .a[0], .a["b.c"]. It may begin with $, as a JSONPath does, of which
-// it is the part that needs no evaluator. In the path to the items [*] stands for every element.
+// path selects a value within another one: .a.b, .a[0], .a["b.c"]. It is a subset of JSONPath that needs no evaluator, and
+// may begin with $. In the path of items, [*] selects every element.
 type path []step
 
 type step struct {
 	key   string
-	index int // when key is empty and all is false; negative: from the end
+	index int // used if key is empty and all is false; negative values count from the end
 	all   bool
 }
 
-// keyPath is a path that is not a path: what the item was found under.
+// keyPath is an expression for the key under which the item was found.
 const keyPath = "@key"
 
 func parsePath(text string) (path, error) {
@@ -48,7 +48,7 @@ func parsePath(text string) (path, error) {
 	return p, nil
 }
 
-// name reads a step after its dot.
+// name parses the step after a dot.
 func name(rest string) (step, string, error) {
 	end := strings.IndexAny(rest, ".[")
 	if end < 0 {
@@ -56,7 +56,7 @@ func name(rest string) (step, string, error) {
 	}
 	switch word := rest[:end]; {
 	case word == "" && end < len(rest) && rest[end] == '[':
-		return bracket(rest) // .[0] is how jq writes [0]
+		return bracket(rest) // jq writes [0] as .[0]
 	case word == "":
 		return step{}, "", errors.New("a name is missing after a dot")
 	case word == "*":
@@ -68,7 +68,7 @@ func name(rest string) (step, string, error) {
 	}
 }
 
-// bracket reads a step in brackets.
+// bracket parses a step in brackets.
 func bracket(rest string) (step, string, error) {
 	inside := rest[1:]
 	if inside != "" && (inside[0] == '"' || inside[0] == '\'') {
@@ -94,7 +94,7 @@ func bracket(rest string) (step, string, error) {
 
 func (p path) many() bool { return slices.ContainsFunc(p, func(s step) bool { return s.all }) }
 
-// find is the value at p, if there is one.
+// find returns the value at p. It returns false if it does not exist or is null.
 func (p path) find(v any) (any, bool) {
 	for _, s := range p {
 		switch at := v.(type) {
@@ -122,13 +122,13 @@ func (p path) find(v any) (any, bool) {
 	return v, v != nil
 }
 
-// item is one thing that becomes an object, with the name or number under which it was found.
+// item is a value that becomes an object, with its key or index.
 type item struct {
 	value any
 	key   string
 }
 
-// items are the values that p leads to. What it leads to without a * is one list, whose elements are meant.
+// items returns the values that p selects. Without a [*], a list at p is expanded to its elements.
 func (p path) items(v any) ([]item, error) {
 	if !p.many() {
 		found, ok := p.find(v)
@@ -164,7 +164,7 @@ func (p path) items(v any) ([]item, error) {
 	return below(rest, here)
 }
 
-// below follows the path behind a *. An element without what it leads to has no items, which is no mistake.
+// below applies the path after a [*]. Elements without a matching value are skipped.
 func below(rest path, here []item) ([]item, error) {
 	var out []item
 	for _, h := range here {
@@ -190,7 +190,7 @@ func elements(list []any) []item {
 	return out
 }
 
-// String is p as it is written.
+// String returns p in its canonical syntax.
 func (p path) String() string {
 	if len(p) == 0 {
 		return "."
@@ -227,8 +227,8 @@ func typeName(v any) string {
 	return "a number"
 }
 
-// expression makes a value of an item: a path (.a.b, or @key for what the item was found under), a text with paths in
-// braces ("{.host}-{.port}"), or a text that is the same for all.
+// expression computes a value from an item: a path (.a.b, or @key for the key of the item), a string with paths in braces
+// ("{.host}-{.port}"), or a constant string.
 type expression struct {
 	parts []part
 }
@@ -282,7 +282,7 @@ func parsePart(text string) (part, error) {
 	return part{path: p, isPath: true}, err
 }
 
-// value is what the expression gives for an item, if all its paths lead somewhere.
+// value returns the value of the expression for an item. It returns false if a path has no value.
 func (e expression) value(it item) (any, bool) {
 	if len(e.parts) == 1 && e.parts[0].isPath {
 		return e.parts[0].path.find(it.value)
@@ -290,7 +290,7 @@ func (e expression) value(it item) (any, bool) {
 	return e.text(it)
 }
 
-// text is the value as text.
+// text returns the value as a string. It returns false if the string is empty.
 func (e expression) text(it item) (string, bool) {
 	var b strings.Builder
 	for _, p := range e.parts {
@@ -310,7 +310,7 @@ func (e expression) text(it item) (string, bool) {
 	return b.String(), b.Len() > 0
 }
 
-// textOf is v as one would write it down.
+// textOf formats v as a string.
 func textOf(v any) string {
 	switch at := v.(type) {
 	case string:
@@ -324,7 +324,7 @@ func textOf(v any) string {
 	}
 	raw, err := json.Marshal(v)
 	if err != nil {
-		return "" // only for what JSON does not have, and v came from it
+		return "" // cannot happen, because v was decoded from JSON
 	}
 	return string(raw)
 }

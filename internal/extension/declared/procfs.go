@@ -15,7 +15,7 @@ import (
 	"github.com/prometheus/procfs"
 )
 
-// Tables are the tables of Procfs, each with the path of what names its items.
+// Tables maps the tables of Procfs to the paths of the names of their items.
 var Tables = map[string]string{
 	"processes": ".pid",
 	"mounts":    ".mountPoint",
@@ -23,13 +23,13 @@ var Tables = map[string]string{
 	"netdev":    ".name",
 }
 
-// TableNames are the tables in the order of the alphabet.
+// TableNames returns the names of the tables in alphabetical order.
 func TableNames() []string { return slices.Sorted(maps.Keys(Tables)) }
 
 // Procfs reads one table of this machine.
 type Procfs struct {
 	Table string
-	// Root is where procfs is mounted. Empty: /proc.
+	// Root is the mount point of procfs. Default: /proc.
 	Root string
 }
 
@@ -53,7 +53,7 @@ func (p *Procfs) Fetch(ctx context.Context) (any, error) {
 	return nil, fmt.Errorf("procfs has no table %q", p.Table)
 }
 
-// processes leaves out command lines and environments: people put passwords into them.
+// processes omits command lines and environments, because they may contain passwords.
 func processes(ctx context.Context, proc procfs.FS) (any, error) {
 	all, err := proc.AllProcs()
 	if err != nil {
@@ -87,7 +87,7 @@ func processes(ctx context.Context, proc procfs.FS) (any, error) {
 	return items, nil
 }
 
-// processGone is how reading a process ends that has ended meanwhile.
+// processGone reports whether err is due to a process that has exited.
 func processGone(err error) bool {
 	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ESRCH)
 }
@@ -95,12 +95,12 @@ func processGone(err error) bool {
 func mounts(proc procfs.FS) (any, error) {
 	all, err := proc.GetProcMounts(1)
 	if err != nil {
-		// Without the right to see the first process's mounts, those of this server are what there is.
+		// Without permission to read the mounts of process 1, use the mounts of this server.
 		if all, err = proc.GetMounts(); err != nil {
 			return nil, fmt.Errorf("list mounts: %w", err)
 		}
 	}
-	// A mount hides the one that was there before it: what is seen at a place is the last.
+	// A mount hides earlier mounts at the same mount point, so the last one is visible.
 	last := map[string]any{}
 	for _, m := range all {
 		_, readOnly := m.Options["ro"]

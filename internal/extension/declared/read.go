@@ -21,7 +21,7 @@ import (
 )
 
 const (
-	// APIVersion and Kind begin every file.
+	// APIVersion and Kind are required in every document.
 	APIVersion = "extension.portico.dev/v1alpha1"
 	Kind       = "ResourceDefinitions"
 
@@ -32,13 +32,13 @@ const (
 	maxInterval  = 24 * time.Hour
 )
 
-// reader reads files into definitions.
+// reader parses files.
 type reader struct {
 	allowExec bool
 	procRoot  string
 }
 
-// file reads one file. The definitions are only good when there are no mistakes.
+// file parses one file. The definitions are only valid without mistakes.
 func (r reader) file(name string) ([]*definition, MistakesError) {
 	notes := &notes{file: name}
 	data, err := pki.ReadFile(name, maxFileBytes, fmt.Errorf("larger than %d bytes; split it", maxFileBytes))
@@ -80,8 +80,8 @@ func (r reader) file(name string) ([]*definition, MistakesError) {
 	return found, notes.mistakes
 }
 
-// checkAliases is an error for aliases that contain themselves or would make a document far larger than it is. What else
-// decoding complains of is said better while reading.
+// checkAliases returns an error for aliases that contain themselves or that expand to an excessive size. It ignores type
+// errors, which the reader reports in more detail.
 func checkAliases(document *yaml.Node) error {
 	var v any
 	err := document.Decode(&v)
@@ -114,7 +114,7 @@ func (r reader) document(notes *notes, n *yaml.Node) []*definition {
 	return found
 }
 
-// clash is why two definitions cannot both be served, or "".
+// clash returns why two definitions cannot both be served, or an empty string.
 func (d *definition) clash(other *definition) string {
 	same := d.gvr.GroupVersion() == other.gvr.GroupVersion()
 	switch {
@@ -126,16 +126,16 @@ func (d *definition) clash(other *definition) string {
 	return ""
 }
 
-// mistake is one of the definition as a whole.
+// mistake returns a Mistake at the position of the definition.
 func (d *definition) mistake(problem string) Mistake {
 	return Mistake{File: d.file, Line: d.line, Column: d.column, Problem: problem}
 }
 
-// digestOf tells whether a definition is still the same, whatever its comments and its order.
+// digestOf returns a hash of a definition that is independent of its comments and of the order of its fields.
 func digestOf(n *yaml.Node) [32]byte {
 	var v any
 	if err := n.Decode(&v); err != nil {
-		return [32]byte{} // a mistake has been noted for what cannot be decoded
+		return [32]byte{} // the mistake has been noted
 	}
 	plain, err := yaml.Marshal(v)
 	if err != nil {
@@ -197,7 +197,7 @@ func readNames(f *form, d *definition) {
 	d.namespaced = f.boolean("namespaced")
 }
 
-// groupProblems: groups without a dot belong to Kubernetes itself, and so do those under k8s.io.
+// groupProblems requires a dot in the group, because groups without one belong to Kubernetes.
 func groupProblems(s string) []string {
 	problems := validation.IsDNS1123Subdomain(s)
 	switch {
@@ -209,7 +209,7 @@ func groupProblems(s string) []string {
 	return nil
 }
 
-// checked is a text for which problems finds none.
+// checked returns the string of a field and notes the problems that problems returns.
 func (f *form) checked(name string, problems func(string) []string) string {
 	text := f.text(name)
 	if text == "" {
@@ -255,7 +255,7 @@ func readColumns(f *form, d *definition) {
 	}
 }
 
-// checkSet notes that no field sets what a column or a selector shows.
+// checkSet notes a mistake if no field sets the value that a column or a selector refers to.
 func (m *mapping) checkSet(notes *notes, n *yaml.Node, at string, shown path) {
 	if len(m.fields) == 0 || shown[0].key == "metadata" || slices.ContainsFunc(m.fields, func(f field) bool { return overlaps(f.to, shown) }) {
 		return
@@ -267,7 +267,8 @@ func (m *mapping) checkSet(notes *notes, n *yaml.Node, at string, shown path) {
 	notes.at(n, at, "%q: no field of the object is there, only %s", shown, strings.Join(set, ", "))
 }
 
-// metadataPaths are the parts of the header that columns and selectors may show; labels and annotations take a key.
+// metadataPaths are the metadata fields that columns and selectors may refer to, in addition to single labels and
+// annotations.
 var metadataPaths = []string{".metadata.name", ".metadata.namespace", ".metadata.creationTimestamp"}
 
 func (d *definition) String() string { return fmt.Sprintf("%s (%s:%d)", d.name(), d.file, d.line) }
@@ -302,10 +303,10 @@ func readMapping(f *form, d *definition) {
 	in.done()
 }
 
-// readName: what names an item is known for the tables of procfs and must be said for everything else.
+// readName reads the expression for the name. It is optional only for the tables of procfs.
 func readName(f, in *form, d *definition) {
 	if p, ok := d.origin.(*Procfs); ok && in.ask("name") == nil {
-		d.mapping.name, _ = parseExpression(Tables[p.Table]) // a table that is not known has been noted
+		d.mapping.name, _ = parseExpression(Tables[p.Table]) // an unknown table has been noted
 		return
 	}
 	if !in.present() {
@@ -325,7 +326,7 @@ func (f *form) expression(name string) expression {
 
 func (s *notes) expressionOf(n *yaml.Node, field, text string) expression {
 	if text == "" {
-		return expression{} // not a text, which has been noted
+		return expression{} // not a string, which has been noted
 	}
 	e, err := parseExpression(text)
 	if err != nil {
@@ -334,8 +335,8 @@ func (s *notes) expressionOf(n *yaml.Node, field, text string) expression {
 	return e
 }
 
-// fieldExpression is a value of a field. A bare word there is a path without its dot more often than a text for all objects, which can be
-// written in quotes.
+// fieldExpression parses the value of a field. It rejects an unquoted word, because it is more likely a path without its dot
+// than a constant. A constant can be quoted.
 func (s *notes) fieldExpression(n *yaml.Node, field, text string) expression {
 	quoted := n.Style&(yaml.DoubleQuotedStyle|yaml.SingleQuotedStyle) != 0
 	if !quoted && bareWord.MatchString(text) {
@@ -346,7 +347,7 @@ func (s *notes) fieldExpression(n *yaml.Node, field, text string) expression {
 
 var bareWord = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_-]*(\.[A-Za-z_][A-Za-z0-9_-]*|\[[^\]]*\])*$`)
 
-// fieldText is the text of a node that stands in a list or under a name that the writer has chosen.
+// fieldText returns the string of a node that is in a list or has an arbitrary key.
 func (s *notes) fieldText(n *yaml.Node, field string) string {
 	return (&form{notes: s}).textOf(n, field)
 }
@@ -414,7 +415,7 @@ func readField(in *form, one field) field {
 	return one
 }
 
-// plainValue is a node as sources give values.
+// plainValue converts a node to the JSON values that sources return.
 func plainValue(n *yaml.Node) (any, error) {
 	var v any
 	if err := n.Decode(&v); err != nil {
@@ -427,7 +428,7 @@ func plainValue(n *yaml.Node) (any, error) {
 	return JSON(raw)
 }
 
-// fieldPath is where in an object a field goes: names only, and not into the header.
+// fieldPath parses the path of a field within an object. It must consist of names and must not be in the header.
 func fieldPath(notes *notes, n *yaml.Node, field, text string) (path, bool) {
 	if !strings.HasPrefix(text, ".") && !strings.HasPrefix(text, "[") {
 		text = "." + text
@@ -446,7 +447,7 @@ func fieldPath(notes *notes, n *yaml.Node, field, text string) (path, bool) {
 	return nil, false
 }
 
-// objectPath is a place in an object that a column or a selector shows.
+// objectPath parses the path of a value that a column or a selector refers to.
 func objectPath(notes *notes, n *yaml.Node, field, text string) (path, bool) {
 	if text == "" {
 		return nil, false
@@ -479,7 +480,7 @@ func shownMetadata(p path) bool {
 // schemaTypes are the types of a structural schema.
 var schemaTypes = []string{"object", "array", "string", "integer", "number", "boolean"}
 
-// readSchema is the schema that a resource gives for its content, nil when there is none.
+// readSchema returns the schema of the resource's objects, nil if the field is absent.
 func readSchema(f *form) json.RawMessage {
 	n := f.ask("schema")
 	if n == nil {
@@ -503,8 +504,7 @@ func readSchema(f *form) json.RawMessage {
 	return raw
 }
 
-// checkSchema notes what clients of OpenAPI would stumble over. Words that it does not know are let through: there are
-// more of them than anybody lists.
+// checkSchema notes mistakes that would break clients of OpenAPI. It ignores unknown keywords.
 func checkSchema(notes *notes, n *yaml.Node, field string) {
 	f := newForm(notes, n, field)
 	kind := ""

@@ -20,7 +20,7 @@ const (
 	maxBytesLimit  = 256 << 20
 )
 
-// sourceKinds are the fields of a source, of which it has one.
+// sourceKinds are the fields of a source, exactly one of which must be set.
 var sourceKinds = []string{"http", "file", "prometheus", "procfs", "exec"}
 
 func (r reader) source(f *form, d *definition) {
@@ -33,7 +33,7 @@ func (r reader) source(f *form, d *definition) {
 	in.done()
 	if len(given) != 1 {
 		if len(given) == 0 && len(in.keys) > 0 {
-			return // an unknown one, which has been noted
+			return // an unknown field, which has been noted
 		}
 		in.notes.at(in.node, in.path, "must have exactly one of %s", sentence(sourceKinds))
 		return
@@ -124,7 +124,7 @@ func readExec(f *form) (origin, time.Duration) {
 	return e, e.Timeout
 }
 
-// url is where a server is asked. Credentials do not belong into it: addresses are shown in errors and logs.
+// url parses the URL of a server. It rejects credentials, because URLs appear in errors and logs.
 func (f *form) url() string {
 	f.need("url", "http://127.0.0.1:9000/queues")
 	text := f.text("url")
@@ -141,7 +141,7 @@ func (f *form) url() string {
 	return text
 }
 
-// access is how servers are trusted and what is shown to them.
+// access parses the TLS settings and credentials for a server.
 func (f *form) access() httpclient.Config {
 	c := httpclient.Config{Header: http.Header{}, BearerTokenFile: f.absolute("bearerTokenFile"), TLS: httpclient.TLS{
 		CAFile: f.absolute("caFile"), CertFile: f.absolute("certFile"), KeyFile: f.absolute("keyFile"),
@@ -173,7 +173,7 @@ func (f *form) headerName(name string) {
 	}
 }
 
-// absolute is the path of a file. Relative ones would depend on where the server was started.
+// absolute parses the path of a file. Relative paths are rejected, because they would depend on the working directory.
 func (f *form) absolute(name string) string {
 	path := f.text(name)
 	if path != "" && !filepath.IsAbs(path) {

@@ -19,37 +19,38 @@ import (
 	"portico.dev/pkg/extension"
 )
 
-// Config makes a Set.
+// Config configures a Set.
 type Config struct {
-	// Paths are files, and directories whose *.yaml and *.yml files are meant (hidden ones are not).
+	// Paths are files and directories. In a directory, all *.yaml and *.yml files are read, except hidden ones.
 	Paths []string
-	// AllowExec lets files name commands to run: with the rights of this server, so only where whoever may write the
-	// files has those rights anyway. Default: such files are refused.
+	// AllowExec allows files to specify commands, which run with the permissions of this server. Enable it only if all users
+	// with write access to the files have these permissions anyway. Default: such files are rejected.
 	AllowExec bool
-	// ProcPath is where procfs is mounted. Default /proc.
+	// ProcPath is the mount point of procfs. Default: /proc.
 	ProcPath string
-	// Apply is told of every new list of resources while Run runs: Host.SetResources, or what adds others and calls it.
+	// Apply is called with every new list of resources while Run runs. It is Host.SetResources, or a function that adds other
+	// resources and calls it.
 	Apply func([]extension.Resource) error
-	// Logger is told of changes and failures. Default: silence.
+	// Logger logs changes and failures. Default: no logging.
 	Logger *zap.Logger
 }
 
-// Set is every declared resource. New reads the files, Run keeps everything current.
+// Set contains all declared resources. New reads the files, and Run keeps the resources up to date.
 type Set struct {
 	config Config
 	log    *zap.Logger
 	reader reader
-	// reshaped has a token while an inferred schema has changed and the host does not know yet.
+	// reshaped has a token if an inferred schema has changed since the last call of Apply.
 	reshaped chan struct{}
 
-	mu      sync.Mutex // guards what follows
+	mu      sync.Mutex // guards the fields below
 	good    map[string][]*definition
 	lives   []*liveResource
-	trouble map[string]error // by file, or "host"
+	trouble map[string]error // keyed by file, or "host"
 }
 
-// New reads the files. The error is a MistakesError with everything that is wrong in any of them, or says that there
-// are none: at the start, nobody would see a warning. It asks no source.
+// New reads the files. If any of them is invalid, it returns a MistakesError with all mistakes, because a warning at the
+// start could be overlooked. It returns another error if a path cannot be read. It does not query sources.
 func New(c Config) (*Set, error) {
 	c.Logger = cmp.Or(c.Logger, zap.NewNop())
 	s := &Set{config: c, log: c.Logger, reader: reader{allowExec: c.AllowExec, procRoot: c.ProcPath},
@@ -66,7 +67,7 @@ func New(c Config) (*Set, error) {
 	return s, nil
 }
 
-// Check reads files as New does and says how many resources they declare.
+// Check reads files as New does and returns the number of resources that they declare.
 func Check(c Config) (resources int, err error) {
 	s, err := New(c)
 	if err != nil {
@@ -75,7 +76,7 @@ func Check(c Config) (resources int, err error) {
 	return len(s.lives), nil
 }
 
-// Resources are what is to be hosted now.
+// Resources returns the current resources.
 func (s *Set) Resources() []extension.Resource {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -86,7 +87,7 @@ func (s *Set) Resources() []extension.Resource {
 	return out
 }
 
-// Sources are the sources of all resources, and the files themselves.
+// Sources returns the sources of all resources, and a source that represents the files.
 func (s *Set) Sources() []extension.Source {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -97,7 +98,7 @@ func (s *Set) Sources() []extension.Source {
 	return out
 }
 
-// LastError is what is wrong with the files, or with hosting what they say; what they said before is served meanwhile.
+// LastError returns the errors of the files and of the last Apply. The previous resources remain in effect.
 func (s *Set) LastError() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -108,7 +109,7 @@ func (s *Set) LastError() error {
 	return errors.Join(all...)
 }
 
-// files are the files that Paths mean now, in the order of Paths and of names.
+// files returns the files in Paths, sorted by name.
 func (s *Set) files() ([]string, error) {
 	var out []string
 	for _, p := range s.config.Paths {
@@ -134,7 +135,7 @@ func (s *Set) files() ([]string, error) {
 	return slices.Compact(out), nil
 }
 
-// read reads all files. A file with mistakes is not in found.
+// read parses all files. found does not contain files with mistakes.
 func (s *Set) read() (found map[string][]*definition, mistakes MistakesError, err error) {
 	files, err := s.files()
 	if err != nil {
@@ -154,7 +155,7 @@ func (s *Set) read() (found map[string][]*definition, mistakes MistakesError, er
 	return found, mistakes, nil
 }
 
-// clashes are the mistakes of saying again, or otherwise, what another file says.
+// clashes returns the conflicts of definitions with the definitions of other files.
 func clashes(definitions []*definition, others map[string][]*definition) (mistakes MistakesError) {
 	for _, d := range definitions {
 		for _, file := range sortedKeys(others) {
@@ -168,8 +169,8 @@ func clashes(definitions []*definition, others map[string][]*definition) (mistak
 	return mistakes
 }
 
-// renewed is what serves found: for what is declared as before the live resource of before, with its data and its
-// watches, and new ones for the rest. gone are those that are not served any more.
+// renewed returns the liveResources for found. Unchanged definitions keep their liveResource, with its data and watches. gone
+// contains the liveResources that are no longer needed.
 func (s *Set) renewed(found map[string][]*definition) (lives, gone []*liveResource) {
 	gone = slices.Clone(s.lives)
 	for _, file := range sortedKeys(found) {
@@ -188,11 +189,11 @@ func (s *Set) renewed(found map[string][]*definition) (lives, gone []*liveResour
 func (s *Set) noteReshaped() {
 	select {
 	case s.reshaped <- struct{}{}:
-	default: // it will be seen together with the change that is waiting
+	default: // the pending token covers this change
 	}
 }
 
-// Run asks the sources and follows the files until ctx ends. It returns after everything that it started has.
+// Run queries the sources and watches the files until ctx ends. It returns after its goroutines have ended.
 func (s *Set) Run(ctx context.Context) error {
 	r := &runner{set: s, running: map[*liveResource]func(){}}
 	defer r.stopAll()
@@ -201,22 +202,22 @@ func (s *Set) Run(ctx context.Context) error {
 }
 
 const (
-	// settle lets a writer of several files finish, and several schemas change, before everything is looked at.
+	// settle is the delay after a change. It lets a writer finish several files, and merges changes of several schemas.
 	settle = 200 * time.Millisecond
-	// firstAnswer is how long a newly declared resource waits for its source before it is hosted: an inferred schema is there from the
-	// beginning then, and clients of OpenAPI, which ask rarely, do not find an empty one.
+	// firstAnswer is how long a new resource waits for its source before it is hosted. The inferred schema is then complete
+	// from the beginning, and clients that rarely read OpenAPI do not see an empty one.
 	firstAnswer = 2 * time.Second
-	// pollInterval is the backstop for changes that the file system does not announce.
+	// pollInterval is the polling interval for changes without a file system event.
 	pollInterval = 30 * time.Second
 )
 
-// runner is what Run holds while it runs.
+// runner is the state of Run.
 type runner struct {
 	set     *Set
-	running map[*liveResource]func() // ends the resource and waits for it
+	running map[*liveResource]func() // stops the resource and waits for it
 }
 
-// keep runs what is served and ends what is not.
+// keep starts new resources and stops removed ones.
 func (r *runner) keep(ctx context.Context) {
 	r.set.mu.Lock()
 	lives := slices.Clone(r.set.lives)
@@ -253,8 +254,8 @@ func (r *runner) stopAll() {
 	}
 }
 
-// follow reloads when files change and applies when schemas do. Where nothing can be watched, as on machines that have given
-// all their inotify instances away, it looks at the files from time to time.
+// follow reloads the files when they change and calls Apply when schemas change. If the files cannot be watched, e.g. because
+// the machine has no free inotify instances, it only polls.
 func (r *runner) follow(ctx context.Context) error {
 	var events <-chan fsnotify.Event
 	var complaints <-chan error
@@ -266,7 +267,7 @@ func (r *runner) follow(ctx context.Context) error {
 	}
 	poll := time.NewTicker(pollInterval)
 	defer poll.Stop()
-	var changed, reshaped <-chan time.Time // set by the first sign; later ones do not put it off
+	var changed, reshaped <-chan time.Time // set by the first event; later events do not extend the delay
 	for {
 		select {
 		case <-ctx.Done():
@@ -293,14 +294,14 @@ func (r *runner) follow(ctx context.Context) error {
 	}
 }
 
-// watch watches files and directories. Close ends it.
+// watch watches files and directories until the watcher is closed.
 func watch(paths []string) (*fsnotify.Watcher, error) {
 	watcher, err := fsnotify.NewWatcher()
 	if err != nil {
 		return nil, err
 	}
 	for _, p := range paths {
-		// The directory above a file too: editors and mounted ConfigMaps replace files instead of writing them.
+		// Watch the parent directory too, because editors and mounted ConfigMaps replace files instead of writing to them.
 		_ = watcher.Add(p)
 		if err := watcher.Add(filepath.Dir(p)); err != nil {
 			return nil, errors.Join(fmt.Errorf("watch %s: %w", filepath.Dir(p), err), watcher.Close())
@@ -309,7 +310,8 @@ func watch(paths []string) (*fsnotify.Watcher, error) {
 	return watcher, nil
 }
 
-// reload reads the files and serves what they say. Of a file that has become wrong, what it said before stays.
+// reload reads the files and updates the resources. For a file that has become invalid, the previous definitions remain in
+// effect.
 func (r *runner) reload(ctx context.Context) {
 	s := r.set
 	found, mistakes, err := s.read()
@@ -342,7 +344,7 @@ func (r *runner) reload(ctx context.Context) {
 	r.apply()
 }
 
-// awaitAnswers waits until each source has answered or failed once, for firstAnswer at most.
+// awaitAnswers waits until each source has answered or failed once, up to firstAnswer.
 func (r *runner) awaitAnswers(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, firstAnswer)
 	defer cancel()
@@ -355,7 +357,7 @@ func (r *runner) awaitAnswers(ctx context.Context) {
 	}
 }
 
-// fits is whether what a file said before can stand beside what the others say now.
+// fits reports whether the previous definitions of a file do not conflict with found.
 func fits(before []*definition, found map[string][]*definition) bool {
 	return len(clashes(before, found)) == 0
 }
@@ -371,7 +373,7 @@ func (r *runner) apply() {
 	r.set.note("host", err)
 }
 
-// note keeps trouble of one kind for LastError, and logs it when it is new.
+// note sets or clears an error for LastError, and logs it if it has changed.
 func (s *Set) note(what string, err error) {
 	s.mu.Lock()
 	before := s.trouble[what]
@@ -389,7 +391,7 @@ func (s *Set) note(what string, err error) {
 	}
 }
 
-// noteMistakes notes the mistakes of each file, and forgets those that have been mended.
+// noteMistakes sets the mistakes of each file and clears the mistakes of corrected files.
 func (s *Set) noteMistakes(wrong map[string]MistakesError) {
 	s.mu.Lock()
 	known := sortedKeys(s.trouble)
@@ -404,7 +406,7 @@ func (s *Set) noteMistakes(wrong map[string]MistakesError) {
 	}
 }
 
-// filePrefix tells the trouble of a file from other trouble.
+// filePrefix distinguishes the keys of files in trouble from other keys.
 const filePrefix = "file "
 
 func sortedKeys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }

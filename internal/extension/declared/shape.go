@@ -3,13 +3,13 @@ package declared
 import "time"
 
 const (
-	// maxProperties is where a mapping is taken for a table with keys of its own and no longer for a structure.
+	// maxProperties is the number of keys above which a mapping counts as a table with arbitrary keys instead of a structure.
 	maxProperties = 64
-	// maxDepth is where a schema ends: below it, anything goes.
+	// maxDepth is the depth below which a schema accepts any value.
 	maxDepth = 12
 )
 
-// kinds of values, as bits: a shape may have seen several.
+// Types of values, as bits, because a shape may have several.
 const (
 	seenString = 1 << iota
 	seenInteger
@@ -18,19 +18,19 @@ const (
 	seenObject
 	seenArray
 	seenNull
-	seenNoDate // a string that is no RFC 3339 time
+	seenNoDate // a string that is not an RFC 3339 time
 )
 
-// shape is what has been seen of values at one place. It only ever grows, so that a schema that is made of it changes
-// a few times and then no more.
+// shape describes the values that were seen at one path. It only grows, so that the derived schema changes a few times and
+// then stays the same.
 type shape struct {
 	seen       int
 	properties map[string]*shape
-	elements   *shape // of arrays, and of mappings with too many keys
+	elements   *shape // for arrays, and for mappings with too many keys
 	table      bool
 }
 
-// learn adds a value, and reports whether that was anything new.
+// learn adds a value and reports whether it changed the shape.
 func (s *shape) learn(v any, depth int) (news bool) {
 	before := s.seen
 	switch at := v.(type) {
@@ -93,7 +93,7 @@ func (s *shape) learnFields(fields map[string]any, depth int) (news bool) {
 	return news
 }
 
-// schema is the structural schema of what has been seen.
+// schema returns the structural schema of the shape.
 func (s *shape) schema(docs map[string]string, at string) map[string]any {
 	out := s.typed(docs, at)
 	if s.seen&seenNull != 0 {

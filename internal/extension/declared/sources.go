@@ -15,15 +15,15 @@ import (
 	"portico.dev/internal/extension/prometheus"
 )
 
-// maxHeaderBytes bounds a header that is read from a file.
+// maxHeaderBytes limits the size of a header value that is read from a file.
 const maxHeaderBytes = 16 << 10
 
-// HTTP asks one address and reads JSON or YAML. Redirects are not followed: credentials go to the address that was
-// written down and to no other.
+// HTTP fetches JSON or YAML from a URL. It does not follow redirects, so that credentials are only sent to the configured
+// URL.
 type HTTP struct {
 	URL    string
 	Access httpclient.Config
-	// HeaderFiles are headers whose values are read from files for every request.
+	// HeaderFiles maps header names to files with their values, which are read for every request.
 	HeaderFiles map[string]string
 	// Format is json or yaml.
 	Format   string
@@ -33,7 +33,7 @@ type HTTP struct {
 	client lazyClient[*httpclient.Client]
 }
 
-// Fetch asks once.
+// Fetch sends one request.
 func (h *HTTP) Fetch(ctx context.Context) (any, error) {
 	ctx, cancel := context.WithTimeout(ctx, h.Timeout)
 	defer cancel()
@@ -66,7 +66,7 @@ func (h *HTTP) Fetch(ctx context.Context) (any, error) {
 	return decoder(h.Format)(answer.Body)
 }
 
-// Close lets go of idle connections.
+// Close closes idle connections.
 func (h *HTTP) Close() {
 	if client, ok := h.client.made(); ok {
 		client.Close()
@@ -90,9 +90,9 @@ func readHeader(file string) (string, error) {
 	return value, nil
 }
 
-// lazyClient is made when it is first needed, and again while making it fails.
+// lazyClient creates a client on first use, and retries after a failure.
 type lazyClient[T any] struct {
-	mu   sync.Mutex // makes making one step
+	mu   sync.Mutex // makes check and creation atomic
 	done bool
 	it   T
 }
@@ -124,7 +124,7 @@ type File struct {
 	MaxBytes int64
 }
 
-// Fetch reads the file. A named pipe or a device is refused: reading one may never end.
+// Fetch reads the file. It rejects named pipes and devices, because reading one may never end.
 func (f *File) Fetch(context.Context) (any, error) {
 	info, err := os.Stat(f.Path)
 	if err != nil {
@@ -149,13 +149,14 @@ func (f *File) Fetch(context.Context) (any, error) {
 	return v, nil
 }
 
-// Querier asks a Prometheus server; *prometheus.Client is one.
+// Querier queries a Prometheus server. *prometheus.Client implements it.
 type Querier interface {
-	// Query evaluates promql at one moment, now when at is zero.
+	// Query evaluates promql at a point in time, which is now if at is zero.
 	Query(ctx context.Context, promql string, at time.Time) (samples []prometheus.Sample, warnings []string, err error)
 }
 
-// Prometheus evaluates a query: one item for each sample, {metric: {<label>: <value>}, value: <number>, timestamp: <time>}.
+// Prometheus evaluates a query. It returns one item for each sample: {metric: {<label>: <value>}, value: <number>, timestamp:
+// <time>}.
 type Prometheus struct {
 	Server prometheus.Config
 	Query  string
@@ -163,7 +164,7 @@ type Prometheus struct {
 	client lazyClient[Querier]
 }
 
-// Fetch evaluates the query now. A value that is no number (NaN, an infinity) is left out: JSON has no word for it.
+// Fetch evaluates the query. It omits NaN and infinities, which JSON cannot represent.
 func (p *Prometheus) Fetch(ctx context.Context) (any, error) {
 	client, err := p.client.get(func() (Querier, error) { return prometheus.New(p.Server) })
 	if err != nil {
@@ -177,7 +178,7 @@ func (p *Prometheus) Fetch(ctx context.Context) (any, error) {
 	for _, s := range samples {
 		metric := make(map[string]any, len(s.Metric))
 		for label, value := range s.Metric {
-			// The strings are parts of the answer's buffer; what is kept must not keep the whole.
+			// The strings refer to the response buffer. Clone them so that the buffer is not retained.
 			metric[strings.Clone(label)] = strings.Clone(value)
 		}
 		item := map[string]any{"metric": metric, "timestamp": s.Timestamp.UTC().Format(time.RFC3339Nano)}
@@ -189,7 +190,7 @@ func (p *Prometheus) Fetch(ctx context.Context) (any, error) {
 	return items, nil
 }
 
-// Close lets go of idle connections.
+// Close closes idle connections.
 func (p *Prometheus) Close() {
 	if client, ok := p.client.made(); ok {
 		if c, ok := client.(interface{ Close() }); ok {

@@ -1,6 +1,6 @@
-// Package extserver is the extension server program in one value: host, host metrics, trust, registration, in order.
+// Package extserver assembles the extension server program: the host, metrics, trust and registration.
 //
-// cmd/extserver runs it alone, `aggregator dev` runs it beside a front door in one process. Both give it a kubeconfig
-// and nothing else: it listens on its own TLS port and talks to the front door over the network, as any other
-// extension server does.
+// cmd/extserver runs it alone, and `aggregator dev` runs it with a front door in one process. Both configure it with a
+// kubeconfig only. Like any other extension server, it listens on a TLS port and communicates with the front door over the
+// network.
 package extserver

@@ -23,13 +23,13 @@ import (
 	"portico.dev/pkg/extension"
 )
 
-// PrometheusOptions say which Prometheus server is asked, and how.
+// PrometheusOptions configure the connection to a Prometheus server.
 type PrometheusOptions struct {
-	// URL is the server. Required by everything that asks one.
+	// URL is the URL of the server. Required by all parts that query one.
 	URL string
-	// CAFile is what its certificate chains to. Default: what the system trusts.
+	// CAFile contains the CA certificates of the server. Default: the system's trust store.
 	CAFile string
-	// TokenFile holds a bearer token. Headers are further ones, "Name: value".
+	// TokenFile contains a bearer token. Headers are additional headers, as "Name: value".
 	TokenFile string
 	Headers   []string
 }
@@ -50,12 +50,13 @@ func (p PrometheusOptions) config() (prometheus.Config, error) {
 	return c, nil
 }
 
-// CustomMetricsOptions are for custom.metrics.k8s.io and external.metrics.k8s.io.
+// CustomMetricsOptions configure custom.metrics.k8s.io and external.metrics.k8s.io.
 type CustomMetricsOptions struct {
-	// Rules are files of prometheus-adapter. The first that knows a metric answers. Default none: not hosted.
+	// Rules are rule files of prometheus-adapter. The first file that defines a metric provides it. Default: none, which
+	// disables both groups.
 	Rules []string
-	// RelistInterval is how often series are looked up. MaxAge is how long ago a series may have had its last sample and
-	// still be a metric. Default a minute and ten.
+	// RelistInterval is the interval at which series are listed. MaxAge is the maximum age of the last sample of a series
+	// that is listed as a metric. Defaults: one minute and ten minutes.
 	RelistInterval, MaxAge time.Duration
 }
 
@@ -108,7 +109,7 @@ func (o Options) customMetricsPart() (*part, error) {
 	}, nil
 }
 
-// listing is the right to list resources, a rule for each group. Which objects a selector names is asked by list.
+// listing returns the permission to list resources, with one rule for each group. Selectors are resolved with list requests.
 func listing(all []schema.GroupResource) []registration.Rule {
 	var rules []registration.Rule
 	for _, r := range all {
@@ -139,11 +140,11 @@ func readRules(file string) (*custommetrics.Rules, error) {
 	return custommetrics.ReadRules(file, data)
 }
 
-// ProjectsOptions are for projects: namespaces as each caller may see them.
+// ProjectsOptions configure projects, which are the namespaces that each caller may see.
 type ProjectsOptions struct {
-	// Enabled hosts them.
+	// Enabled enables projects.
 	Enabled bool
-	// Group, Roles, MaxPerUser and PollInterval are those of projects.Config.
+	// Group, Roles, MaxPerUser and PollInterval are documented in projects.Config.
 	Group        string
 	Roles        []string
 	MaxPerUser   int
@@ -180,11 +181,11 @@ func (o Options) projectsPart() (*part, error) {
 	}, nil
 }
 
-// DeclaredOptions are for resources that files declare.
+// DeclaredOptions configure resources that are declared in files.
 type DeclaredOptions struct {
-	// Paths are the files, and directories of files. Default none.
+	// Paths are files, and directories of files. Default: none.
 	Paths []string
-	// AllowExec lets them name commands to run.
+	// AllowExec allows the files to specify commands.
 	AllowExec bool
 }
 

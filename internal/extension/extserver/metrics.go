@@ -23,7 +23,7 @@ import (
 	"portico.dev/pkg/extension"
 )
 
-// Where metrics.k8s.io comes from.
+// Sources of metrics.k8s.io.
 const (
 	FromHost       = "host"
 	FromKubelets   = "kubelet"
@@ -31,34 +31,37 @@ const (
 	FromNowhere    = "none"
 )
 
-// MetricsOptions are for metrics.k8s.io.
+// MetricsOptions configure metrics.k8s.io.
 type MetricsOptions struct {
-	// Source is FromHost (default), FromKubelets, FromPrometheus, or FromNowhere: metrics.k8s.io is not hosted then.
+	// Source is FromHost (default), FromKubelets, FromPrometheus, or FromNowhere, which disables metrics.k8s.io.
 	Source string
-	// Resolution is how often is measured. Default 10 s for the host, 15 s otherwise.
+	// Resolution is the interval of measurements. Default: 10 s for the host, 15 s otherwise.
 	Resolution time.Duration
 
-	// ProcPath and CgroupPath are where procfs and cgroups are mounted. Default /proc and /sys/fs/cgroup.
+	// ProcPath and CgroupPath are the mount points of procfs and cgroups. Default: /proc and /sys/fs/cgroup.
 	ProcPath, CgroupPath string
-	// HostPods is what of this machine is shown as pods: auto, kubepods, units, processes, none. Default auto.
+	// HostPods selects the pods of this machine: auto, kubepods, units, processes, none. Default: auto.
 	HostPods string
-	// HostNamespace is where pods are that are none of Kubernetes's. HostMaxPods bounds them. Default host and 1000.
+	// HostNamespace is the namespace of pods that do not exist in Kubernetes. HostMaxPods limits their number. Default: host
+	// and 1000.
 	HostNamespace string
 	HostMaxPods   int
 
-	// NodeSelector selects the Nodes whose kubelets are asked. Default all.
+	// NodeSelector selects the Nodes to scrape. Default: all.
 	NodeSelector string
-	// Kubelet says how kubelets are reached; Client, NodeSelector, Resolution and Logger are set from the rest.
+	// Kubelet configures the connections to kubelets. Client, NodeSelector, Resolution and Logger are set from the other
+	// options.
 	Kubelet metricsapi.KubeletConfig
-	// KubeletAddressTypes are the addresses of a Node to try, best first. Default metrics-server's.
+	// KubeletAddressTypes are the address types of a Node to try, in order of preference. Default: as in metrics-server.
 	KubeletAddressTypes []string
 
-	// PrometheusNodeQueries measure nodes: node-exporter (default) or cadvisor. PrometheusWindow is the window of rates.
+	// PrometheusNodeQueries selects the queries for nodes: node-exporter (default) or cadvisor. PrometheusWindow is the
+	// window of rates.
 	PrometheusNodeQueries string
 	PrometheusWindow      time.Duration
 }
 
-// measured is a source of metrics.k8s.io.
+// measured is a source of metrics.k8s.io with its error state.
 type measured interface {
 	metricsapi.Source
 	LastError() error
@@ -107,7 +110,7 @@ func (o Options) hostPart() (*part, error) {
 	return p, nil
 }
 
-// describedNeeds are what is described by metrics, whose labels select them.
+// describedNeeds returns the permissions to list the described objects, because their labels select metrics.
 func describedNeeds() registration.Rule {
 	return registration.Rule{Groups: []string{""}, Resources: []string{"nodes", "pods"}, Verbs: []string{"list"}}
 }
@@ -170,12 +173,12 @@ func (m MetricsOptions) nodeQueries() (metricsapi.Queries, error) {
 const (
 	labelInterval = time.Minute
 	labelTimeout  = 10 * time.Second
-	// maxNodeBytes bounds the answer: etcd keeps no larger object.
+	// maxNodeBytes limits the size of the response. etcd does not store larger objects.
 	maxNodeBytes = 2 << 20
 )
 
-// nodeLabels follows the labels of the Node object that describes this machine, so that clients can select its
-// metrics by them. A front door without that Node, or one that does not let us read it, costs the labels and no more.
+// nodeLabels tracks the labels of this machine's Node object, so that clients can select its metrics by them. If the Node
+// does not exist or cannot be read, its metrics have no labels.
 type nodeLabels struct {
 	http   *http.Client
 	url    string
@@ -192,12 +195,12 @@ func newNodeLabels(client *rest.Config, node string, log *zap.Logger) (*nodeLabe
 	if err != nil {
 		return nil, fmt.Errorf("address of the front door: %w", err)
 	}
-	own := *c // the library shares clients between those who ask with the same configuration
+	own := *c // client-go shares clients between callers with equal configurations
 	own.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 	return &nodeLabels{http: &own, url: base.JoinPath("api", "v1", "nodes", url.PathEscape(node)).String(), log: log}, nil
 }
 
-// Get is the labels as last read, nil before that.
+// Get returns the last labels, nil before the first read.
 func (n *nodeLabels) Get() map[string]string {
 	if l := n.labels.Load(); l != nil {
 		return *l
@@ -205,7 +208,7 @@ func (n *nodeLabels) Get() map[string]string {
 	return nil
 }
 
-// Run reads the labels again and again until ctx ends.
+// Run reads the labels periodically until ctx ends.
 func (n *nodeLabels) Run(ctx context.Context) error {
 	defer n.http.CloseIdleConnections()
 	tick := time.NewTicker(labelInterval)

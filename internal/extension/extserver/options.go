@@ -16,14 +16,14 @@ import (
 	"portico.dev/pkg/extension"
 )
 
-// Options make a Server. The zero value of a field is its default.
+// Options configure a Server. For each field, the zero value selects the default.
 type Options struct {
 	extension.Options
 
-	// NodeName is the Node that this machine is. Default: the host name in lower case.
+	// NodeName is the name of this machine's Node. Default: the host name in lower case.
 	NodeName string
 
-	// What is hosted, and from where.
+	// The hosted resources and their sources.
 	Metrics       MetricsOptions
 	Prometheus    PrometheusOptions
 	CustomMetrics CustomMetricsOptions
@@ -63,7 +63,7 @@ func (o Options) validate() error {
 	return nil
 }
 
-// LoadClient reads a kubeconfig. The pace of requests is the library's default for extension servers.
+// LoadClient reads a kubeconfig. Rate limits have client-go's defaults.
 func LoadClient(kubeconfig string) (*rest.Config, error) {
 	config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
 	if err != nil {
@@ -73,7 +73,7 @@ func LoadClient(kubeconfig string) (*rest.Config, error) {
 	return config, nil
 }
 
-// AddFlags binds the options to flags, but for the clients.
+// AddFlags adds a flag for each option, except for the clients.
 func (o *Options) AddFlags(fs *pflag.FlagSet) {
 	o.ServiceName = cmp.Or(o.ServiceName, serviceName)
 	o.AddServerFlags(fs)

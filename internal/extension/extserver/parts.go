@@ -8,20 +8,20 @@ import (
 	"portico.dev/pkg/extension"
 )
 
-// part is one thing that the server hosts, with what has to run for it.
+// part is a set of resources and the members that run for it.
 type part struct {
-	// resources are what it hosts now. They may change while it runs.
+	// resources returns the current resources, which may change at run time.
 	resources func() []extension.Resource
 	members   []run.Member
-	// sources may fail while everything else goes on.
+	// sources returns the data sources, which may fail independently.
 	sources func() []extension.Source
 	live    []extension.Check
 	ready   []extension.Check
-	// needs are what the server's own identity must be allowed for it.
+	// needs lists the permissions that the part requires.
 	needs []registration.Rule
 }
 
-// fixed are resources that never change.
+// fixed returns resources that never change.
 func fixed(resources ...extension.Resource) func() []extension.Resource {
 	return func() []extension.Resource { return resources }
 }
@@ -30,7 +30,7 @@ func member(name string, f func(context.Context) error) run.Member {
 	return run.Member{Name: name, Run: f}
 }
 
-// parts are all of them, together.
+// parts are all parts of a server.
 type parts []part
 
 func (p parts) resources() []extension.Resource {
@@ -59,7 +59,7 @@ func (p parts) needs() []registration.Rule {
 	return all
 }
 
-// parts makes what the options ask for. It reads the files that they name.
+// parts creates the parts that the options enable. It reads the files that they name.
 func (o Options) parts(apply func([]extension.Resource) error) (parts, error) {
 	var all parts
 	for _, make := range []func() (*part, error){

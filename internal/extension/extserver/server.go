@@ -11,14 +11,15 @@ import (
 	"portico.dev/pkg/extension"
 )
 
-// Server is an extension server for what its options name.
+// Server is an extension server for the resources in its options.
 type Server struct {
 	*extension.Server
 	options Options
 	parts   parts
 }
 
-// New makes a server. It reads the files that o names and does no other I/O.
+// New returns a Server. It reads the files that o names, and creates a missing serving certificate in Options.CertDir if that
+// is set. It does no other I/O.
 func New(o Options) (*Server, error) {
 	if o.Client == nil && o.Kubeconfig == "" {
 		return nil, errors.New("a kubeconfig is required: it says which front door vouches for callers")
@@ -46,19 +47,20 @@ func New(o Options) (*Server, error) {
 	return s, err
 }
 
-// changed hosts what is declared by now. Whoever calls it runs after New.
+// changed updates the hosted resources. It must not be called before New has returned.
 func (s *Server) changed([]extension.Resource) error { return s.SetResources(s.parts.resources()) }
 
-// Manifests are what an administrator applies for a server with options o: what it needs, and what it would write itself.
-// No server is asked.
+// Manifests returns the objects that an administrator applies for a server with options o: the ones that the server needs and
+// the ones that it would write itself. It sends no requests.
 func Manifests(o Options) ([]registration.Manifest, error) {
 	return o.planned(extension.Manifests)
 }
 
-// Rights are the part of Manifests that the server cannot write itself: its identity, its rights, and a role of readers.
+// Rights returns the part of Manifests that the server cannot write itself: its identity, its permissions, and a role of
+// readers.
 func Rights(o Options) ([]registration.Manifest, error) { return o.planned(extension.Rights) }
 
-// planned is about what a server with options o would host.
+// planned calls make for a server with options o.
 func (o Options) planned(make func(extension.Options, ...extension.Resource) ([]extension.Manifest, error)) ([]registration.Manifest, error) {
 	if o.Client == nil {
 		o.Client = &rest.Config{Host: "https://front-door.invalid"}
@@ -76,7 +78,7 @@ func (o Options) planned(make func(extension.Options, ...extension.Resource) ([]
 	return make(c, p.resources()...)
 }
 
-// Run serves until ctx ends, and returns after everything has stopped.
+// Run serves until ctx ends, and returns after all parts have stopped.
 func (s *Server) Run(ctx context.Context) error {
 	s.options.Logger.Info("starting", zap.String("node", s.options.NodeName))
 	return s.Server.Run(ctx)

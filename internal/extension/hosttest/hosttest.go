@@ -1,4 +1,4 @@
-// Package hosttest is a host on a real TLS listener, for the tests of what is hosted.
+// Package hosttest runs a host on a TLS listener, for tests of hosted resources.
 package hosttest
 
 import (
@@ -24,7 +24,7 @@ const (
 	groupHeader = "X-Test-Group"
 )
 
-// byHeader believes who callers say they are, and lets everybody do everything: what providers decide is tested here.
+// byHeader authenticates callers by headers and allows everything, because these tests only test the decisions of providers.
 type byHeader struct{}
 
 func (byHeader) AuthenticateRequest(r *http.Request) (user.Info, error) {
@@ -66,7 +66,7 @@ func Serve(t testing.TB, change func(*extension.Config), resources ...extension.
 	return &Server{Host: host, t: t, ca: authority.PEM()}
 }
 
-// Run runs something until the test ends, and returns once it is ready. ready may be nil.
+// Run starts run, waits until it is ready, and stops it at the end of the test. ready may be nil.
 func Run(t testing.TB, run func(context.Context) error, ready <-chan struct{}) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
@@ -91,7 +91,7 @@ func Run(t testing.TB, run func(context.Context) error, ready <-chan struct{}) {
 	}
 }
 
-// As is a configuration for clients that are somebody.
+// As returns a client configuration for a user.
 func (s *Server) As(name string, groups ...string) *rest.Config {
 	return &rest.Config{
 		Host: "https://" + s.Address(), TLSClientConfig: rest.TLSClientConfig{CAData: s.ca}, QPS: -1,
@@ -112,22 +112,22 @@ func (c caller) RoundTrip(r *http.Request) (*http.Response, error) {
 	return c.next.RoundTrip(r)
 }
 
-// CloseIdleConnections closes those of the transport below: a draining host waits for connections that are open.
+// CloseIdleConnections closes idle connections of the wrapped transport, because a draining host waits for open connections.
 func (c caller) CloseIdleConnections() { utilnet.CloseIdleConnectionsFor(c.next) }
 
-// Answer is what came back, read whole.
+// Answer is a response with its complete body.
 type Answer struct {
 	*http.Response
 	Body string
 }
 
-// Get fetches a path as somebody. headers alternate between names and values.
+// Get sends a GET request as a user. headers alternate between names and values.
 func (s *Server) Get(name, path string, headers ...string) Answer {
 	s.t.Helper()
 	return s.Do(name, http.MethodGet, path, nil, headers...)
 }
 
-// Do makes a request as somebody.
+// Do sends a request as a user.
 func (s *Server) Do(name, method, path string, body io.Reader, headers ...string) Answer {
 	s.t.Helper()
 	client, err := rest.HTTPClientFor(s.As(name))
@@ -148,7 +148,7 @@ func (s *Server) Do(name, method, path string, body io.Reader, headers ...string
 	return Answer{response, string(text)}
 }
 
-// Eventually looks again and again until ok, for at most a minute.
+// Eventually polls ok until it returns true. It fails the test after one minute.
 func Eventually(t testing.TB, what string, ok func() bool) {
 	t.Helper()
 	deadline := time.NewTimer(time.Minute)

@@ -1,7 +1,7 @@
-// Package httpclient reaches the servers that sources read: TLS from files, tokens from files, bounded answers.
+// Package httpclient is an HTTP client for data sources, with TLS settings and tokens from files and limits for responses.
 //
-// Files are read again while the program runs, so that a certificate, a CA or a token that is rotated is used without
-// a restart. Redirects are never followed: a token goes to the server it was given for and to no other.
+// Files are read again at run time, so that rotated certificates, CAs and tokens are used without a restart. Redirects are
+// never followed, so that a token is only sent to its intended server.
 package httpclient
 
 import (
@@ -16,42 +16,42 @@ import (
 )
 
 const (
-	// maxTokenBytes bounds a token file: a header cannot carry more.
+	// maxTokenBytes limits the size of a token file. A header cannot contain more.
 	maxTokenBytes = 64 << 10
-	// headerTimeout is how long a server may think before it answers anything, when the request has no nearer deadline.
+	// headerTimeout limits the wait for response headers if the request has no earlier deadline.
 	headerTimeout = time.Minute
 )
 
-// ErrTooLarge is what an answer beyond the limit is.
+// ErrTooLarge is returned for a response that exceeds its limit.
 var ErrTooLarge = errors.New("answer is too large")
 
-// Config makes a Client. All of it is optional.
+// Config configures a Client. All fields are optional.
 type Config struct {
 	TLS
-	// BearerToken is sent with every request. BearerTokenFile is read anew for every request and wins.
+	// BearerToken is sent with every request. BearerTokenFile is read for every request and takes precedence.
 	BearerToken, BearerTokenFile string
-	// Username and Password are sent as basic authentication when there is no token.
+	// Username and Password are sent as basic authentication if no token is set.
 	Username, Password string
-	// Header is sent with every request, such as X-Scope-OrgID.
+	// Header is added to every request, e.g. X-Scope-OrgID.
 	Header http.Header
-	// Wrap adds further credentials. Default: none.
+	// Wrap wraps the transport to add further credentials. Optional.
 	Wrap func(http.RoundTripper) http.RoundTripper
 }
 
-// Client makes requests with the credentials of its Config. Safe for concurrent use.
+// Client sends requests with the credentials of its Config. It is safe for concurrent use.
 type Client struct {
 	config Config
 	pool   *pool
 }
 
-// Answer is what a server said, read whole.
+// Answer is a response with its complete body.
 type Answer struct {
 	Code   int
 	Header http.Header
 	Body   []byte
 }
 
-// New makes a client. It reads the files that c names, so that a wrong one is told at once.
+// New returns a Client. It reads the files that c names, so that it reports invalid ones immediately.
 func New(c Config) (*Client, error) {
 	p, err := newPool(c.TLS, c.Wrap)
 	if err != nil {
@@ -64,8 +64,8 @@ func New(c Config) (*Client, error) {
 	return client, nil
 }
 
-// Fetch makes one request and reads at most limit bytes of the answer; a longer answer is an error for which
-// ErrTooLarge holds. Any status is an Answer. r must carry a deadline in its context.
+// Fetch sends one request and reads up to limit bytes of the response. For a longer response, the error matches ErrTooLarge.
+// A response with any status is an Answer. The context of r must have a deadline.
 func (c *Client) Fetch(r *http.Request, limit int64) (*Answer, error) {
 	if err := c.authenticate(r); err != nil {
 		return nil, err
@@ -85,7 +85,7 @@ func (c *Client) Fetch(r *http.Request, limit int64) (*Answer, error) {
 	return &Answer{Code: answer.StatusCode, Header: answer.Header, Body: body}, nil
 }
 
-// Get fetches one address. accept may be empty.
+// Get fetches a URL. accept may be empty.
 func (c *Client) Get(ctx context.Context, address, accept string, limit int64) (*Answer, error) {
 	r, err := http.NewRequestWithContext(ctx, http.MethodGet, address, nil)
 	if err != nil {
@@ -97,7 +97,7 @@ func (c *Client) Get(ctx context.Context, address, accept string, limit int64) (
 	return c.Fetch(r, limit)
 }
 
-// Close lets go of idle connections.
+// Close closes idle connections.
 func (c *Client) Close() { c.pool.close() }
 
 func noRedirects(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }

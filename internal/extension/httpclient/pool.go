@@ -12,24 +12,24 @@ import (
 	"portico.dev/internal/pki"
 )
 
-// rereadInterval is how often the files are compared with what is in use.
+// rereadInterval is the interval at which the files are checked for changes.
 const rereadInterval = 30 * time.Second
 
-// TLS is how a server is verified, and what is shown to it.
+// TLS configures the verification of a server and the client certificate.
 type TLS struct {
-	// CAFile or CA (PEM) is what the server's certificate must chain to. Default: the system's authorities.
+	// CAFile or CA (PEM) contains the CA certificates of the server. Default: the system's trust store.
 	CAFile string
 	CA     []byte
-	// ServerName is the name the server must prove. Default: the host of the address.
+	// ServerName is the expected name in the server certificate. Default: the host of the URL.
 	ServerName string
-	// Insecure accepts any certificate: whoever is in between reads the token that is sent.
+	// Insecure accepts any server certificate. An intermediary can then read the token.
 	Insecure bool
-	// CertFile and KeyFile, or Cert and Key (PEM), are shown when the server asks. Default: nothing.
+	// CertFile and KeyFile, or Cert and Key (PEM), are the client certificate. Default: none.
 	CertFile, KeyFile string
 	Cert, Key         []byte
 }
 
-// credentials is the bytes behind a TLS.
+// credentials contains the PEM data of a TLS.
 type credentials struct{ ca, cert, key []byte }
 
 func (t TLS) read() (m credentials, err error) {
@@ -84,12 +84,12 @@ func (t TLS) transport(m credentials) (*http.Transport, error) {
 	}, nil
 }
 
-// pool is the connections of a client. They are given up when the files behind them change.
+// pool manages the transport of a client and replaces it when the files change.
 type pool struct {
 	tls  TLS
 	wrap func(http.RoundTripper) http.RoundTripper
 
-	mu   sync.Mutex // protects what follows
+	mu   sync.Mutex // guards the fields below
 	used credentials
 	read time.Time
 	base *http.Transport
@@ -120,8 +120,8 @@ func (p *pool) build(m credentials) error {
 	return nil
 }
 
-// current is what to send with. Files that cannot be read or do not fit (a certificate is written before its key)
-// leave the last good ones in use.
+// current returns the current transport. If the files cannot be read or do not match, e.g. because a certificate is written
+// before its key, the previous ones remain in use.
 func (p *pool) current() http.RoundTripper {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -11,27 +11,27 @@ import (
 	"portico.dev/pkg/extension"
 )
 
-// maxWarnings bounds what a measurement may say of itself: a source may pass on what a server says.
+// maxWarnings limits the warnings of a measurement, because a source may forward the warnings of a server.
 const maxWarnings = 10
 
-// Cache shows the latest measurement of a source, and is a Source itself. The zero value shows nothing.
+// Cache holds the latest measurement of a source and implements Source. The zero value is empty.
 type Cache struct{ latest atomic.Pointer[Measurement] }
 
-// Measurement is everything that a source knows at one moment.
+// Measurement contains all data of a source at one point in time.
 type Measurement struct {
 	Nodes []NodeUsage
 	Pods  []PodUsage
-	// Warnings go with every answer made of this: what is missing in it, and why.
+	// Warnings are added to every response with this measurement. They report missing data and the reason.
 	Warnings []string
-	// Expires is when this is not shown any more: old numbers under a new request would be a lie that autoscalers
-	// act on. Zero: never.
+	// Expires is when the measurement must no longer be served, because autoscalers would act on outdated values. Zero means
+	// never.
 	Expires time.Time
 
 	published time.Time
 }
 
-// Publish replaces what is shown. The cache owns m's slices from here on. What is told twice, as of a pod that has
-// moved to another node, is shown as it was measured last.
+// Publish replaces the measurement. The cache owns the slices of m afterwards. If a node or pod occurs twice, such as a pod
+// that has moved to another node, the most recent entry remains.
 func (b *Cache) Publish(m Measurement) {
 	m.Nodes = newest(m.Nodes, func(a, b *NodeUsage) int { return cmp.Compare(a.Name, b.Name) }, func(u *NodeUsage) time.Time { return u.Timestamp })
 	m.Pods = newest(m.Pods, func(a, b *PodUsage) int { return comparePods(a, b.Namespace, b.Name) }, func(u *PodUsage) time.Time { return u.Timestamp })
@@ -43,7 +43,7 @@ func (b *Cache) Publish(m Measurement) {
 	b.latest.Store(&m)
 }
 
-// Nodes are those that q names.
+// Nodes returns the nodes that q selects.
 func (b *Cache) Nodes(ctx context.Context, q extension.Query) ([]NodeUsage, error) {
 	m := b.read(ctx)
 	if m == nil {
@@ -59,7 +59,7 @@ func (b *Cache) Nodes(ctx context.Context, q extension.Query) ([]NodeUsage, erro
 	return m.Nodes[i : i+1 : i+1], nil
 }
 
-// Pods are those of the namespace that q names.
+// Pods returns the pods that q selects.
 func (b *Cache) Pods(ctx context.Context, q extension.Query) ([]PodUsage, error) {
 	m := b.read(ctx)
 	if m == nil {
@@ -104,19 +104,19 @@ func comparePods(u *PodUsage, namespace, name string) int {
 	return cmp.Or(cmp.Compare(u.Namespace, namespace), cmp.Compare(u.Name, name))
 }
 
-// newest sorts and keeps of equals the one that was measured last.
+// newest sorts in and keeps only the most recent of equal elements.
 func newest[U any](in []U, compare func(a, b *U) int, at func(*U) time.Time) []U {
 	slices.SortFunc(in, func(a, b U) int { return cmp.Or(compare(&a, &b), at(&b).Compare(at(&a))) })
 	return slices.CompactFunc(in, func(a, b U) bool { return compare(&a, &b) == 0 })
 }
 
-// Empty tells whether there is nothing to show.
+// Empty reports whether there is nothing to serve.
 func (b *Cache) Empty() bool {
 	m := b.latest.Load()
 	return m == nil || m.expired() || len(m.Nodes)+len(m.Pods) == 0
 }
 
-// Filled is nil once there is something to show; trouble says why there may be nothing.
+// Filled returns nil if there is data to serve, and otherwise an error that includes trouble.
 func (b *Cache) Filled(trouble error) error {
 	if b.Empty() {
 		return errors.Join(errors.New("no metrics to store yet"), trouble)
@@ -126,49 +126,50 @@ func (b *Cache) Filled(trouble error) error {
 
 func (m *Measurement) expired() bool { return !m.Expires.IsZero() && time.Now().After(m.Expires) }
 
-// Usage is what something used during a window.
+// Usage is the usage of a node or a container during a window.
 type Usage struct {
-	// Cores is CPU time per time: 1.5 is one and a half processors busy.
+	// Cores is CPU time per time: 1.5 means that one and a half processors were busy.
 	Cores float64
-	// WorkingSet is memory in bytes that cannot be reclaimed at once, at the end of the window.
+	// WorkingSet is the memory in bytes that cannot be reclaimed immediately, at the end of the window.
 	WorkingSet uint64
 }
 
-// Span is when it was measured.
+// Span is the window of a measurement.
 type Span struct {
-	// Timestamp is the end of the window, Window its measured length.
+	// Timestamp is the end of the window. Window is its measured length.
 	Timestamp time.Time
 	Window    time.Duration
 }
 
-// NodeUsage is what one node used.
+// NodeUsage is the usage of one node.
 type NodeUsage struct {
 	Name string
-	// Labels are those of the Node object, by which clients select.
+	// Labels are the labels of the Node object, for selectors.
 	Labels map[string]string
 	Usage
 	Span
 }
 
-// PodUsage is what the containers of one pod used.
+// PodUsage is the usage of the containers of one pod.
 type PodUsage struct {
 	Namespace, Name string
-	// Labels are those of the Pod object, by which clients and autoscalers select.
+	// Labels are the labels of the Pod object, for selectors of clients and autoscalers.
 	Labels map[string]string
 	Span
-	// Containers are all containers of the pod: an autoscaler takes a missing one for a pod without metrics.
+	// Containers must contain all containers of the pod, because an autoscaler treats a pod with a missing container as a pod
+	// without metrics.
 	Containers []ContainerUsage
 }
 
-// ContainerUsage is what one container used.
+// ContainerUsage is the usage of one container.
 type ContainerUsage struct {
 	Name string
 	Usage
 }
 
-// Source tells what nodes and pods use now. Nothing, and no error, is the answer while nothing has been measured yet.
-// It may heed q.Namespace and q.Name; the host selects anyway. What it returns is shared, and nobody changes it: the same
-// slice means the same content.
+// Source returns the current usage of nodes and pods. Before the first measurement it returns nil without an error. It may
+// use q.Namespace and q.Name, but the host filters the result anyway. The result is shared and must not be modified. The same
+// slice always has the same content.
 type Source interface {
 	Nodes(ctx context.Context, q extension.Query) ([]NodeUsage, error)
 	Pods(ctx context.Context, q extension.Query) ([]PodUsage, error)

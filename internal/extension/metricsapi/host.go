@@ -12,34 +12,35 @@ import (
 	"go.uber.org/zap"
 )
 
-// firstWindow is the first window's length: short, so that a server that has just started has an answer soon.
+// firstWindow is the length of the first window. It is short, so that data are available soon after the start.
 const firstWindow = time.Second
 
 // HostConfig configures a HostSource.
 type HostConfig struct {
 	// Node is the name of this machine's Node. Required.
 	Node string
-	// NodeLabels and PodLabels tell the labels of Nodes and Pods, by which clients select. Default: none, but for what
-	// is shown as a pod and is none.
+	// NodeLabels and PodLabels return the labels of Nodes and Pods, for selectors. Default: no labels, except for items that
+	// are shown as pods but do not exist in Kubernetes.
 	NodeLabels func() map[string]string
 	PodLabels  func(namespace, name string) map[string]string
 
-	// Pods is what is shown as pods. Default Auto.
+	// Pods selects the items that are shown as pods. Default: Auto.
 	Pods Grouping
-	// PodNamespace is where pods are that are none of Kubernetes's. Default host.
+	// PodNamespace is the namespace of pods that do not exist in Kubernetes. Default: host.
 	PodNamespace string
-	// MaxPods bounds them; those that use least memory are left out. Default 1000.
+	// MaxPods limits the number of pods. The ones with the smallest memory usage are omitted. Default: 1000.
 	MaxPods int
 
-	// ProcPath is where procfs is mounted. Default /proc.
+	// ProcPath is the mount point of procfs. Default: /proc.
 	ProcPath string
-	// CgroupPath is where cgroups are mounted. Default /sys/fs/cgroup.
+	// CgroupPath is the mount point of cgroups. Default: /sys/fs/cgroup.
 	CgroupPath string
-	// ContainerLogPath is where kubelets link logs under the names of containers. Default /var/log/containers.
+	// ContainerLogPath is the directory in which kubelets create log links with the names of containers. Default:
+	// /var/log/containers.
 	ContainerLogPath string
-	// Resolution is the length of a window. Default 10 s.
+	// Resolution is the length of a window. Default: 10 s.
 	Resolution time.Duration
-	// Logger is told when a reading fails. Default: silence.
+	// Logger logs failed readings. Default: no logging.
 	Logger *zap.Logger
 }
 
@@ -65,23 +66,23 @@ func (c HostConfig) withDefaults() (HostConfig, error) {
 	return c, c.Pods.validate()
 }
 
-// HostSource reads the machine's counters again and again. Run drives it; all else is safe at any time.
+// HostSource reads the machine's counters periodically while Run runs. Its other methods are safe for concurrent use.
 type HostSource struct {
 	Cache
 	config HostConfig
 	fs     procfs.FS
 
-	// What follows belongs to Run.
+	// The following fields are only used by Run.
 	pods    podReader
 	node    Pair
 	history History
 
-	ticked  atomic.Int64 // unix nanoseconds of the last reading, good or not
+	ticked  atomic.Int64 // Unix nanoseconds of the last reading, successful or not
 	failure atomic.Pointer[error]
 	partial atomic.Pointer[error]
 }
 
-// NewHostSource makes a source. The error names a ProcPath that is no procfs.
+// NewHostSource returns a HostSource. It returns an error if ProcPath is not a procfs.
 func NewHostSource(c HostConfig) (*HostSource, error) {
 	c, err := c.withDefaults()
 	if err != nil {
@@ -94,7 +95,7 @@ func NewHostSource(c HostConfig) (*HostSource, error) {
 	return &HostSource{config: c, fs: fs, pods: podReader{config: c, processes: processes{fs: fs}}}, nil
 }
 
-// Run samples until ctx ends. A reading that fails is logged and tried again at the next tick.
+// Run samples until ctx ends. A failed reading is logged, and the next tick retries.
 func (s *HostSource) Run(ctx context.Context) error {
 	s.sample()
 	next := time.NewTimer(min(firstWindow, s.config.Resolution))
@@ -110,8 +111,8 @@ func (s *HostSource) Run(ctx context.Context) error {
 	}
 }
 
-// sample reads node and pods and shows them. One that cannot be read is not shown: old numbers under a new request
-// would be a lie that autoscalers act on.
+// sample reads and publishes node and pods. If one of them cannot be read, it is omitted, because autoscalers would act on
+// outdated values.
 func (s *HostSource) sample() {
 	m := Measurement{Expires: time.Now().Add(3 * s.config.Resolution)}
 	nodeErr := s.sampleNode(&m)
@@ -166,10 +167,10 @@ func (s *HostSource) samplePods(m *Measurement) error {
 	return nil
 }
 
-// LastError is what cannot be read, nil when all can.
+// LastError returns the errors of the last reading, nil if it succeeded.
 func (s *HostSource) LastError() error { return errors.Join(load(&s.failure), load(&s.partial)) }
 
-// Stored is nil once there is something to answer (metrics-server's readiness check metric-storage-ready).
+// Stored returns nil if there is data to serve (metrics-server's readiness check metric-storage-ready).
 func (s *HostSource) Stored(context.Context) error {
 	if err := load(&s.failure); err != nil {
 		return err
@@ -177,8 +178,7 @@ func (s *HostSource) Stored(context.Context) error {
 	return s.Filled(nil)
 }
 
-// Timely is nil while readings come as often as they should (metrics-server's liveness check
-// metric-collection-timely).
+// Timely returns nil if the last reading is recent enough (metrics-server's liveness check metric-collection-timely).
 func (s *HostSource) Timely(context.Context) error {
 	last := s.ticked.Load()
 	if last == 0 {
@@ -197,8 +197,7 @@ func load(p *atomic.Pointer[error]) error {
 	return nil
 }
 
-// readNode reads the machine's counters. The time keeps its monotonic part, so that a clock that is set does not bend
-// a window.
+// readNode reads the machine's counters. The timestamp has a monotonic part, so that clock changes do not affect the window.
 func readNode(fs procfs.FS) (Reading, error) {
 	stat, err := fs.Stat()
 	if err != nil {
@@ -216,8 +215,8 @@ func readNode(fs procfs.FS) (Reading, error) {
 	return Reading{At: at, Seconds: busySeconds(stat.CPUTotal), WorkingSet: set}, nil
 }
 
-// busySeconds is the time in which this machine worked. Waiting for disks is idle time with a name, guests are counted
-// in user and nice already, and stolen time is another machine's work.
+// busySeconds returns the CPU time of this machine. I/O wait is idle time, guest time is included in user and nice, and
+// stolen time is used by another machine.
 func busySeconds(c procfs.CPUStat) float64 {
 	return c.User + c.Nice + c.System + c.IRQ + c.SoftIRQ
 }
@@ -227,7 +226,7 @@ func workingSet(m procfs.Meminfo) (uint64, error) {
 		return 0, errors.New("read /proc/meminfo: MemTotal or MemAvailable is missing; Linux 3.14 or later is needed")
 	}
 	if *m.MemAvailableBytes > *m.MemTotalBytes {
-		return 0, nil // seen inside containers whose limits change
+		return 0, nil // observed in containers with changing limits
 	}
 	return *m.MemTotalBytes - *m.MemAvailableBytes, nil
 }

@@ -15,7 +15,7 @@ import (
 	"github.com/prometheus/procfs"
 )
 
-// errNoCgroups is found on machines whose cgroups do not count CPU and memory.
+// errNoCgroups is returned on machines without cgroup accounting of CPU and memory.
 var errNoCgroups = errors.New("no cgroup hierarchy that counts CPU and memory")
 
 // tree is one mounted hierarchy.
@@ -24,11 +24,11 @@ type tree struct {
 	unified bool // version 2
 }
 
-// cgroups is where CPU and memory are counted: one tree in version 2, two in version 1, and in a hybrid whichever has
-// the controller. A group has the same path in both.
+// cgroups are the hierarchies that account CPU and memory: one tree in version 2, two in version 1, and in a hybrid setup the
+// ones that have the controllers. A group has the same path in both trees.
 type cgroups struct{ cpu, memory tree }
 
-// findCgroups looks at what is mounted below path. It looks anew at every reading: a kubelet may start later.
+// findCgroups detects the hierarchies below path. It runs for every reading, because a kubelet may start later.
 func findCgroups(path string) (cgroups, error) {
 	if controllers, ok := controllersOf(path); ok {
 		if !slices.Contains(controllers, "memory") {
@@ -66,7 +66,7 @@ func firstWith(file, path string, names ...string) tree {
 	return tree{}
 }
 
-// read is what the group at path has used.
+// read returns the counters of the group at path.
 func (c cgroups) read(path string) (Reading, error) {
 	seconds, err := c.cpu.seconds(path)
 	if err != nil {
@@ -86,7 +86,7 @@ func (t tree) seconds(path string) (float64, error) {
 	return float64(nsec) / 1e9, err
 }
 
-// workingSet is the kubelet's rule: what is in use without the file pages that have not been touched for a while.
+// workingSet returns the working set as the kubelet defines it: memory usage without inactive file pages.
 func (t tree) workingSet(path string) (uint64, error) {
 	current, inactive := "memory.current", "inactive_file"
 	if !t.unified {
@@ -100,7 +100,7 @@ func (t tree) workingSet(path string) (uint64, error) {
 	if err != nil {
 		return 0, err
 	}
-	return total - min(cold, total), nil // the two are not read at the same moment
+	return total - min(cold, total), nil // the two files are not read atomically
 }
 
 func (t tree) number(path, file string) (uint64, error) {
@@ -125,17 +125,17 @@ func (t tree) field(path, file, name string) (uint64, error) {
 	return 0, fmt.Errorf("%s: no %s", filepath.Join(path, file), name)
 }
 
-// maxDepth bounds how deep groups are looked for: nested Kubernetes nodes have their pods five levels down.
+// maxDepth limits the depth of the search for groups. The pods of nested Kubernetes nodes are five levels deep.
 const maxDepth = 7
 
-// walk visits the groups below path in order, parents first. visit says whether to go deeper.
+// walk visits the groups below path in order, parents first. It descends into a group if visit returns true.
 func (t tree) walk(path string, depth int, visit func(path string) bool) {
 	if depth > maxDepth {
 		return
 	}
 	entries, err := os.ReadDir(filepath.Join(t.root, path))
 	if err != nil {
-		return // gone since its parent was read
+		return // deleted since its parent was read
 	}
 	for _, e := range entries {
 		if sub := filepath.Join(path, e.Name()); e.IsDir() && visit(sub) {
@@ -145,28 +145,29 @@ func (t tree) walk(path string, depth int, visit func(path string) bool) {
 }
 
 const (
-	// kernelThread is PF_KTHREAD of the flags in /proc/<pid>/stat.
+	// kernelThread is the flag PF_KTHREAD in /proc/<pid>/stat.
 	kernelThread = 0x00200000
 	kernelGroup  = "kernel"
-	// maxProcesses bounds a scan. What is beyond is not counted.
+	// maxProcesses limits a scan. Further processes are not counted.
 	maxProcesses = 100_000
 )
 
-// processID is one process: the kernel gives a number to another process once the first has ended.
+// processID identifies a process. The kernel reuses the PIDs of processes that have exited.
 type processID struct {
 	pid   int
 	start uint64
 }
 
-// processes counts the CPU time of groups of processes. A group's counter is the sum of what its processes were seen to
-// spend, so that it never runs backwards when one of them ends.
+// processes accumulates the CPU time of groups of processes. A group's counter is the sum of the increments of its processes,
+// so that it does not decrease when a process exits.
 type processes struct {
 	fs    procfs.FS
 	last  map[processID]float64 // CPU seconds at the last scan
 	total map[string]float64    // CPU seconds by group
 }
 
-// read scans once. Processes that vanish meanwhile are fine, and so are those of others: what is read is open to all.
+// read scans all processes once. It skips processes that exit during the scan. It needs no privileges, because all users can
+// read the relevant files.
 func (p *processes) read(namespace string) (podReadings, error) {
 	all, err := p.fs.AllProcs()
 	if err != nil {
@@ -186,7 +187,7 @@ func (p *processes) read(namespace string) (podReadings, error) {
 		if _, ok := total[name]; !ok {
 			total[name] = p.total[name]
 		}
-		if p.last != nil { // the first scan only says where to count from
+		if p.last != nil { // the first scan sets the starting point
 			total[name] += max(spent-p.last[who], 0)
 		}
 		out.add(namespace, name, labels, Reading{At: at, WorkingSet: uint64(max(stat.ResidentMemory(), 0))})
@@ -196,7 +197,7 @@ func (p *processes) read(namespace string) (podReadings, error) {
 	return out, nil
 }
 
-// count puts the CPU time of groups beside their memory.
+// count adds the CPU time of groups to their readings.
 func (f podReadings) count(namespace string, total map[string]float64) {
 	for name, seconds := range total {
 		key, container := PodKey{Namespace: namespace, Name: dnsName(name)}, dnsLabel(name)
@@ -206,7 +207,7 @@ func (f podReadings) count(namespace string, total map[string]float64) {
 	}
 }
 
-// groupOf is the unit that a process belongs to, or its command where there are no units.
+// groupOf returns the unit of a process, or its command if it has no unit.
 func groupOf(proc procfs.Proc, stat procfs.ProcStat) (string, map[string]string) {
 	if stat.Flags&kernelThread != 0 {
 		return kernelGroup, map[string]string{commandLabel: kernelGroup}
@@ -222,7 +223,7 @@ func groupOf(proc procfs.Proc, stat procfs.ProcStat) (string, map[string]string)
 	return name, map[string]string{commandLabel: labelValue(name)}
 }
 
-// unitAbove is the outermost unit on a path: what runs inside of a service belongs to it.
+// unitAbove returns the outermost unit on a path, because processes within a service belong to it.
 func unitAbove(path string) (string, bool) {
 	name, found := "", false
 	for ; path != "/" && path != "."; path = filepath.Dir(path) {
@@ -233,5 +234,5 @@ func unitAbove(path string) (string, bool) {
 	return name, found
 }
 
-// command is the name that a process goes by. Kernels cut it to 15 bytes.
+// command returns the name of a process. The kernel truncates it to 15 bytes.
 func command(stat procfs.ProcStat) string { return filepath.Base(strings.TrimSpace(stat.Comm)) }

@@ -13,10 +13,10 @@ import (
 	"strings"
 )
 
-// Grouping is what is shown as pods.
+// Grouping selects the items that are shown as pods.
 type Grouping string
 
-// The groupings. Auto is the first of the others that finds anything.
+// The groupings. Auto uses the first other grouping that finds any pods.
 const (
 	Auto      Grouping = "auto"
 	Kubepods  Grouping = "kubepods"
@@ -32,13 +32,14 @@ func (g Grouping) validate() error {
 	return fmt.Errorf("pods from %q: must be auto, kubepods, units, processes or none", g)
 }
 
-// podReader reads what is shown as pods.
+// podReader reads the items that are shown as pods.
 type podReader struct {
 	config    HostConfig
 	processes processes
 }
 
-// read finds pods by the grouping. An error means that nothing could be read; nothing there is no error.
+// read returns the pods of the configured grouping. It returns an error if nothing could be read, but not if it finds no
+// pods.
 func (p *podReader) read() (podReadings, error) {
 	by := p.config.Pods
 	if by == None {
@@ -65,7 +66,7 @@ func (p *podReader) read() (podReadings, error) {
 	return p.processes.read(p.config.PodNamespace)
 }
 
-// largest keeps the limit of pods that use most memory, and says how many were left out.
+// largest returns the limit pods with the largest memory usage, and the number of omitted pods.
 func (f podReadings) largest(limit int) (podReadings, int) {
 	if len(f) <= limit {
 		return f, 0
@@ -95,18 +96,18 @@ func (f podReadings) readings() map[PodKey]map[string]Reading {
 }
 
 var (
-	// podGroup is a pod's group: kubepods-burstable-pod<UID with _>.slice by systemd, pod<UID> by cgroupfs. The UID of a
-	// static pod is a hash without dashes.
+	// podGroup matches the group of a pod: kubepods-burstable-pod<UID with _>.slice with the systemd driver, pod<UID> with
+	// cgroupfs. The UID of a static pod is a hash without dashes.
 	podGroup = regexp.MustCompile(`^(?:.*-)?pod([0-9a-f]{8}[-_]?[0-9a-f]{4}[-_]?[0-9a-f]{4}[-_]?[0-9a-f]{4}[-_]?[0-9a-f]{12})(?:\.slice)?$`)
-	// containerGroup is a container's group: cri-containerd-<ID>.scope, crio-<ID>.scope, docker-<ID>.scope by systemd,
-	// <ID> by cgroupfs.
+	// containerGroup matches the group of a container: cri-containerd-<ID>.scope, crio-<ID>.scope or docker-<ID>.scope with
+	// the systemd driver, <ID> with cgroupfs.
 	containerGroup = regexp.MustCompile(`^(?:([a-z-]+)-)?([0-9a-f]{64})(?:\.scope)?$`)
 )
 
-// shortID is how much of a container's ID tells it from others, as container tools show it.
+// shortID is the length of an abbreviated container ID, as in container tools.
 const shortID = 12
 
-// podReadings are the pods of one reading.
+// podReadings maps the pods of one reading to their counters.
 type podReadings map[PodKey]podReading
 
 type podReading struct {
@@ -114,8 +115,8 @@ type podReading struct {
 	containers map[string]Reading
 }
 
-// kubepods reads the pods that a kubelet runs here. Names come from the links that kubelets keep for log collectors;
-// without them a pod is called by its UID and lives in namespace.
+// kubepods reads the pods of a kubelet on this machine. Their names come from the links that the kubelet creates for log
+// collectors. Without links, a pod is named by its UID and placed in namespace.
 func (c cgroups) kubepods(logs, namespace string) podReadings {
 	out := podReadings{}
 	var names map[string]containerName
@@ -138,7 +139,8 @@ func (c cgroups) kubepods(logs, namespace string) podReadings {
 	return out
 }
 
-// ofKubelet tells a kubelet's groups: kubepods, kubepods.slice, and kubelet.slice on nodes that are containers.
+// ofKubelet reports whether path is a group of a kubelet: kubepods, kubepods.slice, or kubelet.slice on nodes that are
+// containers.
 func ofKubelet(path string) bool { return strings.HasPrefix(path, "kube") }
 
 func (c cgroups) pod(path, uid, namespace string, names map[string]containerName) (PodKey, podReading) {
@@ -147,12 +149,12 @@ func (c cgroups) pod(path, uid, namespace string, names map[string]containerName
 	known, unknown := map[string]Reading{}, map[string]Reading{}
 	c.cpu.walk(path, maxDepth, func(sub string) bool {
 		m := containerGroup.FindStringSubmatch(filepath.Base(sub))
-		if m == nil || strings.HasSuffix(m[1], "conmon") { // CRI-O's monitors have a group beside the container's
+		if m == nil || strings.HasSuffix(m[1], "conmon") { // the monitors of CRI-O have separate groups
 			return false
 		}
 		r, err := c.read(sub)
 		if err != nil || r.WorkingSet == 0 {
-			return false // it has ended
+			return false // the container has exited
 		}
 		if n, ok := names[m[2]]; ok {
 			key = n.pod
@@ -163,18 +165,18 @@ func (c cgroups) pod(path, uid, namespace string, names map[string]containerName
 		return false
 	})
 	if len(known) > 0 {
-		return key, podReading{containers: known} // what has no log beside those that have is the sandbox
+		return key, podReading{containers: known} // if others have logs, a container without a log is the sandbox
 	}
 	return key, podReading{containers: unknown}
 }
 
-// containerName is whose a container is.
+// containerName identifies a container within a pod.
 type containerName struct {
 	pod       PodKey
 	container string
 }
 
-// containerNames reads /var/log/containers: <pod>_<namespace>_<container>-<ID>.log. None of the names may hold a _.
+// containerNames parses /var/log/containers: <pod>_<namespace>_<container>-<ID>.log. The names cannot contain underscores.
 func containerNames(dir string) map[string]containerName {
 	names := map[string]containerName{}
 	entries, err := os.ReadDir(dir)
@@ -205,8 +207,8 @@ const (
 	commandLabel = "portico.dev/command"
 )
 
-// units reads services, scopes and containers that stand outside of Kubernetes. None is found where systemd does not
-// count them, as in version 1 with CPUAccounting=no.
+// units reads services, scopes and containers outside of Kubernetes. It finds none if systemd does not account for them, e.g.
+// in version 1 with CPUAccounting=no.
 func (c cgroups) units(namespace string) podReadings {
 	out := podReadings{}
 	c.cpu.walk("", 0, func(path string) bool {
@@ -225,7 +227,7 @@ func (c cgroups) units(namespace string) podReadings {
 	return out
 }
 
-// unitName is the name of the unit whose group is at path. A container of Docker is one too, under either driver.
+// unitName returns the name of the unit with the group path. Docker containers count as units, with either driver.
 func unitName(path string) (string, bool) {
 	base := filepath.Base(path)
 	if m := containerGroup.FindStringSubmatch(base); m != nil {
@@ -247,7 +249,7 @@ func sliceOf(path string) string {
 	return "root"
 }
 
-// add puts r under name. Two names that are the same once spelled for DNS are one.
+// add adds r under name. Names with the same DNS form are merged.
 func (f podReadings) add(namespace, name string, labels map[string]string, r Reading) {
 	key := PodKey{Namespace: namespace, Name: dnsName(name)}
 	container := dnsLabel(name)
@@ -260,10 +262,10 @@ func (f podReadings) add(namespace, name string, labels map[string]string, r Rea
 	f[key] = podReading{labels: labels, containers: map[string]Reading{container: r}}
 }
 
-// maxName is the length of a DNS label, which names and label values keep to.
+// maxName is the maximum length of DNS labels and label values.
 const maxName = 63
 
-// dnsName spells a unit or command so that it may name a pod: user@1000.service is user-1000.service.
+// dnsName converts a unit or command to a pod name: user@1000.service becomes user-1000.service.
 func dnsName(name string) string {
 	var labels []string
 	for _, part := range strings.Split(name, ".") {
@@ -274,10 +276,10 @@ func dnsName(name string) string {
 	return orUnnamed(trim(strings.Join(labels, ".")))
 }
 
-// noName is what has no letter or digit in its name.
+// noName replaces names without letters and digits.
 const noName = "unnamed"
 
-// dnsLabel spells a name so that it may name a container.
+// dnsLabel converts a name to a container name.
 func dnsLabel(name string) string {
 	return orUnnamed(trim(strings.Map(func(c rune) rune {
 		switch {
@@ -290,7 +292,7 @@ func dnsLabel(name string) string {
 	}, name)))
 }
 
-// labelValue spells a name so that it may be the value of a label, in which case, _ and . are kept.
+// labelValue converts a name to a label value. It preserves case, underscores and dots.
 func labelValue(name string) string {
 	return strings.Trim(cut(strings.Map(func(c rune) rune {
 		switch {
@@ -303,7 +305,7 @@ func labelValue(name string) string {
 
 func trim(s string) string { return shortened(strings.Trim(s, "-.")) }
 
-// shortened ends a name that is too long with a digest of the whole: units that begin alike are measured apart.
+// shortened truncates a long name and appends a digest of it, so that names with a common prefix remain distinct.
 func shortened(s string) string {
 	if len(s) <= maxName {
 		return s

@@ -26,41 +26,42 @@ import (
 	"portico.dev/internal/run"
 )
 
-// KubeletPort is where kubelets listen.
+// KubeletPort is the default port of kubelets.
 const KubeletPort = 10250
 
-// KubeletConfig makes a Source. The names of metrics-server's flags are in brackets.
+// KubeletConfig configures a KubeletSource. The names of metrics-server's flags are in brackets.
 type KubeletConfig struct {
-	// Client is the API that lists Nodes and Pods. Required. Its credentials are shown to kubelets too, unless
-	// BearerTokenFile or CertFile say otherwise.
+	// Client configures the API server that lists Nodes and Pods. Required. Its credentials are also used for kubelets,
+	// unless BearerTokenFile or CertFile is set.
 	Client *rest.Config
-	// NodeSelector selects Nodes by label [--node-selector]; NodeName takes one by name. Default: all.
+	// NodeSelector selects Nodes by label [--node-selector], NodeName by name. Default: all.
 	NodeSelector labels.Selector
 	NodeName     string
-	// AddressTypes are the addresses to try, best first [--kubelet-preferred-address-types]. Default: Hostname,
-	// InternalDNS, InternalIP, ExternalDNS, ExternalIP.
+	// AddressTypes are the address types to try, in order of preference [--kubelet-preferred-address-types]. Default:
+	// Hostname, InternalDNS, InternalIP, ExternalDNS, ExternalIP.
 	AddressTypes []corev1.NodeAddressType
-	// Port is where kubelets listen [--kubelet-port]. Default: what the Node's status says, 10250 if it says nothing.
+	// Port is the port of kubelets [--kubelet-port]. Default: the port in the Node's status, or 10250 if it has none.
 	Port int
-	// CAFile is what kubelets' certificates must chain to [--kubelet-certificate-authority]. Default: the CA of Client.
+	// CAFile contains the CA certificates of kubelets [--kubelet-certificate-authority]. Default: the CA of Client.
 	CAFile string
-	// Insecure accepts any certificate [--kubelet-insecure-tls].
+	// Insecure accepts any server certificate [--kubelet-insecure-tls].
 	Insecure bool
-	// CertFile and KeyFile [--kubelet-client-certificate, --kubelet-client-key] or BearerTokenFile are shown to kubelets.
+	// CertFile and KeyFile [--kubelet-client-certificate, --kubelet-client-key] or BearerTokenFile are the credentials for
+	// kubelets.
 	CertFile, KeyFile string
 	BearerTokenFile   string
 
-	// Resolution is how often kubelets are asked [--metric-resolution]. Default 15 s.
+	// Resolution is the interval at which kubelets are scraped [--metric-resolution]. Default: 15 s.
 	Resolution time.Duration
-	// Timeout bounds one answer [--kubelet-request-timeout]. Default 10 s, and never more than Resolution.
+	// Timeout limits one request [--kubelet-request-timeout]. Default: 10 s, and at most Resolution.
 	Timeout time.Duration
-	// MaxInFlight bounds kubelets being asked at a time. Default 32.
+	// MaxInFlight limits concurrent requests. Default: 32.
 	MaxInFlight int
-	// MaxBytes bounds one answer. Default 16 MiB.
+	// MaxBytes limits the size of a response. Default: 16 MiB.
 	MaxBytes int64
-	// MaxAge is how old a node's last good answer may get before it is not shown any more. Default 3 times Resolution.
+	// MaxAge is the maximum age of a node's last successful response that is still served. Default: 3 times Resolution.
 	MaxAge time.Duration
-	// Logger is told of kubelets that fail. Default: silence.
+	// Logger logs failed scrapes. Default: no logging.
 	Logger *zap.Logger
 }
 
@@ -90,18 +91,18 @@ func (c KubeletConfig) withDefaults() (KubeletConfig, error) {
 	return c, nil
 }
 
-// KubeletSource asks all kubelets again and again, and shows what nodes and pods use. Run drives it.
+// KubeletSource scrapes all kubelets periodically while Run runs, and serves the usage of nodes and pods.
 type KubeletSource struct {
 	Cache
 	config  KubeletConfig
 	http    *httpclient.Client
 	nodes   *lister
 	pods    *lister
-	known   map[string]*node // by Node name; only the sampling loop touches it
+	known   map[string]*node // keyed by Node name; only used by the sampling loop
 	trouble atomic.Pointer[error]
 }
 
-// NewKubeletSource makes a source. It reads the files that c names.
+// NewKubeletSource returns a KubeletSource. It reads the files that c names.
 func NewKubeletSource(c KubeletConfig) (*KubeletSource, error) {
 	c, err := c.withDefaults()
 	if err != nil {
@@ -123,7 +124,7 @@ func NewKubeletSource(c KubeletConfig) (*KubeletSource, error) {
 	return s, err
 }
 
-// Run asks until ctx ends.
+// Run scrapes until ctx ends.
 func (s *KubeletSource) Run(ctx context.Context) error {
 	defer s.http.Close()
 	g := run.Group{}
@@ -142,7 +143,7 @@ func (s *KubeletSource) sample(ctx context.Context) error {
 	})
 }
 
-// publish shows what is young enough, and says what is missing.
+// publish publishes all sufficiently recent data, with a warning if some are missing.
 func (s *KubeletSource) publish(now time.Time) {
 	m := Measurement{Expires: now.Add(s.config.MaxAge)}
 	var failed []string
@@ -170,8 +171,8 @@ func (s *KubeletSource) publish(now time.Time) {
 	s.Publish(m)
 }
 
-// describe gives pods their labels, and leaves out those that do not run any more. While Pods could not be listed at
-// all, numbers without labels are better than none.
+// describe adds labels to pods and omits pods that no longer run. Before the first list of Pods, it returns all pods without
+// labels, because autoscalers can use them.
 func (s *KubeletSource) describe(pods []PodUsage) []PodUsage {
 	if !s.pods.Known() {
 		return pods
@@ -199,7 +200,7 @@ func (s *KubeletSource) check(failed []string, first error) error {
 		s.nodes.LastError(), s.pods.LastError())
 }
 
-// LastError is what is wrong, nil when every kubelet answers.
+// LastError returns the current errors, nil if every kubelet responds.
 func (s *KubeletSource) LastError() error {
 	if p := s.trouble.Load(); p != nil {
 		return *p
@@ -207,29 +208,29 @@ func (s *KubeletSource) LastError() error {
 	return s.nodes.LastError()
 }
 
-// Stored is nil once there is something to answer (metrics-server's readiness check metric-storage-ready).
+// Stored returns nil if there is data to serve (metrics-server's readiness check metric-storage-ready).
 func (s *KubeletSource) Stored(context.Context) error {
 	return s.Filled(s.LastError())
 }
 
 const (
 	defaultPath = "/metrics/resource"
-	// pathAnnotation names another path on one node, as for metrics-server.
+	// pathAnnotation overrides the path on one node, as in metrics-server.
 	pathAnnotation = "metrics.k8s.io/resource-metrics-path"
 	accept         = "text/plain;version=0.0.4"
 )
 
-// node is one kubelet and what it has told.
+// node is one kubelet and its data.
 type node struct {
 	object  listedObject
 	pair    Pair
 	history History
-	asked   time.Time // when it was asked last
-	good    time.Time // when it last answered well
-	err     error     // of the last question
+	asked   time.Time // start of the last request
+	good    time.Time // time of the last successful response
+	err     error     // error of the last request
 }
 
-// access is the client for kubelets: the API's own credentials unless c names others.
+// access returns the client for kubelets, with the credentials in c, or with the API server's credentials if c has none.
 func access(c KubeletConfig) (*httpclient.Client, error) {
 	o := httpclient.Config{TLS: httpclient.TLS{Insecure: c.Insecure, CAFile: c.CAFile, CertFile: c.CertFile, KeyFile: c.KeyFile}}
 	api := c.Client.TLSClientConfig
@@ -244,7 +245,7 @@ func access(c KubeletConfig) (*httpclient.Client, error) {
 	case c.BearerTokenFile != "":
 		o.BearerTokenFile = c.BearerTokenFile
 	case c.CertFile == "":
-		// A token, a token file or a login plugin of the kubeconfig. Its impersonation is not for kubelets.
+		// A token, a token file or an exec plugin of the kubeconfig. Impersonation does not apply to kubelets.
 		credentials := rest.CopyConfig(c.Client)
 		credentials.Impersonate = rest.ImpersonationConfig{}
 		if _, err := rest.HTTPWrappersForConfig(credentials, nil); err != nil {
@@ -260,7 +261,7 @@ func access(c KubeletConfig) (*httpclient.Client, error) {
 	return httpclient.New(o)
 }
 
-// oneOf is the rule of kubeconfigs: what is written in them wins over the file that they name.
+// oneOf implements a rule of kubeconfigs: inline data take precedence over a file.
 func oneOf(file string, data []byte) (string, []byte) {
 	if len(data) > 0 {
 		return "", data
@@ -268,7 +269,7 @@ func oneOf(file string, data []byte) (string, []byte) {
 	return file, nil
 }
 
-// scrapeAll asks every kubelet once. Nodes that are gone are forgotten, with what they told.
+// scrapeAll scrapes every kubelet once. It removes nodes that no longer exist, with their data.
 func (s *KubeletSource) scrapeAll(ctx context.Context) {
 	if s.nodes.Known() {
 		listed := map[string]*node{}
@@ -282,8 +283,8 @@ func (s *KubeletSource) scrapeAll(ctx context.Context) {
 		}
 		s.known = listed
 	}
-	// A round ends when the next one is due, and those that hung last time come last: however many they are, they hold up
-	// each other and nobody else.
+	// A round ends when the next one is due. Kubelets that failed in the last round are scraped last, so that unresponsive
+	// kubelets only delay each other.
 	round, cancel := context.WithTimeout(ctx, max(s.config.Resolution, s.config.Timeout))
 	defer cancel()
 	g := errgroup.Group{}
@@ -300,10 +301,10 @@ func (s *KubeletSource) scrapeAll(ctx context.Context) {
 			return nil
 		})
 	}
-	_ = g.Wait() // each node keeps its own error
+	_ = g.Wait() // each node stores its error
 }
 
-// inOrder is whose turn it is: those that were asked longest ago first, and those that failed after all others.
+// inOrder returns the nodes in order of their last scrape, with failed nodes at the end.
 func (s *KubeletSource) inOrder() []*node {
 	failed := func(n *node) int {
 		if n.err != nil && !errors.Is(n.err, errNotScraped) {
@@ -316,10 +317,10 @@ func (s *KubeletSource) inOrder() []*node {
 	})
 }
 
-// errNotScraped is the error of nodes that a round had no time for.
+// errNotScraped is the error of nodes that a round had no time to scrape.
 var errNotScraped = errors.New("others that hang took all the time; raise the limit of kubelets asked at a time")
 
-// scrape asks one kubelet. Only the failure of this node comes of it.
+// scrape scrapes one kubelet. The returned error only concerns this node.
 func (s *KubeletSource) scrape(ctx context.Context, n *node) error {
 	if ctx.Err() != nil {
 		return errNotScraped
@@ -359,7 +360,7 @@ func (s *KubeletSource) fetch(ctx context.Context, o listedObject) (*exposition,
 	default:
 		return nil, at, fmt.Errorf("%s: HTTP %d", address, answer.Code)
 	}
-	// Without the monotonic part: kubelets' times are compared with each other.
+	// Remove the monotonic part, because times are compared with the times of kubelets.
 	e, err := parse(answer.Body, at.Round(0))
 	if err != nil {
 		return nil, at, fmt.Errorf("%s: %w", address, err)
@@ -367,7 +368,7 @@ func (s *KubeletSource) fetch(ctx context.Context, o listedObject) (*exposition,
 	return e, at, nil
 }
 
-// address is where the node's kubelet is asked.
+// address returns the URL of the node's kubelet.
 func (s *KubeletSource) address(o listedObject) (string, error) {
 	host := ""
 	for _, want := range s.config.AddressTypes {

@@ -9,25 +9,25 @@ import (
 	"time"
 )
 
-// exposition is what one answer of /metrics/resource tells.
+// exposition is the content of one response of /metrics/resource.
 type exposition struct {
 	node Reading
 	pods map[PodKey]map[string]Reading
-	// halves counts containers that lack CPU or memory; their pods are left out.
+	// halves is the number of containers without CPU or memory. Their pods are omitted.
 	halves int
 }
 
-// partial is a container or node while its lines are read.
+// partial is a container or node while its lines are parsed.
 type partial struct {
 	Reading
 	cpu, memory bool
 }
 
-// maxContainers bounds what one node may tell of; kubelets run 110 pods by default.
+// maxContainers limits the containers of one node. By default, kubelets run 110 pods.
 const maxContainers = 20_000
 
-// parse reads the text format. Kubelets say when they measured in the timestamps of the lines; a line without one was
-// measured at scraped. Other metrics are passed over, and only the metrics that are used must be well-formed.
+// parse parses the text format. Kubelets put the time of a measurement in the timestamp of its line; the default is scraped.
+// Other metrics are skipped and need not be well-formed.
 func parse(body []byte, scraped time.Time) (*exposition, error) {
 	var node partial
 	containers := map[PodKey]map[string]*partial{}
@@ -84,7 +84,7 @@ func used(name string) bool {
 	return false
 }
 
-// take adds what one line tells. The time of the CPU line is the time of the reading, since a rate is made of it.
+// take adds the value of one line. The reading gets the time of the CPU line, because the rate is computed from it.
 func (p *partial) take(name string, s sample, scraped time.Time) {
 	switch {
 	case strings.HasSuffix(name, "_cpu_usage_seconds_total"):
@@ -99,8 +99,8 @@ func (p *partial) take(name string, s sample, scraped time.Time) {
 	}
 }
 
-// whole leaves out pods of which a container is not fully told; one without memory has just ended. A container of which
-// nothing but the start is told does not run.
+// whole omits pods with incomplete containers. A container without memory has just exited. A container with only a start time
+// is not running.
 func whole(node partial, containers map[PodKey]map[string]*partial) *exposition {
 	e := &exposition{node: node.Reading, pods: make(map[PodKey]map[string]Reading, len(containers))}
 	for key, parts := range containers {
@@ -124,10 +124,10 @@ func whole(node partial, containers map[PodKey]map[string]*partial) *exposition 
 type sample struct {
 	labels map[string]string
 	value  float64
-	at     time.Time // zero: not told
+	at     time.Time // zero if the line has no timestamp
 }
 
-// parseSample reads what follows a metric's name: labels, value, perhaps a timestamp in milliseconds.
+// parseSample parses the text after a metric's name: labels, value, and optionally a timestamp in milliseconds.
 func parseSample(name, rest string) (s sample, err error) {
 	if strings.HasPrefix(rest, "{") {
 		if s.labels, rest, err = parseLabels(rest[1:]); err != nil {
@@ -141,7 +141,7 @@ func parseSample(name, rest string) (s sample, err error) {
 	if s.value, err = strconv.ParseFloat(fields[0], 64); err != nil {
 		return s, fmt.Errorf("value: %w", err)
 	}
-	if !(s.value >= 0 && s.value < 1<<62) { // not NaN either
+	if !(s.value >= 0 && s.value < 1<<62) { // rejects NaN too
 		return s, fmt.Errorf("value %s of %s is out of range", fields[0], name)
 	}
 	if len(fields) == 2 {
@@ -154,7 +154,7 @@ func parseSample(name, rest string) (s sample, err error) {
 	return s, nil
 }
 
-// parseLabels reads from behind { to behind }.
+// parseLabels parses the text after { up to and including }.
 func parseLabels(in string) (labels map[string]string, rest string, err error) {
 	labels = map[string]string{}
 	for {
@@ -176,7 +176,7 @@ func parseLabels(in string) (labels map[string]string, rest string, err error) {
 	}
 }
 
-// unquote reads to behind the closing quote. The format knows three escapes: \\, \" and \n.
+// unquote parses up to and including the closing quote. The format has three escapes: \\, \" and \n.
 func unquote(in string) (value, rest string, err error) {
 	var b strings.Builder
 	for i := 0; i < len(in); i++ {

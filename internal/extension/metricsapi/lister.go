@@ -22,27 +22,27 @@ import (
 
 const (
 	pageSize = 500
-	// maxObjects bounds what is kept: Kubernetes's own limit of pods in a cluster.
+	// maxObjects limits the number of objects. It is the maximum number of pods in a Kubernetes cluster.
 	maxObjects = 150_000
 )
 
 // listerConfig configures a lister.
 type listerConfig struct {
-	// Client reaches the API server. Required.
+	// Client configures the API server. Required.
 	Client *rest.Config
-	// Labels and Fields select, in the API's own words. Default: all.
+	// Labels and Fields are the selectors, in the syntax of the API. Default: all.
 	Labels, Fields string
-	// Interval is how often it lists. Default 30 s.
+	// Interval is the interval at which objects are listed. Default: 30 s.
 	Interval time.Duration
-	// Logger logs lists that fail. Default: silence.
+	// Logger logs failed lists. Default: no logging.
 	Logger *zap.Logger
 }
 
-// listedObject is what is known of one Node or Pod.
+// listedObject contains the required fields of a Node or Pod.
 type listedObject struct {
 	Namespace, Name, UID string
 	Labels               map[string]string
-	// Annotations, Addresses and KubeletPort are only known of Nodes that are listed whole.
+	// Annotations, Addresses and KubeletPort are only set for Nodes that are listed completely.
 	Annotations map[string]string
 	Addresses   []corev1.NodeAddress
 	KubeletPort int
@@ -50,9 +50,9 @@ type listedObject struct {
 
 type listedKey struct{ namespace, name string }
 
-// lister keeps the Nodes or Pods of the last list: labels to select by, addresses to read from. Run lists them periodically,
-// page by page. That is coarser than a watch and costs no state: measurements are as old as a window anyway, and labels that
-// are one interval late are no worse. All methods but Run are safe at any time.
+// lister keeps the Nodes or Pods of the last list: their labels for selectors, their addresses for scrapes. Run lists them
+// periodically in pages. Unlike a watch, this needs no state. The delay does not matter, because measurements are as old as a
+// window anyway. All methods except Run are safe for concurrent use.
 type lister struct {
 	config   listerConfig
 	what     string
@@ -64,7 +64,7 @@ type lister struct {
 	complete chan struct{}
 }
 
-// newNodeLister are listed whole: kubelets are found by their status.
+// newNodeLister lists complete Nodes, because their status contains the addresses of kubelets.
 func newNodeLister(c listerConfig) (*lister, error) { return newLister(c, "nodes", "application/json") }
 
 // newNodeLabelLister lists the metadata of Nodes.
@@ -72,7 +72,7 @@ func newNodeLabelLister(c listerConfig) (*lister, error) {
 	return newLister(c, "nodes", apiclient.MetadataList)
 }
 
-// newPodLabelLister lists the metadata of Pods that run.
+// newPodLabelLister lists the metadata of running Pods.
 func newPodLabelLister(c listerConfig) (*lister, error) {
 	c.Fields = cmp.Or(c.Fields, "status.phase=Running")
 	return newLister(c, "pods", apiclient.MetadataList)
@@ -90,7 +90,7 @@ func newLister(c listerConfig, plural, accept string) (*lister, error) {
 	return &lister{config: c, what: plural, path: "/api/v1/" + plural, accept: accept, client: client, complete: make(chan struct{})}, nil
 }
 
-// Run lists until ctx ends. What was listed last stays while listing fails.
+// Run lists until ctx ends. If a list fails, the previous one remains in use.
 func (i *lister) Run(ctx context.Context) error {
 	defer i.client.Close()
 	return run.Every(ctx, i.config.Interval, i.refresh)
@@ -167,7 +167,7 @@ func (i *lister) list(ctx context.Context) (map[listedKey]listedObject, error) {
 	}
 }
 
-// object keeps of Pods the labels alone: annotations are what makes them large.
+// object converts an item. For Pods it keeps only the labels, because annotations can be large.
 func (i *lister) object(in *listItem) listedObject {
 	m := &in.Metadata
 	o := listedObject{Namespace: m.Namespace, Name: m.Name, UID: m.UID, Labels: m.Labels}
@@ -177,13 +177,13 @@ func (i *lister) object(in *listItem) listedObject {
 	return o
 }
 
-// Listed is closed once something has been listed.
+// Listed returns a channel that is closed after the first successful list.
 func (i *lister) Listed() <-chan struct{} { return i.complete }
 
-// Known tells whether anything has been listed yet.
+// Known reports whether a list has succeeded.
 func (i *lister) Known() bool { return i.objects.Load() != nil }
 
-// Lookup finds one object. Nodes have no namespace.
+// Lookup returns one object. namespace is empty for Nodes.
 func (i *lister) Lookup(namespace, name string) (listedObject, bool) {
 	objects := i.objects.Load()
 	if objects == nil {
@@ -193,7 +193,7 @@ func (i *lister) Lookup(namespace, name string) (listedObject, bool) {
 	return o, ok
 }
 
-// All are the objects in no order.
+// All returns the objects, in no particular order.
 func (i *lister) All() []listedObject {
 	objects := i.objects.Load()
 	if objects == nil {
@@ -202,7 +202,7 @@ func (i *lister) All() []listedObject {
 	return slices.Collect(maps.Values(*objects))
 }
 
-// LastError is why the last listing failed, nil when it did not.
+// LastError returns the error of the last list, nil if it succeeded.
 func (i *lister) LastError() error {
 	if p := i.trouble.Load(); p != nil {
 		return *p

@@ -19,21 +19,22 @@ import (
 	"portico.dev/internal/run"
 )
 
-// PrometheusConfig makes a Source.
+// PrometheusConfig configures a PrometheusSource.
 type PrometheusConfig struct {
-	// Prometheus is the server. Required.
+	// Prometheus configures the client of the server. Required.
 	Prometheus prometheus.Config
-	// Queries default to NodeExporterQueries, each on its own.
+	// Queries are the queries for metrics. Each one defaults to the query in NodeExporterQueries.
 	Queries Queries
-	// Window is the window of rates. It should hold four scrapes. Default 2 minutes.
+	// Window is the window of rates. It should contain at least four scrapes. Default: 2 minutes.
 	Window time.Duration
-	// Resolution is how often the server is asked, whoever asks us and however often. Default 15 s.
+	// Resolution is the interval at which the server is queried, independently of requests. Default: 15 s.
 	Resolution time.Duration
-	// MaxAge is how old the last good answer may get before it is not shown any more. Default 3 times Resolution.
+	// MaxAge is the maximum age of the last successful response that is still served. Default: 3 times Resolution.
 	MaxAge time.Duration
-	// Client is the API that tells the labels of Nodes and Pods. Default: none, and selectors find nothing.
+	// Client configures the API server that provides the labels of Nodes and Pods. Default: none; label selectors then match
+	// nothing.
 	Client *rest.Config
-	// Logger is told of failures. Default: silence.
+	// Logger logs failures. Default: no logging.
 	Logger *zap.Logger
 }
 
@@ -50,16 +51,16 @@ func (c PrometheusConfig) withDefaults() (PrometheusConfig, error) {
 	return c, err
 }
 
-// PrometheusSource asks a Prometheus server again and again what nodes and pods use. Run drives it.
+// PrometheusSource queries a Prometheus server for the usage of nodes and pods periodically while Run runs.
 type PrometheusSource struct {
 	Cache
 	config      PrometheusConfig
 	prometheus  *prometheus.Client
-	nodes, pods *lister // nil without an API
+	nodes, pods *lister // nil without Client
 	trouble     atomic.Pointer[error]
 }
 
-// NewPrometheusSource makes a source. It reads the files that c names.
+// NewPrometheusSource returns a PrometheusSource. It reads the files that c names.
 func NewPrometheusSource(c PrometheusConfig) (*PrometheusSource, error) {
 	c, err := c.withDefaults()
 	if err != nil {
@@ -80,7 +81,7 @@ func NewPrometheusSource(c PrometheusConfig) (*PrometheusSource, error) {
 	return s, err
 }
 
-// Run asks until ctx ends.
+// Run queries the server until ctx ends.
 func (s *PrometheusSource) Run(ctx context.Context) error {
 	defer s.prometheus.Close()
 	g := run.Group{}
@@ -96,13 +97,14 @@ func (s *PrometheusSource) sample(ctx context.Context) error {
 	return run.Every(ctx, s.config.Resolution, func(ctx context.Context) { s.refresh(ctx, time.Now()) })
 }
 
-// answer is what one query gave.
+// answer is the result of one query.
 type answer struct {
 	samples  []prometheus.Sample
 	warnings []string
 }
 
-// refresh asks the four questions, for one moment. Nodes are shown when pods fail and the other way round.
+// refresh sends the four queries, with the same evaluation time. If only the queries for nodes or only the queries for pods
+// fail, the other results are published.
 func (s *PrometheusSource) refresh(ctx context.Context, at time.Time) {
 	q := s.config.Queries
 	var nodeCPU, nodeMemory, podCPU, podMemory answer
@@ -117,7 +119,7 @@ func (s *PrometheusSource) refresh(ctx context.Context, at time.Time) {
 	}
 	s.trouble.Store(&err)
 	if nodesErr != nil && podsErr != nil {
-		return // what is shown grows old, and expires
+		return // the published data age and expire
 	}
 	m := Measurement{
 		Nodes:   nodeUsages(nodeCPU.samples, nodeMemory.samples, s.config.Queries.NodeLabels, s.config.Window),
@@ -152,8 +154,8 @@ func (s *PrometheusSource) both(ctx context.Context, at time.Time, what, cpu, me
 	return nil
 }
 
-// describe gives labels by which clients select. What the API does not know is shown without: it may be slower than
-// Prometheus, or know other nodes.
+// describe adds labels for selectors. Nodes and pods that the API server does not have are kept without labels: its lists may
+// lag behind, or it may have other nodes.
 func (s *PrometheusSource) describe(m *Measurement) {
 	if s.nodes == nil {
 		return
@@ -168,7 +170,7 @@ func (s *PrometheusSource) describe(m *Measurement) {
 	}
 }
 
-// LastError is what is wrong, nil when every question is answered.
+// LastError returns the current errors, nil if all queries succeed.
 func (s *PrometheusSource) LastError() error {
 	var err error
 	if p := s.trouble.Load(); p != nil {
@@ -180,12 +182,12 @@ func (s *PrometheusSource) LastError() error {
 	return errors.Join(err, s.nodes.LastError(), s.pods.LastError())
 }
 
-// Stored is nil once there is something to answer (metrics-server's readiness check metric-storage-ready).
+// Stored returns nil if there is data to serve (metrics-server's readiness check metric-storage-ready).
 func (s *PrometheusSource) Stored(context.Context) error {
 	return s.Filled(s.LastError())
 }
 
-// nodeUsages joins the CPU and the memory of nodes. A node that lacks one is left out.
+// nodeUsages joins CPU and memory of nodes. It omits nodes without one of them.
 func nodeUsages(cpu, memory []prometheus.Sample, labels []string, window time.Duration) []NodeUsage {
 	bytes := map[string]float64{}
 	for _, s := range memory {
@@ -209,7 +211,7 @@ func nodeUsages(cpu, memory []prometheus.Sample, labels []string, window time.Du
 	return out
 }
 
-// nodeName is the first label that is there, without a port. Node names are in lower case.
+// nodeName returns the first of labels that is present, without a port and in lower case, as in Node names.
 func nodeName(metric map[string]string, labels []string) string {
 	for _, label := range labels {
 		name := metric[label]
@@ -234,8 +236,8 @@ func containerOf(metric map[string]string) (containerKey, bool) {
 	return k, k.Namespace != "" && k.Name != "" && k.container != ""
 }
 
-// podUsages joins the CPU and the memory of containers. A pod with a container that has memory and no rate yet is left
-// out: an autoscaler would take the rest of it for the whole.
+// podUsages joins CPU and memory of containers. It omits a pod if one of its containers has memory but no rate yet, because
+// an autoscaler would use the incomplete sum.
 func podUsages(cpu, memory []prometheus.Sample, window time.Duration) []PodUsage {
 	cores := map[containerKey]prometheus.Sample{}
 	for _, s := range cpu {
@@ -273,27 +275,27 @@ func podUsages(cpu, memory []prometheus.Sample, window time.Duration) []PodUsage
 	return out
 }
 
-// validValue tells numbers from NaN, infinities and what no counter can give.
+// validValue reports whether v is a possible value of a counter. It rejects NaN and infinities.
 func validValue(v float64) bool { return !math.IsNaN(v) && v >= 0 && v < 1<<62 }
 
-// windowToken stands in queries for the length of the window.
+// windowToken is the placeholder for the window in queries.
 const windowToken = "$window"
 
-// Queries are PromQL. In each, $window becomes the configured window. A series without the label that names what it
-// describes is passed over.
+// Queries are PromQL queries. $window is replaced by the configured window. Series without a label that identifies the node
+// or container are skipped.
 type Queries struct {
-	// NodeCPU is in cores, NodeMemory in bytes of working set, one series for each node.
+	// NodeCPU returns cores and NodeMemory returns the working set in bytes, with one series for each node.
 	NodeCPU, NodeMemory string
-	// ContainerCPU and ContainerMemory give one series for each container, with the labels namespace, pod, container.
+	// ContainerCPU and ContainerMemory return one series for each container, with the labels namespace, pod and container.
 	ContainerCPU, ContainerMemory string
-	// NodeLabels name the node, the first that a series has. A port after it is cut off. Default: node, nodename,
-	// kubernetes_io_hostname, instance.
+	// NodeLabels are the labels that contain the node name; the first one that is present is used. A port is removed.
+	// Default: node, nodename, kubernetes_io_hostname, instance.
 	NodeLabels []string
 }
 
-// NodeExporterQueries measure nodes by node_exporter, and containers by the kubelet's cAdvisor. What counts as work and
-// as memory is what it is for the host source. Nodes are joined with what uname calls them: an instance is mostly an
-// address, and no Node has that for a name.
+// NodeExporterQueries returns queries that measure nodes with node_exporter, and containers with the kubelet's cAdvisor. CPU
+// time and memory are defined as for HostSource. Nodes are joined with node_uname_info, because the label instance usually
+// contains an address instead of a Node name.
 func NodeExporterQueries() Queries {
 	const called = ` * on (job, instance) group_left (nodename) node_uname_info`
 	return Queries{
@@ -304,7 +306,7 @@ func NodeExporterQueries() Queries {
 	}
 }
 
-// CAdvisorQueries measure nodes by the root cgroup that cAdvisor tells of, as prometheus-adapter's sample does.
+// CAdvisorQueries returns queries that measure nodes with cAdvisor's root cgroup, as in prometheus-adapter's sample.
 func CAdvisorQueries() Queries {
 	q := NodeExporterQueries()
 	q.NodeCPU = `sum by (node, kubernetes_io_hostname, instance) (rate(container_cpu_usage_seconds_total{id="/"}[$window]))`
@@ -333,7 +335,7 @@ func (q Queries) withDefaults() (Queries, error) {
 	return q, nil
 }
 
-// promDuration is d as PromQL writes it, in whole seconds.
+// promDuration formats d for PromQL, in whole seconds.
 func promDuration(d time.Duration) string { return fmt.Sprintf("%ds", int64(d/time.Second)) }
 
 func (q Queries) over(window time.Duration) Queries {

@@ -6,21 +6,21 @@ import (
 	"time"
 )
 
-// minContainerAge is how old a container must be before its whole life may count as its first window. Younger, the start-up
-// would look like load; metrics-server draws the line at the same age.
+// minContainerAge is the minimum age at which the first window of a container may begin at its start. For younger containers,
+// the startup would look like load. metrics-server has the same limit.
 const minContainerAge = 10 * time.Second
 
-// Reading is the counters of a node or a container at one moment.
+// Reading contains the counters of a node or a container at one point in time.
 type Reading struct {
 	At time.Time
-	// Started is when the counter was zero, if that is known.
+	// Started is when the counter was zero. Zero if unknown.
 	Started time.Time
-	// Seconds is the CPU time spent until At.
+	// Seconds is the CPU time until At.
 	Seconds    float64
 	WorkingSet uint64
 }
 
-// Since is what happened after previous.
+// Since returns the usage between previous and r.
 func (r Reading) Since(previous Reading) (Usage, Span, error) {
 	if previous.At.IsZero() {
 		return Usage{}, Span{}, errors.New("the reading before this one failed; two in a row are needed")
@@ -30,17 +30,18 @@ func (r Reading) Since(previous Reading) (Usage, Span, error) {
 	case window <= 0:
 		return Usage{}, Span{}, fmt.Errorf("two readings %s apart", window)
 	case spent < 0:
-		// A processor was taken out, or the counters began anew.
+		// A processor was removed, or the counters were reset.
 		return Usage{}, Span{}, errors.New("CPU counters ran backwards")
 	}
 	return Usage{Cores: spent / window.Seconds(), WorkingSet: r.WorkingSet}, Span{Timestamp: r.At, Window: window}, nil
 }
 
-// Pair is the two readings that make a rate.
+// Pair contains the two readings of a rate.
 type Pair struct{ from, to Reading }
 
-// Next is the pair once r has been read. Kubelets repeat a reading until they have a newer one: the pair stays then.
-// A container that began anew since the last reading starts over, from its own start if that is a window worth telling.
+// Next returns the pair after reading r. Kubelets repeat a reading until they have a newer one; the pair is unchanged then.
+// If a container was restarted since the last reading, the pair starts over, with the start of the container as the first
+// reading if the window is suitable.
 func (p Pair) Next(r Reading) Pair {
 	switch {
 	case p.to.At.IsZero() || r.Started.After(p.to.At) || r.Seconds < p.to.Seconds:
@@ -51,8 +52,8 @@ func (p Pair) Next(r Reading) Pair {
 	return p
 }
 
-// startReading is the reading at the start of a container that is young, and no reading otherwise: since a start long ago
-// the rate would be the average over a life.
+// startReading returns the reading at the start of a young container. For other containers it returns the zero Reading,
+// because the rate since the start would be the average over the lifetime.
 func startReading(r Reading) Reading {
 	if age := r.At.Sub(r.Started); r.Started.IsZero() || age < minContainerAge || age > 6*minContainerAge {
 		return Reading{}
@@ -60,20 +61,20 @@ func startReading(r Reading) Reading {
 	return Reading{At: r.Started, Started: r.Started}
 }
 
-// Usage is what happened between the two, false while there are not two.
+// Usage returns the usage between the two readings. It returns false if there are fewer than two.
 func (p Pair) Usage() (Usage, Span, bool) {
 	u, s, err := p.to.Since(p.from)
 	return u, s, err == nil
 }
 
-// PodKey names a pod.
+// PodKey identifies a pod.
 type PodKey struct{ Namespace, Name string }
 
-// History is the last two readings of each container, by pod. The zero value is empty. It is not safe for concurrent
-// use; whoever samples owns it.
+// History contains the last two readings of each container, by pod. The zero value is empty. It is not safe for concurrent
+// use.
 type History map[PodKey]map[string]Pair
 
-// Next is the history once now has been read. Pods and containers that are gone from now are forgotten.
+// Next returns the history after the readings in now. It removes pods and containers that are not in now.
 func (h History) Next(now map[PodKey]map[string]Reading) History {
 	next := make(History, len(now))
 	for key, containers := range now {
@@ -86,8 +87,8 @@ func (h History) Next(now map[PodKey]map[string]Reading) History {
 	return next
 }
 
-// Pods is the usage of every pod all of whose containers have two readings: an autoscaler that saw half a pod would
-// take it for the whole. The span of a pod is that of its container that was read first.
+// Pods returns the usage of every pod with two readings of all its containers. Other pods are omitted, because an autoscaler
+// would use the incomplete sum. The span of a pod is the span of the container that was read first.
 func (h History) Pods() []PodUsage {
 	out := make([]PodUsage, 0, len(h))
 	for key, pairs := range h {

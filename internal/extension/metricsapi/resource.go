@@ -19,9 +19,8 @@ import (
 // Group is the API group.
 const Group = "metrics.k8s.io"
 
-// Resources are nodes and pods, in v1 and v1beta1: one source, two versions (KEP-5207 made v1 of v1beta1 unchanged).
-// Only get and list are offered: a measurement is never the same twice, so a watch would tell everybody everything at
-// every tick.
+// Resources returns nodes and pods, in v1 and v1beta1, with the same source (KEP-5207 made v1beta1 v1 without changes). They
+// only support get and list, because measurements always change: a watch would send all objects at every interval.
 func Resources(source Source) []extension.Resource {
 	return []extension.Resource{
 		extension.Of(nodeDefinition[metricsv1.NodeMetrics]("v1"), nodesV1(source)),
@@ -31,7 +30,7 @@ func Resources(source Source) []extension.Resource {
 	}
 }
 
-// provider makes objects of one version (T) of what a source measured (U).
+// provider converts the usages of a source (U) to objects of one version (T).
 type provider[U, T any] struct {
 	usages func(ctx context.Context, q extension.Query) ([]U, error)
 	object func(*U) T
@@ -39,21 +38,21 @@ type provider[U, T any] struct {
 	last   atomic.Pointer[convertedList[U, T]]
 }
 
-// convertedList is the objects that were made of usages. A source gives the same slice until it has measured anew, and large
-// lists are asked for more often than that.
+// convertedList contains the objects for usages. A source returns the same slice until its next measurement, and large lists
+// are requested more often than that.
 type convertedList[U, T any] struct {
 	usages  []U
 	objects []T
 }
 
-// row is what the Table of an object shows.
+// row is the content of a Table row.
 type row struct {
 	name   string
 	used   corev1.ResourceList
 	window time.Duration
 }
 
-// List tells the usages that q asks for; the host selects.
+// List returns the usages that q selects. The host filters the result.
 func (p *provider[U, T]) List(ctx context.Context, q extension.Query) ([]T, error) {
 	usages, err := p.usages(ctx, q)
 	if err != nil {
@@ -72,7 +71,7 @@ func (p *provider[U, T]) List(ctx context.Context, q extension.Query) ([]T, erro
 	return items, nil
 }
 
-// Columns are metrics-server's: a column for each resource that the first item has.
+// Columns returns metrics-server's columns: one column for each resource of the first item.
 func (p *provider[U, T]) Columns(items []T) []extension.Column[T] {
 	columns := []extension.Column[T]{{
 		Name: "Name", Type: "string", Format: "name", Description: "Name of the resource",
@@ -196,7 +195,8 @@ func podsV1(source Source) *provider[PodUsage, metricsv1.PodMetrics] {
 	}
 }
 
-// podsV1beta1 differs from podsV1 in the Go types alone, which nest a type of their own version and so do not convert.
+// podsV1beta1 differs from podsV1 only in the Go types, which cannot be converted because they contain a type of their
+// version.
 func podsV1beta1(source Source) *provider[PodUsage, metricsv1beta1.PodMetrics] {
 	return &provider[PodUsage, metricsv1beta1.PodMetrics]{
 		usages: source.Pods,
@@ -222,7 +222,7 @@ func podsV1beta1(source Source) *provider[PodUsage, metricsv1beta1.PodMetrics] {
 	}
 }
 
-// add is what a pod used: the sum over its containers, as kubectl top shows it.
+// add returns the sum of usages of a pod's containers, as in kubectl top.
 func add(sum, more corev1.ResourceList) corev1.ResourceList {
 	if sum == nil {
 		return more.DeepCopy()

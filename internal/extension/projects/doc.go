@@ -1,25 +1,25 @@
-// Package projects is a view of namespaces that shows each caller their own, and lets them ask for new ones.
+// Package projects serves the namespaces that each caller may see, and lets callers request new ones.
 //
-// Kubernetes lists all namespaces or none: who works in three of them cannot find out which. A Project is a Namespace
-// that the caller may get; list and watch show those, and a ProjectRequest makes a namespace whose admin the caller is.
-// It is OpenShift's project API, stored nowhere.
+// Kubernetes lists all namespaces or none, so a user with access to three of them cannot list these three. A Project is a
+// Namespace that the caller may get. List and watch return only these, and a ProjectRequest creates a namespace with the
+// caller as its admin. The API equals OpenShift's project API and is not stored.
 //
-// # What is trusted
+// # Trust
 //
-// Query.User, which the host has authenticated. Nothing in a request's body but a name and two texts for people: labels
-// and annotations are not taken over, since labels of a namespace switch policies (pod security) off.
+// The package trusts Query.User, which the host has authenticated. From the body of a request it uses only the name and two
+// descriptive texts. It rejects labels and annotations, because labels of a namespace can disable policies (pod security).
 //
-// # What is checked twice
+// # Authorization
 //
-// The host has asked whether the caller may use this API at all. Whether they may see a namespace, or delete it, is
-// asked of the front door about the Namespace itself, with its RBAC and under the caller's name; the server's own
-// rights, which are larger, decide nothing. When that cannot be asked the answer is an error and never a shorter list: a
-// watch would report what is missing as deleted.
+// The host has checked whether the caller may use this API. For access to a namespace, the package sends a
+// SubjectAccessReview for the Namespace and the caller to the front door, which applies its RBAC rules. The server's own
+// permissions are larger and do not affect the result. If the review cannot be completed, the request returns an error
+// instead of a shorter list, because a watch would report the missing projects as deleted.
 //
-// # What is promised
+// # Guarantees
 //
-// What one caller sees is never computed from what another was shown: the only thing that callers share is the list of
-// all namespaces, and verdicts are remembered under everything that authorization can see of a caller. A namespace that
-// exists is never given to anybody: creating is one POST, and of two callers who want one name the second gets a 409.
-// When a caller cannot be made admin, the namespace that was just made is deleted again, by its UID.
+// The result for one caller never depends on the results of other callers. Callers share only the list of all namespaces, and
+// cached decisions are keyed by all attributes of a caller that authorization can use. An existing namespace is never given
+// to a caller: creation is one POST, and if two callers request the same name, the second one gets a 409. If a caller cannot
+// be made admin, the new namespace is deleted again, by its UID.
 package projects

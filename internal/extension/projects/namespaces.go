@@ -25,28 +25,28 @@ import (
 
 const (
 	namespacePath = "/api/v1/namespaces"
-	// shareList is how old the list of all namespaces may be, so that watchers that poll together cost one read.
+	// shareList is the maximum age of a shared list of all namespaces, so that concurrent polls of watches cost one request.
 	shareList = time.Second
 )
 
-// namespaces reads and writes namespaces as the server. Nothing here depends on who asks.
+// namespaces reads and writes namespaces with the server's identity. It is independent of the caller.
 type namespaces struct {
 	client  *apiclient.Client
 	trouble atomic.Pointer[error]
 
-	turn chan struct{} // admits one read of the list at a time; its holder may write what follows
-	read time.Time     // when the read of list began
+	turn chan struct{} // serializes reads of the list; its holder may write the next two fields
+	read time.Time     // start of the last successful list
 	list []corev1.Namespace
 
 	mu    sync.Mutex
-	wrote time.Time // when a namespace was last made or deleted here
+	wrote time.Time // last creation or deletion by this server
 }
 
 func newNamespaces(client *apiclient.Client) *namespaces {
 	return &namespaces{client: client, turn: make(chan struct{}, 1)}
 }
 
-// LastError is why the list could not be read last time, nil when it could.
+// LastError returns the error of the last list, nil if it succeeded.
 func (n *namespaces) LastError() error {
 	if p := n.trouble.Load(); p != nil {
 		return *p
@@ -54,7 +54,7 @@ func (n *namespaces) LastError() error {
 	return nil
 }
 
-// all lists every namespace as of notBefore or later, sorted by name. The result is shared and must not be changed.
+// all returns all namespaces as of notBefore or later, sorted by name. The result is shared and must not be modified.
 func (n *namespaces) all(ctx context.Context, notBefore time.Time) ([]corev1.Namespace, error) {
 	select {
 	case n.turn <- struct{}{}:
@@ -109,7 +109,7 @@ func (n *namespaces) create(ctx context.Context, name string, annotations map[st
 	return &out, nil
 }
 
-// delete deletes the namespace that has this name and UID, and no other that came after it.
+// delete deletes the namespace with this name and UID. It does not delete a newer namespace of the same name.
 func (n *namespaces) delete(ctx context.Context, name string, uid types.UID, how *metav1.DeleteOptions) error {
 	defer n.written()
 	options := metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &uid}}
@@ -127,13 +127,14 @@ func (n *namespaces) written() {
 
 const (
 	reviewPath = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
-	// rememberReviews bounds the memory: some ten callers of two thousand namespaces, at a hundred bytes each.
+	// rememberReviews limits the cache. It suffices for ten callers and two thousand namespaces, at a hundred bytes for each
+	// decision.
 	rememberReviews = 20_000
-	// concurrentReviews bounds the questions in flight, those of all callers together.
+	// concurrentReviews limits concurrent reviews of all callers.
 	concurrentReviews = 16
 )
 
-// reviews asks the front door what callers may do with namespaces.
+// reviews authorizes callers for namespaces with SubjectAccessReviews.
 type reviews struct {
 	client *apiclient.Client
 	age    time.Duration
@@ -149,11 +150,11 @@ func newReviews(client *apiclient.Client, age time.Duration) *reviews {
 	}
 }
 
-// remembered is may, with an answer that is at most as old as Config.ReviewAge.
+// remembered is like may, but the decision may be up to Config.ReviewAge old.
 func (r *reviews) remembered(ctx context.Context, who user.Info, verb, namespace string) (bool, error) {
 	spec := question(who, verb, namespace)
-	// Plain strings cannot fail to be encoded. The key is the whole question: two callers share an answer only when
-	// authorization cannot tell them apart.
+	// Encoding plain strings cannot fail. The key contains the entire spec, so two callers share a decision only if
+	// authorization cannot distinguish them.
 	encoded, _ := json.Marshal(spec)
 	key := sha256.Sum256(encoded)
 	if allowed, ok := r.memory.Get(key); ok {
@@ -167,7 +168,7 @@ func (r *reviews) remembered(ctx context.Context, who user.Info, verb, namespace
 	return allowed, err
 }
 
-// may asks whether who may do verb to a namespace; without a name, to all of them.
+// may reports whether who may perform verb on a namespace, or on all namespaces if the name is empty.
 func (r *reviews) may(ctx context.Context, who user.Info, verb, namespace string) (bool, error) {
 	return r.ask(ctx, question(who, verb, namespace))
 }
@@ -175,8 +176,8 @@ func (r *reviews) may(ctx context.Context, who user.Info, verb, namespace string
 func question(who user.Info, verb, namespace string) authorizationv1.SubjectAccessReviewSpec {
 	spec := authorizationv1.SubjectAccessReviewSpec{
 		User: who.GetName(), UID: who.GetUID(), Groups: who.GetGroups(),
-		// As the front door reads GET /api/v1/namespaces/a: the object a, which lies in the namespace a, so that a role
-		// bound there counts.
+		// As the front door authorizes GET /api/v1/namespaces/a: the object a in the namespace a, so that role bindings in
+		// the namespace apply.
 		ResourceAttributes: &authorizationv1.ResourceAttributes{
 			Verb: verb, Version: "v1", Resource: "namespaces", Namespace: namespace, Name: namespace,
 		},

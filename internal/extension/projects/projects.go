@@ -19,42 +19,42 @@ import (
 	"portico.dev/pkg/extension"
 )
 
-// The groups under which projects can be served.
+// API groups that can contain projects.
 const (
 	Group          = "project.portico.dev"
 	OpenShiftGroup = "project.openshift.io"
 )
 
-// Config makes Projects.
+// Config configures Projects.
 type Config struct {
-	// Client reaches the front door. Its identity needs: get, list, create and delete namespaces, create
-	// subjectaccessreviews and rolebindings, and to bind Roles. Required.
+	// Client is the client for the front door. Its user needs permission to get, list, create and delete namespaces, to
+	// create subjectaccessreviews and rolebindings, and to bind Roles. Required.
 	Client *apiclient.Client
-	// Group is where projects are served: Group, which is the default, or OpenShiftGroup for who has its clients.
+	// Group is the API group of projects: Group (default), or OpenShiftGroup for OpenShift's clients.
 	Group string
-	// Roles are the ClusterRoles that who asks for a project is given in it. Default: admin.
+	// Roles are the ClusterRoles that the requester of a project is bound to in it. Default: admin.
 	Roles []string
-	// ReservedPrefixes are what the names of requested projects may not begin with. Default: kube-.
+	// ReservedPrefixes are prefixes that names of requested projects must not have. Default: kube-.
 	ReservedPrefixes []string
-	// MaxPerUser bounds how many projects one user may have asked for that still exist. Default: no bound. Servers side
-	// by side count each for itself, so that simultaneous requests to several of them may exceed it.
+	// MaxPerUser limits the number of existing projects that one user has requested. Default: no limit. Replicas do not
+	// coordinate, so simultaneous requests to several of them may exceed the limit.
 	MaxPerUser int
-	// PollInterval is how soon a watch tells what changed. Default 15 s.
+	// PollInterval is the interval at which watches look for changes. Default: 15 s.
 	PollInterval time.Duration
-	// ReviewAge is how long an answer to "may they see it" counts. Default 10 s.
+	// ReviewAge is the maximum age of a cached authorization decision. Default: 10 s.
 	ReviewAge time.Duration
 }
 
-// Projects are the two resources.
+// Projects provides the resources projects and projectrequests.
 type Projects struct {
 	config     Config
 	notes      notes
 	namespaces *namespaces
 	reviews    *reviews
-	users      *run.KeyedMutex[string] // one request of a user at a time, so that they can be counted
+	users      *run.KeyedMutex[string] // serializes the requests of a user, so that they can be counted
 }
 
-// New makes them. It does no I/O.
+// New returns a Projects. It does no I/O.
 func New(c Config) (*Projects, error) {
 	if c.Client == nil {
 		return nil, errors.New("projects: a client of the front door is required")
@@ -92,7 +92,7 @@ func New(c Config) (*Projects, error) {
 	return p, nil
 }
 
-// Resources are projects and projectrequests.
+// Resources returns projects and projectrequests.
 func (p *Projects) Resources() []extension.Resource {
 	return []extension.Resource{
 		extension.Of(p.definition(), view{p}),
@@ -100,12 +100,12 @@ func (p *Projects) Resources() []extension.Resource {
 	}
 }
 
-// Source tells whether namespaces can be read.
+// Source returns a source that reports errors of listing namespaces.
 func (p *Projects) Source() extension.Source {
 	return extension.Source{Name: "namespaces", LastError: p.namespaces.LastError}
 }
 
-// Run lets go of connections when ctx ends. Everything else happens when somebody asks.
+// Run closes idle connections when ctx ends. It does nothing else.
 func (p *Projects) Run(ctx context.Context) error {
 	<-ctx.Done()
 	p.config.Client.Close()
@@ -121,17 +121,17 @@ type Project struct {
 	Status Status `json:"status"`
 }
 
-// Spec mirrors a namespace's.
+// Spec mirrors the spec of a namespace.
 type Spec struct {
 	Finalizers []corev1.FinalizerName `json:"finalizers,omitempty" description:"What must be cleaned up before the project is gone."`
 }
 
-// Status mirrors a namespace's.
+// Status mirrors the status of a namespace.
 type Status struct {
 	Phase corev1.NamespacePhase `json:"phase,omitempty" description:"Active or Terminating."`
 }
 
-// ProjectRequest asks for a project. It exists only as long as the request.
+// ProjectRequest requests a project. It is not stored.
 type ProjectRequest struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata"`
@@ -140,7 +140,7 @@ type ProjectRequest struct {
 	Description string `json:"description,omitempty" description:"What the project is for."`
 }
 
-// notes are the annotations that carry what a request said.
+// notes are the annotations for the fields of a request.
 type notes struct{ requester, displayName, description string }
 
 func (p *Projects) definition() extension.Definition[Project] {
@@ -161,7 +161,7 @@ func (p *Projects) definition() extension.Definition[Project] {
 	}
 }
 
-// age is how long ago the project was made, as people and every server of Kubernetes put it.
+// age formats the time since the project's creation as kubectl does.
 func age(o *Project) any {
 	if o.CreationTimestamp.IsZero() {
 		return "<unknown>"
@@ -177,7 +177,7 @@ func (p *Projects) requestDefinition() extension.Definition[ProjectRequest] {
 	}
 }
 
-// projectOf is a namespace as its project. What belongs to the machinery of storage stays behind.
+// projectOf converts a namespace to its project. It omits metadata for storage.
 func projectOf(n *corev1.Namespace) Project {
 	return Project{
 		ObjectMeta: metav1.ObjectMeta{
@@ -192,8 +192,8 @@ func projectOf(n *corev1.Namespace) Project {
 // view is the provider of projects.
 type view struct{ *Projects }
 
-// List shows the namespaces that q.User may get. Who may list namespaces sees all of them at the price of one review;
-// for anybody else each namespace is a review.
+// List returns the namespaces that q.User may get. A user who may list namespaces costs one review, any other user one review
+// for each namespace.
 func (v view) List(ctx context.Context, q extension.Query) ([]Project, error) {
 	everything, err := v.reviews.remembered(ctx, q.User, "list", "")
 	if err != nil {
@@ -228,7 +228,7 @@ func (v view) List(ctx context.Context, q extension.Query) ([]Project, error) {
 	return out, nil
 }
 
-// Get shows one namespace. One that the caller may not get is not there.
+// Get returns one namespace. If the caller may not get it, Get returns ErrNotFound.
 func (v view) Get(ctx context.Context, q extension.Query) (Project, error) {
 	for _, question := range []struct{ verb, namespace string }{{"get", q.Name}, {"list", ""}} {
 		allowed, err := v.reviews.remembered(ctx, q.User, question.verb, question.namespace)
@@ -246,7 +246,7 @@ func (v view) Get(ctx context.Context, q extension.Query) (Project, error) {
 	return Project{}, extension.ErrNotFound
 }
 
-// Delete deletes the namespace for a caller who may delete it themselves.
+// Delete deletes the namespace if the caller may delete it.
 func (v view) Delete(ctx context.Context, q extension.Query) (Project, error) {
 	project, err := v.Get(ctx, q)
 	if err != nil {
@@ -269,7 +269,7 @@ func (v view) Delete(ctx context.Context, q extension.Query) (Project, error) {
 	case err != nil:
 		return Project{}, fmt.Errorf("delete namespace: %w", err)
 	}
-	// What is left of it has contents that must go first.
+	// If the namespace still exists, it is waiting for its contents to be deleted.
 	n, err := v.namespaces.get(ctx, q.Name)
 	switch {
 	case errors.Is(err, extension.ErrNotFound):

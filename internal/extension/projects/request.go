@@ -27,28 +27,28 @@ const (
 	maxDescription = 4096
 )
 
-// Annotations of namespaces that project requests make. With the group project.openshift.io the first three have the prefix
-// openshift.io/.
+// Annotations of the namespaces that project requests create. With the group project.openshift.io, the first three have the
+// prefix openshift.io/.
 //
 //reference:annotations Annotations of the namespaces of projects
 const (
-	// requesterAnnotation is the name of the user who asked for the project.
+	// requesterAnnotation is the name of the user who requested the project.
 	requesterAnnotation = "portico.dev/requester"
 	// displayNameAnnotation is the project's display name.
 	displayNameAnnotation = "portico.dev/display-name"
 	// descriptionAnnotation is the project's description.
 	descriptionAnnotation = "portico.dev/description"
-	// requestAnnotation identifies the request that made the namespace, among those of the same caller too.
+	// requestAnnotation identifies the request that created the namespace, among all requests of all callers.
 	requestAnnotation = "portico.dev/project-request"
 )
 
 // requests is the provider of project requests.
 type requests struct{ *Projects }
 
-// List is empty: a request is over when it is answered.
+// List returns an empty list, because requests are not stored.
 func (requests) List(context.Context, extension.Query) ([]ProjectRequest, error) { return nil, nil }
 
-// Create makes the namespace and its caller the admin of it.
+// Create creates the namespace and makes the caller its admin.
 func (r requests) Create(ctx context.Context, q extension.Query, request ProjectRequest) (ProjectRequest, error) {
 	if err := r.acceptable(q.User, &request); err != nil {
 		return ProjectRequest{}, err
@@ -108,7 +108,7 @@ func (r requests) acceptable(who user.Info, request *ProjectRequest) error {
 	return nil
 }
 
-// withinBound counts what the caller has asked for before. Its caller holds the user's turn.
+// withinBound checks MaxPerUser against the existing projects of the user. The caller holds the user's lock.
 func (r requests) withinBound(ctx context.Context, who user.Info, name string) error {
 	all, err := r.namespaces.all(ctx, time.Now())
 	if err != nil {
@@ -127,10 +127,10 @@ func (r requests) withinBound(ctx context.Context, who user.Info, name string) e
 	return nil
 }
 
-// undo deletes the namespace that this request made, if it did: an answer that was lost on the way may have been a
-// success. A namespace without an owner must not keep the name, and one that another request made is none of ours.
+// undo deletes the namespace if this request has created it, which is also possible if the response was lost. A namespace
+// without an owner must not occupy the name. Namespaces of other requests are not deleted.
 func (r requests) undo(ctx context.Context, name, request string) error {
-	ctx = context.WithoutCancel(ctx) // whoever asked may have left
+	ctx = context.WithoutCancel(ctx) // the client may have disconnected
 	n, err := r.namespaces.get(ctx, name)
 	switch {
 	case errors.Is(err, extension.ErrNotFound):
@@ -157,8 +157,8 @@ func (r requests) annotations(who user.Info, request ProjectRequest) map[string]
 	return out
 }
 
-// makeAdmin binds the configured roles. The binding names the user and no group: whoever shares a group with them is
-// not thereby an owner.
+// makeAdmin binds the configured roles. The binding contains only the user and no groups, because other members of a group
+// must not become owners.
 func (r requests) makeAdmin(ctx context.Context, who user.Info, namespace *corev1.Namespace) error {
 	path := "/apis/" + rbacv1.SchemeGroupVersion.String() + "/namespaces/" + namespace.Name + "/rolebindings"
 	for _, role := range r.config.Roles {

@@ -1,4 +1,4 @@
-// Package prometheus is a client of the query API of a Prometheus server: instant queries and series.
+// Package prometheus is a client for the query API of a Prometheus server: instant queries and series.
 package prometheus
 
 import (
@@ -20,26 +20,26 @@ import (
 )
 
 const (
-	// longQuery is what still fits into an address everywhere; what is longer is posted.
+	// longQuery is the size up to which queries are sent in the URL. Longer ones are sent with POST.
 	longQuery = 2 << 10
-	// maxConcurrent bounds queries in flight, below the 20 that Prometheus works on at a time by default.
+	// maxConcurrent limits concurrent queries. It is below Prometheus's default limit of 20.
 	maxConcurrent = 8
 )
 
-// Config makes a Client.
+// Config configures a Client.
 type Config struct {
-	// URL is the server, with the path before /api/v1 if there is one. Required.
+	// URL is the URL of the server, with the path prefix of /api/v1 if it has one. Required.
 	URL string
-	// Access is the CA, the client certificate, the token and further headers.
+	// Access configures the CA, the client certificate, the token and additional headers.
 	Access httpclient.Config
-	// Timeout bounds one query, and is told to the server. Default 10 s.
+	// Timeout limits one query, and is also sent to the server. Default: 10 s.
 	Timeout time.Duration
-	// MaxBytes bounds one answer. Default 16 MiB.
+	// MaxBytes limits the size of a response. Default: 16 MiB.
 	MaxBytes int64
 }
 
-// Client asks one Prometheus server, or what speaks its HTTP API (Thanos, Mimir, VictoriaMetrics). Safe for concurrent
-// use; at most eight queries are in flight, further ones wait.
+// Client queries a Prometheus server, or another server with its HTTP API (Thanos, Mimir, VictoriaMetrics). It is safe for
+// concurrent use. At most eight queries run at a time; further ones wait.
 type Client struct {
 	config  Config
 	base    *url.URL
@@ -50,12 +50,12 @@ type Client struct {
 
 // Sample is one element of a vector.
 type Sample struct {
-	Metric    map[string]string // the labels, __name__ included when the query kept it
+	Metric    map[string]string // the labels, including __name__ if the query preserves it
 	Value     float64
 	Timestamp time.Time
 }
 
-// New makes a client. It reads the files that c names and asks nothing.
+// New returns a Client. It reads the files that c names and sends no requests.
 func New(c Config) (*Client, error) {
 	base, err := url.Parse(c.URL)
 	if err != nil || (base.Scheme != "http" && base.Scheme != "https") || base.Host == "" || base.User != nil || base.RawQuery != "" {
@@ -74,8 +74,8 @@ func New(c Config) (*Client, error) {
 	return &Client{config: c, base: base, http: access, slots: semaphore.NewWeighted(maxConcurrent)}, nil
 }
 
-// Query evaluates promql at one moment, now when at is zero. What is not a vector or a scalar is an error. Warnings
-// say that the answer may be partial.
+// Query evaluates promql at a point in time, which is now if at is zero. A result other than a vector or a scalar is an
+// error. Warnings report that the result may be incomplete.
 func (c *Client) Query(ctx context.Context, promql string, at time.Time) ([]Sample, []string, error) {
 	form := url.Values{"query": {promql}, "timeout": {seconds(c.config.Timeout)}}
 	if !at.IsZero() {
@@ -95,8 +95,8 @@ func (c *Client) Query(ctx context.Context, promql string, at time.Time) ([]Samp
 	return samples, warnings, nil
 }
 
-// Series lists the label sets that any selector of match finds since start, or at all as far as the server looks back
-// when start is zero.
+// Series returns the label sets that any selector in match has selected since start. If start is zero, the server determines
+// the range.
 func (c *Client) Series(ctx context.Context, match []string, start time.Time) ([]map[string]string, error) {
 	form := url.Values{"match[]": match}
 	if !start.IsZero() {
@@ -113,8 +113,8 @@ func (c *Client) Series(ctx context.Context, match []string, start time.Time) ([
 	return series, nil
 }
 
-// LastError is why the last question was not answered, nil when it was. A question that the server found wrong was
-// answered.
+// LastError returns the error of the last request, nil if it succeeded. An invalid query counts as a success, because the
+// server has processed it.
 func (c *Client) LastError() error {
 	if p := c.trouble.Load(); p != nil {
 		return *p
@@ -122,7 +122,7 @@ func (c *Client) LastError() error {
 	return nil
 }
 
-// Close lets go of idle connections.
+// Close closes idle connections.
 func (c *Client) Close() { c.http.Close() }
 
 func (c *Client) ask(ctx context.Context, endpoint string, form url.Values) ([]byte, []string, error) {
@@ -137,7 +137,7 @@ func (c *Client) ask(ctx context.Context, endpoint string, form url.Values) ([]b
 	switch {
 	case err == nil, errors.As(err, &refused) && refused.Question():
 		c.trouble.Store(nil)
-	case ctx.Err() == nil: // who asked and left says nothing about the server
+	case ctx.Err() == nil: // cancellation by the caller is not an error of the server
 		c.trouble.Store(&err)
 	}
 	return data, warnings, err
@@ -174,7 +174,7 @@ func seconds(d time.Duration) string {
 	return strconv.FormatInt(int64(max(d/time.Millisecond, 1)), 10) + "ms"
 }
 
-// truncateQuery makes a query fit for an error.
+// truncateQuery formats a query for an error message.
 func truncateQuery(promql string) string {
 	runes := []rune(strings.Join(strings.Fields(promql), " "))
 	if len(runes) > 200 {

@@ -12,10 +12,10 @@ import (
 	"portico.dev/internal/extension/httpclient"
 )
 
-// Error is a refusal by the server.
+// Error is an error response of the server.
 type Error struct {
-	// Code is the HTTP status, Type and Message are Prometheus's own words. Type is empty when what answered is no
-	// Prometheus.
+	// Code is the HTTP status. Type and Message are errorType and error of the response. Type is empty if the response is not
+	// from a Prometheus server.
 	Code          int
 	Type, Message string
 }
@@ -27,7 +27,7 @@ func (e *Error) Error() string {
 	return fmt.Sprintf("prometheus: %s: %s", e.Type, e.Message)
 }
 
-// Question tells whether the question was at fault and not the server.
+// Question reports whether the query is invalid, as opposed to an error of the server.
 func (e *Error) Question() bool { return e.Type == "bad_data" || e.Type == "execution" }
 
 type envelope struct {
@@ -49,7 +49,7 @@ func parseEnvelope(a *httpclient.Answer) (data []byte, warnings []string, err er
 	return e.Data, e.Warnings, nil
 }
 
-// notPrometheus says what answered instead of a Prometheus, and what to do.
+// notPrometheus describes a response that is not from a Prometheus server, with the next step.
 func notPrometheus(a *httpclient.Answer) string {
 	switch {
 	case a.Code >= 300 && a.Code < 400:
@@ -75,13 +75,13 @@ type vectorElement struct {
 	Histogram json.RawMessage   `json:"histogram"`
 }
 
-// point is a moment and a value: [1700000000.123, "0.5"].
+// point is a timestamp and a value: [1700000000.123, "0.5"].
 type point struct {
 	at    time.Time
 	value float64
 }
 
-// UnmarshalJSON reads the pair.
+// UnmarshalJSON implements json.Unmarshaler.
 func (p *point) UnmarshalJSON(raw []byte) error {
 	var pair []json.RawMessage
 	if err := json.Unmarshal(raw, &pair); err != nil || len(pair) != 2 {
@@ -92,7 +92,7 @@ func (p *point) UnmarshalJSON(raw []byte) error {
 	if err := errors.Join(json.Unmarshal(pair[0], &at), json.Unmarshal(pair[1], &value)); err != nil {
 		return fmt.Errorf("sample: %w", err)
 	}
-	v, err := strconv.ParseFloat(value, 64) // knows NaN and +Inf too
+	v, err := strconv.ParseFloat(value, 64) // accepts NaN and +Inf too
 	if err != nil {
 		return fmt.Errorf("sample value %q: %w", value, err)
 	}
@@ -100,7 +100,7 @@ func (p *point) UnmarshalJSON(raw []byte) error {
 	return nil
 }
 
-// parseVector reads an instant vector or a scalar. left counts the elements that are native histograms.
+// parseVector parses an instant vector or a scalar. left is the number of native histograms, which are omitted.
 func parseVector(data []byte) (samples []Sample, left int, err error) {
 	var q queryData
 	if err := json.Unmarshal(data, &q); err != nil {
