@@ -87,7 +87,7 @@ func (o *backupOptions) check() error {
 	return o.output.Check()
 }
 
-// written is what `-o json` says.
+// written is the output of `-o json`.
 type written struct {
 	File      string          `json:"file"`
 	Bytes     int64           `json:"bytes"`
@@ -141,7 +141,7 @@ func (o *backupOptions) write(ctx context.Context, file string, recipients []age
 	shown := newProgress(errOut)
 	defer shown.end()
 	if o.dataDir == "" && len(o.etcd.Servers) == 0 {
-		// Asked before a file is made: most mistakes are in how to reach the front door.
+		// Send the request before creating a file, because most errors concern the connection to the front door.
 		from, err := o.ask(ctx)
 		if err != nil {
 			return backup.Manifest{}, 0, err
@@ -163,13 +163,13 @@ func (o *backupOptions) write(ctx context.Context, file string, recipients []age
 	return manifest, size, errors.Join(err, stop())
 }
 
-// ask begins a backup through the API.
+// ask starts a backup through the API.
 func (o *backupOptions) ask(ctx context.Context) (io.ReadCloser, error) {
 	config, err := o.Config()
 	if err != nil {
 		return nil, err
 	}
-	config.Timeout = 0 // a backup takes as long as it takes; silence does not
+	config.Timeout = 0 // a backup may take long; only inactivity is limited
 	client, err := discovery.NewDiscoveryClientForConfig(config)
 	if err != nil {
 		return nil, fmt.Errorf("client of the front door: %w", err)
@@ -192,7 +192,7 @@ func (o *backupOptions) ask(ctx context.Context) (io.ReadCloser, error) {
 	return &streamed{body: body, ctx: ctx, cancel: cancel, silent: silent, timeout: o.Timeout}, nil
 }
 
-// streamed is an answer that may take long and must not fall silent.
+// streamed is a response body with an inactivity timeout.
 type streamed struct {
 	body    io.ReadCloser
 	ctx     context.Context
@@ -216,7 +216,7 @@ func (s *streamed) Close() error {
 	return s.body.Close()
 }
 
-// withoutFrontDoor begins a backup of an etcd that this process reaches itself. stop ends what that takes.
+// withoutFrontDoor starts a backup of an etcd that this process reaches itself. The caller must call stop.
 func (o *backupOptions) withoutFrontDoor(ctx context.Context) (contents backup.Contents, stop func() error, err error) {
 	contents = backup.Contents{EtcdPrefix: o.etcd.Prefix, EncryptedAtRest: o.encryptionConfig != ""}
 	config := o.etcd
@@ -239,7 +239,7 @@ func (o *backupOptions) withoutFrontDoor(ctx context.Context) (contents backup.C
 			}
 		}
 	}
-	// The client of etcd logs too, each attempt at a member that is away. What goes wrong is in the error.
+	// The etcd client logs each failed attempt at a member. The returned error contains the cause.
 	logs := logging.Default()
 	logs.Level = "error"
 	if config.Logger, err = logs.New(); err != nil {
@@ -277,7 +277,7 @@ func (o *backupOptions) withoutFrontDoor(ctx context.Context) (contents backup.C
 	}, nil
 }
 
-// keys are those in the data directory, and the encryption configuration.
+// keys returns the keys in the data directory, and the encryption configuration.
 func (o *backupOptions) keys() ([]backup.KeyFile, error) {
 	keys, err := backup.DirectoryKeys(filepath.Join(o.dataDir, "pki"))
 	if err != nil || o.encryptionConfig == "" {
@@ -287,9 +287,9 @@ func (o *backupOptions) keys() ([]backup.KeyFile, error) {
 	return append(keys, key), err
 }
 
-// progress says on a terminal how much has been written, and nothing elsewhere.
+// progress prints the number of bytes written to a terminal.
 type progress struct {
-	to    io.Writer // nil: nobody looks
+	to    io.Writer // nil if the output is not a terminal
 	bytes int64
 	last  time.Time
 }
@@ -301,7 +301,7 @@ func newProgress(errOut io.Writer) *progress {
 	return &progress{}
 }
 
-// progressInterval is how often a line on a terminal is written anew.
+// progressInterval is the minimum interval between updates of the line.
 const progressInterval = 200 * time.Millisecond
 
 func (p *progress) Write(b []byte) (int, error) {

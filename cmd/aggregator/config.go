@@ -53,7 +53,7 @@ its flag --config. It refuses what serve would refuse, and starts nothing.`,
 	return cmd
 }
 
-// settings are the flags of a front door, in groups.
+// settings returns the flags of a front door, in groups.
 func settings(config *aggregator.Config, logs *logging.Options) cliflag.NamedFlagSets {
 	sets := config.NamedFlags()
 	logs.AddFlags(sets.FlagSet("log"))
@@ -64,7 +64,8 @@ func addConfigFlag(cmd *cobra.Command, file *string) {
 	cmd.Flags().StringVar(file, "config", "", "file with an AggregatorConfiguration of config.portico.dev/v1alpha1; flags on the command line take precedence")
 }
 
-// addGroups gives a command flags, and a help text that has them in groups. What other flags it has come last.
+// addGroups adds flags to a command, with a help text that shows them in groups. Other flags of the command come
+// last.
 func addGroups(cmd *cobra.Command, sets cliflag.NamedFlagSets) {
 	for _, name := range sets.Order {
 		cmd.Flags().AddFlagSet(sets.FlagSets[name])
@@ -93,7 +94,7 @@ func addGroups(cmd *cobra.Command, sets cliflag.NamedFlagSets) {
 	})
 }
 
-// columns is the width of the terminal; zero if there is none, and lines are not wrapped.
+// columns returns the width of the terminal. Without a terminal it returns zero, which disables wrapping.
 func columns() int {
 	width, _, err := term.GetSize(int(os.Stdout.Fd()))
 	if err != nil {

@@ -21,7 +21,7 @@ import (
 	"portico.dev/internal/pki"
 )
 
-// ownFront is a front door in a directory of its own, in this process.
+// ownFront is a temporary front door in this process.
 type ownFront struct {
 	config aggregator.Config
 	log    *zap.Logger
@@ -29,10 +29,10 @@ type ownFront struct {
 	done   chan error
 }
 
-// openWithin bounds the start of a front door of our own.
+// openWithin bounds the start of a temporary front door.
 const openWithin = time.Minute
 
-// ownFronts starts front doors for drills to break.
+// ownFronts starts temporary front doors for drills.
 type ownFronts struct{ config aggregator.Config }
 
 // AddFlags implements cli.Fronts.
@@ -58,7 +58,7 @@ func (o *ownFronts) Start(ctx context.Context, n int, log *zap.Logger) ([]drill.
 		f := &ownFront{config: o.config, log: log.Named("front")}
 		f.config.DataDir, f.config.SecurePort, f.config.AccessLog = filepath.Join(dir, strconv.Itoa(i)), 0, false
 		f.config.ShutdownGrace = 2 * time.Second
-		f.config.EtcdUnixSocket = filepath.Join(dir, strconv.Itoa(i)+".etcd") // for further ones
+		f.config.EtcdUnixSocket = filepath.Join(dir, strconv.Itoa(i)+".etcd") // for additional front doors
 		fronts[i] = f
 		starting.Go(func() (err error) {
 			targets[i], err = f.target(ctx)
@@ -112,7 +112,8 @@ func (f *ownFront) grow(ctx context.Context, n int) (replicas []*rest.Config, st
 	return replicas, stop, nil
 }
 
-// start returns when the front door is ready. It goes on when ctx ends: drills clean up through it.
+// start returns when the front door is ready. The front door does not stop with ctx, because drills clean up through
+// it.
 func (f *ownFront) start(ctx context.Context) error {
 	front, err := aggregator.New(f.config, f.log)
 	if err != nil {
@@ -137,7 +138,7 @@ func (f *ownFront) start(ctx context.Context) error {
 	}
 }
 
-// keepPort makes the next start listen where this one does, so that clients find it again.
+// keepPort reuses the port for the next start, so that clients find the front door again.
 func (f *ownFront) keepPort(address string) error {
 	at, err := url.Parse(address)
 	if err != nil {

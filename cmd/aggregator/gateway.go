@@ -25,7 +25,7 @@ It needs no etcd. What it stores is in its namespace: a Secret, ConfigMaps, a Le
 			if err != nil {
 				return err
 			}
-			defer func() { _ = log.Sync() }() // lines that wait for others
+			defer func() { _ = log.Sync() }() // flush buffered lines
 			g, err := gateway.New(config, log)
 			if err != nil {
 				return err

@@ -1,28 +1,29 @@
 // Command aggregator is a front door for Kubernetes-style APIs.
 //
-//	dev         everything in one process, with a demonstration extension server
-//	serve       the front door alone
-//	config      what the front door would be started with, as a file
-//	kubeconfig  a client's credentials
-//	pki         the certificate authorities of a data directory, and their replacement
-//	doctor      which hop of an APIService is broken, and how to mend it
-//	console     a page in the browser about the APIServices of a cluster
-//	conformance how an extension server, anybody's, keeps to what clients rely on
-//	drill       failures of extension servers, rehearsed
-//	gateway     the front door of a cluster whose API server stays
-//	adopt       APIServices go behind a gateway
-//	release     and come out again
-//	backup      all that a front door has stored, in a file
-//	restore     a data directory from a backup
-//	member      the members of an etcd that several front doors have inside
-//	token       the tokens by which others join them
-//	debts       what finalized namespaces may have left at dead extension servers
-//	why         which rule lets a user do something, or comes nearest
-//	route       where a request would go, and by which rule
-//	migrate     objects of an extension server become custom resources, or the reverse
-//	version     what this build is
+//	dev         run everything in one process, with a demonstration extension server
+//	serve       run the front door
+//	config      print the configuration of the front door as a file
+//	kubeconfig  write client credentials
+//	pki         show and rotate the certificate authorities of a data directory
+//	doctor      find the broken hop of an APIService, and its repair
+//	console     serve a web page about the APIServices of a cluster
+//	conformance check an extension server against the requirements of clients
+//	drill       rehearse failures of extension servers
+//	gateway     run a gateway between an existing API server and its extension servers
+//	adopt       put APIServices behind a gateway
+//	release     release APIServices from a gateway
+//	backup      write a backup of a front door to a file
+//	restore     restore a data directory from a backup
+//	member      manage the members of an etcd embedded in several front doors
+//	token       manage the tokens with which front doors join
+//	debts       list objects that finalized namespaces may have left at dead extension servers
+//	why         show the rule that permits a request, or the closest ones
+//	route       show the backend and the rule for a request
+//	migrate     convert objects of an extension server to custom resources, or the reverse
+//	version     print the version
 //
-// The commands that work with any API server by its kubeconfig are in internal/cli; what the others start is in internal/aggregator.
+// The commands that work with any API server through its kubeconfig are in internal/cli. The other commands start
+// code in internal/aggregator.
 package main
 
 import (

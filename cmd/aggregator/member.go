@@ -22,7 +22,7 @@ import (
 	"portico.dev/internal/store"
 )
 
-// clusterFlags say how a command reaches a front door and the members of its etcd.
+// clusterFlags are the flags for connecting to a front door and the members of its etcd.
 type clusterFlags struct {
 	cli.ClientFlags
 	output cli.Output
@@ -35,10 +35,10 @@ func (o *clusterFlags) check() error {
 	return o.output.Check()
 }
 
-// send sends a request for administration of the cluster, and reads the answer if it is wanted.
+// send sends an administrative request, and decodes the response unless answer is nil.
 func send(ctx context.Context, r *rest.Request, answer any) error {
 	result := r.MaxRetries(0).Do(ctx)
-	err := result.Error() // reads the Status in the answer, which Raw does not
+	err := result.Error() // decodes the Status in the response, unlike Raw
 	if apierrors.IsNotFound(err) && !isAnswer(err) {
 		return errors.New("this API server is no member of a cluster: start a front door with --cluster-init, and ask that one")
 	}
@@ -55,13 +55,13 @@ func send(ctx context.Context, r *rest.Request, answer any) error {
 	return nil
 }
 
-// isAnswer reports whether a 404 is about what is looked for, and not about the path.
+// isAnswer reports whether a 404 concerns the requested object and not the path.
 func isAnswer(err error) bool {
 	status := err.Error()
 	return strings.Contains(status, store.ErrNoMember.Error()) || strings.Contains(status, cluster.ErrNoToken.Error())
 }
 
-// members are what the commands about members need: a front door, or etcd itself.
+// members is implemented by a front door's client and by etcd.
 type members interface {
 	Members(ctx context.Context) ([]store.Member, error)
 	RemoveMember(ctx context.Context, which string) error
@@ -121,7 +121,7 @@ etcd refuses a removal that would leave the remaining members without a quorum, 
 	return cmd
 }
 
-// open returns the members and what closes them.
+// open returns the members and a function that closes them.
 func (o *memberOptions) open() (members, func(), error) {
 	if err := o.check(); err != nil {
 		return nil, nil, err
@@ -146,7 +146,7 @@ func (o *memberOptions) open() (members, func(), error) {
 	return remote, remote.Close, nil
 }
 
-// frontDoorMembers asks a front door.
+// frontDoorMembers manages members through a front door.
 type frontDoorMembers struct{ client rest.Interface }
 
 func (m frontDoorMembers) Members(ctx context.Context) ([]store.Member, error) {

@@ -13,17 +13,18 @@ import (
 	"portico.dev/internal/run/processors"
 )
 
-// settled is how long after it began a front door is taken to be done with starting. It is looked at again when three times
-// as long has passed, and so on until again: many objects at once, as a hundred APIServices, leave as much behind as a start.
+// settled is the time after which the start of a front door counts as complete. The interval of the release of memory
+// then triples up to again, because many objects at once, such as a hundred APIServices, leave as much unused memory
+// as a start.
 const (
 	settled = 10 * time.Second
 	again   = 5 * time.Minute
 )
 
-// settling runs serve, and gives back the memory that only the start needed, or what came since: about 40 MiB of the
-// program's own pages, and the garbage of first lists and documents. Each time costs one collection. Under load memory is
-// traded for time (memory.TuneGC), as far as there is a limit (memoryLimit, a value of --memory-limit), and there are as many processors
-// as are needed (processors.Adapt).
+// settling runs serve and repeatedly releases memory that is no longer needed: about 40 MiB of the program's own
+// pages that only the start needed, and the garbage of initial lists and documents. Each release costs one garbage
+// collection. In addition it tunes the garbage collector to the load (memory.TuneGC), within the limit (memoryLimit,
+// a value of --memory-limit), and the number of processors to the demand (processors.Adapt).
 func settling(ctx context.Context, log *zap.Logger, memoryLimit string, serve func(context.Context) error) error {
 	limit, err := overload.Find(memoryLimit)
 	if err != nil {

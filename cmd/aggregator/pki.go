@@ -100,13 +100,13 @@ A front door that runs on the directory follows each step without a restart. A s
 	return cmd
 }
 
-// rotationReport is what both commands print.
+// rotationReport is the output of both commands.
 type rotationReport struct {
 	Directory   string         `json:"directory"`
 	Step        pki.Step       `json:"step,omitempty"`
 	DryRun      bool           `json:"dryRun,omitempty"`
 	Authorities []pki.Rotation `json:"authorities"`
-	// Next is what must be done before the next step.
+	// Next lists the actions required before the next step.
 	Next []string `json:"next,omitempty"`
 }
 
@@ -141,7 +141,7 @@ func (o *pkiOptions) print(out io.Writer, r rotationReport) error {
 	return nil
 }
 
-// nextSteps is what must be done after a step with authorities.
+// nextSteps returns the actions required after a rotation step of the named authorities.
 func nextSteps(step pki.Step, names []string) []string {
 	var next []string
 	for _, name := range names {

@@ -16,25 +16,25 @@ import (
 	"portico.dev/internal/logging"
 )
 
-// logLevel is the flag that is taken over here.
+// logLevel is the flag that the reloader itself applies.
 const logLevel = "log-level"
 
-// reloader reads the settings of a front door again, when it gets SIGHUP, and takes over those that may change while it runs. A configuration
-// that is wrong leaves all as they are.
+// reloader rereads the settings of a front door on SIGHUP, and applies the settings that may change at run time. An
+// invalid configuration changes nothing.
 type reloader struct {
 	log   *zap.Logger
 	level *logging.Level
 	front interface {
 		Reload(read func() (aggregator.Config, error)) error
 	}
-	// file is the configuration file, empty without one, and given the flags of the command line, which take precedence.
+	// file is the configuration file, or empty. given holds the flags of the command line, which take precedence.
 	file  string
 	given []*pflag.Flag
-	// running are the settings that are in force.
+	// running holds the settings in effect.
 	running cliflag.NamedFlagSets
 }
 
-// changedFlags are those that were set.
+// changedFlags returns the flags that were set.
 func changedFlags(sets cliflag.NamedFlagSets) (changed []*pflag.Flag) {
 	for _, name := range sets.Order {
 		sets.FlagSets[name].VisitAll(func(f *pflag.Flag) {
@@ -46,7 +46,7 @@ func changedFlags(sets cliflag.NamedFlagSets) (changed []*pflag.Flag) {
 	return changed
 }
 
-// beside reloads at each SIGHUP for as long as serve runs.
+// beside runs serve and reloads on each SIGHUP until serve returns.
 func (r *reloader) beside(ctx context.Context, serve func(context.Context) error) error {
 	hangUps := make(chan os.Signal, 1)
 	signal.Notify(hangUps, syscall.SIGHUP)
@@ -102,7 +102,7 @@ func (r *reloader) reload() {
 		taken = append(taken, f.Name)
 		err = errors.Join(err, aggregator.CopyFlags(r.running, []*pflag.Flag{f}))
 	}
-	if err = errors.Join(err, r.level.Set(logs.Level)); err != nil { // both were checked
+	if err = errors.Join(err, r.level.Set(logs.Level)); err != nil { // both values were validated
 		r.log.Error("the settings were reloaded in part", zap.Error(err))
 		return
 	}

@@ -84,7 +84,7 @@ func (o *restoreOptions) run(file string, out, errOut io.Writer) error {
 		if logErr != nil {
 			return logErr
 		}
-		defer func() { _ = log.Sync() }() // lines that wait for others
+		defer func() { _ = log.Sync() }() // flush buffered lines
 		result.Restored, err = archive.Restore(backup.Target{DataDir: o.dataDir, SkipKeys: o.skipKeys, Log: log})
 	}
 	if err != nil {
@@ -102,7 +102,7 @@ func (o *restoreOptions) run(file string, out, errOut io.Writer) error {
 	return o.next(result.Restored, m, out, errOut)
 }
 
-// next says what there is now, and how to go on.
+// next prints the restored parts and the next steps.
 func (o *restoreOptions) next(r backup.Restored, m backup.Manifest, out, errOut io.Writer) error {
 	fmt.Fprintf(out, "%s is made; resource versions go on above %d\n", r.Etcd, m.Etcd.Revision+store.RevisionBump)
 	start := "aggregator serve --data-dir " + o.dataDir

@@ -46,7 +46,7 @@ which need a restart.`,
 			if err != nil {
 				return err
 			}
-			defer func() { _ = log.Sync() }() // lines that wait for others
+			defer func() { _ = log.Sync() }() // flush buffered lines
 			if err := useInheritedSocket(&config); err != nil {
 				return err
 			}
@@ -97,13 +97,13 @@ that are assigned to one of them run, and have logs. kwok must be installed.`,
 			if err != nil {
 				return err
 			}
-			defer func() { _ = log.Sync() }() // lines that wait for others
+			defer func() { _ = log.Sync() }() // flush buffered lines
 			if ephemeral {
 				if !cmd.Flags().Changed("secure-port") {
 					config.SecurePort = 0
 				}
 				if !cmd.Flags().Changed("log-level") {
-					klog.SetLogger(logr.Discard()) // libraries log requests that the end cuts off as errors
+					klog.SetLogger(logr.Discard()) // libraries log requests that the shutdown interrupts as errors
 				}
 				return runEphemeral(cmd, config, args, log)
 			}
@@ -166,6 +166,6 @@ func kubeconfigCommand() *cobra.Command {
 	fs.DurationVar(&ttl, "ttl", pki.LeafTTL, "lifetime of the credentials")
 	fs.StringVar(&file, "file", "", "file to write, with mode 0600; default standard output")
 	fs.StringVarP(&file, "output", "o", "", "")
-	_ = fs.MarkDeprecated("output", "use --file: -o is an output format everywhere else") // the flag is there
+	_ = fs.MarkDeprecated("output", "use --file: -o is an output format everywhere else") // the flag exists
 	return cmd
 }

@@ -11,12 +11,12 @@ import (
 	"portico.dev/internal/aggregator"
 )
 
-// holdConnections is how long connections wait in a socket that outlives the program while it starts. Clients give up a TLS handshake
-// after ten seconds.
+// holdConnections is how long connections wait in an inherited socket while the program starts. Clients time out a
+// TLS handshake after ten seconds.
 const holdConnections = 8 * time.Second
 
-// useInheritedSocket serves on the socket that a service manager has opened (systemd's socket activation), if there is one. Connections
-// then wait in it while the program is restarted.
+// useInheritedSocket serves on the socket of the service manager (systemd socket activation), if there is one.
+// Connections then wait in that socket while the program restarts.
 func useInheritedSocket(c *aggregator.Config) error {
 	inherited, err := activation.Listeners()
 	if err != nil {

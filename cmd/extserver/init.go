@@ -18,15 +18,16 @@ import (
 	"portico.dev/internal/version"
 )
 
-// scaffold has the files of a new module. Words in capital letters in them are replaced.
+// scaffold contains the files of a new module. Words in capital letters in them are replaced.
 //
 //go:embed scaffold
 var scaffold embed.FS
 
-// newModule is what the files of a new module are about.
+// newModule describes a new module.
 type newModule struct {
 	dir, module, group, version, kind, plural string
-	// source is the directory of a checkout of portico.dev. Empty: the release of this program is required.
+	// source is the directory of a checkout of portico.dev. If it is empty, the module requires the release of this
+	// program.
 	source string
 }
 
@@ -115,8 +116,8 @@ func (m *newModule) completeSource() error {
 	return nil
 }
 
-// buildDirectory returns the checkout in which this program was built. It is empty if there is none, or if the program was built with
-// -trimpath.
+// buildDirectory returns the checkout in which this program was built. It returns an empty string if there is none,
+// or if the program was built with -trimpath.
 func buildDirectory() string {
 	_, file, _, ok := runtime.Caller(0)
 	if dir := filepath.Join(filepath.Dir(file), "..", ".."); ok && filepath.IsAbs(file) && isCheckout(dir) {
@@ -135,7 +136,7 @@ var (
 	yEnding        = regexp.MustCompile(`[^aeiou]y$`)
 )
 
-// pluralOf follows the rules of English that hold for most kinds.
+// pluralOf applies the rules of English that hold for most kinds.
 func pluralOf(word string) string {
 	switch {
 	case sibilantEnding.MatchString(word):
@@ -146,7 +147,7 @@ func pluralOf(word string) string {
 	return word + "s"
 }
 
-// write creates the files, or nothing.
+// write creates the files. It fails without creating any if the directory is not empty.
 func (m *newModule) write() error {
 	entries, err := os.ReadDir(m.dir)
 	if err == nil && len(entries) > 0 {

@@ -1,11 +1,11 @@
 // Command extserver hosts storage-less Kubernetes-style APIs behind any front door.
 //
 //	serve          run the extension server
-//	manifests      print what an administrator applies for it
-//	init           write a Go module with an extension server of your own
+//	manifests      print the objects that an administrator must apply
+//	init           write a Go module with an extension server for your own kind
 //	validate       check files that declare resources
-//	convert-rules  take prometheus-adapter's rules out of their ConfigMap and explain them
-//	version        print what this build is
+//	convert-rules  extract prometheus-adapter's rules from their ConfigMap and explain them
+//	version        print the version
 //	completion     print a completion script for a shell
 package main
 
@@ -39,7 +39,7 @@ func command() *cobra.Command {
 		SilenceErrors: true,
 		Version:       version.Portico, // for --version
 	}
-	root.DisableSuggestions = true // an error is one line
+	root.DisableSuggestions = true // errors are one line
 	root.AddCommand(serveCommand(), manifestsCommand(), initCommand(), validateCommand(), convertRulesCommand(), versionCommand())
 	return root
 }
@@ -67,6 +67,7 @@ func versionCommand() *cobra.Command {
 		},
 	}
 	c.Flags().StringVarP(&output, "output", "o", "", "output format: json; default one line of text")
-	_ = c.RegisterFlagCompletionFunc("output", cobra.FixedCompletions([]string{"json"}, cobra.ShellCompDirectiveNoFileComp)) // the flag is there
+	// The flag exists.
+	_ = c.RegisterFlagCompletionFunc("output", cobra.FixedCompletions([]string{"json"}, cobra.ShellCompDirectiveNoFileComp))
 	return c
 }

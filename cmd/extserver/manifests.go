@@ -9,7 +9,7 @@ import (
 	"portico.dev/internal/registration"
 )
 
-// caBundleNote explains a missing field: without it a reader would take the manifests for complete.
+// caBundleNote explains the missing field, without which the manifests are incomplete.
 const caBundleNote = `# No caBundle: give --tls-ca-file, or let "extserver serve" write the authority that it makes for itself;
 # the ClusterRole below lets it. Until then the certificate must chain to what the front door's system trusts.
 `

@@ -32,7 +32,7 @@ func convertRulesCommand() *cobra.Command {
 	}
 }
 
-// readRules reads no more than what rules.Read will refuse for its size.
+// readRules reads at most one byte more than rules.Read accepts.
 func readRules(stdin io.Reader, path string) ([]byte, error) {
 	in := stdin
 	if path != "-" {

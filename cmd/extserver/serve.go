@@ -18,7 +18,7 @@ import (
 	"portico.dev/internal/run/memory"
 )
 
-// serveFlags are the flags that are not options of the server as they stand.
+// serveFlags holds the flags that are not options of the server.
 type serveFlags struct {
 	kubeconfig, authentication, authorization string
 	logging                                   logging.Options
@@ -41,8 +41,8 @@ func serveCommand() *cobra.Command {
 				return err
 			}
 			if os.Getenv("GOGC") == "" {
-				// The live heap is a few megabytes: collecting it twice as often costs nothing that can be measured, and
-				// keeps the whole under 25 MiB also when many connect at once.
+				// The live heap is a few megabytes. Collecting it twice as often has no measurable cost, and keeps
+				// the process under 25 MiB even when many clients connect at once.
 				debug.SetGCPercent(50)
 			}
 			o.WhenReady = func() {
@@ -57,7 +57,7 @@ func serveCommand() *cobra.Command {
 			err = runNotifying(c.Context(), server, log)
 			var refused *registration.RefusedError
 			if errors.As(err, &refused) {
-				// Whoever reads this has to ask an administrator, who needs exactly that.
+				// The user has to ask an administrator, who needs exactly these objects.
 				if text, err := registration.YAML(refused.Objects); err == nil {
 					_, _ = c.ErrOrStderr().Write(text)
 				}
@@ -74,7 +74,7 @@ func serveCommand() *cobra.Command {
 	return c
 }
 
-// runNotifying runs the server, and tells the service manager when it is ready and when it stops.
+// runNotifying runs the server, and notifies the service manager when it is ready and when it stops.
 func runNotifying(ctx context.Context, server *extserver.Server, log *zap.Logger) error {
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return server.Run(ctx) })

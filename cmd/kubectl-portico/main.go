@@ -1,5 +1,6 @@
-// Command kubectl-portico is a plugin of kubectl for those who have to do with extension servers of any cluster: `kubectl portico doctor`.
-// It has the commands of the program aggregator that work by kubeconfig, the alert rules for Prometheus, and no API server.
+// Command kubectl-portico is a kubectl plugin for operators of extension servers in any cluster: `kubectl portico
+// doctor`. It contains the commands of aggregator that work through a kubeconfig, and the alert rules for Prometheus.
+// It does not contain an API server.
 package main
 
 import (

@@ -17,33 +17,34 @@ import (
 	"portico.dev/internal/pki"
 )
 
-// Annotations of an APIService that a gateway serves: the server that it had before, and has again after a release.
+// Annotations of an APIService behind a gateway. They hold its original server, which a release restores.
 //
 //reference:annotations Annotations of an APIService behind a gateway
 const (
-	// OriginalServiceAnnotation is the Service of the extension server, as namespace/name or namespace/name:port; the default port
-	// is 443. A gateway serves exactly those APIServices that have this annotation.
+	// OriginalServiceAnnotation is the Service of the extension server, as namespace/name or namespace/name:port; the
+	// default port is 443. A gateway serves exactly the APIServices with this annotation.
 	OriginalServiceAnnotation = "gateway.portico.dev/original-service"
-	// OriginalCABundleAnnotation is the caBundle for that Service, in base64 as in spec.caBundle. Without it the certificate of the
-	// extension server is verified by the authorities of the system.
+	// OriginalCABundleAnnotation is the caBundle for that Service, in base64 as in spec.caBundle. Without it, the
+	// system roots verify the certificate of the extension server.
 	OriginalCABundleAnnotation = "gateway.portico.dev/original-ca-bundle"
-	// OriginalInsecureAnnotation set to "true" accepts any certificate of the extension server, as insecureSkipTLSVerify does.
+	// OriginalInsecureAnnotation set to "true" accepts any certificate of the extension server, like
+	// insecureSkipTLSVerify.
 	OriginalInsecureAnnotation = "gateway.portico.dev/original-insecure-skip-tls-verify"
 )
 
-// Conditions that a gateway writes into the status of an APIService. The condition Available is the API server's, and says whether
-// that reaches the gateway.
+// Conditions that a gateway writes to the status of an APIService. The API server writes the condition Available,
+// which reports whether it reaches the gateway.
 //
 //reference:conditions Conditions of an APIService behind a gateway
 const (
-	// BackendAvailable says whether the gateway reaches the extension server. Reasons and messages are those of the condition
-	// Available of a front door.
+	// BackendAvailable reports whether the gateway reaches the extension server. Its reasons and messages are the
+	// same as in the condition Available of a front door.
 	BackendAvailable apiregistrationv1.APIServiceConditionType = "BackendAvailable"
-	// FrontProxyTrusted says whether the extension server believes the gateway's front-proxy certificate.
+	// FrontProxyTrusted reports whether the extension server trusts the gateway's front-proxy certificate.
 	FrontProxyTrusted apiregistrationv1.APIServiceConditionType = "FrontProxyTrusted"
 )
 
-// Annotations lists those of an adoption.
+// annotations lists the annotations of an adoption.
 func annotations() []string {
 	return []string{OriginalServiceAnnotation, OriginalCABundleAnnotation, OriginalInsecureAnnotation}
 }
@@ -60,15 +61,15 @@ func (s Service) String() string {
 	return s.Namespace + "/" + net.JoinHostPort(s.Name, strconv.Itoa(int(s.Port)))
 }
 
-// ServerName is the DNS name that the certificate of the Service has.
+// ServerName returns the DNS name in the certificate of the Service.
 func (s Service) ServerName() string { return s.Name + "." + s.Namespace + ".svc" }
 
-// Reference is the Service as an APIService names it.
+// Reference returns the Service as a reference in an APIService.
 func (s Service) Reference() *apiregistrationv1.ServiceReference {
 	return &apiregistrationv1.ServiceReference{Namespace: s.Namespace, Name: s.Name, Port: &s.Port}
 }
 
-// ServiceOf is the Service that a reference names.
+// ServiceOf returns the Service of a reference.
 func ServiceOf(ref *apiregistrationv1.ServiceReference) Service {
 	s := Service{Namespace: ref.Namespace, Name: ref.Name, Port: defaultPort}
 	if ref.Port != nil {
@@ -77,7 +78,7 @@ func ServiceOf(ref *apiregistrationv1.ServiceReference) Service {
 	return s
 }
 
-// ParseService reads namespace/name or namespace/name:port.
+// ParseService parses namespace/name or namespace/name:port.
 func ParseService(text string) (Service, error) {
 	s := Service{Port: defaultPort}
 	namespace, rest, found := strings.Cut(strings.TrimSpace(text), "/")
@@ -98,20 +99,21 @@ func ParseService(text string) (Service, error) {
 	return s, nil
 }
 
-// Original is where an APIService leads without the gateway.
+// Original is the server of an APIService without the gateway.
 type Original struct {
 	Service               Service
 	CABundle              []byte
 	InsecureSkipTLSVerify bool
 }
 
-// Adopted reports whether a gateway is asked to serve the APIService, by whatever its annotations say.
+// Adopted reports whether the APIService has the annotation that makes a gateway serve it. It does not validate the
+// annotation.
 func Adopted(o *apiregistrationv1.APIService) bool {
 	_, ok := o.Annotations[OriginalServiceAnnotation]
 	return ok
 }
 
-// OriginalOf reads the annotations. It is an error if there are none, or if they lead to the gateway itself.
+// OriginalOf parses the annotations. It returns an error if they are missing or refer to the gateway itself.
 func (g Service) OriginalOf(o *apiregistrationv1.APIService) (Original, error) {
 	original, err := OriginalOf(o)
 	if err == nil && original.Service.Namespace == g.Namespace && original.Service.Name == g.Name {
@@ -120,7 +122,7 @@ func (g Service) OriginalOf(o *apiregistrationv1.APIService) (Original, error) {
 	return original, err
 }
 
-// OriginalOf reads the annotations. It is an error if there are none.
+// OriginalOf parses the annotations. It returns an error if they are missing.
 func OriginalOf(o *apiregistrationv1.APIService) (original Original, err error) {
 	text, ok := o.Annotations[OriginalServiceAnnotation]
 	if !ok {
@@ -157,18 +159,20 @@ func (g Service) Fronts(o *apiregistrationv1.APIService) bool {
 	return o.Spec.Service != nil && ServiceOf(o.Spec.Service) == g
 }
 
-// FrontedElsewhere reports whether an APIService that a gateway has adopted leads to another gateway than this one. The server in its
-// annotations is then that gateway's.
+// FrontedElsewhere reports whether an adopted APIService refers to a different gateway. The server in its annotations
+// then belongs to that gateway.
 func (g Service) FrontedElsewhere(o *apiregistrationv1.APIService) bool {
 	original, err := g.OriginalOf(o)
 	return err == nil && o.Spec.Service != nil && !g.Fronts(o) && ServiceOf(o.Spec.Service) != original.Service
 }
 
-// rewriters are annotations by which programs write spec.caBundle. They would replace the gateway's authority by the server's.
+// rewriters are annotations that make other programs write spec.caBundle. These programs would replace the gateway's
+// authority with the server's.
 var rewriters = []string{"cert-manager.io/inject-ca-from", "cert-manager.io/inject-ca-from-secret", "cert-manager.io/inject-apiserver-ca", "service.beta.openshift.io/inject-cabundle"}
 
-// Prepare remembers the server of an APIService in its annotations, and leaves its spec as it is: the gateway gets to know the server,
-// and requests do not go through it yet. It does nothing to one that was prepared or adopted before.
+// Prepare stores the server of an APIService in its annotations and does not change its spec. The gateway then
+// monitors the server, but receives no requests for it yet. Prepare does not change an APIService that this gateway
+// already serves.
 func (g Service) Prepare(o *apiregistrationv1.APIService) error {
 	switch {
 	case o.Spec.Service == nil:
@@ -202,7 +206,8 @@ func (g Service) Prepare(o *apiregistrationv1.APIService) error {
 	return err
 }
 
-// Adopt makes the API server send the requests for a prepared APIService to the gateway, whose serving certificate the bundle verifies.
+// Adopt makes the API server send the requests for a prepared APIService to the gateway. caBundle verifies the
+// gateway's serving certificate.
 func (g Service) Adopt(o *apiregistrationv1.APIService, caBundle []byte) error {
 	if _, err := g.OriginalOf(o); err != nil {
 		return err
@@ -211,8 +216,9 @@ func (g Service) Adopt(o *apiregistrationv1.APIService, caBundle []byte) error {
 	return nil
 }
 
-// KeepBundle gives an APIService that leads to this gateway the bundle that verifies the gateway. A bundle of others is the new authority of
-// the server, written where it is written without a gateway: it goes into the annotation. KeepBundle reports whether it changed anything.
+// KeepBundle sets the bundle that verifies the gateway in an APIService that refers to this gateway. If the current
+// bundle has a different authority, an operator or controller has replaced the server's authority in the usual field,
+// so KeepBundle moves it to the annotation. It reports whether it changed the object.
 func (g Service) KeepBundle(o *apiregistrationv1.APIService, bundle []byte) (changed bool) {
 	if !g.Fronts(o) || !Adopted(o) || o.Spec.InsecureSkipTLSVerify || bytes.Equal(o.Spec.CABundle, bundle) {
 		return false
@@ -225,13 +231,13 @@ func (g Service) KeepBundle(o *apiregistrationv1.APIService, bundle []byte) (cha
 	return true
 }
 
-// isServingAuthority recognises this gateway's own authorities, those of former years too.
+// isServingAuthority reports whether c is a current or former authority of this gateway.
 func (g Service) isServingAuthority(c *x509.Certificate) bool {
 	return c.Subject.CommonName == g.ServingAuthorityName()
 }
 
-// Release undoes Prepare and Adopt, by whatever gateway, and removes the gateway's conditions. Those are in the status, which is written
-// apart. It reports whether there was anything to undo.
+// Release undoes Prepare and Adopt, for any gateway, and removes the gateway's conditions. The conditions are in the
+// status, which must be updated separately. It reports whether it changed the object.
 func Release(o *apiregistrationv1.APIService) (released bool, err error) {
 	if !Adopted(o) {
 		return false, nil
@@ -248,13 +254,14 @@ func Release(o *apiregistrationv1.APIService) (released bool, err error) {
 	return true, nil
 }
 
-// written are the conditions that a gateway's routing table writes beside BackendAvailable. A front door writes them too.
+// written lists the conditions that a gateway's routing table writes in addition to BackendAvailable. A front door
+// writes them too.
 var written = []apiregistrationv1.APIServiceConditionType{
 	"CABundleValid", "ServingCertExpiring", "Orphaned", "AnnotationsValid", "OpenAPIValid", "TLSVerified", "HidesLocalResources",
 	"AvailableOnAllReplicas", "EndpointsInUse",
 }
 
-// RemoveConditions removes what a gateway has written into the status, and reports whether there was anything.
+// RemoveConditions removes a gateway's conditions from the status and reports whether there were any.
 func RemoveConditions(o *apiregistrationv1.APIService) bool {
 	ours := func(c apiregistrationv1.APIServiceCondition) bool {
 		return c.Type == BackendAvailable || c.Type == FrontProxyTrusted
@@ -268,7 +275,7 @@ func RemoveConditions(o *apiregistrationv1.APIService) bool {
 	return true
 }
 
-// Condition is one of the status.
+// Condition returns a condition of the status, and whether it is present.
 func Condition(o *apiregistrationv1.APIService, t apiregistrationv1.APIServiceConditionType) (apiregistrationv1.APIServiceCondition, bool) {
 	i := slices.IndexFunc(o.Status.Conditions, func(c apiregistrationv1.APIServiceCondition) bool { return c.Type == t })
 	if i < 0 {

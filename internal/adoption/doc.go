@@ -1,9 +1,9 @@
-// Package adoption is how an APIService is put behind a gateway and taken out again.
+// Package adoption puts an APIService behind a gateway, and releases it again.
 //
-// An adopted APIService names the gateway's Service in its spec, and in annotations the server that it had before. The annotations are
-// all that a gateway reads of an adoption, and all that a release needs, so that both work without each other, and a person can write
-// an adopted APIService by hand. trust.go is the other half: the gateway's authority in the ConfigMap by which extension servers know
-// front proxies.
+// The spec of an adopted APIService refers to the gateway's Service, and its annotations hold the original server. A
+// gateway and a release need only these annotations, so that both work independently of each other, and operators can
+// write an adopted APIService by hand. trust.go handles the gateway's authority in the ConfigMap with the front
+// proxies that extension servers must trust.
 //
-// Everything here works on objects in memory.
+// The package works on objects in memory only.
 package adoption

@@ -6,11 +6,12 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 )
 
-// AdoptedRole is the name of the ClusterRole by which the gateway may write the APIServices that it serves, and no others.
+// AdoptedRole returns the name of the ClusterRole that permits the gateway to write only the APIServices that it
+// serves.
 func (g Service) AdoptedRole() string { return g.Name + "-adopted" }
 
-// grants are the rules by which a gateway may write one APIService. Each rule has one resource, so that a role is the same whether
-// Grant or `kubectl auth reconcile` adds them.
+// grants returns the rules that permit a gateway to write one APIService. Each rule has one resource, so that Grant
+// and `kubectl auth reconcile` produce the same role.
 func grants(apiService string) []rbacv1.PolicyRule {
 	var rules []rbacv1.PolicyRule
 	for _, resource := range []string{"apiservices", "apiservices/status"} {
@@ -21,7 +22,7 @@ func grants(apiService string) []rbacv1.PolicyRule {
 	return rules
 }
 
-// Grant adds to the role of a gateway the rules that it needs for an APIService and lacks, and reports whether it changed anything.
+// Grant adds the missing rules for an APIService to the role of a gateway, and reports whether it changed the role.
 func Grant(role *rbacv1.ClusterRole, apiService string) (changed bool) {
 	for _, rule := range grants(apiService) {
 		if !slices.ContainsFunc(role.Rules, func(have rbacv1.PolicyRule) bool { return includes(have, rule) }) {
@@ -31,15 +32,16 @@ func Grant(role *rbacv1.ClusterRole, apiService string) (changed bool) {
 	return changed
 }
 
-// includes reports whether one rule allows everything that another one does, which has one value in each list.
+// includes reports whether rule permits everything that other permits. Each list of other must have exactly one
+// value.
 func includes(rule, other rbacv1.PolicyRule) bool {
 	has := func(list, want []string) bool { return slices.Contains(list, want[0]) || slices.Contains(list, "*") }
 	return has(rule.APIGroups, other.APIGroups) && has(rule.Resources, other.Resources) && has(rule.Verbs, other.Verbs) &&
 		(len(rule.ResourceNames) == 0 || slices.Contains(rule.ResourceNames, other.ResourceNames[0]))
 }
 
-// Revoke removes an APIService from the rules of the role, and reports whether it changed anything. It removes rules that name nothing
-// more, because a rule without names allows all.
+// Revoke removes an APIService from the rules of the role, and reports whether it changed the role. It deletes rules
+// without remaining names, because a rule without names permits all.
 func Revoke(role *rbacv1.ClusterRole, apiService string) (changed bool) {
 	kept := []rbacv1.PolicyRule{}
 	for _, rule := range role.Rules {

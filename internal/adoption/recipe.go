@@ -10,14 +10,15 @@ import (
 	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
 )
 
-// Recipe is what kubectl must be told to adopt an APIService and to release it.
+// Recipe contains the kubectl commands that adopt an APIService and release it.
 type Recipe struct {
 	Adopt   []string `json:"adopt"`
 	Release []string `json:"release"`
 }
 
-// RecipeFor returns the commands for an APIService, whose copy after Prepare is prepared. They make the objects that `aggregator adopt`
-// makes. The commands to release leave the right to write the APIService in the ClusterRole, where it has no effect.
+// RecipeFor returns the commands for an APIService. prepared is a copy of it after Prepare. The commands create the
+// same objects as `aggregator adopt`. The release commands leave the permission to write the APIService in the
+// ClusterRole, where it has no effect.
 func (g Service) RecipeFor(prepared *apiregistrationv1.APIService, caBundle []byte) (Recipe, error) {
 	original, err := g.OriginalOf(prepared)
 	if err != nil {
@@ -47,7 +48,8 @@ func (g Service) RecipeFor(prepared *apiregistrationv1.APIService, caBundle []by
 	return Recipe{Adopt: adopt, Release: []string{back, command(remove)}}, nil
 }
 
-// reconcile is the command that adds the rules of Grant to the ClusterRole, which it makes if there is none.
+// reconcile returns the command that adds the rules of Grant to the ClusterRole, and creates the ClusterRole if
+// necessary.
 func (g Service) reconcile(apiService string) (string, error) {
 	role := rbacv1.ClusterRole{
 		TypeMeta:   metav1.TypeMeta{APIVersion: rbacv1.SchemeGroupVersion.String(), Kind: "ClusterRole"},
@@ -60,12 +62,13 @@ func (g Service) reconcile(apiService string) (string, error) {
 	return "kubectl auth reconcile -f - <<'EOF'\n" + string(text) + "\nEOF", nil
 }
 
-// await is the command that waits for what `aggregator adopt` waits for, too, before it changes the spec.
+// await returns the command that waits for a condition. `aggregator adopt` waits for the same condition before it
+// changes the spec.
 func await(apiService string, t apiregistrationv1.APIServiceConditionType) string {
 	return command([]string{"kubectl", "wait", "apiservice", apiService, "--for=condition=" + string(t), "--timeout=2m"})
 }
 
-// patch is the command that makes an APIService lead somewhere.
+// patch returns the command that changes the server of an APIService.
 func patch(name string, to Original) (string, error) {
 	spec := map[string]any{
 		"service":  map[string]any{"namespace": to.Service.Namespace, "name": to.Service.Name, "port": to.Service.Port},
@@ -84,7 +87,7 @@ func patch(name string, to Original) (string, error) {
 	return command([]string{"kubectl", "patch", "apiservice", name, "--type=merge", "-p", string(text)}), nil
 }
 
-// command quotes for a shell.
+// command quotes words for a shell.
 func command(words []string) string {
 	quoted := make([]string, len(words))
 	for i, w := range words {

@@ -12,7 +12,8 @@ import (
 	"portico.dev/internal/pki"
 )
 
-// The ConfigMap by which extension servers know front proxies. An API server adds to it what it needs itself, and keeps the rest.
+// The ConfigMap with the front proxies that extension servers must trust. An API server adds its own data and keeps
+// the rest.
 const (
 	TrustNamespace = "kube-system"
 	TrustConfigMap = "extension-apiserver-authentication"
@@ -21,34 +22,36 @@ const (
 	allowedNamesKey = "requestheader-allowed-names"
 )
 
-// Names of what a gateway publishes for those who adopt APIServices, in its own namespace.
+// Names of the data that a gateway publishes in its namespace, for the adoption of APIServices.
 const (
-	// PublishedConfigMap has the authorities of the gateway's certificates, in PEM.
+	// PublishedConfigMap contains the authorities of the gateway's certificates, in PEM.
 	PublishedConfigMap = "portico-gateway"
-	// PublishedServingCA is the key of those that verify the serving certificate: the caBundle of adopted APIServices.
+	// PublishedServingCA is the key of the authorities that verify the serving certificate: the caBundle of adopted
+	// APIServices.
 	PublishedServingCA = "ca.crt"
-	// PublishedFrontProxyCA is the key of those that verify the front-proxy client certificate.
+	// PublishedFrontProxyCA is the key of the authorities that verify the front-proxy client certificate.
 	PublishedFrontProxyCA = "front-proxy-ca.crt"
 )
 
-// FrontProxyName is the common name of the gateway's front-proxy client certificate.
+// FrontProxyName returns the common name of the gateway's front-proxy client certificate.
 func (g Service) FrontProxyName() string { return g.ServerName() }
 
-// FrontProxyAuthorityName is the common name of its authority. It distinguishes gateways, and their authorities from all others.
+// FrontProxyAuthorityName returns the common name of its authority. It distinguishes this authority from other
+// gateways' and all other authorities.
 func (g Service) FrontProxyAuthorityName() string { return g.ServerName() + " front proxy CA" }
 
-// ServingAuthorityName is the common name of the authority of the serving certificate.
+// ServingAuthorityName returns the common name of the authority of the serving certificate.
 func (g Service) ServingAuthorityName() string { return g.ServerName() + " CA" }
 
-// IsFrontProxyAuthority reports whether a certificate has the name of this gateway's authority. A name is no proof: it is for those who
-// remove what they added.
+// IsFrontProxyAuthority reports whether a certificate has the name of this gateway's authority. The name proves
+// nothing. Use it only to remove authorities that were added before.
 func (g Service) IsFrontProxyAuthority(c *x509.Certificate) bool {
 	return c.Subject.CommonName == g.FrontProxyAuthorityName()
 }
 
-// Publish returns the data of the ConfigMap with this gateway's authorities and its name, and nothing of others changed. Authorities of
-// this gateway that are no longer among those in the bundle are removed. Where any name is allowed, none is added: a list with ours
-// alone would exclude the API server's own front proxy.
+// Publish returns the data of the ConfigMap with this gateway's authorities and name added, and all other entries
+// unchanged. It removes authorities of this gateway that are not in the bundle. If any name is allowed, it adds no
+// name, because a list with only this gateway's name would exclude the API server's front proxy.
 func (g Service) Publish(data map[string]string, authorities []byte) (map[string]string, error) {
 	ours, err := pki.ParseBundle(authorities)
 	if err != nil {
@@ -57,7 +60,7 @@ func (g Service) Publish(data map[string]string, authorities []byte) (map[string
 	return g.rewrite(data, ours)
 }
 
-// Withdraw returns the data of the ConfigMap without anything of this gateway.
+// Withdraw returns the data of the ConfigMap without the entries of this gateway.
 func (g Service) Withdraw(data map[string]string) (map[string]string, error) {
 	return g.rewrite(data, nil)
 }
@@ -83,7 +86,7 @@ func (g Service) rewrite(data map[string]string, ours []*x509.Certificate) (map[
 	return out, nil
 }
 
-// rewriteBundle returns text unchanged if it has exactly the right authorities of ours.
+// rewriteBundle returns text unchanged if it contains exactly the given authorities of this gateway.
 func (g Service) rewriteBundle(text string, present, ours []*x509.Certificate) (string, error) {
 	wanted := func(c *x509.Certificate) bool { return slices.ContainsFunc(ours, c.Equal) }
 	var out bytes.Buffer
@@ -115,7 +118,7 @@ func encode(c *x509.Certificate) []byte {
 	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: c.Raw})
 }
 
-// rewriteNames returns text unchanged if the name is there, or is not, as wanted.
+// rewriteNames returns text unchanged if the name is already present or absent as required.
 func (g Service) rewriteNames(text string, wanted bool) (string, error) {
 	var names []string
 	if text != "" {

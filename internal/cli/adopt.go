@@ -13,7 +13,7 @@ import (
 	"portico.dev/internal/gateway/adopter"
 )
 
-// adoptOptions are those of adopt and of release.
+// adoptOptions are the options of adopt and release.
 type adoptOptions struct {
 	ClientFlags
 	gateway string
@@ -23,14 +23,14 @@ type adoptOptions struct {
 	output  Output
 }
 
-// adoptResult is what became of one APIService.
+// adoptResult is the result for one APIService.
 type adoptResult struct {
 	APIService string `json:"apiService"`
 	// Result is adopted, released, unchanged, refused or dry-run.
 	Result string `json:"result"`
-	// Reason says why it was refused.
+	// Reason is the reason if it was refused.
 	Reason string `json:"reason,omitempty"`
-	// Recipe is what kubectl would be told, with --dry-run.
+	// Recipe contains the equivalent kubectl commands, with --dry-run.
 	Recipe *adoption.Recipe `json:"recipe,omitempty"`
 }
 
@@ -96,7 +96,7 @@ func (o *adoptOptions) args(_ *cobra.Command, args []string) error {
 	return o.output.Check()
 }
 
-// run does something with each APIService, in order, and prints what became of it.
+// run calls do for each APIService, in order, and prints the results.
 func (o *adoptOptions) run(cmd *cobra.Command, names []string, all func(*adopter.Adopter, context.Context) ([]string, error), do func(context.Context, *adopter.Adopter, string) adoptResult) error {
 	at, err := adoption.ParseService(o.gateway)
 	if err != nil {

@@ -14,7 +14,7 @@ import (
 	"portico.dev/deploy/monitoring"
 )
 
-// Alerts is the command that prints the alert rules. It asks no server.
+// Alerts returns the command that prints the alert rules. It does not contact a server.
 func Alerts() *cobra.Command {
 	var o alertOptions
 	cmd := &cobra.Command{
@@ -58,7 +58,7 @@ func (o *alertOptions) print(out io.Writer) error {
 	return err
 }
 
-// runbookLine is the annotation of an alert. The file is changed as text, so that its comments stay.
+// runbookLine matches the runbook annotation of an alert. The file is edited as text to preserve its comments.
 var runbookLine = regexp.MustCompile(`(?m)^( +)runbook: (.+)$`)
 
 // withLinks adds the annotation runbook_url to every alert.

@@ -1,5 +1,6 @@
-// Package cli has the commands that work with any API server by its kubeconfig. The programs aggregator and kubectl-portico have all of them. Alerts, which
-// needs no server, is in kubectl-portico only: aggregator has to stay small.
+// Package cli implements the commands that work with any API server through its kubeconfig. The programs aggregator
+// and kubectl-portico include all of them. Alerts, which needs no server, is in kubectl-portico only, to keep
+// aggregator small.
 package cli
 
 import (
@@ -16,13 +17,13 @@ import (
 	"portico.dev/internal/version"
 )
 
-// Options are what only some programs have.
+// Options contains features that only some programs have.
 type Options struct {
-	// Fronts starts front doors for drills to break. Nil: drills need a kubeconfig.
+	// Fronts starts front doors for drills. If it is nil, drills require a kubeconfig.
 	Fronts Fronts
 }
 
-// Commands are all commands.
+// Commands returns all commands.
 func Commands(o Options) []*cobra.Command {
 	all := []*cobra.Command{
 		doctorCommand(), consoleCommand(o), conformanceCommand(), drillCommand(o), debtsCommand(), whyCommand(), routeCommand(), migrateCommand(), adoptCommand(), releaseCommand(),
@@ -34,7 +35,7 @@ func Commands(o Options) []*cobra.Command {
 	return all
 }
 
-// callAs has the help of a command, and of those below it, say how people call the program.
+// callAs sets the program name in the help of a command and its subcommands.
 func callAs(c *cobra.Command, name string) {
 	c.Long, c.Example = strings.ReplaceAll(c.Long, "aggregator ", name+" "), strings.ReplaceAll(c.Example, "aggregator ", name+" ")
 	for _, below := range c.Commands() {
@@ -42,12 +43,12 @@ func callAs(c *cobra.Command, name string) {
 	}
 }
 
-// Main runs a program until it has ended or is told to, and exits with its status.
+// Main runs a program until it ends or receives a signal, and exits with its status.
 func Main(root *cobra.Command) {
 	root.Version = version.Portico // for --version
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	// After the first signal the next one kills: a drain that hangs must not hold a terminal.
+	// Restore the default signal handling, so that a second signal kills the process even if the shutdown hangs.
 	context.AfterFunc(ctx, stop)
 	out, flush := Colours(os.Stdout)
 	root.SetOut(out)
@@ -61,10 +62,10 @@ func Main(root *cobra.Command) {
 	}
 }
 
-// ExitError ends the program with a status of its own, for commands whose status scripts read. Without err the status is all
-// that there is to say.
+// ExitError makes the program exit with a specific status, for commands with a status that scripts evaluate. Without
+// Err, nothing is printed.
 type ExitError struct {
-	// Code is the status, and Err what is printed.
+	// Code is the exit status. Err is printed.
 	Code int
 	Err  error
 }
@@ -78,8 +79,9 @@ func (e *ExitError) Error() string {
 
 func (e *ExitError) Unwrap() error { return e.Err }
 
-// exitCode is the status that an error ends the program with: 1 unless it says otherwise, and 0 for a program that was told
-// to end. A command whose status is an answer gives one of its own then too: an interrupted question is no yes.
+// exitCode returns the exit status for an error: the code of an ExitError, 0 if the program was interrupted, and
+// otherwise 1. A command with a meaningful status returns an ExitError on interruption too, so that an interrupted
+// check is not reported as success.
 func exitCode(err error) int {
 	var e *ExitError
 	switch {

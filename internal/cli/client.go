@@ -12,10 +12,10 @@ import (
 	"portico.dev/internal/toolclient"
 )
 
-// ClientFlags say which API server a command speaks to, in the words of kubectl.
+// ClientFlags select the API server of a command, with the flag names of kubectl.
 type ClientFlags struct {
 	Kubeconfig, Context string
-	// Timeout is of each request. Default 10 s.
+	// Timeout of each request. Default 10 s.
 	Timeout time.Duration
 }
 
@@ -27,7 +27,7 @@ func (f *ClientFlags) Add(fs *pflag.FlagSet) {
 	fs.DurationVar(&f.Timeout, "timeout", f.Timeout, "timeout of each request")
 }
 
-// Config is a client of the API server.
+// Config returns the client configuration of the API server.
 func (f *ClientFlags) Config() (*rest.Config, error) {
 	rules := clientcmd.NewDefaultClientConfigLoadingRules()
 	rules.ExplicitPath = f.Kubeconfig
@@ -40,7 +40,7 @@ func (f *ClientFlags) Config() (*rest.Config, error) {
 	return config, nil
 }
 
-// RESTClient is a client for paths of a front door that are not those of an API.
+// RESTClient returns a client for paths of a front door outside the Kubernetes APIs.
 func (f *ClientFlags) RESTClient() (rest.Interface, error) {
 	config, err := f.Config()
 	if err != nil {

@@ -12,7 +12,7 @@ import (
 	"golang.org/x/term"
 )
 
-// The colours of terminals for states, beside which the words stand.
+// ANSI colors of states. The words are sufficient without colors.
 const (
 	green, red, yellow = "\x1b[32m", "\x1b[31m", "\x1b[33m"
 	noColour           = "\x1b[0m"
@@ -24,21 +24,21 @@ var stateColours = map[string]string{
 	"unknown": yellow, "Unknown": yellow, "skipped": yellow, "warning": yellow, "interrupted": yellow,
 }
 
-// cell is what tables and lists have between columns, which are two blanks apart.
+// cell matches a cell. Cells are separated by at least two spaces.
 var cell = regexp.MustCompile(`[^\s](?:\s?[^\s]+)*`)
 
-// painter colours the cells of tables that are states, and the answers yes and no, line by line.
+// painter colors the states in tables, and the answers yes and no, line by line.
 type painter struct {
-	mu  sync.Mutex // guards what follows
+	mu  sync.Mutex // guards the fields below
 	out io.Writer
-	// line is what has been written of a line.
+	// line is the incomplete last line.
 	line []byte
 }
 
-// Colours returns what paints the states in what is written to a terminal, and a function that writes what is left of the last line. Files,
-// pipes, terminals without colours, and people who set NO_COLOR get what is written as it is.
+// Colours returns a writer that colors states on a terminal, and a function that flushes the last line. Output to
+// files, pipes and terminals without colors is not changed, nor is any output if NO_COLOR is set.
 func Colours(out *os.File) (io.Writer, func()) {
-	// Consoles of Windows before its Terminal show the codes.
+	// Consoles older than Windows Terminal print the escape sequences.
 	if os.Getenv("NO_COLOR") != "" || os.Getenv("TERM") == "dumb" || runtime.GOOS == "windows" || !term.IsTerminal(int(out.Fd())) {
 		return out, func() {}
 	}
@@ -69,7 +69,7 @@ func (p *painter) Write(b []byte) (int, error) {
 func (p *painter) flush() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	_, _ = io.WriteString(p.out, paint(string(p.line))) // it is a terminal, and the program ends
+	_, _ = io.WriteString(p.out, paint(string(p.line))) // the terminal may be closed; the program ends anyway
 	p.line = nil
 }
 
@@ -79,7 +79,7 @@ func paint(line string) string {
 		if i := strings.IndexAny(text, ":, "); i > 0 {
 			word, rest = text[:i], text[i:]
 		}
-		// A state with something that belongs to it: "broken at tcp", "yes: alice get pods".
+		// A state may be followed by details: "broken at tcp", "yes: alice get pods".
 		alone := rest == "" || strings.HasPrefix(rest, " at ") || strings.HasPrefix(rest, ": ") && (word == "yes" || word == "no") || strings.HasPrefix(rest, ", as far")
 		if colour := stateColours[word]; colour != "" && alone {
 			return colour + word + noColour + rest

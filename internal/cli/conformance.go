@@ -106,7 +106,7 @@ func oneArgument(what string) cobra.PositionalArgs {
 	}
 }
 
-// server reads the flags of url.
+// server reads the flags that describe the server at url.
 func (o *conformanceOptions) server(c *conformance.Config, url string) (err error) {
 	c.Server = &conformance.Server{URL: url, ServerName: o.serverName, Insecure: o.insecure, User: o.user, Groups: o.groups}
 	if o.caFile != "" {

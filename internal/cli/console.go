@@ -71,10 +71,10 @@ func (o *consoleOptions) run(ctx context.Context, out, terminal io.Writer) error
 	if err != nil {
 		return err
 	}
-	config.QPS = -1 // the console bounds itself
+	config.QPS = -1 // the console limits its own rate
 	cfg := console.Config{Client: config, Context: o.contextName(), Port: o.port, Interval: o.interval, Timeout: o.Timeout, Log: terminal}
 	if o.tui {
-		cfg.Log = nil // it would be written over the screen
+		cfg.Log = nil // a log would overwrite the screen
 		return console.Terminal(ctx, cfg, os.Stdin, os.Stdout)
 	}
 	if err := o.addDrills(&cfg); err != nil {
@@ -97,7 +97,7 @@ func (o *consoleOptions) run(ctx context.Context, out, terminal io.Writer) error
 	return c.Run(ctx)
 }
 
-// contextName is what the kubeconfig calls the cluster.
+// contextName returns the kubeconfig's name of the cluster.
 func (o *consoleOptions) contextName() string {
 	if o.Context != "" {
 		return o.Context
@@ -111,7 +111,7 @@ func (o *consoleOptions) contextName() string {
 	return raw.CurrentContext
 }
 
-// addDrills lets the page run drills: on a cluster that was named for it, or on front doors of their own.
+// addDrills enables drills in the page: on a cluster that --drills-on names, or on temporary front doors.
 func (o *consoleOptions) addDrills(cfg *console.Config) error {
 	if o.drills == "" && o.Fronts == nil {
 		cfg.NoDrills = "Drills break extension servers of their own. To run them from here, start the console with --drills-on " + cfg.Context + "."
@@ -140,10 +140,10 @@ func (o *consoleOptions) addDrills(cfg *console.Config) error {
 	return nil
 }
 
-// openBrowser opens the page with what the system has for it. Arguments of processes can be read by every user of the machine, so the link
-// goes by way of a file that only this one can read, which remove removes.
+// openBrowser opens the page with the program that the system provides. Process arguments are visible to every user
+// of the machine, so it passes the link in a file that only the current user can read. remove deletes the file.
 func openBrowser(ctx context.Context, url string) (remove func(), err error) {
-	dir, err := os.MkdirTemp("", "portico-console-") // 0700
+	dir, err := os.MkdirTemp("", "portico-console-") // mode 0700
 	if err != nil {
 		return func() {}, err
 	}
@@ -162,7 +162,7 @@ func openBrowser(ctx context.Context, url string) (remove func(), err error) {
 		return remove, err
 	}
 	return func() {
-		_ = cmd.Wait() // it ends with ctx at the latest; that it failed shows in the browser
+		_ = cmd.Wait() // it ends with ctx at the latest; a failure is visible to the user
 		remove()
 	}, nil
 }

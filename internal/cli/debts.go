@@ -57,7 +57,8 @@ func (o *debtsOptions) list(ctx context.Context, out io.Writer) error {
 		return err
 	}
 	answer := client.Get().AbsPath(debtsPath).Do(ctx)
-	if err := answer.Error(); apierrors.IsNotFound(err) { // Error reads the Status in the answer, Raw does not
+	// Error decodes the Status in the response, Raw does not.
+	if err := answer.Error(); apierrors.IsNotFound(err) {
 		return errors.New("this API server has no list of debts: it is not a Portico front door")
 	} else if err != nil {
 		return fmt.Errorf("list debts: %w", err)

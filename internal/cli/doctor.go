@@ -14,7 +14,8 @@ import (
 	"portico.dev/internal/pki"
 )
 
-// exitUnexamined is the status when nothing could be examined: a mistake in the command line, or no API server.
+// exitUnexamined is the exit status if nothing could be examined, because of a usage error or an unreachable API
+// server.
 const exitUnexamined = 2
 
 type doctorOptions struct {
@@ -69,7 +70,8 @@ func doctorArgs(cmd *cobra.Command, args []string) error {
 	return &ExitError{exitUnexamined, fmt.Errorf("expected nothing or `apiservice NAME`, got %q: run `%s` to check every APIService, or `%s apiservice VERSION.GROUP`", args, command, command)}
 }
 
-// isAPIServiceName reports whether a name is a version and a group, as those of all APIServices of extension servers are.
+// isAPIServiceName reports whether a name consists of a version and a group, like the APIServices of all extension
+// servers.
 func isAPIServiceName(name string) bool {
 	version, group, _ := strings.Cut(name, ".")
 	return len(validation.IsDNS1035Label(version)) == 0 && len(validation.IsDNS1123Subdomain(group)) == 0
@@ -97,7 +99,7 @@ func (o *doctorOptions) examine(ctx context.Context, args []string) ([]*doctor.R
 	if err != nil {
 		return nil, err
 	}
-	client.Timeout = 0 // each question has its own
+	client.Timeout = 0 // each request has its own deadline
 	config := doctor.Config{Client: client, Timeout: o.Timeout}
 	if o.certFile != "" || o.keyFile != "" {
 		if config.FrontProxy, err = pki.LoadKeyPair(o.certFile, o.keyFile); err != nil {
@@ -119,7 +121,8 @@ func (o *doctorOptions) examine(ctx context.Context, args []string) ([]*doctor.R
 	return []*doctor.Report{report}, nil
 }
 
-// print writes everything as JSON; or the one that was asked for; or a line for each and the details of broken ones.
+// print writes all reports as JSON, or one report as text, or a summary of all reports with the details of broken
+// ones.
 func (o *doctorOptions) print(out io.Writer, reports []*doctor.Report, all bool) error {
 	if !o.output.Is("text") {
 		return o.output.Write(out, func(out io.Writer) error { return doctor.WriteJSON(out, reports) })

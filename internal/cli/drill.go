@@ -18,10 +18,10 @@ import (
 	"portico.dev/internal/version"
 )
 
-// exitDrillUsage is the status of a command line that asks for nothing that can be done.
+// exitDrillUsage is the exit status of a usage error.
 const exitDrillUsage = 2
 
-// maxAtOnce bounds the front doors of our own: each takes 100 MiB.
+// maxAtOnce bounds the number of temporary front doors, which use 100 MiB each.
 const maxAtOnce = 16
 
 func drillCommand(with Options) *cobra.Command {
@@ -58,7 +58,8 @@ func drillListCommand() *cobra.Command {
 	return cmd
 }
 
-// drillBackendCommand is the extension server of drills that stop a process. They start it.
+// drillBackendCommand returns the hidden command that drills start as the extension server when they need a separate
+// process.
 func drillBackendCommand() *cobra.Command {
 	return &cobra.Command{
 		Use: "backend", Hidden: true, Args: cobra.NoArgs,
@@ -85,7 +86,7 @@ type drillOptions struct {
 
 func drillRunCommand(with Options) *cobra.Command {
 	o := drillOptions{Options: with, logs: logging.Default()}
-	o.logs.Level = "fatal" // a front door that is drilled has much to complain of
+	o.logs.Level = "fatal" // a front door logs many errors during a drill
 	cmd := &cobra.Command{
 		Use:   "run NAME... | --all",
 		Short: "Run drills",
@@ -123,7 +124,7 @@ Exit status: 0 all passed or were skipped, 1 some failed, 2 none was run.`,
 	return cmd
 }
 
-// where says what drills are run against.
+// where describes the target of drills.
 func where(fronts Fronts) string {
 	any := "any API server that can reach this process; one that looks like\nproduction is refused."
 	if fronts == nil {
@@ -155,7 +156,7 @@ func (o *drillOptions) run(ctx context.Context, names []string, out, terminal io
 	return judgement(results)
 }
 
-// choose reads the command line: which drills.
+// choose returns the drills that the command line selects.
 func (o *drillOptions) choose(names []string) ([]drill.Drill, error) {
 	if err := o.output.Check(); err != nil {
 		return nil, err

@@ -17,15 +17,15 @@ import (
 	"portico.dev/internal/drill"
 )
 
-// Fronts starts front doors for drills to break.
+// Fronts starts front doors for drills.
 type Fronts interface {
-	// AddFlags adds flags of theirs to those of `drill run`.
+	// AddFlags adds flags to `drill run`.
 	AddFlags(*pflag.FlagSet)
-	// Start starts so many. It returns a function that ends them, unless there is an error.
+	// Start starts n front doors. It returns a function that stops them, unless there is an error.
 	Start(ctx context.Context, n int, log *zap.Logger) ([]drill.Target, func() error, error)
 }
 
-// targets are what is drilled, and what to do when that is over.
+// targets returns the targets of the drills, and a function to call after the drills.
 func (o *drillOptions) targets(ctx context.Context, log *zap.Logger) ([]drill.Target, func() error, error) {
 	if o.kubeconfig == "" && o.context == "" && o.Fronts != nil {
 		if o.iKnow != "" || o.advertise != "" || o.bind != "" || o.gateway != "" || len(o.replicas) > 0 {
@@ -50,7 +50,7 @@ func (o *drillOptions) targets(ctx context.Context, log *zap.Logger) ([]drill.Ta
 	return []drill.Target{t}, func() error { return nil }, err
 }
 
-// foreignTarget is the API server of a kubeconfig, unless it looks like one that somebody depends on.
+// foreignTarget returns the API server of a kubeconfig. It refuses one that looks like production.
 func (o *drillOptions) foreignTarget() (drill.Target, error) {
 	rules := clientcmd.NewDefaultClientConfigLoadingRules()
 	rules.ExplicitPath = o.kubeconfig
@@ -97,7 +97,8 @@ func (o *drillOptions) foreignTarget() (drill.Target, error) {
 	return t, nil
 }
 
-// backendCommand starts this program as an extension server. Nil: it is not known where the program is.
+// backendCommand returns the command that starts this program as an extension server, or nil if the path of the
+// program is unknown.
 func backendCommand() []string {
 	program, err := os.Executable()
 	if err != nil {

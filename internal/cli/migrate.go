@@ -123,12 +123,12 @@ func (o *migrateOptions) run(cmd *cobra.Command, name string) error {
 		}
 	}
 	if failed {
-		return &ExitError{Code: exitNo} // the reports say why
+		return &ExitError{Code: exitNo} // the reports contain the reasons
 	}
 	return nil
 }
 
-// migrateProgress says on a terminal what is being done.
+// migrateProgress prints progress to a terminal.
 func migrateProgress(errOut io.Writer) func(namespace, what string) {
 	f, ok := errOut.(*os.File)
 	if !ok || !term.IsTerminal(int(f.Fd())) {

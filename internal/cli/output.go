@@ -12,14 +12,14 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// Output is the flag -o of a command: the format of what it prints. Text is the command's own, and wide a text with more in it where the
-// command has more; json and yaml are printed here.
+// Output is the flag -o of a command: the format of its output. Each command implements text, and wide if it has
+// additional columns. Output implements json and yaml.
 type Output struct {
 	format string
 	known  []string
 }
 
-// Add adds the flag; more are formats that the command has besides text, json and yaml.
+// Add adds the flag. more lists additional formats of the command.
 func (o *Output) Add(fs *pflag.FlagSet, more ...string) {
 	o.known = append([]string{"text", "wide", "json", "yaml"}, more...)
 	fs.StringVarP(&o.format, "output", "o", "text", "output format: "+o.formats())
@@ -30,7 +30,7 @@ func (o *Output) formats() string {
 	return strings.Join(o.known[:last], ", ") + " or " + o.known[last]
 }
 
-// Check is an error if the command has no such format.
+// Check returns an error if the command does not support the format.
 func (o *Output) Check() error {
 	if slices.Contains(o.known, o.format) {
 		return nil
@@ -38,12 +38,12 @@ func (o *Output) Check() error {
 	return fmt.Errorf("--output: %q is not %s", o.format, o.formats())
 }
 
-// Is reports whether a format is wanted. A wide text is a text.
+// Is reports whether the given format is selected. Wide counts as text.
 func (o *Output) Is(format string) bool {
 	return o.format == format || format == "text" && o.format == "wide"
 }
 
-// Wide reports whether the text is to have more columns.
+// Wide reports whether the text should have additional columns.
 func (o *Output) Wide() bool { return o.format == "wide" }
 
 // Print prints v as JSON or YAML.
@@ -55,7 +55,7 @@ func (o *Output) Print(out io.Writer, v any) error {
 	})
 }
 
-// Write prints what a function writes as JSON, as JSON or YAML.
+// Write prints the output of asJSON as JSON or YAML.
 func (o *Output) Write(out io.Writer, asJSON func(io.Writer) error) error {
 	if !o.Is("yaml") {
 		return asJSON(out)

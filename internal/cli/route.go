@@ -35,55 +35,55 @@ type routeOptions struct {
 	output  Output
 }
 
-// routeAnswer is what -o json prints.
+// routeAnswer is the output of -o json.
 type routeAnswer struct {
-	// APIRoute is the name of the APIRoute, empty if there is none in effect.
+	// APIRoute is the name of the APIRoute in effect, if any.
 	APIRoute   string `json:"apiRoute,omitempty"`
 	APIService string `json:"apiService"`
-	// Gateway is the Service of the gateway that the request goes through.
+	// Gateway is the Service of the gateway on the path of the request.
 	Gateway string `json:"gateway,omitempty"`
-	// Destinations are where the request goes: one, or several whose answers are merged.
+	// Destinations lists the backends of the request: one, or several with merged responses.
 	Destinations []routeDestination `json:"destinations"`
-	// Refused says why the request is not sent to any backend.
+	// Refused is the reason if the request is not sent to any backend.
 	Refused string `json:"refused,omitempty"`
 }
 
 // routeDestination is one backend of a request.
 type routeDestination struct {
-	// Rule is the name of the rule that matches, empty for none.
+	// Rule is the name of the rule that matches, if any.
 	Rule string `json:"rule,omitempty"`
-	// Backend is the name of the backend that the rule selects; Service and Version are its.
+	// Backend is the name of the backend that the rule selects. Service and Version are its fields.
 	Backend string `json:"backend,omitempty"`
 	Service string `json:"service"`
 	Version string `json:"version"`
-	// Available is the condition Available of the backend, and Reason its reason.
+	// Available is the Available condition of the backend. Reason is the reason of that condition.
 	Available string `json:"available"`
 	Reason    string `json:"reason,omitempty"`
 	Message   string `json:"message,omitempty"`
-	// SharedReads says how the request may get the response to an equal one. Only for reads.
+	// SharedReads describes how the request may share the response to an equal request. Reads only.
 	SharedReads *v1alpha1.SharedReads `json:"sharedReads,omitempty"`
-	// Mirror is where a copy of the request goes. Only for gets and lists.
+	// Mirror is the destination of copies of the request. Gets and lists only.
 	Mirror *routeMirror `json:"mirror,omitempty"`
-	// Rollback says when the requests of a backend go to the first one of the rule.
+	// Rollback describes when the requests of a backend are sent to the first backend of the rule.
 	Rollback *routeRollback `json:"rollback,omitempty"`
 	watch    bool
-	// Fallback is the backend that gets the request if the other one is unavailable.
+	// Fallback receives the request if this backend is unavailable.
 	Fallback *routeDestination `json:"fallback,omitempty"`
 }
 
-// routeMirror is the backend that gets copies.
+// routeMirror is the backend that receives copies.
 type routeMirror struct {
 	routeDestination `json:",inline"`
-	// Percent is the share of the reads that are copied.
+	// Percent is the percentage of the reads that are copied.
 	Percent int `json:"percent"`
 }
 
-// routeRollback is when the requests of a backend go to the first one of the rule.
+// routeRollback describes when the requests of a backend are sent to the first backend of the rule.
 type routeRollback struct {
 	v1alpha1.Rollback `json:",inline"`
-	// Backend is the name of the first one.
+	// Backend is the name of the first backend.
 	Backend string `json:"backend"`
-	// RolledBack are the names of the backends whose requests go there now, and Message says why.
+	// RolledBack lists the backends that are currently rolled back. Message is the reason.
 	RolledBack []string `json:"rolledBack,omitempty"`
 	Message    string   `json:"message,omitempty"`
 }
@@ -111,7 +111,7 @@ Exit status: 0 the request would be served, 1 it would not, 2 nothing could be a
 		RunE: func(cmd *cobra.Command, args []string) error {
 			served, err := o.run(cmd.Context(), cmd.OutOrStdout(), args)
 			if err == nil && !served {
-				return &ExitError{Code: exitNo} // the answer is printed
+				return &ExitError{Code: exitNo} // the result is already printed
 			}
 			return notAsked(err)
 		},
@@ -126,7 +126,7 @@ Exit status: 0 the request would be served, 1 it would not, 2 nothing could be a
 	return cmd
 }
 
-// run prints the answer, and returns whether the request would be served.
+// run prints the result and reports whether the request would be served.
 func (o *routeOptions) run(ctx context.Context, out io.Writer, args []string) (served bool, err error) {
 	if err := o.output.Check(); err != nil {
 		return false, err
@@ -146,7 +146,7 @@ func (o *routeOptions) run(ctx context.Context, out io.Writer, args []string) (s
 	return served, answer.print(out)
 }
 
-// request reads the arguments as the front door reads a request.
+// request parses the arguments in the same way as the front door parses a request.
 func (o *routeOptions) request(args []string) (*routing.Request, string, error) {
 	method, target := http.MethodGet, args[len(args)-1]
 	if len(args) == 2 {
@@ -174,13 +174,13 @@ func (o *routeOptions) request(args []string) (*routing.Request, string, error) 
 	return &q, info.APIVersion + "." + info.APIGroup, nil
 }
 
-// ask finds out what the front door would do.
+// ask determines the destinations of the request.
 func (o *routeOptions) ask(ctx context.Context, q *routing.Request, name string) (*routeAnswer, error) {
 	config, err := o.Config()
 	if err != nil {
 		return nil, err
 	}
-	config.QPS = -1 // a few objects
+	config.QPS = -1 // only a few objects
 	registrations, err := toolclient.New(config)
 	if err != nil {
 		return nil, err
@@ -249,15 +249,15 @@ func (o *routeOptions) ask(ctx context.Context, q *routing.Request, name string)
 	return answer, nil
 }
 
-// throughGateway gives an APIService its original server, and the gateway's verdict about that. It returns the gateway, "" if there is none
-// on the way.
+// throughGateway replaces the Service of an APIService with the original one, and the condition with the gateway's
+// verdict about it. It returns the gateway, or "" if requests do not pass through one.
 func throughGateway(service *apiregistrationv1.APIService) (gateway string, err error) {
 	original, err := adoption.OriginalOf(service)
 	if err != nil {
 		return "", err
 	}
 	front := adoption.ServiceOf(service.Spec.Service)
-	if front == original.Service { // the gateway gets to know it only
+	if front == original.Service { // the gateway only monitors it
 		return "", nil
 	}
 	service.Spec.Service = original.Service.Reference()
@@ -269,7 +269,7 @@ func throughGateway(service *apiregistrationv1.APIService) (gateway string, err 
 	return front.String(), nil
 }
 
-// apiRoute returns the APIRoute that counts, nil for none.
+// apiRoute returns the APIRoute to apply, or nil.
 func (o *routeOptions) apiRoute(ctx context.Context, name string) (*v1alpha1.APIRoute, error) {
 	if o.file != "" {
 		text, err := os.ReadFile(o.file)
@@ -303,7 +303,7 @@ func (o *routeOptions) apiRoute(ctx context.Context, name string) (*v1alpha1.API
 	return object, nil
 }
 
-// namespaces asks the server for the labels of namespaces that rules select by labels.
+// namespaces returns a function that reads the labels of namespaces, for rules that select namespaces by labels.
 func (o *routeOptions) namespaces(ctx context.Context, failed *error) routing.Namespaces {
 	return func(name string) (labels.Set, bool) {
 		config, err := o.Config()
@@ -341,7 +341,7 @@ func describe(object *v1alpha1.APIRoute, r *routing.Route, service *apiregistrat
 	return d
 }
 
-// ruleOf returns a rule by its name, nil for none.
+// ruleOf returns the rule with the given name, or nil.
 func ruleOf(object *v1alpha1.APIRoute, name string) *v1alpha1.APIRouteRule {
 	at := slices.IndexFunc(object.Spec.Rules, func(r v1alpha1.APIRouteRule) bool { return r.Name == name })
 	if at < 0 {

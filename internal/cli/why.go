@@ -23,12 +23,12 @@ type whyOptions struct {
 	output   Output
 }
 
-// whyAnswer is what -o json prints.
+// whyAnswer is the output of -o json.
 type whyAnswer struct {
 	Allowed bool `json:"allowed"`
-	// Reason is the server's.
+	// Reason is the reason in the server's review.
 	Reason string `json:"reason,omitempty"`
-	// Rules allow the request, or come nearest to it.
+	// Rules lists the rules that allow the request, or the closest ones.
 	Rules []explain.Finding `json:"rules"`
 }
 
@@ -49,7 +49,7 @@ Exit status: 0 the answer is yes, 1 the answer is no, 2 nothing could be asked.`
 		RunE: func(cmd *cobra.Command, args []string) error {
 			allowed, err := o.run(cmd.Context(), cmd.OutOrStdout(), args)
 			if err == nil && !allowed {
-				return &ExitError{Code: exitNo} // the answer is printed
+				return &ExitError{Code: exitNo} // the result is already printed
 			}
 			return notAsked(err)
 		},
@@ -63,13 +63,13 @@ Exit status: 0 the answer is yes, 1 the answer is no, 2 nothing could be asked.`
 	return cmd
 }
 
-// The statuses of the command, as of `kubectl auth can-i`, but for the one that tells an answer from none.
+// Exit statuses, as in `kubectl auth can-i`, except for exitNotAsked.
 const (
 	exitNo       = 1
 	exitNotAsked = 2
 )
 
-// notAsked gives an error, if it is one, the status that says that there is no answer.
+// notAsked wraps an error in an ExitError with exitNotAsked.
 func notAsked(err error) error {
 	if err == nil {
 		return nil
@@ -77,7 +77,7 @@ func notAsked(err error) error {
 	return &ExitError{exitNotAsked, err}
 }
 
-// run asks, prints the answer, and returns it.
+// run creates the review, prints the result, and returns it.
 func (o *whyOptions) run(ctx context.Context, out io.Writer, args []string) (allowed bool, err error) {
 	if err := o.output.Check(); err != nil {
 		return false, err
@@ -86,7 +86,7 @@ func (o *whyOptions) run(ctx context.Context, out io.Writer, args []string) (all
 	if err != nil {
 		return false, err
 	}
-	config.QPS = -1 // four lists and a review
+	config.QPS = -1 // only four lists and a review
 	client, err := toolclient.New(config)
 	if err != nil {
 		return false, err
@@ -104,7 +104,8 @@ func (o *whyOptions) run(ctx context.Context, out io.Writer, args []string) (all
 	return answer.Allowed, o.print(out, answer)
 }
 
-// ask reads the arguments. A resource may be written as for kubectl: short, singular, with its group or without.
+// ask parses the arguments. A resource may be written as in kubectl: by short or singular name, with or without its
+// group.
 func (o *whyOptions) ask(ctx context.Context, client *toolclient.Client, args []string) error {
 	q := &o.question
 	q.User, q.Verb = args[0], args[1]
@@ -134,7 +135,7 @@ func (o *whyOptions) ask(ctx context.Context, client *toolclient.Client, args []
 	}
 	gvr, found := toolclient.FindResource(all, q.Resource, q.Group)
 	if !found {
-		for _, gv := range all { // it may be there, at a server that does not answer
+		for _, gv := range all { // the resource may belong to a server that does not respond
 			if gv.Err != nil && (q.Group == "" || q.Group == gv.Group) {
 				return fmt.Errorf("this server has no resource %q; these it has: kubectl api-resources; its resources of %s are not known: %w", resource, gv, gv.Err)
 			}

@@ -90,7 +90,7 @@ func agreement(_ context.Context, x *examination, a answer) verdict {
 	return failed("the aggregated form lacks %s", x.gv)
 }
 
-// flat is a line for each resource of the legacy form.
+// flat returns a line for each resource in the legacy discovery document.
 func (x *examination) flat() []string {
 	var out []string
 	for _, r := range x.all {
@@ -100,7 +100,8 @@ func (x *examination) flat() []string {
 	return out
 }
 
-// flatten is the same of the aggregated form. Parents without a kind are there for their subresources only.
+// flatten returns the same lines for the aggregated document. Parents without a kind exist only for their
+// subresources.
 func flatten(v apidiscoveryv2.APIVersionDiscovery) []string {
 	var out []string
 	for _, r := range v.Resources {
@@ -135,7 +136,7 @@ func discoveryTag(ctx context.Context, x *examination, a answer) verdict {
 	return revalidation(ctx, x, a)
 }
 
-// revalidation asks again for what came with a tag.
+// revalidation repeats a request with the ETag of its response.
 func revalidation(ctx context.Context, x *examination, a answer) verdict {
 	tag := a.headers.Get("Etag")
 	if tag == "" {

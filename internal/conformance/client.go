@@ -21,18 +21,18 @@ import (
 	"portico.dev/internal/respond"
 )
 
-// maxBody bounds what is read of one answer. Merged OpenAPI documents are the largest.
+// maxBody bounds the size of a response that is read. Merged OpenAPI documents are the largest.
 const maxBody = 64 << 20
 
-// caller asks one server as one identity.
+// caller sends requests to one server as one identity.
 type caller struct {
 	client  *http.Client
 	base    *url.URL
-	headers http.Header // of every request
+	headers http.Header // added to every request
 	timeout time.Duration
 }
 
-// question is one request. The zero method is GET, the zero accept JSON.
+// question is one request. The default method is GET, the default accept is JSON.
 type question struct {
 	method, path string
 	query        url.Values
@@ -41,7 +41,7 @@ type question struct {
 	body         []byte
 }
 
-// answer is what came back; err when nothing did, or not all of it.
+// answer is a response. err is set if it is missing or incomplete.
 type answer struct {
 	question
 	code    int
@@ -50,12 +50,12 @@ type answer struct {
 	err     error
 }
 
-// get asks for JSON at a path. pairs alternate between names and values of the query.
+// get requests JSON from a path. pairs contains alternating names and values of the query.
 func (c *caller) get(ctx context.Context, path string, pairs ...string) answer {
 	return c.ask(ctx, question{path: path, query: query(pairs...)})
 }
 
-// as asks for another representation.
+// as requests another representation.
 func (c *caller) as(ctx context.Context, path, accept string, pairs ...string) answer {
 	return c.ask(ctx, question{path: path, accept: accept, query: query(pairs...)})
 }
@@ -83,7 +83,7 @@ func (c *caller) ask(ctx context.Context, q question) answer {
 	return a
 }
 
-// open leaves the body to be read; it ends with ctx.
+// open sends a request and leaves the body to the caller. The body ends with ctx.
 func (c *caller) open(ctx context.Context, q question) (*http.Response, error) {
 	target := c.base.JoinPath(q.path)
 	target.RawQuery = q.query.Encode()
@@ -108,13 +108,13 @@ func (c *caller) open(ctx context.Context, q question) (*http.Response, error) {
 
 func (a answer) is(code int) bool { return a.err == nil && a.code == code }
 
-// media is the Content-Type without its parameters.
+// media returns the Content-Type without its parameters.
 func (a answer) media() string {
 	media, _, _ := strings.Cut(a.headers.Get("Content-Type"), ";")
 	return strings.TrimSpace(media)
 }
 
-// into decodes a 200. The error says what came instead.
+// into decodes a 200 response. Otherwise the error describes the response.
 func (a answer) into(v any) error {
 	if !a.is(http.StatusOK) {
 		return fmt.Errorf("%s", a)
@@ -125,7 +125,7 @@ func (a answer) into(v any) error {
 	return nil
 }
 
-// status is the Status in the body, nil when there is none. Who asks for protobuf may be refused in protobuf.
+// status returns the Status in the body, or nil. A request for protobuf may be refused in protobuf.
 func (a answer) status() *metav1.Status {
 	var s metav1.Status
 	if packed, is := bytes.CutPrefix(a.body, protobufMagic); is {
@@ -158,7 +158,7 @@ func (a answer) where() string {
 	return out
 }
 
-// String is the answer in a few words.
+// String returns a short description of the response.
 func (a answer) String() string {
 	if a.err != nil {
 		return fmt.Sprintf("%s: %v", a.where(), a.err)
@@ -170,7 +170,7 @@ func (a answer) String() string {
 	return strings.TrimSpace(fmt.Sprintf("%s is answered %d %s", a.where(), a.code, said))
 }
 
-// refusal checks that an answer is one of codes and says so in a Status.
+// refusal checks that a response has one of the codes and contains a matching Status.
 func (a answer) refusal(codes ...int) verdict {
 	if a.err != nil {
 		return failed("%s", a)
@@ -188,7 +188,7 @@ func (a answer) refusal(codes ...int) verdict {
 	return ok
 }
 
-// statusShape says what keeps clients from reading an error.
+// statusShape returns an error if clients cannot read the Status.
 func (a answer) statusShape() error {
 	s := a.status()
 	switch {

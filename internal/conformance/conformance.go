@@ -14,40 +14,42 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// Config says what to examine: an APIService through an API server, or a server by its URL.
+// Config selects the server to examine: an APIService through an API server, or a server by its URL.
 type Config struct {
-	// Client reaches an API server. Required with APIService, and with Rotate.
+	// Client is the client configuration of an API server. Required with APIService and with Rotate.
 	Client *rest.Config
-	// APIService is the name of one. Empty: Server is asked.
+	// APIService is the name of the APIService to examine. If it is empty, Server is examined.
 	APIService string
-	// Server is asked directly when APIService is empty.
+	// Server is examined directly if APIService is empty.
 	Server *Server
-	// GroupVersions are which of Server's are examined. None: all that it lists.
+	// GroupVersions lists the group-versions of Server to examine. Default: all that it lists.
 	GroupVersions []schema.GroupVersion
-	// Only are the checks to run, by topic or by "<topic>/<check>". None: all.
+	// Only lists the checks to run, as a topic or "<topic>/<check>". Default: all.
 	Only []string
-	// Timeout bounds each answer, and beyond its own time each watch. Default 10 s.
+	// Timeout bounds each response. A watch may take its requested duration in addition. Default 10 s.
 	Timeout time.Duration
-	// Write lets checks create and delete an object of resources that can be created and deleted.
+	// Write permits checks to create and delete an object of resources that support both verbs.
 	Write bool
-	// Rotate lets a check publish another front-proxy authority for up to RotateTimeout, and take it back.
+	// Rotate permits a check to publish another front-proxy authority for up to RotateTimeout, and to remove it
+	// again.
 	Rotate bool
-	// RotateTimeout is how long a server may take to notice. Default 2 min: libraries look once a minute.
+	// RotateTimeout bounds the time in which a server must detect the change. Default 2 min: libraries reload once a
+	// minute.
 	RotateTimeout time.Duration
 }
 
-// parallel is how many checks ask at once: few enough for a server that serves others meanwhile.
+// parallel is the number of concurrent checks. It is low because the server may be serving other clients.
 const parallel = 4
 
-// Examiner examines what its Config says.
+// Examiner runs the checks selected by its Config.
 type Examiner struct {
 	cfg   Config
-	front *caller // the API server; nil without one
-	// closers let go of connections.
+	front *caller // the API server; may be nil
+	// closers close the connections to servers
 	closers []func()
 }
 
-// New reads c. It does no I/O.
+// New validates c. It does no I/O.
 func New(c Config) (*Examiner, error) {
 	if c.Timeout <= 0 {
 		c.Timeout = 10 * time.Second
@@ -74,7 +76,7 @@ func New(c Config) (*Examiner, error) {
 	return e, nil
 }
 
-// Close closes connections that are kept for the next question.
+// Close closes idle connections.
 func (e *Examiner) Close() {
 	if e.front != nil {
 		e.front.client.CloseIdleConnections()
@@ -84,7 +86,7 @@ func (e *Examiner) Close() {
 	}
 }
 
-// Run examines. An error means that nothing could be: the server cannot be reached or there is no such APIService.
+// Run runs the checks. It returns an error if the server is unreachable or the APIService does not exist.
 func (e *Examiner) Run(ctx context.Context) ([]*Report, error) {
 	if e.cfg.APIService != "" {
 		x, err := e.throughFront(ctx)
@@ -121,7 +123,7 @@ func (e *Examiner) Run(ctx context.Context) ([]*Report, error) {
 	return cards, nil
 }
 
-// card runs every check.
+// card runs all selected checks.
 func (x *examination) card(ctx context.Context) (*Report, error) {
 	if err := x.discover(ctx); err != nil {
 		return nil, err
@@ -130,7 +132,7 @@ func (x *examination) card(ctx context.Context) (*Report, error) {
 	card := &Report{GroupVersion: x.gv.String(), Server: x.ask.base.String(), Results: make([]Result, len(all))}
 	turns := make(chan struct{}, parallel)
 	var running sync.WaitGroup
-	// Checks that change things come after those that look, so that nobody sees a list change for their sake.
+	// Checks that modify objects run after the read-only checks, so that lists do not change during the latter.
 	for _, changing := range []bool{false, true} {
 		for i, c := range all {
 			if c.changes != changing {
@@ -148,15 +150,15 @@ func (x *examination) card(ctx context.Context) (*Report, error) {
 	return card, ctx.Err()
 }
 
-// check is one line to be.
+// check is a check that results in one line of the report.
 type check struct {
 	id, expected, why string
 	run               func(context.Context, *examination) verdict
-	// changes is set for checks that do more than read.
+	// changes is true for a check that modifies objects.
 	changes bool
 }
 
-// checks are all, in the order in which they are printed.
+// checks returns all checks in the order of the report.
 func checks() []check {
 	var all []check
 	for _, topic := range [][]check{
@@ -168,7 +170,7 @@ func checks() []check {
 	return all
 }
 
-// chosen are the checks that somebody wants.
+// chosen returns the selected checks.
 func chosen(only []string) []check {
 	return slices.DeleteFunc(checks(), func(c check) bool {
 		topic, _, _ := strings.Cut(c.id, "/")

@@ -70,7 +70,7 @@ func groupList(ctx context.Context, x *examination) verdict {
 	return failed("%s is not listed", x.gv)
 }
 
-// withResources runs a check of what discovery lists.
+// withResources returns a check that applies only if discovery lists resources.
 func withResources(f func(*examination) verdict) func(context.Context, *examination) verdict {
 	return func(_ context.Context, x *examination) verdict {
 		if len(x.all) == 0 {
@@ -81,7 +81,8 @@ func withResources(f func(*examination) verdict) func(context.Context, *examinat
 }
 
 var (
-	// resourceName is generous about dots and what follows them: metrics are resources too (pods/http_requests_total).
+	// resourceName permits dots and any name after them, because metrics are resources too
+	// (pods/http_requests_total).
 	resourceName = regexp.MustCompile(`^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$`)
 	kindName     = regexp.MustCompile(`^[A-Z][A-Za-z0-9]*$`)
 )

@@ -21,7 +21,7 @@ func errorChecks() []check {
 	}
 }
 
-// nowhere is where no object is.
+// nowhere returns the path of an object that does not exist.
 func (x *examination) nowhere(r metav1.APIResource) string {
 	return x.home(r, object{Metadata: metav1.ObjectMeta{Namespace: "default", Name: nothing}})
 }
@@ -55,7 +55,7 @@ func missingPath(ctx context.Context, x *examination) verdict {
 	return absent(x.ask.get(ctx, "/apis/"+x.gv.Group+"/v0"+nothing[:7]))
 }
 
-// absent wants a 404. What the generic library answers in text is said to be that, no more.
+// absent requires a 404. A 404 without a Status, as k8s.io/apiserver sends in some cases, is only a warning.
 func absent(a answer) verdict {
 	if a.is(http.StatusForbidden) {
 		return without("the caller may not: %s", a)
@@ -66,7 +66,7 @@ func absent(a answer) verdict {
 	return warned("%s is answered 404, %v", a.where(), a.statusShape())
 }
 
-// missingVerb asks for something that would do no harm if it were done: to delete or to patch what is not there.
+// missingVerb sends a request that is harmless if it succeeds: it deletes or patches an object that does not exist.
 func missingVerb(ctx context.Context, x *examination) verdict {
 	v := x.worst("get", func(r metav1.APIResource) verdict {
 		method, body := http.MethodDelete, []byte(nil)

@@ -11,27 +11,27 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// maxResources bounds how many resources of a group-version each check looks at.
+// maxResources bounds the number of resources of a group-version that each check uses.
 const maxResources = 8
 
 // examination is the examination of one group-version.
 type examination struct {
 	cfg Config
 	gv  schema.GroupVersion
-	// ask is who is asked, and front the API server, nil when there is none.
+	// ask sends the requests of the checks. front is the API server, or nil.
 	ask, front *caller
-	// server is the extension server itself, nil when it cannot be reached, which is what whyNoServer is about.
+	// server is the extension server itself, nil if it cannot be reached. whyNoServer is the reason.
 	server      *Server
 	whyNoServer string
-	// directly is set when ask reaches the server itself: /apis and /openapi are its own.
+	// directly is true if ask reaches the server itself, so that /apis and /openapi are the server's.
 	directly bool
 
-	// legacy is the answer that resources were read from. all has subresources too.
+	// legacy is the response from which resources were read. all includes subresources.
 	legacy         answer
 	all, resources []metav1.APIResource
 }
 
-// discover reads the list of resources that every check goes by.
+// discover reads the list of resources that every check uses.
 func (x *examination) discover(ctx context.Context) error {
 	x.legacy = x.ask.get(ctx, x.root())
 	if x.legacy.err != nil {
@@ -39,7 +39,7 @@ func (x *examination) discover(ctx context.Context) error {
 	}
 	var list metav1.APIResourceList
 	if x.legacy.into(&list) != nil {
-		return nil // which the first check says
+		return nil // the first check reports the error
 	}
 	x.all = list.APIResources
 	for _, r := range x.all {
@@ -52,7 +52,7 @@ func (x *examination) discover(ctx context.Context) error {
 
 func (x *examination) root() string { return "/apis/" + x.gv.String() }
 
-// path is where the objects of a resource are, in a namespace or in all.
+// path returns the path of a resource in one namespace, or in all namespaces.
 func (x *examination) path(r metav1.APIResource, namespace string) string {
 	if namespace == "" {
 		return x.root() + "/" + r.Name
@@ -60,7 +60,7 @@ func (x *examination) path(r metav1.APIResource, namespace string) string {
 	return x.root() + "/namespaces/" + namespace + "/" + r.Name
 }
 
-// home is where one object is.
+// home returns the path of one object.
 func (x *examination) home(r metav1.APIResource, o object) string {
 	if !r.Namespaced {
 		return x.path(r, "") + "/" + o.Metadata.Name
@@ -70,7 +70,7 @@ func (x *examination) home(r metav1.APIResource, o object) string {
 
 func can(r metav1.APIResource, verb string) bool { return slices.Contains(r.Verbs, verb) }
 
-// object is what all objects have.
+// object holds the fields that all objects have.
 type object struct {
 	APIVersion string            `json:"apiVersion"`
 	Kind       string            `json:"kind"`
@@ -86,7 +86,7 @@ type objectList struct {
 	Items      []object        `json:"items"`
 }
 
-// keys are the names of all, sorted.
+// keys returns the sorted keys of all objects.
 func (l objectList) keys() []string {
 	out := make([]string, len(l.Items))
 	for i, o := range l.Items {
@@ -96,19 +96,19 @@ func (l objectList) keys() []string {
 	return out
 }
 
-// only are the objects that are wanted.
+// only returns a list of the objects for which wanted returns true.
 func (l objectList) only(wanted func(object) bool) objectList {
 	l.Items = slices.DeleteFunc(slices.Clone(l.Items), func(o object) bool { return !wanted(o) })
 	return l
 }
 
-// list reads a list; pairs are its query.
+// list reads a list. pairs is its query.
 func (x *examination) list(ctx context.Context, path string, pairs ...string) (l objectList, err error) {
 	err = x.ask.get(ctx, path, pairs...).into(&l)
 	return l, err
 }
 
-// each runs a check for every resource with a verb, and takes the worst that it finds.
+// each returns a check that runs f for every resource with a verb and returns the worst verdict.
 func each(verb string, f func(context.Context, *examination, metav1.APIResource) verdict) func(context.Context, *examination) verdict {
 	return func(ctx context.Context, x *examination) verdict {
 		return x.worst(verb, func(r metav1.APIResource) verdict { return f(ctx, x, r) })
@@ -144,10 +144,11 @@ func (x *examination) worst(verb string, f func(metav1.APIResource) verdict) ver
 	return out
 }
 
-// tries is how often lists are compared before they are called different: objects come and go meanwhile.
+// tries is the number of comparisons before lists count as different, because objects may change between two
+// requests.
 const tries = 3
 
-// moving is each for checks that compare what they read at different times.
+// moving is like each, for checks that compare responses from different times.
 func moving(verb string, f func(context.Context, *examination, metav1.APIResource) verdict) func(context.Context, *examination) verdict {
 	return each(verb, func(ctx context.Context, x *examination, r metav1.APIResource) verdict {
 		v := f(ctx, x, r)
@@ -158,7 +159,7 @@ func moving(verb string, f func(context.Context, *examination, metav1.APIResourc
 	})
 }
 
-// some gives f a list that has objects.
+// some passes a non-empty list to f.
 func some(f func(context.Context, *examination, metav1.APIResource, objectList) verdict) func(context.Context, *examination, metav1.APIResource) verdict {
 	return func(ctx context.Context, x *examination, r metav1.APIResource) verdict {
 		l, err := x.list(ctx, x.path(r, ""))
@@ -172,7 +173,7 @@ func some(f func(context.Context, *examination, metav1.APIResource, objectList) 
 	}
 }
 
-// difference says how what came differs from what should, empty when it does not. Both are sorted.
+// difference describes how got differs from want, or returns an empty string. Both must be sorted.
 func difference(got, want []string) string {
 	for _, name := range want {
 		if !slices.Contains(got, name) {
@@ -190,5 +191,5 @@ func difference(got, want []string) string {
 	return ""
 }
 
-// denied reports whether the caller lacks the right to see what a check is about.
+// denied reports whether the caller lacks the permission that a check requires.
 func denied(a answer) bool { return a.is(http.StatusForbidden) || a.is(http.StatusUnauthorized) }

@@ -44,7 +44,7 @@ func formChecks() []check {
 	}
 }
 
-// tableOf is a Table as far as it is looked at.
+// tableOf contains the fields of a Table that are checked.
 type tableOf struct {
 	APIVersion string `json:"apiVersion"`
 	Kind       string `json:"kind"`
@@ -74,7 +74,7 @@ func table(ctx context.Context, x *examination, r metav1.APIResource) verdict {
 	if v.outcome != Pass {
 		return v
 	}
-	// Servers whose columns depend on what there is have none for nothing.
+	// Some servers derive the columns from the objects, so an empty table may have no columns.
 	if len(t.Columns) == 0 && len(t.Rows) > 0 {
 		return failed("there are no columns")
 	}
@@ -180,7 +180,7 @@ func yamlList(ctx context.Context, x *examination, r metav1.APIResource) verdict
 	return ok
 }
 
-// protobufMagic begins every protobuf document of the API.
+// protobufMagic is the prefix of protobuf documents in the Kubernetes API.
 var protobufMagic = []byte("k8s\x00")
 
 func protobufList(ctx context.Context, x *examination, r metav1.APIResource) verdict {

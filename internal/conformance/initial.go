@@ -21,12 +21,12 @@ func initialChecks() []check {
 	}
 }
 
-// end reports whether an event is the mark behind the initial ones.
+// end reports whether an event is the bookmark after the initial events.
 func end(e event) bool {
 	return e.Type == "BOOKMARK" && e.Metadata.Annotations[metav1.InitialEventsAnnotationKey] == "true"
 }
 
-// initial opens a watch as informers do. ended is the marked bookmark, nil when it did not come.
+// initial starts a watch like an informer. ended is the bookmark after the initial events, or nil.
 func (x *examination) initial(ctx context.Context, r metav1.APIResource, pairs ...string) (s stream, ended *event) {
 	s = x.ask.watch(ctx, x.path(r, ""), end, "", append(pairs, "sendInitialEvents", "true",
 		"resourceVersionMatch", string(metav1.ResourceVersionMatchNotOlderThan), "allowWatchBookmarks", "true")...)
@@ -65,7 +65,7 @@ func initialEvents(ctx context.Context, x *examination, r metav1.APIResource) ve
 	return ok
 }
 
-// told are the objects that a stream has added.
+// told returns the keys of the objects that a stream added.
 func told(s stream) []string {
 	var out []string
 	for _, e := range s.events {

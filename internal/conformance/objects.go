@@ -33,7 +33,7 @@ func listKinds(ctx context.Context, x *examination, r metav1.APIResource) verdic
 		return failed("items is missing or null, which clients in other languages fall over")
 	}
 	for _, o := range l.Items {
-		// Libraries leave both out of items: the list says it for all.
+		// Servers may omit both in items, because the list has them.
 		if o.Kind != "" && o.Kind != r.Kind || o.APIVersion != "" && o.APIVersion != x.gv.String() {
 			return failed("%s is of %s %s", o.key(), o.APIVersion, o.Kind)
 		}
@@ -48,7 +48,7 @@ func objectNames(_ context.Context, _ *examination, r metav1.APIResource, l obje
 	}
 	for _, o := range l.Items {
 		switch {
-		// Names become a segment of a path and are checked no further: RBAC's hold colons.
+		// A name becomes a path segment. No other rules apply: names in RBAC contain colons.
 		case o.Metadata.Name == "" || o.Metadata.Name == "." || o.Metadata.Name == ".." || slices.ContainsFunc([]rune(o.Metadata.Name), func(c rune) bool { return c == '/' || c == '%' }):
 			return failed("an object is called %q", o.Metadata.Name)
 		case r.Namespaced && len(validation.IsDNS1123Label(o.Metadata.Namespace)) > 0:

@@ -27,7 +27,7 @@ func openAPIChecks() []check {
 	}
 }
 
-// document is what is read of an OpenAPI document of either version.
+// document contains the fields of an OpenAPI document that are checked, for both versions.
 type document struct {
 	OpenAPI     string                     `json:"openapi"`
 	Swagger     string                     `json:"swagger"`
@@ -42,7 +42,7 @@ type schemaMarks struct {
 	Kinds []schema.GroupVersionKind `json:"x-kubernetes-group-version-kind"`
 }
 
-// onV3 gives f the document of the group-version and how it came. That there is none is the first check's to say.
+// onV3 passes the document of the group-version and its response to f. The first check reports a missing document.
 func onV3(f func(context.Context, *examination, answer, document) verdict) func(context.Context, *examination) verdict {
 	return func(ctx context.Context, x *examination) verdict {
 		a, d, v := x.v3(ctx)
@@ -92,7 +92,7 @@ func kindsInV3(ctx context.Context, x *examination) verdict {
 	return x.kinds(d.Components.Schemas)
 }
 
-// kinds looks for the kinds of discovery among schemas.
+// kinds checks that the schemas include the kinds of discovery.
 func (x *examination) kinds(schemas map[string]schemaMarks) verdict {
 	marked := map[schema.GroupVersionKind]bool{}
 	for _, s := range schemas {
@@ -116,7 +116,7 @@ func (x *examination) kinds(schemas map[string]schemaMarks) verdict {
 	return ok
 }
 
-// answers reports whether a resource has objects to describe: some are only there to give rights to (use, bind).
+// answers reports whether a resource has objects to describe. Some resources exist only for permissions (use, bind).
 func answers(r metav1.APIResource) bool { return can(r, "get") || can(r, "list") || can(r, "create") }
 
 func pathsInV3(_ context.Context, x *examination, _ answer, d document) verdict {
@@ -138,7 +138,7 @@ func referencesInV3(_ context.Context, _ *examination, a answer, d document) ver
 	return references(a.body, "#/components/schemas/", d.Components.Schemas)
 }
 
-// references looks up whatever body refers to.
+// references checks that every reference in body resolves.
 func references(body []byte, prefix string, schemas map[string]schemaMarks) verdict {
 	var whole any
 	if err := json.Unmarshal(body, &whole); err != nil {

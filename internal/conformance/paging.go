@@ -19,7 +19,7 @@ func pagingChecks() []check {
 	}
 }
 
-// firstPage asks for a third of the list, and says whether the server pages.
+// firstPage requests a third of the list. v is not-applicable if the server does not page.
 func (x *examination) firstPage(ctx context.Context, r metav1.APIResource, all objectList) (page objectList, limit int, v verdict) {
 	limit = (len(all.Items) + 2) / 3
 	if len(all.Items) < 2 {
@@ -45,7 +45,7 @@ func pages(ctx context.Context, x *examination, r metav1.APIResource, all object
 		return v
 	}
 	whole := page
-	// A page may be shorter than was asked for, but a token that leads in circles must not keep us.
+	// A page may be shorter than the limit. The bound ends the loop if the tokens form a cycle.
 	for range len(all.Items) {
 		if page.Metadata.Continue == "" {
 			break
@@ -81,7 +81,7 @@ func foreignToken(ctx context.Context, x *examination, r metav1.APIResource, all
 	return ok
 }
 
-// nothing is a label, a field, a name and a namespace that nobody has.
+// nothing is a label, field, name and namespace that does not exist.
 const nothing = "portico-conformance-nothing"
 
 func selectorChecks() []check {
@@ -125,7 +125,7 @@ func byLabel(ctx context.Context, x *examination, r metav1.APIResource) verdict 
 	return ok
 }
 
-// selects compares what a query picks with what it should of all.
+// selects compares the objects that a query selects with the objects for which should returns true.
 func (x *examination) selects(ctx context.Context, r metav1.APIResource, all objectList, should func(object) bool, pairs ...string) verdict {
 	got, err := x.list(ctx, x.path(r, ""), pairs...)
 	if err != nil {
@@ -146,7 +146,7 @@ func byName(ctx context.Context, x *examination, r metav1.APIResource, l objectL
 	return x.selects(ctx, r, l, func(object) bool { return false }, "fieldSelector", "metadata.name="+nothing)
 }
 
-// refusedQuery is for parameters that must not be taken.
+// refusedQuery returns a check that a query parameter is refused.
 func refusedQuery(name, value string) func(context.Context, *examination, metav1.APIResource) verdict {
 	return func(ctx context.Context, x *examination, r metav1.APIResource) verdict {
 		return x.ask.get(ctx, x.path(r, ""), name, value).refusal(http.StatusBadRequest)

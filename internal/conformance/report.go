@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// WriteText writes cards for people: what failed says what was expected and why.
+// WriteText writes reports as text. Failed checks include the expected behavior and the reason.
 func WriteText(w io.Writer, cards []*Report) error {
 	var b strings.Builder
 	for i, c := range cards {
@@ -65,7 +65,7 @@ func mark(o Outcome) string {
 	return string(o)
 }
 
-// WriteJSON writes cards for programs.
+// WriteJSON writes reports as JSON.
 func WriteJSON(w io.Writer, cards []*Report) error {
 	e := json.NewEncoder(w)
 	e.SetIndent("", "  ")
@@ -93,7 +93,7 @@ type junitCase struct {
 	Name    string        `xml:"name,attr"`
 	Failure *junitMessage `xml:"failure,omitempty"`
 	Skipped *junitMessage `xml:"skipped,omitempty"`
-	// Output carries warnings, for which JUnit has no word.
+	// Output contains warnings, which JUnit does not support.
 	Output string `xml:"system-out,omitempty"`
 }
 
@@ -102,7 +102,7 @@ type junitMessage struct {
 	Text    string `xml:",chardata"`
 }
 
-// WriteJUnit writes cards for continuous integration: a suite for each, a case for each check.
+// WriteJUnit writes reports as JUnit XML: a suite for each report and a case for each check.
 func WriteJUnit(w io.Writer, cards []*Report) error {
 	var all junitSuites
 	for _, c := range cards {
@@ -140,11 +140,11 @@ func (r *Result) junit(class string) junitCase {
 	return c
 }
 
-// Outcome is how a check ended.
+// Outcome is the outcome of a check.
 type Outcome string
 
-// Warn is for what clients get along with, at a price. NotApplicable is for what the server does not offer, and for what
-// cannot be seen from here.
+// Warn means that clients work, at a cost. NotApplicable means that the server does not offer the feature, or that it
+// cannot be checked.
 const (
 	Pass          Outcome = "pass"
 	Warn          Outcome = "warn"
@@ -152,29 +152,29 @@ const (
 	NotApplicable Outcome = "not-applicable"
 )
 
-// Result is one line of a card.
+// Result is the result of one check.
 type Result struct {
 	// ID is "<topic>/<check>".
 	ID string `json:"id"`
-	// Expected is what a server that passes does, and Why who needs it.
+	// Expected is the behavior of a server that passes. Why names the clients that depend on it.
 	Expected string  `json:"expected"`
 	Why      string  `json:"why"`
 	Outcome  Outcome `json:"outcome"`
-	// Detail is what was found, empty when that is what was expected.
+	// Detail is the observed behavior, empty if it matches Expected.
 	Detail string `json:"detail,omitempty"`
 }
 
-// Report is what was found about one group-version.
+// Report contains the results for one group-version.
 type Report struct {
 	GroupVersion string `json:"groupVersion"`
-	// APIService is empty for a server that was asked directly.
+	// APIService is empty for a server that was examined directly.
 	APIService string `json:"apiService,omitempty"`
-	// Server is who was asked.
+	// Server is the URL of the server that received the requests.
 	Server  string   `json:"server"`
 	Results []Result `json:"results"`
 }
 
-// Count is how many checks ended so.
+// Count returns the number of checks with the given outcome.
 func (c *Report) Count(o Outcome) int {
 	n := 0
 	for _, r := range c.Results {
@@ -185,12 +185,12 @@ func (c *Report) Count(o Outcome) int {
 	return n
 }
 
-// Score is how many checks passed, of those that applied.
+// Score returns the number of checks that passed and the number of checks that applied.
 func (c *Report) Score() (marks, of int) {
 	return c.Count(Pass), len(c.Results) - c.Count(NotApplicable)
 }
 
-// Failed is how many checks failed in all cards.
+// Failed returns the number of failed checks in all reports.
 func Failed(cards []*Report) int {
 	n := 0
 	for _, c := range cards {
@@ -199,7 +199,7 @@ func Failed(cards []*Report) int {
 	return n
 }
 
-// verdict is how a check ended, and what it found.
+// verdict is the outcome of a check, with details.
 type verdict struct {
 	outcome Outcome
 	detail  string
@@ -214,7 +214,7 @@ func without(format string, args ...any) verdict {
 	return verdict{NotApplicable, fmt.Sprintf(format, args...)}
 }
 
-// rank orders outcomes by how much they say: what failed anywhere failed.
+// rank orders outcomes by severity, so that a single failure determines the result.
 func (o Outcome) rank() int {
 	switch o {
 	case Fail:

@@ -20,7 +20,7 @@ const (
 	proxyNamesKey      = "requestheader-allowed-names"
 )
 
-// rotation publishes an authority of its own beside the others, as a rotation with overlap does, and takes it back.
+// rotation publishes an additional authority, like a rotation with overlap, and removes it again.
 func rotation(ctx context.Context, x *examination) verdict {
 	switch {
 	case !x.cfg.Rotate:
@@ -41,7 +41,7 @@ func rotation(ctx context.Context, x *examination) verdict {
 		return without("the authority cannot be published: %v", err)
 	}
 	v := x.noticed(ctx, path, authority, names)
-	// Taken back whatever became of it, and also when somebody gave up waiting.
+	// The removal must run regardless of the outcome, and even if ctx has ended.
 	back, cancel := context.WithTimeout(context.WithoutCancel(ctx), x.cfg.Timeout)
 	defer cancel()
 	if _, err := x.publish(back, func(bundle []byte) []byte { return bytes.ReplaceAll(bundle, authority.PEM(), nil) }); err != nil {
@@ -50,7 +50,8 @@ func rotation(ctx context.Context, x *examination) verdict {
 	return v(ctx)
 }
 
-// noticed waits until the authority counts, and returns how to wait until it counts no more.
+// noticed waits until the server trusts the authority. It returns a function that waits until the server no longer
+// trusts it.
 func (x *examination) noticed(ctx context.Context, path string, authority *pki.Authority, names []string) func(context.Context) verdict {
 	name := "front-proxy-client"
 	if len(names) > 0 {
@@ -79,7 +80,7 @@ func (x *examination) noticed(ctx context.Context, path string, authority *pki.A
 	}
 }
 
-// within asks until the answer is yes, for as long as a rotation may take.
+// within polls until yes returns true, for at most RotateTimeout.
 func (x *examination) within(ctx context.Context, yes func() bool) bool {
 	ctx, cancel := context.WithTimeout(ctx, x.cfg.RotateTimeout)
 	defer cancel()
@@ -95,9 +96,9 @@ func (x *examination) within(ctx context.Context, yes func() bool) bool {
 	return true
 }
 
-// publish changes the front-proxy authorities, and returns the names that their certificates may have.
+// publish updates the front-proxy authorities. It returns the names that are allowed in front-proxy certificates.
 func (x *examination) publish(ctx context.Context, change func([]byte) []byte) (names []string, err error) {
-	for range tries { // others write it too
+	for range tries { // retry on conflicts
 		var published corev1.ConfigMap
 		if err := x.front.get(ctx, authenticationPath).into(&published); err != nil {
 			return nil, err

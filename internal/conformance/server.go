@@ -20,24 +20,25 @@ import (
 	"portico.dev/internal/transport"
 )
 
-// Server is how an extension server is asked directly.
+// Server describes the direct access to an extension server.
 type Server struct {
-	// URL is where it listens.
+	// URL is the address of the server.
 	URL string
-	// ServerName is what its certificate must prove. Default: the host of URL.
+	// ServerName is the name that its certificate must be valid for. Default: the host of URL.
 	ServerName string
-	// Roots is the PEM bundle that its certificate must chain to. Nil: the system's.
+	// Roots is the PEM bundle that verifies its certificate. If it is nil, the system roots are used.
 	Roots []byte
 	// Insecure accepts any certificate.
 	Insecure bool
-	// FrontProxy is a client certificate that the server takes X-Remote-* headers from. Nil: ask as nobody.
+	// FrontProxy is the client certificate of a front proxy that the server trusts. If it is nil, requests are
+	// anonymous.
 	FrontProxy *pki.KeyPair
-	// User and Groups are who asks, by those headers.
+	// User and Groups are sent in X-Remote-* headers.
 	User   string
 	Groups []string
 }
 
-// caller asks as the front proxy does.
+// caller returns a caller that acts as a front proxy.
 func (s *Server) caller(timeout time.Duration) (*caller, error) {
 	c, err := s.bare(timeout, s.FrontProxy)
 	if err == nil && s.User != "" {
@@ -50,7 +51,7 @@ func remote(user string, groups ...string) http.Header {
 	return http.Header{"X-Remote-User": {user}, "X-Remote-Group": groups}
 }
 
-// bare asks with a certificate, or none, and without headers.
+// bare returns a caller with the given certificate, which may be nil, and without headers.
 func (s *Server) bare(timeout time.Duration, certificate *pki.KeyPair) (*caller, error) {
 	base, err := url.Parse(s.URL)
 	if err != nil || base.Scheme != "https" || base.Host == "" {
@@ -78,12 +79,12 @@ func newCaller(base *url.URL, config *tls.Config, timeout time.Duration) *caller
 	}}
 }
 
-// keepOpen shows redirects as answers: no front door follows one.
+// keepOpen returns redirects as responses, because front doors do not follow them.
 func keepOpen(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 
 func frontCaller(config *rest.Config, timeout time.Duration) (*caller, error) {
 	config = rest.CopyConfig(config)
-	config.Timeout, config.DisableCompression = 0, true // the library would unpack what a check must see packed
+	config.Timeout, config.DisableCompression = 0, true // client-go would decompress bodies that a check must see compressed
 	client, err := rest.HTTPClientFor(config)
 	if err != nil {
 		return nil, fmt.Errorf("make a client of the kubeconfig: %w", err)
@@ -96,7 +97,8 @@ func frontCaller(config *rest.Config, timeout time.Duration) (*caller, error) {
 	return &caller{client: client, base: base, timeout: timeout}, nil
 }
 
-// throughFront prepares to ask by way of the API server. The server itself is looked for too, for what only it can answer.
+// throughFront prepares an examination through the API server. It also tries to reach the server directly, for the
+// checks that require it.
 func (e *Examiner) throughFront(ctx context.Context) (*examination, error) {
 	var object apiregistrationv1.APIService
 	path := "/apis/apiregistration.k8s.io/v1/apiservices/" + url.PathEscape(e.cfg.APIService)
@@ -111,7 +113,8 @@ func (e *Examiner) throughFront(ctx context.Context) (*examination, error) {
 	return x, nil
 }
 
-// behind finds an endpoint of the APIService that takes connections from here, or says why there is none.
+// behind returns an endpoint of the APIService that accepts connections from this machine, or the reason why it
+// cannot.
 func (e *Examiner) behind(ctx context.Context, object *apiregistrationv1.APIService) (*Server, string) {
 	ref := object.Spec.Service
 	var service corev1.Service

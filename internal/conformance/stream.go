@@ -13,17 +13,18 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// maxEvents bounds how many events of one watch are read.
+// maxEvents bounds the number of events read from one watch.
 const maxEvents = 100_000
 
 const (
-	// watchSeconds is what watches are asked to last.
+	// watchSeconds is the timeoutSeconds parameter of a watch.
 	watchSeconds = 1
-	// awaitSeconds is the same where an event is waited for, and the watch is left when it comes: a busy server may need time.
+	// awaitSeconds is the same for a watch that ends early at an expected event. It is longer because a busy server
+	// may need time.
 	awaitSeconds = 4
 )
 
-// event is one of a watch.
+// event is one event of a watch.
 type event struct {
 	Type   string          `json:"type"`
 	Object json.RawMessage `json:"object"`
@@ -31,19 +32,19 @@ type event struct {
 	status metav1.Status
 }
 
-// stream is a watch that is over.
+// stream is a completed watch.
 type stream struct {
-	// refused is the answer when it is not 200.
+	// refused is the response if it is not 200.
 	refused answer
 	opened  bool
 	headers http.Header
 	events  []event
-	// late is that the server did not end it in time, and err how it ended otherwise than it should.
+	// late is true if the server did not end the watch in time. err is set if the watch ended in an unexpected way.
 	late bool
 	err  error
 }
 
-// watch asks for a short watch, and reads it to its end or until an event is enough.
+// watch starts a short watch and reads it to its end, or until enough returns true.
 func (c *caller) watch(ctx context.Context, path string, enough func(event) bool, accept string, pairs ...string) stream {
 	seconds := watchSeconds
 	if enough != nil {
@@ -95,7 +96,7 @@ func (s *stream) read(ctx context.Context, body io.Reader, enough func(event) bo
 	}
 }
 
-// problem is what is wrong with a watch that should have been served, nil when nothing is.
+// problem returns an error if a watch was not served correctly.
 func (s *stream) problem() error {
 	switch {
 	case !s.opened:

@@ -24,7 +24,8 @@ func trustChecks() []check {
 	}
 }
 
-// onServer is for what only the server itself can answer: it asks for a list, in place of which.
+// onServer returns a check that only the server itself can answer. It passes f the path of a list that requires
+// permissions.
 func onServer(f func(context.Context, *examination, string) verdict) func(context.Context, *examination) verdict {
 	return func(ctx context.Context, x *examination) verdict {
 		if x.server == nil {
@@ -38,7 +39,7 @@ func onServer(f func(context.Context, *examination, string) verdict) func(contex
 	}
 }
 
-// guarded is a path that needs rights: discovery may be open to everybody.
+// guarded returns a path that requires permissions. Discovery does not qualify, because it may be public.
 func (x *examination) guarded() (string, *verdict) {
 	for _, r := range x.resources {
 		if can(r, "list") {
@@ -49,7 +50,7 @@ func (x *examination) guarded() (string, *verdict) {
 	return "", &v
 }
 
-// asOther asks with a certificate or none, and headers or none.
+// asOther sends a request with an optional certificate and optional headers.
 func (x *examination) asOther(ctx context.Context, path string, certificate *pki.KeyPair, headers http.Header) answer {
 	other, err := x.server.bare(x.cfg.Timeout, certificate)
 	if err != nil {
@@ -60,7 +61,7 @@ func (x *examination) asOther(ctx context.Context, path string, certificate *pki
 	return other.get(ctx, path)
 }
 
-// masters is who may do everything, if headers are believed.
+// masters returns the headers of a user with all permissions, if the server trusts the headers.
 func masters() http.Header { return remote("system:admin", "system:masters") }
 
 func anonymous(ctx context.Context, x *examination, path string) verdict {
@@ -91,7 +92,7 @@ func proxyOf(authority *pki.Authority, name string) (*pki.KeyPair, error) {
 	return pki.StaticKeyPair(certPEM, keyPEM)
 }
 
-// unbelieved compares what claims get with what nobody gets.
+// unbelieved compares the response to a request with identity headers and the response to an anonymous request.
 func (x *examination) unbelieved(ctx context.Context, path string, certificate *pki.KeyPair) verdict {
 	if nobody := x.asOther(ctx, path, nil, nil); nobody.is(http.StatusOK) {
 		return without("the list is open to everybody")

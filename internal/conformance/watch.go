@@ -43,7 +43,7 @@ func watchRefused(ctx context.Context, x *examination) verdict {
 	return v
 }
 
-// from is where a watch after a list begins, and the reason when there is none.
+// from returns the resource version at which a watch after a list begins, or a verdict if that is not possible.
 func (x *examination) from(ctx context.Context, r metav1.APIResource) (string, *verdict) {
 	l, err := x.list(ctx, x.path(r, ""))
 	switch {
@@ -117,11 +117,11 @@ func bookmarks(ctx context.Context, x *examination, r metav1.APIResource) verdic
 	return without("none came within a second")
 }
 
-// bookmark checks that clients understand a bookmark.
+// bookmark checks that clients can decode a bookmark.
 func bookmark(x *examination, r metav1.APIResource, e event) verdict {
 	switch {
 	case e.Kind != r.Kind || e.APIVersion != x.gv.String():
-		// Clients check the type of every event first, and end the watch over another.
+		// Clients check the type of every event first, and end the watch on an unexpected type.
 		return failed("the BOOKMARK is of %s %s", e.APIVersion, e.Kind)
 	case e.Metadata.ResourceVersion == "" || e.Metadata.ResourceVersion == "0":
 		return failed("the BOOKMARK has the resourceVersion %q", e.Metadata.ResourceVersion)
@@ -151,7 +151,8 @@ func watchMalformed(ctx context.Context, x *examination, r metav1.APIResource) v
 		return failed("the watch is answered 200")
 	}
 	if s.refused.code >= http.StatusInternalServerError && s.refused.statusShape() == nil {
-		return warned("refused with %d, which reads as a failure of the server: clients try again", s.refused.code) // as the generic library does
+		// Like k8s.io/apiserver.
+		return warned("refused with %d, which reads as a failure of the server: clients try again", s.refused.code)
 	}
 	return s.refused.refusal(http.StatusBadRequest)
 }

@@ -8,7 +8,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// writtenIn is where objects are made.
+// writtenIn is the namespace of the created objects.
 const writtenIn = "default"
 
 func writeChecks() []check {
@@ -22,8 +22,8 @@ func writeChecks() []check {
 	}
 }
 
-// written runs a check for resources that can be created and deleted, when it was allowed. Each check has an object of its
-// own: they run at the same time.
+// written returns a check for resources that support create and delete, if Config.Write is set. Each check uses a
+// different object because checks run concurrently.
 func written(name string, f func(context.Context, *examination, metav1.APIResource, object) verdict) func(context.Context, *examination) verdict {
 	return func(ctx context.Context, x *examination) verdict {
 		if !x.cfg.Write {
@@ -47,7 +47,7 @@ func written(name string, f func(context.Context, *examination, metav1.APIResour
 	}
 }
 
-// create makes an object that is nothing but a name.
+// create creates an object that has only a name.
 func (x *examination) create(ctx context.Context, r metav1.APIResource, o object, pairs ...string) answer {
 	body, err := json.Marshal(o)
 	if err != nil {
@@ -56,7 +56,7 @@ func (x *examination) create(ctx context.Context, r metav1.APIResource, o object
 	return x.ask.ask(ctx, question{method: http.MethodPost, path: x.path(r, o.Metadata.Namespace), query: query(pairs...), body: body})
 }
 
-// unmade is the verdict when an object could not be made, nil when it was.
+// unmade returns a verdict if an object was not created, and otherwise nil.
 func unmade(a answer) *verdict {
 	var v verdict
 	switch {

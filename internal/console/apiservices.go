@@ -11,10 +11,10 @@ import (
 	"portico.dev/internal/adoption"
 )
 
-// maxVerdicts bounds the replicas that are shown of an APIService.
+// maxVerdicts bounds the number of replicas shown for an APIService.
 const maxVerdicts = 32
 
-// wellWhen is the status that conditions of an APIService have when all is well (docs/reference/conditions.md).
+// wellWhen maps condition types of an APIService to their healthy status (docs/reference/conditions.md).
 var wellWhen = map[string]metav1.ConditionStatus{
 	string(apiregistrationv1.Available): metav1.ConditionTrue,
 	string(adoption.BackendAvailable):   metav1.ConditionTrue,
@@ -30,7 +30,7 @@ var wellWhen = map[string]metav1.ConditionStatus{
 	"HidesLocalResources":               metav1.ConditionFalse,
 }
 
-// isBad reports whether somebody should read a condition. Those of other authors are not judged.
+// isBad reports whether a condition needs attention. It returns false for unknown condition types.
 func isBad(kind, status string) bool {
 	well, known := wellWhen[kind]
 	return known && status != string(well) && status != string(metav1.ConditionUnknown)
@@ -64,7 +64,7 @@ func find(all []condition, kind string) condition {
 	return condition{Type: kind, Status: string(metav1.ConditionUnknown)}
 }
 
-// newRow is an APIService as the API server describes it. Front is what the API server is called.
+// newRow returns the row of an APIService from the API server's view. front is the display name of the API server.
 func newRow(o *apiregistrationv1.APIService, front string) *row {
 	r := &row{Name: o.Name}
 	all := conditionsOf(o)
@@ -94,7 +94,7 @@ func newRow(o *apiregistrationv1.APIService, front string) *row {
 	return r
 }
 
-// sortVerdicts puts those first that do not reach the server, and bounds them.
+// sortVerdicts sorts replicas that do not reach the server first, and limits the number of verdicts.
 func sortVerdicts(all []verdict) []verdict {
 	rank := map[string]int{stateDown: 0, stateUnknown: 1}
 	slices.SortFunc(all, func(a, b verdict) int {

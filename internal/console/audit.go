@@ -11,13 +11,13 @@ import (
 // maxDeeds bounds the audit list.
 const maxDeeds = 200
 
-// audit is what the page did, and what was refused.
+// audit records the actions of the page and the refused requests.
 type audit struct {
 	state *state
 	now   func() time.Time
-	log   io.Writer // nil: none
+	log   io.Writer // may be nil
 
-	mu  sync.Mutex // guards all, and writes to log
+	mu  sync.Mutex // guards all and serializes writes to log
 	all []deed     // latest first
 }
 
@@ -35,7 +35,7 @@ func (a *audit) add(what, target string, err error) {
 		if target != "" {
 			text += " " + target
 		}
-		_, _ = fmt.Fprintf(a.log, "%s %s: %s\n", d.At.UTC().Format(time.RFC3339), text, d.Result) // the terminal may be gone; the page has it too
+		_, _ = fmt.Fprintf(a.log, "%s %s: %s\n", d.At.UTC().Format(time.RFC3339), text, d.Result) // the page shows it too
 	}
 	a.state.update(func() { a.state.publish(sectionAudit, a.all) })
 }

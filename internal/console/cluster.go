@@ -15,10 +15,10 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// maxAnswer bounds what is read of one answer: some ten thousand APIServices.
+// maxAnswer bounds the size of a response that is read. It suffices for some ten thousand APIServices.
 const maxAnswer = 32 << 20
 
-// cluster asks the API server. All it does is GET.
+// cluster is a client of the API server. It sends only GET requests.
 type cluster struct {
 	client  *http.Client
 	base    *url.URL
@@ -37,13 +37,14 @@ func newCluster(config *rest.Config, timeout time.Duration) (*cluster, error) {
 	if err != nil {
 		return nil, fmt.Errorf("server of the kubeconfig: %w", err)
 	}
-	own := *shared // client-go shares clients between those who ask with the same configuration
+	own := *shared // client-go shares one client between equal configurations
 	own.Timeout = 0
-	own.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse } // credentials go where the kubeconfig says
+	// Do not follow redirects: credentials must stay with the configured server.
+	own.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 	return &cluster{client: &own, base: base, timeout: timeout}, nil
 }
 
-// answerError is an answer other than success.
+// answerError is a response with an error status.
 type answerError struct {
 	code    int
 	message string
@@ -56,7 +57,7 @@ func (e *answerError) Error() string {
 	return e.message
 }
 
-// codeOf is the HTTP status of an error, 0 if there was no answer.
+// codeOf returns the HTTP status of an error, 0 if there was no response.
 func codeOf(err error) int {
 	var e *answerError
 	if errors.As(err, &e) {
@@ -65,7 +66,7 @@ func codeOf(err error) int {
 	return 0
 }
 
-// read asks for a path, and hands the body of a successful answer to use.
+// read sends a GET request and passes the body of a successful response to use.
 func (c *cluster) read(ctx context.Context, path string, query url.Values, use func(io.Reader) error) error {
 	ctx, cancel := context.WithTimeout(ctx, c.timeout)
 	defer cancel()
@@ -82,7 +83,7 @@ func (c *cluster) read(ctx context.Context, path string, query url.Values, use f
 	}
 	defer func() { _ = resp.Body.Close() }()
 	if resp.StatusCode/100 != 2 {
-		body, _ := io.ReadAll(io.LimitReader(resp.Body, 64<<10)) // what could be read is what there is to say
+		body, _ := io.ReadAll(io.LimitReader(resp.Body, 64<<10)) // a partial body is still useful
 		var s metav1.Status
 		if json.Unmarshal(body, &s) != nil || s.Kind != "Status" {
 			s.Message = ""
@@ -99,7 +100,7 @@ func (c *cluster) read(ctx context.Context, path string, query url.Values, use f
 	return nil
 }
 
-// get decodes a JSON answer.
+// get decodes a JSON response.
 func (c *cluster) get(ctx context.Context, path string, query url.Values, into any) error {
 	return c.read(ctx, path, query, func(body io.Reader) error {
 		if err := json.NewDecoder(body).Decode(into); err != nil {
@@ -109,5 +110,5 @@ func (c *cluster) get(ctx context.Context, path string, query url.Values, into a
 	})
 }
 
-// fromCache lets an API server answer a list from its watch cache.
+// fromCache returns a query that permits the API server to answer a list from its watch cache.
 func fromCache() url.Values { return url.Values{"resourceVersion": {"0"}} }

@@ -18,43 +18,45 @@ import (
 )
 
 const (
-	// minInterval keeps a console from being a load.
+	// minInterval limits the load that a console causes.
 	minInterval     = time.Second
 	defaultInterval = 2 * time.Second
 	defaultTimeout  = 10 * time.Second
-	// maxConnections bounds the connections of browsers: one has a handful. Connections without a session are closed first.
+	// maxConnections bounds the connections of browsers, which need only a few. Connections without a session are
+	// closed first.
 	maxConnections = 64
 	stopTimeout    = 5 * time.Second
 	// readHeaderTimeout bounds the time until a connection has sent a request.
 	readHeaderTimeout = 5 * time.Second
-	// refusalsPerSecond and refusalBurst bound the refused requests in the audit list and in the log: any user of the machine can send some.
+	// refusalsPerSecond and refusalBurst limit the rate of refused requests in the audit list and in the log, because
+	// any user of the machine can send requests.
 	refusalsPerSecond = 1
 	refusalBurst      = 20
 )
 
-// Config is what a console shows, and how.
+// Config configures a Console.
 type Config struct {
-	// Client is how to reach the API server.
+	// Client is the client configuration for the API server.
 	Client *rest.Config
-	// Context is what people call the cluster: the context of the kubeconfig.
+	// Context is the display name of the cluster: the context of the kubeconfig.
 	Context string
-	// Port to listen on at 127.0.0.1. 0: any that is free.
+	// Port is the port on 127.0.0.1. 0 selects a free port.
 	Port int
-	// Interval is the time between two looks at the cluster. Default 2 s; at least 1 s.
+	// Interval is the polling interval. Default 2 s; at least 1 s.
 	Interval time.Duration
-	// Timeout bounds each question to the API server. Default 10 s.
+	// Timeout bounds each request to the API server. Default 10 s.
 	Timeout time.Duration
-	// Drills runs drills. Nil: none can be run, and NoDrills says why.
+	// Drills runs drills. If it is nil, drills are not available and NoDrills is the reason.
 	Drills   *Drills
 	NoDrills string
-	// Log gets a line for each thing that the page did. Nil: none.
+	// Log receives a line for each action of the page. It may be nil.
 	Log io.Writer
 
 	now           func() time.Time
 	headerTimeout time.Duration // default readHeaderTimeout
 }
 
-// Console is a server of the page for one cluster.
+// Console serves the page for one cluster.
 type Console struct {
 	cfg     Config
 	cluster *cluster
@@ -63,14 +65,14 @@ type Console struct {
 	guard   *guard
 	audit   *audit
 	refused refusals
-	streams chan struct{} // has a token for each stream that is open
+	streams chan struct{} // holds a token for each open stream
 
 	listener net.Listener
 	handler  http.Handler
-	ctx      context.Context // of what runs; set by Run
+	ctx      context.Context // context of background jobs; set by Run
 }
 
-// newConsole is a console without a page.
+// newConsole returns a console without the HTTP server.
 func newConsole(cfg Config) (*Console, error) {
 	cfg.Interval = cmp.Or(cfg.Interval, defaultInterval)
 	if cfg.Interval < minInterval {
@@ -100,13 +102,13 @@ func newConsole(cfg Config) (*Console, error) {
 	return c, nil
 }
 
-// New listens. Run serves; without Run, Close lets go of the port.
+// New listens on the port. Run serves it. If Run is not called, Close releases the port.
 func New(cfg Config) (*Console, error) {
 	c, err := newConsole(cfg)
 	if err != nil {
 		return nil, err
 	}
-	// Loopback only, whatever the flags: who reaches the page has the rights of the kubeconfig.
+	// The listener is always on loopback, because access to the page grants the permissions of the kubeconfig.
 	if c.listener, err = net.Listen("tcp", net.JoinHostPort("127.0.0.1", fmt.Sprint(cfg.Port))); err != nil {
 		return nil, fmt.Errorf("listen for the browser: %w", err)
 	}
@@ -117,13 +119,13 @@ func New(cfg Config) (*Console, error) {
 	return c, nil
 }
 
-// URL is the address to open, with the token. It works once.
+// URL returns the address of the page, with the token, which works once.
 func (c *Console) URL() string { return "http://" + c.guard.host + "/#token=" + c.guard.token }
 
 // Close closes the listener of a console that was not run.
 func (c *Console) Close() error { return c.listener.Close() }
 
-// Run serves until ctx ends, and returns when everything that it began has ended.
+// Run serves until ctx ends and returns when all its goroutines have ended.
 func (c *Console) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -148,7 +150,7 @@ func (c *Console) Run(ctx context.Context) error {
 		err = fmt.Errorf("serve the page: %w", err)
 	case <-ctx.Done():
 	}
-	cancel() // streams end by it
+	cancel() // ends the streams
 	ending, stop := context.WithTimeout(context.WithoutCancel(ctx), stopTimeout)
 	defer stop()
 	if server.Shutdown(ending) != nil {

@@ -14,7 +14,7 @@ import (
 	"portico.dev/internal/apiservice"
 )
 
-// detail is everything about one APIService.
+// detail describes one APIService in full.
 type detail struct {
 	row
 	Created         time.Time    `json:"created"`
@@ -24,10 +24,10 @@ type detail struct {
 	Conditions      []condition  `json:"conditions"`
 	Backends        []backend    `json:"backends,omitempty"`
 	Probes          []probeState `json:"probes,omitempty"`
-	// Endpoints are those of the EndpointSlices, where no front door says more.
+	// Endpoints lists the endpoints in the EndpointSlices, if the front door does not report more.
 	Endpoints []endpoint `json:"endpoints,omitempty"`
 	Timeline  []moment   `json:"timeline"`
-	// Missing says what could not be read.
+	// Missing lists the data that could not be read.
 	Missing []string `json:"missing,omitempty"`
 	Every   float64  `json:"every"`
 }
@@ -38,7 +38,7 @@ type probeState struct {
 	apiservice.ProbeState
 }
 
-// detail gathers what is known of an APIService; false if there is none.
+// detail collects the data about an APIService. It returns false if the APIService does not exist.
 func (c *Console) detail(ctx context.Context, name string) (*detail, bool) {
 	var d *detail
 	var isFrontDoor bool
@@ -131,7 +131,7 @@ func (c *Console) endpointSlices(ctx context.Context, namespace, service string)
 	return list.Items, nil
 }
 
-// unmarshal reads JSON that may be absent.
+// unmarshal decodes JSON that may be absent.
 func unmarshal(text []byte, into any) error {
 	if len(bytes.TrimSpace(text)) == 0 {
 		return nil

@@ -13,17 +13,18 @@ import (
 	"time"
 )
 
-// tokenLifetime bounds the time in which the token can be used.
+// tokenLifetime bounds the validity of the token.
 const tokenLifetime = 10 * time.Minute
 
-// guard decides which requests are served. Other pages in the same browser, and other programs and users of the machine, must get nothing:
+// guard authenticates requests. It protects against other pages in the same browser, and against other programs and
+// users of the machine:
 //
-//   - The Host must be ours, so that a name of somebody else that resolves to 127.0.0.1 (DNS rebinding) gets nothing.
-//   - A token is printed on the terminal and stands in the fragment of the address, which browsers do not send. The page posts it once,
-//     gets a cookie for it, and removes it from the address.
-//   - Cookies do not know ports: a browser sends them to every server at 127.0.0.1. The path of this one has a random part, so that a
-//     server on another port, of another user, does not get it.
-//   - What changes anything must be a POST with our Origin.
+//   - The Host must be ours. A foreign name that resolves to 127.0.0.1 (DNS rebinding) is refused.
+//   - The token is printed on the terminal and placed in the fragment of the URL, which browsers do not send. The page
+//     posts it once, receives a cookie, and removes the token from the URL.
+//   - Cookies are not isolated by port: a browser sends them to every server on 127.0.0.1. The path of the session
+//     contains a random part, so that a server of another user on another port does not receive the cookie.
+//   - A request with side effects must be a POST with our Origin.
 type guard struct {
 	host  string
 	hosts []string
@@ -31,7 +32,7 @@ type guard struct {
 
 	token  string
 	until  time.Time
-	prefix string // path of the session, beginning and ending with a slash
+	prefix string // path of the session, begins and ends with a slash
 	cookie string
 
 	mu   sync.Mutex // guards used
@@ -52,16 +53,16 @@ func newGuard(address string, now func() time.Time) (*guard, error) {
 
 func secret() string {
 	var b [32]byte
-	_, _ = rand.Read(b[:]) // it never fails
+	_, _ = rand.Read(b[:]) // never returns an error
 	return base64.RawURLEncoding.EncodeToString(b[:])
 }
 
-// refuses says why a request is not served at all, with a code; 0 if it is.
+// refuses returns a status code and a reason if the request must be refused, and otherwise 0.
 func (g *guard) refuses(r *http.Request) (code int, why string) {
 	if !slices.Contains(g.hosts, r.Host) {
 		return http.StatusMisdirectedRequest, "this console is not at the host " + quoted(r.Host)
 	}
-	// What sends no such header is no browser, or an old one: the rest protects from it.
+	// A client without this header is not a browser, or an old one. The other checks protect against it.
 	if site := r.Header.Get("Sec-Fetch-Site"); site != "" && site != "same-origin" && site != "none" && r.Header.Get("Sec-Fetch-Mode") != "navigate" {
 		return http.StatusForbidden, "requests of other pages are refused"
 	}
@@ -78,7 +79,7 @@ func (g *guard) refuses(r *http.Request) (code int, why string) {
 	return 0, ""
 }
 
-// exchange gives the cookie for the token, once.
+// exchange returns the cookie for the token, once.
 func (g *guard) exchange(token string) (*http.Cookie, error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -94,7 +95,7 @@ func (g *guard) exchange(token string) (*http.Cookie, error) {
 	return &http.Cookie{Name: cookieName, Value: g.cookie, Path: g.prefix, HttpOnly: true, SameSite: http.SameSiteStrictMode}, nil
 }
 
-// knows reports whether a request has the session.
+// knows reports whether a request belongs to the session.
 func (g *guard) knows(r *http.Request) bool {
 	return slices.ContainsFunc(r.CookiesNamed(cookieName), func(c *http.Cookie) bool {
 		return subtle.ConstantTimeCompare([]byte(c.Value), []byte(g.cookie)) == 1

@@ -14,37 +14,37 @@ import (
 )
 
 const (
-	// maxJobs bounds the runs whose reports are kept.
+	// maxJobs bounds the number of runs with stored reports.
 	maxJobs = 10
-	// maxReports bounds the reports of one run that are sent: broken ones come first.
+	// maxReports bounds the number of reports sent for one run. Broken APIServices come first.
 	maxReports = 300
-	// doctorLimit and drillLimit bound a run.
+	// doctorLimit and drillLimit bound the duration of a run.
 	doctorLimit, drillLimit = 15 * time.Minute, time.Hour
 )
 
 // Drills runs failure drills.
 type Drills struct {
-	// Where says what they run on, for people.
+	// Where is a description of the environment of the drills.
 	Where string
-	// Run runs drills, and returns when all is cleaned up.
+	// Run runs drills and returns when the cleanup is complete.
 	Run func(ctx context.Context, drills []drill.Drill, o drill.Observer) ([]*drill.Result, error)
 }
 
 var errBusy = errors.New("another run is under way: wait for it, or cancel it")
 
-// jobs are the runs that the page began. One runs at a time.
+// jobs holds the runs that the page started. One runs at a time.
 type jobs struct {
 	state *state
 	now   func() time.Time
 
-	mu     sync.Mutex // guards what follows
+	mu     sync.Mutex // guards the fields below, except wg
 	all    []*job     // latest first
 	last   int
-	cancel context.CancelFunc // of the one that runs
+	cancel context.CancelFunc // cancels the current run
 	wg     sync.WaitGroup
 }
 
-// start runs f in the background, with ctx that ends with the server, or when it is cancelled.
+// start runs f in the background. Its context ends with the server, on cancellation or at the limit.
 func (j *jobs) start(ctx context.Context, kind, target string, limit time.Duration, f func(context.Context, *job) error) (int, error) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -75,7 +75,7 @@ func (j *jobs) start(ctx context.Context, kind, target string, limit time.Durati
 	return one.ID, nil
 }
 
-// stop cancels the run with this number, if it runs.
+// stop cancels the run with the given number, if it is running.
 func (j *jobs) stop(id int) error {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -86,7 +86,7 @@ func (j *jobs) stop(id int) error {
 	return nil
 }
 
-// publish is called with mu held.
+// publish requires mu.
 func (j *jobs) publish() {
 	j.state.update(func() { j.state.publish(sectionJobs, j.all) })
 }
@@ -103,7 +103,7 @@ type result struct {
 	job
 	Reports []*doctor.Report `json:"reports,omitempty"`
 	Drills  []*drill.Result  `json:"drills,omitempty"`
-	// LeftOut is how many reports were not sent.
+	// LeftOut is the number of reports that were not sent.
 	LeftOut int `json:"leftOut,omitempty"`
 }
 
@@ -124,7 +124,7 @@ func (j *jobs) result(id int) (result, bool) {
 	return r, true
 }
 
-// runDoctor examines one APIService, or all.
+// runDoctor examines one APIService, or all of them if name is empty.
 func (c *Console) runDoctor(ctx context.Context, name string) (int, error) {
 	target := cmp.Or(name, "all APIServices")
 	return c.jobs.start(ctx, "doctor", target, doctorLimit, func(ctx context.Context, one *job) error {
@@ -168,7 +168,7 @@ func (c *Console) runDrills(ctx context.Context, names []string) (int, error) {
 	})
 }
 
-// progress shows how far drills are.
+// progress shows the progress of drills.
 type progress struct {
 	jobs *jobs
 	one  *job

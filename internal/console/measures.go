@@ -30,18 +30,19 @@ var shownMetrics = []string{metricAnswers, metricFailures, metricDuration, metri
 // maxLine bounds a line of metrics.
 const maxLine = 64 << 10
 
-// counts is what a replica has counted of one backend since it started.
+// counts holds the counters of one backend in one replica since the start of the replica.
 type counts struct {
 	answers, failures, inFlight, ejected, ejections float64
-	// count and buckets are the histogram of the time to the headers: bounds, ascending, with how many took at most that long.
+	// count and buckets are the histogram of the time to the response headers. The buckets have ascending upper
+	// bounds and cumulative counts.
 	count   float64
 	buckets []bucket
 }
 
 type bucket struct{ bound, count float64 }
 
-// readMetrics reads what is shown of a page of metrics, by backend. All other lines are dropped before they are parsed: a front door with
-// a thousand backends serves megabytes.
+// readMetrics parses the metrics that the page shows, by backend. It drops all other lines before parsing, because a
+// front door with a thousand backends serves megabytes.
 func readMetrics(body io.Reader) (map[string]*counts, error) {
 	var kept bytes.Buffer
 	lines := bufio.NewScanner(body)
@@ -109,10 +110,11 @@ func (c *counts) add(name string, labels map[string]string, m *dto.Metric) {
 	}
 }
 
-// between is what happened from one reading to the next.
+// between is the change between two readings.
 type between struct{ rate, failures, median, slowest float64 }
 
-// since compares with an earlier reading. A counter that has become smaller is that of another process: nothing is known then.
+// since compares c with an earlier reading. If a counter decreased, the process has restarted and all results are
+// NaN.
 func (c *counts) since(earlier *counts, elapsed time.Duration) between {
 	b := between{math.NaN(), math.NaN(), math.NaN(), math.NaN()}
 	if earlier == nil || elapsed <= 0 || c.answers < earlier.answers || c.count < earlier.count {
@@ -123,7 +125,8 @@ func (c *counts) since(earlier *counts, elapsed time.Duration) between {
 	return b
 }
 
-// quantile estimates how long that share of the requests since an earlier reading took at most, in seconds, as Prometheus does.
+// quantile estimates a quantile of the durations since an earlier reading, in seconds, with the algorithm of
+// Prometheus.
 func (c *counts) quantile(earlier *counts, share float64) float64 {
 	total := c.count - earlier.count
 	if total <= 0 || len(c.buckets) != len(earlier.buckets) {

@@ -20,29 +20,29 @@ type row struct {
 	Name    string `json:"name"`
 	State   string `json:"state"`
 	Service string `json:"service,omitempty"`
-	// Gateway is the Service of the gateway that the requests go through.
+	// Gateway is the Service of the gateway that forwards the requests.
 	Gateway string    `json:"gateway,omitempty"`
 	Hops    []hop     `json:"hops,omitempty"`
 	Since   time.Time `json:"since,omitzero"`
 	Reason  string    `json:"reason,omitempty"`
 	Message string    `json:"message,omitempty"`
-	// Verdicts are those of each replica of the front door and of the gateway.
+	// Verdicts lists the verdict of each replica of the front door and of the gateway.
 	Verdicts []verdict `json:"verdicts,omitempty"`
-	// Notes are other conditions that somebody should read.
+	// Notes lists other conditions that need attention.
 	Notes []condition `json:"notes,omitempty"`
 }
 
-// hop is one stretch of the way of a request.
+// hop is one section of the path of a request.
 type hop struct {
 	From  string `json:"from"`
 	To    string `json:"to"`
 	State string `json:"state"`
 }
 
-// verdict is whether one replica reaches the server of an APIService.
+// verdict is the availability of an APIService's server from the view of one replica.
 type verdict struct {
 	Replica string `json:"replica"`
-	// Of is what it is a replica of: front door or gateway.
+	// Of is front door or gateway.
 	Of      string `json:"of"`
 	State   string `json:"state"`
 	Reason  string `json:"reason,omitempty"`
@@ -55,11 +55,11 @@ type condition struct {
 	Reason  string    `json:"reason,omitempty"`
 	Message string    `json:"message,omitempty"`
 	Since   time.Time `json:"since,omitzero"`
-	// Bad says that it needs somebody's attention.
+	// Bad is true if the condition needs attention.
 	Bad bool `json:"bad,omitempty"`
 }
 
-// overview is the section about the cluster, and about what could be read of it.
+// overview is the section about the cluster and the state of the data sources.
 type overview struct {
 	Context string `json:"context"`
 	Server  string `json:"server"`
@@ -69,18 +69,18 @@ type overview struct {
 	Sources []sourceStatus `json:"sources"`
 }
 
-// sourceStatus is how reading one thing went.
+// sourceStatus is the result of reading one data source.
 type sourceStatus struct {
 	Name string `json:"name"`
-	// OK, or Missing, which says what the page lacks, or Error, which says what went wrong. None of them before the first answer.
+	// One of OK, Missing (the part that the page lacks) and Error is set after the first response.
 	OK      bool   `json:"ok"`
 	Missing string `json:"missing,omitempty"`
 	Error   string `json:"error,omitempty"`
-	// Every is the seconds between two questions.
+	// Every is the polling interval in seconds.
 	Every float64 `json:"every"`
 }
 
-// backend is an extension server as one replica sees it.
+// backend is an extension server from the view of one replica.
 type backend struct {
 	Name      string     `json:"name"`
 	Replica   string     `json:"replica"`
@@ -123,7 +123,7 @@ type endpoint struct {
 
 // backends is the section about extension servers.
 type backends struct {
-	// Total is how many there are. Shown are the busiest, and those in trouble.
+	// Total is the number of backends. Shown contains the busiest and the failing ones.
 	Total int       `json:"total"`
 	Every float64   `json:"every"`
 	Shown []backend `json:"shown"`
@@ -136,19 +136,19 @@ type moment struct {
 	Kind   string `json:"kind"`
 	Object string `json:"object"`
 	Name   string `json:"name"`
-	// What changed: the type of a condition, or the replica whose verdict it is.
+	// What is the type of the condition, or the name of the replica.
 	What    string `json:"what,omitempty"`
 	From    string `json:"from,omitempty"`
 	To      string `json:"to,omitempty"`
 	Reason  string `json:"reason,omitempty"`
 	Message string `json:"message,omitempty"`
 	Count   int32  `json:"count,omitempty"`
-	// Bad is a change for the worse, Good one for the better.
+	// Bad marks a change for the worse, Good a change for the better.
 	Bad  bool `json:"bad,omitempty"`
 	Good bool `json:"good,omitempty"`
 }
 
-// namespace is one that terminates.
+// namespace is a terminating namespace.
 type namespace struct {
 	Name       string      `json:"name"`
 	Since      time.Time   `json:"since"`
@@ -157,7 +157,7 @@ type namespace struct {
 	Conditions []condition `json:"conditions,omitempty"`
 }
 
-// culprit is who holds a namespace up.
+// culprit is an obstacle to the deletion of a namespace.
 type culprit struct {
 	// Kind is APIService, finalizer or objects.
 	Kind string `json:"kind"`
@@ -230,7 +230,7 @@ type job struct {
 	Ended  time.Time `json:"ended,omitzero"`
 	// State is running, done, cancelled or failed.
 	State string `json:"state"`
-	// Phase is how far a run is.
+	// Phase is the current phase of a run.
 	Phase string `json:"phase,omitempty"`
 	Error string `json:"error,omitempty"`
 	// Checked and Broken count APIServices, or drills.
@@ -242,7 +242,8 @@ type job struct {
 }
 
 type drillList struct {
-	// Where says what they run on. Empty: none can be run from here, and Why says what to do instead.
+	// Where is a description of the environment of the drills. If it is empty, drills are not available and Why
+	// describes the alternative.
 	Where  string      `json:"where,omitempty"`
 	Why    string      `json:"why,omitempty"`
 	Drills []drillInfo `json:"drills"`

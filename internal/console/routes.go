@@ -13,11 +13,11 @@ import (
 )
 
 const (
-	// maxRoutes, maxRouteRules and maxRouteBackends bound what is shown of APIRoutes.
+	// maxRoutes, maxRouteRules and maxRouteBackends bound the part of the APIRoutes that is shown.
 	maxRoutes, maxRouteRules, maxRouteBackends = 100, 50, 20
 )
 
-// publishRoutes is called with mu held: when APIRoutes have been read, and with every sample of the traffic.
+// publishRoutes requires mu. It is called after the APIRoutes were read, and with every sample of the traffic.
 func (s *state) publishRoutes() {
 	section := apiRoutes{Total: len(s.routes), Shown: []apiRoute{}}
 	for i := range s.routes[:min(len(s.routes), maxRoutes)] {
@@ -74,7 +74,7 @@ func (s *state) describeRouteBackend(o *v1alpha1.APIRoute, b *v1alpha1.APIRouteB
 	return out
 }
 
-// addTraffic adds up what all replicas have counted for the Service of a backend.
+// addTraffic adds the counters of all replicas for the Service of a backend.
 func (s *state) addTraffic(b *routeBackend) {
 	for id, sample := range s.samples {
 		d, ok := sample.deltas[b.Service]
@@ -90,7 +90,7 @@ func (s *state) addTraffic(b *routeBackend) {
 	}
 }
 
-// sum adds series, which end at the same sample.
+// sum adds two series that end at the same sample.
 func sum(a, b []value) []value {
 	if len(a) < len(b) {
 		a, b = b, a

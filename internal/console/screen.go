@@ -12,7 +12,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/duration"
 )
 
-// tone is how a cell is coloured: what needs attention is red where there are colours, and says so in words everywhere.
+// tone is the color of a cell. A cell that needs attention is red if the terminal has colors. Its text is sufficient
+// without colors.
 type tone int
 
 const (
@@ -23,13 +24,13 @@ const (
 	strong
 )
 
-// cell is a piece of text of a line.
+// cell is the text of one column of a line.
 type cell struct {
 	text string
 	tone tone
 }
 
-// line is one line of a list. Open is the APIService whose page Enter shows, if it has one.
+// line is one line of a list. open is the APIService that Enter shows, if there is one.
 type line struct {
 	cells []cell
 	open  string
@@ -39,13 +40,13 @@ type line struct {
 type list struct {
 	titles []string
 	lines  []line
-	empty  string // what is shown instead of no lines
+	empty  string // shown if lines is empty
 }
 
 // The sections of the terminal, in the order of their keys.
 var sections = []string{"APIServices", "Endpoints", "Timeline", "Namespaces", "Routes", "Sources"}
 
-// section makes a list of what is known. mu is held.
+// section returns the list of a section. It requires mu.
 func (s *state) section(name string, now time.Time) list {
 	switch name {
 	case "APIServices":
@@ -79,7 +80,7 @@ func ageOf(t, now time.Time) string {
 	return duration.HumanDuration(now.Sub(t))
 }
 
-// listAPIServices has those that need attention first.
+// listAPIServices lists APIServices that need attention first.
 func (s *state) listAPIServices(now time.Time) list {
 	l := list{titles: []string{"NAME", "STATE", "SINCE", "REPLICAS", "WAY", "REASON"}, empty: "no APIServices were read yet"}
 	order := map[string]int{stateDown: 0, stateUnknown: 1, stateUp: 2, stateLocal: 3}
@@ -119,7 +120,7 @@ func (s *state) listAPIServices(now time.Time) list {
 	return l
 }
 
-// way is the hops of a request, with what is wrong with them.
+// way formats the hops of a request with their states.
 func (r *row) way() string {
 	if r.Service == "" {
 		return "served here"
@@ -145,13 +146,13 @@ func number(v value) string {
 	return fmt.Sprintf("%.3g", float64(v))
 }
 
-// spark draws the latest values as bars, with the largest as the highest.
+// spark draws the latest values as bars, scaled to the largest value.
 func spark(values []value, width int) string {
 	const bars = "▁▂▃▄▅▆▇█"
 	values = values[max(0, len(values)-width):]
 	most := value(0)
 	for _, v := range values {
-		if v > most { // NaN is not
+		if v > most { // false for NaN
 			most = v
 		}
 	}
@@ -224,7 +225,7 @@ func (s *state) listTimeline(now time.Time) list {
 	return l
 }
 
-// listNamespaces has the debts behind the namespaces.
+// listNamespaces includes the debts of deleted namespaces.
 func (s *state) listNamespaces(now time.Time) list {
 	l := list{titles: []string{"NAMESPACE", "SINCE", "STATE", "HELD UP BY"}, empty: "no namespace is being deleted"}
 	section, _ := s.sections[sectionNamespaces].content.(namespaces)
@@ -283,7 +284,7 @@ func (s *state) listSources() list {
 	return l
 }
 
-// describeRow is the page of an APIService. mu is held.
+// describeRow returns the page of an APIService. It requires mu.
 func (s *state) describeRow(name string, now time.Time) []line {
 	r := s.rows[name]
 	if r == nil {
@@ -321,20 +322,21 @@ func (s *state) describeRow(name string, now time.Time) []line {
 	return out
 }
 
-// printable is a text of others, which must not move the cursor, change a line or hide what follows.
+// printable sanitizes external text, which must not move the cursor, break lines or hide other text.
 func printable(s string) string {
 	return strings.Map(func(r rune) rune {
 		switch {
 		case r == '\n' || r == '\t':
 			return ' '
-		case !unicode.IsPrint(r): // control and format characters, those that change direction among them
+		case !unicode.IsPrint(r): // control and format characters, including bidirectional controls
 			return '?'
 		}
 		return r
 	}, s)
 }
 
-// widths are those of the columns: as wide as their widest cell, the last one takes what is left.
+// widths returns the column widths: the widest cell of each column, at most maxColumn. The last column takes the
+// remaining space.
 func (l *list) widths() []int {
 	w := make([]int, len(l.titles))
 	for i, t := range l.titles {
@@ -351,7 +353,7 @@ func (l *list) widths() []int {
 // maxColumn bounds every column but the last one.
 const maxColumn = 48
 
-// painter makes lines of a width.
+// painter formats lines for a given terminal width.
 type painter struct {
 	width  int
 	colour bool
@@ -359,7 +361,7 @@ type painter struct {
 
 var codes = map[tone]string{good: "32", bad: "31", dim: "2", strong: "1"}
 
-// paint cuts cells to the width of the terminal. Selected is shown in reverse.
+// paint truncates cells to the width of the terminal. A selected line is shown in reverse video.
 func (p painter) paint(cells []cell, widths []int, selected bool) string {
 	var b strings.Builder
 	if selected {

@@ -6,16 +6,16 @@ import (
 )
 
 const (
-	// maxPoints is how much of the past a chart shows: ten minutes at the default interval.
+	// maxPoints is the length of a chart: ten minutes at the default interval.
 	maxPoints = 300
-	// maxSeries bounds the charts of everything together. Beyond it, new ones have none.
+	// maxSeries bounds the number of all series. New series beyond it are dropped.
 	maxSeries = 12_000
 )
 
-// value is a number of a chart, NaN where there is none.
+// value is a point of a chart, NaN if it is missing.
 type value float64
 
-// MarshalJSON writes three significant digits, and null for none.
+// MarshalJSON writes four significant digits, and null for a missing value.
 func (v value) MarshalJSON() ([]byte, error) {
 	f := float64(v)
 	if math.IsNaN(f) || math.IsInf(f, 0) {
@@ -26,13 +26,13 @@ func (v value) MarshalJSON() ([]byte, error) {
 
 var none = value(math.NaN())
 
-// ring holds the latest points of one series. All series are drawn over the same samples, which are numbered.
+// ring holds the latest points of one series. All series share the same numbered samples.
 type ring struct {
 	points []float32
-	last   int // number of the sample of the latest point
+	last   int // sample number of the latest point
 }
 
-// set puts a point at a sample. Samples that were left out are gaps.
+// set sets the point at a sample. Skipped samples become gaps.
 func (r *ring) set(sample int, v float64) {
 	if len(r.points) == 0 {
 		r.last = sample - 1
@@ -52,7 +52,7 @@ func (r *ring) set(sample int, v float64) {
 	}
 }
 
-// until returns the points up to a sample, with gaps where there is none, at most n.
+// until returns the points up to a sample, at most n, with gaps for missing points.
 func (r *ring) until(sample, n int) []value {
 	if r == nil || len(r.points) == 0 || sample-r.last >= n {
 		return nil
@@ -68,7 +68,7 @@ func (r *ring) until(sample, n int) []value {
 	return out
 }
 
-// latest is the last of some values that is a number.
+// latest returns the last value that is a number.
 func latest(values []value) value {
 	for i := len(values) - 1; i >= 0; i-- {
 		if !math.IsNaN(float64(values[i])) {
@@ -78,7 +78,7 @@ func latest(values []value) value {
 	return none
 }
 
-// charts are all series, by what they are about: replica, backend, endpoint and measure, joined.
+// charts holds all series by replica, backend, endpoint and measure.
 type charts struct {
 	sample int
 	rings  map[chartKey]*ring
@@ -88,7 +88,7 @@ type chartKey struct{ replica, backend, endpoint, measure string }
 
 func newCharts() *charts { return &charts{rings: map[chartKey]*ring{}} }
 
-// next begins a sample, and forgets the series that have had no point for as long as a chart shows.
+// next begins a sample. At intervals of maxPoints it deletes the series without a point in that interval.
 func (c *charts) next() {
 	c.sample++
 	if c.sample%maxPoints != 0 {

@@ -21,17 +21,19 @@ import (
 //go:embed page/index.html page/console.css page/console.js page/charts.js page/icon.svg
 var page embed.FS
 
-// pageFiles are the files of the page with their types. None has anything of the cluster in it, so that none needs a session.
+// pageFiles maps the static files of the page to their media types. They contain no data of the cluster and need no
+// session.
 var pageFiles = map[string]string{
 	"": "text/html; charset=utf-8", "console.css": "text/css; charset=utf-8", "console.js": "text/javascript; charset=utf-8",
 	"charts.js": "text/javascript; charset=utf-8", "icon.svg": "image/svg+xml",
 }
 
 const (
-	// maxRequest bounds the body of a POST, and maxNames the drills of one.
+	// maxRequest bounds the body of a POST, and maxNames the number of drills in it.
 	maxRequest = 16 << 10
 	maxNames   = 64
-	// policy lets the page load its own files and speak to its own server, and nothing else; no other page may show it.
+	// policy permits the page to load its own files and to connect to its own server only. Other pages cannot embed
+	// it.
 	policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; " +
 		"base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'"
 )
@@ -77,7 +79,7 @@ func (c *Console) routes() http.Handler {
 	})
 }
 
-// end makes the pattern of a directory one that matches nothing below it.
+// end restricts the pattern of a directory to exact matches.
 func end(name string) string {
 	if name == "" {
 		return "{$}"
@@ -101,24 +103,24 @@ func (c *Console) file(name, kind string) http.HandlerFunc {
 	}
 }
 
-// connKey is the key of a request's connection in its context.
+// connKey is the context key of a request's connection.
 type connKey struct{}
 
-// trust has the connection of a request with a session outlive those without.
+// trust marks the connection of a request with a session, so that connections without a session are closed first.
 func trust(r *http.Request) {
 	if conn, ok := r.Context().Value(connKey{}).(net.Conn); ok {
 		httpmsg.TrustConn(conn)
 	}
 }
 
-// refusals counts the refused requests that are not in the audit list.
+// refusals counts the refused requests that are missing from the audit list.
 type refusals struct {
 	limit *rate.Limiter
 	more  atomic.Int64
 }
 
-// refuse answers with a sentence. Refused requests are in the audit list, up to a rate: they may be an attack, and must not push the
-// others out of the list.
+// refuse sends an error response. It records refused requests in the audit list up to a maximum rate, because they
+// may be an attack and must not displace the other entries.
 func (c *Console) refuse(w http.ResponseWriter, r *http.Request, code int, why string) {
 	switch {
 	case code == http.StatusNotFound:
@@ -142,7 +144,7 @@ func (c *Console) fail(w http.ResponseWriter, code int, why string) {
 
 func (c *Console) answer(w http.ResponseWriter, content any) {
 	w.Header().Set("Content-Type", "application/json")
-	_ = json.NewEncoder(w).Encode(content) // a browser that has left reads nothing
+	_ = json.NewEncoder(w).Encode(content) // the browser may have closed the connection
 }
 
 // session exchanges the token for the cookie.
@@ -164,7 +166,7 @@ func (c *Console) session(w http.ResponseWriter, r *http.Request) {
 	c.answer(w, map[string]string{"path": c.guard.prefix})
 }
 
-// decode reads the body of a POST.
+// decode decodes the body of a POST. It sends an error response and returns false if that fails.
 func (c *Console) decode(w http.ResponseWriter, r *http.Request, into any) bool {
 	body, err := io.ReadAll(r.Body)
 	if err == nil {
@@ -232,7 +234,7 @@ func (c *Console) postDrills(w http.ResponseWriter, r *http.Request) {
 	c.began(w, "run drills", fmt.Sprintf("%.200q", in.Names), id, err)
 }
 
-// began answers with the number of a run.
+// began responds with the number of a run.
 func (c *Console) began(w http.ResponseWriter, what, target string, id int, err error) {
 	c.audit.add(what, target, err)
 	switch {

@@ -25,7 +25,7 @@ import (
 	"portico.dev/internal/routing/v1alpha1"
 )
 
-// Names of what is read, as the page shows them.
+// Names of the data sources, as the page shows them.
 const (
 	sourceVersion     = "version"
 	sourceAPIServices = "APIServices"
@@ -38,13 +38,14 @@ const (
 )
 
 const (
-	// slowFactor bounds the share of the time in which a source asks: after an answer that took a second, it waits so many.
+	// slowFactor bounds the load of a source: after a request that took a second, it waits at least this number of
+	// seconds.
 	slowFactor = 5
-	// absentInterval is how often what is missing is asked for again.
+	// absentInterval is the polling interval of a missing source.
 	absentInterval = 30 * time.Second
 	// pageSize bounds lists of Events, debts and routes.
 	pageSize = 500
-	// maxGatewayPods bounds the pods of a gateway whose metrics are read.
+	// maxGatewayPods bounds the pods of a gateway from which metrics are read.
 	maxGatewayPods = 8
 
 	replicaLabel       = "gateway.portico.dev/replica"
@@ -52,15 +53,15 @@ const (
 	gatewayMetricsPort = "9090"
 )
 
-// missingError says what the page lacks because the API server does not have it. It is no fault.
+// missingError describes data that the API server does not provide. It is not a failure.
 type missingError string
 
 func (e missingError) Error() string { return string(e) }
 
-// source is one thing that is read again and again.
+// source is a data source that is polled.
 type source struct {
 	name string
-	// every is the least time between two questions.
+	// every is the minimum interval between two requests.
 	every time.Duration
 	poll  func(context.Context) error
 }
@@ -79,7 +80,7 @@ func (c *Console) sources() []source {
 	}
 }
 
-// follow reads all sources until ctx ends.
+// follow polls all sources until ctx ends.
 func (c *Console) follow(ctx context.Context) {
 	var wg sync.WaitGroup
 	defer wg.Wait()
@@ -105,12 +106,12 @@ func (c *Console) followOne(ctx context.Context, s source) {
 	}
 }
 
-// readOnce reads a source, says how that went, and returns how long to wait before the next time.
+// readOnce reads a source, records the result, and returns the time to wait before the next read.
 func (c *Console) readOnce(ctx context.Context, s source) (next time.Duration) {
 	began := c.cfg.now()
 	err := s.poll(ctx)
 	if ctx.Err() != nil {
-		return 0 // nobody waits any more
+		return 0 // the caller is stopping
 	}
 	next = max(s.every, slowFactor*c.cfg.now().Sub(began))
 	status := sourceStatus{Name: s.name, OK: err == nil, Every: s.every.Seconds()}
@@ -152,7 +153,7 @@ func (c *Console) pollAPIServices(ctx context.Context) error {
 	return nil
 }
 
-// pollFrontDoor makes one sample of the charts: what the front door knows, and what it has counted.
+// pollFrontDoor takes one sample of the charts: the debug state of the front door and its metrics.
 func (c *Console) pollFrontDoor(ctx context.Context) error {
 	var d apiservice.DebugState
 	err := c.cluster.get(ctx, "/debug/aggregation", nil, &d)
@@ -189,7 +190,7 @@ func (c *Console) pollFrontDoor(ctx context.Context) error {
 	return nil
 }
 
-// gatewayServices are the Services of the gateways that APIServices lead to.
+// gatewayServices returns the Services of the gateways that APIServices refer to.
 func (s *state) gatewayServices() []adoption.Service {
 	found := map[adoption.Service]bool{}
 	for _, o := range s.objects {
@@ -203,7 +204,8 @@ func (s *state) gatewayServices() []adoption.Service {
 	return out[:min(len(out), maxGatewayPods)]
 }
 
-// pollGateways reads what the replicas of gateways publish in their Leases, and the metrics of their pods by way of the API server.
+// pollGateways reads the verdicts that gateway replicas publish in their Leases, and the metrics of their pods
+// through the API server.
 func (c *Console) pollGateways(ctx context.Context) error {
 	var gateways []adoption.Service
 	var listed, isFrontDoor bool
@@ -244,7 +246,7 @@ func (c *Console) pollGateways(ctx context.Context) error {
 	c.state.update(func() {
 		now := c.cfg.now()
 		c.state.gateways = verdicts
-		if !isFrontDoor { // the front door makes the samples where there is one
+		if !isFrontDoor { // otherwise the front door's samples drive the charts
 			c.state.charts.next()
 		}
 		for pod, all := range counted {
@@ -335,7 +337,8 @@ func (c *Console) pollRoutes(ctx context.Context) error {
 	return nil
 }
 
-// pollEvents reads the Events about APIServices, APIRoutes and terminating namespaces. kube-apiserver itself records none about APIServices.
+// pollEvents reads the Events about APIServices, APIRoutes and terminating namespaces. kube-apiserver itself records
+// no Events about APIServices.
 func (c *Console) pollEvents(ctx context.Context) error {
 	var all []corev1.Event
 	for _, kind := range []string{"APIService", "APIRoute"} {
@@ -354,7 +357,7 @@ func (c *Console) pollEvents(ctx context.Context) error {
 	return nil
 }
 
-// podsOf are the names of the pods behind a Service.
+// podsOf returns the names of the pods behind a Service.
 func (c *Console) podsOf(ctx context.Context, namespace, service string) ([]string, error) {
 	slices, err := c.endpointSlices(ctx, namespace, service)
 	if err != nil {

@@ -30,9 +30,10 @@ const (
 )
 
 const (
-	// replicaMemory is for how long what a replica said counts: behind a load balancer another one answers the next question.
+	// replicaMemory is how long the state of a replica stays valid. Behind a load balancer, each request may reach
+	// another replica.
 	replicaMemory = time.Minute
-	// maxReplicas bounds the replicas that are remembered.
+	// maxReplicas bounds the number of stored replicas.
 	maxReplicas = 64
 	// maxBackends bounds the backends of the section.
 	maxBackends = 24
@@ -40,9 +41,9 @@ const (
 	listPoints, detailPoints = 90, maxPoints
 )
 
-// state is everything that is known. Sources write to it, streams send what has changed.
+// state is the collected data. Sources update it, and streams send the changes.
 type state struct {
-	mu      sync.Mutex // guards all that follows
+	mu      sync.Mutex // guards the fields below
 	changed chan struct{}
 
 	overview overview
@@ -50,11 +51,11 @@ type state struct {
 
 	objects  map[string]*apiregistrationv1.APIService
 	rows     map[string]*row
-	versions map[string]int // of rows: when each was last changed
+	versions map[string]int // version of the latest change of each row
 	version  int
-	listed   bool // the APIServices were listed once
+	listed   bool // true after the first list of APIServices
 
-	// replicas are the front doors that answered, by name, and gateways what the replicas of gateways published.
+	// replicas holds the state of front doors by name. gateways holds the verdicts that gateway replicas published.
 	replicas map[string]*replica
 	gateways map[string]map[string]gatewayVerdict // by replica, then by APIService
 	samples  map[string]*sample                   // the latest metrics, by replica
@@ -78,7 +79,7 @@ type sample struct {
 	deltas map[string]between
 }
 
-// gatewayVerdict is what a replica of a gateway publishes in its Lease.
+// gatewayVerdict is the verdict that a gateway replica publishes in its Lease.
 type gatewayVerdict struct {
 	Status  string `json:"status"`
 	Reason  string `json:"reason"`
@@ -88,7 +89,7 @@ type gatewayVerdict struct {
 type section struct {
 	version int
 	body    []byte
-	content any // as it was published, for the terminal; read with mu held
+	content any // the published value, for the terminal; guarded by mu
 }
 
 func newState() *state {
@@ -101,7 +102,7 @@ func newState() *state {
 	return s
 }
 
-// update changes the state, and wakes the streams.
+// update changes the state and wakes the streams.
 func (s *state) update(f func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -116,11 +117,11 @@ func (s *state) read(f func()) {
 	f()
 }
 
-// publish is called with mu held. A section that is as it was keeps its version.
+// publish requires mu. An unchanged section keeps its version.
 func (s *state) publish(name string, content any) {
 	body, err := json.Marshal(content)
 	if err != nil {
-		body = []byte(`{}`) // a number that is none, which value excludes
+		body = []byte(`{}`) // only a non-finite number, which value excludes
 	}
 	was := s.sections[name]
 	if string(was.body) != string(body) {
@@ -128,7 +129,7 @@ func (s *state) publish(name string, content any) {
 	}
 }
 
-// report is called with mu held.
+// report requires mu.
 func (s *state) report(status sourceStatus) {
 	s.sources[status.Name] = status
 	s.publishOverview()
@@ -139,7 +140,7 @@ func (s *state) publishOverview() {
 	s.publish(sectionOverview, s.overview)
 }
 
-// setAPIServices takes in a list.
+// setAPIServices stores a list of APIServices.
 func (s *state) setAPIServices(list []apiregistrationv1.APIService, now time.Time) {
 	there := make(map[string]bool, len(list))
 	moved := false
@@ -180,7 +181,7 @@ func (s *state) setAPIServices(list []apiregistrationv1.APIService, now time.Tim
 
 func (s *state) publishTimeline() { s.publish(sectionTimeline, s.timeline.moments) }
 
-// makeRows makes the list of APIServices of the objects and all verdicts, and gives those that differ a new version.
+// makeRows derives the list of APIServices from the objects and all verdicts. Rows that differ get a new version.
 func (s *state) makeRows(now time.Time) {
 	s.version++
 	for name, o := range s.objects {
@@ -200,7 +201,8 @@ func (s *state) makeRows(now time.Time) {
 	}
 }
 
-// verdictsOf are what the replicas find. What one says itself counts more than what another one has heard of it.
+// verdictsOf returns the verdicts of the replicas. A replica's own report takes precedence over a report by another
+// replica.
 func (s *state) verdictsOf(name string, gateway bool, now time.Time) []verdict {
 	front := map[string]verdict{}
 	for _, r := range s.replicas {
@@ -231,7 +233,7 @@ func sameRow(a, b *row) bool {
 	})
 }
 
-// setFrontDoor takes in what a replica of the front door knows.
+// setFrontDoor stores the debug state of a front door replica.
 func (s *state) setFrontDoor(d *apiservice.DebugState, now time.Time) {
 	name := cmp.Or(d.Replica, "front door")
 	r := &replica{at: now, apiServices: make(map[string]*apiservice.APIServiceState, len(d.APIServices)), backends: d.Backends}
@@ -278,7 +280,7 @@ func (s *state) setFrontDoor(d *apiservice.DebugState, now time.Time) {
 	s.makeRows(now)
 }
 
-// setMetrics takes in what a replica of a front door or a gateway has counted. Endpoints are known of a front door only.
+// setMetrics stores the metrics of a front door or gateway replica. Only front doors report endpoints.
 func (s *state) setMetrics(replica string, all map[string]*counts, now time.Time, detailed bool) {
 	was := s.samples[replica]
 	if was == nil && len(s.samples) >= maxReplicas {
@@ -308,14 +310,16 @@ func (s *state) setMetrics(replica string, all map[string]*counts, now time.Time
 	}
 }
 
-// poolSelection selects pools of connections to a Service for the APIService of a group-version. The zero value selects all pools.
+// poolSelection selects pools of connections to a Service for the APIService of a group-version. The zero value
+// selects all pools.
 type poolSelection struct {
-	service string // namespace/name:port; empty: all
+	service string // namespace/name:port; all if empty
 	path    string // of the group-version, such as "/apis/metrics.k8s.io/v1beta1"
 }
 
-// of returns the selected pools of a replica. APIServices with different CA bundles or server names have a pool each of the same Service.
-// Only the pool that probes the group-version belongs to its APIService. All pools of the Service are returned if none does.
+// of returns the selected pools of a replica. APIServices with different CA bundles or server names use separate
+// pools of the same Service. Only the pool that probes the group-version belongs to its APIService. If none does, all
+// pools of the Service are returned.
 func (p poolSelection) of(pools []apiservice.BackendState) []*apiservice.BackendState {
 	var all, probing []*apiservice.BackendState
 	for i := range pools {
@@ -334,7 +338,7 @@ func (p poolSelection) of(pools []apiservice.BackendState) []*apiservice.Backend
 	return all
 }
 
-// backendsOf are the selected backends of all replicas.
+// backendsOf returns the selected backends of all replicas.
 func (s *state) backendsOf(selected poolSelection, points int) []backend {
 	var out []backend
 	service := selected.service
@@ -355,7 +359,7 @@ func (s *state) backendsOf(selected poolSelection, points int) []backend {
 	}
 	weight := func(b *backend) float64 {
 		rate := latest(s.charts.get(chartKey{b.Replica, b.Name, "", "rate"}, 5))
-		if rate != rate { // no number
+		if rate != rate { // true for NaN
 			rate = 0
 		}
 		return b.InFlight + float64(rate)
@@ -396,7 +400,7 @@ func btoi(b bool) int {
 	return 0
 }
 
-// maxEndpoints bounds the endpoints of a backend that are shown: those in trouble come first.
+// maxEndpoints bounds the endpoints shown for a backend. Failing endpoints come first.
 const maxEndpoints = 16
 
 func (s *state) describe(replica string, b *apiservice.BackendState) backend {

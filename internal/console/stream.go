@@ -10,27 +10,28 @@ import (
 )
 
 const (
-	// maxStreams bounds the pages that are open at a time.
+	// maxStreams bounds the number of open pages.
 	maxStreams = 8
-	// streamGap is the least time between two looks of a stream at what has changed.
+	// streamGap is the minimum interval between two updates of a stream.
 	streamGap = 250 * time.Millisecond
-	// heartbeat shows a page that has nothing new that the console is there, and the console that the page is.
+	// heartbeat is the interval of messages on an idle stream, by which the page and the console detect that the
+	// other one is gone.
 	heartbeat = 15 * time.Second
-	// writeTimeout is how long a browser may take to read.
+	// writeTimeout bounds the time in which a browser must read.
 	writeTimeout = 10 * time.Second
 )
 
-// seen is what one stream has sent.
+// seen holds the versions that one stream has sent.
 type seen struct {
 	rows     map[string]int
 	sections map[string]int
 }
 
-// changes are rows of the list of APIServices.
+// changes lists changed rows of the list of APIServices.
 type changes struct {
 	Set  []*row   `json:"set,omitempty"`
 	Gone []string `json:"gone,omitempty"`
-	// Complete says that this is the whole list.
+	// Complete is true if this is the whole list.
 	Complete bool `json:"complete,omitempty"`
 }
 
@@ -39,7 +40,7 @@ type message struct {
 	body  []byte
 }
 
-// stream sends what is known, and then what changes, as server-sent events.
+// stream sends the current state and then the changes, as server-sent events.
 func (c *Console) stream(w http.ResponseWriter, r *http.Request) {
 	select {
 	case c.streams <- struct{}{}:
@@ -49,7 +50,8 @@ func (c *Console) stream(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	out := http.NewResponseController(w)
-	// The server's limit for reading a request would end the stream: the connection is still read, to notice that the page has left.
+	// The server's read timeout would end the stream, because net/http's server keeps reading the connection to
+	// detect that the page is gone.
 	if err := out.SetReadDeadline(time.Time{}); err != nil {
 		c.fail(w, http.StatusInternalServerError, err.Error())
 		return
@@ -84,20 +86,20 @@ func (c *Console) stream(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// write sends messages; false when the page is gone.
+// write sends messages. It returns false if the page is gone.
 func write(w http.ResponseWriter, out *http.ResponseController, messages []message) bool {
 	if out.SetWriteDeadline(time.Now().Add(writeTimeout)) != nil {
 		return false
 	}
 	for _, m := range messages {
-		if _, err := fmt.Fprintf(w, "event: %s\ndata: %s\n\n", m.event, m.body); err != nil { // JSON has no line breaks
+		if _, err := fmt.Fprintf(w, "event: %s\ndata: %s\n\n", m.event, m.body); err != nil { // JSON contains no line breaks
 			return false
 		}
 	}
 	return out.Flush() == nil
 }
 
-// newer is what a stream has not sent yet, and a channel that is closed when there is more.
+// newer returns the changes that a stream has not sent yet, and a channel that is closed on the next change.
 func (s *state) newer(sent *seen) (messages []message, changed <-chan struct{}) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -110,7 +112,7 @@ func (s *state) newer(sent *seen) (messages []message, changed <-chan struct{}) 
 	if body := s.newerRows(sent); body != nil {
 		messages = append(messages, message{"apiservices", body})
 	}
-	// The last one: the page draws then.
+	// The tick comes last, because the page draws when it receives it.
 	if tick := s.sections[sectionTick]; tick.version != sent.sections[sectionTick] {
 		sent.sections[sectionTick] = tick.version
 		messages = append(messages, message{sectionTick, tick.body})
@@ -143,7 +145,7 @@ func (s *state) newerRows(sent *seen) []byte {
 	}
 	body, err := json.Marshal(out)
 	if err != nil {
-		return nil // strings and times can be encoded
+		return nil // unreachable: strings and times always marshal
 	}
 	return body
 }

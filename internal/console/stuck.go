@@ -10,10 +10,10 @@ import (
 )
 
 const (
-	// maxNamespaces bounds those that are shown, and maxCulprits who is named for each.
+	// maxNamespaces bounds the namespaces that are shown, and maxCulprits the obstacles shown for each.
 	maxNamespaces = 200
 	maxCulprits   = 20
-	// patience is how long a namespace may terminate before it counts as stuck without a condition that says so.
+	// patience is how long a namespace may terminate before it counts as stuck without a condition.
 	patience = 30 * time.Second
 )
 
@@ -22,7 +22,8 @@ var (
 	objectsOf   = regexp.MustCompile(`([^\s,:]+) has (\d+) resource instances?`)
 )
 
-// stuckNamespace says what holds up a namespace that terminates. Known are the names of the APIServices.
+// stuckNamespace returns the obstacles to the deletion of a terminating namespace. known contains the names of the
+// APIServices.
 func stuckNamespace(o *corev1.Namespace, known map[string]bool, now time.Time) namespace {
 	n := namespace{Name: o.Name, Since: o.DeletionTimestamp.Time, Stuck: now.Sub(o.DeletionTimestamp.Time) > patience}
 	for _, c := range o.Status.Conditions {
@@ -46,7 +47,7 @@ func stuckNamespace(o *corev1.Namespace, known map[string]bool, now time.Time) n
 	return n
 }
 
-// blame reads the message of a condition: it names group-versions, APIServices, finalizers or what is left.
+// blame parses the message of a condition, which names group-versions, APIServices, finalizers or remaining objects.
 func (n *namespace) blame(kind, message string, known map[string]bool) {
 	words := strings.FieldsFunc(message, func(r rune) bool { return strings.ContainsRune(" ,;()\"'[]", r) })
 	for _, w := range words {

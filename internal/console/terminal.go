@@ -16,10 +16,11 @@ import (
 	"golang.org/x/term"
 )
 
-// redraw is the most that a terminal lags behind: ages change, and so may its size.
+// redraw is the maximum time between two frames, because displayed ages and the size of the terminal change.
 const redraw = time.Second
 
-// Terminal shows the console in a terminal until ctx ends or the user leaves, and returns when everything that it began has ended.
+// Terminal shows the console in a terminal until ctx ends or the user leaves. It returns when all its goroutines have
+// ended, except one that may still read from in.
 func Terminal(ctx context.Context, cfg Config, in, out *os.File) error {
 	if !term.IsTerminal(int(in.Fd())) || !term.IsTerminal(int(out.Fd())) {
 		return errors.New("--tui needs a terminal for its input and output; `doctor` and `get apiservices` print the same for pipes")
@@ -32,7 +33,7 @@ func Terminal(ctx context.Context, cfg Config, in, out *os.File) error {
 	if err != nil {
 		return fmt.Errorf("set up the terminal: %w", err)
 	}
-	// The alternate screen, no cursor, no wrapping.
+	// Switch to the alternate screen, hide the cursor, disable wrapping.
 	_, err = io.WriteString(out, "\x1b[?1049h\x1b[?25l\x1b[?7l")
 	defer func() {
 		_, _ = io.WriteString(out, "\x1b[?7h\x1b[?25h\x1b[?1049l")
@@ -41,7 +42,7 @@ func Terminal(ctx context.Context, cfg Config, in, out *os.File) error {
 	if err != nil {
 		return fmt.Errorf("draw: %w", err)
 	}
-	// Reading a terminal cannot be interrupted on every system: this goroutine may read until the program ends.
+	// Not every system can interrupt a read from a terminal, so this goroutine may read until the program exits.
 	keys := make(chan []byte)
 	done := make(chan struct{})
 	defer close(done)
@@ -82,7 +83,7 @@ func (c *Console) show(ctx context.Context, keys <-chan []byte, size func() (wid
 	defer tick.Stop()
 	for !v.left {
 		v.width, v.height = size()
-		v.report = v.examined() // before the state's mu is held: jobs hold their own while they publish
+		v.report = v.examined() // must precede the lock of the state's mu: jobs hold their own mu while they publish
 		var frame string
 		var changed <-chan struct{}
 		c.state.read(func() { frame, changed = v.draw(), c.state.changed })
@@ -98,7 +99,7 @@ func (c *Console) show(ctx context.Context, keys <-chan []byte, size func() (wid
 				return nil
 			}
 			v.press(ctx, pressed)
-			continue // at once
+			continue // redraw immediately
 		case <-changed:
 		case <-tick.C:
 		case <-ctx.Done():
@@ -119,28 +120,28 @@ func (c *Console) show(ctx context.Context, keys <-chan []byte, size func() (wid
 	return nil
 }
 
-// terminal is what the user looks at.
+// terminal is the state of the display.
 type terminal struct {
 	console       *Console
 	colour        bool
 	width, height int
 
 	section int
-	cursor  int // of the lines that the filter leaves
-	top     int // the first line that is shown
+	cursor  int // index into the filtered lines
+	top     int // first visible line
 	filter  string
-	typing  bool     // of the filter
-	open    string   // the APIService whose page is shown; empty: the list
-	job     int      // the run of the doctor whose report is shown below; 0: none
-	report  []line   // of the doctor
-	said    string   // what went wrong with the last key
-	names   []string // what Enter opens, by line
+	typing  bool     // the filter is being edited
+	open    string   // the APIService that is shown; empty for the list
+	job     int      // the doctor run with the report that is shown, or 0
+	report  []line   // the doctor's report
+	said    string   // error of the last key
+	names   []string // the APIService that Enter opens, by line
 	left    bool
 }
 
 const keysHelp = "1-6 or tab: section   arrows: move   enter: open   /: filter   q: leave"
 
-// draw makes the whole screen. The state's mu is held.
+// draw returns the whole screen. It requires the state's mu.
 func (v *terminal) draw() string {
 	now := v.console.cfg.now()
 	p := painter{width: v.width, colour: v.colour}
@@ -184,7 +185,7 @@ func (v *terminal) tabs(p painter) string {
 	return p.paint(cells, nil, false)
 }
 
-// table is the list of the section. The cursor keeps to the lines that are there.
+// table returns the list of the section. It limits the cursor to the existing lines.
 func (v *terminal) table(p painter, now time.Time, room int) []string {
 	l := v.console.state.section(sections[v.section], now)
 	if v.filter != "" {
@@ -215,7 +216,7 @@ func (v *terminal) table(p painter, now time.Time, room int) []string {
 	return out
 }
 
-// page is an APIService, and the report of the doctor.
+// page returns the view of an APIService, followed by the doctor's report.
 func (v *terminal) page(p painter, now time.Time, room int) []string {
 	lines := append([]line{{cells: []cell{{v.open, strong}}}}, wrap(v.console.state.describeRow(v.open, now), v.width)...)
 	lines = append(lines, wrap(v.report, v.width)...)
@@ -227,7 +228,7 @@ func (v *terminal) page(p painter, now time.Time, room int) []string {
 	return out
 }
 
-// examined is what the doctor has said.
+// examined returns the lines of the doctor's report.
 func (v *terminal) examined() (out []line) {
 	if v.job == 0 {
 		return nil
@@ -249,7 +250,7 @@ func (v *terminal) examined() (out []line) {
 	return out
 }
 
-// press does what keys ask for.
+// press handles keys.
 func (v *terminal) press(ctx context.Context, pressed []byte) {
 	v.said = ""
 	for len(pressed) > 0 {
@@ -263,7 +264,7 @@ func (v *terminal) press(ctx context.Context, pressed []byte) {
 	}
 }
 
-// nextKey takes the first key: a character, or the sequence that a terminal sends for a key that is none.
+// nextKey returns the first key: a character, or the escape sequence of a special key.
 func nextKey(b []byte) (key string, rest []byte) {
 	if b[0] != 0x1b || len(b) == 1 {
 		_, n := utf8.DecodeRune(b)
@@ -280,7 +281,7 @@ func nextKey(b []byte) (key string, rest []byte) {
 	return "", nil
 }
 
-// maxFilter bounds the filter.
+// maxFilter bounds the length of the filter.
 const maxFilter = 60
 
 func (v *terminal) typeFilter(key string) {

@@ -8,22 +8,23 @@ import (
 )
 
 const (
-	// maxMoments bounds the timeline: the oldest entries go.
+	// maxMoments bounds the timeline. The oldest entries are dropped.
 	maxMoments = 500
-	// sameChange is how far apart the times may be that a replica and the condition give for one change.
+	// sameChange is the maximum difference between the times that a replica and the condition report for one change.
 	sameChange = 5 * time.Second
-	// earlier is how far back changes are shown that nobody saw, but for those that still hold.
+	// earlier is the maximum age of changes from before the start of the console. Changes for the worse that still
+	// apply are shown regardless of their age.
 	earlier = time.Hour
 )
 
-// timeline is what changed, latest first.
+// timeline lists changes, latest first.
 type timeline struct {
 	moments []moment
-	// events are the Events by UID, with how often each was counted, so that a repeated one moves.
+	// events counts the occurrences of each Event by UID, so that a repeated Event moves to the top.
 	events map[string]int32
 }
 
-// add puts an entry in its place. It returns whether that is new.
+// add inserts an entry at its place. It reports whether the entry is new.
 func (t *timeline) add(m moment) bool {
 	for i := range t.moments {
 		o := &t.moments[i]
@@ -31,7 +32,8 @@ func (t *timeline) add(m moment) bool {
 			continue
 		}
 		same := o.Kind == m.Kind && o.What == m.What && o.At.Equal(m.At)
-		// The condition Available says what the replica found that writes it: one change. The verdict says more.
+		// The Available condition reports the finding of the replica that writes it, so both entries describe one
+		// change. The verdict is more specific.
 		both := o.Kind != m.Kind && (o.What == "Available" || m.What == "Available") && o.At.Sub(m.At).Abs() <= sameChange
 		if same {
 			return false
@@ -57,7 +59,7 @@ func (t *timeline) sort() {
 	}
 }
 
-// changed adds the conditions of an object that differ from what they were. Before is nil when the object was not known.
+// changed adds the conditions of an object that differ from before. before is nil if the object was not known.
 func (t *timeline) changed(object, name string, before, now []condition, known bool, at time.Time) (added bool) {
 	for _, c := range now {
 		was := find(before, c.Type)
@@ -79,7 +81,7 @@ func (t *timeline) changed(object, name string, before, now []condition, known b
 	return added
 }
 
-// addEvents adds Events, and those anew that were repeated.
+// addEvents adds Events. It adds an Event again if it was repeated.
 func (t *timeline) addEvents(all []corev1.Event) (added bool) {
 	seen := make(map[string]int32, len(all))
 	for i := range all {
@@ -112,7 +114,7 @@ func (t *timeline) addEvents(all []corev1.Event) (added bool) {
 	return added
 }
 
-// of are the entries about an object.
+// of returns the entries about an object.
 func (t *timeline) of(object, name string) []moment {
 	var out []moment
 	for _, m := range t.moments {

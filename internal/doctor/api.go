@@ -21,12 +21,12 @@ import (
 const (
 	apiServicesPath = "/apis/apiregistration.k8s.io/v1/apiservices"
 	mediaJSON       = "application/json"
-	// maxBody bounds what is read of one answer. OpenAPI documents are the largest.
+	// maxBody bounds the size of a response that is read. OpenAPI documents are the largest.
 	maxBody = 16 << 20
 )
 
-// api asks the API server plainly, to see status codes and bodies as they come: typed clients turn both into errors of
-// their own.
+// api sends plain HTTP requests to the API server, so that status codes and bodies stay visible. Typed clients
+// convert both into errors.
 type api struct {
 	client  *http.Client
 	base    *url.URL
@@ -35,13 +35,14 @@ type api struct {
 
 func newAPI(config *rest.Config, timeout time.Duration) (*api, error) {
 	config = rest.CopyConfig(config)
-	// Two dozen questions for each APIService are no load, and a limiter would make them look slow.
+	// Two dozen requests for each APIService are not a significant load, and client-side throttling would distort
+	// their latency.
 	config.QPS, config.RateLimiter = -1, nil
 	client, err := rest.HTTPClientFor(config)
 	if err != nil {
 		return nil, fmt.Errorf("make a client of the kubeconfig: %w", err)
 	}
-	client.Timeout = 0 // each question has a deadline of its own
+	client.Timeout = 0 // each request has its own deadline
 	client.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 	base, _, err := rest.DefaultServerURL(config.Host, "", schema.GroupVersion{}, rest.IsConfigTransportTLS(*config))
 	if err != nil {
@@ -50,16 +51,16 @@ func newAPI(config *rest.Config, timeout time.Duration) (*api, error) {
 	return &api{client: client, base: base, timeout: timeout}, nil
 }
 
-// answer is what came back, or err when nothing did.
+// answer is a response or an error.
 type answer struct {
 	code   int
 	header http.Header
 	body   []byte
 	err    error
-	took   time.Duration // until the headers came, 0 if it was not measured
+	took   time.Duration // time to the response headers, 0 if it was not measured
 }
 
-// ask makes one request and reads its answer. path may have a query.
+// ask sends one request and reads its response. path may contain a query.
 func (a *api) ask(ctx context.Context, method, path, accept string, body []byte) answer {
 	ctx, cancel := context.WithTimeout(ctx, a.timeout)
 	defer cancel()
@@ -70,7 +71,7 @@ func (a *api) ask(ctx context.Context, method, path, accept string, body []byte)
 	return read(resp)
 }
 
-// read reads an answer to its end.
+// read reads a response to its end.
 func read(resp *http.Response) answer {
 	defer func() { _ = resp.Body.Close() }()
 	out := answer{code: resp.StatusCode, header: resp.Header}
@@ -81,7 +82,7 @@ func read(resp *http.Response) answer {
 	return out
 }
 
-// askAs reads as somebody else, for whoever may impersonate.
+// askAs sends a request as another user. The caller needs the right to impersonate.
 func (a *api) askAs(ctx context.Context, user, path string) answer {
 	ctx, cancel := context.WithTimeout(ctx, a.timeout)
 	defer cancel()
@@ -98,7 +99,7 @@ func (a *api) askAs(ctx context.Context, user, path string) answer {
 	return read(resp)
 }
 
-// open makes one request; its body ends with ctx.
+// open sends one request. The body of the response ends with ctx.
 func (a *api) open(ctx context.Context, method, path, accept string, body []byte) (*http.Response, error) {
 	req, err := a.request(ctx, method, path, accept, body)
 	if err != nil {
@@ -128,7 +129,7 @@ func (a *api) get(ctx context.Context, path string, into any) error {
 	return a.ask(ctx, http.MethodGet, path, mediaJSON, nil).decode(into)
 }
 
-// create makes an object, for those that are questions.
+// create posts an object and decodes the response. It is used for review objects.
 func (a *api) create(ctx context.Context, path string, object, into any) error {
 	body, err := json.Marshal(object)
 	if err != nil {
@@ -155,7 +156,7 @@ func (r answer) decode(into any) error {
 
 func (r answer) passed() bool { return r.err == nil && r.code >= 200 && r.code < 300 }
 
-// status is the Status in the body, nil when it holds none.
+// status returns the Status in the body, or nil if the body is something else.
 func (r answer) status() *metav1.Status {
 	var s metav1.Status
 	if json.Unmarshal(r.body, &s) != nil || s.Kind != "Status" {
@@ -164,7 +165,7 @@ func (r answer) status() *metav1.Status {
 	return &s
 }
 
-// text is what the answer says, whatever its form.
+// text returns the error, the message of a Status, or the plain body.
 func (r answer) text() string {
 	switch s := r.status(); {
 	case r.err != nil:

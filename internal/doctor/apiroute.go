@@ -19,7 +19,7 @@ import (
 
 const apiRoutesPath = "/apis/routing.portico.dev/v1alpha1/apiroutes"
 
-// routeHops are the APIRoute of the group-version and its backends. There are none where it has no APIRoute.
+// routeHops returns the hops of the group-version's APIRoute and its backends, if it has an APIRoute.
 func (x *exam) routeHops(ctx context.Context) []hop {
 	if !x.portico || x.object.Spec.Service == nil {
 		return nil
@@ -40,7 +40,7 @@ func (x *exam) routeHops(ctx context.Context) []hop {
 	return hops
 }
 
-// route looks at what the front door says of the APIRoute.
+// route checks the status of the APIRoute.
 func (x *exam) route(route *v1alpha1.APIRoute) finding {
 	describe, edit := kubectl("describe", "apiroute", route.Name), kubectl("edit", "apiroute", route.Name)
 	accepted := meta.FindStatusCondition(route.Status.Conditions, v1alpha1.ConditionAccepted)
@@ -76,7 +76,7 @@ func (x *exam) route(route *v1alpha1.APIRoute) finding {
 	}
 	for i := range route.Status.Rules {
 		rule := &route.Status.Rules[i]
-		if c := routing.RollbackOf(route, rule); c != nil { // its requests are answered, by another backend
+		if c := routing.RollbackOf(route, rule); c != nil { // another backend answers its requests
 			found += fmt.Sprintf("; rule %s is rolled back: %s", rule.Name, c.Message)
 		}
 	}
@@ -92,7 +92,7 @@ func backendCondition(route *v1alpha1.APIRoute, name string) *metav1.Condition {
 	return nil
 }
 
-// routeBackend walks to a backend as to the Service of an APIService, as far as the TLS handshake.
+// routeBackend examines a backend like the Service of an APIService, up to the TLS handshake.
 func (x *exam) routeBackend(ctx context.Context, route *v1alpha1.APIRoute, b *v1alpha1.APIRouteBackend) finding {
 	object := &apiregistrationv1.APIService{ObjectMeta: metav1.ObjectMeta{Name: x.object.Name}}
 	object.Spec = apiregistrationv1.APIServiceSpec{
@@ -132,8 +132,8 @@ func (x *exam) routeBackend(ctx context.Context, route *v1alpha1.APIRoute, b *v1
 	return ok(at + " answers")
 }
 
-// backendFixes are the commands for an APIService, made those for a backend of an APIRoute: what is set in the one with a patch is an
-// element of a list in the other.
+// backendFixes converts the commands for an APIService into commands for a backend of an APIRoute. A field that is
+// patched in the APIService is an element of a list in the APIRoute.
 func backendFixes(route, backend string, lines []string) []string {
 	fixes, edited := make([]string, 0, len(lines)), false
 	for _, line := range lines {

@@ -13,14 +13,14 @@ import (
 	"portico.dev/internal/apiservice"
 )
 
-// clientView is what the API server says of the backend: its answer to a request for the discovery document, which it
-// has to fetch from the backend to give, and its condition.
+// clientView is the API server's view of the backend: its response to a discovery request, which it must forward to
+// the backend, and its condition.
 type clientView struct {
 	once   sync.Once
 	answer answer
 }
 
-// discoveryAnswer asks for the discovery document through the API server, once.
+// discoveryAnswer requests the discovery document through the API server, once.
 func (x *exam) discoveryAnswer(ctx context.Context) answer {
 	x.words.once.Do(func() {
 		x.words.answer = x.api.ask(ctx, http.MethodGet, apiservice.DiscoveryPath(x.gv), mediaJSON, nil)
@@ -29,10 +29,10 @@ func (x *exam) discoveryAnswer(ctx context.Context) answer {
 	return x.words.answer
 }
 
-// answered reports that the answer can only have come from the backend: the API server reaches it, whatever can be seen
-// from here. A gateway's codes are what an API server says of a backend that it cannot reach.
+// answered reports whether the response can only come from the backend, so that the API server reaches the backend,
+// even if this machine does not. A gateway error code means that the API server did not reach the backend.
 func (x *exam) answered(ctx context.Context) bool {
-	if g := x.report.Gateway; g != nil { // which answers discovery for a server that is dead
+	if g := x.report.Gateway; g != nil { // a gateway answers discovery requests even for a dead server
 		return g.BackendAvailable.Status == string(apiregistrationv1.ConditionTrue)
 	}
 	a := x.discoveryAnswer(ctx)
@@ -40,12 +40,13 @@ func (x *exam) answered(ctx context.Context) bool {
 	case a.err != nil, a.code == http.StatusBadGateway, a.code == http.StatusServiceUnavailable, a.code == http.StatusGatewayTimeout:
 		return false
 	case a.code == http.StatusTooManyRequests:
-		return false // either may say it
+		return false // either of them may send it
 	}
 	return true
 }
 
-// accused is the hop that the API server blames, empty when it blames none that can be told.
+// accused returns the hop that the API server blames, or an empty string if it blames none or the hop cannot be
+// determined.
 func (x *exam) accused(ctx context.Context) string {
 	if c := x.report.Available; c.Status != string(apiregistrationv1.ConditionTrue) {
 		if hop := blame(c.Reason, c.Message); hop != "" {
@@ -58,7 +59,7 @@ func (x *exam) accused(ctx context.Context) string {
 	return blame("", x.discoveryAnswer(ctx).text())
 }
 
-// said is the API server's sentence about a backend that it cannot reach.
+// said returns the API server's message about a backend that it cannot reach.
 func (x *exam) said(ctx context.Context) string {
 	if c := x.report.Available; c.Status != string(apiregistrationv1.ConditionTrue) && c.Message != "" {
 		return c.Message
@@ -66,22 +67,22 @@ func (x *exam) said(ctx context.Context) string {
 	return strings.TrimSpace(x.discoveryAnswer(ctx).text())
 }
 
-// badStatus is in the message about a backend that answers, and not well. Of a backend whose check fails an API server
-// passes nothing on, so that the code in the message is all there is.
+// badStatus matches the message about a backend that answers with an error status. The API server does not forward
+// responses of a backend whose check fails, so the code in the message is the only information.
 var badStatus = regexp.MustCompile(`bad status from \S+: (\d{3})\b`)
 
-// told is the code that the backend answered the API server's check with, 0 when it says none.
+// told returns the status code with which the backend answered the API server's check, or 0 if it is not known.
 func (x *exam) told(ctx context.Context) int {
 	match := badStatus.FindStringSubmatch(x.said(ctx))
 	if match == nil || x.answered(ctx) {
 		return 0
 	}
-	code, _ := strconv.Atoi(match[1]) // three digits
+	code, _ := strconv.Atoi(match[1]) // always three digits
 	return code
 }
 
-// disputed is for a hop that is well as seen from here and that the API server blames, while it still answers nothing:
-// its place on the network, its clock or its authorities differ.
+// disputed handles a hop that works from this machine and that the API server blames, while the API server gets no
+// responses. Its network position, its clock or its certificate authorities differ.
 func (x *exam) disputed(ctx context.Context, hop string) (finding, bool) {
 	if x.answered(ctx) || x.accused(ctx) != hop {
 		return finding{}, false
@@ -93,7 +94,8 @@ func (x *exam) disputed(ctx context.Context, hop string) (finding, bool) {
 	return broken("well as seen from here, and not from the API server", fix...).saying(x.said(ctx)), true
 }
 
-// tunnel is for an API server that reaches backends through a tunnel, which fails: what this machine reaches matters little then.
+// tunnel handles an API server that reaches backends through a failing tunnel. Connections from this machine are then
+// irrelevant.
 func (x *exam) tunnel(ctx context.Context) (finding, bool) {
 	said := x.said(ctx)
 	if x.answered(ctx) || !strings.Contains(said, "the tunnel to the ") {
@@ -105,7 +107,7 @@ func (x *exam) tunnel(ctx context.Context) (finding, bool) {
 
 const reasonForbidden = "ForbiddenAddress"
 
-// byReason is the hop of the reasons that name one.
+// byReason maps condition reasons to the hop that they identify.
 var byReason = map[string]string{
 	"InvalidCABundle":      HopRegistration,
 	"ServiceNotFound":      HopService,
@@ -117,8 +119,8 @@ var byReason = map[string]string{
 	reasonForbidden:        HopTCP,
 }
 
-// byWords is the hop that an API server's message speaks of, ours or the incumbent's, in the order in which to look:
-// the incumbent's text of a failed handshake names the dial too.
+// byWords maps phrases in the messages of Portico and kube-aggregator to hops. The order matters: kube-aggregator's
+// message about a failed handshake mentions the dial too.
 var byWords = []struct{ words, hop string }{
 	{"bad status from", HopDiscovery},
 	{"unsupported service type", HopService},
@@ -138,7 +140,7 @@ var byWords = []struct{ words, hop string }{
 	{"dial tcp", HopTCP},
 }
 
-// blame is the hop that a reason and message are about, empty when they fit several.
+// blame returns the hop that a reason and message identify, or an empty string if several match.
 func blame(reason, message string) string {
 	if hop, ok := byReason[reason]; ok {
 		return hop

@@ -18,12 +18,12 @@ import (
 	"portico.dev/internal/pki"
 )
 
-// rootsConfigMap is where every namespace has the authority that signs what the API server shows; some clusters sign
-// extension servers' certificates with it too.
+// rootsConfigMap is the ConfigMap in every namespace with the authority of the API server's serving certificate. Some
+// clusters use that authority for the certificates of extension servers too.
 const rootsConfigMap = "kube-root-ca.crt"
 
-// strangeAuthority is for a chain that does not lead to the bundle: who signed, whom the APIService trusts, and where
-// the right bundle is, if it can be found.
+// strangeAuthority handles a chain that does not verify against the bundle. It reports the issuer, the authorities
+// that the APIService trusts, and the location of the right bundle if that can be found.
 func (x *exam) strangeAuthority(ctx context.Context, chain []*x509.Certificate, err error) (string, []string) {
 	var unknownAuthority x509.UnknownAuthorityError
 	if !errors.As(err, &unknownAuthority) {
@@ -40,7 +40,7 @@ func (x *exam) strangeAuthority(ctx context.Context, chain []*x509.Certificate, 
 	return fmt.Sprintf("the serving certificate is signed by %s; %s", issuerOf(chain), trusted), x.otherAuthority(ctx, chain)
 }
 
-// otherAuthority is how to set the bundle. chain is nil when it cannot be seen from here.
+// otherAuthority returns the commands to set the bundle. chain is nil if this machine cannot see it.
 func (x *exam) otherAuthority(ctx context.Context, chain []*x509.Certificate) []string {
 	ns := x.object.Spec.Service.Namespace
 	var roots corev1.ConfigMap
@@ -60,7 +60,7 @@ func (x *exam) otherAuthority(ctx context.Context, chain []*x509.Certificate) []
 	return append([]string{about, x.setBundle("ca.crt")}, x.injectBundle()...)
 }
 
-// otherName is what to do about a certificate for somebody else: it may be that the APIService names the wrong Service.
+// otherName returns the fix for a certificate with other names. The APIService may refer to the wrong Service.
 func (x *exam) otherName(ctx context.Context, leaf *x509.Certificate) []string {
 	var fix []string
 	if leaf != nil {
@@ -79,12 +79,12 @@ func (x *exam) otherName(ctx context.Context, leaf *x509.Certificate) []string {
 	return append(fix, append([]string{fmt.Sprintf("# issue a certificate with the DNS name %s, and have the server read it:", x.spec.ServerName)}, x.restart())...)
 }
 
-// renew is what to do about a certificate whose time is over or has not come.
+// renew returns the fix for a certificate that has expired or is not yet valid.
 func (x *exam) renew() []string {
 	return []string{"# renew the certificate (servers that make their own do it at their start):", x.restart()}
 }
 
-// restart starts the extension server anew.
+// restart returns a command that restarts the extension server.
 func (x *exam) restart() string {
 	if pods := x.pods(); len(pods) > 0 {
 		return x.inNamespace("delete", "pod", pods[0])
@@ -108,7 +108,7 @@ func nameOf(c *x509.Certificate) string {
 	return c.Subject.String()
 }
 
-// issuerOf says who signed the chain that a server showed, by the last certificate that it showed.
+// issuerOf returns the issuer of the last certificate in the chain that a server presented.
 func issuerOf(chain []*x509.Certificate) string {
 	last := chain[len(chain)-1]
 	name := last.Issuer.CommonName
@@ -121,8 +121,8 @@ func issuerOf(chain []*x509.Certificate) string {
 	return fmt.Sprintf("%q", name)
 }
 
-// namesIn is what a certificate is for. The common name counts for nothing, and is shown because it is often why people
-// believe that it does.
+// namesIn returns the names that a certificate is valid for. The common name does not count. It is shown because it
+// is a frequent cause of confusion.
 func namesIn(leaf *x509.Certificate) string {
 	names := append([]string(nil), leaf.DNSNames...)
 	for _, ip := range leaf.IPAddresses {
@@ -134,7 +134,7 @@ func namesIn(leaf *x509.Certificate) string {
 	return strings.Join(names, ", ")
 }
 
-// subjectsOf reads DER subjects.
+// subjectsOf decodes DER subjects.
 func subjectsOf(raw [][]byte) []string {
 	var out []string
 	for _, der := range raw {

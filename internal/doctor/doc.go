@@ -1,13 +1,16 @@
-// Package doctor walks a broken APIService hop by hop and says which one is broken and how to repair it.
+// Package doctor examines a failing APIService hop by hop, reports which hop is broken, and prints commands that
+// repair it.
 //
-// It needs read rights only (for the APIService, its Service, the EndpointSlices and the group-version itself), so that it
-// works on every API server. It also connects to the endpoints from this machine and inspects their certificates. The two
-// views are combined in apiserverview.go: an endpoint that cannot be dialled from here is no finding while the API server
-// gets answers from it, and what cannot be checked from here is reported as unknown.
+// It needs read permissions only (for the APIService, its Service, the EndpointSlices and the group-version itself),
+// so it works against every API server. It also connects to the endpoints from this machine and inspects their
+// certificates. apiserverview.go combines the two views: an endpoint that this machine cannot dial is not a finding
+// while the API server gets responses from it, and anything that cannot be checked from this machine is reported as
+// unknown.
 //
-// A finding uses the words of the Available condition, which the Event and the 503 that clients get use too. Where the API
-// server has no such condition, the words come from the code of package apiservice that writes it.
+// A finding uses the message of the Available condition, which also appears in the Event and in the 503 that clients
+// receive. If the API server does not set such a condition, the message comes from the code of package apiservice
+// that would set it.
 //
-// The API server of the kubeconfig is trusted, backends are not: handshakes that only inspect accept any certificate,
-// nothing secret is sent on them, and responses are bounded and cleaned before they are printed.
+// The API server of the kubeconfig is trusted; backends are not. Handshakes for inspection accept any certificate and
+// send no secrets. Responses are bounded and sanitized before they are printed.
 package doctor

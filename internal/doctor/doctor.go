@@ -20,21 +20,21 @@ import (
 	"portico.dev/internal/pki"
 )
 
-// Config is how to examine.
+// Config configures a Doctor.
 type Config struct {
-	// Client is how to reach the API server.
+	// Client is the client configuration for the API server.
 	Client *rest.Config
-	// Timeout bounds each question to the API server. Default 10 s: twice what a backend has for its discovery.
+	// Timeout bounds each request to the API server. Default 10 s: twice the discovery timeout of a backend.
 	Timeout time.Duration
-	// DialTimeout bounds each connection that is tried from here. Default 2 s, as the front door's.
+	// DialTimeout bounds each connection attempt from this machine. Default 2 s, like the front door's.
 	DialTimeout time.Duration
 	// WatchTimeout bounds the wait for a watch's bookmark. Default 5 s.
 	WatchTimeout time.Duration
-	// FrontProxy, if set, is the front proxy's client certificate: with it, extension servers are asked from here as
-	// the API server asks them.
+	// FrontProxy, if set, is the front proxy's client certificate. Requests from this machine to extension servers
+	// then authenticate like the API server's requests.
 	FrontProxy *pki.KeyPair
 
-	// checkTimeout is how long an API server's check of a backend waits. It differs in tests only.
+	// checkTimeout is the timeout of an API server's backend check. Only tests change it.
 	checkTimeout time.Duration
 }
 
@@ -42,7 +42,7 @@ const (
 	defaultTimeout      = 10 * time.Second
 	defaultDialTimeout  = 2 * time.Second
 	defaultWatchTimeout = 5 * time.Second
-	// maxAtOnce bounds the APIServices that are examined at one time.
+	// maxAtOnce bounds the number of APIServices that are examined concurrently.
 	maxAtOnce = 8
 )
 
@@ -68,10 +68,10 @@ func New(cfg Config) (*Doctor, error) {
 	return &Doctor{cfg: cfg, api: a}, nil
 }
 
-// Close lets go of the connections to the API server.
+// Close closes idle connections to the API server.
 func (d *Doctor) Close() { d.api.client.CloseIdleConnections() }
 
-// Examine examines one APIService. The error says that the API server could not be asked, or knows no such APIService.
+// Examine examines one APIService. It returns an error if the API server is unreachable or has no such APIService.
 func (d *Doctor) Examine(ctx context.Context, name string) (*Report, error) {
 	var object apiregistrationv1.APIService
 	if err := d.api.get(ctx, apiServicesPath+"/"+url.PathEscape(name), &object); err != nil {
@@ -83,7 +83,7 @@ func (d *Doctor) Examine(ctx context.Context, name string) (*Report, error) {
 	return d.examine(ctx, &object, d.isPortico(ctx)), nil
 }
 
-// ExamineAll examines every APIService that has an extension server, in the order of their names.
+// ExamineAll examines every APIService that has an extension server, sorted by name.
 func (d *Doctor) ExamineAll(ctx context.Context) ([]*Report, error) {
 	var list apiregistrationv1.APIServiceList
 	if err := d.api.get(ctx, apiServicesPath, &list); err != nil {
@@ -106,14 +106,14 @@ func (d *Doctor) ExamineAll(ctx context.Context) ([]*Report, error) {
 	return reports, ctx.Err()
 }
 
-// isPortico reports whether the API server is of this project, which understands our annotations.
+// isPortico reports whether the API server belongs to this project and thus supports our annotations.
 func (d *Doctor) isPortico(ctx context.Context) bool {
 	a := d.api.ask(ctx, http.MethodGet, "/version", mediaJSON, nil)
 	var info apiversion.Info
 	return a.err == nil && json.Unmarshal(a.body, &info) == nil && strings.Contains(info.GitVersion, "+portico-")
 }
 
-// Broken is how many of these have a hop that failed.
+// Broken returns the number of reports with a failed hop.
 func Broken(reports []*Report) int {
 	n := 0
 	for _, r := range reports {

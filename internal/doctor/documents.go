@@ -19,14 +19,14 @@ import (
 
 const mediaAggregated = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
 
-// resource is one that the group-version has, of those that can be listed.
+// resource is a resource of the group-version that can be listed.
 type resource struct {
 	name       string
 	namespaced bool
 	verbs      metav1.Verbs
 }
 
-// discovery looks at the document that everybody starts with.
+// discovery checks the discovery document of the group-version, which clients read first.
 func (x *exam) discovery(ctx context.Context) finding {
 	a := x.discoveryAnswer(ctx)
 	switch {
@@ -40,7 +40,7 @@ func (x *exam) discovery(ctx context.Context) finding {
 	return x.readDiscovery(a)
 }
 
-// noDiscovery is for an API server that gets no answer, though nothing before this hop explains it.
+// noDiscovery handles an API server that gets no response, without an explanation in the earlier hops.
 func (x *exam) noDiscovery(ctx context.Context, a answer) finding {
 	if len(x.dialled) == 0 {
 		return broken("the API server gets no answer, and the extension server cannot be asked from here: "+strings.TrimSpace(a.text()), x.lookAtServer()).saying(x.said(ctx))
@@ -60,8 +60,8 @@ func (x *exam) noDiscovery(ctx context.Context, a answer) finding {
 		x.inNamespace("get", "networkpolicies"), x.lookAtServer()).saying(x.said(ctx))
 }
 
-// patience is how long a server may take before it counts as unavailable, and for whom. A front door and a gateway give up a server
-// that leaves all requests unanswered before a check times out.
+// patience returns how long a server may take before it counts as unavailable, and a description of that limit. A
+// front door and a gateway mark a server that leaves all requests unanswered as unavailable before a check times out.
 func (x *exam) patience() (limit time.Duration, what string) {
 	if x.cfg.checkTimeout > apiservice.HungTimeout && (x.portico || x.report.Gateway != nil) {
 		return apiservice.HungTimeout, "a server may leave all requests unanswered for"
@@ -69,7 +69,7 @@ func (x *exam) patience() (limit time.Duration, what string) {
 	return x.cfg.checkTimeout, "a check of the API server waits"
 }
 
-// otherDiscovery is for an answer that is none.
+// otherDiscovery handles a response with an unexpected status code.
 func (x *exam) otherDiscovery(code int) finding {
 	found := fmt.Sprintf("the extension server answers %d to %s", code, apiservice.DiscoveryPath(x.gv))
 	fix := []string{x.lookAtServer()}
@@ -83,8 +83,8 @@ func (x *exam) otherDiscovery(code int) finding {
 	return broken(found, fix...).saying(apiservice.ProbeStatusMessage(x.probeURL(), code))
 }
 
-// readDiscovery reads the document. The API server's check passes whatever it says, so that all this is found by clients
-// alone.
+// readDiscovery checks the contents of the document. The API server's check ignores them, so only clients notice
+// these faults.
 func (x *exam) readDiscovery(a answer) finding {
 	var list metav1.APIResourceList
 	body := bytes.TrimSpace(a.body)
@@ -117,7 +117,7 @@ func (x *exam) readDiscovery(a answer) finding {
 	return ok(x.gv.String() + " has " + some(len(x.resources), "resource"))
 }
 
-// aggregated looks at what modern clients read instead.
+// aggregated checks the aggregated discovery document, which current clients read.
 func (x *exam) aggregated(ctx context.Context) finding {
 	path := "/apis"
 	if x.gv.Group == "" {
@@ -149,7 +149,7 @@ func (x *exam) aggregated(ctx context.Context) finding {
 	return flawed("the API server does not list "+x.gv.String(), again...)
 }
 
-// openAPI looks at the document by which clients validate and explain.
+// openAPI checks the document that clients use for validation and `kubectl explain`.
 func (x *exam) openAPI(ctx context.Context) finding {
 	for _, c := range x.object.Status.Conditions {
 		if c.Type == "OpenAPIValid" && c.Status == apiregistrationv1.ConditionFalse {
@@ -183,7 +183,7 @@ func (x *exam) openAPI(ctx context.Context) finding {
 	return ok(some(len(document.Paths), "path"))
 }
 
-// answered is an answer in a few words.
+// answered formats a response.
 func answered(a answer) string {
 	if a.err != nil {
 		return a.err.Error()

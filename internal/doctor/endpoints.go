@@ -16,7 +16,8 @@ import (
 	"portico.dev/internal/apiservice"
 )
 
-// endpoints looks at the EndpointSlices, or the Endpoints that replace them: is there one that takes requests on the port?
+// endpoints checks that the EndpointSlices, or the Endpoints that replace them, contain an endpoint that accepts
+// requests on the port.
 func (x *exam) endpoints(ctx context.Context) finding {
 	switch {
 	case x.service == nil:
@@ -41,7 +42,8 @@ func (x *exam) endpoints(ctx context.Context) finding {
 	return broken(why, fix...).saying(x.problem.Message)
 }
 
-// says is the message of a condition of ours that is False, for that reason if one is given; empty when it is not.
+// says returns the message of one of our conditions if it is False and has the given reason, if any. Otherwise it
+// returns an empty string.
 func (x *exam) says(condition apiregistrationv1.APIServiceConditionType, reason string) string {
 	for _, c := range x.object.Status.Conditions {
 		if c.Type == condition && c.Status == apiregistrationv1.ConditionFalse && (reason == "" || c.Reason == reason) {
@@ -51,10 +53,10 @@ func (x *exam) says(condition apiregistrationv1.APIServiceConditionType, reason 
 	return ""
 }
 
-// endpointCount is how many endpoints are in which state, whatever their ports.
+// endpointCount is the number of endpoints in each state. It ignores their ports.
 type endpointCount struct {
 	slices, ready, notReady, terminating int
-	// source is what the endpoints are from, if not EndpointSlices only.
+	// source is the source of the endpoints, if they are not from EndpointSlices only.
 	source string
 }
 
@@ -81,7 +83,7 @@ func (n endpointCount) String() string {
 
 func (n endpointCount) none() bool { return n.ready+n.notReady+n.terminating == 0 }
 
-// whyNone says why no endpoint takes requests, and what to do.
+// whyNone returns the reason why no endpoint accepts requests, and the fix.
 func (x *exam) whyNone(ctx context.Context, n endpointCount) (string, []string) {
 	name := x.service.Name
 	switch {
@@ -104,7 +106,7 @@ func (x *exam) whyNone(ctx context.Context, n endpointCount) (string, []string) 
 	return x.nobodySelected(ctx)
 }
 
-// notMirrored is for a Service without selector whose Endpoints are not used.
+// notMirrored handles unused Endpoints of a Service without a selector.
 func (x *exam) notMirrored() (string, []string) {
 	show := x.inNamespace("get", "endpoints", x.service.Name, "-o", "yaml")
 	if len(apiservice.MirrorEndpoints(x.service, x.endpointsObject)) > 0 {
@@ -115,8 +117,8 @@ func (x *exam) notMirrored() (string, []string) {
 		[]string{"# no subset may be empty, the label " + discoveryv1.LabelSkipMirror + " must not be true, and it must not be that of a leader election:", show}
 }
 
-// wrongPort is for ready endpoints without the port: slices take the names of ports from the Service, so whoever wrote
-// these did not.
+// wrongPort handles ready endpoints without the port. Controllers copy port names from the Service, so these slices
+// have another origin.
 func (x *exam) wrongPort() (string, []string) {
 	wanted := ""
 	index := 0
@@ -145,7 +147,7 @@ func (x *exam) wrongPort() (string, []string) {
 	return why, []string{x.inNamespace("patch", "service", x.service.Name, "--type=json", "-p", data)}
 }
 
-// nobodySelected is for a selector that finds no pod: there are none, or their labels differ.
+// nobodySelected handles a selector that matches no pod, because pods do not exist or have other labels.
 func (x *exam) nobodySelected(ctx context.Context) (string, []string) {
 	ns := x.service.Namespace
 	selector := labels.Set(x.service.Spec.Selector)
@@ -172,7 +174,7 @@ func (x *exam) nobodySelected(ctx context.Context) (string, []string) {
 	}
 }
 
-// deploymentFor is whether a Deployment is the one whose pods are missing.
+// deploymentFor reports whether a Deployment should own the missing pods, with the reason and the fix.
 func (x *exam) deploymentFor(d *appsv1.Deployment, selector labels.Set) (string, []string, bool) {
 	if selector.AsSelector().Matches(labels.Set(d.Spec.Template.Labels)) {
 		if d.Spec.Replicas != nil && *d.Spec.Replicas == 0 {
@@ -182,7 +184,8 @@ func (x *exam) deploymentFor(d *appsv1.Deployment, selector labels.Set) (string,
 		return fmt.Sprintf("no pod matches the selector: Deployment %s has none yet", d.Name),
 			[]string{x.inNamespace("describe", "deployment", d.Name)}, true
 	}
-	// The same keys with other values, in a Deployment named as the Service: a rename that forgot one of the two.
+	// A Deployment with the name of the Service and other values for the same keys was probably renamed in only one
+	// of the two objects.
 	if d.Name != x.service.Name {
 		return "", nil, false
 	}

@@ -19,7 +19,7 @@ import (
 	"portico.dev/internal/transport"
 )
 
-// exam is the examination of one APIService: what is known so far, and the hops that add to it.
+// exam is the examination of one APIService. It collects facts, and the hops add to them.
 type exam struct {
 	*Doctor
 	object  *apiregistrationv1.APIService
@@ -29,32 +29,32 @@ type exam struct {
 
 	service *corev1.Service
 	slices  []*discoveryv1.EndpointSlice
-	// endpointsObject is the Endpoints of a Service without selector that no EndpointSlice with the port belongs to, nil if
-	// there is none. mirrored is that slices are made of it, because the front door uses it.
+	// endpointsObject is the Endpoints of a Service without a selector for which no EndpointSlice has the port, nil
+	// if there is none. mirrored is true if slices were derived from it, because the front door uses it.
 	//lint:ignore SA1019 deprecated, and still written for Services without selector
 	endpointsObject *corev1.Endpoints
 	mirrored        bool
-	// spec is where the Service leads; nil when that is not known.
+	// spec is the destination of the Service; nil if it is not known
 	spec *transport.Spec
-	// problem is why there is nothing to ask, in the words of the condition.
+	// problem is the condition that explains a missing destination
 	problem *apiregistrationv1.APIServiceCondition
-	// dialled are the endpoints that took a connection from here.
+	// dialled lists the endpoints that accepted a connection from this machine
 	dialled []string
-	// seen is what the backend showed in a handshake, nil when it could not be seen from here.
+	// seen is the result of a handshake with the backend; nil if this machine could not complete one
 	seen *pki.Inspection
-	// probed is what the backend answered when it was asked from here, nil before.
+	// probed is the backend's response to a request from this machine; nil before the request
 	probed *answer
-	// words is what the API server says and answers.
+	// words is the API server's view of the backend
 	words clientView
-	// resources are those of the group-version.
+	// resources of the group-version
 	resources []resource
-	// fromFrontDoor is an error that can only come from a front door behind, nil when there was none.
+	// fromFrontDoor is an error that only a front door behind the API server can send, or nil
 	fromFrontDoor *metav1.Status
-	// denied is that the API server does not let the caller list them.
+	// denied is true if the API server does not permit the caller to list the resources
 	denied bool
 }
 
-// hop is one thing to look at.
+// hop is one step of the examination.
 type hop struct {
 	name string
 	look func(context.Context) finding
@@ -66,7 +66,7 @@ func (d *Doctor) examine(ctx context.Context, object *apiregistrationv1.APIServi
 	}
 	x := d.newExam(object, portico)
 	x.walk(ctx, x.hops())
-	x.walk(ctx, x.routeHops(ctx)) // its backends may work where the Service of the APIService does not
+	x.walk(ctx, x.routeHops(ctx)) // its backends may work even if the Service of the APIService does not
 	if object.Spec.Service == nil {
 		return x.report
 	}
@@ -119,8 +119,8 @@ func (x *exam) hops() []hop {
 	}
 }
 
-// walk looks at hops in turn. After one that the rest depends on, the rest is skipped; after any other, only the
-// first that failed makes the diagnosis.
+// walk examines hops in order. After the failure of a hop that the others depend on, it skips the rest. Otherwise
+// only the first failure makes the diagnosis.
 func (x *exam) walk(ctx context.Context, hops []hop) {
 	blockedBy := ""
 	for _, h := range hops {
@@ -149,8 +149,8 @@ func (x *exam) walk(ctx context.Context, hops []hop) {
 	}
 }
 
-// diagnose puts the sentence of the condition first, where it is about this hop or may be, so that what people read here
-// is what they read in `kubectl describe`, in the Event and in the 503.
+// diagnose uses the message of the condition as the cause if that message is, or may be, about this hop. The report
+// then matches `kubectl describe`, the Event and the 503.
 func (x *exam) diagnose(hop string, f finding) *Diagnosis {
 	d := &Diagnosis{Hop: hop, Cause: f.cause, Found: f.found}
 	for _, line := range f.fix {
@@ -168,7 +168,7 @@ func (x *exam) diagnose(hop string, f finding) *Diagnosis {
 	return d
 }
 
-// printable replaces what a terminal would obey. Unlike a sentence, a command must not be cut short.
+// printable replaces control characters. Unlike a message, a command must not be truncated.
 func printable(line string) string {
 	return strings.Map(func(r rune) rune {
 		if unicode.IsControl(r) {

@@ -19,40 +19,41 @@ import (
 	"portico.dev/internal/version"
 )
 
-// FrontDoor is what a backend turned out to be when it is no extension server but another API server with APIServices of
-// its own, which forwards the request to a backend of its own.
+// FrontDoor describes a backend that is not an extension server but another API server, which has its own APIServices
+// and forwards the request to its own backend.
 type FrontDoor struct {
-	// Address is host:port as this machine reaches it, empty when it is known only by an answer that the API server passed on.
+	// Address is host:port as seen from this machine. It is empty if the server is known only from a response that
+	// the API server forwarded.
 	Address string `json:"address,omitempty"`
-	// Version is the gitVersion of its /version, empty when it was not asked or does not say.
+	// Version is the gitVersion of its /version, empty if it is not known.
 	Version string `json:"version,omitempty"`
-	// Evidence says how this is known.
+	// Evidence is the reason for this conclusion.
 	Evidence string `json:"evidence"`
-	// APIService is the one there that leads on.
+	// APIService is the APIService of that server that forwards the request.
 	APIService string `json:"apiService"`
-	// Service is where that one leads, namespace/name:port; empty when it cannot be read or that server serves the
-	// group-version itself.
+	// Service is the destination of that APIService as namespace/name:port. It is empty if it cannot be read or that
+	// server serves the group-version itself.
 	Service string `json:"service,omitempty"`
-	// Available is its condition, nil when it cannot be read from here.
+	// Available is the condition of that APIService, nil if this machine cannot read it.
 	Available *Condition `json:"available,omitempty"`
-	// Next is how to examine it: command lines, and remarks that begin with #.
+	// Next lists command lines for the further examination, and remarks that begin with #.
 	Next []string `json:"next"`
 }
 
 const registrationGroup = apiregistrationv1.GroupName
 
-// kubernetesVersion is the gitVersion of a kube-apiserver. Extension servers have versions of their own, and Portico's
-// programs, which have all one, a suffix.
+// kubernetesVersion matches the gitVersion of a kube-apiserver. Extension servers have different versions, and
+// Portico's programs, which all share one version, add a suffix.
 var kubernetesVersion = regexp.MustCompile(`^v1\.[0-9]+\.[0-9]+(-[a-z0-9.]+)?(\+[a-z0-9.]+)?$`)
 
-// apiServerName is the name by which pods know an API server. Nothing else has a certificate for it.
+// apiServerName is the DNS name by which pods reach an API server. Only API servers have a certificate for it.
 const apiServerName = "kubernetes.default.svc"
 
-// hidden ends the sentence about a server that may have APIServices.
+// hidden completes the sentence about a server that may have APIServices.
 const hidden = ", and it does not tell this caller whether it has APIServices; --proxy-client-cert-file lets the doctor ask as the API server does"
 
-// forwards is the APIService of which a Status says that its backend cannot serve a request; empty for any other Status.
-// Only a server that forwards requests answers so.
+// forwards returns the APIService named in a Status about a backend that cannot serve a request, or an empty string
+// for any other Status. Only a server that forwards requests sends such a Status.
 func forwards(s *metav1.Status) string {
 	if s == nil || s.Status == metav1.StatusSuccess || s.Details == nil || s.Details.Kind != "APIService" || s.Details.Group != registrationGroup {
 		return ""
@@ -60,16 +61,17 @@ func forwards(s *metav1.Status) string {
 	return s.Details.Name
 }
 
-// passedOn remembers an error that the API server passed on from the backend and that only a front door gives. An API server
-// of this project gives such errors itself, but for a loop: it would have refused the request before it asked the backend.
+// passedOn records an error that the API server forwarded from the backend and that only a front door sends. An API
+// server of this project sends such errors itself, except for a loop: it would have refused the request without
+// contacting the backend.
 func (x *exam) passedOn(a answer) {
 	if a.err == nil && forwards(a.status()) != "" && (!x.portico || a.code == http.StatusLoopDetected) {
 		x.fromFrontDoor = a.status()
 	}
 }
 
-// frontDoor finds out whether the backend is a front door, by what it answers from here and by what the API server passed on.
-// Nil is that nothing says so.
+// frontDoor determines whether the backend is a front door, from its responses to this machine and from responses
+// that the API server forwarded. It returns nil without such indications.
 func (x *exam) frontDoor(ctx context.Context) *FrontDoor {
 	f := &FrontDoor{APIService: x.object.Name}
 	certain, message := false, ""
@@ -85,7 +87,7 @@ func (x *exam) frontDoor(ctx context.Context) *FrontDoor {
 		say(s.Details.Name, fmt.Sprintf("it answers %d with an error about an APIService of its own", s.Code))
 		message = s.Message
 	}
-	// One that does not answer the first question is not asked two more, each with a deadline.
+	// A server that does not answer the first request gets no further ones, because each would wait for its deadline.
 	if len(x.dialled) > 0 && x.reachable() && x.probe(ctx).err == nil {
 		f.Address = x.dialled[0]
 		if s := x.probe(ctx).status(); forwards(s) != "" {
@@ -116,7 +118,7 @@ func (x *exam) frontDoor(ctx context.Context) *FrontDoor {
 	if certain && f.Address != "" {
 		x.readBehind(ctx, f)
 	}
-	if message != "" && f.Available == nil { // the condition says it already
+	if message != "" && f.Available == nil { // otherwise the condition contains the message
 		f.Evidence += ": " + message
 	}
 	f.Evidence = apiservice.SingleLine(f.Evidence)
@@ -124,7 +126,7 @@ func (x *exam) frontDoor(ctx context.Context) *FrontDoor {
 	return f
 }
 
-// reachable reports that a request from here can reach the backend: no hop before that failed.
+// reachable reports whether requests from this machine can reach the backend, because no earlier hop failed.
 func (x *exam) reachable() bool {
 	for _, h := range x.report.Hops {
 		if h.State == Failed && slices.Contains([]string{HopRegistration, HopService, HopEndpoints, HopDNS, HopTCP, HopTLS}, h.Name) {
@@ -134,7 +136,8 @@ func (x *exam) reachable() bool {
 	return x.spec != nil
 }
 
-// readBehind reads the APIService behind, if it may be read: mostly that takes the front proxy's certificate.
+// readBehind reads the APIService of the other front door if permitted, which usually requires the front proxy's
+// certificate.
 func (x *exam) readBehind(ctx context.Context, f *FrontDoor) {
 	var object apiregistrationv1.APIService
 	if x.askBackend(ctx, apiServicesPath+"/"+url.PathEscape(f.APIService)).decode(&object) != nil {
@@ -149,7 +152,7 @@ func (x *exam) readBehind(ctx context.Context, f *FrontDoor) {
 	}
 }
 
-// examineThere is how to go on at the front door behind.
+// examineThere returns the commands to continue the examination at the other front door.
 func (x *exam) examineThere(f *FrontDoor, certain bool) []string {
 	is := "is itself a front door"
 	if !certain {
@@ -170,7 +173,7 @@ func (x *exam) examineThere(f *FrontDoor, certain bool) []string {
 	return out
 }
 
-// describe is one sentence about the front door.
+// describe returns a one-sentence description.
 func (f *FrontDoor) describe() string {
 	var b strings.Builder
 	b.WriteString("APIService " + f.APIService)

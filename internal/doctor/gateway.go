@@ -9,22 +9,24 @@ import (
 	"portico.dev/internal/version"
 )
 
-// Gateway is what stands before the extension server of an APIService that was adopted.
+// Gateway is the gateway in front of the extension server of an adopted APIService.
 type Gateway struct {
 	// Service is namespace/name:port.
 	Service string `json:"service"`
-	// BackendAvailable says whether the gateway reaches the extension server, and FrontProxyTrusted whether that believes the gateway.
+	// BackendAvailable reports whether the gateway reaches the extension server, and FrontProxyTrusted whether the
+	// extension server trusts the gateway.
 	BackendAvailable  Condition `json:"backendAvailable"`
 	FrontProxyTrusted Condition `json:"frontProxyTrusted"`
 }
 
-// HopTrust is whether the extension server believes the gateway.
+// HopTrust is the hop that checks whether the extension server trusts the gateway.
 const HopTrust = "gateway trusted"
 
-// gatewayHop is the name of a hop between the API server and a gateway.
+// gatewayHop returns the name of a hop between the API server and a gateway.
 func gatewayHop(name string) string { return "gateway " + name }
 
-// behindGateway reports whether an API server sends requests for an APIService to a gateway, and where that sends them.
+// behindGateway reports whether the API server sends requests for an APIService to a gateway, and returns the
+// original destination.
 func behindGateway(o *apiregistrationv1.APIService) (adoption.Original, bool) {
 	if o.Spec.Service == nil || !adoption.Adopted(o) {
 		return adoption.Original{}, false
@@ -33,14 +35,15 @@ func behindGateway(o *apiregistrationv1.APIService) (adoption.Original, bool) {
 	return original, err == nil && original.Service != adoption.ServiceOf(o.Spec.Service)
 }
 
-// examineBehindGateway looks at the way from the API server to the gateway first, and then at the one from there to the extension server.
+// examineBehindGateway examines the path from the API server to the gateway first, and then the path from the gateway
+// to the extension server.
 func (d *Doctor) examineBehindGateway(ctx context.Context, o *apiregistrationv1.APIService, original adoption.Original, portico bool) *Report {
 	gateway := adoption.ServiceOf(o.Spec.Service)
 	front := d.newExam(o, portico)
 	var hops []hop
 	for _, h := range front.hops() {
 		if h.name == HopIdentity {
-			break // what follows is about the server behind
+			break // the following hops concern the extension server
 		}
 		hops = append(hops, hop{gatewayHop(h.name), h.look})
 	}
@@ -57,7 +60,7 @@ func (d *Doctor) examineBehindGateway(ctx context.Context, o *apiregistrationv1.
 	for _, h := range behind.hops() {
 		if h.name == HopIdentity {
 			if front.report.Broken != nil {
-				break // it is asked by way of the gateway
+				break // the remaining hops need a working gateway
 			}
 			hops = append(hops, hop{HopTrust, behind.gatewayTrusted})
 		}
@@ -76,7 +79,7 @@ func (d *Doctor) examineBehindGateway(ctx context.Context, o *apiregistrationv1.
 	return r
 }
 
-// gatewayTrusted looks at what the gateway has found out about itself.
+// gatewayTrusted checks the gateway's FrontProxyTrusted condition.
 func (x *exam) gatewayTrusted(context.Context) finding {
 	switch c := x.report.Gateway.FrontProxyTrusted; c.Status {
 	case string(apiregistrationv1.ConditionTrue):

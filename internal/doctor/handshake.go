@@ -14,10 +14,10 @@ import (
 	"portico.dev/internal/pki"
 )
 
-// minRSABits is the least that auditors take; shorter keys are named, and refused by Go only below 1024.
+// minRSABits is the smallest RSA key size without a warning. Go refuses only keys below 1024 bits.
 const minRSABits = 2048
 
-// tls looks at what every place that can be dialled shows.
+// tls checks the certificate of every address that accepted a connection.
 func (x *exam) tls(ctx context.Context) finding {
 	if len(x.dialled) == 0 {
 		return x.unseenTLS(ctx)
@@ -37,7 +37,7 @@ func (x *exam) tls(ctx context.Context) finding {
 	return good
 }
 
-// unseenTLS is for certificates that cannot be seen from here: the API server's word is all there is.
+// unseenTLS handles certificates that this machine cannot see. The API server's message is the only information.
 func (x *exam) unseenTLS(ctx context.Context) finding {
 	if x.accused(ctx) != HopTLS {
 		return unknown(notReachableFromHere)
@@ -54,7 +54,7 @@ func (x *exam) unseenTLS(ctx context.Context) finding {
 	return broken("the API server's handshake fails", x.lookAtServer()).saying(said)
 }
 
-// inspect makes a handshake that only looks.
+// inspect performs a handshake that accepts any certificate.
 func (x *exam) inspect(ctx context.Context, place string) (*pki.Inspection, error) {
 	raw, err := x.dial(ctx, place)
 	if err != nil {
@@ -67,8 +67,7 @@ func (x *exam) inspect(ctx context.Context, place string) (*pki.Inspection, erro
 	return seen, tls.Client(raw, pki.InspectionConfig(x.spec.ServerName, x.cfg.FrontProxy, seen)).HandshakeContext(ctx)
 }
 
-// judgeTLS goes through what a client checks in the order in which it does: the first that fails is the one that the
-// condition names.
+// judgeTLS repeats a client's checks in the client's order, because the condition names the first one that fails.
 func (x *exam) judgeTLS(ctx context.Context, place string, seen *pki.Inspection, err error) finding {
 	if err != nil && (seen == nil || len(seen.Chain) == 0) {
 		return x.noHandshake(ctx, place, err)
@@ -102,7 +101,7 @@ func (x *exam) judgeTLS(ctx context.Context, place string, seen *pki.Inspection,
 	return ok(x.described(seen))
 }
 
-// noHandshake is for a server that says nothing that TLS would understand.
+// noHandshake handles a server that does not complete a TLS handshake.
 func (x *exam) noHandshake(ctx context.Context, place string, err error) finding {
 	var header tls.RecordHeaderError
 	var timeout net.Error
@@ -139,7 +138,7 @@ func (x *exam) described(seen *pki.Inspection) string {
 	return strings.Join(parts, "; ")
 }
 
-// verify checks the chain and nothing else. The time is within the leaf's, which was checked before.
+// verify checks only the chain. The caller has already checked the validity period of the leaf.
 func (x *exam) verify(chain []*x509.Certificate) error {
 	options := x509.VerifyOptions{Intermediates: x509.NewCertPool()}
 	for _, c := range chain[1:] {

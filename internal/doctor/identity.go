@@ -15,7 +15,7 @@ import (
 	"portico.dev/internal/pki"
 )
 
-// authenticationConfigMap is where extension servers learn whom to trust.
+// authenticationConfigMap is the ConfigMap with the front proxy that extension servers must trust.
 const (
 	authenticationConfigMapName = "extension-apiserver-authentication"
 	authenticationConfigMap     = "/api/v1/namespaces/kube-system/configmaps/" + authenticationConfigMapName
@@ -24,7 +24,7 @@ const (
 	subjectReviewPath = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
 )
 
-// identity looks at how the extension server takes the API server's word for who asks.
+// identity checks how the extension server authenticates the API server's requests and the users in them.
 func (x *exam) identity(ctx context.Context) finding {
 	a := x.discoveryAnswer(ctx)
 	if f, found := x.delegation(ctx, a); found {
@@ -52,14 +52,16 @@ func (x *exam) identity(ctx context.Context) finding {
 	return ok("it answers what the API server asks in your name")
 }
 
-// anyUser has no rights but those of everybody who is authenticated, discovery among them.
+// anyUser has only the rights of every authenticated user, which include discovery.
 const anyUser = "aggregator-doctor:somebody"
 
-// undecided is how our own extension servers answer when they cannot ask who may do what. They keep to themselves why.
+// undecided is the response of our extension servers if they cannot create an access review. The response omits the
+// reason.
 const undecided = "could not ask whether this is allowed"
 
-// forOthers asks again as somebody without rights. Extension servers let the group system:masters in without a question, and
-// both who runs this and the API server's check may be in it: a server that may not ask who may do what looks well to them.
+// forOthers repeats the request as a user without rights. Extension servers admit the group system:masters without a
+// review, and the user of this command and the API server's check may belong to it, so a server without the right to
+// create reviews seems healthy to them.
 func (x *exam) forOthers(ctx context.Context) (finding, bool) {
 	a := x.api.askAs(ctx, anyUser, apiservice.DiscoveryPath(x.gv))
 	if f, found := x.delegation(ctx, a); found {
@@ -77,12 +79,12 @@ func (x *exam) forOthers(ctx context.Context) (finding, bool) {
 		append(fix, kubectl("create", "clusterrolebinding", x.object.Spec.Service.Name+":system:auth-delegator", "--clusterrole=system:auth-delegator", "--serviceaccount="+account))...), true
 }
 
-// identityUnheard is for a backend whose answers the API server does not pass on.
+// identityUnheard handles a backend whose responses the API server does not forward.
 func (x *exam) identityUnheard(ctx context.Context) finding {
 	var p answer
 	if len(x.dialled) > 0 {
 		p = x.probe(ctx)
-		// Whoever asks: a server that may not ask who may do what says so to everybody.
+		// A server without the right to create reviews fails in this way for every caller.
 		if f, found := x.delegation(ctx, p); found {
 			return f
 		}
@@ -101,8 +103,8 @@ func (x *exam) identityUnheard(ctx context.Context) finding {
 	return unknown("no answer came to judge by")
 }
 
-// unauthorized is a 401 that came through the API server, which has let us in itself: the extension server does not
-// accept the front proxy.
+// unauthorized handles a 401 that came through the API server. The API server has authenticated this client, so the
+// extension server does not accept the front proxy.
 func (x *exam) unauthorized(ctx context.Context) finding {
 	found := x.other(ctx)
 	if found == "" {
@@ -111,7 +113,8 @@ func (x *exam) unauthorized(ctx context.Context) finding {
 	return broken(found, x.letRead(ctx)...).saying(apiservice.ProbeStatusMessage(x.probeURL(), http.StatusUnauthorized))
 }
 
-// forbidden is a 403, which has the same form whoever says it: the API server is asked whether it was its own.
+// forbidden handles a 403. The API server and the extension server send it in the same form, so an access review
+// determines whether it came from the API server.
 func (x *exam) forbidden(ctx context.Context, a answer) finding {
 	var review authorizationv1.SelfSubjectAccessReview
 	path := apiservice.DiscoveryPath(x.gv)
@@ -130,10 +133,10 @@ func (x *exam) forbidden(ctx context.Context, a answer) finding {
 		"# the API server allows it; the extension server decides by rules of its own, or asks another API server:", x.lookAtServer()).saying(sentence)
 }
 
-// reviewer is in the message of a server that may not ask who may do what.
+// reviewer matches the message of a server without the right to create reviews.
 var reviewer = regexp.MustCompile(`(subjectaccessreviews|tokenreviews)\S* is forbidden: User "([^"]+)"`)
 
-// delegation recognises, in any answer, a server that may not ask the API server about its callers.
+// delegation detects, in any response, a server that may not send reviews of its callers to the API server.
 func (x *exam) delegation(ctx context.Context, a answer) (finding, bool) {
 	if a.err != nil || a.code < http.StatusBadRequest {
 		return finding{}, false
@@ -151,7 +154,8 @@ func (x *exam) delegation(ctx context.Context, a answer) (finding, bool) {
 	).saying(apiservice.ProbeStatusMessage(x.probeURL(), a.code)), true
 }
 
-// letRead lets the extension server read whom to trust, if it may not already, and has it read.
+// letRead returns commands that permit the extension server to read the front-proxy configuration, unless it already
+// may, and make it read the configuration again.
 func (x *exam) letRead(ctx context.Context) []string {
 	account, sure := x.serviceAccount(ctx)
 	var out []string
@@ -165,7 +169,8 @@ func (x *exam) letRead(ctx context.Context) []string {
 		"# then, because most read it at their start only:", x.restart())
 }
 
-// mayRead reports whether a service account may read whom to trust. No says too that this cannot be known.
+// mayRead reports whether a service account may read the front-proxy configuration. It returns false if this cannot
+// be determined.
 func (x *exam) mayRead(ctx context.Context, account string) bool {
 	ns, name, _ := strings.Cut(account, ":")
 	var review authorizationv1.SubjectAccessReview
@@ -179,7 +184,8 @@ func (x *exam) mayRead(ctx context.Context, account string) bool {
 	return err == nil && name != "" && review.Status.Allowed
 }
 
-// frontProxyCA is what the API server publishes for extension servers to know its front proxy by.
+// frontProxyCA returns the front-proxy authority and the allowed names that the API server publishes for extension
+// servers.
 func (x *exam) frontProxyCA(ctx context.Context) (ca []byte, names string, err error) {
 	var published corev1.ConfigMap
 	if err := x.api.get(ctx, authenticationConfigMap, &published); err != nil {
@@ -188,7 +194,7 @@ func (x *exam) frontProxyCA(ctx context.Context) (ca []byte, names string, err e
 	return []byte(published.Data["requestheader-client-ca-file"]), published.Data["requestheader-allowed-names"], nil
 }
 
-// published describes what the API server publishes.
+// published describes the front-proxy configuration that the API server publishes.
 func (x *exam) published(ctx context.Context) string {
 	ca, names, err := x.frontProxyCA(ctx)
 	if err != nil {
@@ -201,8 +207,8 @@ func (x *exam) published(ctx context.Context) string {
 	return fmt.Sprintf("kube-system/extension-apiserver-authentication names authority %q, allowed names %s", nameOf(certs[0]), names)
 }
 
-// other says that the server takes client certificates, and not the front proxy's; empty when it does or that cannot
-// be known.
+// other describes a server that accepts client certificates, but not the front proxy's. It returns an empty string if
+// the server accepts the front proxy or this cannot be determined.
 func (x *exam) other(ctx context.Context) string {
 	if x.seen == nil || len(x.seen.AcceptableCAs) == 0 {
 		return ""

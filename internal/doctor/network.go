@@ -17,13 +17,13 @@ import (
 	"portico.dev/internal/transport"
 )
 
-// maxDialled bounds the endpoints that are looked at.
+// maxDialled bounds the number of endpoints that are examined.
 const maxDialled = 8
 
-// notReachableFromHere is said of what the API server reaches and this machine does not.
+// notReachableFromHere describes an endpoint that this machine cannot reach.
 const notReachableFromHere = "not reachable from here"
 
-// places is where to look, at most so many.
+// places returns the addresses to examine, at most maxDialled.
 func (x *exam) places() []string {
 	if x.spec == nil {
 		return nil
@@ -37,7 +37,7 @@ func (x *exam) places() []string {
 	return out
 }
 
-// dns looks up the names among the places.
+// dns resolves the host names among the addresses.
 func (x *exam) dns(ctx context.Context) finding {
 	places := x.places()
 	if places == nil {
@@ -70,7 +70,7 @@ func (x *exam) dns(ctx context.Context) finding {
 	return ok(resolved)
 }
 
-// tcp dials every place from here.
+// tcp dials every address from this machine.
 func (x *exam) tcp(ctx context.Context) finding {
 	places := x.places()
 	if len(places) == 0 {
@@ -110,7 +110,8 @@ func (x *exam) tcp(ctx context.Context) finding {
 	return x.undiallable(ctx, places, err)
 }
 
-// undiallable weighs that nothing can be dialled from here against what the API server says.
+// undiallable decides between an unknown and a broken hop if this machine can dial no address, based on the API
+// server's view.
 func (x *exam) undiallable(ctx context.Context, places []string, err error) finding {
 	where := strings.Join(places, ", ")
 	var forbidden *transport.ForbiddenAddressError
@@ -125,7 +126,8 @@ func (x *exam) undiallable(ctx context.Context, places []string, err error) find
 	default:
 		return unknown(where + ": " + notReachableFromHere + "; the API server got further and blames " + accused)
 	}
-	// The API server is closer to the pods: what it was refused is refused, whatever drops the packets from here.
+	// The API server is closer to the pods. A connection refused there is conclusive, even if packets from this
+	// machine are dropped.
 	if errors.Is(err, syscall.ECONNREFUSED) || strings.Contains(x.said(ctx), "connection refused") {
 		found, fix := x.notListening(ctx, places)
 		return broken(found, fix...).saying(x.sentence(ctx, err))
@@ -138,7 +140,7 @@ func (x *exam) undiallable(ctx context.Context, places []string, err error) find
 	return broken(where+": "+oneLine(err), append([]string{x.lookAtServer()}, x.elsewhere()...)...).saying(x.sentence(ctx, err))
 }
 
-// elsewhere is how to make the Service lead elsewhere.
+// elsewhere returns commands that change the destination of the Service.
 func (x *exam) elsewhere() []string {
 	name := x.object.Spec.Service.Name
 	switch {
@@ -166,7 +168,7 @@ func (x *exam) elsewhere() []string {
 		x.inNamespace("patch", "service", name, "--type=json", "-p", `[{"op":"replace","path":"/spec/ports/`+itoa(int32(index))+`/targetPort","value":PORT}]`)}
 }
 
-// dial makes one connection. What a front door never dials is not dialled from here either.
+// dial opens one connection. It refuses the addresses that a front door refuses.
 func (x *exam) dial(ctx context.Context, place string) (net.Conn, error) {
 	d := net.Dialer{
 		Timeout: x.cfg.DialTimeout,
@@ -181,8 +183,8 @@ func (x *exam) dial(ctx context.Context, place string) (net.Conn, error) {
 	return d.DialContext(ctx, "tcp", place)
 }
 
-// sentence is the message of the condition for a backend that cannot be reached, made as the front door makes it: by
-// asking through its transport. fallback is what to say when that, now, finds nothing wrong.
+// sentence returns the condition's message for a backend that cannot be reached. It produces the message as the front
+// door does, with a request through its transport. It uses fallback if that request succeeds now.
 func (x *exam) sentence(ctx context.Context, fallback error) string {
 	probed := x.probe(ctx)
 	if probed.err == nil {
@@ -193,7 +195,7 @@ func (x *exam) sentence(ctx context.Context, fallback error) string {
 
 func (x *exam) probeURL() string { return apiservice.ProbeURL(x.object.Spec.Service, x.gv) }
 
-// probe asks the backend for its discovery document from here, once.
+// probe requests the discovery document from the backend directly, once.
 func (x *exam) probe(ctx context.Context) answer {
 	if x.probed == nil {
 		x.probed = new(x.askBackend(ctx, apiservice.DiscoveryPath(x.gv)))
@@ -201,8 +203,8 @@ func (x *exam) probe(ctx context.Context) answer {
 	return *x.probed
 }
 
-// askBackend asks the backend for a path from here as the front door does: with the front proxy's certificate if there is
-// one, and otherwise as nobody.
+// askBackend sends a request from this machine to the backend like the front door: with the front proxy's certificate
+// if there is one, and otherwise anonymously.
 func (x *exam) askBackend(ctx context.Context, path string) answer {
 	set := transport.New(transport.Options{
 		Certificate: x.cfg.FrontProxy, AllowLoopback: true,
@@ -224,7 +226,7 @@ func (x *exam) askBackend(ctx context.Context, path string) answer {
 	if err != nil {
 		return answer{err: err}
 	}
-	req.Host = "" // the transport sets the one that fits the endpoint
+	req.Host = "" // the transport sets the Host that matches the endpoint
 	if x.cfg.FrontProxy != nil {
 		req.Header.Set("X-Remote-User", "system:kube-aggregator")
 		req.Header.Set("X-Remote-Group", "system:masters")

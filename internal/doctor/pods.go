@@ -14,19 +14,21 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 )
 
-// maxPods bounds the pods that are read and described. The first ones are enough to start with.
+// maxPods bounds the number of pods that are read and described.
 const maxPods = 3
 
-// podState is what a pod behind an endpoint does, in a sentence, and the commands to learn more.
+// podState describes the state of a pod behind an endpoint, with commands for further inspection.
 type podState struct {
-	// says is such as "pod orders-0 is Running on node n1, 7 restarts, container server waits: CrashLoopBackOff".
+	// says is a sentence like "pod orders-0 is Running on node n1, 7 restarts, container server waits:
+	// CrashLoopBackOff".
 	says string
-	// ready is that the kubelet has the pod as ready.
+	// ready is true if the kubelet reports the pod as ready.
 	ready bool
 	look  []string
 }
 
-// podsAt are the pods behind these addresses, all of the Service's when there are no addresses; at most maxPods.
+// podsAt returns the pods behind the given addresses, or all pods of the Service if there are no addresses; at most
+// maxPods.
 func (x *exam) podsAt(ctx context.Context, places []string) []podState {
 	hosts := make([]string, 0, len(places))
 	for _, place := range places {
@@ -85,7 +87,7 @@ func isReady(p *corev1.Pod) bool {
 	})
 }
 
-// troubleOf is the first container that does not run or is not ready, nil when there is none.
+// troubleOf returns the first container that is not running or not ready, or nil.
 func troubleOf(p *corev1.Pod) *corev1.ContainerStatus {
 	for _, fits := range []func(corev1.ContainerStatus) bool{
 		func(s corev1.ContainerStatus) bool { return s.State.Running == nil },
@@ -142,8 +144,8 @@ func ending(t *corev1.ContainerStateTerminated) string {
 	return fmt.Sprintf("%s, exit status %d", t.Reason, t.ExitCode)
 }
 
-// notListening is what to say and do about places that refuse connections: where the server should run and how to see why
-// it does not, and after that how to change the registration.
+// notListening returns the finding and the fix for addresses that refuse connections: the commands that inspect the
+// pods come first, followed by the commands that change the registration.
 func (x *exam) notListening(ctx context.Context, places []string) (string, []string) {
 	where := strings.Join(places, ", ")
 	pods := x.podsAt(ctx, places)

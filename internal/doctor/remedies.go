@@ -12,7 +12,7 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 )
 
-// kubectl is a command line that a shell takes as it is.
+// kubectl returns a command line that is safe to paste into a shell.
 func kubectl(args ...string) string {
 	quoted := make([]string, 0, len(args)+1)
 	quoted = append(quoted, "kubectl")
@@ -22,8 +22,7 @@ func kubectl(args ...string) string {
 	return strings.Join(quoted, " ")
 }
 
-// quote quotes what a shell would read otherwise. Names come from the API server; it is not for us to trust them with a
-// shell.
+// quote quotes shell metacharacters. Names come from the API server and must not be interpreted by the shell.
 func quote(s string) string {
 	plain := strings.IndexFunc(s, func(r rune) bool {
 		return (r < 'a' || r > 'z') && (r < 'A' || r > 'Z') && (r < '0' || r > '9') && !strings.ContainsRune("-_./:=,@%+", r)
@@ -34,37 +33,38 @@ func quote(s string) string {
 	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
 }
 
-// patch is a merge patch as an argument.
+// patch returns a merge patch as a command-line argument.
 func patch(value any) string {
 	data, err := json.Marshal(value)
 	if err != nil {
-		return "{}" // maps of strings and numbers always marshal
+		return "{}" // unreachable: maps of strings and numbers always marshal
 	}
 	return string(data)
 }
 
 type fields = map[string]any
 
-// patchAPIService mends a field of spec.
+// patchAPIService returns a command that changes fields of the spec.
 func (x *exam) patchAPIService(spec fields) string {
 	return kubectl("patch", "apiservice", x.object.Name, "--type=merge", "-p", patch(fields{"spec": spec}))
 }
 
-// inNamespace is a command in the namespace of the Service.
+// inNamespace returns a command in the namespace of the Service.
 func (x *exam) inNamespace(args ...string) string {
 	return kubectl(append([]string{"-n", x.object.Spec.Service.Namespace}, args...)...)
 }
 
-// setBundle sets spec.caBundle to the contents of a file. Base64 is as both the BSD and the GNU program understand it.
+// setBundle returns a command that sets spec.caBundle to the contents of a file. Its use of base64 works with BSD and
+// GNU versions.
 func (x *exam) setBundle(file string) string { return x.setBundleFrom("base64 < " + quote(file)) }
 
-// setBundleFrom sets spec.caBundle to what a command prints in base64.
+// setBundleFrom returns a command that sets spec.caBundle to the base64 output of another command.
 func (x *exam) setBundleFrom(command string) string {
 	return fmt.Sprintf(`kubectl patch apiservice %s --type=merge -p '{"spec":{"insecureSkipTLSVerify":false,"caBundle":"'"$(%s | tr -d '\n')"'"}}'`,
 		quote(x.object.Name), command)
 }
 
-// injectBundle has cert-manager set spec.caBundle, and keep it.
+// injectBundle returns a command that makes cert-manager set and update spec.caBundle.
 func (x *exam) injectBundle() []string {
 	return []string{
 		"# or, where cert-manager issues the certificate, let it keep the bundle; the name is that of the Certificate:",
@@ -73,7 +73,7 @@ func (x *exam) injectBundle() []string {
 	}
 }
 
-// pods are those behind the endpoints.
+// pods returns the names of the pods behind the endpoints.
 func (x *exam) pods() []string {
 	var names []string
 	for _, s := range x.slices {
@@ -90,7 +90,7 @@ func isPod(e *discoveryv1.Endpoint) bool {
 	return e.TargetRef != nil && e.TargetRef.Kind == "Pod" && e.TargetRef.Name != ""
 }
 
-// lookAtServer is how to look at the extension server itself.
+// lookAtServer returns a command that inspects the extension server.
 func (x *exam) lookAtServer() string {
 	if pods := x.pods(); len(pods) > 0 {
 		return x.inNamespace("logs", pods[0])
@@ -98,7 +98,8 @@ func (x *exam) lookAtServer() string {
 	return x.inNamespace("describe", "service", x.object.Spec.Service.Name)
 }
 
-// serviceAccount is whom the extension server runs as, as --serviceaccount takes it. sure is false when it is a guess.
+// serviceAccount returns the service account of the extension server in the format of --serviceaccount. sure is false
+// if it is a guess.
 func (x *exam) serviceAccount(ctx context.Context) (name string, sure bool) {
 	ns := x.object.Spec.Service.Namespace
 	for _, pod := range x.pods() {
@@ -110,7 +111,7 @@ func (x *exam) serviceAccount(ctx context.Context) (name string, sure bool) {
 	return ns + ":" + x.object.Spec.Service.Name, false
 }
 
-// some counts things: "1 pod", "2 pods".
+// some formats a count: "1 pod", "2 pods".
 func some(n int, thing string) string {
 	if n == 1 {
 		return "1 " + thing

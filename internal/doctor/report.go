@@ -9,21 +9,21 @@ import (
 	"text/tabwriter"
 )
 
-// State is what was found out about one hop.
+// State is the result of the examination of one hop.
 type State string
 
 const (
-	// OK: it does what it should.
+	// OK is the state of a hop that works.
 	OK State = "ok"
-	// Failed: it does not.
+	// Failed is the state of a hop that does not work.
 	Failed State = "failed"
-	// Skipped: there was no reason to look, or an earlier hop is in the way.
+	// Skipped is the state of a hop that was not examined, because it does not apply or an earlier hop failed.
 	Skipped State = "skipped"
-	// Unknown: it could not be looked at from here, or not with these rights.
+	// Unknown is the state of a hop that could not be examined from this machine or with the caller's permissions.
 	Unknown State = "unknown"
 )
 
-// The hops, in the order in which a request would meet trouble.
+// The hops, in the order in which a request passes them.
 const (
 	HopRegistration = "apiservice"
 	HopService      = "service"
@@ -38,12 +38,12 @@ const (
 	HopReview       = "review"
 	HopList         = "list"
 	HopWatch        = "watch"
-	// HopRoute is the APIRoute of the group-version, if it has one. The hops after it are "backend" and the name of each backend that
-	// is not the Service of the APIService.
+	// HopRoute is the APIRoute of the group-version, if it has one. The hops after it are named "backend" and the
+	// name of each backend that is not the Service of the APIService.
 	HopRoute = "apiroute"
 )
 
-// Hop is one step from the APIService to a watch of what it serves.
+// Hop is one step on the way from the APIService to a watch of its resources.
 type Hop struct {
 	Name  string `json:"name"`
 	State State  `json:"state"`
@@ -51,18 +51,18 @@ type Hop struct {
 	Found string `json:"found,omitempty"`
 }
 
-// Diagnosis is the first broken hop.
+// Diagnosis describes the first broken hop.
 type Diagnosis struct {
 	Hop string `json:"hop"`
-	// Cause is the sentence that stands in the condition, the Event and the 503, where they say one.
+	// Cause is the message in the condition, the Event and the 503, if they contain one.
 	Cause string `json:"cause"`
-	// Found is what was seen, empty when Cause says it all.
+	// Found is the observation, empty if Cause already contains it.
 	Found string `json:"found,omitempty"`
-	// Mend is what to do, first things first: command lines, and remarks that begin with #.
+	// Mend lists command lines, and remarks that begin with #, the most important first.
 	Mend []string `json:"mend,omitempty"`
 }
 
-// Condition is the Available condition as the API server tells it.
+// Condition is the Available condition of the APIService.
 type Condition struct {
 	Status  string `json:"status"`
 	Reason  string `json:"reason,omitempty"`
@@ -76,23 +76,23 @@ type Report struct {
 	Service   string    `json:"service,omitempty"`
 	Available Condition `json:"available"`
 	Hops      []Hop     `json:"hops"`
-	// Broken is nil when no hop failed.
+	// Broken is nil if no hop failed.
 	Broken *Diagnosis `json:"broken,omitempty"`
-	// Gateway is set when the APIService is behind a gateway. Service is the extension server's then, and the hops on the way to the
-	// gateway come first.
+	// Gateway is set if the APIService is behind a gateway. Service is then the Service of the extension server, and
+	// the hops on the way to the gateway come first.
 	Gateway *Gateway `json:"gateway,omitempty"`
-	// FrontDoor is set when the backend is another API server that forwards the request.
+	// FrontDoor is set if the backend is another API server that forwards the request.
 	FrontDoor *FrontDoor `json:"frontDoor,omitempty"`
 }
 
-// finding is what looking at one hop yields.
+// finding is the result of one hop.
 type finding struct {
 	state State
 	found string
-	// cause is the sentence of the condition for this fault. Empty: found is it.
+	// cause is the condition's message for this fault. If it is empty, found is the cause.
 	cause string
 	fix   []string
-	// blocks is that what comes after cannot work.
+	// blocks is true if the following hops cannot work.
 	blocks bool
 }
 
@@ -100,23 +100,23 @@ func ok(found string) finding      { return finding{state: OK, found: found} }
 func skipped(found string) finding { return finding{state: Skipped, found: found} }
 func unknown(found string) finding { return finding{state: Unknown, found: found} }
 
-// broken is a failure that nothing after it survives.
+// broken returns a failure that prevents the following hops from working.
 func broken(found string, fix ...string) finding {
 	return finding{state: Failed, found: found, fix: fix, blocks: true}
 }
 
-// flawed is a failure beside which the rest may work.
+// flawed returns a failure that does not affect the following hops.
 func flawed(found string, fix ...string) finding {
 	return finding{state: Failed, found: found, fix: fix}
 }
 
-// saying gives a finding the sentence that the condition has for it.
+// saying sets the condition's message for a finding.
 func (f finding) saying(cause string) finding {
 	f.cause = cause
 	return f
 }
 
-// WriteJSON writes the reports for programs.
+// WriteJSON writes the reports as JSON.
 func WriteJSON(w io.Writer, reports []*Report) error {
 	e := json.NewEncoder(w)
 	e.SetEscapeHTML(false)
@@ -126,10 +126,10 @@ func WriteJSON(w io.Writer, reports []*Report) error {
 	}{append([]*Report{}, reports...)})
 }
 
-// WriteSummary writes a line for each APIService, or that there is none.
+// WriteSummary writes one line for each APIService, or a message that the list is empty.
 func WriteSummary(w io.Writer, reports []*Report) error { return writeSummary(w, reports, false) }
 
-// WriteWideSummary writes the same with the gateway, the condition Available, and how many hops are well.
+// WriteWideSummary adds the gateway, the Available condition, and the number of working hops.
 func WriteWideSummary(w io.Writer, reports []*Report) error { return writeSummary(w, reports, true) }
 
 func writeSummary(w io.Writer, reports []*Report, wide bool) error {
@@ -190,7 +190,7 @@ func (r *Report) state() string {
 	return "ok"
 }
 
-// WriteText writes one report for people: what is broken and what to do about it, then every hop.
+// WriteText writes one report as text: the broken hop and its fix, followed by all hops.
 func (r *Report) WriteText(w io.Writer) error {
 	var b strings.Builder
 	b.WriteString(r.APIService)

@@ -19,7 +19,7 @@ import (
 	"portico.dev/internal/routetable"
 )
 
-// first is the first resource that has a verb. What can be watched can be listed.
+// first returns the first resource that supports a verb. Resources that can be watched can be listed.
 func (x *exam) first(verb string) (resource, bool) {
 	i := slices.IndexFunc(x.resources, func(r resource) bool { return slices.Contains(r.verbs, verb) })
 	if i < 0 {
@@ -28,7 +28,7 @@ func (x *exam) first(verb string) (resource, bool) {
 	return x.resources[i], true
 }
 
-// review asks the API server whether the caller may list, so that a refusal of the list can be told from a fault.
+// review checks with the API server that the caller may list, to distinguish a refused list from a fault.
 func (x *exam) review(ctx context.Context) finding {
 	r, any := x.first("list")
 	if !any {
@@ -81,7 +81,7 @@ func (x *exam) path(r resource) string {
 	return apiservice.DiscoveryPath(x.gv) + "/" + url.PathEscape(r.name)
 }
 
-// watch starts a watch as informers do: with the objects that exist, and a bookmark where those end.
+// watch starts a watch like an informer, with the existing objects followed by a bookmark.
 func (x *exam) watch(ctx context.Context) finding {
 	r, any := x.first("watch")
 	switch {
@@ -113,7 +113,7 @@ func (x *exam) watch(ctx context.Context) finding {
 	return flawed(fmt.Sprintf("a watch of %s fails: %s", r.name, answered(read(resp))), x.lookAtServer())
 }
 
-// awaitBookmark reads events until the one that says that the objects which existed have all been sent.
+// awaitBookmark reads events up to the bookmark that marks the end of the existing objects.
 func (x *exam) awaitBookmark(r resource, body io.Reader) finding {
 	decoder := json.NewDecoder(io.LimitReader(body, maxBody))
 	events := 0
@@ -137,7 +137,7 @@ func (x *exam) awaitBookmark(r resource, body io.Reader) finding {
 	}
 }
 
-// noBookmark is for a watch on which an informer that begins with it never syncs.
+// noBookmark handles a watch without that bookmark. An informer that starts with such a watch never syncs.
 func (x *exam) noBookmark(r resource, events int, err error) finding {
 	how := "ended"
 	if errors.Is(err, context.DeadlineExceeded) {

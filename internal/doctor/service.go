@@ -18,7 +18,7 @@ import (
 	"portico.dev/internal/pki"
 )
 
-// lookAtService looks at the Service, and reads its EndpointSlices, because the verdict on both is one.
+// lookAtService checks the Service and reads its EndpointSlices, because apiservice.Resolve judges both together.
 func (x *exam) lookAtService(ctx context.Context) finding {
 	ref := x.object.Spec.Service
 	var service corev1.Service
@@ -40,7 +40,7 @@ func (x *exam) lookAtService(ctx context.Context) finding {
 		return broken(x.problem.Message, x.otherPort()...)
 	}
 	if service.Spec.Type == corev1.ServiceTypeExternalName {
-		x.slices = nil // left from before; nothing leads to them
+		x.slices = nil // leftovers that are not used
 		if !x.answered(ctx) && strings.Contains(x.said(ctx), "unsupported service type") {
 			return broken("the API server takes the endpoints of Services (--enable-aggregator-routing) and follows no ExternalName", x.withEndpoints()...).saying(x.said(ctx))
 		}
@@ -63,9 +63,9 @@ func (x *exam) readSlices(ctx context.Context) error {
 	return nil
 }
 
-// readEndpoints reads the Endpoints of a Service that has no EndpointSlices of its own. A front door uses them as the slices
-// that they would be mirrored into. Another API server has a kube-controller-manager that mirrors them. An error counts as
-// no Endpoints, because most Services have none.
+// readEndpoints reads the Endpoints of a Service that has no usable EndpointSlices. A front door uses them like the
+// slices that they would be mirrored into. Other API servers rely on the mirroring by kube-controller-manager. An
+// error counts as no Endpoints, because most Services have none.
 func (x *exam) readEndpoints(ctx context.Context) {
 	ref := x.object.Spec.Service
 	//lint:ignore SA1019 deprecated, and still written for Services without selector
@@ -80,8 +80,8 @@ func (x *exam) readEndpoints(ctx context.Context) {
 	}
 }
 
-// withoutService is what to do about a Service that is not there: name the one that was meant, if there is but one with
-// that port, or remove what an uninstall left behind.
+// withoutService returns the fix for a missing Service: refer to the only other Service with that port, if there is
+// one, or delete an APIService that an uninstall left behind.
 func (x *exam) withoutService(ctx context.Context) []string {
 	ref := x.object.Spec.Service
 	var fix []string
@@ -98,7 +98,7 @@ func (x *exam) withoutService(ctx context.Context) []string {
 	return append(fix, "# if the extension server was removed:", kubectl("delete", "apiservice", x.object.Name))
 }
 
-// withEndpoints is how to do without an ExternalName.
+// withEndpoints returns commands that replace an ExternalName.
 func (x *exam) withEndpoints() []string {
 	ref := x.object.Spec.Service
 	return []string{
@@ -109,7 +109,7 @@ func (x *exam) withEndpoints() []string {
 	}
 }
 
-// otherPort is what to do about a Service without the port.
+// otherPort returns the fix for a Service without the port.
 func (x *exam) otherPort() []string {
 	ref := x.object.Spec.Service
 	ports := x.service.Spec.Ports
@@ -147,7 +147,7 @@ func describePort(s *corev1.Service, number int32) string {
 	return "unnamed"
 }
 
-// reading is the error of a read that did not work, shortened to what a person without the rights needs.
+// reading returns a short message for a failed read.
 func reading(err error) string {
 	var status apierrors.APIStatus
 	if errors.As(err, &status) {
@@ -167,7 +167,7 @@ func portNumber(ref *apiregistrationv1.ServiceReference) int32 {
 	return defaultServicePort
 }
 
-// registration looks at the APIService itself.
+// registration checks the APIService itself.
 func (x *exam) registration(context.Context) finding {
 	spec := x.object.Spec
 	if spec.Service == nil {

@@ -14,10 +14,10 @@ import (
 	"portico.dev/internal/toolclient"
 )
 
-// checkLimit bounds Check.
+// checkLimit bounds the duration of Check.
 const checkLimit = 10 * time.Second
 
-// needed are what a drill creates; it must be able to delete them too.
+// needed lists the resources that a drill creates and deletes.
 var needed = []authorizationv1.ResourceAttributes{
 	{Version: "v1", Resource: "namespaces"},
 	{Version: "v1", Resource: "services"},
@@ -25,13 +25,13 @@ var needed = []authorizationv1.ResourceAttributes{
 	{Group: "apiregistration.k8s.io", Version: "v1", Resource: "apiservices"},
 }
 
-// Check is why no drill can be held at the target, or nil: it does not answer, has no APIServices, or the identity lacks a
-// right. It makes nothing, and takes ten seconds at most.
+// Check returns an error if no drill can run against the target: it is unreachable, does not serve APIServices, or
+// the identity lacks a required permission. It changes nothing and takes at most ten seconds.
 func (t Target) Check(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, checkLimit)
 	defer cancel()
 	config := rest.CopyConfig(t.Config)
-	config.QPS = -1 // a few requests, once
+	config.QPS = -1 // too few requests to need client-side throttling
 	httpClient, err := rest.HTTPClientFor(config)
 	if err != nil {
 		return fmt.Errorf("client of %s: %w", t.Name, err)

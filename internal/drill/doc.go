@@ -1,11 +1,12 @@
-// Package drill runs scripted failures of extension servers with expectations: what a failure costs the clients of that
-// server, and that it costs no others, against this front door or any other API server.
+// Package drill injects scripted failures into extension servers and checks the effect on clients: the cost of a
+// failure for clients of the failed server, and that it does not affect other clients. It works against this front door
+// or any other API server.
 //
-// A Drill (drill.go) brings a namespace, two extension servers of its own (package faulty), and their APIServices: the
-// subject, which fails, and the bystander, which does not (stage.go). Traffic runs before, during and after (traffic.go,
-// watching.go); every request and every change of the Available condition is recorded (history.go). What is expected
-// is judged over that history alone, by pure functions (expect.go), so that a wrong history can be shown to fail. A drill
-// deletes what it created, also when it is interrupted, and reports what it could not delete (setup.go).
+// A Drill (drill.go) creates a namespace, two extension servers (package faulty) and their APIServices: the subject,
+// which fails, and the bystander, which does not (stage.go). Traffic runs before, during and after the failure
+// (traffic.go, watching.go). Every request and every change of the Available condition is recorded (history.go).
+// Expectations are pure functions of that history (expect.go), so tests can show that a bad history fails. A drill
+// deletes everything it created, even when it is interrupted, and reports the remaining objects (setup.go).
 //
-// The drills themselves are in the files called drills_*.go, one for each kind of failure; All lists them.
+// The drills are defined in the files drills_*.go, one for each kind of failure; All lists them.
 package drill

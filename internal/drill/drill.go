@@ -17,79 +17,85 @@ import (
 	"portico.dev/internal/toolclient"
 )
 
-// Drill is one failure, rehearsed.
+// A Drill is the rehearsal of one failure.
 type Drill struct {
-	// Name is how it is asked for, Title what it does, in one line.
+	// Name identifies the drill on the command line. Title is a one-line description.
 	Name, Title string
-	// Expect is what must hold for the drill to pass, beside what is expected of all (always).
+	// Expect lists the expectations of this drill, in addition to the common ones (always).
 	Expect []Expectation
-	// About is how long it takes when all is well, Limit when it is given up; cleaning up comes on top.
+	// About is the typical duration. Limit is the deadline. Neither includes cleanup.
 	About, Limit time.Duration
-	// Stores: the subject keeps objects, which can be created and deleted. Otherwise it makes up what it answers.
+	// Stores makes the subject store objects that clients create and delete. Otherwise its responses are synthetic.
 	Stores bool
-	// OwnHome: the subject's Service has a namespace to itself, which the drill may delete.
+	// OwnHome gives the subject's Service a dedicated namespace, which the drill may delete.
 	OwnHome bool
-	// Endpoints is how many endpoints the subject has, of which the first one fails. 0 is one.
+	// Endpoints is the number of endpoints of the subject, of which the first one fails. 0 means 1.
 	Endpoints int
-	// OwnProcess: the subject is a process of its own.
+	// OwnProcess runs the subject in a separate process.
 	OwnProcess bool
-	// Kubectl: the drill runs kubectl.
+	// Kubectl is true if the drill runs kubectl.
 	Kubectl bool
-	// Replicas is how many servers the target must have besides the first (Target.Replicas).
+	// Replicas is the number of servers that the target must have in addition to the first one (Target.Replicas).
 	Replicas int
-	// Partition: the subject is cut off from one of the servers.
+	// Partition is true if the subject is cut off from one of the servers.
 	Partition bool
-	// Needs is what the front door must let us do.
+	// Needs is the capability that the drill requires of the front door.
 	Needs Capability
-	// Unregisters: the subject's APIService is deleted and created again, so that its APIRoute is without effect meanwhile.
+	// Unregisters is true if the drill deletes and recreates the subject's APIService. The APIRoute has no effect in
+	// between.
 	Unregisters bool
-	// All fail: there is no healthy bystander, and nothing is expected of it.
+	// AllFail is true if every extension server fails, so that the bystander has no expectations.
 	AllFail bool
 
-	// script breaks, waits and mends. An error is a drill that could not be held, not a failed expectation.
+	// script injects the fault, waits and repairs. It returns an error if the drill could not run, not if an
+	// expectation failed.
 	script func(context.Context, *Stage) error
 }
 
-// Capability is what a drill must be able to do to the front door, beyond its API.
+// Capability describes the access to the front door that a drill requires, beyond its API.
 type Capability int
 
 const (
-	// Nothing but the API.
+	// Nothing requires only the API.
 	Nothing Capability = iota
-	// OurAnnotations: annotations of this project mean something to it.
+	// OurAnnotations requires a front door that supports the annotations of this project.
 	OurAnnotations
-	// Restart: it can be stopped and started.
+	// Restart requires a front door that the drill can stop and start.
 	Restart
 )
 
-// Target is the API server that is drilled.
+// Target is the API server under test.
 type Target struct {
-	// Name is what people call it: the context of a kubeconfig.
+	// Name is the display name: the context of a kubeconfig.
 	Name string
-	// Config is a client's; the identity must be allowed to create namespaces, Services and APIServices.
+	// Config is the client configuration. Its identity must be allowed to create namespaces, Services and
+	// APIServices.
 	Config *rest.Config
-	// Replicas are clients' configurations of further servers of the same cluster: several API servers over one etcd.
+	// Replicas are client configurations of further servers of the same cluster: several API servers over one etcd.
 	Replicas []*rest.Config
-	// Grow starts so many further servers. It returns them when they are ready, and a function that stops them. Nil: we have no such
-	// power.
+	// Grow starts n further servers. It returns their configurations when they are ready, and a function that stops
+	// them. Nil if servers cannot be started.
 	Grow func(ctx context.Context, n int) (replicas []*rest.Config, stop func() error, err error)
-	// Restart stops the server and returns when it is ready again, at the same address. Nil: we have no such power.
+	// Restart stops the server and returns when it is ready again, at the same address. Nil if it cannot be
+	// restarted.
 	Restart func(context.Context) error
-	// Advertise is the host or IP address where the server reaches this process. Default localhost.
+	// Advertise is the host or IP address at which the server reaches this process. Default localhost.
 	Advertise string
 	// Bind is the address that extension servers listen on. Default 127.0.0.1.
 	Bind string
-	// Command starts an extension server as a process of its own (faulty.Config). Empty: there can be none.
+	// Command starts an extension server in a separate process (faulty.Config). Empty if that is not possible.
 	Command []string
-	// Gateway is the Service of a gateway that the drilled servers are registered behind. Nil: they are registered directly.
+	// Gateway is the Service of the gateway that the drilled servers are registered behind. Nil if they are
+	// registered directly.
 	Gateway *adoption.Service
-	// APIRoute: the subject is the first of two backends of an APIRoute. The second one is well, and gets the requests that ask for it.
+	// APIRoute makes the subject the first of two backends of an APIRoute. The second one is healthy and receives the
+	// requests that select it.
 	APIRoute bool
-	// Kubeconfig and Context are for kubectl. Without the first, drills that run it are skipped.
+	// Kubeconfig and Context are passed to kubectl. Drills that run kubectl are skipped if Kubeconfig is empty.
 	Kubeconfig, Context string
 }
 
-// Result is what a drill found.
+// Result is the outcome of a drill.
 type Result struct {
 	Drill    string    `json:"drill"`
 	Title    string    `json:"title"`
@@ -99,50 +105,50 @@ type Result struct {
 	Verdict  Verdict   `json:"verdict"`
 	Findings []Finding `json:"findings,omitempty"`
 	Measures []Measure `json:"measures,omitempty"`
-	// Traffic is what each verb of each component saw, phase by phase.
+	// Traffic summarizes the requests of each verb of each component, phase by phase.
 	Traffic []Row `json:"traffic,omitempty"`
-	// Commands are the commands that were run, and what they printed.
+	// Commands lists the commands that ran, with their output.
 	Commands []Command `json:"commands,omitempty"`
-	// Left is what could not be cleaned up.
+	// Left lists what could not be cleaned up.
 	Left []string `json:"leftBehind"`
-	// Why it was skipped, or could not be held.
+	// Why is the reason if the drill was skipped or could not run.
 	Why string `json:"why,omitempty"`
 
-	// History is everything, for the timeline.
+	// History is the complete record, for the timeline.
 	History *History `json:"-"`
 }
 
-// Verdict of a drill.
+// Verdict is the verdict on a drill.
 type Verdict string
 
 const (
 	Passed  Verdict = "passed"
 	Failed  Verdict = "failed"
 	Skipped Verdict = "skipped"
-	// Broken is a drill that could not be held: it says nothing about the front door.
+	// Broken is the verdict on a drill that could not run. It implies nothing about the front door.
 	Broken Verdict = "broken"
 )
 
-// Finding is one expectation, judged.
+// Finding is the result of one expectation.
 type Finding struct {
 	Expected string `json:"expected"`
 	Holds    bool   `json:"holds"`
-	// Seen is what was seen instead.
+	// Seen is the observed behavior.
 	Seen string `json:"seen,omitempty"`
 }
 
-// Measure is a length of time that says how bad it was.
+// Measure is a duration that quantifies the effect of a failure.
 type Measure struct {
 	Name    string  `json:"name"`
 	Seconds Seconds `json:"seconds"`
-	// Never: it did not come about while the drill waited, which was so long.
+	// Never is true if the event did not happen while the drill waited. Seconds is then the time waited.
 	Never bool `json:"never,omitempty"`
 }
 
-// Seconds is a duration that reads as a number of seconds in JSON.
+// Seconds is a duration that marshals to a number of seconds in JSON.
 type Seconds time.Duration
 
-// refuses is why a drill cannot be held there; empty when it can.
+// refuses returns the reason why the drill cannot run against the target, or an empty string.
 func (t Target) refuses(ctx context.Context, d Drill) string {
 	if t.APIRoute && t.Gateway != nil {
 		return "an APIRoute and a gateway at once are not drilled"
@@ -181,10 +187,10 @@ func (t Target) refuses(ctx context.Context, d Drill) string {
 	return ""
 }
 
-// endpointAddress is the address of endpoints: the advertised one, or else one of this machine.
+// endpointAddress returns the address of endpoints: the advertised address, or an address of this machine.
 func (t Target) endpointAddress() netip.Addr {
 	if t.Advertise != "" {
-		address, _ := netip.ParseAddr(t.Advertise) // the zero value for a name
+		address, _ := netip.ParseAddr(t.Advertise) // the zero value if Advertise is a name
 		return address
 	}
 	all, err := net.InterfaceAddrs()
@@ -200,7 +206,7 @@ func (t Target) endpointAddress() netip.Addr {
 	return netip.Addr{}
 }
 
-// ours: the server is a front door of this project.
+// ours reports whether the server is a front door of this project.
 func (t Target) ours(ctx context.Context) (ours bool, version string, err error) {
 	client, err := toolclient.New(t.Config)
 	if err != nil {
@@ -213,12 +219,12 @@ func (t Target) ours(ctx context.Context) (ours bool, version string, err error)
 	return strings.Contains(info.GitVersion, "portico"), info.GitVersion, nil
 }
 
-// All are the drills, in the order in which they are best held.
+// All returns the drills in the recommended order.
 func All() []Drill {
 	return slices.Concat(connectionDrills(), certificateDrills(), endpointDrills(), clientDrills(), documentDrills(), namespaceDrills(), collectorDrills(), restartDrills(), replicaDrills())
 }
 
-// Find returns drills by their names, in the order asked for.
+// Find returns the named drills, in the order of the names.
 func Find(names ...string) ([]Drill, error) {
 	all := All()
 	found := make([]Drill, 0, len(names))

@@ -19,7 +19,7 @@ import (
 	"portico.dev/internal/drill/faulty"
 )
 
-// clientDrills are about what people and controllers see of a fault.
+// clientDrills returns the drills that observe a fault through kubectl and informers.
 func clientDrills() []Drill {
 	return []Drill{
 		{
@@ -37,7 +37,7 @@ func clientDrills() []Drill {
 	}
 }
 
-// Command is a command that a drill ran, and what came of it.
+// Command is a command that a drill ran, with its result.
 type Command struct {
 	Args   []string  `json:"args"`
 	Start  time.Time `json:"start"`
@@ -49,24 +49,24 @@ type Command struct {
 }
 
 const (
-	// kubectlLimit bounds one command.
+	// kubectlLimit bounds the duration of one command.
 	kubectlLimit = 15 * time.Second
-	// maxOutput bounds what is kept of its output.
+	// maxOutput bounds the recorded output of a command.
 	maxOutput = 4 << 10
 )
 
-// kubectlWithTheDead runs the common verbs. Each command has an empty discovery cache but the last ones, whose cache was filled
-// while the server lived. With an empty cache, kubectl asks for the resources of all groups, does not find the kind, and sends no request
-// about the group.
+// kubectlWithTheDead runs the common verbs. Each command starts with an empty discovery cache, except the last ones,
+// whose cache was filled while the server was up. With an empty cache, kubectl requests the resources of all groups,
+// does not find the kind, and sends no request about the group.
 func kubectlWithTheDead(ctx context.Context, s *Stage) error {
 	dir, err := os.MkdirTemp("", "portico-drill-kubectl-")
 	if err != nil {
 		return fmt.Errorf("directory for kubectl: %w", err)
 	}
-	defer func() { _ = os.RemoveAll(dir) }() // it is a temporary directory
+	defer func() { _ = os.RemoveAll(dir) }() // a leftover temporary directory is harmless
 	resource := s.subject.plural() + "." + s.subject.group
-	// With its version, kubectl finds the resource in its cache. Without, it takes the first label of the group for a version, does not find
-	// that, and asks for all groups again.
+	// With the version in its name, kubectl finds the resource in its cache. Without it, kubectl parses the first
+	// label of the group as a version, finds no such resource, and reads the documents of all groups again.
 	qualified := s.subject.plural() + ".v1." + s.subject.group
 	object := fmt.Sprintf(`{"kind":"Widget","apiVersion":"%s/v1","metadata":{"name":"made","namespace":%q}}`, s.subject.group, s.Namespace)
 	if _, err := s.kubectl(ctx, dir+"/filled", "", "get", qualified); err != nil {
@@ -106,7 +106,7 @@ func kubectlWithTheDead(ctx context.Context, s *Stage) error {
 	return s.mend(ctx)
 }
 
-// kubectl runs one command. A command that fails is no error.
+// kubectl runs one command. A nonzero exit status is recorded and is not an error.
 func (s *Stage) kubectl(ctx context.Context, cache, input string, args ...string) (Command, error) {
 	ctx, cancel := context.WithTimeout(ctx, kubectlLimit)
 	defer cancel()
@@ -132,8 +132,8 @@ func (s *Stage) kubectl(ctx context.Context, cache, input string, args ...string
 	return c, nil
 }
 
-// kubectlNamesTheFailed checks the commands whose requests are about the group. The documents of all groups have no Warning, because an
-// unrelated command reads them too.
+// kubectlNamesTheFailed checks the commands whose requests are about the group. The documents of all groups carry no
+// Warning header, because unrelated commands read them too.
 func kubectlNamesTheFailed() Expectation {
 	return Expectation{Text: "kubectl prints which APIService is unavailable when it asks for the group or for objects of it", check: func(h *History) error {
 		asked := false
@@ -181,11 +181,11 @@ func ignoreInitialEvents(ctx context.Context, s *Stage) error {
 	return s.mend(ctx)
 }
 
-// informerLimit is how long the drill waits for an informer.
+// informerLimit bounds the wait for an informer.
 const informerLimit = 20 * time.Second
 
-// informer starts as client-go's informers do since 1.35: by a watch that is to begin with the existing objects. If the server
-// refuses that, it lists. It reports whether it got the objects before ctx ended.
+// informer starts like client-go's informers since 1.35, with a watch that begins with the existing objects. If the
+// server refuses the watch, it lists. It reports whether it received the objects before ctx ended.
 func (s *Stage) informer(ctx context.Context) bool {
 	path := s.traffic.base + s.subject.collection(s.Namespace)
 	query := "?watch=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true&timeoutSeconds=300"
@@ -200,7 +200,7 @@ func (s *Stage) informer(ctx context.Context) bool {
 	}
 	defer resp.Body.Close()
 	if resp.StatusCode != http.StatusOK {
-		_, _ = io.Copy(io.Discard, io.LimitReader(resp.Body, maxEvent)) // the list decides
+		_, _ = io.Copy(io.Discard, io.LimitReader(resp.Body, maxEvent)) // the list determines the result
 		return s.get(ctx, s.subject.collection(s.Namespace), &struct{}{}) == nil
 	}
 	events := bufio.NewScanner(resp.Body)
@@ -218,12 +218,12 @@ func (s *Stage) informer(ctx context.Context) bool {
 	return false
 }
 
-// verdictEndsWaiting: those who waited when the condition turned are answered soon after.
+// verdictEndsWaiting checks that requests pending when the condition turned are answered within limit.
 func verdictEndsWaiting(limit time.Duration) Expectation {
 	return Expectation{Text: fmt.Sprintf("who waits when the condition turns is answered within %s", limit), check: func(h *History) error {
 		at, came := h.Detected()
 		if !came {
-			return nil // another expectation says so
+			return nil // detectedWithin reports this failure
 		}
 		for _, r := range h.of(Subject, "get", "list", "create", "delete") {
 			end := r.Start.Add(r.Took)

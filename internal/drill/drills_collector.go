@@ -11,14 +11,14 @@ import (
 	"portico.dev/internal/drill/faulty"
 )
 
-// Measures of the drill with the garbage collector.
+// Measures of the garbage collector drill.
 const (
 	collectorWorks    = "the collector deleted what nobody owns"
 	dependentGone     = "dependent of an owner that cannot be seen deleted"
 	dependentFollowed = "dependent deleted after its owner was"
 )
 
-// collectorDrills are about the garbage collector and owners that it cannot see.
+// collectorDrills returns the drills about the garbage collector and owners that it cannot read.
 func collectorDrills() []Drill {
 	return []Drill{{
 		Name: "gc-owner-behind-dead-server", Title: "a ConfigMap is owned by an object of a server that is dead",
@@ -33,7 +33,7 @@ func collectorDrills() []Drill {
 	}}
 }
 
-// unseen is how long the dependent of an owner that cannot be seen is watched.
+// unseen is how long the drill watches the dependent of an owner that cannot be read.
 const unseen = 10 * time.Second
 
 func ownBehindTheDead(ctx context.Context, s *Stage) error {
@@ -44,8 +44,8 @@ func ownBehindTheDead(ctx context.Context, s *Stage) error {
 	if err := s.createOwned(ctx, "dependent", owner); err != nil {
 		return err
 	}
-	// The other owner is of a local kind and never was. While it is deleted as it should be, the collector is at work, and
-	// what is not deleted was spared by its judgement.
+	// The other owner is of a local kind and never existed. The deletion of its dependent shows that the collector is
+	// running, so a dependent that survives was kept deliberately.
 	nobody := metav1.OwnerReference{APIVersion: "v1", Kind: "Secret", Name: "never-was", UID: "00000000-0000-4000-8000-000000000000"}
 	if err := s.createOwned(ctx, "orphan", nobody); err != nil {
 		return err
@@ -59,7 +59,7 @@ func ownBehindTheDead(ctx context.Context, s *Stage) error {
 	if err := s.detect(ctx, 20*time.Second); err != nil {
 		return err
 	}
-	// A change makes the collector look at it again, now that the owner is out of sight.
+	// An update makes the collector process the object again, now that the owner cannot be read.
 	if err := s.touchConfigMap(ctx, "dependent"); err != nil {
 		return err
 	}

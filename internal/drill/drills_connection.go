@@ -7,7 +7,7 @@ import (
 	"portico.dev/internal/drill/faulty"
 )
 
-// connectionDrills are about an extension server, or the way to it, that stops answering.
+// connectionDrills returns the drills in which an extension server, or the network path to it, stops responding.
 func connectionDrills() []Drill {
 	return []Drill{
 		{
@@ -24,7 +24,8 @@ func connectionDrills() []Drill {
 			About: 10 * time.Second, Limit: 90 * time.Second, Stores: true,
 			script: brokenBy(faulty.Blackhole, 25*time.Second),
 			Expect: []Expectation{
-				// 3 s, and twice as much again for a busy machine: what is counted is time in which the front door runs.
+				// Detection takes 3 s. The limit is more than twice that, because the front door counts only the time
+				// in which it runs, and the machine may be busy.
 				detectedWithin(8 * time.Second), failsWith("503", "504", "broken off", "no answer"),
 				failsFast(5 * time.Second), namesTheFailed(), recoversWithin(10 * time.Second),
 			},
@@ -34,7 +35,7 @@ func connectionDrills() []Drill {
 			About: 10 * time.Second, Limit: 90 * time.Second, Stores: true,
 			script: brokenBy(faulty.Hang, 25*time.Second),
 			Expect: []Expectation{
-				// 3.5 s of silence, in which a slow server would have answered.
+				// Detection takes 3.5 s of silence, long enough for a slow server to respond.
 				detectedWithin(8 * time.Second), failsWith("429", "503", "504"), failsFast(5 * time.Second), namesTheFailed(),
 				recoversWithin(10 * time.Second),
 			},
@@ -44,7 +45,7 @@ func connectionDrills() []Drill {
 			About: 10 * time.Second, Limit: 90 * time.Second, Stores: true, OwnProcess: true,
 			script: brokenBy(faulty.Stopped, 25*time.Second),
 			Expect: []Expectation{
-				// 2.5 s, and twice as much again for a busy machine.
+				// Detection takes 2.5 s. The limit is more than twice that, because the machine may be busy.
 				detectedWithin(8 * time.Second), failsWith("503"), verdictEndsWaiting(time.Second), failsFast(2 * time.Second), namesTheFailed(),
 				recoversWithin(10 * time.Second),
 			},
@@ -109,7 +110,7 @@ func flap(ctx context.Context, s *Stage) error {
 	return s.mend(ctx)
 }
 
-// certificateDrills are about an extension server that must not be believed to be itself.
+// certificateDrills returns the drills in which an extension server presents a certificate that must be rejected.
 func certificateDrills() []Drill {
 	certificate := func(name, title string, f faulty.Fault, says ...string) Drill {
 		return Drill{

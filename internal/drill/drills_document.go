@@ -7,7 +7,7 @@ import (
 	"portico.dev/internal/drill/faulty"
 )
 
-// documentDrills are about an extension server that serves, and tells nonsense about what it serves.
+// documentDrills returns the drills in which an extension server serves requests, but publishes invalid documents.
 func documentDrills() []Drill {
 	keepsItsKinds := discoveryShows("discovery never forgets what it serves: its resources are listed, or it is stale", listed, stale)
 	return []Drill{
@@ -38,11 +38,11 @@ func documentDrills() []Drill {
 	}
 }
 
-// wrongDocuments is how long a server tells nonsense.
+// wrongDocuments is how long a server publishes invalid documents.
 const wrongDocuments = 5 * time.Second
 
-// restartedWith stops the subject until that is noticed, and starts it with a fault: servers forget things at restarts, and
-// front doors ask again after them.
+// restartedWith stops the subject, waits until that is detected, and starts it with a fault. Front doors read the
+// documents again after a restart.
 func restartedWith(f faulty.Fault) func(context.Context, *Stage) error {
 	return func(ctx context.Context, s *Stage) error {
 		if err := s.restartWith(ctx, f); err != nil {

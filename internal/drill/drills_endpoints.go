@@ -18,8 +18,8 @@ import (
 	"portico.dev/internal/run"
 )
 
-// endpointDrills are about an extension server with several endpoints, of which one is sick, or which are replaced one after
-// the other.
+// endpointDrills returns the drills about an extension server with several endpoints, of which one is unhealthy, or
+// which are replaced one after the other.
 func endpointDrills() []Drill {
 	sick := func(name, title string, f faulty.Fault, length time.Duration, more ...Expectation) Drill {
 		return Drill{
@@ -51,10 +51,10 @@ func endpointDrills() []Drill {
 	}
 }
 
-// usedAgain is the measure of the return of a sick endpoint.
+// usedAgain is the measure of the return of an unhealthy endpoint.
 const usedAgain = "endpoint used again"
 
-// oneEndpoint is the script of a fault of the first endpoint.
+// oneEndpoint returns a script in which the first endpoint has a fault.
 func oneEndpoint(f faulty.Fault, length time.Duration) func(context.Context, *Stage) error {
 	return func(ctx context.Context, s *Stage) error {
 		if err := s.breakWith(ctx, f); err != nil {
@@ -75,11 +75,11 @@ func oneEndpoint(f faulty.Fault, length time.Duration) func(context.Context, *St
 	}
 }
 
-// slowLimit is how long a response may take that is not called slow.
+// slowLimit is the duration above which a response counts as slow.
 const slowLimit = 1500 * time.Millisecond
 
-// fewSlow: each client has at most so many slow responses. A client here sends the requests of one verb, several at a time:
-// those that were under way together count as one.
+// fewSlow checks that each client has at most the given number of slow responses. A client here sends the requests of
+// one verb, several at a time. Requests that were in flight together count once.
 func fewSlow(most int, verbs ...string) Expectation {
 	return Expectation{Text: fmt.Sprintf("of each of its clients at most %d request takes more than %s (those under way together count once)", most, slowLimit), check: func(h *History) error {
 		for _, verb := range verbs {
@@ -103,8 +103,8 @@ func fewSlow(most int, verbs ...string) Expectation {
 	}}
 }
 
-// rollingRestart replaces the endpoints as a Deployment does: an endpoint leaves its EndpointSlice, finishes, ends, starts
-// and returns.
+// rollingRestart replaces the endpoints like a Deployment: an endpoint leaves its EndpointSlice, drains, exits,
+// starts and returns.
 func rollingRestart(ctx context.Context, s *Stage) error {
 	if err := s.wait(ctx, baseline); err != nil {
 		return err
@@ -116,7 +116,7 @@ func rollingRestart(ctx context.Context, s *Stage) error {
 		if err := s.setReady(ctx, i, false); err != nil {
 			return err
 		}
-		if err := s.wait(ctx, time.Second); err != nil { // as a preStop hook
+		if err := s.wait(ctx, time.Second); err != nil { // like a preStop hook
 			return err
 		}
 		if err := server.SetFault(faulty.Refuse); err != nil {
@@ -140,7 +140,7 @@ func rollingRestart(ctx context.Context, s *Stage) error {
 	return s.recovery(ctx)
 }
 
-// setReady changes the state of an endpoint in its EndpointSlice.
+// setReady updates the conditions of an endpoint in its EndpointSlice.
 func (s *Stage) setReady(ctx context.Context, endpoint int, ready bool) error {
 	a := s.subject
 	slices := s.client.EndpointSlices(a.home)
@@ -157,8 +157,8 @@ func (s *Stage) setReady(ctx context.Context, endpoint int, ready bool) error {
 	return nil
 }
 
-// noDisruption counts as OpenShift's CI does: a second in which a request failed is a second of disruption. A watch is
-// disrupted while it cannot be begun again.
+// noDisruption counts like OpenShift's CI: a second in which a request failed is a second of disruption. A watch is
+// disrupted while it cannot be restarted.
 func noDisruption(verb string) Expectation {
 	return Expectation{Text: "0 s of disruption for " + verb, check: func(h *History) error {
 		seconds := map[int64]string{}
@@ -169,7 +169,7 @@ func noDisruption(verb string) Expectation {
 		for _, r := range requests {
 			failed := !r.OK()
 			if verb == "watch" {
-				failed = r.Code != 200 // one that ends is begun anew
+				failed = r.Code != 200 // a watch that ends is restarted
 			}
 			if failed && !h.excused(r) {
 				seconds[r.Start.Unix()] = r.describe()
@@ -182,8 +182,8 @@ func noDisruption(verb string) Expectation {
 	}}
 }
 
-// rotateCertificate replaces the authority of the subject's certificate as its operator would: the new one is trusted, then
-// used, and then the old one is not trusted any more.
+// rotateCertificate replaces the certificate authority of the subject as an operator would: the new authority is
+// trusted, then used, and then the old one is no longer trusted.
 func rotateCertificate(ctx context.Context, s *Stage) error {
 	if err := s.wait(ctx, baseline); err != nil {
 		return err
@@ -212,7 +212,7 @@ func rotateCertificate(ctx context.Context, s *Stage) error {
 	return s.recovery(ctx)
 }
 
-// publishBundle writes the subject's CA certificates into its APIService.
+// publishBundle writes the subject's CA certificates to its APIService.
 func (s *Stage) publishBundle(ctx context.Context) error {
 	bundle := base64.StdEncoding.EncodeToString(s.subject.CABundle())
 	body := fmt.Sprintf(`{"spec":{"caBundle":%q}}`, bundle)

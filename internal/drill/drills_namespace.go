@@ -9,7 +9,7 @@ import (
 	"portico.dev/internal/drill/faulty"
 )
 
-// Measures of the drills with namespaces.
+// Measures of the namespace drills.
 const (
 	namespaceGoneAlive  = "namespace gone, all being well"
 	namespaceGoneDead   = "namespace gone, with a dead server"
@@ -22,10 +22,10 @@ const (
 	debtPaid            = "objects deleted after the return"
 )
 
-// finalizeAfter is the annotation of an APIService by which its owner lets namespaces go although it is dead.
+// finalizeAfter is the annotation of an APIService that permits finalizing namespaces while its server is down.
 const finalizeAfter = "portico.dev/finalize-namespaces-after"
 
-// namespaceDrills are about namespaces that are deleted while an extension server is dead.
+// namespaceDrills returns the drills in which namespaces are deleted while an extension server is down.
 func namespaceDrills() []Drill {
 	return []Drill{
 		{
@@ -44,7 +44,7 @@ func namespaceDrills() []Drill {
 			About: 25 * time.Second, Limit: 2 * time.Minute, Stores: true,
 			script: deleteBesideTheStoring,
 			Expect: []Expectation{
-				// kube-controller-manager begins five seconds after the deletion.
+				// kube-controller-manager starts five seconds after the deletion.
 				within(10*time.Second, conditionNames, "the namespace says which APIService holds it up"),
 				within(10*time.Second, restGone, "everything that can be reached is deleted"),
 				stays(namespaceGoneAnyway, "the namespace stays while it may have objects there"),
@@ -77,11 +77,11 @@ func namespaceDrills() []Drill {
 }
 
 const (
-	// blockedFor is how long a namespace that must stay is watched.
+	// blockedFor is how long the drill watches a namespace that must stay.
 	blockedFor = 5 * time.Second
-	// policyAfter is what the annotation says: the least that it may.
+	// policyAfter is the value of the annotation: the permitted minimum.
 	policyAfter = 10 * time.Second
-	// namespaceLimit is how long a drill waits for a namespace to go.
+	// namespaceLimit bounds the wait for the deletion of a namespace.
 	namespaceLimit = 60 * time.Second
 )
 
@@ -101,7 +101,7 @@ func deleteBesideTheStorageless(ctx context.Context, s *Stage) error {
 	return s.mend(ctx)
 }
 
-// timeDeletion measures the life's end of a namespace with something in it.
+// timeDeletion measures the deletion of a namespace that contains a ConfigMap.
 func (s *Stage) timeDeletion(ctx context.Context, name, measure string) error {
 	if err := s.createNamespace(ctx, name); err != nil {
 		return err
@@ -177,7 +177,7 @@ func deleteByPolicy(ctx context.Context, s *Stage) error {
 
 const paidAfterMending = "from the mending to the last deletion"
 
-// paidBeforeAvailable: nobody is served the leftovers of a namespace that is gone.
+// paidBeforeAvailable checks that no client sees the leftover objects of a deleted namespace.
 func paidBeforeAvailable() Expectation {
 	return Expectation{Text: "they are deleted before the APIService is available", check: func(h *History) error {
 		paid, measured := h.measure(paidAfterMending)
@@ -192,8 +192,8 @@ func paidBeforeAvailable() Expectation {
 	}}
 }
 
-// deleteTheServersOwn deletes the namespace of the subject's Service, with objects of the subject's in it. The server
-// itself stays up, and when the namespace is gone it is installed anew.
+// deleteTheServersOwn deletes the namespace of the subject's Service, which contains objects of the subject. The
+// server itself stays up and is reinstalled when the namespace is gone.
 func deleteTheServersOwn(ctx context.Context, s *Stage) error {
 	home := s.subject.home
 	if err := s.createWidget(ctx, s.subject, home, "held"); err != nil {
@@ -212,7 +212,7 @@ func deleteTheServersOwn(ctx context.Context, s *Stage) error {
 		return err
 	}
 	if !s.namespaceGone(home)(ctx) {
-		return s.mend(ctx) // it is stuck: there is nowhere to install anything
+		return s.mend(ctx) // the namespace is stuck, so the server cannot be reinstalled
 	}
 	if err := s.createNamespace(ctx, home); err != nil {
 		return err

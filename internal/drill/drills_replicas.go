@@ -18,7 +18,7 @@ import (
 // partitionLength is how long one server is cut off from the subject.
 const partitionLength = 15 * time.Second
 
-// settledIn is from when on a partition may not be noticed any more: until then the cut has to be detected.
+// settledIn is the time allowed to detect the cut. After it, the partition must have no visible effect.
 const settledIn = 5 * time.Second
 
 const (
@@ -30,7 +30,7 @@ const (
 	slowestListed        = "slowest discovery at the other server"
 )
 
-// replicaDrills are about several servers over one etcd.
+// replicaDrills returns the drills about several servers over one etcd.
 func replicaDrills() []Drill {
 	return []Drill{
 		{
@@ -73,7 +73,7 @@ func replicaDrills() []Drill {
 	}
 }
 
-// partition cuts the server that the traffic goes to off from the subject.
+// partition cuts the server that receives the traffic off from the subject.
 func partition(ctx context.Context, s *Stage) error {
 	if err := s.wait(ctx, baseline); err != nil {
 		return err
@@ -92,8 +92,8 @@ func partition(ctx context.Context, s *Stage) error {
 	return s.mend(ctx)
 }
 
-// deleteDuringPartitions cuts off one server after the other, so that the one whose controllers run is among them, and deletes a
-// namespace each time.
+// deleteDuringPartitions cuts off one server after the other and deletes a namespace each time, so that the server
+// that runs the controllers is among those cut off.
 func deleteDuringPartitions(ctx context.Context, s *Stage) error {
 	first, second, err := s.servers(ctx)
 	if err != nil {
@@ -128,7 +128,7 @@ func deleteDuringPartitions(ctx context.Context, s *Stage) error {
 			return err
 		}
 		s.subject.Partition("")
-		if err := s.wait(ctx, settledIn); err != nil { // the other cut begins with both well
+		if err := s.wait(ctx, settledIn); err != nil { // the second cut begins with both servers healthy
 			return err
 		}
 	}
@@ -141,8 +141,8 @@ func deleteDuringPartitions(ctx context.Context, s *Stage) error {
 	return s.mend(ctx)
 }
 
-// servers are the certificates with which the server that the traffic goes to, and the other one, send requests to the subject. It knows
-// them by these.
+// servers returns the client certificates with which the server that receives the traffic, and the other one, send
+// requests to the subject. The subject identifies the servers by them.
 func (s *Stage) servers(ctx context.Context) (traffic, other string, err error) {
 	if traffic, err = s.clientOf(ctx, s.target.Replicas[0]); err != nil {
 		return "", "", err
@@ -157,15 +157,16 @@ func (s *Stage) servers(ctx context.Context) (traffic, other string, err error) 
 }
 
 const (
-	// registrations is how often the subject is registered anew.
+	// registrations is the number of times the subject is registered.
 	registrations = 10
-	// firstVerb is a list that was the first request after it.
+	// firstVerb is the verb of a list that was the first request after a registration.
 	firstVerb = "first list"
-	// askInterval is how often the condition is read meanwhile.
+	// askInterval is the interval at which the condition is read.
 	askInterval = 5 * time.Millisecond
 )
 
-// registerAndAsk registers the subject at one server, reads there that it is available, and asks the other one for it at once.
+// registerAndAsk registers the subject at one server, waits until that server shows it as available, and immediately
+// sends a request for it to the other one.
 func registerAndAsk(ctx context.Context, s *Stage) error {
 	if err := s.wait(ctx, baseline); err != nil {
 		return err
@@ -206,13 +207,14 @@ func registerAndAsk(ctx context.Context, s *Stage) error {
 	return s.mend(ctx)
 }
 
-// code is that with which the server that the traffic goes to answers a request, which is not written down.
+// code returns the status code with which the server that receives the traffic answers a request. The request is not
+// recorded.
 func (s *Stage) code(ctx context.Context, c call) int {
 	t := &traffic{client: s.traffic.client, base: s.traffic.base, record: &recorder{}}
 	return t.send(ctx, c).Code
 }
 
-// awaitAvailable waits until the server that the traffic does not go to shows an APIService as available.
+// awaitAvailable waits until the server that does not receive the traffic shows an APIService as available.
 func (s *Stage) awaitAvailable(ctx context.Context, name string) error {
 	bounded, cancel := context.WithTimeout(ctx, openWithin)
 	defer cancel()
@@ -237,7 +239,7 @@ func (s *Stage) awaitAvailable(ctx context.Context, name string) error {
 	}
 }
 
-// clientOf is the certificate with which a server of the target sends requests to the subject.
+// clientOf returns the certificate with which a server of the target sends requests to the subject.
 func (s *Stage) clientOf(ctx context.Context, server *rest.Config) (string, error) {
 	agent := fmt.Sprintf("%s %s", s.drill.userAgent(), server.Host)
 	client, base, err := s.target.connect(server, agent)
@@ -254,7 +256,8 @@ func (s *Stage) clientOf(ctx context.Context, server *rest.Config) (string, erro
 	return found, nil
 }
 
-// servedAgainIn: so long after the fault began, no request of these verbs fails any more, and no watch stands still.
+// servedAgainIn checks that requests of the verbs that start at least limit after the fault succeed, and that no
+// watch stalls.
 func servedAgainIn(limit time.Duration, verbs ...string) Expectation {
 	return Expectation{
 		Text: fmt.Sprintf("from %s after the cut on, none of its requests fails, and no watch of before stands still", limit),

@@ -13,7 +13,7 @@ import (
 // readyAgain is the measure of the restart.
 const readyAgain = "front door ready again"
 
-// restartDrills are about the front door itself.
+// restartDrills returns the drills about a restart of the front door.
 func restartDrills() []Drill {
 	return []Drill{{
 		Name: "restart-everything-dead", Title: "the front door is restarted while every extension server is dead",
@@ -55,7 +55,7 @@ func restartAmongTheDead(ctx context.Context, s *Stage) error {
 	return s.mend(ctx)
 }
 
-// neverNotFound: whoever deletes by a 404 is never given one.
+// neverNotFound checks that no request fails with 404, because controllers delete objects on a 404.
 func neverNotFound() Expectation {
 	return Expectation{Text: "what the dead serve is never answered with 404", check: func(h *History) error {
 		asked := h.duringFault(append(h.of(Subject, "get", "list", "watch"), h.of(Bystander, "get", "list", "watch")...))

@@ -10,22 +10,22 @@ import (
 	"time"
 )
 
-// Expectation is a sentence, and how to tell from a history whether it holds. The check returns nil when it does, and
-// otherwise what was seen instead. It looks at nothing but the history. seen says what was seen when it holds; nil when there
-// is nothing to say.
+// An Expectation is a statement with a function that checks it against a history. check returns nil if the statement
+// holds, and otherwise an error that describes the observed behavior. It depends only on the history. seen describes
+// the observed behavior if the statement holds; nil if there is nothing to report.
 type Expectation struct {
 	Text  string
 	check func(*History) error
 	seen  func(*History) string
 }
 
-// saying is e with what is said when it holds.
+// saying returns e with a description for the case that it holds.
 func (e Expectation) saying(seen func(*History) string) Expectation {
 	e.seen = seen
 	return e
 }
 
-// slowest says how many requests there were, and how long they took at most. Watches take as long as they like.
+// slowest formats the number of requests and the longest duration. It ignores watches, which may last indefinitely.
 func slowest(requests func(*History) []Request) func(*History) string {
 	return func(h *History) string {
 		n, most := 0, time.Duration(0)
@@ -53,7 +53,7 @@ func outcomesOf(requests func(*History) []Request) func(*History) string {
 	}
 }
 
-// judge holds a history against expectations.
+// judge checks a history against expectations.
 func judge(h *History, expected []Expectation) []Finding {
 	findings := make([]Finding, 0, len(expected))
 	for _, e := range expected {
@@ -68,14 +68,14 @@ func judge(h *History, expected []Expectation) []Finding {
 	return findings
 }
 
-// discoveryLimit is how long discovery may take at most. It is answered from memory, so this is a busy machine's
-// scheduling; the incumbent's stall behind a hung backend is 5 s.
+// discoveryLimit bounds the duration of discovery requests. Discovery is served from memory, so the limit covers the
+// scheduling of a busy machine. kube-aggregator stalls for 5 s behind a hung backend.
 const discoveryLimit = 2 * time.Second
 
-// Expected is everything that is expected of a drill.
+// Expected returns all expectations of a drill.
 func Expected(d Drill) []Expectation { return append(always(d), d.Expect...) }
 
-// always is expected of every drill.
+// always returns the expectations that every drill shares.
 func always(d Drill) []Expectation {
 	out := []Expectation{ranTraffic(), discoveryNeverWaits(), othersUnaffected(Local)}
 	if !d.AllFail {
@@ -84,7 +84,7 @@ func always(d Drill) []Expectation {
 	return append(out, nothingCutShort(), nothingLeft())
 }
 
-// ranTraffic guards all others: of no request, everything is true.
+// ranTraffic guards the other expectations, which hold trivially without requests.
 func ranTraffic() Expectation {
 	return Expectation{Text: "traffic runs before, during and after", check: func(h *History) error {
 		count := map[string]int{}
@@ -100,7 +100,7 @@ func ranTraffic() Expectation {
 	}}
 }
 
-// othersUnaffected: no request of a component that has nothing to do with the fault fails.
+// othersUnaffected checks that no request to a component that is unrelated to the fault fails.
 func othersUnaffected(who string) Expectation {
 	return Expectation{Text: fmt.Sprintf("no request to the %s fails", componentName(who)), check: func(h *History) error {
 		requests := h.of(who)
@@ -165,7 +165,7 @@ func discoveryNeverWaits() Expectation {
 	}}.saying(slowest(func(h *History) []Request { return h.of(Discovery) }))
 }
 
-// nothingCutShort: an answer that looks complete is complete.
+// nothingCutShort checks that no truncated response looks complete.
 func nothingCutShort() Expectation {
 	return Expectation{Text: "no answer that is cut short looks complete", check: func(h *History) error {
 		for _, r := range h.Requests {
@@ -186,7 +186,7 @@ func nothingLeft() Expectation {
 	}}
 }
 
-// discoveryShows: in every discovery document the subject's group-version is one of these.
+// discoveryShows checks that each discovery document shows the subject's group-version in one of the allowed states.
 func discoveryShows(text string, allowed ...string) Expectation {
 	return Expectation{Text: text, check: func(h *History) error {
 		for _, r := range h.of(Discovery) {
@@ -198,7 +198,7 @@ func discoveryShows(text string, allowed ...string) Expectation {
 	}}
 }
 
-// within: a measure of the drill's own is there and small enough.
+// within checks that a measure of the drill exists and does not exceed limit.
 func within(limit time.Duration, name, text string) Expectation {
 	return Expectation{Text: fmt.Sprintf("%s, within %s", text, limit), check: func(h *History) error {
 		m, measured := h.measure(name)
@@ -217,7 +217,7 @@ func within(limit time.Duration, name, text string) Expectation {
 	})
 }
 
-// stays: what must not come about did not, for as long as the drill watched.
+// stays checks that an event that must not happen did not happen while the drill watched.
 func stays(name, text string) Expectation {
 	return Expectation{Text: text, check: func(h *History) error {
 		m, measured := h.measure(name)
@@ -247,7 +247,7 @@ func detectedWithin(limit time.Duration) Expectation {
 	})
 }
 
-// conditionSays: what is wrong can be read in the condition.
+// conditionSays checks that the condition's message names the problem.
 func conditionSays(words ...string) Expectation {
 	return Expectation{Text: fmt.Sprintf("the condition says %q", strings.Join(words, " or ")), check: func(h *History) error {
 		said := "it never turned"
@@ -266,7 +266,7 @@ func conditionSays(words ...string) Expectation {
 	}}
 }
 
-// staysAvailable: the fault is no reason to send nobody there any more.
+// staysAvailable checks that the fault does not make the APIService unavailable.
 func staysAvailable() Expectation {
 	return Expectation{Text: "the APIService stays available", check: func(h *History) error {
 		if at, came := h.Detected(); came {
@@ -297,7 +297,7 @@ func recoversWithin(limit time.Duration) Expectation {
 	})
 }
 
-// transitionsAtMost bounds how often the condition changes: every change is a write, and an event for every watcher.
+// transitionsAtMost bounds how often the condition changes: every change is a write, and an event for every watch.
 func transitionsAtMost(n int) Expectation {
 	return Expectation{Text: fmt.Sprintf("the condition turns %d times at most", n), check: func(h *History) error {
 		turns := 0
@@ -313,7 +313,7 @@ func transitionsAtMost(n int) Expectation {
 	}}
 }
 
-// failsWith: what the subject's clients see is a failure, and one of these.
+// failsWith checks that clients of the subject see failures, all with one of the given outcomes.
 func failsWith(outcomes ...string) Expectation {
 	return Expectation{Text: "its clients see only: " + strings.Join(outcomes, ", "), check: func(h *History) error {
 		seen := h.duringFault(h.of(Subject, "get", "list", "create", "delete"))
@@ -329,7 +329,8 @@ func failsWith(outcomes ...string) Expectation {
 	}}.saying(outcomesOf(func(h *History) []Request { return h.duringFault(h.of(Subject, "get", "list", "create", "delete")) }))
 }
 
-// namesTheFailed: a client that is refused learns which APIService failed. A front door that is being restarted is at fault itself.
+// namesTheFailed checks that the error response names the APIService that failed. Errors during a planned restart of
+// the front door are excluded.
 func namesTheFailed() Expectation {
 	return Expectation{Text: "every 502, 503 and 504 is a Status that names the APIService", check: func(h *History) error {
 		for _, r := range h.of(Subject) {
@@ -341,12 +342,12 @@ func namesTheFailed() Expectation {
 	}}
 }
 
-// failsFast: once it is known, nobody waits.
+// failsFast checks that requests do not wait after the fault was detected.
 func failsFast(limit time.Duration) Expectation {
 	return Expectation{Text: fmt.Sprintf("once the condition has turned, clients wait at most %s for an answer", limit), check: func(h *History) error {
 		at, came := h.Detected()
 		if !came {
-			return nil // another expectation says so
+			return nil // detectedWithin reports this failure
 		}
 		for _, r := range h.duringFault(h.of(Subject, "get", "list", "create", "delete")) {
 			if r.Start.After(at) && r.Took > limit && !h.excused(r) {
@@ -357,7 +358,7 @@ func failsFast(limit time.Duration) Expectation {
 	}}
 }
 
-// subjectUnaffected: the front door makes up for the fault.
+// subjectUnaffected checks that the front door hides the fault from the subject's clients.
 func subjectUnaffected(verbs ...string) Expectation {
 	return Expectation{Text: "not one request of its clients fails (" + strings.Join(verbs, ", ") + ")", check: func(h *History) error {
 		return noneFails(h, h.of(Subject, verbs...))

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// Parties of a drill: who a request was for.
+// Components of a drill that requests are sent to.
 const (
 	Subject   = "subject"
 	Bystander = "bystander"
@@ -18,25 +18,25 @@ const (
 	OpenAPI      = "openapi"
 )
 
-// Request is one request and what came of it.
+// Request is a request with its outcome.
 type Request struct {
 	Who, Verb string
 	Start     time.Time
 	Took      time.Duration
-	// Code is the HTTP status, 0 when there was no answer.
+	// Code is the HTTP status, or 0 if there was no response.
 	Code int
-	// Reason and Message are those of the Status that was answered instead of what was asked for.
+	// Reason and Message are the fields of the Status in an error response.
 	Reason, Message string
-	// Failure is why there was no answer, or only a part of one.
+	// Failure is the reason why there was no response, or a truncated one.
 	Failure string
-	// Saw is what the answer said, where a drill asks (discovery: how the subject stood in it).
+	// Saw is the relevant content of the response. For discovery it is the state of the subject in the document.
 	Saw string
 }
 
-// OK: the whole of what was asked for.
+// OK reports whether the response was complete and successful.
 func (r Request) OK() bool { return r.Failure == "" && r.Code >= 200 && r.Code < 300 }
 
-// Outcome is the request in one word.
+// Outcome returns a one-word summary of the request.
 func (r Request) Outcome() string {
 	switch {
 	case r.Code == 0:
@@ -47,42 +47,42 @@ func (r Request) Outcome() string {
 	return codeText(r.Code)
 }
 
-// Observation is the Available condition of the subject as it was seen to change.
+// Observation is an observed change of the subject's Available condition.
 type Observation struct {
 	At                      time.Time
 	Status, Reason, Message string
 }
 
-// Available: the condition says so.
+// Available reports whether the condition is True.
 func (s Observation) Available() bool { return s.Status == "True" }
 
-// Times are when the phases of a drill began. A zero time is a phase that was not reached.
+// Times holds the start of each phase of a drill. A zero time is a phase that was not reached.
 type Times struct {
-	// Broke is when the fault began to be brought about, and Broken when that was done: a request between the two may
-	// have met it or not.
+	// Broke is when the injection of the fault began, and Broken when it was complete: a request between the two may
+	// or may not meet the fault.
 	Began, Broke, Broken, Mended, Ended time.Time
 }
 
-// History is everything that was seen in one drill, in order.
+// History is the ordered record of one drill.
 type History struct {
 	Times
-	// Group and APIService are the subject's.
+	// API group and APIService of the subject
 	Group, APIService string
 	Requests          []Request
 	Observations      []Observation
 	Measures          []Measure
 	Commands          []Command
 	Left              []string
-	// Outage is a time in which the front door itself was down on purpose.
+	// Outage is the planned downtime of the front door.
 	Outage Span
-	// Stalls are times in which this process did not get to run (pulse.go).
+	// Stalls lists the intervals in which this process did not run (pulse.go).
 	Stalls []Span
 }
 
-// Span is from one moment to another.
+// Span is an interval of time.
 type Span struct{ From, To time.Time }
 
-// recorder collects a History from several goroutines.
+// recorder collects a History. It is safe for concurrent use.
 type recorder struct {
 	mu      sync.Mutex // guards history
 	history History
@@ -103,10 +103,10 @@ func (r *recorder) change(f func(*History)) {
 	f(&r.history)
 }
 
-// read calls f with what has been recorded so far.
+// read calls f with the history recorded so far.
 func (r *recorder) read(f func(*History)) { r.change(f) }
 
-// of are the requests of a component, by all verbs or by some.
+// of returns the requests to a component, limited to the verbs if there are any.
 func (h *History) of(who string, verbs ...string) []Request {
 	var out []Request
 	for _, r := range h.Requests {
@@ -117,7 +117,7 @@ func (h *History) of(who string, verbs ...string) []Request {
 	return out
 }
 
-// duringFault are those that began when the fault was there and were over before it was mended.
+// duringFault returns the requests that started after the fault was in place and ended before it was repaired.
 func (h *History) duringFault(requests []Request) []Request {
 	var out []Request
 	for _, r := range requests {
@@ -128,7 +128,7 @@ func (h *History) duringFault(requests []Request) []Request {
 	return out
 }
 
-// Detected is when the condition was first seen to say that the subject is not available.
+// Detected returns when the condition first showed the subject as unavailable.
 func (h *History) Detected() (time.Time, bool) {
 	for _, s := range h.Observations {
 		if !h.Broke.IsZero() && s.At.After(h.Broke) && !s.Available() {
@@ -138,8 +138,8 @@ func (h *History) Detected() (time.Time, bool) {
 	return time.Time{}, false
 }
 
-// Recovered is when, after the mending, the condition was last seen to turn, if it turned to True. A condition that was
-// True all along recovered at once.
+// Recovered returns the time of the last change of the condition after the repair, if that change was to True. A
+// condition that stayed True throughout recovered at the time of the repair.
 func (h *History) Recovered() (time.Time, bool) {
 	if h.Mended.IsZero() || len(h.Observations) == 0 {
 		return time.Time{}, false
@@ -154,7 +154,7 @@ func (h *History) Recovered() (time.Time, bool) {
 	return last.At, true
 }
 
-// served is when the subject first answered a request that was made after the mending.
+// served returns when the first request sent to the subject after the repair succeeded.
 func (h *History) served() (time.Time, bool) {
 	for _, r := range h.Requests {
 		if r.Who == Subject && r.Verb != "watch" && r.OK() && !h.Mended.IsZero() && !r.Start.Before(h.Mended) {
@@ -164,7 +164,7 @@ func (h *History) served() (time.Time, bool) {
 	return time.Time{}, false
 }
 
-// measure is a measure by its name.
+// measure returns the measure with the given name.
 func (h *History) measure(name string) (Measure, bool) {
 	for _, m := range h.Measures {
 		if m.Name == name {
@@ -174,10 +174,10 @@ func (h *History) measure(name string) (Measure, bool) {
 	return Measure{}, false
 }
 
-// names reports whether a message says which APIService is to blame.
+// names reports whether message names the APIService that failed.
 func (h *History) names(message string) bool { return strings.Contains(message, h.APIService) }
 
-// phase is in which a moment was.
+// phase returns the phase of a moment.
 func (h *History) phase(at time.Time) string {
 	switch {
 	case h.Broke.IsZero() || at.Before(h.Broke):
@@ -188,7 +188,7 @@ func (h *History) phase(at time.Time) string {
 	return "after"
 }
 
-// planned reports that the request touched a time in which the front door was down on purpose.
+// planned reports whether the request overlaps the planned downtime of the front door.
 func (h *History) planned(r Request) bool {
 	return !h.Outage.From.IsZero() && r.Start.Before(h.Outage.To) && r.Start.Add(r.Took).After(h.Outage.From)
 }

@@ -13,7 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// What drills do with namespaces, and how they look at what becomes of them.
+// Operations on namespaces, and checks of their deletion.
 
 const emptyConfigMap = `{"kind":"ConfigMap","apiVersion":"v1","metadata":{"name":"a"}}`
 
@@ -35,8 +35,8 @@ func (s *Stage) deleteNamespace(ctx context.Context, name string) error {
 	return nil
 }
 
-// mendAndAwait ends the fault, measures how a namespace goes after that, and looks into the server itself for what was
-// left there.
+// mendAndAwait ends the fault, measures the deletion of a namespace, and inspects the server's store for leftover
+// objects.
 func (s *Stage) mendAndAwait(ctx context.Context, name string, limit time.Duration) error {
 	if err := s.endFault(); err != nil {
 		return err
@@ -71,8 +71,8 @@ func (s *Stage) namespaceNames(name string) func(context.Context) bool {
 	}
 }
 
-// namesIt: what holds the namespace up can be read in its conditions, by the APIService (v1.GROUP) or, as kube-apiserver
-// says it, by the group-version.
+// namesIt reports whether a condition of the namespace names the cause of the delay: the APIService (v1.GROUP) or, as
+// kube-apiserver does, the group-version.
 func namesIt(conditions []corev1.NamespaceCondition, group string) bool {
 	return slices.ContainsFunc(conditions, func(c corev1.NamespaceCondition) bool {
 		return c.Status == corev1.ConditionTrue && (strings.Contains(c.Message, "v1."+group) || strings.Contains(c.Message, group+"/v1"))

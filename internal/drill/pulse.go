@@ -7,18 +7,18 @@ import (
 )
 
 const (
-	// pulseInterval is how often the drill looks whether time goes on.
+	// pulseInterval is the interval between two beats.
 	pulseInterval = 20 * time.Millisecond
-	// stall is how late beats may be within pulseWindow before the machine counts as standing still, and aftermath how long
-	// after that things still catch up: answers that were waiting, connections that were given up because nobody got to answer
-	// a ping.
+	// stall is the total delay of beats within pulseWindow from which the machine counts as stalled. aftermath is how
+	// long the effects last after that: delayed responses, and connections closed because a ping was answered too
+	// late.
 	stall       = 300 * time.Millisecond
 	pulseWindow = time.Second
 	aftermath   = 2 * time.Second
 )
 
-// pulse notices when this process does not get to run: for long at once, or too often in a short time, as on a machine that
-// has too much to do.
+// pulse detects that this process does not run, either for a long time at once or repeatedly within a short time, as
+// on an overloaded machine.
 type pulse struct {
 	last  time.Time
 	late  []beat // within pulseWindow, oldest first
@@ -30,7 +30,7 @@ type beat struct {
 	late time.Duration
 }
 
-// beat is called each pulseInterval. It reports a stall that ends now, if there is one.
+// beat is called every pulseInterval. It returns a stall that ends now, if there is one.
 func (p *pulse) beat(now time.Time) (Span, bool) {
 	from := p.last
 	p.last = now
@@ -52,8 +52,8 @@ func (p *pulse) beat(now time.Time) (Span, bool) {
 	return s, true
 }
 
-// feelPulse writes down when this process did not get to run. The extension servers are in it, and a front door of our own is:
-// what went wrong then says something about the machine, and nothing about the front door.
+// feelPulse records when this process did not run. The extension servers, and our own front doors, run in this
+// process, so failures in such an interval are caused by the machine and not by the front door.
 func (r *recorder) feelPulse(ctx context.Context) {
 	ticker := time.NewTicker(pulseInterval)
 	defer ticker.Stop()
@@ -70,17 +70,17 @@ func (r *recorder) feelPulse(ctx context.Context) {
 	}
 }
 
-// stood reports that the machine stood still during the request, or so shortly before it that it was still catching up.
+// stood reports whether the machine stalled during the request, or shortly before it.
 func (h *History) stood(r Request) bool {
 	return slices.ContainsFunc(h.Stalls, func(s Span) bool {
 		return r.Start.Before(s.To.Add(aftermath)) && r.Start.Add(r.Took).After(s.From)
 	})
 }
 
-// excused are requests that must not be held against the front door.
+// excused reports whether the request must not count against the front door.
 func (h *History) excused(r Request) bool { return h.planned(r) || h.stood(r) }
 
-// longestStall is the worst of them; zero when there was none.
+// longestStall returns the longest stall, or zero.
 func (h *History) longestStall() time.Duration {
 	var worst time.Duration
 	for _, s := range h.Stalls {

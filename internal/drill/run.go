@@ -13,10 +13,10 @@ import (
 	"portico.dev/internal/drill/faulty"
 )
 
-// startWithin bounds how long the drill's own extension servers may take to listen.
+// startWithin bounds the time until the drill's extension servers listen.
 const startWithin = 10 * time.Second
 
-// Run holds a drill and cleans up after it, also when ctx ends.
+// Run runs a drill and cleans up after it, even if ctx ends.
 func Run(ctx context.Context, d Drill, t Target, progress func(phase string)) *Result {
 	r := &Result{Drill: d.Name, Title: d.Title, Server: t.Name, Began: time.Now(), Left: []string{}}
 	defer func() { r.Took = Seconds(time.Since(r.Began)) }()
@@ -73,8 +73,8 @@ func verdict(findings []Finding, err error) Verdict {
 
 var errTooLong = errors.New("the drill took longer than it may")
 
-// hold runs the extension servers, the traffic and the script, and cleans up before the extension servers stop: what they
-// store can then be deleted in the ordinary way.
+// hold runs the extension servers, the traffic and the script. It cleans up before the extension servers stop, so
+// that the objects they store can be deleted in the ordinary way.
 func (s *Stage) hold(ctx context.Context) error {
 	servers, stop := context.WithCancel(context.WithoutCancel(ctx))
 	var wg sync.WaitGroup
@@ -127,7 +127,7 @@ func (s *Stage) play(ctx context.Context) error {
 	return s.drill.script(ctx, s)
 }
 
-// cleanUp runs whatever happened, with a context of its own. The subject is well again for it.
+// cleanUp always runs, with a separate context. It makes all extension servers healthy first.
 func (s *Stage) cleanUp(ctx context.Context) {
 	s.progress("cleaning up")
 	for _, server := range s.backends() {

@@ -13,13 +13,13 @@ const (
 	// baseline is how long traffic runs before the fault, and settled how long after the recovery.
 	baseline = 1500 * time.Millisecond
 	settled  = time.Second
-	// hold is how long a fault is watched once it has been detected.
+	// hold is how long the drill observes a fault after its detection.
 	hold = 2 * time.Second
-	// recoverLimit is how long a drill waits for a recovery.
+	// recoverLimit bounds the wait for the recovery.
 	recoverLimit = 45 * time.Second
 )
 
-// brokenBy is the script of a fault that the front door is expected to notice.
+// brokenBy returns a script with a fault that the front door must detect.
 func brokenBy(f faulty.Fault, detectLimit time.Duration) func(context.Context, *Stage) error {
 	return func(ctx context.Context, s *Stage) error {
 		if err := s.breakWith(ctx, f); err != nil {
@@ -35,7 +35,7 @@ func brokenBy(f faulty.Fault, detectLimit time.Duration) func(context.Context, *
 	}
 }
 
-// faultDuration is the script of a fault that the front door is expected to bear.
+// faultDuration returns a script with a fault that the front door must tolerate.
 func faultDuration(f faulty.Fault, length time.Duration) func(context.Context, *Stage) error {
 	return func(ctx context.Context, s *Stage) error {
 		if err := s.breakWith(ctx, f); err != nil {
@@ -48,7 +48,7 @@ func faultDuration(f faulty.Fault, length time.Duration) func(context.Context, *
 	}
 }
 
-// breakWith lets traffic run for a while and then breaks the subject.
+// breakWith injects the fault after baseline traffic.
 func (s *Stage) breakWith(ctx context.Context, f faulty.Fault) error {
 	s.progress("all is well")
 	if err := s.wait(ctx, baseline); err != nil {
@@ -68,7 +68,7 @@ func (s *Stage) runFault(f faulty.Fault) error {
 	return nil
 }
 
-// detect waits until the condition has turned. That it has not is for the expectations to judge.
+// detect waits until the condition has turned. If it does not, the expectations report that.
 func (s *Stage) detect(ctx context.Context, limit time.Duration) error {
 	took, came, err := s.until(ctx, limit, func(context.Context) (detected bool) {
 		s.record.read(func(h *History) { _, detected = h.Detected() })

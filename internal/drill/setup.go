@@ -23,10 +23,10 @@ import (
 	"portico.dev/internal/routing/v1alpha1"
 )
 
-// openWithin bounds how long the front door may take to find a new extension server that is well.
+// openWithin bounds the time until the front door serves a new, healthy extension server.
 const openWithin = time.Minute
 
-// setUp makes the drill's objects and waits until both extension servers are served.
+// setUp creates the drill's objects and waits until both extension servers are served.
 func (s *Stage) setUp(ctx context.Context) error {
 	if err := s.createNamespace(ctx, s.Namespace); err != nil {
 		return err
@@ -66,7 +66,7 @@ func (s *Stage) labels() map[string]string { return map[string]string{idLabel: s
 
 func (s *Stage) createNamespace(ctx context.Context, name string) error {
 	if !slices.Contains(s.namespaces, name) {
-		s.namespaces = append(s.namespaces, name) // also when the answer is lost
+		s.namespaces = append(s.namespaces, name) // even if the response is lost
 	}
 	_, err := s.client.Namespaces().Create(ctx,
 		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: s.labels()}}, metav1.CreateOptions{})
@@ -76,8 +76,8 @@ func (s *Stage) createNamespace(ctx context.Context, name string) error {
 	return nil
 }
 
-// createService says where the front door finds an extension server. On the same machine that is an external name, since
-// no endpoint may be a loopback address; elsewhere a Service without a selector and a slice of our own.
+// createService publishes the address of an extension server. On the same machine that is an ExternalName, because an
+// endpoint must not be a loopback address. On other machines it is a Service without a selector and an EndpointSlice.
 func (s *Stage) createService(ctx context.Context, a *actor) error {
 	service := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Name: a.service, Namespace: a.home, Labels: s.labels()}}
 	host := s.target.Advertise
@@ -108,7 +108,8 @@ func (s *Stage) createService(ctx context.Context, a *actor) error {
 	return nil
 }
 
-// sliceName is the EndpointSlice of one endpoint. Each has one, since their ports differ.
+// sliceName returns the name of an endpoint's EndpointSlice. Each endpoint has its own slice because their ports
+// differ.
 func sliceName(a *actor, endpoint int) string {
 	if endpoint == 0 {
 		return a.service
@@ -135,7 +136,8 @@ func (s *Stage) createSlice(ctx context.Context, a *actor, endpoint int, address
 	return nil
 }
 
-// register creates the APIService. The core client carries it: there is one kind, and its client is a module away.
+// register creates the APIService. It uses the core client, because the client for this single kind would require
+// another module.
 func (s *Stage) register(ctx context.Context, a *actor) error {
 	if !slices.Contains(s.apiServices, a.apiService) {
 		s.apiServices = append(s.apiServices, a.apiService)
@@ -152,7 +154,7 @@ func (s *Stage) register(ctx context.Context, a *actor) error {
 		if err := g.Prepare(&object); err != nil {
 			return err
 		}
-		if err := g.Adopt(&object, nil); err != nil { // the gateway writes its caBundle
+		if err := g.Adopt(&object, nil); err != nil { // the gateway sets its own caBundle
 			return err
 		}
 	}
@@ -168,7 +170,7 @@ func (s *Stage) register(ctx context.Context, a *actor) error {
 	return nil
 }
 
-// apiRoutes is where APIRoutes are.
+// apiRoutes is the path of APIRoutes.
 const apiRoutes = "/apis/routing.portico.dev/v1alpha1/apiroutes"
 
 // createAPIRoute makes the subject the first of two backends, and waits until the second one is available.
@@ -198,7 +200,7 @@ func (s *Stage) createAPIRoute(ctx context.Context) error {
 	if err := s.create(ctx, apiRoutes, string(body)); err != nil {
 		return fmt.Errorf("apiroute %s: %w", route.Name, err)
 	}
-	// Before it is in effect, the subject gets what is meant for the other backend.
+	// Before the route is in effect, the subject receives the requests for the other backend.
 	if _, inEffect, err := s.until(ctx, openWithin, func(ctx context.Context) bool {
 		var seen v1alpha1.APIRoute
 		return s.get(ctx, apiRoutes+"/"+route.Name, &seen) == nil && meta.IsStatusConditionTrue(seen.Status.Conditions, v1alpha1.ConditionAccepted)
@@ -216,7 +218,7 @@ func (s *Stage) createAPIRoute(ctx context.Context) error {
 	})
 }
 
-// awaitOther makes a request of the other backend until it succeeds.
+// awaitOther repeats a request to the other backend until it succeeds.
 func (s *Stage) awaitOther(ctx context.Context, c call) error {
 	var last Request
 	took, served, err := s.until(ctx, openWithin, func(ctx context.Context) bool {
@@ -230,7 +232,8 @@ func (s *Stage) awaitOther(ctx context.Context, c call) error {
 	return err
 }
 
-// awaitServed waits for the first answer, and for discovery to know the kind: from then on all clients do.
+// awaitServed waits until the extension server is available and discovery lists its kind, so that all clients find
+// it.
 func (s *Stage) awaitServed(ctx context.Context, a *actor) error {
 	why := "it did not become available"
 	took, served, err := s.until(ctx, openWithin, func(ctx context.Context) bool {
@@ -277,14 +280,14 @@ func (s *Stage) create(ctx context.Context, path, object string) error {
 }
 
 const (
-	// cleanWithin bounds cleaning up as a whole, also after an interruption.
+	// cleanWithin bounds the whole cleanup, even after an interruption.
 	cleanWithin = 90 * time.Second
-	// removeFinalizers is how long the drill's objects may take to go by themselves before their finalizers are taken away.
+	// removeFinalizers is how long the drill waits for its objects to be deleted before it removes their finalizers.
 	removeFinalizers = 30 * time.Second
 )
 
-// clean takes away what the drill made and returns what it could not. The registrations go first: from then on nothing
-// that the drill broke can hold up its namespaces.
+// clean deletes the objects of the drill and returns the failures. It deletes the registrations first, so that the
+// servers that the drill broke cannot block the deletion of its namespaces.
 func (s *Stage) clean(ctx context.Context) []string {
 	ctx, cancel := context.WithTimeout(ctx, cleanWithin)
 	defer cancel()
@@ -329,7 +332,7 @@ func (s *Stage) cleanAPIService(ctx context.Context, name string) error {
 	if _, went, err := s.until(ctx, removeFinalizers, gone); err != nil || went {
 		return err
 	}
-	// Whoever put a finalizer on an object of ours has had the time to use it.
+	// The owners of the finalizers have had time to act.
 	err = s.client.REST().Patch(types.MergePatchType).AbsPath(path).Body([]byte(`{"metadata":{"finalizers":null}}`)).Do(ctx).Error()
 	if err != nil && !apierrors.IsNotFound(err) {
 		return fmt.Errorf("apiservice %s: %w", name, err)
@@ -337,8 +340,8 @@ func (s *Stage) cleanAPIService(ctx context.Context, name string) error {
 	return nil
 }
 
-// awaitNamespaceGone waits; a namespace that is still there then is finalized by hand. It is the drill's own, and what
-// its extension servers stored ends with this process.
+// awaitNamespaceGone waits for the deletion of a namespace and finalizes it if the wait times out. That is safe,
+// because the namespace belongs to the drill, and the objects in its extension servers disappear with this process.
 func (s *Stage) awaitNamespaceGone(ctx context.Context, name string) error {
 	if _, went, err := s.until(ctx, removeFinalizers, s.namespaceGone(name)); err != nil || went {
 		return err
@@ -364,11 +367,12 @@ func (s *Stage) namespaceGone(name string) func(context.Context) bool {
 	}
 }
 
-// productionMarks are words in names of clusters that somebody depends on. As whole words: "products" and "delivery" are none.
+// productionMarks matches words in the names of production clusters. It matches whole words only, so "products" and
+// "delivery" do not match.
 var productionMarks = regexp.MustCompile(`(^|[^a-z])(prod|prd|production|live|prodlike|customer|customers)([^a-z]|$)`)
 
-// LooksLikeProduction is why a target should not be drilled without a second thought; empty when nothing says so. It
-// reads the names that people gave: of the context, the cluster, the user and the server.
+// LooksLikeProduction returns a reason to confirm a drill against the target, or an empty string. It checks the names
+// of the context, the cluster, the user and the server.
 func LooksLikeProduction(names ...string) string {
 	for _, name := range names {
 		if productionMarks.MatchString(strings.ToLower(name)) {

@@ -18,34 +18,34 @@ import (
 	"portico.dev/internal/toolclient"
 )
 
-// Domain is what the API groups of drills end in, so that nobody's own group is ever touched.
+// Domain is the suffix of the API groups of drills, so that a drill never touches a real group.
 const Domain = "drill.portico.dev"
 
-// idLabel is on every object of a drill. Its value is the drill's id.
+// idLabel is set on every object of a drill. Its value is the drill's id.
 //
 //reference:annotations Labels of the objects of a drill
 const idLabel = "portico.dev/drill"
 
-// Stage is what one drill brings along: a namespace, two extension servers, and clients.
+// Stage is the environment of one drill: a namespace, two extension servers, and clients.
 type Stage struct {
-	// Namespace is the drill's own; the Services of its extension servers and the objects of its traffic are there.
+	// Namespace contains the Services of the extension servers and the objects of the traffic.
 	Namespace string
 
 	drill              Drill
 	target             Target
 	id                 string
 	subject, bystander *actor
-	// other is the second backend of the subject's APIRoute, nil without one.
+	// other is the second backend of the subject's APIRoute, nil without an APIRoute.
 	other    *actor
 	client   *toolclient.Client
 	traffic  *traffic
 	record   *recorder
 	progress func(string)
-	// namespaces and apiServices are what there is to clean up.
+	// namespaces and apiServices list the objects to clean up.
 	namespaces, apiServices []string
 }
 
-// actor is an extension server of the drill and its registration.
+// actor is an extension server of the drill with its registration.
 type actor struct {
 	component
 	*faulty.Server
@@ -64,7 +64,7 @@ func newStage(d Drill, t Target, id string, progress func(string)) (*Stage, erro
 	if err != nil {
 		return nil, fmt.Errorf("client of %s: %w", t.Name, err)
 	}
-	if d.Replicas > 0 { // the traffic is that of clients of another server than the one that we use
+	if d.Replicas > 0 { // traffic goes to another server than s.client
 		if httpClient, base, err = t.connect(t.Replicas[0], d.userAgent()); err != nil {
 			return nil, err
 		}
@@ -95,7 +95,7 @@ func newStage(d Drill, t Target, id string, progress func(string)) (*Stage, erro
 
 func (d Drill) userAgent() string { return "portico-drill/" + d.Name }
 
-// connect makes a client of a server of the target, and says where that is.
+// connect returns a client of a server of the target, and the base URL of the server.
 func (t Target) connect(config *rest.Config, userAgent string) (client *http.Client, base string, err error) {
 	config = rest.CopyConfig(config)
 	config.UserAgent = userAgent
@@ -138,7 +138,7 @@ func (s *Stage) actor(who, letter, home string, stores bool) (*actor, error) {
 	return a, err
 }
 
-// otherBackend is a server of the subject's group, with a certificate, a Service and objects of its own.
+// otherBackend returns a server of the subject's group, with a separate certificate, Service and store.
 func (s *Stage) otherBackend() (*actor, error) {
 	a := &actor{component: s.subject.component, home: s.Namespace, service: "other-backend"}
 	a.who, a.throughHeader = OtherBackend, true
@@ -150,7 +150,7 @@ func (s *Stage) otherBackend() (*actor, error) {
 	return a, err
 }
 
-// backends are the servers of all extension servers of the drill.
+// backends returns the servers of all extension servers of the drill.
 func (s *Stage) backends() []*faulty.Server {
 	all := append(s.subject.servers(), s.bystander.servers()...)
 	if s.other != nil {
@@ -159,10 +159,10 @@ func (s *Stage) backends() []*faulty.Server {
 	return all
 }
 
-// servers are all that it consists of.
+// servers returns all servers of the actor.
 func (a *actor) servers() []*faulty.Server { return append([]*faulty.Server{a.Server}, a.replicas...) }
 
-// port is that of its Service.
+// port returns the port of its Service.
 func (a *actor) port() int32 {
 	if len(a.replicas) > 0 {
 		return 443
@@ -193,8 +193,8 @@ func (s *Stage) get(ctx context.Context, path string, into any) error {
 	return json.Unmarshal(body, into)
 }
 
-// until polls until something holds, for so long at most, and returns how long it took and whether it came about. The
-// error is that of ctx: the drill itself is over.
+// until polls until holds returns true, for at most limit. It returns the elapsed time and whether holds returned
+// true. The error is the cause of the end of ctx, which ends the drill.
 func (s *Stage) until(ctx context.Context, limit time.Duration, holds func(context.Context) bool) (time.Duration, bool, error) {
 	start := time.Now()
 	for {
@@ -214,7 +214,7 @@ func (s *Stage) until(ctx context.Context, limit time.Duration, holds func(conte
 	}
 }
 
-// measure waits for something and writes down how long it took, or that it did not come about.
+// measure waits until holds returns true and records the elapsed time, or that it did not happen.
 func (s *Stage) measure(ctx context.Context, name string, limit time.Duration, holds func(context.Context) bool) error {
 	took, came, err := s.until(ctx, limit, holds)
 	if err == nil {

@@ -9,13 +9,13 @@ import (
 	"time"
 )
 
-// Row is what one verb of one party saw in one phase.
+// Row summarizes the requests of one verb to one component in one phase.
 type Row struct {
 	Who   string `json:"who"`
 	Verb  string `json:"verb"`
 	Phase string `json:"phase"`
 	Count int    `json:"requests"`
-	// Outcomes counts the answers by code, and what was none.
+	// Outcomes counts the requests by status code, "no answer" or "broken off".
 	Outcomes map[string]int `json:"outcomes"`
 	Reasons  map[string]int `json:"reasons,omitempty"`
 	Median   Seconds        `json:"medianSeconds"`
@@ -28,7 +28,7 @@ var (
 	phaseOrder     = []string{"before", "during", "after"}
 )
 
-// Rows summarises the requests of a history.
+// Rows summarizes the requests of a history.
 func Rows(h *History) []Row {
 	type key struct{ who, verb, phase string }
 	groups := map[key][]Request{}
@@ -64,16 +64,16 @@ func Rows(h *History) []Row {
 	return out
 }
 
-// The measures that every drill has.
+// Measures that every drill has.
 const (
 	TimeToDetect  = "time to detect"
 	TimeToRecover = "time to recover"
 	FirstSuccess  = "first success after mending"
-	// machineStood is there only when it did.
+	// machineStood is present only if the machine stalled.
 	machineStood = "the machine stood still; what touched that is excused"
 )
 
-// measures are those of every drill, and then the drill's own.
+// measures returns the measures that every drill has, followed by the measures of this drill.
 func measures(h *History) []Measure {
 	var out []Measure
 	add := func(name string, from time.Time, at time.Time, came bool) {
@@ -99,15 +99,16 @@ func measures(h *History) []Measure {
 
 func codeText(code int) string { return strconv.Itoa(code) }
 
-// Observer is told how drills get on, one call at a time.
+// Observer receives the progress of drills. Calls are serialized.
 type Observer interface {
 	Phase(drill, phase string)
 	Done(*Result)
 }
 
-// Series holds drills, one at a time on each target, and returns their results in the same order. Never two on one: a dead
-// server that stores things holds up every namespace there is, also those of another drill. When ctx ends, what runs is
-// cleaned up and the rest is not begun.
+// Series runs drills, one at a time on each target, and returns their results in the same order. Drills on the same
+// target never run concurrently, because a dead server that stores objects blocks the deletion of every namespace,
+// including the namespaces of another drill. When ctx ends, running drills are cleaned up and the remaining ones do
+// not start.
 func Series(ctx context.Context, drills []Drill, targets []Target, o Observer) []*Result {
 	results := make([]*Result, len(drills))
 	next := make(chan int)
@@ -143,7 +144,7 @@ func observed(ctx context.Context, d Drill, t Target, o Observer, mu *sync.Mutex
 	return r
 }
 
-// held drops the drills that were not begun.
+// held removes the entries of drills that did not start.
 func held(results []*Result) []*Result {
 	out := make([]*Result, 0, len(results))
 	for _, r := range results {

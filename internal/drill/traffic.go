@@ -18,25 +18,25 @@ import (
 )
 
 const (
-	// requestInterval is how often each client sends, whether or not earlier requests have come back.
+	// requestInterval is the interval at which each client sends, whether or not earlier requests have completed.
 	requestInterval = 200 * time.Millisecond
-	// slots bounds the requests of one client that are under way.
+	// slots bounds the in-flight requests of one client.
 	slots = 6
-	// serverPatience is the deadline that requests ask the server for, as kubectl --request-timeout does.
+	// serverPatience is the timeout parameter of requests, like kubectl --request-timeout.
 	serverPatience = "3s"
-	// clientPatience is how long a client waits that learns of no deadline.
+	// clientPatience is the timeout of a client, for servers that ignore the timeout parameter.
 	clientPatience = 6 * time.Second
-	// maxAnswer bounds what is read of one answer.
+	// maxAnswer bounds the size of a response that is read.
 	maxAnswer = 16 << 20
 
 	jsonType      = "application/json"
 	discoveryType = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
 )
 
-// cutShort is the failure of an answer that ended as if it were complete, and is not.
+// cutShort is the failure of a truncated response that ended like a complete one.
 const cutShort = "cut short without an error"
 
-// call is a request to be made.
+// call describes a request to send.
 type call struct {
 	who, verb          string
 	method, path, body string
@@ -45,7 +45,7 @@ type call struct {
 	saw                func(body []byte) string
 }
 
-// traffic is the clients of one drill. It does not retry, so that every failure is seen.
+// traffic is the set of clients of one drill. It does not retry, so that every failure is visible.
 type traffic struct {
 	client  *http.Client
 	base    string
@@ -54,7 +54,7 @@ type traffic struct {
 	wg      sync.WaitGroup
 }
 
-// start sends until ctx ends; wait returns when every request has.
+// start sends requests until ctx ends. wait returns when every request has completed.
 func (t *traffic) start(ctx context.Context) {
 	for i, client := range t.clients {
 		t.wg.Go(func() { t.run(ctx, client, time.Duration(i)*requestInterval/time.Duration(len(t.clients))) })
@@ -63,7 +63,7 @@ func (t *traffic) start(ctx context.Context) {
 
 func (t *traffic) wait() { t.wg.Wait() }
 
-// run calls a client at its times. Clients begin one after the other, so that a drill is not a row of bursts.
+// run calls a client at every requestInterval. The clients start at different offsets to avoid bursts.
 func (t *traffic) run(ctx context.Context, client func(context.Context, int), offset time.Duration) {
 	if !run.Pause(ctx, offset) {
 		return
@@ -80,7 +80,7 @@ func (t *traffic) run(ctx context.Context, client func(context.Context, int), of
 				defer func() { <-free }()
 				client(ctx, n)
 			})
-		default: // all of them hang: that is on record already
+		default: // all slots hang, and their requests are recorded anyway
 		}
 		select {
 		case <-ctx.Done():
@@ -90,7 +90,7 @@ func (t *traffic) run(ctx context.Context, client func(context.Context, int), of
 	}
 }
 
-// send makes one request and writes it down. What ends with the drill itself is not.
+// send sends one request and records it, unless the drill ended before the response.
 func (t *traffic) send(ctx context.Context, c call) Request {
 	r := Request{Who: c.who, Verb: c.verb, Start: time.Now()}
 	bounded, cancel := context.WithTimeout(ctx, clientPatience)
@@ -144,7 +144,8 @@ func (t *traffic) do(ctx context.Context, c call, r *Request) {
 	}
 }
 
-// refusal reads a Status, or what stands in its place: kube-apiserver's proxy answers in plain text.
+// refusal parses a Status. For other bodies, such as the plain text of kube-apiserver's proxy, it returns the text as
+// the message.
 func refusal(body []byte) (reason, message string) {
 	var status metav1.Status
 	if err := json.Unmarshal(body, &status); err != nil || status.Kind != "Status" {
@@ -153,7 +154,7 @@ func refusal(body []byte) (reason, message string) {
 	return string(status.Reason), status.Message
 }
 
-// clients are what the clients of a drill do all the time.
+// clients returns the clients that send the traffic of a drill.
 func (s *Stage) clients() []func(context.Context, int) {
 	t := s.traffic
 	clients := []func(context.Context, int){
@@ -187,7 +188,7 @@ func (p component) read(verb, path string) call {
 	return call{who: p.who, verb: verb, method: http.MethodGet, path: path + "?timeout=" + serverPatience, throughHeader: p.throughHeader}
 }
 
-// writer creates an object and deletes it again.
+// writer returns a client that creates an object and deletes it again.
 func (s *Stage) writer(p component, collection, typed string) func(context.Context, int) {
 	return func(ctx context.Context, n int) {
 		name := fmt.Sprintf("traffic-%d", n)
@@ -204,7 +205,7 @@ func (s *Stage) writer(p component, collection, typed string) func(context.Conte
 	}
 }
 
-// How the subject can stand in a discovery document.
+// States of the subject in a discovery document.
 const (
 	listed  = "current with its resources"
 	emptied = "current without resources"
@@ -241,18 +242,18 @@ func standing(body []byte, group string) string {
 	return absent
 }
 
-// component is one of the extension servers, as its clients know it.
+// component is one of the extension servers from the point of view of its clients.
 type component struct {
 	who, group string
 	stores     bool
-	// throughHeader: its clients ask for it in a header.
+	// throughHeader makes clients select the backend with a header.
 	throughHeader bool
 }
 
-// backendHeader is the header by which clients ask for the other backend of an APIRoute.
+// backendHeader is the header that selects the other backend of an APIRoute.
 const backendHeader = "X-Drill-Backend"
 
-// actors are the extension servers that are registered.
+// actors returns the extension servers that are registered.
 func (s *Stage) actors() []*actor { return []*actor{s.subject, s.bystander} }
 
 func (s *Stage) components() []component {

@@ -19,22 +19,22 @@ import (
 )
 
 const (
-	// watchRetryInterval is how long a client rests after a watch that ended.
+	// watchRetryInterval is the pause of a client after a watch that ended.
 	watchRetryInterval = 500 * time.Millisecond
-	// observeInterval is how often the condition is looked at: it bounds how exactly the time to detect is known.
+	// observeInterval is the polling interval of the condition. It bounds the precision of the time to detect.
 	observeInterval = 100 * time.Millisecond
 	// maxEvent bounds one event of a watch.
 	maxEvent = 1 << 20
 )
 
-// watch keeps a watch open and writes down each one that ended; the last of them ends with ctx.
+// watch keeps a watch open and records each one that ends. The last one ends with ctx.
 func (s *Stage) watch(ctx context.Context, p component) {
 	for ctx.Err() == nil {
 		r := Request{Who: p.who, Verb: "watch", Start: time.Now()}
 		s.follow(ctx, p, p.collection(s.Namespace)+"?watch=true&resourceVersion=0", &r)
 		r.Took = time.Since(r.Start)
 		if ctx.Err() != nil {
-			// It lived as long as the drill did.
+			// The watch lasted until the end of the drill.
 			r.Failure = ""
 			if r.Code == 0 {
 				return
@@ -83,7 +83,7 @@ func (s *Stage) follow(ctx context.Context, p component, path string, r *Request
 	}
 }
 
-// observe writes down the Available condition of the subject as it changes.
+// observe records every change of the subject's Available condition.
 func (s *Stage) observe(ctx context.Context) {
 	var last Observation
 	for {
@@ -117,7 +117,7 @@ func (s *Stage) availableOf(ctx context.Context, name string) (Observation, erro
 	}
 	want := apiregistrationv1.Available
 	if s.target.Gateway != nil {
-		want = adoption.BackendAvailable // the other one says whether the gateway is
+		want = adoption.BackendAvailable // Available is the condition of the gateway
 	}
 	for _, c := range a.Status.Conditions {
 		if c.Type == want {
@@ -127,7 +127,8 @@ func (s *Stage) availableOf(ctx context.Context, name string) (Observation, erro
 	return Observation{}, errNoCondition
 }
 
-// backendAvailable is the condition of the subject as a backend of its APIRoute. The APIService is available as long as one backend is.
+// backendAvailable returns the condition of the subject as a backend of its APIRoute. The APIService is available as
+// long as one backend is available.
 func (s *Stage) backendAvailable(ctx context.Context, asked time.Time) (Observation, error) {
 	var route v1alpha1.APIRoute
 	if err := s.get(ctx, apiRoutes+"/"+s.subject.apiService, &route); err != nil {

@@ -16,15 +16,15 @@ import (
 // maxConnectHeaders bounds the headers of a response to CONNECT.
 const maxConnectHeaders = 16 << 10
 
-// openConnect asks for a connection by HTTP CONNECT.
+// openConnect requests a connection with HTTP CONNECT.
 func (t *tunnel) openConnect(ctx context.Context, server net.Conn, address string) (net.Conn, error) {
-	stop := context.AfterFunc(ctx, func() { _ = server.SetDeadline(time.Unix(1, 0)) }) // ends reads and writes
+	stop := context.AfterFunc(ctx, func() { _ = server.SetDeadline(time.Unix(1, 0)) }) // interrupts reads and writes
 	err := connect(server, address)
 	if !stop() && err == nil {
-		err = context.Cause(ctx) // the deadline is set, or about to be
+		err = context.Cause(ctx) // the deadline has been set, or will be
 	}
 	if err != nil {
-		_ = server.Close() // the first error is the one to tell
+		_ = server.Close() // the first error is the one to report
 		return nil, err
 	}
 	return server, nil
@@ -50,21 +50,22 @@ func connect(server net.Conn, address string) error {
 	}
 	if resp.StatusCode == http.StatusOK {
 		if n := reader.Buffered(); n > 0 {
-			// Whoever dials speaks first, so nobody at the address can have sent them.
+			// The dialing side sends first in every supported protocol, so these bytes cannot come from the address.
 			return &refusedError{fmt.Sprintf("it sent %d bytes behind its response to CONNECT, before anything was asked", n)}
 		}
 		return nil
 	}
-	defer func() { _ = resp.Body.Close() }() // the connection is closed with it
+	defer func() { _ = resp.Body.Close() }() // the caller closes the connection
 	text, _ := io.ReadAll(io.LimitReader(resp.Body, maxErrorText))
 	return refusal(resp.StatusCode, clean(string(text)))
 }
 
-// Texts of a konnectivity server about itself and its agents, with codes that other servers use for the address.
+// Messages of a konnectivity server about itself and its agents. It sends them with status codes that other servers
+// use for the address.
 var konnectivityTexts = []string{"currently no tunnels available", "Backend context error", "Failed to tunnel dial request", "Backend dial timeout"}
 
-// refusal tells a response about the address from others. Agents send the error of their dial; by RFC 9110 a proxy says by these codes that
-// it is the address that failed.
+// refusal classifies an error response as an error of the address or of the tunnel. Agents forward the error of their
+// dial. For other proxies, RFC 9110 defines status codes that blame the address.
 func refusal(code int, text string) error {
 	if aboutAddress(text) {
 		return &addressError{text}
@@ -85,10 +86,10 @@ func refusal(code int, text string) error {
 	return &refusedError{said}
 }
 
-// aboutAddress reports the errors of Go's net.Dial, which agents hand on as they are.
+// aboutAddress reports whether text is an error of Go's net.Dial, which agents forward unchanged.
 func aboutAddress(text string) bool { return strings.HasPrefix(text, "dial tcp") }
 
-// clean is a text of others as one line.
+// clean converts external text to a single line.
 func clean(text string) string {
 	if len(text) > maxErrorText {
 		text = text[:maxErrorText]

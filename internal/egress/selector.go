@@ -21,25 +21,26 @@ import (
 	"portico.dev/internal/transport"
 )
 
-// Selector is the tunnels of an EgressSelectorConfiguration. A nil *Selector has none.
+// Selector holds the tunnels of an EgressSelectorConfiguration. A nil *Selector has no tunnels.
 type Selector struct {
 	tunnels map[string]*tunnel // by network
 	follow  []func(context.Context, *zap.Logger) error
 
-	// life ends with Run, and with it every connection over gRPC, whose goroutines are counted by running.
+	// life ends with Run, which closes every connection over gRPC. running counts the goroutines of these
+	// connections.
 	life    context.Context
 	end     context.CancelFunc
 	running sync.WaitGroup
 }
 
-// The networks that there are, as the file calls them.
+// The names of the networks in the file.
 var (
 	networkCluster      = egressselector.Cluster.String()
 	networkControlPlane = egressselector.ControlPlane.String()
 	networkEtcd         = egressselector.Etcd.String()
 )
 
-// Load reads an EgressSelectorConfiguration. No connection is made.
+// Load reads an EgressSelectorConfiguration. It does not connect to the servers.
 func Load(file string, m *metrics.Egress) (*Selector, error) {
 	config, err := egressselector.ReadEgressSelectorConfiguration(file)
 	if err != nil {
@@ -65,7 +66,7 @@ func Load(file string, m *metrics.Egress) (*Selector, error) {
 	return s, nil
 }
 
-// configure sets how the server of t is reached.
+// configure sets the address and protocol of the server of t.
 func (s *Selector) configure(t *tunnel, c apiserver.Connection) error {
 	t.protocol, t.open = protocolHTTPConnect, t.openConnect
 	if c.ProxyProtocol == apiserver.ProtocolGRPC {
@@ -85,13 +86,13 @@ func (s *Selector) configure(t *tunnel, c apiserver.Connection) error {
 	}
 	t.server = net.JoinHostPort(u.Hostname(), cmp.Or(u.Port(), map[string]string{"http": "80", "https": "443"}[u.Scheme]))
 	if c.Transport.TCP.TLSConfig == nil {
-		return nil // http://, which validation allows without it only
+		return nil // http://, the only scheme that validation permits without TLSConfig
 	}
 	t.tls, err = s.loadTLS(u.Hostname(), c.Transport.TCP.TLSConfig)
 	return err
 }
 
-// loadTLS reads what TLS to a tunnel's server needs, from files that Run follows.
+// loadTLS reads the TLS configuration of a tunnel's server. Run reloads the files.
 func (s *Selector) loadTLS(host string, c *apiserver.TLSConfig) (*serverTLS, error) {
 	if err := pki.CheckPrivate(c.ClientKey); err != nil {
 		return nil, fmt.Errorf("clientKey: %w", err)
@@ -112,13 +113,14 @@ func (s *Selector) loadTLS(host string, c *apiserver.TLSConfig) (*serverTLS, err
 	return t, nil
 }
 
-// Cluster is the tunnel to nodes, pods and Services. Nil: there is none, and they are dialled directly.
+// Cluster returns the tunnel to nodes, pods and Services. If it is nil, they are dialled directly.
 func (s *Selector) Cluster() *transport.Tunnel { return s.tunnel(networkCluster) }
 
-// ControlPlane is the tunnel to webhooks that are URLs, and to what flags name. Nil as in Cluster.
+// ControlPlane returns the tunnel to webhooks with URLs and to servers named in flags. If it is nil, they are dialled
+// directly.
 func (s *Selector) ControlPlane() *transport.Tunnel { return s.tunnel(networkControlPlane) }
 
-// Etcd is the tunnel to etcd. Nil as in Cluster.
+// Etcd returns the tunnel to etcd. If it is nil, etcd is dialled directly.
 func (s *Selector) Etcd() *transport.Tunnel { return s.tunnel(networkEtcd) }
 
 func (s *Selector) tunnel(network string) *transport.Tunnel {
@@ -129,8 +131,8 @@ func (s *Selector) tunnel(network string) *transport.Tunnel {
 	return &transport.Tunnel{Network: network, Dial: t.dial, Received: func() time.Time { return time.Unix(0, t.answered.Load()) }}
 }
 
-// Run follows the files that the configuration names until ctx ends. Then it ends every connection over gRPC and waits for its
-// goroutines. It is called once, and to be ended after everything that dials.
+// Run reloads the files that the configuration names until ctx ends. It then closes every connection over gRPC and
+// waits for its goroutines. It must be called once, and must be stopped after all users of the tunnels.
 func (s *Selector) Run(ctx context.Context, log *zap.Logger) error {
 	g, following := errgroup.WithContext(ctx)
 	for _, follow := range s.follow {

@@ -17,23 +17,24 @@ import (
 )
 
 const (
-	// maxPacket bounds a message of the server. Agents read 32 KiB at a time.
+	// maxPacket bounds a message from the server. Agents read 32 KiB at a time.
 	maxPacket = 1 << 20
-	// sendSize is how much is sent in one message.
+	// sendSize is the maximum size of the data in one message.
 	sendSize = 32 << 10
-	// closeGrace is how long a connection that was closed may take to say so.
+	// closeGrace bounds the time to close a connection in an orderly way.
 	closeGrace = time.Second
-	// readGrace is how long bytes wait for their reader, as in konnectivity-client. While they do, an agent can send to nobody else: the
-	// server reads what it sends in one loop.
+	// readGrace bounds the time that received bytes wait for their reader, as in konnectivity-client. While they
+	// wait, the agent cannot send on its other connections, because the server forwards its messages in one loop.
 	readGrace = 10 * time.Second
 )
 
 var errUsed = errors.New("the connection to the tunnel's server was used")
 
-// openStream asks for a connection by konnectivity's protocol over gRPC. There is one connection to the server for each, as in kube-apiserver.
+// openStream requests a connection with konnectivity's protocol over gRPC. Each one uses a separate connection to the
+// server, as in kube-apiserver.
 func (t *tunnel) openStream(ctx context.Context, server net.Conn, address string) (net.Conn, error) {
 	life, end := context.WithCancel(t.selector.life)
-	stop := context.AfterFunc(ctx, end) // which makes every call below return
+	stop := context.AfterFunc(ctx, end) // makes every call below return
 	s, err := newStream(life, server)
 	if err == nil {
 		err = s.connect(address)
@@ -44,9 +45,9 @@ func (t *tunnel) openStream(ctx context.Context, server net.Conn, address string
 	if err != nil {
 		end()
 		if s != nil {
-			_ = s.client.Close() // nothing is under way
+			_ = s.client.Close() // no calls are pending
 		}
-		_ = server.Close() // the client closed it, unless there is none
+		_ = server.Close() // already closed by the client, if there is one
 		return nil, err
 	}
 	near, far := net.Pipe()
@@ -55,7 +56,7 @@ func (t *tunnel) openStream(ctx context.Context, server net.Conn, address string
 	return &streamConn{near, s}, nil
 }
 
-// stream is one connection at the other end, and the connection to the server that only it uses.
+// stream is a connection through the tunnel, with its dedicated connection to the server.
 type stream struct {
 	client *grpc.ClientConn
 	calls  konnectivity.ProxyService_ProxyClient
@@ -79,19 +80,19 @@ func newStream(life context.Context, server net.Conn) (*stream, error) {
 	}
 	calls, err := konnectivity.NewProxyServiceClient(client).Proxy(life)
 	if err != nil {
-		_ = client.Close() // nothing is under way
+		_ = client.Close() // no calls are pending
 		return nil, err
 	}
 	return &stream{client: client, calls: calls}, nil
 }
 
-// connect asks for the connection.
+// connect requests the connection.
 func (s *stream) connect(address string) error {
 	dial := rand.Int64()
 	err := s.calls.Send(&konnectivity.Packet{Type: konnectivity.PacketType_DIAL_REQ, Payload: &konnectivity.Packet_DialRequest{
 		DialRequest: &konnectivity.DialRequest{Protocol: "tcp", Address: address, Random: dial},
 	}})
-	if err != nil && !errors.Is(err, io.EOF) { // io.EOF: what happened is what is received
+	if err != nil && !errors.Is(err, io.EOF) { // io.EOF: Recv returns the actual error
 		return err
 	}
 	packet, err := s.calls.Recv()
@@ -115,29 +116,29 @@ func (s *stream) connect(address string) error {
 	}
 }
 
-// copy hands bytes on until either side ends, and returns when both directions have ended.
+// copy forwards bytes until either side ends, and returns when both directions have ended.
 func (s *stream) copy(far net.Conn) {
 	var both sync.WaitGroup
 	both.Go(func() {
 		s.receive(far)
 		s.end()
-		_ = far.Close() // the reader meets the end
+		_ = far.Close() // the reader then receives EOF
 	})
 	both.Go(func() {
 		s.send(far)
 		s.endSoon()
 		_ = s.calls.Send(&konnectivity.Packet{Type: konnectivity.PacketType_CLOSE_REQ, Payload: &konnectivity.Packet_CloseRequest{
 			CloseRequest: &konnectivity.CloseRequest{ConnectID: s.id},
-		}}) // if it does not arrive, the end of the stream does
+		}}) // if it is lost, the server sees the end of the stream
 	})
 	both.Wait()
-	_ = s.client.Close() // nothing is under way
+	_ = s.client.Close() // no calls are pending
 }
 
-// endSoon gives the server a while to take the request to close the connection, and to answer it.
+// endSoon ends the stream after closeGrace, which gives the server time to answer the close request.
 func (s *stream) endSoon() { time.AfterFunc(closeGrace, s.end) }
 
-// send sends what is written on the near side.
+// send forwards the bytes written on the near side.
 func (s *stream) send(far net.Conn) {
 	buffer := make([]byte, sendSize)
 	for {
@@ -153,8 +154,8 @@ func (s *stream) send(far net.Conn) {
 	}
 }
 
-// receive hands on what comes from the server until the connection is closed there. What comes after the near side was closed is
-// dropped.
+// receive forwards data from the server until the server closes the connection. It drops data that arrives after the
+// near side was closed.
 func (s *stream) receive(far net.Conn) {
 	dropped := false
 	for {
@@ -167,17 +168,17 @@ func (s *stream) receive(far net.Conn) {
 			return
 		case data == nil || data.GetConnectID() != s.id || len(data.GetData()) == 0 || dropped:
 		default:
-			_ = far.SetWriteDeadline(time.Now().Add(readGrace)) // a pipe has deadlines until it is closed
+			_ = far.SetWriteDeadline(time.Now().Add(readGrace)) // cannot fail before the pipe is closed
 			if _, err := far.Write(data.GetData()); err != nil {
 				dropped = true
-				_ = far.Close() // send meets the end, and asks for that of the connection
-				s.endSoon()     // send may wait for the server
+				_ = far.Close() // makes send return, which requests the close
+				s.endSoon()     // send may be blocked by the server
 			}
 		}
 	}
 }
 
-// streamConn is the near side.
+// streamConn is the near side of a stream.
 type streamConn struct {
 	net.Conn
 	stream *stream

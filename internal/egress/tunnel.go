@@ -19,15 +19,16 @@ import (
 )
 
 const (
-	// maxDial bounds a dial whose caller has no deadline, or a later one. kube-apiserver's webhooks wait as long.
+	// maxDial bounds a dial for a caller with no deadline or a later one. It equals the default timeout of webhooks
+	// in kube-apiserver.
 	maxDial = 10 * time.Second
-	// maxPending bounds the dials of one tunnel that are under way.
+	// maxPending bounds the dials of one tunnel that are in progress.
 	maxPending = 256
-	// maxErrorText bounds what is read of the text of an error.
+	// maxErrorText bounds the text of an error that is read.
 	maxErrorText = 512
 )
 
-// Values of the labels of metrics, which are kube-apiserver's.
+// Values of metric labels, as in kube-apiserver.
 const (
 	protocolHTTPConnect = "http_connect"
 	protocolGRPC        = "grpc"
@@ -37,26 +38,27 @@ const (
 	stageProxy          = "proxy"
 )
 
-// tunnel is the way into one network.
+// tunnel is the tunnel into one network.
 type tunnel struct {
 	network           string
-	protocol, carrier string     // labels of metrics
+	protocol, carrier string     // metric labels
 	server            string     // host:port, or the path of a socket
-	tls               *serverTLS // nil: none
-	// open asks the server for a connection to address, on a new connection to the server, which it closes if there is an error.
+	tls               *serverTLS // nil without TLS
+	// open requests a connection to address, over a new connection to the server. It closes that connection if it
+	// fails.
 	open     func(ctx context.Context, server net.Conn, address string) (net.Conn, error)
 	selector *Selector
 	slots    chan struct{}
 	metrics  *metrics.Egress
-	// answered is when something last came from the other end of the tunnel, in Unix nanoseconds.
+	// answered is the time of the latest data from the far end of the tunnel, in Unix nanoseconds.
 	answered atomic.Int64
 }
 
-// serverTLS is TLS to a tunnel's server.
+// serverTLS is the TLS configuration for a tunnel's server.
 type serverTLS struct {
 	name        string
 	certificate *pki.KeyPair
-	roots       *pki.Bundle // nil: the system's
+	roots       *pki.Bundle // nil for the system roots
 }
 
 var errBusy = fmt.Errorf("%d are waiting already", maxPending)
@@ -110,24 +112,24 @@ func (t *tunnel) connect(ctx context.Context) (net.Conn, error) {
 	}
 	config, err := pki.ClientConfig(options)
 	if err != nil {
-		_ = raw.Close() // it was not used
+		_ = raw.Close() // unused so far
 		return nil, err
 	}
 	secure := tls.Client(raw, config)
 	if err := secure.HandshakeContext(ctx); err != nil {
-		_ = raw.Close() // the handshake's error is the one to tell
+		_ = raw.Close() // the error of the handshake is the one to report
 		return nil, err
 	}
 	return secure, nil
 }
 
-// blame says whose failure it is that the server, which was reached, made no connection.
+// blame attributes a failure to the address or the tunnel, after the tunnel's server was reached.
 func (t *tunnel) blame(ctx context.Context, began time.Time, err error) error {
 	var about *addressError
 	var refused *refusedError
 	switch {
 	case errors.As(err, &about):
-		t.received() // the answer came from the other end
+		t.received() // the response came from the far end
 		return about.asDialError()
 	case errors.As(err, &refused):
 		return t.failure(transport.TunnelRefused, err)
@@ -141,7 +143,8 @@ func (t *tunnel) blame(ctx context.Context, began time.Time, err error) error {
 	return t.failure(transport.TunnelSilent, reason(ctx, err))
 }
 
-// reason is err, or that ctx has ended if it has: what a connection says that was closed for it is of no interest.
+// reason returns err, or the cause of the end of ctx. If ctx has ended, err is only a consequence of closing the
+// connection.
 func reason(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
@@ -153,20 +156,21 @@ func (t *tunnel) failure(problem transport.TunnelProblem, err error) error {
 	return &transport.TunnelError{Network: t.network, Problem: problem, Err: err}
 }
 
-// received notes that something came from the other end.
+// received records that data came from the far end.
 func (t *tunnel) received() { t.answered.Store(time.Now().UnixNano()) }
 
-// refusedError is a server that refused, and did not even try the address.
+// refusedError is the error of a server that refused the request without dialing the address.
 type refusedError struct{ text string }
 
 func (e *refusedError) Error() string { return e.text }
 
-// addressError is what was told from the other end about the address.
+// addressError is an error about the address, reported by the far end.
 type addressError struct{ text string }
 
 func (e *addressError) Error() string { return e.text }
 
-// asDialError is the error that a dial without a tunnel has, as far as the text says: agents are Go programs.
+// asDialError returns the equivalent error of a direct dial, as far as the text identifies it. Agents are Go
+// programs.
 func (e *addressError) asDialError() error {
 	inner := error(e)
 	for _, known := range []struct {
@@ -206,7 +210,7 @@ func (c *conn) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// Received is for those who read the socket.
+// Received records received data for callers that read from the socket directly.
 func (c *conn) Received() { c.tunnel.received() }
 
 // Close implements net.Conn.
@@ -215,13 +219,13 @@ func (c *conn) Close() error {
 	return c.Conn.Close()
 }
 
-// RemoteAddr implements net.Conn: it is the address that was asked for.
+// RemoteAddr implements net.Conn. It returns the requested address.
 func (c *conn) RemoteAddr() net.Addr { return c.to }
 
-// NetConn is the connection below, for options of its socket.
+// NetConn returns the underlying connection, for socket options.
 func (c *conn) NetConn() net.Conn { return c.Conn }
 
-// SyscallConn implements syscall.Conn where a socket has the bytes of this connection and nothing else.
+// SyscallConn implements syscall.Conn if a socket carries exactly the bytes of this connection.
 func (c *conn) SyscallConn() (syscall.RawConn, error) {
 	if socket, ok := c.Conn.(syscall.Conn); ok {
 		return socket.SyscallConn()
@@ -229,7 +233,7 @@ func (c *conn) SyscallConn() (syscall.RawConn, error) {
 	return nil, errors.ErrUnsupported
 }
 
-// remote is host:port at the other end of a tunnel.
+// remote is host:port at the far end of a tunnel.
 type remote string
 
 // Network implements net.Addr.

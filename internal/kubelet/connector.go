@@ -24,43 +24,44 @@ import (
 )
 
 const (
-	// maxConns bounds the connections to one kubelet that speaks HTTP/1.1 only; each log that is followed has one.
+	// maxConns bounds the connections to one kubelet that supports only HTTP/1.1. Each log that is followed uses one.
 	maxConns = 512
-	// idleServer is after how long without requests a server is forgotten, and sweepInterval how often that is looked for.
+	// idleServer is the time without requests after which a server is dropped. sweepInterval is the interval of that
+	// check.
 	idleServer    = 5 * time.Minute
 	sweepInterval = time.Minute
 )
 
-// Config is how kubelets and pods are reached.
+// Config configures the connections to kubelets and pods.
 type Config struct {
-	// Proxy forwards requests. It is asked for when a request needs it. Required.
+	// Proxy returns the proxy that forwards requests. It is called when a request needs it. Required.
 	Proxy func() *proxy.Proxy
-	// PreferredAddressTypes are the types of node addresses, the preferred first.
+	// PreferredAddressTypes lists the types of node addresses in order of preference.
 	PreferredAddressTypes []corev1.NodeAddressType
-	// Certificate is what kubelets are shown. Nil: none.
+	// Certificate is the client certificate for kubelets. It may be nil.
 	Certificate *pki.KeyPair
-	// Authority signs the certificates of kubelets. Nil: these are not verified.
+	// Authority verifies the certificates of kubelets. If it is nil, they are not verified.
 	Authority *pki.Bundle
-	// Timeout bounds a connection to a kubelet, and the TLS handshake.
+	// Timeout bounds the connection to a kubelet, and separately the TLS handshake.
 	Timeout time.Duration
-	// Tunnel makes the connections. Nil: they are direct.
+	// Tunnel dials the connections. If it is nil, they are direct.
 	Tunnel *transport.Tunnel
-	// OwnAddresses are the listeners of this process, which are not dialled.
+	// OwnAddresses returns the addresses of this process's listeners, which must not be dialled.
 	OwnAddresses func() []string
-	// Engine is the implementation of HTTP.
+	// Engine is the HTTP implementation.
 	Engine engine.Name
 	// Logger may be nil.
 	Logger *zap.Logger
 }
 
-// Connector implements registry.Connector. It starts nothing but connections, which Close ends.
+// Connector implements registry.Connector. It starts goroutines for its connections only. They end with Close.
 type Connector struct {
 	config Config
-	// kubelets are shown the certificate. pods are not, and never verified.
+	// kubelets presents the certificate. pods does not, and never verifies the peer.
 	kubelets, pods *transport.Set
 	plain          *transport.Plains
 
-	mu      sync.Mutex // guards what follows
+	mu      sync.Mutex // guards the fields below
 	servers map[key]*server
 	swept   time.Time
 }
@@ -79,32 +80,32 @@ func New(c Config) *Connector {
 	return k
 }
 
-// Close ends every connection. Requests in flight fail.
+// Close closes every connection. Requests in flight fail.
 func (k *Connector) Close() {
 	k.kubelets.Close()
 	k.pods.Close()
 	k.plain.Close()
 }
 
-// key is what a server is known by. Connections made for one key are not used for another.
+// key identifies a server. Connections for one key are not used for another.
 type key struct {
-	name               string // "node NAME"; "pod" for all that are no kubelets
+	name               string // "node NAME", or "pod" for any server that is not a kubelet
 	address            string
 	authority          string // PEM
 	insecure, loopback bool
 }
 
-// server is a kubelet, or a pod that is reached over TLS. It remembers since when it fails.
+// server is a kubelet, or a pod that is reached over TLS. It records since when it has been failing.
 type server struct {
 	*transport.Backend
-	users int       // requests that use it, guarded by Connector.mu
-	used  time.Time // guarded likewise
+	users int       // requests in flight, guarded by Connector.mu
+	used  time.Time // guarded by Connector.mu
 
 	mu    sync.Mutex
-	since time.Time // of the first failure without an answer after it; zero: it answers
+	since time.Time // time of the first failure since the last response, or zero
 }
 
-// RoundTrip and DialUpgrade note what became of a request.
+// RoundTrip and DialUpgrade record the result of a request.
 func (s *server) RoundTrip(r *http.Request) (*http.Response, error) {
 	resp, err := s.Backend.RoundTrip(r)
 	s.note(err)
@@ -135,7 +136,7 @@ func (s *server) failingSince() time.Time {
 	return s.since
 }
 
-// acquire returns the server of k, and a function that must follow.
+// acquire returns the server for k, and a function that the caller must call to release it.
 func (c *Connector) acquire(k key) (*server, func(), error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -171,7 +172,7 @@ func (c *Connector) acquire(k key) (*server, func(), error) {
 
 const podKey = "pod"
 
-// sweep forgets servers that nobody has used for long, with mu held.
+// sweep drops servers that have been idle for idleServer. The caller holds mu.
 func (c *Connector) sweep(now time.Time) {
 	if now.Sub(c.swept) < sweepInterval {
 		return
@@ -192,7 +193,7 @@ func (c *Connector) sweep(now time.Time) {
 	}
 }
 
-// kubelet is where the kubelet of a node is, as its Node says.
+// kubelet is the address of a node's kubelet, from the status of its Node.
 type kubelet struct {
 	node, host, port string
 	addressType      corev1.NodeAddressType
@@ -200,10 +201,10 @@ type kubelet struct {
 	features         []string
 }
 
-// defaultPort is that of kubelets whose Nodes name none.
+// defaultPort is the kubelet port if the Node does not report one.
 const defaultPort = 10250
 
-// locate finds the kubelet of a node: the address of the most preferred type, and the port of its status.
+// locate returns the kubelet of a node: the address of the most preferred type, and the port in its status.
 func (c *Connector) locate(ctx context.Context, from registry.Objects, name string) (*kubelet, error) {
 	node, err := from.Node(ctx, name)
 	if err != nil {
@@ -236,7 +237,7 @@ func nodeDetails(name string) *metav1.StatusDetails {
 
 func (k *kubelet) address() string { return net.JoinHostPort(k.host, k.port) }
 
-// target is the kubelet as a server of the proxy. release must follow.
+// target returns the kubelet as a target of the proxy. The caller must call release.
 func (c *Connector) target(k *kubelet, insecure, loopback bool) (_ *proxy.Target, release func(), _ error) {
 	at := key{name: "node " + k.node, address: k.address(), insecure: insecure || c.config.Authority == nil, loopback: loopback}
 	if !at.insecure {
@@ -253,11 +254,11 @@ func (c *Connector) target(k *kubelet, insecure, loopback bool) (_ *proxy.Target
 	}, release, nil
 }
 
-// explain says what a failure means for a kubelet, and since when there has been no answer.
+// explain describes a failure of a kubelet, and since when it has not responded.
 func (k *kubelet) explain(s *server, cause, text string) string {
 	switch cause {
 	case "TunnelUnreachable", "TunnelRefused", "TunnelBusy":
-		return text // which says nothing of the kubelet
+		return text // the message concerns the tunnel, not the kubelet
 	case "ForbiddenAddress":
 		return "its address must not be dialled: it is a loopback, link-local or multicast address, a cloud's metadata service, or this server itself"
 	case "CertificateUntrusted":

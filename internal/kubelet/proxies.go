@@ -27,8 +27,8 @@ import (
 
 var errNotAllowed = errors.New("address not allowed")
 
-// ProxyNode implements registry.Connector: the kubelet's own port is reached with its certificate and ours, any other port of the node
-// without.
+// ProxyNode implements registry.Connector. The kubelet's own port is reached with both certificates, any other port
+// of the node without them.
 func (c *Connector) ProxyNode(ctx context.Context, from registry.Objects, id string) (http.Handler, error) {
 	scheme, name, port, ok := utilnet.SplitSchemeNamePort(id)
 	if !ok {
@@ -47,7 +47,7 @@ func (c *Connector) ProxyNode(ctx context.Context, from registry.Objects, id str
 	return c.proxied(func() (*proxy.Target, func(), error) { return c.target(at, false, false) }), nil
 }
 
-// checkHost refuses what kube-apiserver refuses. The address that is dialled passes the guard as well.
+// checkHost refuses the addresses that kube-apiserver refuses. The dialled address also passes the dial guard.
 func checkHost(ctx context.Context, host string) error {
 	found, err := net.DefaultResolver.LookupIPAddr(ctx, host)
 	if err != nil {
@@ -107,7 +107,7 @@ func defaultPortOf(scheme string) string {
 	return "80"
 }
 
-// ProxyService implements registry.Connector: one of the ready endpoints that are pods.
+// ProxyService implements registry.Connector. It selects one of the ready endpoints that are pods.
 func (c *Connector) ProxyService(ctx context.Context, from registry.Objects, id string) (http.Handler, error) {
 	scheme, name, port, ok := utilnet.SplitSchemeNamePort(id)
 	if !ok {
@@ -147,8 +147,8 @@ func portName(s *corev1.Service, number int64) (string, bool) {
 	return "", false
 }
 
-// isPod reports whether an endpoint is what it says, a pod of the namespace: whoever may write EndpointSlices must not reach everything
-// else from here.
+// isPod reports whether an endpoint really is a pod of the namespace. Users who may write EndpointSlices must not be
+// able to reach arbitrary addresses from here.
 func isPod(ctx context.Context, from registry.Objects, e *discoveryv1.Endpoint) bool {
 	if e.TargetRef == nil || e.TargetRef.Namespace != apirequest.NamespaceValue(ctx) || len(e.Addresses) == 0 {
 		return false
@@ -161,7 +161,7 @@ func isPod(ctx context.Context, from registry.Objects, e *discoveryv1.Endpoint) 
 	return slices.Contains(pod.Status.PodIPs, corev1.PodIP{IP: e.Addresses[0]})
 }
 
-// proxyTo reaches a pod, or a port of a node: without TLS, or with TLS whose certificate is not verified.
+// proxyTo returns a proxy to a pod, or to a port of a node, without TLS or with TLS without verification.
 func (c *Connector) proxyTo(scheme, address, subject string, details metav1.StatusDetails) http.Handler {
 	return c.proxied(func() (*proxy.Target, func(), error) {
 		t := &proxy.Target{Host: address, Name: subject, Details: details, Explain: explainPod}
@@ -185,7 +185,7 @@ func explainPod(cause, text string) string {
 	return text
 }
 
-// proxied serves below .../proxy what a target serves below /.
+// proxied maps paths below .../proxy to paths below / of a target.
 func (c *Connector) proxied(find func() (*proxy.Target, func(), error)) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		prefix, rest, ok := splitProxyPath(r)
@@ -214,7 +214,7 @@ func (c *Connector) proxied(find func() (*proxy.Target, func(), error)) http.Han
 	})
 }
 
-// splitProxyPath splits the path of a request, in the client's spelling, after the subresource.
+// splitProxyPath splits the raw path of a request after the subresource.
 func splitProxyPath(r *http.Request) (prefix, rest string, ok bool) {
 	raw := request.RawPath(r.URL)
 	segments := 5 // /api/v1/nodes/NAME/proxy

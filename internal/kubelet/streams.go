@@ -28,7 +28,7 @@ import (
 	"portico.dev/internal/respond"
 )
 
-// websocketFeature is what a kubelet declares that takes websockets of every protocol itself (KEP-4006).
+// websocketFeature is declared by kubelets that support websockets for all streaming protocols (KEP-4006).
 const websocketFeature = "ExtendWebSocketsToKubelet"
 
 // Log implements registry.Connector.
@@ -76,7 +76,8 @@ func logQuery(o *corev1.PodLogOptions) url.Values {
 	return q
 }
 
-// validateLogOptions are the rules of kube-apiserver. Streams cannot be chosen: PodLogsQuerySplitStreams is alpha, and off.
+// validateLogOptions applies the rules of kube-apiserver. A stream cannot be selected, because
+// PodLogsQuerySplitStreams is alpha and off.
 func validateLogOptions(o *corev1.PodLogOptions) field.ErrorList {
 	var errs field.ErrorList
 	const positive = "must be greater than 0"
@@ -98,7 +99,7 @@ func validateLogOptions(o *corev1.PodLogOptions) field.ErrorList {
 	return errs
 }
 
-// containerOf is the container that a request means.
+// containerOf returns the container that a request selects.
 func containerOf(pod *corev1.Pod, name string) (string, error) {
 	var names []string
 	for i := range pod.Spec.InitContainers {
@@ -123,9 +124,9 @@ func containerOf(pod *corev1.Pod, name string) (string, error) {
 	return "", apierrors.NewBadRequest(fmt.Sprintf("a container name must be specified for pod %s, choose one of: %s", pod.Name, names))
 }
 
-// logStream is a log that has not been asked for yet.
+// logStream is a log that has not been requested yet.
 type logStream struct {
-	connector        *Connector // nil: there is nothing
+	connector        *Connector // nil if the log is empty
 	at               *kubelet
 	pod, path, query string
 	insecure, follow bool
@@ -134,7 +135,7 @@ type logStream struct {
 // GetObjectKind implements runtime.Object.
 func (l *logStream) GetObjectKind() schema.ObjectKind { return schema.EmptyObjectKind }
 
-// DeepCopyObject implements runtime.Object. A stream is not copied.
+// DeepCopyObject implements runtime.Object. It returns the same stream.
 func (l *logStream) DeepCopyObject() runtime.Object { return l }
 
 // InputStream implements rest.ResourceStreamer.
@@ -154,7 +155,7 @@ func (l *logStream) InputStream(ctx context.Context, _, _ string) (io.ReadCloser
 	if err == nil {
 		err = genericrest.NewGenericHttpResponseChecker(schema.GroupResource{Resource: "pods/log"}, l.pod).Check(resp)
 		if err != nil {
-			_ = resp.Body.Close() // the error is the one to tell
+			_ = resp.Body.Close() // the first error is the one to report
 		}
 	}
 	if err != nil {
@@ -164,7 +165,8 @@ func (l *logStream) InputStream(ctx context.Context, _, _ string) (io.ReadCloser
 	return &logBody{resp.Body, ctx, release}, l.follow, "text/plain", nil
 }
 
-// logBody is the body of a log. One that breaks off breaks the response off: a part of a log must not look like all of it.
+// logBody is the body of a log. If it fails, the response to the client is aborted, because a partial log must not
+// look complete.
 type logBody struct {
 	io.ReadCloser
 	ctx     context.Context
@@ -173,7 +175,8 @@ type logBody struct {
 
 func (b *logBody) Read(p []byte) (int, error) {
 	n, err := b.ReadCloser.Read(p)
-	if err != nil && !errors.Is(err, io.EOF) && b.ctx.Err() == nil { // the client is there, and nobody shuts down
+	// The client is still connected and the server is not shutting down.
+	if err != nil && !errors.Is(err, io.EOF) && b.ctx.Err() == nil {
 		registry.BreakOff(b.ctx)
 	}
 	return n, err
@@ -253,7 +256,7 @@ func (c *Connector) PortForward(ctx context.Context, from registry.Objects, name
 		if at.takesWebsockets() || !wsstream.IsWebSocketRequestWithTunnelingProtocol(r) {
 			return false
 		}
-		// SPDY of the kubelet's connection passes in the messages of the client's websocket.
+		// The messages of the client's websocket carry the kubelet connection's SPDY frames.
 		translation.NewTunnelingHandler(c.relay(t)).ServeHTTP(&clientWriter{ResponseWriter: w}, r)
 		return true
 	}), nil
@@ -268,7 +271,7 @@ func (c *Connector) kubeletOf(ctx context.Context, from registry.Objects, pod *c
 	return c.locate(ctx, from, pod.Spec.NodeName)
 }
 
-// upgrade handles a request that becomes a connection: by special, or relayed byte for byte if that returns false.
+// upgrade handles an upgrade request with special. If special returns false, it relays the connection byte for byte.
 func (c *Connector) upgrade(at *kubelet, path string, q url.Values, special func(http.ResponseWriter, *http.Request, *proxy.Target) bool) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if !httpstream.IsUpgradeRequest(r) {

@@ -20,15 +20,15 @@ import (
 
 var errUsed = errors.New("the connection to the kubelet was used")
 
-// translate lets a client's websocket speak with a kubelet that takes SPDY. The connection to the kubelet is made first, so that a
-// client is told by a Status when there is none.
+// translate translates a client's websocket to SPDY for a kubelet. It dials the kubelet first, so that the client
+// receives a Status if that fails.
 func (c *Connector) translate(w http.ResponseWriter, r *http.Request, t *proxy.Target, o translation.Options) {
 	conn, err := c.config.Proxy().Dial(r, t)
 	if err != nil {
 		respond.Error(w, r, err)
 		return
 	}
-	closeConn := sync.OnceFunc(func() { _ = conn.Close() }) // either side may have ended it
+	closeConn := sync.OnceFunc(func() { _ = conn.Close() }) // either side may have closed it
 	defer closeConn()
 	ctx, cancel := context.WithCancel(r.Context())
 	defer cancel()
@@ -39,18 +39,18 @@ func (c *Connector) translate(w http.ResponseWriter, r *http.Request, t *proxy.T
 		}
 		return conn, nil
 	}}
-	// "http" because TLS is below conn already.
+	// The scheme is "http" because conn already provides TLS.
 	location := &url.URL{Scheme: "http", Host: t.Host, Path: t.Path, RawQuery: t.RawQuery}
 	translation.NewStreamTranslatorHandler(location, once, 0, o).ServeHTTP(&clientWriter{w, closeConn}, r.WithContext(ctx))
 }
 
-// clientWriter lets the library take over the client's connection.
+// clientWriter supports Hijack for the websocket server of apimachinery.
 type clientWriter struct {
 	http.ResponseWriter
-	left func() // called when nothing more can be read of the client; may be nil
+	left func() // called when reading from the client fails; may be nil
 }
 
-// Unwrap is for http.ResponseController.
+// Unwrap supports http.ResponseController.
 func (w *clientWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
 // Hijack implements http.Hijacker.
@@ -59,9 +59,9 @@ func (w *clientWriter) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	// What the server's read of the request set no longer holds.
+	// Clear the deadline that the server set for reading the request.
 	if err := conn.SetDeadline(time.Time{}); err != nil {
-		_ = conn.Close() // the error is the one to tell
+		_ = conn.Close() // the first error is the one to report
 		return nil, nil, err
 	}
 	watched := &watchedConn{Conn: conn, reader: conn, left: w.left}
@@ -71,7 +71,8 @@ func (w *clientWriter) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	return watched, bufio.NewReadWriter(bufio.NewReader(watched), bufio.NewWriter(watched)), nil
 }
 
-// watchedConn tells when its other side has ended: a command without output would go on without its client for as long as it likes.
+// watchedConn calls left when reading from the client fails. Otherwise a command without output would continue
+// without its client.
 type watchedConn struct {
 	net.Conn
 	reader io.Reader

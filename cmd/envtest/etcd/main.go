@@ -1,5 +1,5 @@
-// Command etcd is the etcd of controller-runtime's envtest, beside the kube-apiserver of cmd/envtest. It is etcd itself, of
-// the version that the front door embeds, with every flag that etcd has. A member that is alone is elected sooner.
+// Command etcd is the etcd binary for controller-runtime's envtest, next to the kube-apiserver of cmd/envtest. It is
+// etcd, in the version embedded in the front door, with all flags of etcd. A single member is elected sooner.
 package main
 
 import (
@@ -14,14 +14,16 @@ func main() {
 	etcdmain.Main(withDefaults(os.Args, os.LookupEnv))
 }
 
-// electionDefaults are flags with other values than etcd's, whose member is elected a second after its start: etcd's timing is
-// for members in several data centres. The environment variable of a flag sets it too, and etcd refuses one that is set by both.
+// electionDefaults replace the defaults of etcd, with which a member is elected one second after its start, because
+// they are chosen for members in several data centers. The environment variable of a flag sets it too, and etcd
+// refuses a flag that is set in both ways.
 var electionDefaults = []struct{ flag, value, variable string }{
 	{"heartbeat-interval", "20", "ETCD_HEARTBEAT_INTERVAL"},
 	{"election-timeout", "100", "ETCD_ELECTION_TIMEOUT"},
 }
 
-// withDefaults adds electionDefaults to a command line, unless it sets one of them: one has to suit the other.
+// withDefaults adds electionDefaults to a command line, unless it sets one of them, because the two values depend on
+// each other.
 func withDefaults(args []string, lookup func(string) (string, bool)) []string {
 	if len(args) < 2 || !strings.HasPrefix(args[1], "-") {
 		return args // a subcommand

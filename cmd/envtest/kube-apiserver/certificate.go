@@ -12,11 +12,11 @@ import (
 	certutil "k8s.io/client-go/util/cert"
 )
 
-// keyPair are the files of a serving certificate.
+// keyPair contains the file names of a serving certificate and its key.
 type keyPair struct{ certFile, keyFile string }
 
-// servingPair returns the files of the serving certificate in certDir, by kube-apiserver's names. If neither is there, it
-// writes a self-signed one, for host and this machine. An empty certDir stands for own.
+// servingPair returns the files of the serving certificate in certDir, with the file names of kube-apiserver. If both
+// are missing, it writes a self-signed one, for host and this machine. An empty certDir means own.
 func servingPair(certDir, own, host string) (keyPair, error) {
 	certDir = cmp.Or(certDir, own)
 	pair := keyPair{filepath.Join(certDir, "apiserver.crt"), filepath.Join(certDir, "apiserver.key")}

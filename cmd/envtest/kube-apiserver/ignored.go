@@ -2,7 +2,7 @@ package main
 
 import "github.com/spf13/pflag"
 
-// ignoredSwitches are flags of a kube-apiserver of type bool that have no meaning here.
+// ignoredSwitches lists boolean flags of kube-apiserver that have no effect here.
 var ignoredSwitches = []string{
 	"aggregator-reject-forwarding-redirect",
 	"audit-log-batch-throttle-enable",
@@ -23,7 +23,7 @@ var ignoredSwitches = []string{
 	"watch-cache",
 }
 
-// ignoredValues are flags of a kube-apiserver with a value that have no meaning here.
+// ignoredValues lists flags of kube-apiserver with a value that have no effect here.
 var ignoredValues = []string{
 	"admission-control",
 	"allow-metric-labels",
@@ -91,7 +91,7 @@ var ignoredValues = []string{
 	"watch-cache-sizes",
 }
 
-// addIgnored adds the flags that have no meaning here, each with any value.
+// addIgnored adds the flags that have no effect here. They accept any value.
 func addIgnored(fs *pflag.FlagSet) {
 	const usage = "accepted and has no effect"
 	for _, name := range ignoredSwitches {

@@ -1,5 +1,5 @@
-// Command kube-apiserver is the API server of controller-runtime's envtest: the front door in place of a kube-apiserver, with
-// the command line of one. docs/envtest.md says how it is used, and what differs.
+// Command kube-apiserver is the API server for controller-runtime's envtest: the front door with the command line of
+// kube-apiserver. docs/envtest.md describes its use and the differences.
 package main
 
 import (
@@ -22,7 +22,7 @@ import (
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	context.AfterFunc(ctx, stop) // the next signal kills
+	context.AfterFunc(ctx, stop) // a second signal kills the process
 	if err := command().ExecuteContext(ctx); err != nil && !errors.Is(err, context.Canceled) {
 		fmt.Fprintln(os.Stderr, "kube-apiserver:", err)
 		os.Exit(1)
@@ -49,12 +49,12 @@ collected as garbage, and namespaces are not finalized.`,
 	return cmd
 }
 
-// shutdownGrace is how long requests in progress may take after a signal: tests wait for the end of the process, and nobody for
-// an answer.
+// shutdownGrace is the time for requests in progress after a signal. It is short, because tests wait for the process
+// to exit and not for responses.
 const shutdownGrace = 200 * time.Millisecond
 
-// serve runs the front door until ctx ends. Its own files are in a directory of the certificate directory that is removed at
-// the end.
+// serve runs the front door until ctx ends. It keeps its files in a temporary subdirectory of the certificate
+// directory.
 func serve(ctx context.Context, config aggregator.Config, certDir string, log *zap.Logger) (err error) {
 	own, err := os.MkdirTemp(certDir, "portico-")
 	if err != nil {

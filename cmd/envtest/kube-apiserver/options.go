@@ -15,7 +15,7 @@ import (
 	"portico.dev/internal/logging"
 )
 
-// options are the command line.
+// options holds the command line.
 type options struct {
 	config    aggregator.Config
 	logs      logging.Options
@@ -24,7 +24,7 @@ type options struct {
 	flags     *pflag.FlagSet
 }
 
-// newOptions has the defaults, which differ from those of `aggregator serve` where tests want something else.
+// newOptions returns the defaults. They differ from `aggregator serve` where tests need other values.
 func newOptions() *options {
 	o := &options{config: aggregator.Default(), logs: logging.Default()}
 	o.logs.Level = "warn"
@@ -45,7 +45,7 @@ func (o *options) addFlags(fs *pflag.FlagSet) {
 	addIgnored(fs)
 }
 
-// hideOwnDirectory: the directory of the server's own files is always a temporary one.
+// hideOwnDirectory hides the flag for the data directory, which is always temporary.
 func hideOwnDirectory(fs *pflag.FlagSet) {
 	_ = fs.MarkHidden("data-dir") // AddFlags has just added it
 }
@@ -65,11 +65,12 @@ func (o *options) run(ctx context.Context, stderr io.Writer) error {
 	if err != nil {
 		return err
 	}
-	defer func() { _ = log.Sync() }() // lines that wait for others
+	defer func() { _ = log.Sync() }() // flush buffered lines
 	return serve(ctx, o.config, o.certDir, log)
 }
 
-// adapt turns what a kube-apiserver is given into what the front door takes, and says what it leaves out.
+// adapt converts the options of kube-apiserver to options of the front door, and prints a notice for options without
+// effect.
 func (o *options) adapt(notice func(format string, args ...any)) error {
 	if o.flags.Changed("data-dir") {
 		return fmt.Errorf("--data-dir: the server's own files are temporary; use --cert-dir, and --etcd-servers for what is stored")
@@ -95,7 +96,7 @@ func (o *options) adapt(notice func(format string, args ...any)) error {
 	return nil
 }
 
-// adaptLogging understands the name of kube-apiserver's format, and its numbers.
+// adaptLogging converts the log format and the verbosity of kube-apiserver.
 func (o *options) adaptLogging() {
 	if strings.EqualFold(o.logs.Format, "text") {
 		o.logs.Format = logging.Default().Format

@@ -10,7 +10,7 @@ import (
 
 const aggregatedType = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
 
-// kind is the one kind of the group-version.
+// kind is the only kind of the group-version.
 type kind struct {
 	name, plural, singular string
 	verbs                  []string
@@ -25,7 +25,7 @@ func (s *Server) kind() kind {
 	return kind{"Reading", "readings", "reading", []string{"get", "list"}}
 }
 
-// kinds are those that discovery lists.
+// kinds returns the kinds that discovery lists.
 func (s *Server) kinds(fault Fault) []kind {
 	switch fault {
 	case VanishingDiscovery:

@@ -1,8 +1,9 @@
-// Package faulty is an extension server that fails on demand: it serves a small API over real TLS, and from one moment to
-// the next it refuses connections, hangs, answers byte by byte, sends wrong documents or shows a wrong certificate, until it is set to
-// be healthy again.
+// Package faulty implements an extension server that fails on demand. It serves a small API over TLS. At any moment
+// it can start to refuse connections, hang, respond byte by byte, send wrong documents or present a wrong
+// certificate, until it is set to be healthy again.
 //
-// Faults of the network are made where connections are accepted (listener.go), faults of identity in the certificate that is
-// shown (identity.go), and faults of the server in its answers (handler.go). What it stores is in memory and can be looked
-// at from outside the API (store.go), so that a drill can tell what is really left behind from what clients are told.
+// Network faults are injected in the listener (listener.go), identity faults in the serving certificate
+// (identity.go), and server faults in the handlers (handler.go). The store is in memory and can be inspected without
+// the API (store.go), so that a drill can compare the objects that really remain with the responses that clients
+// receive.
 package faulty

@@ -1,49 +1,49 @@
 package faulty
 
-// Fault is what is wrong with a Server.
+// Fault is the failure mode of a Server.
 type Fault int
 
 const (
-	// Well: nothing is wrong.
+	// Healthy is the absence of a fault.
 	Healthy Fault = iota
-	// Refuse answers connections with a reset and has cut those that were there, as the end of a process does.
+	// Refuse resets new connections and closes existing ones, like the exit of a process.
 	Refuse
-	// Blackhole lets connections be made, and from then on not a byte goes either way, on old ones as on new ones.
+	// Blackhole accepts connections, but transfers no byte in either direction, on old and new connections.
 	Blackhole
-	// Hang reads requests, and HTTP/2 pings are answered, but no request is.
+	// Hang reads requests and answers HTTP/2 pings, but sends no responses.
 	Hang
-	// SlowDrip sends bodies a byte at a time.
+	// SlowDrip sends response bodies one byte at a time.
 	SlowDrip
-	// ResetMidBody breaks every answer about objects off after half of its body.
+	// ResetMidBody resets every response about objects after half of its body.
 	ResetMidBody
-	// GoAwayStorm ends each connection after a few requests, with GOAWAY on HTTP/2.
+	// GoAwayStorm closes each connection after a few requests, with GOAWAY on HTTP/2.
 	GoAwayStorm
-	// ExpiredCertificate, WrongAuthority and WrongName show a certificate that must not be accepted.
+	// ExpiredCertificate, WrongAuthority and WrongName present a certificate that clients must reject.
 	ExpiredCertificate
 	WrongAuthority
 	WrongName
-	// GarbageDiscovery answers 200 with a page of HTML wherever discovery is asked for.
+	// GarbageDiscovery answers discovery requests with 200 and a page of HTML.
 	GarbageDiscovery
-	// VanishingDiscovery answers that the group-version has no resources at all, while it serves them.
+	// VanishingDiscovery reports that the group-version has no resources, while it serves them.
 	VanishingDiscovery
-	// HugeOpenAPI sends OpenAPI documents without end.
+	// HugeOpenAPI sends OpenAPI documents that never end.
 	HugeOpenAPI
-	// Slow begins every response after slowDelay.
+	// Slow delays every response by slowDelay.
 	Slow
 	// Errors answers requests for objects with 500.
 	Errors
-	// OtherDiscovery lists one more resource, as another version of the program would. Its connections are cut at the
-	// beginning, as by a restart.
+	// OtherDiscovery lists one additional resource, like another version of the program. It closes the connections at
+	// the beginning, as a restart does.
 	OtherDiscovery
 	// Trickle sends one byte of a connection at a time, TLS and headers included.
 	Trickle
-	// NoInitialEvents ignores sendInitialEvents: such a watch begins with the next change, and no bookmark comes.
+	// NoInitialEvents ignores sendInitialEvents: such a watch begins with the next change and sends no bookmark.
 	NoInitialEvents
-	// Stopped stops the process, as SIGSTOP or a frozen control group does. Only a server with Config.Command can have it.
+	// Stopped stops the process, like SIGSTOP or a frozen cgroup. It requires Config.Command.
 	Stopped
 )
 
-// showsWrongCertificate are the faults of identity.
+// showsWrongCertificate reports whether f is an identity fault.
 func (f Fault) showsWrongCertificate() bool {
 	return f == ExpiredCertificate || f == WrongAuthority || f == WrongName
 }

@@ -13,13 +13,13 @@ import (
 )
 
 const (
-	// perConnection is after how many requests GoAwayStorm ends a connection.
+	// perConnection is the number of requests after which GoAwayStorm closes a connection.
 	perConnection = 10
-	// dripEvery is how long SlowDrip rests after each byte.
+	// dripEvery is the pause of SlowDrip after each byte.
 	dripEvery = 200 * time.Millisecond
-	// slowDelay is how long Slow waits.
+	// slowDelay is the delay of Slow.
 	slowDelay = 2 * time.Second
-	// maxBody is far more than any object here needs.
+	// maxBody is far larger than any object here.
 	maxBody = 1 << 20
 )
 
@@ -49,7 +49,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		w = &drip{ResponseWriter: w, request: r, turn: turn}
 	case GoAwayStorm:
 		if n, ok := r.Context().Value(requestCount{}).(*atomic.Int64); ok && n.Add(1)%perConnection == 0 {
-			w.Header().Set("Connection", "close") // net/http's HTTP/2 server says GOAWAY at this
+			w.Header().Set("Connection", "close") // net/http's HTTP/2 server then sends GOAWAY
 		}
 	case GarbageDiscovery:
 		if isDiscovery(r.URL.Path) {
@@ -91,23 +91,23 @@ func (s *Server) route(w http.ResponseWriter, r *http.Request, fault Fault) {
 	}
 }
 
-// isDiscovery: /api, /apis, /apis/<group> and /apis/<group>/<version>.
+// isDiscovery reports whether path is /api, /apis, /apis/<group> or /apis/<group>/<version>.
 func isDiscovery(path string) bool {
 	parts := strings.Split(strings.Trim(path, "/"), "/")
 	return parts[0] == "apis" && len(parts) <= 3 || parts[0] == "api" && len(parts) <= 2
 }
 
-// half announces a body and breaks it off in the middle.
+// half announces a body and aborts in the middle of it.
 func half(w http.ResponseWriter) {
 	body := `{"kind":"WidgetList","apiVersion":"v1","metadata":{},"items":[]}`
 	w.Header().Set("Content-Type", "application/json")
 	w.Header().Set("Content-Length", strconv.Itoa(len(body)))
 	_, _ = io.WriteString(w, body[:len(body)/2])
-	_ = http.NewResponseController(w).Flush() // or nothing but the reset would be seen
+	_ = http.NewResponseController(w).Flush() // otherwise the client sees only the reset
 	panic(http.ErrAbortHandler)
 }
 
-// endless sends a document that never ends, as fast as it is read.
+// endless sends a document that never ends, as fast as the client reads it.
 func endless(w http.ResponseWriter, r *http.Request, mended <-chan struct{}) {
 	w.Header().Set("Content-Type", "application/json")
 	_, _ = io.WriteString(w, `{"openapi":"3.0.0","info":{"title":"`)
@@ -126,7 +126,7 @@ func endless(w http.ResponseWriter, r *http.Request, mended <-chan struct{}) {
 	}
 }
 
-// drip sends a body byte by byte, until the fault is over.
+// drip sends a body byte by byte until the fault is over.
 type drip struct {
 	http.ResponseWriter
 	request *http.Request

@@ -8,11 +8,11 @@ import (
 	"portico.dev/internal/pki"
 )
 
-// identity is the certificate that is shown, right or wrong.
+// identity holds the serving certificate, valid or not.
 type identity struct {
 	name      string // <service>.<namespace>.svc
 	authority *pki.Authority
-	next      *pki.Authority // while the authority is being replaced
+	next      *pki.Authority // set while the authority is being replaced
 	shown     *pki.KeyPair
 }
 
@@ -25,7 +25,7 @@ func newIdentity(name string) (*identity, error) {
 	return i, i.show(Healthy)
 }
 
-// another is an identity of the same authority, with a certificate of its own.
+// another returns an identity of the same authority with a different certificate.
 func (i *identity) another() (*identity, error) {
 	a := &identity{name: i.name, authority: i.authority, shown: &pki.KeyPair{}}
 	return a, a.show(Healthy)
@@ -48,7 +48,7 @@ func (i *identity) finishRotation() error {
 	return i.show(Healthy)
 }
 
-// show makes a certificate anew for what is wrong with it.
+// show issues and presents a certificate with the given fault.
 func (i *identity) show(f Fault) error {
 	cert, key, err := i.issue(f)
 	if err != nil {
@@ -65,7 +65,7 @@ func (i *identity) issue(f Fault) (cert, key []byte, err error) {
 	authority := i.authority
 	switch f {
 	case ExpiredCertificate:
-		leaf.TTL = time.Nanosecond // certificates count in seconds: it ended as it was made
+		leaf.TTL = time.Nanosecond // certificates have second precision, so it has already expired
 	case WrongName:
 		leaf.DNSNames = []string{"another.server.svc"}
 	case WrongAuthority:

@@ -8,26 +8,26 @@ import (
 	"time"
 )
 
-// reopenWithin bounds how long the port may be held by somebody else when the gate opens again.
+// reopenWithin bounds the wait for a port that another process holds when the listener reopens.
 const reopenWithin = 5 * time.Second
 
-// trickleEvery is the time from one byte to the next.
+// trickleEvery is the interval between two bytes.
 const trickleEvery = 200 * time.Millisecond
 
-// faultListener is a listener that can be closed and opened again on the same port, and whose connections can be frozen. To the
-// HTTP server it is one listener for life.
+// faultListener is a listener that can be closed and reopened on the same port, and whose connections can be frozen.
+// The HTTP server sees one listener throughout.
 type faultListener struct {
 	address string
 
-	mu     sync.Mutex // guards all below
+	mu     sync.Mutex // guards the fields below
 	inner  net.Listener
 	conns  map[*conn]struct{}
 	frozen bool
 	slow   bool // bytes are sent one at a time
-	// partitioned is the client whose connections are frozen, by the fingerprint of its certificate; empty is none.
+	// partitioned is the fingerprint of the client certificate with frozen connections, or empty.
 	partitioned string
 	done        bool
-	turn        chan struct{} // closed, and replaced, when something about the gate changed
+	turn        chan struct{} // closed and replaced on every state change
 }
 
 func newFaultListener(address string) (*faultListener, error) {
@@ -47,7 +47,7 @@ func (g *faultListener) changed() {
 	g.turn = make(chan struct{})
 }
 
-// Accept waits while the gate refuses.
+// Accept blocks while the listener refuses connections.
 func (g *faultListener) Accept() (net.Conn, error) {
 	for {
 		g.mu.Lock()
@@ -75,7 +75,7 @@ func (g *faultListener) Accept() (net.Conn, error) {
 	}
 }
 
-// admit lists a connection; false when the listener that it came by was closed meanwhile.
+// admit registers a connection. It returns false if the listener that accepted it has been closed.
 func (g *faultListener) admit(c *conn, by net.Listener) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -92,11 +92,11 @@ func (g *faultListener) Addr() net.Addr {
 	if g.inner != nil {
 		return g.inner.Addr()
 	}
-	at, _ := net.ResolveTCPAddr("tcp", g.address) // it was a listener's own address
+	at, _ := net.ResolveTCPAddr("tcp", g.address) // cannot fail: it is the address of a listener
 	return at
 }
 
-// Close ends the gate for good.
+// Close closes the listener permanently.
 func (g *faultListener) Close() error {
 	g.mu.Lock()
 	g.done = true
@@ -105,7 +105,7 @@ func (g *faultListener) Close() error {
 	return nil
 }
 
-// refuse closes the port and cuts every connection.
+// refuse closes the port and every connection.
 func (g *faultListener) refuse() {
 	g.mu.Lock()
 	inner := g.inner
@@ -118,7 +118,7 @@ func (g *faultListener) refuse() {
 	g.cut()
 }
 
-// reopen listens on the same port again, which a neighbour may hold for a moment: ports are handed out to whoever asks.
+// reopen listens on the same port again. Another process may hold an ephemeral port for a moment, so it retries.
 func (g *faultListener) reopen() error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -140,7 +140,7 @@ func (g *faultListener) reopen() error {
 	}
 }
 
-// freeze stops every byte, in both directions, until thaw.
+// freeze stops all bytes in both directions until thaw.
 func (g *faultListener) freeze() { g.setFrozen(true) }
 func (g *faultListener) thaw()   { g.setFrozen(false) }
 
@@ -153,7 +153,7 @@ func (g *faultListener) setFrozen(frozen bool) {
 	}
 }
 
-// setPartitioned freezes the connections of one client, and no other's.
+// setPartitioned freezes the connections of one client.
 func (g *faultListener) setPartitioned(client string) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -163,7 +163,7 @@ func (g *faultListener) setPartitioned(client string) {
 	}
 }
 
-// setTrickle has bytes sent one at a time.
+// setTrickle controls whether bytes are sent one at a time.
 func (g *faultListener) setTrickle(slow bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -173,7 +173,7 @@ func (g *faultListener) setTrickle(slow bool) {
 	}
 }
 
-// cut closes every connection without a word, as a peer that vanished would after its reset.
+// cut resets every connection.
 func (g *faultListener) cut() {
 	g.mu.Lock()
 	conns := g.conns
@@ -187,18 +187,18 @@ func (g *faultListener) cut() {
 	}
 }
 
-// conn is a connection that stops while its gate is frozen, or its client is partitioned.
+// conn is a connection that stalls while its listener is frozen or its client is partitioned.
 type conn struct {
 	net.Conn
 	gate   *faultListener
-	client string // guarded by gate.mu; empty until the client has shown its certificate
+	client string // guarded by gate.mu; empty until the client has presented its certificate
 	once   sync.Once
 	closed chan struct{}
 }
 
 func (c *conn) Read(p []byte) (int, error) {
 	n, err := c.Conn.Read(p)
-	// What arrived while the gate froze was lost, as far as anybody can tell, until it thaws.
+	// Bytes that arrived while the listener froze stay invisible until it thaws.
 	if waited := c.wait(); waited != nil {
 		return 0, waited
 	}
@@ -231,7 +231,7 @@ func (c *conn) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// wait returns when the gate lets bytes through, or the connection is closed.
+// wait returns when bytes may pass or the connection is closed.
 func (c *conn) wait() error {
 	for {
 		c.gate.mu.Lock()
@@ -248,7 +248,7 @@ func (c *conn) wait() error {
 	}
 }
 
-// identify says whose connection it is.
+// identify records the client of the connection.
 func (c *conn) identify(client string) {
 	c.gate.mu.Lock()
 	defer c.gate.mu.Unlock()

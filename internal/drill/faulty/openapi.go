@@ -2,7 +2,7 @@ package faulty
 
 import "net/http"
 
-// openapi serves the least that makes clients content: the index, and one document with the one schema.
+// openapi serves the minimum that clients accept: the index and one document with one schema.
 func (s *Server) openapi(w http.ResponseWriter, r *http.Request) {
 	k := s.kind()
 	path := "apis/" + s.cfg.Group + "/v1"

@@ -15,10 +15,11 @@ import (
 	"portico.dev/internal/pki"
 )
 
-// A server can be a process of its own, which can be stopped as a whole: Config.Command starts it, with the listening socket
-// as file descriptor 3, and a processConfig on standard input. The process ends when that input does.
+// A server can run in a separate process, which can be stopped as a whole. Config.Command starts it with the
+// listening socket as file descriptor 3 and a processConfig on standard input. The process exits when that input
+// ends.
 
-// processConfig is what such a process is told.
+// processConfig is the configuration of such a process.
 type processConfig struct {
 	Group       string
 	Stores      bool
@@ -29,8 +30,8 @@ type processConfig struct {
 // processStart bounds the start of a process.
 const processStart = 10 * time.Second
 
-// ServeProcess is what the command of Config.Command has to call, with its standard input and output and file descriptor 3.
-// It returns when the input ends, or ctx does.
+// ServeProcess is the entry point for the command in Config.Command, which passes its standard input and output and
+// file descriptor 3. It returns when the input or ctx ends.
 func ServeProcess(ctx context.Context, in io.Reader, out io.Writer, socket *os.File) error {
 	decoder := json.NewDecoder(in)
 	var cfg processConfig
@@ -41,7 +42,7 @@ func ServeProcess(ctx context.Context, in io.Reader, out io.Writer, socket *os.F
 	if err != nil {
 		return fmt.Errorf("this command is started by drills: use file descriptor 3: %w", err)
 	}
-	_ = socket.Close() // l has its own
+	_ = socket.Close() // l holds a duplicate
 	shown := &pki.KeyPair{}
 	if err := shown.Set(cfg.Certificate, cfg.Key); err != nil {
 		return err
@@ -51,7 +52,7 @@ func ServeProcess(ctx context.Context, in io.Reader, out io.Writer, socket *os.F
 	defer cancel()
 	go func() {
 		defer cancel()
-		_, _ = io.Copy(io.Discard, in) // its end is all that is of interest
+		_, _ = io.Copy(io.Discard, in) // only the end of the input matters
 	}()
 	if _, err := fmt.Fprintln(out, "ready"); err != nil {
 		return err
@@ -83,7 +84,7 @@ func (s *Server) runProcess(ctx context.Context) error {
 		return err
 	}
 	err = cmd.Start()
-	_, _ = socket.Close(), l.Close() // the process has it
+	_, _ = socket.Close(), l.Close() // the process inherited it
 	if err != nil {
 		return fmt.Errorf("start the extension server: %w", err)
 	}
@@ -105,14 +106,14 @@ func (s *Server) runProcess(ctx context.Context) error {
 	s.mu.Unlock()
 	close(s.ready)
 	err = cmd.Wait()
-	_ = in.Close() // it ended
+	_ = in.Close() // the process has exited
 	if ctx.Err() != nil {
 		return nil
 	}
 	return fmt.Errorf("the process of the extension server ended: %w", err)
 }
 
-// setProcessFault is SetFault for a process.
+// setProcessFault implements SetFault for a separate process.
 func (s *Server) setProcessFault(f Fault) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -7,7 +7,7 @@ import (
 	"syscall"
 )
 
-// stopProcess returns when the process has stopped: a signal alone takes effect later.
+// stopProcess returns when the process has stopped. The signal alone takes effect later.
 func stopProcess(p *os.Process) error {
 	if err := p.Signal(syscall.SIGSTOP); err != nil {
 		return err

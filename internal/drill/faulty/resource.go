@@ -16,7 +16,7 @@ import (
 
 const metadataVersion = "meta.k8s.io/v1"
 
-// resource answers for <plural>, <plural>/<name> and namespaces/<namespace>/<plural>[/<name>].
+// resource serves <plural>, <plural>/<name> and namespaces/<namespace>/<plural>[/<name>].
 func (s *Server) resource(w http.ResponseWriter, r *http.Request, parts []string) {
 	var key types.NamespacedName
 	if parts[0] == "namespaces" && len(parts) > 2 {
@@ -39,7 +39,7 @@ func (s *Server) resource(w http.ResponseWriter, r *http.Request, parts []string
 	}
 }
 
-// reading makes up an answer, as a server without storage does.
+// reading returns a synthetic response, like a server without storage.
 func (s *Server) reading(w http.ResponseWriter, r *http.Request, key types.NamespacedName) {
 	switch {
 	case r.Method != http.MethodGet:
@@ -71,7 +71,7 @@ func (s *Server) collection(w http.ResponseWriter, r *http.Request, namespace st
 	case http.MethodDelete:
 		found, revision := s.store.list(namespace)
 		for _, o := range found {
-			_, _ = s.store.remove(keyOf(o), o.UID) // one that went by itself is deleted too
+			_, _ = s.store.remove(keyOf(o), o.UID) // an object that is already gone counts as deleted
 		}
 		s.answerList(w, r, found, revision)
 	default:
@@ -110,8 +110,8 @@ func (s *Server) item(w http.ResponseWriter, r *http.Request, key types.Namespac
 	s.answerResult(w, r, http.StatusOK, key.Name, o, err)
 }
 
-// patch takes every kind of patch for a merge patch, which is right for metadata as our clients and garbage collectors
-// change it.
+// patch treats every patch type as a merge patch, which is correct for the metadata patches of our clients and of
+// garbage collectors.
 func (s *Server) patch(r *http.Request, key types.NamespacedName) (object, error) {
 	patch, err := io.ReadAll(io.LimitReader(r.Body, maxBody))
 	if err != nil {
@@ -139,7 +139,7 @@ func mergePatch(old, patch []byte) ([]byte, error) {
 	return json.Marshal(merge(o, p))
 }
 
-// merge is RFC 7386.
+// merge implements RFC 7386.
 func merge(into, from map[string]any) map[string]any {
 	for name, value := range from {
 		inner, isMap := value.(map[string]any)
@@ -171,8 +171,8 @@ func readBody(w http.ResponseWriter, r *http.Request, into any) bool {
 	return true
 }
 
-// answerResult answers failures as API servers do, with details: a garbage collector believes a NotFound only when it is
-// of the very object that it asked for.
+// answerResult answers failures like kube-apiserver, with details. The garbage collector accepts a NotFound only if
+// its details match the requested object.
 func (s *Server) answerResult(w http.ResponseWriter, r *http.Request, code int, name string, o object, err error) {
 	resource := schema.GroupResource{Group: s.cfg.Group, Resource: s.kind().plural}
 	var refused *apierrors.StatusError
@@ -197,7 +197,8 @@ func (s *Server) answerResult(w http.ResponseWriter, r *http.Request, code int, 
 	answer(w, int(status.Code), status)
 }
 
-// typed gives an object its kind: that of metadata alone for the informers of garbage collectors and namespace controllers.
+// typed sets the kind of an object: PartialObjectMetadata for the informers of garbage collectors and namespace
+// controllers.
 func (s *Server) typed(r *http.Request, o object) object {
 	o.TypeMeta = metav1.TypeMeta{Kind: s.kind().name, APIVersion: s.cfg.Group + "/v1"}
 	if wantsMetadata(r) {

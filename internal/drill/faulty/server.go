@@ -19,23 +19,25 @@ import (
 	"portico.dev/internal/pki"
 )
 
-// Config is what a Server is made of. All fields but Stores are required.
+// Config configures a Server. Stores and Command are optional.
 type Config struct {
 	// Group is the API group; its only version is v1.
 	Group string
-	// ServerName is what its certificate is for: <service>.<namespace>.svc.
+	// ServerName is the DNS name in the certificate: <service>.<namespace>.svc.
 	ServerName string
-	// Address is where it listens; port 0 picks a free one, which it then keeps.
+	// Address is the listen address. Port 0 selects a free port, which the server then keeps.
 	Address string
-	// Stores: the resource is widgets, which can be created and deleted and are kept in memory. Otherwise it is readings,
-	// which can be got and listed and are made up, as those of a metrics server.
+	// Stores selects the resource widgets, which clients can create and delete and which are kept in memory.
+	// Otherwise the resource is readings, which clients can get and list and which are synthetic, like those of a
+	// metrics server.
 	Stores bool
-	// Command starts a process that calls ServeProcess, with its arguments. Empty: the server runs in this process. Such a
-	// server has no fault but Stopped, no Replica, and Stored, Deleted and Served are unknown, which is 0.
+	// Command, with its arguments, starts a process that calls ServeProcess. If it is empty, the server runs in this
+	// process. A server with Command supports no fault but Stopped and no Replica; its Stored, Deleted and Served
+	// return zero.
 	Command []string
 }
 
-// Server is an extension server with a fault, or none.
+// Server is an extension server that can have a fault.
 type Server struct {
 	cfg      Config
 	identity *identity
@@ -43,16 +45,16 @@ type Server struct {
 	ready    chan struct{}
 	gate     *faultListener // set before ready is closed
 
-	mu      sync.Mutex // guards fault and turn
+	mu      sync.Mutex // guards fault, turn, process and clients
 	fault   Fault
-	process *os.Process       // nil: this one
-	turn    chan struct{}     // closed, and replaced, when the fault changes
-	clients map[string]string // by user agent, the fingerprint of the certificate that its requests came with
+	process *os.Process       // nil if the server runs in this process
+	turn    chan struct{}     // closed and replaced when the fault changes
+	clients map[string]string // fingerprint of the client certificate by user agent
 	serving atomic.Int64
 	served  atomic.Int64
 }
 
-// New makes a server that is well and does not listen yet.
+// New returns a healthy server that does not listen yet.
 func New(cfg Config) (*Server, error) {
 	identity, err := newIdentity(cfg.ServerName)
 	if err != nil {
@@ -67,7 +69,7 @@ func newServer(cfg Config, id *identity, objects *store) *Server {
 	}
 }
 
-// Replica makes another server with the same objects, authority and name, for a second endpoint of a Service.
+// Replica returns another server with the same objects, authority and name, for a second endpoint of a Service.
 func (s *Server) Replica() (*Server, error) {
 	identity, err := s.identity.another()
 	if err != nil {
@@ -76,20 +78,20 @@ func (s *Server) Replica() (*Server, error) {
 	return newServer(s.cfg, identity, s.store), nil
 }
 
-// CABundle is what its certificate chains to while it is well.
+// CABundle returns the CA certificates that verify the server's certificate while it is healthy.
 func (s *Server) CABundle() []byte { return s.identity.bundle() }
 
-// RotateAuthority makes a new authority, which CABundle has besides the old one. ShowRotated shows a certificate of it from
-// now on, on new connections, and CABundle has the new authority only.
+// RotateAuthority creates a new authority and adds it to CABundle. ShowRotated then presents a certificate of the new
+// authority on new connections and removes the old authority from CABundle.
 func (s *Server) RotateAuthority() error { return s.identity.rotate() }
 
-// ShowRotated is the second half of RotateAuthority.
+// ShowRotated completes the rotation that RotateAuthority began.
 func (s *Server) ShowRotated() error { return s.identity.finishRotation() }
 
-// Ready is closed when it listens.
+// Ready returns a channel that is closed when the server listens.
 func (s *Server) Ready() <-chan struct{} { return s.ready }
 
-// Port is where it listens, once Ready.
+// Port returns the listening port. It is valid once Ready is closed.
 func (s *Server) Port() int32 {
 	at, ok := s.gate.Addr().(*net.TCPAddr)
 	if !ok {
@@ -118,7 +120,7 @@ func (s *Server) serve(ctx context.Context, gate *faultListener) error {
 	protocols.SetHTTP2(true)
 	hs := &http.Server{
 		Handler: s, TLSConfig: s.tlsConfig(), Protocols: protocols,
-		ErrorLog:          log.New(io.Discard, "", 0), // failed handshakes are what it is here for
+		ErrorLog:          log.New(io.Discard, "", 0), // failed handshakes are expected
 		ReadHeaderTimeout: 30 * time.Second,
 		ConnContext:       countRequests,
 	}
@@ -134,8 +136,8 @@ func (s *Server) serve(ctx context.Context, gate *faultListener) error {
 	return err
 }
 
-// awaitHandlers returns when no handler runs any more: http.Server.Close does not wait for them. Their contexts have
-// ended with their connections.
+// awaitHandlers returns when no handler is running, because http.Server.Close does not wait for handlers. Their
+// contexts have ended with their connections.
 func (s *Server) awaitHandlers() {
 	deadline := time.NewTimer(5 * time.Second)
 	defer deadline.Stop()
@@ -150,7 +152,7 @@ func (s *Server) awaitHandlers() {
 	}
 }
 
-// SetFault puts a fault in the place of the one before. Well mends. It is called once Ready.
+// SetFault replaces the current fault. Healthy repairs the server. It must not be called before Ready is closed.
 func (s *Server) SetFault(f Fault) error {
 	if len(s.cfg.Command) > 0 {
 		return s.setProcessFault(f)
@@ -166,7 +168,7 @@ func (s *Server) SetFault(f Fault) error {
 		if err := s.identity.show(f); err != nil {
 			return err
 		}
-		s.gate.cut() // or connections that were made with the other certificate go on
+		s.gate.cut() // otherwise connections made with the other certificate stay open
 	}
 	if f == OtherDiscovery {
 		s.gate.cut()
@@ -185,21 +187,22 @@ func (s *Server) SetFault(f Fault) error {
 	return s.gate.reopen()
 }
 
-// Partition stops every byte from and to one client until SetFault, as if its network were cut off. The client is known by
-// the fingerprint of its certificate (ClientOf).
+// Partition stops all bytes from and to one client until SetFault, like a network partition. The client is identified
+// by the fingerprint of its certificate (ClientOf).
 func (s *Server) Partition(client string) { s.gate.setPartitioned(client) }
 
-// ClientOf is the fingerprint of the client certificate with which requests of a user agent last came. Empty: none came.
+// ClientOf returns the fingerprint of the client certificate of the latest request with a user agent, or an empty
+// string.
 func (s *Server) ClientOf(userAgent string) string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.clients[userAgent]
 }
 
-// maxClients bounds the user agents that are remembered.
+// maxClients bounds the number of recorded user agents.
 const maxClients = 16
 
-// noteClient remembers which client certificate requests of a user agent come with.
+// noteClient records the client certificate of a user agent's requests.
 func (s *Server) noteClient(r *http.Request) {
 	if r.TLS == nil || len(r.TLS.PeerCertificates) == 0 {
 		return
@@ -216,7 +219,7 @@ func fingerprint(c *x509.Certificate) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// tlsConfig tells each connection whose it is when the client has shown its certificate.
+// tlsConfig returns a configuration that records the client of each connection once it has presented its certificate.
 func (s *Server) tlsConfig() *tls.Config {
 	config := pki.ServerConfig(s.identity.shown)
 	config.GetConfigForClient = func(hello *tls.ClientHelloInfo) (*tls.Config, error) {
@@ -236,16 +239,17 @@ func (s *Server) tlsConfig() *tls.Config {
 	return config
 }
 
-// Served is how many requests it has begun to serve.
+// Served returns the number of requests that the server has begun to serve.
 func (s *Server) Served() int64 { return s.served.Load() }
 
-// Stored is how many objects it holds in a namespace, whatever it tells clients.
+// Stored returns the number of objects in a namespace, independently of what clients see.
 func (s *Server) Stored(namespace string) int { return s.store.count(namespace) }
 
-// Deleted is when the last object of a namespace was deleted; zero while it holds some, or never held any.
+// Deleted returns when the last object of a namespace was deleted. It is zero while objects remain, or if there never
+// were any.
 func (s *Server) Deleted(namespace string) time.Time { return s.store.emptied(namespace) }
 
-// now is the fault of the moment, and a channel that is closed when it is another.
+// now returns the current fault and a channel that is closed when it changes.
 func (s *Server) now() (Fault, <-chan struct{}) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -254,7 +258,7 @@ func (s *Server) now() (Fault, <-chan struct{}) {
 
 type requestCount struct{}
 
-// countRequests gives each connection a counter, for GoAwayStorm.
+// countRequests attaches a request counter to each connection, for GoAwayStorm.
 func countRequests(ctx context.Context, _ net.Conn) context.Context {
 	return context.WithValue(ctx, requestCount{}, new(atomic.Int64))
 }

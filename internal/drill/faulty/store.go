@@ -15,7 +15,7 @@ import (
 )
 
 const (
-	// maxObjects and maxEvents bound the memory of a drill that creates more than it deletes.
+	// maxObjects and maxEvents bound the memory of a drill that creates more objects than it deletes.
 	maxObjects = 10_000
 	maxEvents  = 1_000
 )
@@ -27,7 +27,7 @@ var (
 	errFull     = errors.New("the extension server of a drill holds no more than 10000 objects")
 )
 
-// object is all that a kind here has: metadata.
+// object is an object of the served kind, which has only metadata.
 type object struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata"`
@@ -40,14 +40,14 @@ type change struct {
 	revision int64
 }
 
-// store is objects in memory, with the latest changes for watches.
+// store holds objects in memory, and the latest changes for watches.
 type store struct {
-	mu       sync.Mutex // guards all below
+	mu       sync.Mutex // guards the fields below
 	objects  map[types.NamespacedName]object
 	revision int64
 	events   []change
 	empty    map[string]time.Time // when a namespace lost its last object
-	turn     chan struct{}        // closed, and replaced, at each change
+	turn     chan struct{}        // closed and replaced at each change
 }
 
 func newStore() *store {
@@ -58,7 +58,7 @@ func keyOf(o object) types.NamespacedName {
 	return types.NamespacedName{Namespace: o.Namespace, Name: o.Name}
 }
 
-// note records a change; the caller holds mu.
+// note records a change. The caller holds mu.
 func (s *store) note(kind string, o object) object {
 	s.revision++
 	o.ResourceVersion = strconv.FormatInt(s.revision, 10)
@@ -107,7 +107,7 @@ func (s *store) get(key types.NamespacedName) (object, error) {
 	return o, nil
 }
 
-// update applies change to an object. One that is being deleted goes with its last finalizer.
+// update applies change to an object. It removes an object that is being deleted and has no finalizers left.
 func (s *store) update(key types.NamespacedName, change func(object) (object, error)) (object, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -130,7 +130,7 @@ func (s *store) update(key types.NamespacedName, change func(object) (object, er
 	return s.note("MODIFIED", after), nil
 }
 
-// remove deletes an object, or marks it while finalizers hold it.
+// remove deletes an object, or sets its deletion timestamp while it has finalizers.
 func (s *store) remove(key types.NamespacedName, uid types.UID) (object, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -150,7 +150,7 @@ func (s *store) remove(key types.NamespacedName, uid types.UID) (object, error) 
 	return o, nil
 }
 
-// list returns the objects of a namespace, or of all, in order of their names, and the revision.
+// list returns the objects of a namespace, or of all namespaces, sorted by namespace and name, and the revision.
 func (s *store) list(namespace string) ([]object, int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -166,8 +166,8 @@ func (s *store) list(namespace string) ([]object, int64) {
 	return found, s.revision
 }
 
-// since returns what changed after a revision, the revision now, and a channel that is closed at the next change. gone is
-// that the changes are not all kept any more.
+// since returns the changes after a revision, the current revision, and a channel that is closed at the next change.
+// gone is true if some of the changes have been discarded.
 func (s *store) since(revision int64) (changes []change, now int64, turn <-chan struct{}, gone bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -9,13 +9,13 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// longestWatch ends a watch of a client that names no end.
+// longestWatch bounds a watch without timeoutSeconds.
 const longestWatch = 10 * time.Minute
 
-// watch streams changes. It serves initial events with their bookmark, which informers of today ask for.
+// watch streams changes. It serves initial events and their bookmark, which current informers request.
 func (s *Server) watch(w http.ResponseWriter, r *http.Request, namespace string) {
 	q := r.URL.Query()
-	from, _ := strconv.ParseInt(q.Get("resourceVersion"), 10, 64) // empty, like 0, means from any
+	from, _ := strconv.ParseInt(q.Get("resourceVersion"), 10, 64) // empty, like 0, means any revision
 	length := longestWatch
 	if n, err := strconv.Atoi(q.Get("timeoutSeconds")); err == nil && n > 0 {
 		length = min(length, time.Duration(n)*time.Second)
@@ -64,7 +64,7 @@ func (s *Server) watch(w http.ResponseWriter, r *http.Request, namespace string)
 	}
 }
 
-// stream is one watch; it does nothing more once it has failed.
+// stream is one watch. After an error it sends nothing.
 type stream struct {
 	server  *Server
 	writer  http.ResponseWriter

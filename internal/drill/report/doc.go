@@ -1,3 +1,3 @@
-// Package report writes down what drills found: a table for people, JSON and JUnit for machines, and a page of HTML with a
-// timeline of each drill. All of them are made of the same drill.Result, and judge nothing themselves.
+// Package report formats drill results: a text table, JSON, JUnit, and an HTML page with a timeline of each drill.
+// All formats derive from the same drill.Result and make no judgments of their results.
 package report

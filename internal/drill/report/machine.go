@@ -11,7 +11,7 @@ import (
 	"portico.dev/internal/drill"
 )
 
-// JSON is the results as a list.
+// JSON writes the results as a JSON array.
 func JSON(out io.Writer, results []*drill.Result) error {
 	encoder := json.NewEncoder(out)
 	encoder.SetIndent("", "  ")
@@ -45,7 +45,7 @@ type outcome struct {
 	Text    string `xml:",chardata"`
 }
 
-// JUnit is the results as continuous integration reads them: a drill is a test.
+// JUnit writes the results as a JUnit test suite for continuous integration. Each drill is a test case.
 func JUnit(out io.Writer, results []*drill.Result) error {
 	s := suite{Name: "portico drills", Tests: len(results)}
 	var total time.Duration
@@ -91,7 +91,7 @@ func firstComplaint(r *drill.Result) string {
 
 func allComplaints(r *drill.Result) string {
 	var b strings.Builder
-	_ = complaints(&b, r) // a strings.Builder does not fail
+	_ = complaints(&b, r) // a strings.Builder does not return errors
 	return b.String()
 }
 

@@ -17,9 +17,9 @@ var (
 	pageLegend string
 )
 
-// HTML is one page that needs nothing but itself: for each drill its verdict, the timeline, and all tables. It is not made by html/template, which
-// would be a third of a small program. Every value goes through page.add, which escapes it; none is in a script, a style or an attribute that
-// has a URL of somebody else.
+// HTML returns a self-contained page with the verdict, the timeline and all tables of each drill. It does not use
+// html/template, which would account for a third of a small program. Every value passes through page.add, which
+// escapes it. No value is placed in a script, a style or an attribute that holds an external URL.
 func HTML(results []*drill.Result) []byte {
 	var p page
 	p.add(`<!DOCTYPE html>
@@ -50,10 +50,10 @@ func HTML(results []*drill.Result) []byte {
 	return p.Bytes()
 }
 
-// page is a page while it is written.
+// page is the buffer of a page.
 type page struct{ bytes.Buffer }
 
-// add writes a format in which every verb is %s: texts are escaped, and numbers are pixels.
+// add appends a format whose verbs are all %s. Strings are escaped; numbers are pixels.
 func (p *page) add(format string, values ...any) {
 	texts := make([]any, len(values))
 	for i, v := range values {
@@ -166,7 +166,7 @@ func (p *page) timeline(tl *timeline) {
 	p.WriteString("\n</svg>\n</div>\n")
 }
 
-// mark draws the end of a request in a row that begins at y.
+// mark draws the end of a request in the row that begins at y.
 func (p *page) mark(m mark, y float64) {
 	if m.Class == "lost" {
 		p.add(`<path class="lost" d="M%[1]s %[2]s l%[3]s -12 l%[3]s 12 z"><title>%[4]s</title></path>`, m.X, y+12, m.W/2, m.Title)

@@ -7,10 +7,11 @@ import (
 	"portico.dev/internal/drill"
 )
 
-// Progress shows on a terminal how drills get on: one line that changes, and one that stays for each that is over.
+// Progress shows the progress of drills on a terminal: one line for the current phase, which is overwritten, and one
+// line for each finished drill.
 type Progress struct{ Terminal io.Writer }
 
-// clearLine returns to the start of the line and empties it.
+// clearLine moves to the start of the line and clears it.
 const clearLine = "\r\x1b[K"
 
 func (p Progress) Phase(name, phase string) {
@@ -21,7 +22,7 @@ func (p Progress) Done(r *drill.Result) {
 	fmt.Fprintf(p.Terminal, "%s%-8s %s (%s)\n", clearLine, r.Verdict, r.Drill, r.Took)
 }
 
-// Silence shows nothing, where there is no terminal.
+// Silence shows no progress. It is for output that is not a terminal.
 type Silence struct{}
 
 func (Silence) Phase(string, string) {}

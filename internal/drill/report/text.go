@@ -12,7 +12,7 @@ import (
 	"portico.dev/internal/drill"
 )
 
-// Text is a table of the drills, and below it what did not hold.
+// Text writes a table of the drills, followed by the expectations that failed.
 func Text(out io.Writer, results []*drill.Result) error {
 	w := tabwriter.NewWriter(out, 0, 0, 3, ' ', 0)
 	fmt.Fprintln(w, "DRILL\tVERDICT\tDETECTED\tRECOVERED\tITS CLIENTS SAW\tTOOK")
@@ -32,7 +32,7 @@ func Text(out io.Writer, results []*drill.Result) error {
 	return err
 }
 
-// recovered is a dash for what stayed available: there was nothing to recover from.
+// recovered returns a dash for a subject that stayed available, because it did not have to recover.
 func recovered(r *drill.Result) string {
 	if measured(r, drill.TimeToDetect) == "no" {
 		return "-"
@@ -40,7 +40,7 @@ func recovered(r *drill.Result) string {
 	return measured(r, drill.TimeToRecover)
 }
 
-// measured is a measure for people; a dash where there is none.
+// measured formats a measure, or a dash if it is missing.
 func measured(r *drill.Result, name string) string {
 	for _, m := range r.Measures {
 		switch {
@@ -54,7 +54,7 @@ func measured(r *drill.Result, name string) string {
 	return "-"
 }
 
-// clientsSaw sums up what the subject's clients got during the fault.
+// clientsSaw summarizes the outcomes for the subject's clients during the fault.
 func clientsSaw(r *drill.Result) string {
 	sum := map[string]int{}
 	for _, row := range r.Traffic {
@@ -67,7 +67,7 @@ func clientsSaw(r *drill.Result) string {
 	return outcomes(sum)
 }
 
-// outcomes is the counts, the commonest first.
+// outcomes formats the counts, the most frequent first.
 func outcomes(sum map[string]int) string {
 	if len(sum) == 0 {
 		return "-"

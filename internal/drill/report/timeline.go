@@ -10,17 +10,18 @@ import (
 )
 
 const (
-	// left and width are where time runs, in pixels; rowHeight is for one verb of one component.
+	// left and width are the position of the time axis in pixels. rowHeight is the height of one verb of one
+	// component.
 	left      = 130.0
 	width     = 900.0
 	rowHeight = 16.0
 	top       = 30.0
-	// maxMarks bounds the requests that are drawn of one row.
+	// maxMarks bounds the number of requests drawn in one row.
 	maxMarks = 2000
 )
 
-// timeline is a drill as a picture: a row for each verb of each component, a mark for each request, the fault as a band, and
-// lines where it was detected and where all was well again.
+// timeline is the diagram of a drill: a row for each verb of each component, a mark for each request, the fault as a
+// band, and lines at detection and recovery.
 type timeline struct {
 	Width, Height, Left float64
 	Rows                []timelineRow
@@ -35,7 +36,7 @@ type timelineRow struct {
 	Name  string
 	Y     float64
 	Marks []mark
-	// Text says in words what the marks show.
+	// Text is the text alternative of the marks.
 	Text string
 }
 
@@ -54,7 +55,7 @@ type moment struct {
 	Name string
 }
 
-// newTimeline draws a history; nil when there is too little of it.
+// newTimeline lays out a history. It returns nil if the history is too short.
 func newTimeline(h *drill.History) *timeline {
 	if h == nil || h.Began.IsZero() || !h.Ended.After(h.Began) {
 		return nil
@@ -113,12 +114,12 @@ func (tl *timeline) addRows(h *drill.History, at func(time.Time) float64) {
 	}
 }
 
-// markWidth is the least width of a mark.
+// markWidth is the minimum width of a mark.
 const markWidth = 3.0
 
-// marksOf draws a request: a thin line for the time that it waited, and a mark where it ended. A request that was made during
-// the fault and answered after it does not look like an answer during the fault. A watch is drawn in whole, and what ended it
-// at its end.
+// marksOf draws a request as a thin line while it waits and a mark where it ended. A request that was sent during the
+// fault and answered after it must not look like a response during the fault. A watch is drawn in full length, with a
+// mark at its end if it failed.
 func marksOf(r drill.Request, at func(time.Time) float64) []mark {
 	from, to := at(r.Start), at(r.Start.Add(r.Took))
 	title := strings.TrimSpace(fmt.Sprintf("%s after %s %s %s", r.Outcome(), duration(drill.Seconds(r.Took)), r.Reason, r.Failure))
@@ -134,7 +135,7 @@ func marksOf(r drill.Request, at func(time.Time) float64) []mark {
 	return []mark{{span: span{X: from, W: to - from}, Class: "wait", Title: "waiting"}, end}
 }
 
-// duration is a time for people: milliseconds below a second.
+// duration formats a duration, in milliseconds below one second.
 func duration(s drill.Seconds) string {
 	switch d := time.Duration(s); {
 	case d >= time.Second:
@@ -158,7 +159,7 @@ func classOf(r drill.Request) string {
 	return "refused"
 }
 
-// condition draws Available from one observation to the next.
+// condition draws the Available condition from one observation to the next.
 func (tl *timeline) condition(h *drill.History, at func(time.Time) float64) {
 	for i, s := range h.Observations {
 		end := h.Ended
