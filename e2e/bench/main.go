@@ -30,19 +30,19 @@ import (
 	"portico.dev/e2e/bench/shared"
 )
 
-// limit is how long a run may take, whatever is measured.
+// limit bounds the duration of a run.
 const limit = 20 * time.Minute
 
-// report is what one of the benchmarks found.
+// report contains the results of a benchmark.
 type report interface {
 	Markdown() ([]byte, error)
 }
 
-// benchmark runs within ctx and says how far it is.
+// benchmark is a benchmark that can be selected by name. run reports its progress with say.
 type benchmark struct {
 	name string
 	run  func(ctx context.Context, program string, quick bool, say func(string, ...any)) (report, error)
-	// asked: it is made only when it is named.
+	// asked is true if the benchmark runs only when it is named
 	asked bool
 }
 
@@ -86,7 +86,7 @@ var benchmarks = []benchmark{
 	underLoad(environment.Kubernetes{}),
 }
 
-// manyBackends measures kube-apiserver too if its programs are given.
+// manyBackends also measures kube-apiserver if its programs are given.
 func manyBackends(theirs environment.Kubernetes) benchmark {
 	return benchmark{name: "backends", asked: true, run: func(ctx context.Context, program string, quick bool, say func(string, ...any)) (report, error) {
 		settings := backends.Full()
@@ -97,7 +97,7 @@ func manyBackends(theirs environment.Kubernetes) benchmark {
 	}}
 }
 
-// underLoad measures memory, kube-apiserver's too if its programs are given.
+// underLoad measures memory, also of kube-apiserver if its programs are given.
 func underLoad(theirs environment.Kubernetes) benchmark {
 	return benchmark{name: "memory", asked: true, run: func(ctx context.Context, program string, quick bool, say func(string, ...any)) (report, error) {
 		settings := memory.Full()
@@ -108,7 +108,7 @@ func underLoad(theirs environment.Kubernetes) benchmark {
 	}}
 }
 
-// manyNodes has so many Nodes; 0 is as many as it likes.
+// manyNodes returns the benchmark with count Nodes. 0 selects the default.
 func manyNodes(theirs environment.Kubernetes, count int) benchmark {
 	return benchmark{name: "nodes", asked: true, run: func(ctx context.Context, program string, quick bool, say func(string, ...any)) (report, error) {
 		settings := nodes.Full(count)
@@ -119,7 +119,7 @@ func manyNodes(theirs environment.Kubernetes, count int) benchmark {
 	}}
 }
 
-// besides are the benchmarks that need somebody else's programs; they are made only when those are given.
+// besides returns the benchmarks that need the programs of Kubernetes. They run only if these are given.
 func besides(theirs environment.Kubernetes, nodes int) []benchmark {
 	return []benchmark{
 		{name: "incumbent", run: func(ctx context.Context, program string, quick bool, say func(string, ...any)) (report, error) {
@@ -142,7 +142,7 @@ func besides(theirs environment.Kubernetes, nodes int) []benchmark {
 	}
 }
 
-// atScale measures those parts of the page, all if there are none.
+// atScale measures the given parts of the page. Without parts, it measures all.
 func atScale(parts ...string) benchmark {
 	return benchmark{name: "load", asked: true, run: func(ctx context.Context, program string, quick bool, say func(string, ...any)) (report, error) {
 		settings := load.Full(parts...)
@@ -153,7 +153,7 @@ func atScale(parts ...string) benchmark {
 	}}
 }
 
-// builds is the benchmark that needs another build; it is made only when it is asked for.
+// builds returns the benchmark that compares two builds. It runs only if the other build is given.
 func builds(before string) benchmark {
 	return benchmark{name: "builds", run: func(ctx context.Context, program string, quick bool, say func(string, ...any)) (report, error) {
 		settings := proxied.Full()
@@ -199,7 +199,7 @@ func run() error {
 	flag.Parse()
 	for _, file := range []*string{program, before, &theirs.APIServer, &theirs.ControllerManager, &theirs.Scheduler, &theirs.Kwok} {
 		var err error
-		if *file, err = absolute(*file); err != nil { // they are started in directories of their own
+		if *file, err = absolute(*file); err != nil { // the programs run in other directories
 			return err
 		}
 	}
@@ -237,10 +237,10 @@ func run() error {
 	return nil
 }
 
-// record is where the pages are that others are compared with.
+// record is the directory of the published pages.
 const record = "docs/bench"
 
-// compareWithRecord fails if a figure of the pages in a directory is worse than that of the record.
+// compareWithRecord returns an error if a figure of the pages in a directory is worse than in the published pages.
 func compareWithRecord(args []string) error {
 	if len(args) != 1 {
 		return errors.New("compare needs the directory of the pages that are compared with the record")
@@ -305,7 +305,7 @@ func absolute(file string) (string, error) {
 	return filepath.Abs(file)
 }
 
-// place keeps what a quick run found apart from the record.
+// place returns the output directory. Results of a quick run go to a temporary directory by default.
 func place(out string, quick bool) (string, error) {
 	switch {
 	case out != "":

@@ -1,6 +1,6 @@
-// Package clients runs programs that others' libraries make, unmodified, against a front door: an operator of
-// controller-runtime, one of client-go that is a service account, shared informers of every sort, Helm, and kubectl. Then it does
-// to the front door what happens to front doors, and sees that each goes on.
+// Package clients runs unmodified programs built with third-party libraries against a front door: an operator with
+// controller-runtime, one with client-go as a service account, shared informers of every kind, Helm, and kubectl. It
+// injects faults that occur in front doors, and checks that each program continues to work.
 //
-// The programs are in the directories below; those that need more than our own module does are modules of their own.
+// The programs are in the subdirectories. Programs with additional requirements are separate modules.
 package clients

@@ -17,23 +17,23 @@ import (
 	"portico.dev/internal/run/freeport"
 )
 
-// group is what a backend serves.
+// group is the API group that a backend serves.
 const group = "differential.example.com"
 
-// backend is an extension server that says what it was asked, and answers what it is told to. Each server that is asked has
-// one of its own.
+// backend is an extension server that echoes requests or sends a response selected by the request. Each server under
+// test has its own backend.
 type backend struct {
-	// CA signed its certificate; Stranger signed nothing of its.
+	// CA is the authority of its certificate. OtherCA is an unrelated authority.
 	CA, OtherCA []byte
-	// Port is where it listens on loopback. Nobody listens on Dead, and the kernel gives it to
-	// nobody who asks for any port.
+	// Port is the listening port on loopback. Dead is a port without a listener, which the kernel does not assign as
+	// an ephemeral port.
 	Port, Dead int
 
 	server *http.Server
 	ended  chan struct{}
 }
 
-// startBackend starts one that is good for Services of the namespace. Whoever gets one closes it.
+// startBackend starts a backend for Services in the namespace. The caller must close it.
 func startBackend(namespace string) (*backend, error) {
 	authority, err := pki.NewAuthority("backend")
 	if err != nil {
@@ -66,7 +66,7 @@ func startBackend(namespace string) (*backend, error) {
 	}
 	go func() {
 		defer close(b.ended)
-		_ = b.server.ServeTLS(listener, "", "") // ends when it is closed
+		_ = b.server.ServeTLS(listener, "", "") // returns after close
 	}()
 	return b, nil
 }
@@ -76,7 +76,7 @@ func (b *backend) close() {
 	<-b.ended
 }
 
-// serve answers by what is asked for: discovery, echoes, tunnels, or an answer of that name.
+// serve selects the handler by the path: discovery, an echo, a tunnel, or a response by its name.
 func serve(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Server-Group", group)
 	root, below, _ := strings.Cut(strings.TrimPrefix(r.URL.Path, "/apis/"), "/")
@@ -115,12 +115,12 @@ func resourceList(groupVersion string) map[string]any {
 	}}
 }
 
-// documents is what is asked for by the front door alone: the list of groups, and no aggregated discovery.
+// documents serves the list of groups that only the front door requests. It does not support aggregated discovery.
 func documents(w http.ResponseWriter, _ *http.Request) {
 	say(w, http.StatusOK, map[string]any{"kind": "APIGroupList", "apiVersion": "v1", "groups": []any{}})
 }
 
-// openAPI is a document of one path and one schema.
+// openAPI serves a document with one path and one schema.
 func openAPI(w http.ResponseWriter, r *http.Request) {
 	const path = "/apis/" + group + "/v1"
 	info := map[string]any{"title": "differential", "version": "v1"}
@@ -143,7 +143,7 @@ func openAPI(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// echo says what came.
+// echo responds with a description of the request.
 func echo(w http.ResponseWriter, r *http.Request) {
 	body, err := io.ReadAll(io.LimitReader(r.Body, largest))
 	if err != nil {
@@ -169,15 +169,15 @@ func echo(w http.ResponseWriter, r *http.Request) {
 func say(w http.ResponseWriter, code int, v any) {
 	data, err := json.Marshal(v)
 	if err != nil {
-		panic(err) // maps of texts
+		panic(err) // unreachable: maps of strings always marshal
 	}
 	w.Header().Set("Content-Type", "application/json")
 	w.Header().Set("Content-Length", strconv.Itoa(len(data)))
 	w.WriteHeader(code)
-	_, _ = w.Write(data) // whoever asked is gone
+	_, _ = w.Write(data) // the client may be gone
 }
 
-// watch is two events, each on its way before the next.
+// watch sends two events and flushes each.
 func watch(w http.ResponseWriter) {
 	w.Header().Set("Content-Type", "application/json;stream=watch")
 	for i, of := range []string{"ADDED", "MODIFIED"} {
@@ -186,13 +186,14 @@ func watch(w http.ResponseWriter) {
 	}
 }
 
-// answers are what an extension server may say, well or badly, by name. A number is a code with a Status.
+// answers sends a valid or invalid response of an extension server, selected by name. A number selects a Status with
+// that code.
 func answers(w http.ResponseWriter, r *http.Request, name string) {
 	h := w.Header()
 	text := func(code int, body string) {
 		h.Set("Content-Type", "text/plain")
 		w.WriteHeader(code)
-		_, _ = io.WriteString(w, body) // whoever asked is gone
+		_, _ = io.WriteString(w, body) // the client may be gone
 	}
 	if code, err := strconv.Atoi(name); err == nil {
 		say(w, code, map[string]any{"kind": "Status", "apiVersion": "v1", "metadata": map[string]any{}, "status": "Failure", "message": "as told", "reason": "AsTold", "code": code})
@@ -269,7 +270,7 @@ func answers(w http.ResponseWriter, r *http.Request, name string) {
 	}
 }
 
-// tunnel switches protocols, or says what it says instead; then it sends back what comes.
+// tunnel switches protocols, or sends the response with the given name. After the switch it echoes the data.
 func tunnel(w http.ResponseWriter, r *http.Request, name string) {
 	if code, err := strconv.Atoi(name); err == nil {
 		answers(w, r, strconv.Itoa(code))
@@ -284,7 +285,7 @@ func tunnel(w http.ResponseWriter, r *http.Request, name string) {
 		return
 	}
 	defer conn.Close()
-	if err := conn.SetDeadline(time.Now().Add(patience)); err != nil { // closing the server does not end it
+	if err := conn.SetDeadline(time.Now().Add(patience)); err != nil { // http.Server.Close does not close hijacked connections
 		return
 	}
 	protocol := r.Header.Get("Upgrade")
@@ -302,7 +303,7 @@ func tunnel(w http.ResponseWriter, r *http.Request, name string) {
 	}
 }
 
-// headOf is what an upgrade came with.
+// headOf returns the head of an upgrade request.
 func headOf(r *http.Request) string {
 	var b strings.Builder
 	b.WriteString(r.Method + " " + r.RequestURI + "\nHost: " + r.Host + "\n")

@@ -10,10 +10,10 @@ import (
 	"strings"
 )
 
-// nothing is what a field says that is not there.
+// nothing is the value of a missing field.
 const nothing = "(nothing)"
 
-// difference is a field that two servers answer differently.
+// difference is a field with different values at two servers.
 type difference struct {
 	Step, Field, Left, Right string
 }
@@ -22,21 +22,22 @@ func (d difference) String() string {
 	return fmt.Sprintf("%s: %s\n  left:  %s\n  right: %s", d.Step, d.Field, d.Left, d.Right)
 }
 
-// known are differences that there is one reason for. In all its patterns * stands for anything.
+// known describes differences with a common reason. In all patterns, * matches any text.
 type known struct {
-	// Steps are names of requests.
+	// Steps contains the names of requests.
 	Steps []string `json:"steps"`
-	// Fields are places whatever is said there. A * alone is none: it would hide whether the request was answered at all.
+	// Fields contains places with arbitrary values. A single * is not permitted, because it would hide whether the
+	// request succeeded.
 	Fields []string `json:"fields"`
-	// Left are places and what the left server says there. Any other difference there is not known.
+	// Left maps places to the value at the left server. Other differences at these places are not known.
 	Left map[string]string `json:"left"`
-	// Engine is the implementation of HTTP (--http-engine) with which it is so. Empty: with each.
+	// Engine is the HTTP implementation (--http-engine) to which the entry applies. Empty means all.
 	Engine string `json:"engine"`
-	// Why it is so.
+	// Why is the reason.
 	Why string `json:"why"`
 }
 
-// compare returns differences in the order of the script.
+// compare returns the differences in the order of the script.
 func compare(all []step, left, right []map[string]string) []difference {
 	var out []difference
 	for i, s := range all {
@@ -59,8 +60,8 @@ func said(fields map[string]string, place string) string {
 	return nothing
 }
 
-// explain returns the differences that nobody explains, and what explanations say of what does not differ: each of their
-// patterns must match something.
+// explain returns the differences without an explanation, and the patterns that match no difference. Every pattern
+// must match at least one.
 func explain(found []difference, list []known) (unexplained []difference, idle []string) {
 	used := make([]map[string]bool, len(list))
 	for i := range list {
@@ -85,7 +86,7 @@ func explain(found []difference, list []known) (unexplained []difference, idle [
 	return unexplained, idle
 }
 
-// parts are the names of all patterns.
+// parts returns the names of all patterns.
 func (k known) parts() []string {
 	var parts []string
 	for _, step := range k.Steps {
@@ -97,12 +98,12 @@ func (k known) parts() []string {
 	return parts
 }
 
-// places are the fields, and those of which it is known what the left server says.
+// places returns the patterns of Fields and Left.
 func (k known) places() []string {
 	return append(slices.Clone(k.Fields), slices.Sorted(maps.Keys(k.Left))...)
 }
 
-// matches reports whether it explains a difference, and notes the patterns that do.
+// matches reports whether the entry explains a difference, and records the matching patterns.
 func (k known) matches(d difference, used map[string]bool) bool {
 	explains := false
 	for _, step := range k.Steps {
@@ -120,7 +121,7 @@ func (k known) matches(d difference, used map[string]bool) bool {
 	return explains
 }
 
-// fault says what is wrong with it as it stands.
+// fault describes why the entry is invalid, or returns an empty string.
 func (k known) fault() string {
 	switch {
 	case strings.TrimSpace(k.Why) == "":
@@ -133,7 +134,7 @@ func (k known) fault() string {
 	return ""
 }
 
-// like reports whether a text is a pattern's, in which * stands for anything.
+// like reports whether text matches pattern, in which * matches any text.
 func like(pattern, text string) bool {
 	first, rest, more := strings.Cut(pattern, "*")
 	if !more {
@@ -151,16 +152,18 @@ func like(pattern, text string) bool {
 	return false
 }
 
-// headers are those whose texts are a server's own: they have to be there, and nobody compares what they say.
+// headers contains the headers with values specific to a server. They must be present, but their values are not
+// compared.
 var headers = map[string]bool{"Audit-Id": true, "X-Kubernetes-Pf-Flowschema-Uid": true, "X-Kubernetes-Pf-Prioritylevel-Uid": true, "Etag": true, "Last-Modified": true}
 
-// ignored are headers that say nothing which the rest of an answer does not say.
+// ignored contains the headers that are not compared, because they are redundant.
 var ignored = map[string]bool{"Date": true, "Content-Length": true, "Connection": true, "Trailer": true}
 
-// private are fields whose text is a server's own: they have to be there, and nobody compares what they say.
+// private contains the fields with values specific to a server. They must be present, but their values are not
+// compared.
 var private = map[string]bool{"uid": true, "resourceVersion": true, "continue": true, "serverAddress": true, "token": true, "caBundle": true, "jwks_uri": true, "storageVersionHash": true}
 
-// What differs inside of texts: identities, moments, ages, and versions in messages.
+// Variable parts of texts: UIDs, times, ages, and versions in messages.
 var varying = []struct {
 	pattern *regexp.Regexp
 	name    string
@@ -180,18 +183,19 @@ var varying = []struct {
 	{regexp.MustCompile(`(Precondition failed: UID in precondition: )\S+( UID in object meta: )\S+`), "$1<uid>,$2<uid>"},
 }
 
-// more are conditions of APIServices that kube-apiserver does not have, in managedFields' names for them. They come when
-// they come, and nobody compares them.
+// more matches conditions of APIServices that kube-apiserver does not have, in the format of managedFields. They are
+// not compared, because their time of appearance varies.
 var more = regexp.MustCompile(`\{"type":"(AvailableOnAllReplicas|CABundleValid|ServingCertExpiring|TLSVerified)"\}`)
 
-// keyed are what a list's objects are told apart by, if all of them have one and no two the same.
+// keyed lists the functions that identify the elements of a list. A function applies if its values are nonempty and
+// unique.
 var keyed = []func(any) string{at("name"), at("resource"), at("version"), at("subresource"), at("metadata.name"), at("type"), keyOfManager}
 
 func at(path string) func(any) string {
 	return func(element any) string { return textAt(element, path) }
 }
 
-// keyOfManager tells managedFields apart, whose order is that of seconds.
+// keyOfManager identifies an entry of managedFields, whose order depends on times with second precision.
 func keyOfManager(element any) string {
 	if textAt(element, "manager") == "" {
 		return ""
@@ -199,11 +203,11 @@ func keyOfManager(element any) string {
 	return strings.TrimRight(managers.Replace(textAt(element, "manager"))+"/"+textAt(element, "operation")+"/"+textAt(element, "subresource"), "/")
 }
 
-// managers are the names of the programs that act on their own, which are not the same.
+// managers replaces the names of built-in managers, which differ between the servers.
 var managers = strings.NewReplacer("kube-apiserver", "<server>", "kube-controller-manager", "<server>", "aggregator", "<server>")
 
-// fields are what an answer says, each by its place: code, header.NAME, and body with dots and [index or name]. Places are
-// the same for two servers that say the same.
+// fields returns the values of a response by place: code, header.NAME, and body with dots and [index or name]. Equal
+// responses of two servers have equal places.
 func fields(s step, a answer, own func(string) string) map[string]string {
 	out := map[string]string{"code": strconv.Itoa(a.Code)}
 	if len(a.Interim) > 0 {
@@ -279,7 +283,7 @@ func flatten(out map[string]string, place string, value any, own func(string) st
 	}
 }
 
-// keysOf tells the elements of a list apart, by a name of theirs or else by their indexes.
+// keysOf identifies the elements of a list by name, or by index if that is not possible.
 func keysOf(list []any) []string {
 	for _, key := range keyed {
 		var keys []string
@@ -299,7 +303,7 @@ func keysOf(list []any) []string {
 	return keys
 }
 
-// textAt is the text at a path such as metadata.resourceVersion.
+// textAt returns the string at a path such as metadata.resourceVersion.
 func textAt(at any, path string) string {
 	for _, name := range strings.Split(path, ".") {
 		object, _ := at.(map[string]any)
@@ -309,7 +313,7 @@ func textAt(at any, path string) string {
 	return text
 }
 
-// steady is a text without what differs from server to server and from moment to moment.
+// steady replaces the parts of a text that vary between servers and over time.
 func steady(text string, own func(string) string) string {
 	text = own(text)
 	for _, v := range varying {

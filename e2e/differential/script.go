@@ -16,7 +16,7 @@ import (
 //go:embed script/*.yaml
 var scripts embed.FS
 
-// step is one request. script/1-objects.yaml says what each field is.
+// step is one request. script/1-objects.yaml describes the fields.
 type step struct {
 	Name    string            `json:"name"`
 	Do      string            `json:"do"`
@@ -33,7 +33,7 @@ type step struct {
 	Breaks  bool              `json:"breaks"`
 }
 
-// values are those of one header: a text, or a list of them.
+// values are the values of one header: a string, or a list of strings.
 type values []string
 
 // UnmarshalJSON implements json.Unmarshaler.
@@ -72,7 +72,7 @@ func steps() ([]step, error) {
 	return all, nil
 }
 
-// words are a step with what was kept put in.
+// words is a step with the kept values substituted.
 type words struct {
 	method, target, body string
 	header               http.Header
@@ -105,13 +105,13 @@ func (s step) words(kept map[string]string) (w words, err error) {
 	return w, nil
 }
 
-// recording is what a server answered: a file of JSON, a line for the server and then one for each step.
+// recording contains the answers of a server. Its file contains a line of JSON for the server and one for each step.
 type recording struct {
 	Server  recorded
 	Answers []recordedAnswer
 }
 
-// recorded says of what a recording is.
+// recorded describes the server of a recording.
 type recorded struct {
 	// Version is its gitVersion.
 	Version string `json:"server"`

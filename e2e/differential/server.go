@@ -24,28 +24,28 @@ import (
 )
 
 const (
-	// patience bounds one request.
+	// patience bounds the duration of one request.
 	patience = 2 * time.Minute
-	// settling bounds the wait for what a controller writes.
+	// settling bounds the wait for the effect of a controller.
 	settling = time.Minute
-	// largest is what is read of an answer.
+	// largest bounds the size of a response that is read.
 	largest = 16 << 20
 )
 
-// answer is what a server said to one step.
+// answer is the response of a server to one step.
 type answer struct {
 	Code    int
 	Header  http.Header
 	Trailer http.Header
-	Interim []int // the codes of 1xx that came before
-	Broken  bool  // it ended before its time
+	Interim []int // status codes of preceding 1xx responses
+	Broken  bool  // the response ended prematurely
 	Body    []byte
 }
 
-// server is asked the script.
+// server is a server that receives the script.
 type server struct {
 	host      string
-	configs   map[string]*rest.Config // by the name of who asks
+	configs   map[string]*rest.Config // by the name of the user
 	clients   map[string]*http.Client
 	namespace string
 	backend   *backend
@@ -66,7 +66,7 @@ func newServer(kubeconfig string) (*server, error) {
 		if err != nil {
 			return nil, err
 		}
-		own := *client // the library may hand out one that others use
+		own := *client // client-go may return a shared client
 		own.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 		s.clients[who] = &own
 	}
@@ -74,7 +74,7 @@ func newServer(kubeconfig string) (*server, error) {
 	return s, err
 }
 
-// kept is what the script begins with.
+// kept returns the initial values for the script.
 func (s *server) kept() map[string]string {
 	return map[string]string{
 		"ns": s.namespace, "group": group, "port": strconv.Itoa(s.backend.Port), "dead": strconv.Itoa(s.backend.Dead),
@@ -82,7 +82,7 @@ func (s *server) kept() map[string]string {
 	}
 }
 
-// steady is a text without what is a server's own.
+// steady replaces the values that are specific to a server.
 func (s *server) steady(text string) string {
 	port, dead := strconv.Itoa(s.backend.Port), strconv.Itoa(s.backend.Dead)
 	text = strings.NewReplacer(
@@ -91,12 +91,12 @@ func (s *server) steady(text string) string {
 	return word(dead, word(port, text, "{port}"), "{dead}")
 }
 
-// word replaces a word in a text. The digits of a port are also in a uid now and then.
+// word replaces a whole word in a text. The digits of a port may also be part of a UID.
 func word(is, text, with string) string {
 	return regexp.MustCompile(`\b`+regexp.QuoteMeta(is)+`\b`).ReplaceAllLiteralString(text, with)
 }
 
-// ask goes through the script. The answers are in its order.
+// ask sends the steps of the script. The answers are in the same order.
 func (s *server) ask(ctx context.Context, all []step) ([]answer, error) {
 	kept := s.kept()
 	var answers []answer
@@ -117,7 +117,7 @@ func (s *server) ask(ctx context.Context, all []step) ([]answer, error) {
 	return answers, nil
 }
 
-// until asks one step, again and again if it awaits something. What never comes is an answer too.
+// until sends one step, and repeats it if it awaits a condition. After the timeout it returns the latest response.
 func (s *server) until(ctx context.Context, step step, kept map[string]string) (answer, error) {
 	limit := patience
 	if len(step.Until)+len(step.While) > 0 {
@@ -198,7 +198,7 @@ func (s *server) one(ctx context.Context, step step, kept map[string]string) (a 
 	return a, err
 }
 
-// events are the first of a watch, as a JSON array.
+// events returns the first events of a watch as a JSON array.
 func events(stream io.Reader, count int) ([]byte, error) {
 	lines := bufio.NewScanner(stream)
 	lines.Buffer(nil, largest)
@@ -209,7 +209,7 @@ func events(stream io.Reader, count int) ([]byte, error) {
 	return append(append([]byte{'['}, bytes.Join(all, []byte{','})...), ']'), lines.Err()
 }
 
-// field is the text at a path such as metadata.resourceVersion.
+// field returns the string at a path such as metadata.resourceVersion.
 func field(body []byte, path string) (string, error) {
 	var at any
 	if err := json.Unmarshal(body, &at); err != nil {
@@ -222,7 +222,7 @@ func field(body []byte, path string) (string, error) {
 	return text, nil
 }
 
-// askOne asks the server of a kubeconfig the whole script, and returns the fields of its answers.
+// askOne sends the whole script to the server of a kubeconfig and returns the fields of its answers.
 func askOne(kubeconfig string, all []step) ([]map[string]string, error) {
 	s, err := newServer(kubeconfig)
 	if err != nil {
@@ -245,7 +245,7 @@ func askOne(kubeconfig string, all []step) ([]map[string]string, error) {
 	return out, nil
 }
 
-// raw asks over HTTP/1.1 with the bytes that the script has, which a library would tidy up.
+// raw sends the exact bytes of the script over HTTP/1.1. net/http's client would normalize them.
 func (s *server) raw(ctx context.Context, step step, w words) (a answer, err error) {
 	config, err := rest.TLSConfigFor(s.configs[step.As])
 	if err != nil {
@@ -286,12 +286,12 @@ func headOfRaw(w words, host string, upgrade bool) string {
 	if w.body != "" && !upgrade && header.Get("Transfer-Encoding") == "" {
 		header.Set("Content-Length", strconv.Itoa(len(w.body)))
 	}
-	_ = header.Write(&b) // a string takes all
+	_ = header.Write(&b) // a strings.Builder does not return errors
 	b.WriteString("\r\n")
 	return b.String()
 }
 
-// readRaw reads until the answer ends, also one that ends before its time. Of a tunnel it is what comes back.
+// readRaw reads a response, which may end prematurely. For a tunnel it reads the echoed data.
 func readRaw(conn net.Conn, w words) (a answer, err error) {
 	reader := bufio.NewReader(conn)
 	for {
@@ -313,7 +313,7 @@ func readRaw(conn net.Conn, w words) (a answer, err error) {
 		}
 		a.Body, err = io.ReadAll(io.LimitReader(response.Body, largest))
 		a.Trailer = response.Trailer
-		_ = response.Body.Close() // it says again what reading has said
+		_ = response.Body.Close() // reading reported the error already
 		return a, err
 	}
 }

@@ -12,10 +12,11 @@ import (
 	"strings"
 )
 
-// BuildAt builds a package of the module in root as it was at a commit into a file.
+// BuildAt builds a package of the module in root, as of a commit, into a file.
 //
-// The go command compiles a package again when its directory is another one. So this is built in root, with an overlay that has the files of
-// the commit in place of those that differ: only packages that differ, or import one that does, are compiled.
+// The go command recompiles a package if its directory changes. Therefore BuildAt builds in root, with an overlay
+// that replaces the files that differ from the commit. Only packages that differ, or import one that does, are
+// compiled.
 func BuildAt(root, commit, to, pkg string) error {
 	dir, err := os.MkdirTemp(filepath.Dir(to), "before-")
 	if err != nil {
@@ -29,10 +30,10 @@ func BuildAt(root, commit, to, pkg string) error {
 	return (&builder{root: root, program: filepath.Base(to)}).build(root, nil, "-overlay", overlay, "-o", to, pkg)
 }
 
-// overlayOf writes the files of a commit that the tree in root has not, or has otherwise, into dir, and returns the go command's description
-// of what they replace. Files that the commit has not are replaced by nothing.
+// overlayOf writes the files of a commit that are missing or different in root to dir, and returns the go command's
+// description of the replacements. Files that the commit does not contain are replaced with nothing.
 func overlayOf(root, commit, dir string) (string, error) {
-	// git writes to a file and not to a pipe: an error of either program is then that of one command.
+	// git writes to a file and not to a pipe, so that each error belongs to one command.
 	archive, tree := filepath.Join(dir, "tree.tar"), filepath.Join(dir, "tree")
 	if err := os.Mkdir(tree, 0o700); err != nil {
 		return "", err
@@ -69,13 +70,13 @@ func overlayOf(root, commit, dir string) (string, error) {
 	return overlay, os.WriteFile(overlay, text, 0o600)
 }
 
-// CommitBefore is the release before what is in root: the newest tag of a release before its commit, without one the newest merge before it,
-// and without either its parent.
+// CommitBefore returns the commit of the previous release: the newest release tag before HEAD. Without a tag it is
+// the newest merge before HEAD, and otherwise the parent of HEAD.
 func CommitBefore(root string) (string, error) {
 	if _, err := git(root, "rev-parse", "--quiet", "--verify", "HEAD^"); err != nil {
 		return "", fmt.Errorf("this clone has no commit before its HEAD: %w", err)
 	}
-	// Without a tag, describe fails.
+	// describe fails without a tag.
 	if tag, err := git(root, "describe", "--tags", "--abbrev=0", "--match", "v*", "HEAD^"); err == nil {
 		return strings.TrimSpace(tag), nil
 	}

@@ -13,10 +13,10 @@ import (
 	"go.etcd.io/etcd/client/pkg/v3/fileutil"
 )
 
-// recipe is how one program is built into a file. Building what is built already costs a check of the go command.
+// recipe builds one program into a file. If the program is already built, only the go command's check remains.
 type recipe func(b *builder, to string) error
 
-// recipes are all programs by name.
+// recipes contains all programs by name.
 var recipes = map[string]recipe{
 	"aggregator":      ours("./cmd/aggregator"),
 	"extserver":       ours("./cmd/extserver"),
@@ -53,18 +53,19 @@ var recipes = map[string]recipe{
 	"h2spec":              tool("e2e/thirdparty/h2spec", "github.com/summerwind/h2spec/cmd/h2spec"),
 }
 
-// Stories are the programs that the tests of package e2e run.
+// Stories lists the programs that the tests of package e2e run.
 var Stories = []string{"aggregator", "extserver", "kubectl-portico", "kubectl", "mappers"}
 
-// Shared is the directory, below the root of the module, where programs are linked once for each state of the tree.
+// Shared is the directory, relative to the root of the module, in which programs are linked once for each state of
+// the tree.
 const Shared = "bin/programs"
 
-// Build puts the named programs into dir, each as a file of its name. What another package or an earlier run has linked is
-// not linked again. Processes that build at the same time wait for each other.
+// Build places the named programs in dir, each as a file with its name. It reuses programs that another package or an
+// earlier run has linked. Concurrent builds in different processes wait for each other.
 func Build(dir string, names ...string) error { return BuildWithProgress(nil, dir, names...) }
 
-// BuildWithProgress is Build with a line for each program that says how many packages have been compiled. Without progress,
-// which is nil, it prints nothing.
+// BuildWithProgress is Build with a progress line for each program that shows the number of compiled packages. If
+// progress is nil, it prints nothing.
 func BuildWithProgress(progress io.Writer, dir string, names ...string) error {
 	root, err := moduleRoot()
 	if err != nil {
@@ -97,7 +98,7 @@ func BuildWithProgress(progress io.Writer, dir string, names ...string) error {
 	return nil
 }
 
-// place makes a program available under another name, where it stays what it is when the first is built again.
+// place makes a program available under another name. The copy does not change when the program is built again.
 func place(program, to string) error {
 	if err := os.Remove(to); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
@@ -122,7 +123,7 @@ func place(program, to string) error {
 	return errors.Join(err, out.Close())
 }
 
-// moduleRoot is the directory of our go.mod, wherever below it a test runs.
+// moduleRoot returns the directory of our go.mod, from any directory below it.
 func moduleRoot() (string, error) {
 	out, err := exec.Command("go", "list", "-m", "-f", "{{.Dir}}", "portico.dev").Output()
 	if err != nil {
@@ -135,14 +136,14 @@ func ours(pkg string) recipe {
 	return func(b *builder, to string) error { return b.build(b.root, nil, "-o", to, pkg) }
 }
 
-// static builds a package of ours for containers that have nothing else.
+// static builds a package of our module for containers without other files.
 func static(pkg string) recipe {
 	return func(b *builder, to string) error {
 		return b.build(b.root, []string{"CGO_ENABLED=0"}, "-ldflags", "-s -w", "-o", to, pkg)
 	}
 }
 
-// nested builds a package of a module below the root, with the versions that its go.mod pins.
+// nested builds a package of a module below the root, with the versions in its go.mod.
 func nested(dir, pkg string) recipe {
 	return func(b *builder, to string) error { return b.build(filepath.Join(b.root, dir), nil, "-o", to, pkg) }
 }
@@ -156,8 +157,8 @@ func kubectl(b *builder, to string) error {
 	return b.build(dir, nil, "-ldflags", stamp, "-o", to, ".")
 }
 
-// kubectlStamp is the linker flags that tell kubectl its version: module v0.37.2 is kubectl v1.37.2. Without them
-// `kubectl version` knows nothing to compare the server with.
+// kubectlStamp returns the linker flags that set the version of kubectl: module v0.37.2 is kubectl v1.37.2. Without
+// them, `kubectl version` cannot compare the versions of client and server.
 func kubectlStamp(dir string) (string, error) {
 	list := exec.Command("go", "list", "-m", "-f", "{{.Version}}", "k8s.io/kubectl")
 	list.Dir = dir
@@ -172,7 +173,7 @@ func kubectlStamp(dir string) (string, error) {
 	return stamp("v1."+parts[1]+"."+parts[2], parts[1]), nil
 }
 
-// stamp is the linker flags that tell a program of Kubernetes its version.
+// stamp returns the linker flags that set the version of a Kubernetes program.
 func stamp(version, minor string) string {
 	var flags []string
 	for _, set := range []string{
@@ -180,15 +181,15 @@ func stamp(version, minor string) string {
 		"k8s.io/component-base/version.gitMajor=1",
 		"k8s.io/component-base/version.gitMinor=" + minor,
 		"k8s.io/component-base/version.gitTreeState=clean",
-		"k8s.io/client-go/pkg/version.gitVersion=" + version, // the User-Agent
+		"k8s.io/client-go/pkg/version.gitVersion=" + version, // for the User-Agent
 	} {
 		flags = append(flags, "-X "+set)
 	}
 	return "-s -w " + strings.Join(flags, " ")
 }
 
-// tool is a program that a module below the root pins with a tool directive. The go command keeps such programs linked in its
-// cache, so that building one again costs nothing; `go tool -n` builds it and prints where it is.
+// tool builds a program that a module below the root pins with a tool directive. The go command caches the linked
+// program, so that another build costs nothing. `go tool -n` builds it and prints its path.
 func tool(dir, pkg string) recipe {
 	return func(b *builder, to string) error {
 		cmd := exec.Command("go", "tool", "-n", pkg)

@@ -14,18 +14,18 @@ import (
 type builder struct {
 	root     string    // of our module
 	program  string    // its name
-	progress io.Writer // nil to print nothing
+	progress io.Writer // may be nil
 	compiled int
 }
 
-// build runs `go build` with some arguments, the package last, in a directory, with more of an environment.
+// build runs `go build` in a directory, with additional environment variables. The last argument is the package.
 func (b *builder) build(dir string, env []string, args ...string) error {
 	command := func(args ...string) *exec.Cmd {
 		cmd := exec.Command("go", args...)
 		cmd.Dir, cmd.Env = dir, append(append(os.Environ(), "GOWORK=off"), env...)
 		return cmd
 	}
-	// The go command names each package that it compiles, if it is asked to. What else it prints is about a failure.
+	// With -v, the go command prints each package that it compiles. Other output concerns a failure.
 	cmd := command(append([]string{"build", "-v", "-buildvcs=false"}, args...)...)
 	var complaints bytes.Buffer
 	all := 0
@@ -60,12 +60,12 @@ func (b *builder) build(dir string, env []string, args ...string) error {
 	return nil
 }
 
-// show replaces what the line says about the program.
+// show replaces the text after the name of the program.
 func (b *builder) show(what string) {
 	fmt.Fprintf(b.progress, "\r%s%s", b.program, what)
 }
 
-// end ends the line.
+// end completes the line.
 func (b *builder) end(err error) {
 	switch {
 	case b.progress == nil:

@@ -14,8 +14,8 @@ import (
 	"time"
 )
 
-// clockCode replaces the code by which a process asks for the time without a system call: it makes the system call, and if the wall clock is
-// asked for (0), it adds the seconds of its last operand.
+// clockCode replaces the vDSO function that returns the time without a system call. It makes the system call. For
+// the wall clock (0), it then adds the seconds in the immediate operand of its add instruction.
 var clockCode = []byte{
 	0xb8, 228, 0, 0, 0, // mov eax, SYS_clock_gettime
 	0x0f, 0x05, // syscall
@@ -25,8 +25,9 @@ var clockCode = []byte{
 	0xc3, // ret
 }
 
-// SetClock makes the wall clock of the process differ from that of the machine, in whole seconds, as that of a machine of its own might.
-// Its monotonic clock goes on. The error is errors.ErrUnsupported on other systems than Linux on amd64.
+// SetClock makes the wall clock of the process differ from the machine's, in whole seconds, as on a machine with a
+// wrong clock. Its monotonic clock does not change. On systems other than Linux on amd64, it returns
+// errors.ErrUnsupported.
 func (p *Process) SetClock(ahead time.Duration) error {
 	pid := p.PID()
 	image, at, err := vdso(pid)
@@ -44,7 +45,7 @@ func (p *Process) SetClock(ahead time.Duration) error {
 		return err
 	}
 	defer memory.Close()
-	// No thread may be in the middle of what is replaced.
+	// No thread may be executing the code that is replaced.
 	for range 100 {
 		if err := p.cmd.Process.Signal(syscall.SIGSTOP); err != nil {
 			return err
@@ -60,7 +61,7 @@ func (p *Process) SetClock(ahead time.Duration) error {
 	return errors.New("a thread was always asking for the time")
 }
 
-// vdso returns the code that the kernel gives every process, and where a process has it.
+// vdso returns the vDSO image of a process and its address.
 func vdso(pid int) (image []byte, at uint64, err error) {
 	maps, err := os.ReadFile(fmt.Sprintf("/proc/%d/maps", pid))
 	if err != nil {
@@ -86,7 +87,7 @@ func vdso(pid int) (image []byte, at uint64, err error) {
 	return nil, 0, errors.New("the process has no vDSO")
 }
 
-// clockFunction is the offset of the function that is replaced, which must have room.
+// clockFunction returns the offset of the function to replace. The function must be large enough.
 func clockFunction(image []byte) (uint64, error) {
 	file, err := elf.NewFile(bytes.NewReader(image))
 	if err != nil {
@@ -104,7 +105,8 @@ func clockFunction(image []byte) (uint64, error) {
 	return 0, errors.New("the vDSO has no clock_gettime that is long enough")
 }
 
-// anyThreadIn waits until all threads of a process have stopped, and reports whether one is in a piece of code.
+// anyThreadIn waits until all threads of a process have stopped, and reports whether one of them is executing a piece
+// of code.
 func anyThreadIn(pid int, from, length uint64) (bool, error) {
 	threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*", pid))
 	if err != nil {
@@ -125,7 +127,7 @@ func anyThreadIn(pid int, from, length uint64) (bool, error) {
 			}
 			time.Sleep(time.Millisecond)
 		}
-		where, err := os.ReadFile(thread + "/syscall") // its last field is the program counter
+		where, err := os.ReadFile(thread + "/syscall") // the last field is the program counter
 		if err != nil {
 			return false, err
 		}

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// SetClock sets the clock of a process where that is supported: on Linux on amd64.
+// SetClock sets the clock of a process. It is supported only on Linux on amd64.
 func (p *Process) SetClock(time.Duration) error {
 	return fmt.Errorf("set the clock of %s: %w", p.name, errors.ErrUnsupported)
 }

@@ -7,8 +7,8 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 )
 
-// CheckDiscovery returns an error while discovery has group-versions whose resources clients leave out, for example because their extension
-// servers have not answered since the start.
+// CheckDiscovery returns an error if clients cannot see the resources of some group-versions in discovery, for
+// example because an extension server has not responded since the start.
 func CheckDiscovery(kubeconfig string) error {
 	config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
 	if err != nil {

@@ -1,5 +1,5 @@
 // Package programs builds the programs that end-to-end tests run, and runs them.
 //
-// Ours are built from the tree; everybody else's from the modules that nested go.mod files pin, unmodified. The flags that
-// change compilation are those of go test itself, so that packages which it has compiled are not compiled again.
+// Our programs are built from the tree. Other programs are built unmodified from modules that nested go.mod files
+// pin. The build flags are the flags of go test, so that packages that go test has compiled are not compiled again.
 package programs

@@ -13,9 +13,9 @@ import (
 
 var exportLine = regexp.MustCompile(`export KUBECONFIG=(\S+)`)
 
-// StartDev starts `aggregator dev` from a directory of built programs, on a free port, and waits until it has said how to
-// reach it. It works in dir, which is its home too; kubeconfig is an administrator's. log gets what it logs; it may be nil.
-// Whoever gets a process finishes it, also when there is an error.
+// StartDev starts `aggregator dev` from a directory of built programs, on a free port, and waits until it has printed
+// its kubeconfig. dir is its working directory and its home. kubeconfig belongs to an administrator. log receives its
+// log output and may be nil. If StartDev returns a process, even with an error, the caller must finish it.
 func StartDev(built, dir string, log io.Writer, args ...string) (p *Process, kubeconfig string, err error) {
 	env := []string{"PATH=" + os.Getenv("PATH"), "HOME=" + dir}
 	p, err = Start("aggregator dev", dir, env, log, filepath.Join(built, "aggregator"), append([]string{"dev", "--secure-port", "0"}, args...)...)
@@ -44,7 +44,7 @@ type starter interface {
 	Fatal(args ...any)
 }
 
-// Dev is StartDev for one test: the process ends with the test, and shows its output if the test fails.
+// Dev is StartDev for one test. The process ends with the test, and its output is shown if the test fails.
 func Dev(t starter, built, dir string, args ...string) (dev *Process, kubeconfig string) {
 	t.Helper()
 	dev, kubeconfig, err := StartDev(built, dir, nil, args...)
@@ -60,7 +60,8 @@ func Dev(t starter, built, dir string, args ...string) (dev *Process, kubeconfig
 	return dev, kubeconfig
 }
 
-// Kubectl runs a built kubectl, and returns what it prints, errors included. home has its cache; path has directories with plugins.
+// Kubectl returns a function that runs a built kubectl and returns its output, including standard error. home
+// contains its cache. path lists directories with plugins.
 func Kubectl(built, home, kubeconfig string, path ...string) func(args ...string) (string, error) {
 	path = append(append([]string{built}, path...), os.Getenv("PATH"))
 	env := []string{"PATH=" + strings.Join(path, string(os.PathListSeparator)), "HOME=" + home, "KUBECONFIG=" + kubeconfig}
@@ -75,11 +76,10 @@ func Kubectl(built, home, kubeconfig string, path ...string) func(args ...string
 	}
 }
 
-// kubernetes is a program of the Kubernetes that e2e/incumbent pins, told its version. Building one the first time takes
-// minutes.
+// kubernetes builds a Kubernetes program in the version that e2e/incumbent pins. The first build takes minutes.
 func kubernetes(name string) recipe { return kubernetesFrom("incumbent", name) }
 
-// kubernetesFrom is kubernetes with the requirements of another module below e2e.
+// kubernetesFrom is kubernetes with the versions of another module below e2e.
 func kubernetesFrom(module, name string) recipe {
 	return func(b *builder, to string) error {
 		dir := filepath.Join(b.root, "e2e", module)
@@ -94,6 +94,7 @@ func kubernetesFrom(module, name string) recipe {
 			return fmt.Errorf("its module has version %q, want v1.x.y", version)
 		}
 		flags := stamp(strings.Join(parts, "."), parts[1])
-		return b.build(dir, []string{"CGO_ENABLED=0"}, "-ldflags", flags, "-o", to, "k8s.io/kubernetes/cmd/"+name) // as its releases are built
+		// Like the official releases, without cgo.
+		return b.build(dir, []string{"CGO_ENABLED=0"}, "-ldflags", flags, "-o", to, "k8s.io/kubernetes/cmd/"+name)
 	}
 }

@@ -6,11 +6,12 @@ import (
 	"os"
 )
 
-// concurrent is how many parallel tests run at once, by default. They wait for programs most of the time.
+// concurrent is the default number of parallel tests. They mostly wait for programs.
 const concurrent = "6"
 
-// Main is the body of TestMain in packages whose tests start programs. It builds the named ones into a temporary directory, or
-// takes them from the one that the flag -programs names, sets binaries to it, runs the tests and returns the exit code.
+// Main is the body of TestMain in packages with tests that start programs. It builds the named programs in a
+// temporary directory, or uses the directory in the flag -programs, sets binaries to that directory, runs the tests
+// and returns the exit code.
 func Main(m interface{ Run() int }, binaries *string, names ...string) int {
 	prebuilt := flag.String("programs", "", "directory of built programs; default they are built from the tree")
 	if err := flag.Set("test.parallel", concurrent); err != nil {

@@ -19,19 +19,19 @@ import (
 )
 
 const (
-	// Patience bounds every wait for something to come true.
+	// Patience bounds every wait for a condition.
 	Patience = 3 * time.Minute
-	// pollEvery is how often it is looked at.
+	// pollEvery is the minimum polling interval.
 	pollEvery = 100 * time.Millisecond
-	// stopWithin bounds the wait for a process that was asked to end.
+	// stopWithin bounds the wait for a process that was signaled to stop.
 	stopWithin = time.Minute
-	// keepOutput is how much of a process's output is kept: the end of it is what failures need.
+	// keepOutput bounds the stored output of a process. The end of the output explains failures.
 	keepOutput = 64 << 10
 )
 
 // Process is a program in the background.
 type Process struct {
-	// Ended is set by a test that has ended the process itself, in whatever way.
+	// Ended is set by a test that ends the process itself.
 	Ended bool
 
 	name, program string
@@ -41,8 +41,8 @@ type Process struct {
 	err           error // valid once exited is closed
 }
 
-// Start starts a program, found at its path, with nothing in its environment but env. Whoever starts it finishes it.
-// name is for messages; log gets all of what it prints to standard error, of which Output keeps only the end. It may be nil.
+// Start starts the program at a path, with only env as its environment. The caller must finish it. name is used in
+// messages. log receives all of its standard error and may be nil; Output returns only the end of its output.
 func Start(name, dir string, env []string, log io.Writer, program string, args ...string) (*Process, error) {
 	if log == nil {
 		log = io.Discard
@@ -61,26 +61,26 @@ func Start(name, dir string, env []string, log io.Writer, program string, args .
 	return p, nil
 }
 
-// WithEngines are the arguments of a program with the implementations of HTTP that the environment of the tests asks for, if it
-// is a front door.
+// WithEngines returns the arguments of a program. For a front door, it adds the HTTP implementations selected in the
+// environment of the tests.
 func WithEngines(program string, args []string) []string {
 	serves := len(args) > 0 && (args[0] == "serve" || args[0] == "dev") || len(args) > 1 && args[0] == "drill" && args[1] == "run"
 	if filepath.Base(program) != "aggregator" || !serves {
 		return args
 	}
 	if slices.ContainsFunc(args, func(arg string) bool { return strings.HasPrefix(arg, "--http-engine=") }) {
-		return args // the test has chosen
+		return args // the test has selected one
 	}
 	return append(slices.Clone(args), enginetest.Flags()...)
 }
 
-// Exited is closed when the process has ended.
+// Exited returns a channel that is closed when the process has ended.
 func (p *Process) Exited() <-chan struct{} { return p.exited }
 
-// Output is the end of what the process has printed.
+// Output returns the end of the output of the process.
 func (p *Process) Output() string { return p.output.String() }
 
-// PID is the process's.
+// PID returns the process ID.
 func (p *Process) PID() int { return p.cmd.Process.Pid }
 
 // reporter is the part of testing.TB that is used here.
@@ -91,7 +91,8 @@ type reporter interface {
 	Failed() bool
 }
 
-// Finish makes sure that the process is gone. A server that the test itself did not end must be alive, and must end well.
+// Finish stops the process. It reports an exit code other than 0 as a test error, unless Ended is set or the program
+// is kubectl.
 func (p *Process) Finish(t reporter) {
 	code, err := p.Stop(os.Interrupt)
 	switch {
@@ -102,14 +103,14 @@ func (p *Process) Finish(t reporter) {
 	}
 }
 
-// Show logs the output of the process when the test failed.
+// Show logs the output of the process if the test failed.
 func (p *Process) Show(t reporter) {
 	if t.Failed() {
 		t.Logf("--- the end of the output of %s (pid %d):\n%s", p.name, p.cmd.Process.Pid, p.output.String())
 	}
 }
 
-// Stop sends sig, waits, and returns the exit code. A process that does not end in time is killed.
+// Stop sends sig, waits, and returns the exit code. It kills a process that does not end in time.
 func (p *Process) Stop(sig os.Signal) (int, error) {
 	select {
 	case <-p.exited:
@@ -124,7 +125,7 @@ func (p *Process) Stop(sig os.Signal) (int, error) {
 		return p.code(), nil
 	case <-time.After(stopWithin):
 	}
-	// The dump of its goroutines goes to its output, which a failed test shows.
+	// SIGQUIT dumps the goroutines to the output, which a failed test shows.
 	_ = p.cmd.Process.Signal(syscall.SIGQUIT)
 	select {
 	case <-p.exited:
@@ -141,13 +142,14 @@ func (p *Process) code() int {
 	}
 	var exit *exec.ExitError
 	if errors.As(p.err, &exit) {
-		return exit.ExitCode() // -1: by a signal
+		return exit.ExitCode() // -1 for a signal
 	}
 	return -1
 }
 
-// Poll calls try until it returns nil, at most for Patience. stop, when closed, ends it early. Between two calls it waits three
-// times as long as the last one took, so that waiting for one program leaves the processors to others.
+// Poll calls try until it returns nil, for at most Patience. Closing stop ends it after a last call. Between two
+// calls it waits for pollEvery or three times the duration of the last call, whichever is longer, to leave the
+// processors to the program under test.
 func Poll(stop <-chan struct{}, try func() error) error {
 	deadline := time.After(Patience)
 	for {
@@ -169,7 +171,7 @@ func Poll(stop <-chan struct{}, try func() error) error {
 	}
 }
 
-// tail is a writer that keeps the end of what was written.
+// tail is a writer that keeps the end of the written data.
 type tail struct {
 	mu   sync.Mutex
 	kept bytes.Buffer
@@ -191,7 +193,7 @@ func (t *tail) String() string {
 	return t.kept.String()
 }
 
-// Kill ends the process without a word to it, and waits until it is gone. The test has then ended it itself.
+// Kill kills the process, waits until it has ended, and sets Ended.
 func (p *Process) Kill() error {
 	p.Ended = true
 	if err := p.cmd.Process.Kill(); err != nil && !errors.Is(err, os.ErrProcessDone) {
@@ -201,8 +203,8 @@ func (p *Process) Kill() error {
 	return nil
 }
 
-// MachineAddress is an IPv4 address of this machine that is not loopback, empty if it has none. API servers refuse loopback addresses in
-// endpoints, and proxy to none.
+// MachineAddress returns an IPv4 address of this machine that is not a loopback address, or an empty string. API
+// servers refuse loopback addresses in endpoints and in proxy requests.
 func MachineAddress() string {
 	all, err := net.InterfaceAddrs()
 	if err != nil {

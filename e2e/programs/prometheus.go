@@ -8,16 +8,16 @@ import (
 	"os/exec"
 )
 
-// The Prometheus server of the stories, and what its module's contents must add up to.
+// The Prometheus server of the e2e tests, and the checksum of its module.
 const (
 	prometheusModule = "github.com/prometheus/prometheus"
 	prometheusAt     = "v0.315.0"
 	prometheusSum    = "h1:sFGZWmC2Hk9N1NBJGCnXYZb5hyLCq8yuAMoEjLAg6ac="
 )
 
-// prometheus builds the server in its own module, with the versions and the checksums that its authors released it
-// with. A module of ours that requires it would have to hold the SDKs of thirty clouds for `go mod tidy`: 2 GB. The tag
-// leaves out what discovers targets in those clouds.
+// prometheus builds the server in its own module, with the versions and checksums of the release. A module that
+// requires it would need the SDKs of thirty clouds for `go mod tidy`: 2 GB. The tag excludes service discovery in
+// these clouds.
 func prometheus(b *builder, to string) error {
 	dir, err := fetchPrometheus()
 	if err != nil {
@@ -26,7 +26,8 @@ func prometheus(b *builder, to string) error {
 	return b.build(dir, []string{"GOFLAGS="}, "-tags", "remove_all_sd", "-ldflags", "-s -w", "-o", to, "./cmd/prometheus")
 }
 
-// fetchPrometheus returns the directory of the module. The checksum database is not asked: the sum is known.
+// fetchPrometheus returns the directory of the module. It does not use the checksum database, because the checksum is
+// known.
 func fetchPrometheus() (string, error) {
 	fetch := exec.Command("go", "mod", "download", "-json", prometheusModule+"@"+prometheusAt)
 	fetch.Dir, fetch.Env = os.TempDir(), append(os.Environ(), "GOWORK=off", "GOFLAGS=", "GONOSUMDB="+prometheusModule)

@@ -1,3 +1,4 @@
-// Package backends measures a front door that a thousand APIServices are registered with in a few seconds, each with a
-// backend of its own: the memory and the CPU of the minutes after that, beside kube-apiserver if its programs are given.
+// Package backends measures a front door in which a thousand APIServices, each with a separate backend, are
+// registered within a few seconds: its memory and CPU in the following minutes. It also measures kube-apiserver if
+// its programs are given.
 package backends

@@ -9,37 +9,37 @@ import (
 	"portico.dev/e2e/bench/measure"
 )
 
-// Report is what was measured.
+// Report contains the results.
 type Report struct {
 	Machine measure.Machine `json:"machine"`
-	// Version is of kube-apiserver, empty when it was not measured.
+	// Version of kube-apiserver, empty if it was not measured.
 	Version  string        `json:"kubeAPIServer,omitempty"`
 	Settings Settings      `json:"settings"`
 	Took     time.Duration `json:"tookNanoseconds"`
 	Rows     []*Row        `json:"servers"`
 }
 
-// Row is one server, all its processes together. Memory is bytes, CPU seconds.
+// Row contains the results of one server, summed over its processes. Memory is in bytes, CPU in seconds.
 type Row struct {
 	Who string `json:"server"`
-	// Before is resident before anything was registered, Peak the sum of what each process had at most.
+	// Before is the resident memory before the registrations. Peak is the sum of the peaks of the processes.
 	Before         float64       `json:"rssBefore"`
 	Peak           float64       `json:"rssPeak"`
 	Registered     time.Duration `json:"registeredNanoseconds"`
 	RegisteringCPU float64       `json:"registeringCPUSeconds"`
 	Minutes        []Minute      `json:"minutes"`
-	// Kept is what a collection left at the end. It and Goroutines are only known of Portico.
+	// Kept is the heap after a garbage collection at the end. Kept and Goroutines are known for Portico only.
 	Kept       float64 `json:"heapKept,omitempty"`
 	Goroutines float64 `json:"goroutines,omitempty"`
 }
 
-// Minute is one in which nobody asked anything.
+// Minute contains the results of one minute without requests.
 type Minute struct {
 	RSS measure.Spread `json:"rss"`
 	CPU float64        `json:"cpuSeconds"`
 }
 
-// Markdown is the page of the report.
+// Markdown renders the report as a page.
 func (r *Report) Markdown() ([]byte, error) {
 	var b bytes.Buffer
 	err := page.Execute(&b, r)

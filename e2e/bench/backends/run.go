@@ -11,22 +11,22 @@ import (
 	"portico.dev/e2e/bench/measure"
 )
 
-// Settings say how much there is, and how long it takes.
+// Settings are the sizes and durations of the benchmark.
 type Settings struct {
-	// APIServices is how many are registered, PerSecond how many in a second.
+	// APIServices is the number of registrations, PerSecond their rate.
 	APIServices, PerSecond int
-	// Before is how long a server is left alone before that. Minutes is how many times Minute follow, in which nobody asks
-	// anything, and Sample the time between two looks at memory.
+	// Before is the idle time before the registrations. Afterwards, the server is idle for Minutes times Minute.
+	// Sample is the interval between two measurements of memory.
 	Before, Minute, Sample time.Duration
 	Minutes                int
 }
 
-// Full is what the record is made with: two minutes and three quarters.
+// Full returns the settings of the published results. A run takes two minutes and three quarters.
 func Full() Settings {
 	return Settings{APIServices: 1000, PerSecond: 100, Before: 20 * time.Second, Minutes: 2, Minute: time.Minute, Sample: time.Second}
 }
 
-// Quick shows that everything works.
+// Quick returns settings that show only that the benchmark works.
 func Quick() Settings {
 	return Settings{APIServices: 20, PerSecond: 100, Before: time.Second, Minutes: 2, Minute: time.Second, Sample: 100 * time.Millisecond}
 }
@@ -34,12 +34,13 @@ func Quick() Settings {
 // side is one server with its processes.
 type side struct {
 	*environment.FrontDoor
-	front *environment.Front // nil: it is not ours
+	front *environment.Front // nil if it is not Portico
 	parts []*environment.Server
 	row   *Row
 }
 
-// Run makes the tables. program is the aggregator that is measured; empty, it is built from the tree. theirs may be empty.
+// Run measures the servers. program is the aggregator to measure; if it is empty, the aggregator is built from the
+// tree. theirs may be empty.
 func Run(ctx context.Context, program string, theirs environment.Kubernetes, s Settings, say func(string, ...any)) (*Report, error) {
 	y, err := environment.New(program)
 	if err != nil {
@@ -92,7 +93,7 @@ func (r *Report) run(ctx context.Context, y *environment.Environment, theirs env
 	return both.Wait()
 }
 
-// measure registers backends that nobody else uses, and looks at the server while it is left alone.
+// measure registers a separate set of backends and measures the server while it is idle.
 func (d *side) measure(ctx context.Context, y *environment.Environment, s Settings, say func(string, ...any)) error {
 	if err := d.Grant(ctx); err != nil {
 		return err
@@ -138,7 +139,7 @@ func (d *side) measure(ctx context.Context, y *environment.Environment, s Settin
 	return err
 }
 
-// rest looks at memory for a minute.
+// rest samples the memory for one Minute.
 func (d *side) rest(ctx context.Context, s Settings) (measure.Spread, error) {
 	var looks []float64
 	for end := time.Now().Add(s.Minute); time.Now().Before(end); {
@@ -154,7 +155,7 @@ func (d *side) rest(ctx context.Context, s Settings) (measure.Spread, error) {
 	return measure.SpreadOf(looks), nil
 }
 
-// used is the CPU seconds that all processes of the server use while do runs.
+// used returns the CPU seconds that all processes of the server use while do runs.
 func (d *side) used(do func() error) (float64, error) {
 	cpu := func(pid int) (int64, error) {
 		t, err := measure.CPU(pid)

@@ -14,16 +14,17 @@ import (
 )
 
 const (
-	// beyondNoise is by how much the median of a figure must leave the range of the record to be worse: 5 %.
+	// beyondNoise is the factor by which the median of a figure must exceed the range of the record to count as
+	// worse: 5 %.
 	beyondNoise = 1.05
-	// beyondOne is the same for figures that were measured once, whose noise nobody knows.
+	// beyondOne is the factor for figures that were measured once, for which the noise is unknown.
 	beyondOne = 1.25
 )
 
 // Finding is a figure that is worse.
 type Finding struct {
 	Page, Figure string
-	// Record and Now are the medians, Noise the worst of the record.
+	// Record and Now are the medians. Noise is the worst value of the record.
 	Record, Noise, Now float64
 }
 
@@ -31,15 +32,16 @@ func (f Finding) String() string {
 	return fmt.Sprintf("%s: %s: %.4g, was %.4g (at worst %.4g)", f.Page, f.Figure, f.Now, f.Record, f.Noise)
 }
 
-// Result is what was compared.
+// Result is the result of a comparison.
 type Result struct {
 	Figures int
 	Worse   []Finding
-	// Elsewhere are pages of another machine, of which only ratios were compared.
+	// Elsewhere lists pages from another machine, of which only ratios were compared.
 	Elsewhere []string
 }
 
-// Directories compares the pages in fresh with those of the same name in record. It is an error if there are none.
+// Directories compares the pages in fresh with the pages of the same name in record. It returns an error if no page
+// is in both.
 func Directories(record, fresh string) (Result, error) {
 	var r Result
 	files, err := filepath.Glob(filepath.Join(fresh, "*.json"))
@@ -93,7 +95,7 @@ func (r *Result) page(name string, was, is any) {
 	c.values("", "", was, is)
 }
 
-// machine is where a page was made.
+// machine identifies the machine of a page.
 func machine(page any) string {
 	object, _ := page.(map[string]any)
 	m, _ := object["machine"].(map[string]any)
@@ -133,7 +135,7 @@ func (c *comparison) values(path, key string, was, is any) {
 				continue
 			}
 			c.values(path+" ["+id+"]", key, before[at], now)
-			before = slices.Delete(before, at, at+1) // rows without a name are compared in their order
+			before = slices.Delete(before, at, at+1) // rows without a name are matched in order
 		}
 	case float64:
 		if before, ok := was.(float64); ok {
@@ -151,15 +153,15 @@ func (c *comparison) spread(path, key string, was, is map[string]any) {
 	c.figure(path, key, number(was, "median"), number(was, worst), number(is, "median"), number(is, best), beyondNoise)
 }
 
-// What the names of figures end in. Others, such as how many requests there were, are no figures.
+// Patterns for the names of figures. Other values, such as the number of requests, are not compared.
 var (
 	higherIsBetter = regexp.MustCompile(`(^p|requestsP|frontDoorP)erSecond$`)
 	lowerIsBetter  = regexp.MustCompile(`(?i)(us|ms|mib|rss|rssPeak|heapKept|bytesEach|cpuSecondsPerMinute|cpuSeconds|allocations)$`)
 	ratio          = regexp.MustCompile(`(?i)^(own)?(cpu|p50|p99|all|hopCPU|kubeAPIServerCPU|server)\w*To[A-Z]`)
 )
 
-// figure is worse if it has left the range of the record by more than a share of it, and none of the new values is as good as the record's
-// median was.
+// figure reports a value as worse if it exceeds the range of the record by more than a factor, and none of the new
+// values reaches the median of the record.
 func (c *comparison) figure(path, key string, median, worst, now, best, beyond float64) {
 	isRatio := ratio.MatchString(key)
 	if median <= 0 || now <= 0 || c.ratiosOnly && !isRatio {
@@ -180,7 +182,7 @@ func (c *comparison) figure(path, key string, median, worst, now, best, beyond f
 	}
 }
 
-// others reports whether a row is of a server that is not ours.
+// others reports whether a row belongs to a server that is not Portico.
 func others(row map[string]any) bool {
 	for _, key := range []string{"server", "through", "who"} {
 		if name, ok := row[key].(string); ok {
@@ -191,10 +193,10 @@ func others(row map[string]any) bool {
 	return false
 }
 
-// counts are the numbers by which rows differ.
+// counts lists the numeric keys that distinguish rows.
 var counts = []string{"clients", "watches", "apiServices", "bindings", "streams"}
 
-// identity is what tells a row from others: its texts, and how many of what there are.
+// identity returns a key that distinguishes a row: its strings, and its values of counts.
 func identity(row any) string {
 	object, ok := row.(map[string]any)
 	if !ok {

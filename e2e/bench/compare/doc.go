@@ -1,3 +1,3 @@
-// Package compare finds figures of the front door that are worse in one set of benchmark pages than in another, by more than
-// their noise.
+// Package compare finds the figures of the front door that are worse in one set of benchmark pages than in another,
+// by more than their noise.
 package compare

@@ -24,11 +24,11 @@ const (
 
 func groupName(i int) string { return fmt.Sprintf("group-%04d.example.com", i) }
 
-// backends are the extension servers: one listener for all that are alive, told apart by the name they are called by, and
+// backends holds the extension servers: one listener for all healthy ones, which are distinguished by host name, and
 // one for all that hang.
 type backends struct {
 	alive, hung net.Listener
-	dead        string // an address where nobody listens
+	dead        string // an address without a listener
 	server      *http.Server
 	running     sync.WaitGroup
 }
@@ -62,7 +62,7 @@ func (b *backends) close() error {
 	return err
 }
 
-// hang takes connections, reads what is said and never answers.
+// hang accepts connections and reads from them, but never responds.
 func (b *backends) hang() {
 	var open sync.WaitGroup
 	defer open.Wait()
@@ -73,12 +73,12 @@ func (b *backends) hang() {
 		}
 		open.Go(func() {
 			defer connection.Close()
-			_, _ = io.Copy(io.Discard, connection) // until the other side gives up
+			_, _ = io.Copy(io.Discard, connection) // until the client closes it
 		})
 	}
 }
 
-// answer is what one healthy backend says. Its documents have ETags and never change.
+// answer serves the documents of a healthy backend. They have ETags and never change.
 func answer(w http.ResponseWriter, r *http.Request) {
 	group, _, _ := strings.Cut(r.Host, ":")
 	w.Header().Set("ETag", `"1"`)

@@ -19,21 +19,21 @@ import (
 	process "portico.dev/e2e/bench/measure"
 )
 
-// usage is what the front door has used so far, and holds now.
+// usage is the CPU time used by the front door so far, and its current memory.
 type usage struct {
 	CPU        time.Duration
 	Heap, RSS  int64
-	Peak       int64 // the peak of resident memory since the backends changed last
+	Peak       int64 // peak of resident memory since the last change of the backends
 	Goroutines int
 }
 
-// flips is what a number of changed verdicts cost.
+// flips contains the cost of changed verdicts.
 type flips struct {
 	CPU  time.Duration   // each
 	Took []time.Duration // from the change of the table to the new document
 }
 
-// control is how the benchmark moves the front door.
+// control returns the handler with which the benchmark controls the front door.
 func (f *front) control() http.Handler {
 	mux := http.NewServeMux()
 	handle := func(path string, do func(r *http.Request) (any, error)) {
@@ -61,7 +61,7 @@ func number(r *http.Request, name string) int {
 	return n
 }
 
-// use collects garbage before it looks at memory, which takes a while.
+// use measures the current usage. If memory is set, it collects garbage first, which takes a while.
 func use(memory bool) (usage, error) {
 	cpu, err := cpuTime()
 	if err != nil || !memory {
@@ -101,8 +101,9 @@ func resident() int64 {
 	return pages * int64(os.Getpagesize())
 }
 
-// become makes the first backends hang, those after them die and the rest live, and waits for the documents to say so. As
-// in a front door, the verdict on a backend that does not answer is that it is not available; it is asked none the less.
+// become makes the first hanging backends hang, the next dying ones refuse connections and the rest healthy, and
+// waits until the documents reflect that. As in a front door, the verdict on a backend that does not respond is
+// unavailable, but requests are still sent to it.
 func (f *front) become(hanging, dying int) error {
 	if err := process.ResetPeakRSS(os.Getpid()); err != nil {
 		return err
@@ -127,7 +128,7 @@ func (f *front) become(hanging, dying int) error {
 	return await(func() bool { return f.known(len(f.backends)) && f.stale() == want })
 }
 
-// known reports whether every backend has been heard, in both rooms.
+// known reports whether discovery and OpenAPI include every backend.
 func (f *front) known(n int) bool {
 	s := f.merger.Current()
 	if s == nil || len(s.GroupVersions()) != n {
@@ -153,8 +154,8 @@ func (f *front) stale() int {
 	return n
 }
 
-// flip changes the verdict on one backend after the other, to and fro, each when the document says what the one before
-// made of it.
+// flip changes the verdict on one backend after the other, back and forth, each time after the document reflects the
+// previous change.
 func (f *front) flip(n int) (flips, error) {
 	result := flips{}
 	before, err := cpuTime()
@@ -172,7 +173,7 @@ func (f *front) flip(n int) (flips, error) {
 		}
 		if err := await(func() bool {
 			now := f.merger.Current()
-			news := now != seen // counting costs what is measured here, so it is done once for each
+			news := now != seen // stale is expensive compared with the measured work, so it runs once per document
 			seen = now
 			return news && f.stale() == want
 		}); err != nil {
@@ -185,7 +186,7 @@ func (f *front) flip(n int) (flips, error) {
 	return result, err
 }
 
-// appear registers one more backend and returns how long it took for its resources to be in the document.
+// appear registers another backend and returns the time until its resources are in the document.
 func (f *front) appear() (time.Duration, error) {
 	began := time.Now()
 	if err := f.edit(f.append); err != nil {
@@ -210,7 +211,7 @@ func await(is func() bool) error {
 	return nil
 }
 
-// recorded answers with bytes that were made before.
+// recorded serves recorded responses.
 type recorded struct {
 	source  http.Handler
 	mu      sync.Mutex

@@ -23,7 +23,7 @@ import (
 	"portico.dev/internal/pki"
 )
 
-// plan is what the front door is told at its start.
+// plan is the configuration of the front door.
 type plan struct {
 	Count             int
 	Alive, Hung, Dead string // addresses
@@ -31,7 +31,7 @@ type plan struct {
 	Certificate, Key  []byte // of the front door
 }
 
-// mood is how a backend behaves.
+// mood is the behavior of a backend.
 type mood int32
 
 const (
@@ -40,7 +40,7 @@ const (
 	dead
 )
 
-// backend is reached where its mood has it.
+// backend implements remote.Backend. It dials the address for its mood.
 type backend struct {
 	group     string
 	plan      *plan
@@ -63,7 +63,7 @@ func newBackend(p *plan, group string) (*backend, error) {
 func (b *backend) Name() string             { return "bench/" + b.group + ":443" }
 func (b *backend) Probe() http.RoundTripper { return b }
 
-// RenewProbes implements remote.Backend; there is no connection.
+// RenewProbes implements remote.Backend. It has no connections to renew.
 func (b *backend) RenewProbes() {}
 
 func (b *backend) RoundTrip(r *http.Request) (*http.Response, error) {
@@ -87,7 +87,7 @@ func (b *backend) become(m mood) {
 	b.transport.CloseIdleConnections()
 }
 
-// front is the rooms under test, with the table in the hands of the benchmark.
+// front contains the components under test. The benchmark controls their routing table.
 type front struct {
 	plan    *plan
 	merger  *discovery.Merger
@@ -120,7 +120,7 @@ func newFront(p *plan) (*front, error) {
 	return f, err
 }
 
-// discardStore keeps nothing: what is measured is this process.
+// discardStore stores nothing, because the benchmark measures only this process.
 type discardStore struct{}
 
 func (discardStore) Load(context.Context) (map[string][]byte, error) { return nil, nil }
@@ -146,7 +146,7 @@ func (f *front) append() error {
 	return nil
 }
 
-// edit changes the table and announces it.
+// edit changes the table and notifies the components.
 func (f *front) edit(change func() error) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -157,7 +157,7 @@ func (f *front) edit(change func() error) error {
 	return err
 }
 
-// run serves until standard input ends. The first line it writes is where.
+// run serves until standard input ends. It first prints its addresses.
 func (f *front) run(ctx context.Context) error {
 	pair, err := pki.StaticKeyPair(f.plan.Certificate, f.plan.Key)
 	if err != nil {
@@ -203,8 +203,8 @@ func ended(err error) error {
 	return err
 }
 
-// public is what clients see, and beside it /bytes/..., which answers with the bytes of the last answer of that path and
-// does nothing else: what is left of the difference is the cost of deciding what to send.
+// public returns the handler for clients. /bytes/... serves the recorded response of a path without further work, so
+// that the difference is the cost of computing the response.
 func (f *front) public() http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("/openapi/", f.library)

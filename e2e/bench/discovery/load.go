@@ -16,20 +16,20 @@ import (
 
 const (
 	clients = 2
-	think   = time.Millisecond // between the answer to one request and the next
+	think   = time.Millisecond // between a response and the next request
 )
 
-// sample is what clients saw in one stretch of time, and what the front door used for it.
+// sample contains the clients' view of one interval, and the CPU time of the front door.
 type sample struct {
 	Requests int
 	P50, P99 time.Duration
-	Bytes    int64         // of one answer, as it was sent
-	CPU      time.Duration // of the front door, for each request
+	Bytes    int64         // of one encoded response
+	CPU      time.Duration // of the front door, per request
 
 	all []time.Duration // sorted
 }
 
-// join is what both samples say together.
+// join merges two samples.
 func (s sample) join(other sample) sample {
 	n := s.Requests + other.Requests
 	if n == 0 {
@@ -42,7 +42,7 @@ func (s sample) join(other sample) sample {
 	}
 }
 
-// load asks for one path for as long as it is told to.
+// load sends requests for one path.
 type load struct {
 	front   addresses
 	clients []*http.Client
@@ -121,7 +121,7 @@ func (l *load) usage(ctx context.Context) (usage, error) {
 	return u, err
 }
 
-// control moves the front door.
+// control sends a control request to the front door.
 func (l *load) control(ctx context.Context, path string, into any) error {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Minute)
 	defer cancel()

@@ -30,10 +30,10 @@ func main() {
 	}
 }
 
-// limit is how long the whole run may take.
+// limit bounds the duration of the whole run.
 const limit = 5 * time.Minute
 
-// intervals of time: quick ones show only that the program works.
+// intervals are the durations of measurements. A quick run shortens them and shows only that the program works.
 type intervals struct{ rest, load time.Duration }
 
 func measure(out string, quick bool) error {
@@ -62,7 +62,7 @@ func measure(out string, quick bool) error {
 	return report.write(out)
 }
 
-// keys are the certificates of both sides.
+// keys holds the certificates of both sides.
 type keys struct {
 	roots             []byte
 	backend           *pki.KeyPair
@@ -88,7 +88,7 @@ func newKeys() (*keys, error) {
 	return k, err
 }
 
-// measure runs one front door with so many APIServices through everything.
+// measure runs all measurements against one front door with count APIServices.
 func (r *report) measure(ctx context.Context, b *backends, k *keys, count int, s intervals) (err error) {
 	front, stop, err := startFront(ctx, &plan{
 		Count: count, Alive: b.alive.Addr().String(), Hung: b.hung.Addr().String(), Dead: b.dead,
@@ -125,7 +125,7 @@ func (r *report) measure(ctx context.Context, b *backends, k *keys, count int, s
 	return err
 }
 
-// situation measures every answer while the backends are in one.
+// situation measures all documents in one state of the backends.
 func (l *load) situation(ctx context.Context, hung, dead int, s intervals) (row row, err error) {
 	if err := l.become(ctx, hung, dead); err != nil {
 		return row, err
@@ -133,7 +133,7 @@ func (l *load) situation(ctx context.Context, hung, dead int, s intervals) (row 
 	if row.Idle, err = l.idle(ctx, s.rest); err != nil {
 		return row, err
 	}
-	for range 3 { // by turns, so that what else the machine does meets all of them
+	for range 3 { // alternately, so that other load on the machine affects all of them
 		for _, m := range []struct {
 			path string
 			into *sample
@@ -157,7 +157,7 @@ func (l *load) become(ctx context.Context, hung, dead int) error {
 	return l.control(ctx, fmt.Sprintf("/become?hung=%d&dead=%d", hung, dead), nil)
 }
 
-// idle is the share of one core that the front door takes when nobody asks it anything.
+// idle returns the share of one core that the front door uses without requests.
 func (l *load) idle(ctx context.Context, d time.Duration) (float64, error) {
 	before, err := l.usage(ctx)
 	if err != nil {
@@ -168,7 +168,7 @@ func (l *load) idle(ctx context.Context, d time.Duration) (float64, error) {
 	return float64(after.CPU-before.CPU) / float64(d), err
 }
 
-// pairs takes turns between healthy backends and ones of which some hang.
+// pairs alternates between healthy backends and backends of which some hang.
 func (l *load) pairs(ctx context.Context, hanging int, s intervals) ([]pair, error) {
 	var all []pair
 	for i := range 16 {
@@ -200,12 +200,12 @@ func (l *load) turn(ctx context.Context, hanging int, s intervals, into *sample)
 	return err
 }
 
-// changes measures what it takes for something new to be seen.
+// changes measures the time until a change is visible.
 func (l *load) changes(ctx context.Context, s intervals) (c changes, err error) {
 	if err := l.become(ctx, 0, 0); err != nil {
 		return c, err
 	}
-	time.Sleep(3 * s.rest) // until backends that hung have been asked for everything
+	time.Sleep(3 * s.rest) // until the backends that hung have served all their documents
 	var f flips
 	if err := l.control(ctx, "/flip?n=20", &f); err != nil {
 		return c, err

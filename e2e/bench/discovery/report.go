@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// row is one situation.
+// row contains the results of one situation.
 type row struct {
 	APIServices                            int
 	Backends                               string
@@ -22,10 +22,10 @@ type row struct {
 	Heap, RSS, Peak                        int64
 }
 
-// pair is two turns, one after the other.
+// pair contains two consecutive turns.
 type pair struct{ Healthy, Hung sample }
 
-// changes is what it takes for something new to be seen.
+// changes contains the times until a change is visible.
 type changes struct {
 	APIServices          int
 	FlipCPU              time.Duration
@@ -35,16 +35,16 @@ type changes struct {
 
 type report struct {
 	Machine, Go  string
-	Load         string // of the machine, at the start and at the end
+	Load         string // load average of the machine, at the start and at the end
 	Took         time.Duration
 	Began        time.Time
 	Rows         []row
 	Pairs        []pair
 	Changes      []changes
-	RatioP50     float64 // 50 of 1000 hang, against healthy: the median of the pairs
+	RatioP50     float64 // 50 of 1000 hang, compared with healthy: the median of the pairs
 	RatioP99     float64
 	RatioCPU     float64
-	Healthy      sample // all the turns of one side together
+	Healthy      sample // all turns of one side
 	Hung         sample
 	RatioP99Pool float64
 }

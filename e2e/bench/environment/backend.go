@@ -18,11 +18,11 @@ import (
 	"portico.dev/internal/pki"
 )
 
-// Resource is what every group of the backend serves, namespaced.
+// Resource is the namespaced resource of every group of the backend.
 const Resource = "things"
 
-// serveBackend is an extension server for as many groups as ask for it: whatever is in the path is served. Objects are
-// bytes made before, so that it costs little beside the proxies.
+// serveBackend runs an extension server that serves any group in the path of a request. Objects are precomputed
+// bytes, so that its cost is small compared with the proxies'.
 func serveBackend(o *commands, announce announcement) error {
 	certificate, err := pki.StaticKeyPair(o.Serving.Certificate, o.Serving.Key)
 	if err != nil {
@@ -60,10 +60,10 @@ func newBackend() *backend {
 	return &backend{small: one, large: append(list, "]}"...), podMetrics: podMetrics(PodMetrics)}
 }
 
-// PodMetrics is how many items the list at PodMetricsPath has.
+// PodMetrics is the number of items in the list at PodMetricsPath.
 const PodMetrics = 5000
 
-// PodMetricsPath is a list of PodMetrics, in a group and a namespace of the benchmark.
+// PodMetricsPath returns the path of a list of PodMetrics, in a group and namespace of the benchmark.
 func PodMetricsPath(n int) string { return Path(n) + "?of=pods" }
 
 func podMetrics(n int) []byte {
@@ -106,10 +106,11 @@ func (b *backend) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// resourceVersion is that of the moment: lists and events have one that grows.
+// resourceVersion returns a resource version that increases with time, for lists and events.
 func resourceVersion(at time.Time) string { return strconv.FormatInt(at.UnixNano(), 10) }
 
-// watch sends an event with the time in it, once every so often. Streams begin at different moments of that time.
+// watch sends an event with the current time at regular intervals. Streams start at different offsets within the
+// interval.
 func watch(w http.ResponseWriter, r *http.Request) {
 	flush := http.NewResponseController(w)
 	w.WriteHeader(http.StatusOK)
@@ -139,7 +140,8 @@ func watch(w http.ResponseWriter, r *http.Request) {
 
 var padding = strings.Repeat("w", 150)
 
-// discovery is what the front door asks of a backend. The aggregated document has the group that the Service is named for.
+// discovery serves the discovery documents. The aggregated document contains the group that belongs to the Service of
+// the request.
 func (b *backend) discovery(w http.ResponseWriter, r *http.Request, parts []string) {
 	var answer any
 	switch {
@@ -156,7 +158,7 @@ func (b *backend) discovery(w http.ResponseWriter, r *http.Request, parts []stri
 		return
 	}
 	var body bytes.Buffer
-	_ = json.NewEncoder(&body).Encode(answer) // of plain structs
+	_ = json.NewEncoder(&body).Encode(answer) // plain structs always encode
 	if w.Header().Get("Content-Type") == "" {
 		w.Header().Set("Content-Type", "application/json")
 	}
@@ -178,14 +180,14 @@ func aggregated(group string) apidiscoveryv2.APIGroupDiscoveryList {
 	}
 }
 
-// ServiceOf names the Service of the numbered group; GroupName is the group.
+// ServiceOf returns the name of the numbered Service.
 func ServiceOf(n int) string { return fmt.Sprintf("bench-%05d", n) }
 
-// GroupName is the group behind the numbered Service.
+// GroupName returns the group behind the numbered Service.
 func GroupName(n int) string { return ServiceOf(n) + ".example.com" }
 
-// asked is the group whose server is meant. The name in TLS says so; in the header kube-apiserver writes where a Service of
-// type ExternalName leads to.
+// asked returns the group that a request is for. It uses the TLS server name, because kube-apiserver sets the Host
+// header to the target of an ExternalName Service.
 func asked(r *http.Request) string {
 	if r.TLS != nil && r.TLS.ServerName != "" {
 		return GroupOf(r.TLS.ServerName)
@@ -193,13 +195,13 @@ func asked(r *http.Request) string {
 	return GroupOf(r.Host)
 }
 
-// GroupOf is the group behind a Service, whose name a host name begins with.
+// GroupOf returns the group behind a Service. host begins with the name of the Service.
 func GroupOf(host string) string {
 	service, _, _ := strings.Cut(host, ".")
 	return service + ".example.com"
 }
 
-// Path is the collection of a group in the namespace that users have rights in.
+// Path returns the path of a group's collection in the namespace in which the user has permissions.
 func Path(n int) string {
 	return "/apis/" + GroupName(n) + "/v1/namespaces/" + Namespace + "/" + Resource
 }

@@ -11,8 +11,8 @@ import (
 	"portico.dev/internal/pki"
 )
 
-// serveBare is an httputil.ReverseProxy with the TLS and the pools that the front door has, and nothing else: it asks
-// nobody who a request is from, says that it is from alice, and writes nothing down.
+// serveBare runs an httputil.ReverseProxy with the TLS configuration and connection pools of the front door. It
+// performs no authentication, sets the user alice on every request, and writes no log.
 func serveBare(http2 bool) role {
 	return func(o *commands, announce announcement) error {
 		proxy, err := newBare(o, http2)
@@ -23,7 +23,7 @@ func serveBare(http2 bool) role {
 	}
 }
 
-// serveLibrary serves by net/http.
+// serveLibrary serves a handler with net/http's server.
 func serveLibrary(o *commands, announce announcement, h http.Handler) error {
 	certificate, err := pki.StaticKeyPair(o.Serving.Certificate, o.Serving.Key)
 	if err != nil {
@@ -69,7 +69,7 @@ func newBare(o *commands, http2 bool) (*httputil.ReverseProxy, error) {
 	}, nil
 }
 
-// protocols is HTTP/2 alone, or HTTP/1.1 alone.
+// protocols returns a set of only HTTP/2 or only HTTP/1.1.
 func protocols(http2 bool) *http.Protocols {
 	p := new(http.Protocols)
 	p.SetHTTP1(!http2)

@@ -13,34 +13,35 @@ import (
 	"time"
 )
 
-// roleVariable tells a process of this program what it is.
+// roleVariable is the environment variable with the role of a child process.
 const roleVariable = "PORTICO_BENCH_ROLE"
 
-// commands are what a child is told, on one line of its standard input.
+// commands is the configuration of a child, sent in one line on its standard input.
 type commands struct {
 	CA                []byte
 	Serving, Client   pair
-	Backend           string // where a proxy sends requests
+	Backend           string // address to which a proxy sends requests
 	BackendServerName string
-	OwnBackends       int // how many
-	OpenAPIBytes      int // of each of these; 0 is as much as a group with two or three kinds has
+	OwnBackends       int // number of backends
+	OpenAPIBytes      int // size of each document; 0 for the size of a group with two or three kinds
 }
 
 type pair struct{ Certificate, Key []byte }
 
-// role is what a child can be. It says where it listens before it serves, and serves until its standard input ends.
+// role is a function of a child process. It announces its address before it serves, and serves until its standard
+// input ends.
 type role func(o *commands, announce announcement) error
 
-// announcement says where a child listens, and how it counts its requests, nil if it does not.
+// announcement reports the address of a child, and a function that returns its number of requests, which may be nil.
 type announcement func(address string, requests func() int64) error
 
-// What a child can be asked.
+// Queries to a child.
 const (
 	askMemory   = "memory"
 	askRequests = "requests"
 )
 
-// Play runs this process in the role that it was started in. Without one, played is false.
+// Play runs this process in the role given by its environment. played is false without a role.
 func Play(more map[string]func() error) (played bool, err error) {
 	name := os.Getenv(roleVariable)
 	if name == "" {
@@ -69,12 +70,12 @@ func Play(more map[string]func() error) (played bool, err error) {
 		if _, err := fmt.Println(address); err != nil {
 			return err
 		}
-		go answerQuestions(in, requests) // until standard input ends, and then the process does
+		go answerQuestions(in, requests) // runs until standard input ends, which ends the process
 		return nil
 	})
 }
 
-// answerQuestions tells of this process's memory, or how many requests it has had, as often as it is asked.
+// answerQuestions answers each query with the number of allocations or requests of this process.
 func answerQuestions(in *bufio.Reader, requests func() int64) {
 	for {
 		line, err := in.ReadString('\n')
@@ -91,19 +92,19 @@ func answerQuestions(in *bufio.Reader, requests func() int64) {
 	}
 }
 
-// Child is this program in another role.
+// Child is this program running in another role.
 type Child struct {
-	// Address is where it listens.
+	// Address is the listening address.
 	Address string
 
 	cmd *exec.Cmd
 	in  io.WriteCloser
 	out *bufio.Reader
-	mu  sync.Mutex // one question at a time
+	mu  sync.Mutex // serializes queries
 }
 
-// Spawn starts this program in a role, with more of an environment than this process has; the first line that it prints is where it listens. Stop
-// ends it.
+// Spawn starts this program in a role, with additional environment variables. The first line of its output is its
+// address. Stop ends it.
 func Spawn(role string, told any, env ...string) (*Child, error) {
 	self, err := os.Executable()
 	if err != nil {
@@ -133,10 +134,10 @@ func Spawn(role string, told any, env ...string) (*Child, error) {
 	return c, nil
 }
 
-// PID is of the process.
+// PID returns the process ID.
 func (c *Child) PID() int { return c.cmd.Process.Pid }
 
-// Ask writes a line and reads one.
+// Ask sends a query and returns the answer. Each is one line.
 func (c *Child) Ask(question string) (string, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

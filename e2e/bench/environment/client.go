@@ -14,10 +14,10 @@ import (
 	"portico.dev/internal/pki"
 )
 
-// perConnection is how many clients share a connection of HTTP/2, as the controllers of one process do.
+// perConnection is the number of clients that share an HTTP/2 connection, like the controllers of one process.
 const perConnection = 8
 
-// Ask is what the concurrent clients request.
+// Ask describes the requests of the concurrent clients.
 type Ask struct {
 	Method string
 	Path   string
@@ -25,20 +25,20 @@ type Ask struct {
 	Accept string
 	Token  string
 	HTTP2  bool
-	// Clients ask at once, each again when it has its answer.
+	// Clients is the number of concurrent clients. Each sends its next request after the previous response.
 	Clients int
-	// EachBody, where it is set, is the body of each request; the number is different every time.
+	// EachBody, if set, returns the body of each request. n is different for every request.
 	EachBody func(n int64) string
 }
 
-// Answer is what the clients saw.
+// Answer contains the clients' view of the requests.
 type Answer struct {
 	Requests  int
 	PerSecond float64
 	P50, P99  time.Duration
 }
 
-// LoadGenerator is clients of one server, with their connections.
+// LoadGenerator is a set of clients of one server, with their connections.
 type LoadGenerator struct {
 	ask     Ask
 	server  *Server
@@ -53,7 +53,7 @@ type counter struct {
 
 func (c *counter) next() int64 { c.mu.Lock(); defer c.mu.Unlock(); c.n++; return c.n }
 
-// NewLoadGenerator connects nobody yet. Leave closes the connections.
+// NewLoadGenerator does not connect yet. Leave closes the connections.
 func NewLoadGenerator(s *Server, a Ask) (*LoadGenerator, error) {
 	c := &LoadGenerator{ask: a, server: s}
 	connections := a.Clients
@@ -70,7 +70,7 @@ func NewLoadGenerator(s *Server, a Ask) (*LoadGenerator, error) {
 	return c, nil
 }
 
-// NewClient has connections of its own.
+// NewClient returns a client with separate connections.
 func NewClient(s *Server, http2 bool) (*http.Client, error) {
 	config, err := pki.ClientConfig(pki.ClientOptions{ServerName: "127.0.0.1", Roots: s.roots, HTTP1Only: !http2})
 	if err != nil {
@@ -89,7 +89,7 @@ func (c *LoadGenerator) Leave() {
 	}
 }
 
-// Run asks for as long as d, and waits for the last answers. An answer that is not 2xx is an error.
+// Run sends requests for the duration d and waits for the last responses. A response other than 2xx is an error.
 func (c *LoadGenerator) Run(ctx context.Context, d time.Duration) (Answer, error) {
 	ctx, stop := context.WithTimeout(ctx, d+time.Minute)
 	defer stop()
@@ -105,7 +105,7 @@ func (c *LoadGenerator) Run(ctx context.Context, d time.Duration) (Answer, error
 			for first := true; first || time.Now().Before(until); first = false {
 				start := time.Now()
 				if err := c.once(ctx, client); err != nil {
-					cancel(err) // one failure spoils the whole stretch
+					cancel(err) // one failure invalidates the interval
 					return
 				}
 				took[i] = append(took[i], time.Since(start))
@@ -120,7 +120,7 @@ func (c *LoadGenerator) Run(ctx context.Context, d time.Duration) (Answer, error
 	return answer(took, lasted), nil
 }
 
-// answer sums up how long the requests of each client took.
+// answer summarizes the durations of the clients' requests.
 func answer(took [][]time.Duration, lasted time.Duration) Answer {
 	all := slices.Concat(took...)
 	slices.Sort(all)
@@ -138,7 +138,7 @@ func (c *LoadGenerator) once(ctx context.Context, client *http.Client) error {
 	return send(ctx, c.server, c.ask, body, client)
 }
 
-// send makes one request and reads its answer, which is an error if it is not 2xx.
+// send sends one request and reads the response. A response other than 2xx is an error.
 func send(ctx context.Context, s *Server, a Ask, body string, client *http.Client) error {
 	r, err := NewRequest(ctx, s, a, body)
 	if err != nil {
@@ -150,14 +150,14 @@ func send(ctx context.Context, s *Server, a Ask, body string, client *http.Clien
 	}
 	defer resp.Body.Close()
 	if resp.StatusCode/100 != 2 {
-		text, _ := io.ReadAll(io.LimitReader(resp.Body, 1<<10)) // what there is of an explanation
+		text, _ := io.ReadAll(io.LimitReader(resp.Body, 1<<10)) // may contain an explanation
 		return fmt.Errorf("%s %s: %s: %s", a.Method, a.Path, resp.Status, text)
 	}
 	_, err = io.Copy(io.Discard, resp.Body)
 	return err
 }
 
-// NewRequest makes one of the requests.
+// NewRequest creates one of the requests.
 func NewRequest(ctx context.Context, s *Server, a Ask, body string) (*http.Request, error) {
 	var from io.Reader
 	if body != "" {

@@ -1,5 +1,5 @@
-// Package environment starts the servers of a benchmark side by side: a backend, bare reverse proxies and front doors, each
-// in a process of its own. It has the clients that load one of them, and measures what each process used.
+// Package environment starts the servers of a benchmark: a backend, bare reverse proxies and front doors, each in a
+// separate process. It contains clients that generate load, and measures the resources that each process uses.
 //
 // The backend and the bare proxies are the benchmark's own program, started again with a role.
 package environment

@@ -16,9 +16,9 @@ import (
 )
 
 const (
-	// Namespace is where the Services of backends are, and where the ordinary user has rights.
+	// Namespace contains the Services of backends, and is the namespace in which the ordinary user has permissions.
 	Namespace = "bench"
-	// AdminToken is of a member of system:masters, UserToken of alice, who has what a Role gives her.
+	// AdminToken authenticates a member of system:masters, UserToken alice, who has the permissions of a Role.
 	AdminToken, UserToken = "bench-admin-token", "bench-user-token"
 )
 
@@ -33,8 +33,8 @@ type Environment struct {
 	ends    []func() error
 }
 
-// New makes a directory. Close ends all that was started in it. program is the aggregator that is measured; empty, it is
-// built from the tree.
+// New creates a directory. Close stops everything that was started in it. program is the aggregator to measure; if it
+// is empty, the aggregator is built from the tree.
 func New(program string) (y *Environment, err error) {
 	y = &Environment{program: program}
 	if y.dir, err = os.MkdirTemp("", "portico-bench-"); err != nil {
@@ -66,13 +66,13 @@ func (y *Environment) furnish() (err error) {
 	return err
 }
 
-// Dir is a new directory of the environment.
+// Dir creates a directory in the environment and returns its path.
 func (y *Environment) Dir(name string) (string, error) {
 	dir := filepath.Join(y.dir, name)
 	return dir, os.MkdirAll(dir, 0o700)
 }
 
-// Close ends what was started, the last first.
+// Close stops the servers in reverse order.
 func (y *Environment) Close() error {
 	var err error
 	for len(y.ends) > 0 {
@@ -82,7 +82,7 @@ func (y *Environment) Close() error {
 	return err
 }
 
-// Backend starts the backend, once.
+// Backend starts the backend. It must be called once.
 func (y *Environment) Backend() (*Server, error) {
 	s, err := y.child("backend")
 	if err != nil {
@@ -121,7 +121,7 @@ func (y *Environment) childOf(role string, orders commands, env ...string) (*Ser
 	return &Server{Name: role, Address: c.Address, PID: c.PID(), roots: y.ca.PEM(), allocations: number(askMemory), requests: number(askRequests)}, nil
 }
 
-// Aggregator is the path of our program.
+// Aggregator returns the path of the aggregator. It builds the program if necessary.
 func (y *Environment) Aggregator() (string, error) {
 	if y.program == "" {
 		dir, err := y.Dir("programs")
@@ -136,13 +136,13 @@ func (y *Environment) Aggregator() (string, error) {
 	return y.program, nil
 }
 
-// port is one for a program that cannot pick one itself.
+// port returns a free port, for programs that cannot choose one themselves.
 func (y *Environment) port() (string, error) {
 	port, err := y.ports.Free()
 	return strconv.Itoa(port), err
 }
 
-// Log is the end of what the front doors said, for whoever has to explain a failure.
+// Log returns the end of the front doors' log, to explain failures.
 func (y *Environment) Log() string {
 	const end = 4 << 10
 	data, err := os.ReadFile(y.log.Name())
@@ -152,19 +152,20 @@ func (y *Environment) Log() string {
 	return string(data[max(0, len(data)-end):])
 }
 
-// Server is one that can be loaded.
+// Server is a server under load.
 type Server struct {
 	Name    string
 	Address string
 	PID     int
 
 	roots       []byte
-	allocations func() (float64, error) // nil: nobody asks, since the answer would cost more than what is measured
+	allocations func() (float64, error) // nil if counting would cost more than the measured work
 	requests    func() (float64, error) // of the backend
 }
 
-// Requests is how many requests for objects the backend has had since its start. No other server is asked.
+// Requests returns the number of requests for objects since the start of the backend. Other servers do not support
+// it.
 func (s *Server) Requests() (float64, error) { return s.requests() }
 
-// Allocations are how many objects its process has allocated since its start.
+// Allocations returns the number of objects that the process has allocated since its start.
 func (s *Server) Allocations() (float64, error) { return s.allocations() }

@@ -15,12 +15,12 @@ import (
 	"portico.dev/e2e/programs"
 )
 
-// Etcd starts an etcd with its defaults.
+// Etcd starts an etcd with its default configuration.
 func (y *Environment) Etcd(name string) (*Server, error) {
 	return y.etcd(name, func(p *programs.Process) { y.ends = append(y.ends, p.Kill) })
 }
 
-// etcd hands the process to whoever ends it as soon as there is one.
+// etcd passes the process to endsWith as soon as it has started.
 func (y *Environment) etcd(name string, endsWith func(*programs.Process)) (*Server, error) {
 	program, err := y.EtcdProgram()
 	if err != nil {
@@ -30,7 +30,7 @@ func (y *Environment) etcd(name string, endsWith func(*programs.Process)) (*Serv
 	if err != nil {
 		return nil, err
 	}
-	var at [2]string // for clients, and for members that there are none of
+	var at [2]string // for clients and for (nonexistent) peers
 	for i := range at {
 		port, err := y.port()
 		if err != nil {
@@ -69,8 +69,8 @@ func healthy(url string) error {
 	return err
 }
 
-// EtcdProgram is built from the module whose packages are the front door's embedded etcd: both sides keep their objects in
-// the same version.
+// EtcdProgram builds etcd from the module that is the front door's embedded etcd, so that both sides use the same
+// version.
 func (y *Environment) EtcdProgram() (string, error) {
 	dir, err := y.Dir("programs")
 	if err != nil {

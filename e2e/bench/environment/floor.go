@@ -16,23 +16,23 @@ import (
 	"portico.dev/internal/run/processors"
 )
 
-// The floors are what is left when all that a front door or a gateway is for is taken away: HTTP and TLS alone, with the same HTTP and the
-// same TLS. Nobody is asked who a request is from, nothing is looked up, limited or written down. What a front door needs above its floor is
-// the price of what it does; below it, it cannot come with this HTTP and this TLS.
+// The floors measure HTTP and TLS alone, with the same implementations as a front door or a gateway: without
+// authentication, lookups, limits and logs. The difference to a front door is the cost of its functions. A front door
+// cannot cost less than its floor with this HTTP and TLS implementation.
 
-// Floor starts our own HTTP server with a handler that writes an object from memory.
+// Floor starts Portico's HTTP server with a handler that writes an object from memory.
 func (y *Environment) Floor() (*Server, error) { return y.child("floor") }
 
 // LibraryFloor is Floor with net/http.
 func (y *Environment) LibraryFloor() (*Server, error) { return y.child("floor-library") }
 
-// RelayFloor starts our own HTTP server with a handler that sends each request to the backend by our own HTTP/2 client, and passes the
-// response on. It has the environment of a gateway.
+// RelayFloor starts Portico's HTTP server with a handler that forwards each request to the backend with Portico's
+// HTTP/2 client. It has the environment variables of a gateway.
 func (y *Environment) RelayFloor() (*Server, error) {
 	return y.childOf("floor-relay", y.orders, gatewayScheduler)
 }
 
-// fromMemory is the handler of the floors that have no backend.
+// fromMemory returns the handler of the floors without a backend.
 func fromMemory() http.Handler {
 	b := newBackend()
 	contentType := []string{"application/json"}
@@ -43,7 +43,7 @@ func fromMemory() http.Handler {
 		if strings.HasSuffix(r.URL.Path, "/small") {
 			body = b.small
 		}
-		_, _ = w.Write(body) // an error is a client that left
+		_, _ = w.Write(body) // fails only if the client has disconnected
 	})
 }
 
@@ -63,8 +63,8 @@ func serveRelayFloor(o *commands, announce announcement) error {
 	return serveOwnHTTP(o, announce, r)
 }
 
-// serveOwnHTTP serves by our own HTTP, with the front door's limits of streams and headers. Memory and processors are managed as those of the
-// front door are.
+// serveOwnHTTP serves with Portico's HTTP server and the front door's limits of streams and headers. It manages
+// memory and processors like the front door.
 func serveOwnHTTP(o *commands, announce announcement, h http.Handler) error {
 	certificate, err := pki.StaticKeyPair(o.Serving.Certificate, o.Serving.Key)
 	if err != nil {
@@ -95,29 +95,29 @@ func serveOwnHTTP(o *commands, announce announcement, h http.Handler) error {
 			ctx, cancel := context.WithTimeout(ctx, handshakeLimit)
 			defer cancel()
 			if c.HandshakeContext(ctx) != nil {
-				_ = conn.Close() // the client sees that
+				_ = conn.Close() // the client sees the error
 				return
 			}
-			go s.Begin(c, func() {})() // with a stack that no handshake has grown
+			go s.Begin(c, func() {})() // on a new stack, which no handshake has grown
 		}()
 	}
 }
 
 const handshakeLimit = 10 * time.Second
 
-// relay passes requests and responses on as they are.
+// relay forwards requests and responses unchanged.
 type relay struct {
 	address string
 	config  *tls.Config
 
-	mu    sync.Mutex // guards what follows, and is held while a connection is made
+	mu    sync.Mutex // guards the fields below; held while a connection is made
 	conns []*relayConn
 }
 
 // relayConn is a connection to the backend.
 type relayConn struct {
 	engine.ClientConn
-	active int // requests on it
+	active int // requests in flight
 }
 
 const checkInterval = 250 * time.Millisecond
@@ -132,7 +132,7 @@ func newRelay(o *commands) (*relay, error) {
 		return nil, err
 	}
 	r := &relay{address: o.Backend, config: config}
-	go func() { // until the process ends
+	go func() { // until the process exits
 		for range time.Tick(checkInterval) {
 			r.check()
 		}
@@ -140,7 +140,7 @@ func newRelay(o *commands) (*relay, error) {
 	return r, nil
 }
 
-// check does what the owner of connections is to do.
+// check performs the periodic checks that connections require.
 func (l *relay) check() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -149,7 +149,7 @@ func (l *relay) check() {
 	}
 }
 
-// acquire returns a connection with room for a request, which release gives back.
+// acquire returns a connection with capacity for a request. The caller must call release.
 func (l *relay) acquire(ctx context.Context) (*relayConn, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -203,7 +203,7 @@ func (l *relay) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, err.Error(), http.StatusBadGateway)
 		return
 	}
-	defer func() { _ = resp.Body.Close() }() // an error of the body was met while it was read
+	defer func() { _ = resp.Body.Close() }() // errors were reported by Read
 	h := w.Header()
 	for name, values := range resp.Header {
 		h[name] = values
@@ -214,9 +214,9 @@ func (l *relay) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// copyAsItComes sends each part of a response without a length at once, unless more of it is there already.
+// copyAsItComes copies a response. It flushes each part of a response without a length, unless more data is ready.
 func copyAsItComes(w http.ResponseWriter, resp *http.Response) error {
-	ready, _ := resp.Body.(interface{ Ready() bool }) // nil: there is no body
+	ready, _ := resp.Body.(interface{ Ready() bool }) // nil without a body
 	flush := func() error {
 		if resp.ContentLength >= 0 || ready == nil || ready.Ready() {
 			return nil

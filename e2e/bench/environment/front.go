@@ -24,8 +24,8 @@ type Front struct {
 	process *programs.Process
 }
 
-// Front starts `aggregator serve` with a token file, RBAC and the audit log at level Metadata, without access log. flags are
-// for what else a benchmark wants.
+// Front starts `aggregator serve` with a token file, RBAC and the audit log at level Metadata, without access log.
+// flags are additional flags.
 func (y *Environment) Front(name string, flags ...string) (*Front, error) {
 	program, err := y.Aggregator()
 	if err != nil {
@@ -39,11 +39,11 @@ func (y *Environment) FrontOf(program, name string, flags ...string) (*Front, er
 	return y.front(program, Place{}, name, flags...)
 }
 
-// Place is where a front door runs.
+// Place is the environment in which a front door runs.
 type Place struct {
-	// Env is more of its environment.
+	// Env contains additional environment variables.
 	Env []string
-	// Within is a command that starts the program that follows it, in the same process.
+	// Within is a command that executes the program that follows it, in the same process.
 	Within []string
 }
 
@@ -91,7 +91,7 @@ func (y *Environment) front(program string, in Place, name string, flags ...stri
 	return f, f.connect(admin)
 }
 
-// Stop ends it. It may be called before the environment is closed, and is called then anyway.
+// Stop stops the front door. It may be called before the environment is closed, which also calls it.
 func (f *Front) Stop() error {
 	code, err := f.process.Stop(os.Interrupt)
 	if err == nil && code != 0 {
@@ -100,7 +100,7 @@ func (f *Front) Stop() error {
 	return err
 }
 
-// Collect has the front door collect its garbage. One that serves no profiles does not.
+// Collect makes the front door collect garbage. It has no effect on a front door without profiling.
 func (f *Front) Collect(ctx context.Context) error {
 	_, err := f.Client.Discovery().RESTClient().Get().AbsPath("/debug/pprof/heap").Param("gc", "1").DoRaw(ctx)
 	if apierrors.IsNotFound(err) {
@@ -109,7 +109,7 @@ func (f *Front) Collect(ctx context.Context) error {
 	return err
 }
 
-// Memory is what the front door tells of its memory.
+// Memory returns the memory metrics of the front door.
 func (f *Front) Memory(ctx context.Context) (measure.Memory, error) {
 	page, err := f.Client.Discovery().RESTClient().Get().AbsPath("/metrics").DoRaw(ctx)
 	if err != nil {

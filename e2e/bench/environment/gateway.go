@@ -17,7 +17,7 @@ import (
 	"portico.dev/internal/routetable"
 )
 
-// gatewayScheduler is in the environment that deploy/gateway gives a gateway.
+// gatewayScheduler is an environment variable that deploy/gateway sets for a gateway.
 const gatewayScheduler = "GODEBUG=schedtrace=2147483647"
 
 // Gateway is `aggregator gateway` between an API server and its backends.
@@ -27,7 +27,7 @@ type Gateway struct {
 	exited  <-chan struct{}
 }
 
-// Gateway starts one replica of a gateway, with the rights of an administrator.
+// Gateway starts one replica of a gateway, with the permissions of an administrator.
 func (i *Incumbent) Gateway(ctx context.Context) (*Gateway, error) {
 	program, err := i.y.Aggregator()
 	if err != nil {
@@ -64,7 +64,8 @@ func (i *Incumbent) Gateway(ctx context.Context) (*Gateway, error) {
 	return &Gateway{&Server{Name: "gateway", Address: net.JoinHostPort("127.0.0.1", portText), PID: p.PID()}, service, p.Exited()}, nil
 }
 
-// RegisterAdopted registers the numbered group of the backend as one that the gateway has adopted, and waits until it is served.
+// RegisterAdopted registers the numbered group of the backend as adopted by the gateway, and waits until it is
+// served.
 func (i *Incumbent) RegisterAdopted(ctx context.Context, g *Gateway, n int) error {
 	_, port, err := net.SplitHostPort(i.y.orders.Backend)
 	if err != nil {
@@ -103,7 +104,7 @@ func (i *Incumbent) RegisterAdopted(ctx context.Context, g *Gateway, n int) erro
 	})
 }
 
-// RegisterThrough registers the numbered group at a proxy to the backend, and waits until it is available.
+// RegisterThrough registers the numbered group with a proxy to the backend, and waits until it is available.
 func (i *Incumbent) RegisterThrough(ctx context.Context, proxy *Server, n int) error {
 	_, portText, err := net.SplitHostPort(proxy.Address)
 	if err != nil {

@@ -13,15 +13,17 @@ import (
 	"portico.dev/e2e/programs"
 )
 
-// Kubernetes are the programs of the other side.
+// Kubernetes contains the paths of the Kubernetes programs to compare with.
 type Kubernetes struct {
-	// APIServer and ControllerManager are paths of programs, of one version.
+	// APIServer and ControllerManager are the paths of kube-apiserver and kube-controller-manager, in the same
+	// version.
 	APIServer, ControllerManager string
-	// Scheduler is kube-scheduler, of the same version, and Kwok kwok: for clusters with Nodes only.
+	// Scheduler is the path of kube-scheduler, in the same version, and Kwok of kwok. They are used for clusters with
+	// Nodes only.
 	Scheduler, Kwok string
 }
 
-// Version is what the API server says of itself.
+// Version returns the version of kube-apiserver.
 func (t Kubernetes) Version() (string, error) {
 	out, err := exec.Command(t.APIServer, "--version").Output()
 	if err != nil {
@@ -30,7 +32,7 @@ func (t Kubernetes) Version() (string, error) {
 	return strings.TrimPrefix(strings.TrimSpace(string(out)), "Kubernetes "), nil
 }
 
-// Incumbent is a kube-apiserver with an etcd of its own, and a kube-controller-manager once that is asked for.
+// Incumbent is a kube-apiserver with a separate etcd, and with a kube-controller-manager after Manage.
 type Incumbent struct {
 	*FrontDoor
 	Etcd *Server
@@ -42,8 +44,8 @@ type Incumbent struct {
 	ends   []func() error
 }
 
-// Incumbent starts the first two, and says how long it took the API server to be ready. All flags that are not needed are
-// left as they are; flags are for what else a benchmark wants.
+// Incumbent starts etcd and kube-apiserver, and returns the time until kube-apiserver was ready. It leaves all
+// unnecessary flags at their defaults. flags are additional flags.
 func (y *Environment) Incumbent(ctx context.Context, name string, theirs Kubernetes, flags ...string) (*Incumbent, time.Duration, error) {
 	var err error
 	i := &Incumbent{theirs: theirs}
@@ -81,7 +83,7 @@ func (y *Environment) Incumbent(ctx context.Context, name string, theirs Kuberne
 	return i, took, err
 }
 
-// Manage starts the controllers: without them nobody deletes a namespace.
+// Manage starts kube-controller-manager, which is required for the deletion of namespaces.
 func (i *Incumbent) Manage() error {
 	file, err := i.Kubeconfig()
 	if err != nil {
@@ -97,14 +99,14 @@ func (i *Incumbent) Manage() error {
 	return nil
 }
 
-// endsWith kills a process when the incumbent is stopped: what it would still write is thrown away.
+// endsWith kills a process when the incumbent is stopped. Its remaining writes are not needed.
 func (i *Incumbent) endsWith(p *programs.Process) {
 	if p != nil {
 		i.ends = append(i.ends, p.Kill)
 	}
 }
 
-// Stop ends all that belongs to it, the last first.
+// Stop stops all processes in reverse order.
 func (i *Incumbent) Stop() error {
 	var err error
 	for ; len(i.ends) > 0; i.ends = i.ends[:len(i.ends)-1] {

@@ -9,18 +9,18 @@ import (
 	"portico.dev/e2e/bench/measure"
 )
 
-// Interval is what one server and those around it did while clients sent requests.
+// Interval contains the results of one server, its backend and its clients for one interval.
 type Interval struct {
 	Answer
-	// CPU of one request, in each process.
+	// CPU time per request, in each process.
 	Server, Backend, Client time.Duration
-	// Allocations of one request, in the server; zero of one that is not asked.
+	// Allocations per request in the server; zero if they are not counted.
 	Allocations float64
-	// Peak is the peak resident memory of the server, in bytes, BackendPeak of the backend.
+	// Peak is the peak resident memory of the server, in bytes. BackendPeak is the peak of the backend.
 	Peak, BackendPeak int64
 }
 
-// Measure lets the clients send requests for a while, after a moment in which connections and buffers are made.
+// Measure sends requests for the duration d, after a warm-up that creates connections and buffers.
 func (c *LoadGenerator) Measure(ctx context.Context, backend *Server, warm, d time.Duration) (s Interval, err error) {
 	if err := resetPeaks(c.server, backend); err != nil {
 		return s, err
@@ -54,12 +54,12 @@ func (c *LoadGenerator) Measure(ctx context.Context, backend *Server, warm, d ti
 	return s, err
 }
 
-// resetPeaks makes peaks begin anew.
+// resetPeaks resets the peaks of resident memory.
 func resetPeaks(server, backend *Server) error {
 	return errors.Join(measure.ResetPeakRSS(server.PID), measure.ResetPeakRSS(backend.PID))
 }
 
-// peaks are peak resident memory, in bytes.
+// peaks returns the peaks of resident memory, in bytes.
 func peaks(server, backend *Server) (of, behind int64, err error) {
 	if of, err = measure.PeakRSS(server.PID); err != nil {
 		return 0, 0, err
@@ -68,7 +68,7 @@ func peaks(server, backend *Server) (of, behind int64, err error) {
 	return of, behind, err
 }
 
-// told is how many allocations the server has made, and how many it makes to tell.
+// told returns the total number of allocations of the server, and the number that the query itself causes.
 func (c *LoadGenerator) told() (telling, total float64, err error) {
 	first, err := c.counted()
 	if err != nil {
@@ -85,7 +85,7 @@ func (c *LoadGenerator) counted() (float64, error) {
 	return c.server.Allocations()
 }
 
-// clocks are of the server, the backend and this process, which is the client.
+// clocks returns the CPU times of the server, the backend and this process, which is the client.
 func clocks(server, backend *Server) (c [3]time.Duration, err error) {
 	for i, pid := range []int{server.PID, backend.PID, os.Getpid()} {
 		if c[i], err = measure.CPU(pid); err != nil {

@@ -15,7 +15,7 @@ import (
 	"portico.dev/e2e/programs"
 )
 
-// Nginx is the path of nginx, empty if it is not installed.
+// Nginx returns the path of nginx, or an empty string if it is not installed.
 func Nginx() string {
 	for _, name := range []string{"nginx", "/usr/sbin/nginx"} {
 		if path, err := exec.LookPath(name); err == nil {
@@ -25,8 +25,8 @@ func Nginx() string {
 	return ""
 }
 
-// nginxConfig is one process with the TLS and the connections to the backend that the bare proxy has. With MaxAge, it caches and lets equal
-// requests wait for one.
+// nginxConfig configures a single process with the TLS parameters and backend connections of the bare proxy. With
+// MaxAge, it caches responses and makes equal requests wait for one response.
 var nginxConfig = template.Must(template.New("nginx").Parse(`
 daemon off; master_process off; pid {{.Dir}}/pid; error_log stderr error;
 worker_rlimit_nofile 65536;
@@ -55,9 +55,10 @@ http {
 }
 `))
 
-// StartNginx starts a proxy to the backend. With a maxAge, in whole seconds, it caches what the backend answers, for everybody.
+// StartNginx starts a proxy to the backend. With a maxAge, in whole seconds, it caches the responses of the backend
+// for all users.
 func (y *Environment) StartNginx(name string, maxAge time.Duration) (*Server, error) {
-	dir, err := y.Dir(strings.ReplaceAll(name, " ", "-")) // nginx's configuration has no quotes around paths
+	dir, err := y.Dir(strings.ReplaceAll(name, " ", "-")) // the template does not quote paths
 	if err != nil {
 		return nil, err
 	}

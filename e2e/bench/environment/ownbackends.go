@@ -15,19 +15,19 @@ import (
 	"portico.dev/internal/pki"
 )
 
-// OwnBackend is one of many backends in one process. It has a port, a certificate and an authority of its own.
+// OwnBackend is one of many backends in one process. It has a separate port, certificate and authority.
 type OwnBackend struct {
 	Port int32
 	CA   []byte
 }
 
-// OwnBackends starts a process with that many backends: that at index n serves the group GroupName(n), with documents of
-// discovery and OpenAPI.
+// OwnBackends starts a process with count backends. The backend at index n serves the group GroupName(n), with
+// discovery and OpenAPI documents.
 func (y *Environment) OwnBackends(count int) (*Server, []OwnBackend, error) {
 	return y.OwnBackendsOf(count, 0)
 }
 
-// OwnBackendsOf is OwnBackends with documents of OpenAPI of at least so many bytes each, no two the same.
+// OwnBackendsOf is OwnBackends with OpenAPI documents of at least openAPIBytes each, all of them different.
 func (y *Environment) OwnBackendsOf(count, openAPIBytes int) (*Server, []OwnBackend, error) {
 	orders := y.orders
 	orders.OwnBackends, orders.OpenAPIBytes = count, openAPIBytes
@@ -54,7 +54,7 @@ func serveOwnBackends(o *commands, announce announcement) error {
 			return err
 		}
 		all = append(all, own)
-		go func() { failed <- serve() }() // until the process ends
+		go func() { failed <- serve() }() // until the process exits
 	}
 	list, err := json.Marshal(all)
 	if err != nil {
@@ -93,7 +93,7 @@ func newOwnBackend(n int, b *backend, openAPIBytes int) (own OwnBackend, serve f
 	return own, func() error { return s.ServeTLS(l, "", "") }, nil
 }
 
-// ownBackend describes its group in OpenAPI too, as backends in Go do: the document is the same with every request.
+// ownBackend also serves an OpenAPI document of its group, like backends in Go. The document never changes.
 type ownBackend struct {
 	*backend
 	group        string
@@ -119,14 +119,15 @@ func (b *ownBackend) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// ownHash stands for the content of each of the documents, which never change.
+// ownHash is the hash in the URL of each document, which never changes.
 const ownHash = "A1B2C3D4E5F60718293A4B5C6D7E8F90"
 
-// ownFields is how many fields a kind has in the documents: enough for about 25 KiB, as a group with two or three kinds has.
+// ownFields is the number of fields of the kind in each document. It results in about 25 KiB, as for a group with two
+// or three kinds.
 const ownFields = 120
 
-// openAPIOf is a document of version 3 that is at least so long. The words of longer ones come from a pseudorandom sequence of the group, or they would
-// compress to nothing.
+// openAPIOf returns an OpenAPI v3 document of at least the given size. Additional words come from a pseudorandom
+// sequence seeded with the group, because repeated words would compress to nothing.
 func openAPIOf(group string, atLeast int) string {
 	kind := group + ".v1.Thing"
 	words := rand.New(rand.NewPCG(uint64(len(group)), uint64(crc32.ChecksumIEEE([]byte(group)))))
@@ -151,7 +152,7 @@ func openAPIOf(group string, atLeast int) string {
 		`"x-kubernetes-group-version-kind":[{"group":%q,"version":"v1","kind":"Thing"}]}}}}`, paths, kind, fields.String(), group)
 }
 
-// RegisterOwn makes a Service and an APIService for each of the backends, perSecond of them a second, and waits until all
+// RegisterOwn creates a Service and an APIService for each of the backends at the rate perSecond, and waits until all
 // are Available.
 func (d *FrontDoor) RegisterOwn(ctx context.Context, all []OwnBackend, perSecond int) error {
 	began := time.Now()

@@ -13,21 +13,21 @@ import (
 	"portico.dev/internal/pki"
 )
 
-// inFlight bounds how many requests of a PacedLoad wait for an answer at once.
+// inFlight bounds the concurrent requests of a PacedLoad.
 const inFlight = 256
 
-// PacedLoad is requests at a fixed rate, whoever is slow: each is due at its own moment, and takes as long as from then to its answer. Connections, and
-// paths, are used in turn.
+// PacedLoad sends requests at a fixed rate, independently of the response times. The duration of a request is
+// measured from its due time to the end of its response. Connections and paths are used in rotation.
 type PacedLoad struct {
 	ask     Ask
 	server  *Server
 	paths   []string
 	clients []*http.Client
 	dialed  atomic.Int64
-	sent    atomic.Int64 // requests, over all measurements: the next one goes on where the last one ended
+	sent    atomic.Int64 // requests in all measurements; the rotation continues across measurements
 }
 
-// NewPacedLoad connects nobody yet. Leave closes the connections. The paths take the place of the ask's.
+// NewPacedLoad does not connect yet. Leave closes the connections. paths replaces the path of a.
 func NewPacedLoad(s *Server, a Ask, paths []string, connections int) (*PacedLoad, error) {
 	if len(paths) == 0 || connections < 1 {
 		return nil, errors.New("a paced load needs a path and a connection")
@@ -49,8 +49,8 @@ func NewPacedLoad(s *Server, a Ask, paths []string, connections int) (*PacedLoad
 	return p, nil
 }
 
-// Connect sends a request over each of the connections, and then one to each of the paths, whose backends may need a connection too. A client with several
-// requests and no connection yet would make one for each.
+// Connect sends a request over each connection, and then one to each path, because its backend may need a connection
+// too. Without it, a client with several concurrent requests and no connection would open a connection for each.
 func (p *PacedLoad) Connect(ctx context.Context) error {
 	one := func(ctx context.Context, n int) error { return p.once(ctx, int64(n)) }
 	if err := Concurrency(ctx, openers, 0, len(p.clients), one); err != nil {
@@ -66,7 +66,8 @@ func (p *PacedLoad) Leave() {
 	}
 }
 
-// Run sends so many requests a second for as long as d, and waits for the last answers. An answer that is not 2xx is an error.
+// Run sends perSecond requests per second for the duration d, and waits for the last responses. A response other than
+// 2xx is an error.
 func (p *PacedLoad) Run(ctx context.Context, perSecond int, d time.Duration) (Answer, error) {
 	total := int64(d.Seconds() * float64(perSecond))
 	if total == 0 {
@@ -94,7 +95,7 @@ func (p *PacedLoad) Run(ctx context.Context, perSecond int, d time.Duration) (An
 					err = p.once(ctx, p.sent.Add(1))
 				}
 				if err != nil {
-					cancel(err) // one failure spoils the whole stretch
+					cancel(err) // one failure invalidates the interval
 					return
 				}
 				took[i] = append(took[i], time.Since(due))
@@ -115,8 +116,8 @@ func (p *PacedLoad) once(ctx context.Context, n int64) error {
 	return send(ctx, p.server, ask, ask.Body, p.clients[n%int64(len(p.clients))])
 }
 
-// Measure is Run after a moment in which nothing is measured. It fails if a connection was not the first of its client: whoever loses connections
-// is not measured with that many.
+// Measure is Run after a warm-up. It fails if a client reconnected, because the number of connections would then be
+// wrong.
 func (p *PacedLoad) Measure(ctx context.Context, backend *Server, perSecond int, warm, d time.Duration) (s Interval, err error) {
 	if err := resetPeaks(p.server, backend); err != nil {
 		return s, err

@@ -24,27 +24,27 @@ import (
 	"portico.dev/internal/routetable"
 )
 
-// maxInFlight is how many requests a backend may have. One user makes up to 256 at once, which on a busy machine overlap with those before them, and the
-// default leaves a user 300.
+// maxInFlight is the limit of concurrent requests of a backend. A user of the benchmark sends up to 256 at once,
+// which may overlap with the previous ones on a busy machine. The default limit of a user is 300.
 const maxInFlight = "1000"
 
-// registrars write so many objects at once.
+// registrars is the number of concurrent writes during registration.
 const registrars = 16
 
-// FrontDoor is an API server that APIServices are registered with, whoever made it.
+// FrontDoor is an API server with APIServices, either Portico or kube-apiserver.
 type FrontDoor struct {
 	*Server
-	// Client is an administrator's.
+	// Client is the client of an administrator.
 	Client     kubernetes.Interface
 	APIService aggregatorclient.Interface
-	// Dir has the files that it was started with: ca.crt and ca.key of the authority of all clients, tls.crt and tls.key of the
-	// server. It is empty for a front door that has its own.
+	// Dir contains the files used to start it: ca.crt and ca.key of the client authority, tls.crt and tls.key of the
+	// server. It is empty for a front door that generates its files.
 	Dir    string
 	y      *Environment
 	exited <-chan struct{}
 }
 
-// Alive reports whether the process has not ended.
+// Alive reports whether the process is running.
 func (d *FrontDoor) Alive() bool {
 	select {
 	case <-d.exited:
@@ -63,7 +63,7 @@ func (d *FrontDoor) connect(admin *rest.Config) (err error) {
 	return err
 }
 
-// Grant makes the namespace, and the Role by which alice may read and create in it whatever the backend serves.
+// Grant creates the namespace, and the Role that permits alice to read and create the backend's resources in it.
 func (d *FrontDoor) Grant(ctx context.Context) error {
 	if _, err := d.Client.CoreV1().Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: Namespace}}, metav1.CreateOptions{}); err != nil {
 		return fmt.Errorf("create the namespace: %w", err)
@@ -85,7 +85,7 @@ func (d *FrontDoor) Grant(ctx context.Context) error {
 	return nil
 }
 
-// Register makes the Services and APIServices of groups from to before, and waits until all are Available.
+// Register creates the Services and APIServices of the groups from <= n < before, and waits until all are Available.
 func (d *FrontDoor) Register(ctx context.Context, from, before int) error {
 	if err := Concurrency(ctx, registrars, from, before, func(ctx context.Context, n int) error { return d.RegisterOne(ctx, n) }); err != nil {
 		return err
@@ -104,7 +104,7 @@ func (d *FrontDoor) Register(ctx context.Context, from, before int) error {
 	})
 }
 
-// RegisterOne makes one Service and one APIService for the backend, and waits for nothing.
+// RegisterOne creates one Service and one APIService for the backend. It does not wait.
 func (d *FrontDoor) RegisterOne(ctx context.Context, n int) error {
 	_, portText, err := net.SplitHostPort(d.y.orders.Backend)
 	if err != nil {
@@ -117,7 +117,8 @@ func (d *FrontDoor) RegisterOne(ctx context.Context, n int) error {
 	return d.RegisterAt(ctx, ServiceOf(n), int32(port), d.y.ca.PEM())
 }
 
-// RegisterAt makes a Service and an APIService of its group for whoever listens at the port and shows a certificate of roots.
+// RegisterAt creates a Service and an APIService of its group for a server that listens on port and has a certificate
+// from roots.
 func (d *FrontDoor) RegisterAt(ctx context.Context, service string, port int32, roots []byte) error {
 	_, err := d.Client.CoreV1().Services(Namespace).Create(ctx, &corev1.Service{
 		ObjectMeta: metav1.ObjectMeta{Name: service}, Spec: corev1.ServiceSpec{Type: corev1.ServiceTypeExternalName, ExternalName: "localhost"},
@@ -141,11 +142,11 @@ func (d *FrontDoor) RegisterAt(ctx context.Context, service string, port int32, 
 	return nil
 }
 
-// askAgain is how long a client waits that was told that there is no such thing yet.
+// askAgain is the retry interval of a client while the resource does not exist.
 const askAgain = 2 * time.Millisecond
 
-// Appear registers the numbered group and asks for something of it, as alice and by client, until there is an answer. It
-// returns how long that took.
+// Appear registers the numbered group and requests an object of it, as alice and with client, until the response is
+// successful. It returns the elapsed time.
 func (d *FrontDoor) Appear(ctx context.Context, client *http.Client, n int) (time.Duration, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, 30*time.Second, errors.New("a new APIService did not answer in 30 s"))
 	defer cancel()
@@ -176,7 +177,7 @@ func (d *FrontDoor) Appear(ctx context.Context, client *http.Client, n int) (tim
 	}
 }
 
-// Concurrency calls do with every number from to before, so many at a time.
+// Concurrency calls do with every number from <= n < before, at most many at a time.
 func Concurrency(ctx context.Context, many, from, before int, do func(ctx context.Context, n int) error) error {
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(many)

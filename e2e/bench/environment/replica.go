@@ -17,14 +17,14 @@ import (
 	"portico.dev/e2e/programs"
 )
 
-// policy is what both sides write down: every request when it is over, and watches when they begin.
+// policy is the audit policy of both sides: one event when a request is complete, and one when a watch starts.
 const policy = `apiVersion: audit.k8s.io/v1
 kind: Policy
 omitStages: [RequestReceived]
 rules: [{level: Metadata}]
 `
 
-// asked are the flags that a kube-apiserver and a front door have in common, and mean the same by.
+// asked returns the flags that kube-apiserver and a front door have in common, with the same meaning.
 func (y *Environment) asked(dir, port string) ([]string, error) {
 	key, err := y.ca.KeyPEM()
 	if err != nil {
@@ -43,8 +43,8 @@ func (y *Environment) asked(dir, port string) ([]string, error) {
 	}, nil
 }
 
-// FrontBeside starts a front door with everything that Incumbent gives the other side, and says how long it took to be
-// ready. Without an etcd it has its own. flags are for what else a benchmark wants.
+// FrontBeside starts a front door with the same configuration as Incumbent, and returns the time until it was ready.
+// Without an etcd it uses its embedded one. flags are additional flags.
 func (y *Environment) FrontBeside(ctx context.Context, name string, etcd *Server, flags ...string) (*Front, time.Duration, error) {
 	program, err := y.Aggregator()
 	if err != nil {
@@ -75,7 +75,8 @@ func (y *Environment) FrontBeside(ctx context.Context, name string, etcd *Server
 	return f, took, err
 }
 
-// open starts an API server, which may have a log, and asks until it is ready. Whoever gets a process ends it, also when there is an error.
+// open starts an API server, optionally with a log, and waits until it is ready. If it returns a process, even with
+// an error, the caller must end it.
 func (y *Environment) open(ctx context.Context, name, dir, program, port string, log io.Writer, args []string) (*programs.Process, *FrontDoor, time.Duration, error) {
 	began := time.Now()
 	p, err := programs.Start(name, dir, []string{"HOME=" + dir, "PATH=" + os.Getenv("PATH")}, log, program, args...)
@@ -91,7 +92,7 @@ func (y *Environment) open(ctx context.Context, name, dir, program, port string,
 	return p, d, took, err
 }
 
-// Kubeconfig writes one of an administrator beside the server's other files.
+// Kubeconfig writes an administrator's kubeconfig to the directory of the server.
 func (d *FrontDoor) Kubeconfig() (file string, err error) {
 	file = filepath.Join(d.Dir, "kubeconfig")
 	config := fmt.Sprintf(`apiVersion: v1
@@ -104,7 +105,7 @@ current-context: it
 	return file, os.WriteFile(file, []byte(config), 0o600)
 }
 
-// untilReady asks /readyz until it is told that all is well.
+// untilReady polls /readyz until it succeeds.
 func (d *FrontDoor) untilReady(ctx context.Context) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, programs.Patience, fmt.Errorf("it is not ready within %s", programs.Patience))
 	defer cancel()

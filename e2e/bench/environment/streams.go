@@ -17,36 +17,36 @@ import (
 )
 
 const (
-	// perStreamConnection is how many watches share a connection of HTTP/2.
+	// perStreamConnection is the number of watches that share an HTTP/2 connection.
 	perStreamConnection = 50
-	// openers open so many watches at once.
+	// openers is the number of watches that are opened concurrently.
 	openers = 32
 )
 
-// Streams are watches that are open.
+// Streams is a set of open watches.
 type Streams struct {
 	server  *Server
 	clients []*http.Client
 	end     context.CancelFunc
 	reading sync.WaitGroup
 
-	mu        sync.Mutex // guards what follows
+	mu        sync.Mutex // guards the fields below
 	listening bool
 	delays    []time.Duration
 	broken    error
 }
 
-// Delivery is what events cost while streams were open.
+// Delivery contains the cost of events while streams were open.
 type Delivery struct {
 	Events   int
 	P50, P99 time.Duration
-	// CPU of one event, in each process.
+	// CPU time per event, in each process.
 	Server, Backend, Client time.Duration
-	// Peak is the peak resident memory of the server, in bytes, BackendPeak of the backend.
+	// Peak is the peak resident memory of the server, in bytes. BackendPeak is the peak of the backend.
 	Peak, BackendPeak int64
 }
 
-// Open opens n watches of ask and waits until each has its first header. Close ends them.
+// Open opens n watches and waits until each has received its headers. Close ends them.
 func Open(ctx context.Context, s *Server, ask Ask, n int) (*Streams, error) {
 	living, end := context.WithCancel(context.WithoutCancel(ctx))
 	all := &Streams{server: s, end: end}
@@ -79,7 +79,7 @@ func (s *Streams) open(ctx context.Context, client *http.Client, ask Ask) error 
 		return err
 	}
 	if resp.StatusCode != http.StatusOK {
-		text, _ := io.ReadAll(io.LimitReader(resp.Body, 1<<10)) // what there is of an explanation
+		text, _ := io.ReadAll(io.LimitReader(resp.Body, 1<<10)) // may contain an explanation
 		_ = resp.Body.Close()
 		return fmt.Errorf("%s: %s", resp.Status, text)
 	}
@@ -92,13 +92,13 @@ func (s *Streams) open(ctx context.Context, client *http.Client, ask Ask) error 
 
 var sent = []byte(`"sent":"`)
 
-// read takes events until the stream ends, which only Close may do.
+// read reads events until the stream ends. Only Close may end it.
 func (s *Streams) read(ctx context.Context, body io.Reader) {
 	lines := bufio.NewReaderSize(body, 2<<10)
 	for within := false; ; {
 		line, err := lines.ReadSlice('\n')
 		begins := !within
-		within = errors.Is(err, bufio.ErrBufferFull) // the time is in the beginning of a long line
+		within = errors.Is(err, bufio.ErrBufferFull) // the time is at the beginning of a long line
 		if err != nil && !within {
 			if ctx.Err() == nil {
 				s.mu.Lock()
@@ -127,7 +127,7 @@ func (s *Streams) heard(delay time.Duration) {
 	}
 }
 
-// Measure listens for a while.
+// Measure records deliveries for the duration d.
 func (s *Streams) Measure(ctx context.Context, backend *Server, warm, d time.Duration) (Delivery, error) {
 	if err := resetPeaks(s.server, backend); err != nil {
 		return Delivery{}, err
@@ -173,7 +173,7 @@ func (s *Streams) listen(on bool) {
 	s.listening = on
 }
 
-// Broken is why a stream has ended by itself, if one has.
+// Broken returns the error of a stream that ended unexpectedly, or nil.
 func (s *Streams) Broken() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -189,7 +189,7 @@ func (s *Streams) Close() {
 	}
 }
 
-// Pause waits, unless ctx ends.
+// Pause waits for the duration d or until ctx ends.
 func Pause(ctx context.Context, d time.Duration) error {
 	timer := time.NewTimer(d)
 	defer timer.Stop()

@@ -1,3 +1,4 @@
-// Package gateway measures what a gateway costs between a kube-apiserver and its extension servers: its own CPU beside that of a bare
-// httputil.ReverseProxy in the same place, the time that it adds, and what becomes of kube-apiserver's CPU.
+// Package gateway measures the cost of a gateway between kube-apiserver and its extension servers: its CPU time
+// compared with a bare httputil.ReverseProxy in the same place, the added latency, and the effect on the CPU time of
+// kube-apiserver.
 package gateway

@@ -11,10 +11,10 @@ import (
 	"portico.dev/e2e/bench/measure"
 )
 
-// Report is what was measured.
+// Report contains the results.
 type Report struct {
 	Machine measure.Machine `json:"machine"`
-	// Version is of kube-apiserver.
+	// Version of kube-apiserver.
 	Version  string        `json:"kubeAPIServer"`
 	Settings Settings      `json:"settings"`
 	Took     time.Duration `json:"tookNanoseconds"`
@@ -23,8 +23,8 @@ type Report struct {
 	Idle     []IdleRow     `json:"idle"`
 }
 
-// Row is one way in one cell. CPU is microseconds of one request, times are milliseconds. The hop is the process between kube-apiserver and
-// the backend; without one, its numbers are zero.
+// Row contains the results of one path in one cell. CPU is in microseconds per request, latency in milliseconds. The
+// hop is the process between kube-apiserver and the backend. Without a hop, its values are zero.
 type Row struct {
 	Cell
 	Way           string         `json:"through"`
@@ -33,7 +33,8 @@ type Row struct {
 	PerSecond     measure.Spread `json:"requestsPerSecond"`
 	P50           measure.Spread `json:"p50ms"`
 	P99           measure.Spread `json:"p99ms"`
-	// HopToBare is the hop's CPU to that of the bare proxy. The others are to the way without a hop.
+	// HopToBare is the ratio of the hop's CPU to the bare proxy's. The other ratios are relative to the path without
+	// a hop.
 	HopToBare      measure.Spread `json:"hopCPUToBare"`
 	KubeToDirectly measure.Spread `json:"kubeAPIServerCPUToNoHop"`
 	P50ToDirectly  measure.Spread `json:"p50ToNoHop"`
@@ -43,7 +44,7 @@ type Row struct {
 	intervals []environment.Interval
 }
 
-// WatchRow is one way with watches. CPU is microseconds of one event to one client.
+// WatchRow contains the results of one path with watches. CPU is in microseconds per event and client.
 type WatchRow struct {
 	Way            string         `json:"through"`
 	Streams        int            `json:"watches"`
@@ -58,7 +59,7 @@ type WatchRow struct {
 	deliveries []environment.Delivery
 }
 
-// IdleRow is CPU in milliseconds of one second, and the gateway's memory in MiB, while nobody asks anything.
+// IdleRow contains CPU in milliseconds per second, and the gateway's memory in MiB, without requests.
 type IdleRow struct {
 	Who           string  `json:"who"`
 	KubeAPIServer float64 `json:"kubeAPIServerCPUmsPerSecond"`
@@ -71,7 +72,7 @@ func us(d time.Duration) float64 { return float64(d) / float64(time.Microsecond)
 func ms(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
 func mib(n int64) float64        { return float64(n) / (1 << 20) }
 
-// summarize fills the rows of a cell, one for each way.
+// summarize computes the rows of a cell, one for each path.
 func summarize(rows []Row) {
 	hop := func(i environment.Interval) float64 { return us(i.Backend) }
 	kube := func(i environment.Interval) float64 { return us(i.Server) }
@@ -109,16 +110,16 @@ func summarizeWatches(rows []WatchRow) {
 	}
 }
 
-// Target is a promise about the gateway's CPU, and how it was kept.
+// Target is a limit on the gateway's CPU, with the measured value.
 type Target struct {
 	What       string
 	Limit, Got float64
 }
 
-// Kept reports whether the promise was kept.
+// Kept reports whether the measured value is within the limit.
 func (t Target) Kept() bool { return t.Got <= t.Limit }
 
-// Targets judges the gateway by a bare proxy in its place: the worst cell counts.
+// Targets compares the gateway with a bare proxy in its place. The worst cell counts.
 func (r *Report) Targets() []Target {
 	worst := 0.0
 	for _, row := range r.Requests {
@@ -133,7 +134,7 @@ func (r *Report) Targets() []Target {
 	return all
 }
 
-// Floors are what the floor needs of the CPU of the bare proxy, in each cell.
+// Floors returns the CPU of the floor relative to the bare proxy, for each cell.
 func (r *Report) Floors() []string {
 	var all []string
 	for _, row := range r.Requests {
@@ -149,7 +150,7 @@ func (r *Report) Floors() []string {
 	return all
 }
 
-// Markdown is the page of the report.
+// Markdown renders the report as a page.
 func (r *Report) Markdown() ([]byte, error) {
 	var b bytes.Buffer
 	err := page.Execute(&b, r)

@@ -11,7 +11,7 @@ import (
 	"portico.dev/e2e/bench/measure"
 )
 
-// The ways of a request. Each is a group of the backend with an APIService of its own.
+// The paths of a request. Each is a group of the backend with a separate APIService.
 const (
 	directly = iota
 	throughBare
@@ -22,28 +22,29 @@ const (
 
 var names = [ways]string{"no hop", "a bare ReverseProxy", "the gateway", "floor: the smallest relay"}
 
-// Settings say how much there is, and how long it takes.
+// Settings are the sizes and durations of the benchmark.
 type Settings struct {
-	// Rounds are of the requests, WatchRounds of the watches.
+	// number of rounds of requests and of watches
 	Rounds, WatchRounds int
-	// Warm and Cell are one turn of requests, Watch one of listening to Streams watches.
+	// Warm and Cell are the durations of one turn of requests. Watch is the duration of one turn with Streams
+	// watches.
 	Warm, Cell, Watch time.Duration
 	Streams           int
-	// Rest is how long all are left alone before the time in which their idle CPU is read.
+	// Rest is the idle time before the measurement of idle CPU, which takes Idle.
 	Rest, Idle time.Duration
 }
 
-// Full is what the record is made with: six and a half minutes.
+// Full returns the settings of the published results. A run takes six and a half minutes.
 func Full() Settings {
 	return Settings{Rounds: 7, WatchRounds: 5, Warm: 200 * time.Millisecond, Cell: time.Second, Watch: 4 * time.Second, Streams: 1000, Rest: 15 * time.Second, Idle: 30 * time.Second}
 }
 
-// Quick shows that everything works.
+// Quick returns settings that show only that the benchmark works.
 func Quick() Settings {
 	return Settings{Rounds: 1, WatchRounds: 1, Warm: 20 * time.Millisecond, Cell: 50 * time.Millisecond, Watch: 2 * time.Second, Streams: 50, Rest: time.Second, Idle: 2 * time.Second}
 }
 
-// Cell is what clients ask for, and how many at once. They speak HTTP/2.
+// Cell is a kind of request with a number of concurrent clients. The clients use HTTP/2.
 type Cell struct {
 	Operation string `json:"operation"`
 	Clients   int    `json:"clients"`
@@ -57,8 +58,8 @@ func cells() []Cell {
 	return []Cell{{"GET 1 KB", 1, "/small"}, {"GET 1 KB", 32, "/small"}, {"GET 1 KB", 256, "/small"}, {"list 100 KB", 32, ""}}
 }
 
-// rig is what the parts of a run have in common. hops are the processes between kube-apiserver and the backend; the backend itself where
-// there is none.
+// rig holds the common parts of a run. hops are the processes between kube-apiserver and the backend, or the backend
+// itself without a hop.
 type rig struct {
 	Settings
 	say     func(string, ...any)
@@ -67,7 +68,8 @@ type rig struct {
 	backend *environment.Server
 }
 
-// Run makes the tables. program is the aggregator that is measured; empty, it is built from the tree.
+// Run measures all cells. program is the aggregator to measure; if it is empty, the aggregator is built from the
+// tree.
 func Run(ctx context.Context, program string, theirs environment.Kubernetes, s Settings, say func(string, ...any)) (*Report, error) {
 	version, err := theirs.Version()
 	if err != nil {
@@ -142,7 +144,7 @@ func (r *Report) run(ctx context.Context, y *environment.Environment, theirs env
 	return r.watches(ctx, g)
 }
 
-// idle is what kube-apiserver, and the gateway if there is one, use while nobody asks them anything.
+// idle measures the CPU of kube-apiserver, and of the gateway if there is one, without requests.
 func (r *Report) idle(ctx context.Context, g *rig, gateway *environment.Server) (*IdleRow, error) {
 	row := &IdleRow{Who: "without a gateway"}
 	pids := []int{g.theirs.PID}
@@ -214,7 +216,7 @@ func (r *Report) requests(ctx context.Context, g *rig) error {
 	return nil
 }
 
-// ask returns an interval in which the backend is the hop.
+// ask returns an interval with the hop as its Backend.
 func ask(ctx context.Context, g *rig, way int, c Cell) (environment.Interval, error) {
 	generator, err := environment.NewLoadGenerator(g.theirs.Server, environment.Ask{
 		Method: http.MethodGet, Path: environment.Path(way) + c.below, Token: environment.UserToken, HTTP2: true, Clients: c.Clients,
@@ -257,7 +259,7 @@ func listen(ctx context.Context, g *rig, way int) (environment.Delivery, error) 
 	return streams.Measure(ctx, g.hops[way], g.Watch/4, g.Watch)
 }
 
-// order are the ways, in every other round from the last.
+// order returns the paths, in reverse order in every other round.
 func order(round int) []int {
 	all := []int{directly, throughBare, throughGateway, throughFloor}
 	if round%2 == 1 {

@@ -18,19 +18,21 @@ import (
 	"portico.dev/internal/drill/faulty"
 )
 
-// FaultRow is what one side did while a backend was dead.
+// FaultRow contains the results of one side while a backend was dead.
 type FaultRow struct {
 	Fault string `json:"fault"`
 	Who   string `json:"side"`
-	// Code and Reason are of a GET that was sent as soon as the backend was dead, and Answered is how long it took.
+	// Code and Reason belong to the response to a GET that was sent as soon as the backend was dead. Answered is its
+	// duration.
 	Code     int           `json:"code"`
 	Reason   string        `json:"reason"`
 	Answered time.Duration `json:"answeredNanoseconds"`
-	// Unavailable is from the fault to Available=False, Available from the backend's return to Available=True.
+	// Unavailable is the time from the fault to Available=False, Available the time from the backend's return to
+	// Available=True.
 	Unavailable time.Duration `json:"unavailableNanoseconds"`
 	Available   time.Duration `json:"availableNanoseconds"`
-	// Deleted is from the deletion of a namespace, while the backend was dead, until it had gone; Waited says that it went
-	// only after the backend's return, and Returned how long after.
+	// Deleted is the time from the deletion of a namespace, while the backend was dead, until it was gone. Waited is
+	// true if it was gone only after the backend's return, and Returned is the time from that return.
 	Deleted  time.Duration `json:"namespaceDeletedNanoseconds"`
 	Waited   bool          `json:"namespaceWaited"`
 	Returned time.Duration `json:"namespaceAfterReturnNanoseconds"`
@@ -42,16 +44,16 @@ type brokenService struct {
 	fault
 	backend *faulty.Server
 	row     FaultRow
-	// end is of the side, leave of the backend.
+	// end stops the side, leave stops the backend
 	end, leave func() error
 }
 
 const (
 	faultyService = "faulty"
 	doomed        = "doomed"
-	// waitLimit bounds every wait for what a dead backend has to do with.
+	// waitLimit bounds every wait that depends on a dead backend.
 	waitLimit = 2 * time.Minute
-	// lookAgain is how often a namespace is asked for.
+	// lookAgain is the polling interval for a namespace.
 	lookAgain = 100 * time.Millisecond
 )
 
@@ -76,7 +78,7 @@ func (g *rig) patients(ctx context.Context, f fault) ([]*brokenService, error) {
 	return both, nil
 }
 
-// admit starts the backend, registers it, and makes the namespace that will be deleted.
+// admit starts the backend, registers it, and creates the namespace that will be deleted.
 func (p *brokenService) admit(ctx context.Context) (err error) {
 	p.backend, err = faulty.New(faulty.Config{
 		Group: environment.GroupOf(faultyService), ServerName: faultyService + "." + environment.Namespace + ".svc", Address: "127.0.0.1:0", Stores: p.stores,
@@ -123,7 +125,7 @@ func (p *brokenService) createWidget(ctx context.Context) error {
 	return p.Client.Discovery().RESTClient().Post().AbsPath(p.collection(doomed)).SetHeader("Content-Type", "application/json").Body([]byte(widget)).Do(ctx).Error()
 }
 
-// suffer lets the backend die, and return.
+// suffer makes the backend die and return, and measures the effects.
 func (p *brokenService) suffer(ctx context.Context, g *rig) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, 2*waitLimit, fmt.Errorf("it is not over within %s", 2*waitLimit))
 	defer cancel()
@@ -132,7 +134,7 @@ func (p *brokenService) suffer(ctx context.Context, g *rig) error {
 		return err
 	}
 	defer client.CloseIdleConnections()
-	if _, _, err := p.get(ctx, client); err != nil { // connections are open before it dies
+	if _, _, err := p.get(ctx, client); err != nil { // opens the connections before the backend dies
 		return err
 	}
 	began := time.Now()
@@ -158,7 +160,7 @@ func (p *brokenService) suffer(ctx context.Context, g *rig) error {
 	return p.recover(ctx, deleted)
 }
 
-// deleteWhileDead deletes the namespace, and waits a while whether it goes.
+// deleteWhileDead deletes the namespace, and waits for its deletion for at most atMost.
 func (p *brokenService) deleteWhileDead(ctx context.Context, atMost time.Duration) error {
 	if err := p.Client.CoreV1().Namespaces().Delete(ctx, doomed, metav1.DeleteOptions{}); err != nil {
 		return err
@@ -192,7 +194,7 @@ func (p *brokenService) recover(ctx context.Context, deleted time.Time) error {
 	return err
 }
 
-// get asks the backend for something, and waits for as long as it takes.
+// get sends a request to the backend, and waits for the response for at most waitLimit.
 func (p *brokenService) get(ctx context.Context, client *http.Client) (code int, reason string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, waitLimit)
 	defer cancel()
@@ -211,12 +213,12 @@ func (p *brokenService) get(ctx context.Context, client *http.Client) (code int,
 	}
 	var status metav1.Status
 	if json.Unmarshal(text, &status) != nil || status.Kind != "Status" {
-		return resp.StatusCode, "", nil // some refuse in plain text
+		return resp.StatusCode, "", nil // some errors are plain text
 	}
 	return resp.StatusCode, string(status.Reason), nil
 }
 
-// gone waits for the namespace to go.
+// gone waits for the deletion of the namespace and reports whether it happened in time.
 func (p *brokenService) gone(ctx context.Context, atMost time.Duration) (bool, error) {
 	for until := time.Now().Add(atMost); time.Now().Before(until); {
 		_, err := p.Client.CoreV1().Namespaces().Get(ctx, doomed, metav1.GetOptions{})
@@ -233,7 +235,7 @@ func (p *brokenService) gone(ctx context.Context, atMost time.Duration) (bool, e
 	return false, nil
 }
 
-// until watches the APIService until its condition Available is as wanted.
+// until watches the APIService until its condition Available has the wanted status.
 func (p *brokenService) until(ctx context.Context, wanted apiregistrationv1.ConditionStatus) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, waitLimit, fmt.Errorf("condition Available is not %s within %s", wanted, waitLimit))
 	defer cancel()

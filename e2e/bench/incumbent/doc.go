@@ -1,10 +1,10 @@
-// Package incumbent puts the front door beside a real kube-apiserver: the same requests to the same backend, the same objects,
-// as many registrations, and the same dying backends.
+// Package incumbent compares the front door with kube-apiserver: the same requests to the same backend, the same
+// objects, the same number of registrations, and the same dying backends.
 //
-// Both sides are given the same certificate, tokens, roles and audit policy, and are otherwise left as they come. Where one
-// side is several processes it is said of each what it uses. What can be repeated is repeated by turns, and ratios are taken
-// in each round; faults and registrations are single runs.
+// Both sides use the same certificate, tokens, roles and audit policy, and otherwise their defaults. If a side
+// consists of several processes, the results of each are reported. Repeatable measurements alternate between the
+// sides, and ratios are computed in each round. Faults and registrations are measured once.
 //
-// Up to sixteen API servers run at once, most of them idle: that takes 6 GiB of memory, and 110 of a user's inotify instances,
-// of which many machines give out 128 (fs.inotify.max_user_instances).
+// Up to sixteen API servers run at once, most of them idle. They need 6 GiB of memory and 110 inotify instances of
+// the user. Many machines permit 128 (fs.inotify.max_user_instances).
 package incumbent

@@ -9,8 +9,8 @@ import (
 	"portico.dev/e2e/bench/measure"
 )
 
-// LocalRow is one server and one operation on local objects. CPU is microseconds of one request, or of one event delivered
-// to one watch; All is with the etcd, in whichever process that is.
+// LocalRow contains the results of one server and one operation on local objects. CPU is in microseconds per request,
+// or per event delivered to one watch. All includes etcd, in a separate process or not.
 type LocalRow struct {
 	local.Operation
 	Who       string         `json:"server"`
@@ -20,7 +20,7 @@ type LocalRow struct {
 	P50       measure.Spread `json:"p50ms"`
 	P99       measure.Spread `json:"p99ms"`
 	Peak      measure.Spread `json:"serverPeakMiB"`
-	// The ratios are of ours to theirs; of CPU, the server alone where both have an etcd beside them, and with the etcd.
+	// The ratios are Portico to kube-apiserver: CPU without etcd if both have a separate etcd, and with etcd.
 	CPUToTheirs measure.Spread `json:"cpuToTheirs"`
 	AllToTheirs measure.Spread `json:"withEtcdCPUToTheirs"`
 	P50ToTheirs measure.Spread `json:"p50ToTheirs"`
@@ -30,14 +30,14 @@ type LocalRow struct {
 	embedded bool
 }
 
-// storageOwner is one that keeps objects.
+// storageOwner is a server that stores objects.
 type storageOwner struct {
 	name string
 	*local.FrontDoor
-	etcd *environment.Server // nil: in the same process
+	etcd *environment.Server // nil if it is in the same process
 }
 
-// The last is whom the others are compared with.
+// theirStorageOwner is the index of the server that the others are compared with.
 const theirStorageOwner = 2
 
 func (r *Report) local(ctx context.Context, g *rig, ours *environment.Front, theirs *environment.Incumbent) error {
@@ -92,7 +92,7 @@ func (r *Report) local(ctx context.Context, g *rig, ours *environment.Front, the
 	return external.Stop()
 }
 
-// summarizeLocal fills the rows of one operation.
+// summarizeLocal computes the rows of one operation.
 func summarizeLocal(rows []LocalRow) {
 	cpu := func(c local.Cost) float64 { return c.CPU }
 	p50 := func(c local.Cost) float64 { return c.P50 }

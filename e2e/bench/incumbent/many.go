@@ -10,9 +10,9 @@ import (
 	"portico.dev/e2e/bench/environment"
 )
 
-// many is what needs a pair of sides for each number of registrations and for each fault. All of them are started before
-// anything is asked of them, one after the other, and then the faults are made while the others are left alone: neither
-// uses much of the machine.
+// many runs the measurements that need a pair of servers for each number of registrations and for each fault. It
+// starts all servers one after the other before the measurements. The faults are injected while the servers with
+// registrations are idle, because neither uses much of the machine.
 func (r *Report) many(ctx context.Context, g *rig) (err error) {
 	var registered []*registrations
 	for _, count := range g.APIServices {
@@ -73,7 +73,7 @@ func (r *Report) many(ctx context.Context, g *rig) (err error) {
 	return nil
 }
 
-// process is one of those that a side is made of.
+// process is one process of a side.
 type process struct {
 	name string
 	*environment.Server
@@ -84,7 +84,7 @@ const (
 	kubernetesName = "kube-apiserver"
 )
 
-// sides are a pair with what it consists of, all of it running.
+// sides starts a pair with all its processes.
 func (g *rig) sides(ctx context.Context, name string) (ours *environment.Front, theirs *environment.Incumbent, parts [2][]process, err error) {
 	if ours, theirs, err = g.pair(ctx, name); err != nil {
 		return nil, nil, parts, err

@@ -11,7 +11,7 @@ import (
 	"portico.dev/e2e/bench/proxied"
 )
 
-// Markdown is the page of the report.
+// Markdown renders the report as a page.
 func (r *Report) Markdown() ([]byte, error) {
 	var b bytes.Buffer
 	err := page.Execute(&b, r)
@@ -24,7 +24,7 @@ type group struct {
 	Rows  []ProxiedRow
 }
 
-// Groups puts rows of one operation and one protocol together.
+// Groups groups the rows by operation and protocol.
 func (r *Report) Groups() []group {
 	var all []group
 	for _, row := range r.Proxied {
@@ -38,7 +38,7 @@ func (r *Report) Groups() []group {
 	return all
 }
 
-// Answer is what the GET of a dead backend was told.
+// Answer formats the response to the GET while the backend was dead.
 func (r FaultRow) Answer() string {
 	said := fmt.Sprintf("%d %s", r.Code, http.StatusText(r.Code))
 	if r.Reason != "" {
@@ -47,7 +47,7 @@ func (r FaultRow) Answer() string {
 	return said + " after " + seconds(r.Answered)
 }
 
-// Namespace is what became of one that was deleted meanwhile.
+// Namespace describes the deletion of the namespace while the backend was dead.
 func (r FaultRow) Namespace() string {
 	if r.Waited {
 		return "waits; gone " + seconds(r.Returned) + " after the return"

@@ -9,8 +9,8 @@ import (
 	"portico.dev/e2e/bench/proxied"
 )
 
-// ProxiedRow is one server in one cell. Times are milliseconds, CPU is microseconds of one request, which is milliseconds of
-// a thousand.
+// ProxiedRow contains the results of one server in one cell. Latency is in milliseconds, CPU in microseconds per
+// request, which equals milliseconds per thousand requests.
 type ProxiedRow struct {
 	proxied.Cell
 	Who        string         `json:"server"`
@@ -20,7 +20,7 @@ type ProxiedRow struct {
 	P99        measure.Spread `json:"p99ms"`
 	BackendCPU measure.Spread `json:"backendCPUus"`
 	Peak       measure.Spread `json:"serverPeakMiB"`
-	// The ratios are of ours to theirs, as the same user; nothing in other rows.
+	// The ratios are Portico to kube-apiserver for the same user. They are zero in other rows.
 	CPUToTheirs measure.Spread `json:"cpuToTheirs"`
 	P50ToTheirs measure.Spread `json:"p50ToTheirs"`
 	P99ToTheirs measure.Spread `json:"p99ToTheirs"`
@@ -28,7 +28,7 @@ type ProxiedRow struct {
 	stretches []environment.Interval
 }
 
-// WatchRow is one server that carries watches. CPU is microseconds of one event.
+// WatchRow contains the results of one server with watches. CPU is in microseconds per event.
 type WatchRow struct {
 	proxied.WatchCell
 	Who  string         `json:"server"`
@@ -36,14 +36,14 @@ type WatchRow struct {
 	P99  measure.Spread `json:"p99ms"`
 	CPU  measure.Spread `json:"serverCPUus"`
 	Peak measure.Spread `json:"serverPeakMiB"`
-	// The ratios are as those of requests.
+	// ratios as in ProxiedRow
 	CPUToTheirs measure.Spread `json:"cpuToTheirs"`
 	P99ToTheirs measure.Spread `json:"p99ToTheirs"`
 
 	deliveries []environment.Delivery
 }
 
-// who is somebody to ask, and as whom. against is the place among all of those whom it is compared with; none is itself.
+// who is a server and a user. against is the index of the entry to compare with, or its own index.
 type who struct {
 	name    string
 	server  *environment.Server
@@ -105,7 +105,7 @@ func askFor(ctx context.Context, g *rig, s *environment.Server, ask environment.
 	return generator.Measure(ctx, g.backend, g.Warm, g.Cell)
 }
 
-// summarizeProxied fills the rows of one cell.
+// summarizeProxied computes the rows of one cell.
 func summarizeProxied(rows []ProxiedRow, all []who) {
 	cpu := func(s environment.Interval) float64 { return us(s.Server) }
 	p50 := func(s environment.Interval) float64 { return ms(s.P50) }

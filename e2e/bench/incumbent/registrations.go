@@ -11,33 +11,35 @@ import (
 	"portico.dev/e2e/bench/measure"
 )
 
-// RegistrationRow is one side with so many APIServices.
+// RegistrationRow contains the results of one side with a number of APIServices.
 type RegistrationRow struct {
 	Who         string `json:"side"`
 	APIServices int    `json:"apiServices"`
-	// Parts are its processes, and the rest is of all of them together.
+	// Parts contains the results of each process. The other fields are sums over the processes.
 	Parts []Part `json:"processes"`
-	// RSS is bytes, IdleCPU seconds of a minute in which nobody asks anything. Peak is the sum of what each process had at most since its start.
+	// RSS is in bytes, IdleCPU in seconds per minute without requests. Peak is the sum of the peaks of the processes
+	// since their starts.
 	RSS     float64 `json:"rss"`
 	Peak    float64 `json:"rssPeak"`
 	IdleCPU float64 `json:"idleCPUSecondsPerMinute"`
-	// APIs is milliseconds of an aggregated /apis, APIsCPU microseconds of it in the API server, APIsBytes its size.
+	// APIs is the latency of an aggregated /apis in milliseconds, APIsCPU its CPU in the API server in microseconds,
+	// APIsBytes its size.
 	APIs       measure.Spread `json:"apisMS"`
 	APIsCPU    measure.Spread `json:"apisCPUus"`
 	APIsBytes  int64          `json:"apisBytes"`
 	Registered time.Duration  `json:"registeredNanoseconds"`
-	// Appeared is milliseconds from the creation of an APIService to its first answer.
+	// Appeared is the time in milliseconds from the creation of an APIService to its first response.
 	Appeared measure.Spread `json:"appearedMS"`
 }
 
-// Part is one process.
+// Part contains the results of one process.
 type Part struct {
 	Name    string  `json:"process"`
 	RSS     float64 `json:"rss"`
 	IdleCPU float64 `json:"idleCPUSecondsPerMinute"`
 }
 
-// registrations is a side that is filled with them.
+// registrations is a side with registered APIServices.
 type registrations struct {
 	*environment.FrontDoor
 	parts      []process
@@ -66,7 +68,7 @@ func (p *registrations) fill(ctx context.Context) error {
 	return nil
 }
 
-// leaveAlone reads what all of them use while nobody asks them anything.
+// leaveAlone measures the resources of all sides without requests.
 func (g *rig) leaveAlone(ctx context.Context, all []*registrations) error {
 	g.say("all of them rest for %s, while backends of others die", g.Rest)
 	if err := environment.Pause(ctx, g.Rest); err != nil {
@@ -103,7 +105,7 @@ func (g *rig) leaveAlone(ctx context.Context, all []*registrations) error {
 	return nil
 }
 
-// cpuOf is what each uses of a second while d passes.
+// cpuOf returns the CPU time per second of each server while d passes.
 func cpuOf(ctx context.Context, d time.Duration, of ...*environment.Server) ([]time.Duration, error) {
 	used := make([]time.Duration, len(of))
 	began := time.Now()
@@ -129,7 +131,7 @@ func cpuOf(ctx context.Context, d time.Duration, of ...*environment.Server) ([]t
 
 const aggregatedType = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
 
-// askWhatThereIs asks all of them by turns.
+// askWhatThereIs measures discovery on all sides alternately.
 func (g *rig) askWhatThereIs(ctx context.Context, all []*registrations) error {
 	ask := environment.Ask{Method: http.MethodGet, Path: "/apis", Accept: aggregatedType, Token: environment.AdminToken, HTTP2: true, Clients: 1}
 	for round := range g.Rounds {
@@ -171,7 +173,7 @@ func size(ctx context.Context, s *environment.Server, ask environment.Ask) (int6
 	return io.Copy(io.Discard, resp.Body)
 }
 
-// appear makes APIServices and asks each until it answers.
+// appear creates APIServices and measures the time until each responds.
 func (p *registrations) appear(ctx context.Context, count int) error {
 	client, err := environment.NewClient(p.Server, true)
 	if err != nil {
@@ -180,7 +182,7 @@ func (p *registrations) appear(ctx context.Context, count int) error {
 	defer client.CloseIdleConnections()
 	var took []float64
 	for n := range count {
-		d, err := p.Appear(ctx, client, 90_000+n) // beyond those that are there
+		d, err := p.Appear(ctx, client, 90_000+n) // beyond the existing numbers
 		if err != nil {
 			return err
 		}

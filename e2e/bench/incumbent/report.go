@@ -8,10 +8,10 @@ import (
 	"portico.dev/e2e/bench/proxied"
 )
 
-// Report is what was measured.
+// Report contains the results.
 type Report struct {
 	Machine measure.Machine `json:"machine"`
-	// Version is of the other side.
+	// Version of kube-apiserver.
 	Version       string            `json:"kubeAPIServer"`
 	Settings      Settings          `json:"settings"`
 	Took          time.Duration     `json:"tookNanoseconds"`
@@ -24,13 +24,13 @@ type Report struct {
 	Programs      []Program         `json:"programs"`
 }
 
-// Ratio is ours to theirs in one line of a table.
+// Ratio is Portico to kube-apiserver in one row of a table.
 type Ratio struct {
 	What, Line string
 	Spread     measure.Spread
 }
 
-// Ratios are all that the tables have, but those of registrations and faults.
+// Ratios returns all ratios of the tables, except those for registrations and faults.
 func (r *Report) Ratios() []Ratio {
 	var all []Ratio
 	add := func(what, line string, s measure.Spread) {
@@ -78,16 +78,16 @@ func (r *Report) Ratios() []Ratio {
 	return all
 }
 
-// Range is the least and the greatest median of the ratios of one thing.
+// Range is the range of the median ratios of one figure.
 type Range struct {
 	What           string
 	Lines          int
 	Least, Most    float64
 	Worst          string
-	Cheaper, Noisy int // lines in which theirs is less, and those of them whose noise reaches ours
+	Cheaper, Noisy int // rows in which kube-apiserver uses less, and how many of these are within the noise
 }
 
-// Ranges are one line for each thing.
+// Ranges returns one entry for each figure.
 func (r *Report) Ranges() []Range {
 	var all []Range
 	place := map[string]int{}
@@ -114,7 +114,7 @@ func (r *Report) Ranges() []Range {
 	return all
 }
 
-// Behind are the lines in which theirs is less.
+// Behind returns the ratios of the rows in which kube-apiserver uses less.
 func (r *Report) Behind() []Ratio {
 	var all []Ratio
 	for _, ratio := range r.Ratios() {

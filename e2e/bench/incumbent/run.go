@@ -12,7 +12,8 @@ import (
 	"portico.dev/internal/drill/faulty"
 )
 
-// Run makes the tables. program is the aggregator that is measured; empty, it is built from the tree.
+// Run measures both sides. program is the aggregator to measure; if it is empty, the aggregator is built from the
+// tree.
 func Run(ctx context.Context, program string, theirs environment.Kubernetes, s Settings, say func(string, ...any)) (*Report, error) {
 	version, err := theirs.Version()
 	if err != nil {
@@ -34,14 +35,14 @@ func Run(ctx context.Context, program string, theirs environment.Kubernetes, s S
 	return r, err
 }
 
-// rig is what the parts of a run have in common.
+// rig holds the common parts of a run.
 type rig struct {
 	Settings
 	y       *environment.Environment
 	theirs  environment.Kubernetes
 	say     func(string, ...any)
 	backend *environment.Server
-	// started is how long each start took, in milliseconds.
+	// started contains the duration of each start, in milliseconds.
 	started struct{ ours, theirs []float64 }
 }
 
@@ -63,7 +64,7 @@ func (r *Report) run(ctx context.Context, g *rig) (err error) {
 	return nil
 }
 
-// first is what one pair of sides is enough for: proxied requests and local objects.
+// first runs the measurements for which one pair of servers suffices: proxied requests and local objects.
 func (r *Report) first(ctx context.Context, g *rig) error {
 	ours, theirs, err := g.pair(ctx, "first")
 	if err != nil {
@@ -89,7 +90,7 @@ func (r *Report) first(ctx context.Context, g *rig) error {
 	return errors.Join(ours.Stop(), theirs.Stop())
 }
 
-// pair starts one of each side, by turns one or the other first.
+// pair starts one server of each side. The side that starts first alternates.
 func (g *rig) pair(ctx context.Context, name string) (ours *environment.Front, theirs *environment.Incumbent, err error) {
 	one := func() error {
 		var took time.Duration
@@ -110,7 +111,7 @@ func (g *rig) pair(ctx context.Context, name string) (ours *environment.Front, t
 	return ours, theirs, errors.Join(turns[0](), turns[1]())
 }
 
-// order are the numbers below n, in every other round from the last.
+// order returns the numbers below n, in reverse order in every other round.
 func order(n, round int) []int {
 	all := make([]int, n)
 	for i := range all {
@@ -126,27 +127,28 @@ func us(d time.Duration) float64 { return float64(d) / float64(time.Microsecond)
 func ms(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
 func mib(n int64) float64        { return float64(n) / (1 << 20) }
 
-// Settings say how much there is, and how long it takes.
+// Settings are the sizes and durations of the benchmark.
 type Settings struct {
-	// Rounds are of the proxied requests, WatchRounds of the watches, LocalRounds of the local objects.
+	// number of rounds of proxied requests, of watches and of local objects
 	Rounds, WatchRounds, LocalRounds int
-	// Cell is one turn of requests, Watch one of listening to watches; and so for local objects.
+	// Cell is the duration of one turn of requests, Watch of one turn of watches. LocalCell and LocalWatch are the
+	// same for local objects.
 	Warm, Cell, Watch, LocalCell, LocalWatch time.Duration
-	// Many is how many objects the long lists have.
+	// Many is the number of objects in the long lists.
 	Many int
-	// APIServices is how many each pair of sides has; New is how many more are made, one after the other.
+	// APIServices contains the number of APIServices of each pair. New is the number of APIServices that are created
+	// afterwards, one by one.
 	APIServices []int
 	New         int
-	// Rest is how long all are left alone before the time in which their idle CPU is read, and at the end of that their
-	// memory.
+	// Rest is the idle time before the measurement of idle CPU, which takes Idle. Memory is measured at its end.
 	Rest, Idle time.Duration
-	// Faults is how many of the faults are made.
+	// Faults is the number of faults to inject.
 	Faults int
-	// Dead is how long at least a backend stays away after its namespace was deleted.
+	// Dead is the minimum time that a backend stays dead after the deletion of its namespace.
 	Dead time.Duration
 }
 
-// Full is what the record is made with: eight minutes.
+// Full returns the settings of the published results. A run takes eight minutes.
 func Full() Settings {
 	return Settings{
 		Rounds: 3, WatchRounds: 2, LocalRounds: 3, Warm: 60 * time.Millisecond, Cell: 300 * time.Millisecond, Watch: 1500 * time.Millisecond,
@@ -155,7 +157,7 @@ func Full() Settings {
 	}
 }
 
-// Quick shows that everything works.
+// Quick returns settings that show only that the benchmark works.
 func Quick() Settings {
 	return Settings{
 		Rounds: 1, WatchRounds: 1, LocalRounds: 1, Warm: 20 * time.Millisecond, Cell: 50 * time.Millisecond, Watch: time.Second,
@@ -164,7 +166,8 @@ func Quick() Settings {
 	}
 }
 
-// fault is a way to die. stores: the backend keeps objects in namespaces, so that somebody who forgets them leaves them.
+// fault is a failure mode of a backend. If stores is true, the backend stores namespaced objects, which remain if
+// they are not deleted with their namespace.
 type fault struct {
 	name   string
 	stores bool

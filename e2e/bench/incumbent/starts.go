@@ -9,8 +9,8 @@ import (
 	"portico.dev/e2e/bench/measure"
 )
 
-// Start is milliseconds from the start of a process to its first good /readyz, on an empty etcd: theirs already runs, and
-// ours starts with the rest.
+// Start contains the times in milliseconds from the start of a process to its first successful /readyz, with an empty
+// etcd. The etcd of kube-apiserver is already running; the embedded etcd of Portico starts with it.
 type Start struct {
 	Ours     measure.Spread `json:"oursMS"`
 	Theirs   measure.Spread `json:"theirsMS"`
@@ -26,8 +26,8 @@ func starts(g *rig) Start {
 	}
 }
 
-// Program is the size of a file, and of what is left without symbols and what debuggers want: whoever built it decided
-// about these.
+// Program contains the size of a program file, and its size without symbols and debug information, which depend on
+// the build.
 type Program struct {
 	Name  string `json:"program"`
 	File  int64  `json:"fileBytes"`

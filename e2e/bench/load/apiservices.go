@@ -9,26 +9,28 @@ import (
 	"portico.dev/e2e/bench/measure"
 )
 
-// APIServiceSettings are of requests over many APIServices.
+// APIServiceSettings are the settings for requests over many APIServices.
 type APIServiceSettings struct {
-	// Counts is how many each front door has; the first is what the others are compared with. Registered is how many are registered in a second.
+	// Counts contains the number of APIServices of each front door. The first one is the reference. Registered is the
+	// rate of registrations per second.
 	Counts     []int
 	Registered int
-	// PerSecond is how many requests a second all of them get together.
+	// PerSecond is the total rate of requests.
 	PerSecond int
 	Rounds    int
 	Cell      time.Duration
 }
 
-// APIServiceRow is a front door. CPU is microseconds of one request, memory bytes.
+// APIServiceRow contains the results of a front door. CPU is in microseconds per request, memory in bytes.
 type APIServiceRow struct {
 	APIServices int            `json:"apiServices"`
 	PerSecond   measure.Spread `json:"requestsPerSecond"`
-	// CPU is with what the front door does anyway; Idle, milliseconds of a second, is that. Own is of all rounds together without it.
+	// CPU includes the idle CPU. Idle is the idle CPU in milliseconds per second. Own is CPU without Idle, over all
+	// rounds.
 	CPU  measure.Spread `json:"cpuUS"`
 	Idle measure.Spread `json:"idleCPUms"`
 	Own  float64        `json:"ownCPUus"`
-	// Ratio and P99Ratio are to the first row in each round, OwnRatio of all rounds together.
+	// Ratio and P99Ratio are relative to the first row in each round. OwnRatio is computed over all rounds.
 	Ratio    measure.Spread `json:"cpuToFirst"`
 	OwnRatio float64        `json:"ownCPUToFirst"`
 	P50      measure.Spread `json:"p50ms"`
@@ -48,7 +50,8 @@ type withAPIServices struct {
 	row      *APIServiceRow
 }
 
-// apiServices loads front doors by turns, each over all its APIServices. While one is loaded, the others are looked at idle.
+// apiServices loads the front doors alternately, each over all its APIServices. While one is loaded, the others are
+// measured idle.
 func (r *Report) apiServices(ctx context.Context, y *environment.Environment, say func(string, ...any)) error {
 	s := r.Settings.APIServices
 	var all []*withAPIServices
@@ -109,7 +112,7 @@ func openAPIServices(ctx context.Context, y *environment.Environment, name strin
 	return one, nil
 }
 
-// measureOne loads one of them, and reads what the others do meanwhile.
+// measureOne loads one front door, and measures the idle CPU of the others at the same time.
 func measureOne(ctx context.Context, all []*withAPIServices, k int, warm time.Duration, s APIServiceSettings) error {
 	before := make([]time.Duration, len(all))
 	var err error
@@ -154,7 +157,8 @@ func summarizeAPIServices(rows []*APIServiceRow) {
 	}
 }
 
-// ownCPU is microseconds of one request, of all stretches together, without the share of a core that the server uses anyway.
+// ownCPU returns the CPU in microseconds per request, over all intervals, without the share of a core that the idle
+// server uses.
 func ownCPU(stretches []environment.Interval, share float64) float64 {
 	var total, lasted float64 // seconds
 	requests := 0

@@ -16,34 +16,36 @@ import (
 	"portico.dev/e2e/bench/measure"
 )
 
-// BindingSettings are of requests while bindings change.
+// BindingSettings are the settings for requests while bindings change.
 type BindingSettings struct {
 	Namespaces, Bindings int
-	// Changes is how many of the bindings get another subject in a second, Clients how many requests are made at once.
+	// Changes is the rate per second at which bindings get a new subject. Clients is the number of concurrent
+	// requests.
 	Changes, Clients int
 	Rounds           int
 	Cell             time.Duration
 }
 
-// BindingRow is a front door in one state. CPU is microseconds of one request, memory bytes.
+// BindingRow contains the results of a front door in one state. CPU is in microseconds per request, memory in bytes.
 type BindingRow struct {
 	State      string `json:"name"`
 	Namespaces int    `json:"namespaces"`
 	Bindings   int    `json:"bindings"`
-	// Changed is how many changes there were, in all rounds together.
+	// Changed is the number of changes in all rounds.
 	Changed   int            `json:"changed"`
 	PerSecond measure.Spread `json:"requestsPerSecond"`
 	CPU       measure.Spread `json:"cpuUS"`
-	// Anyway is the share of a core, in milliseconds of a second, that the same state takes without requests: being idle, or writing the changes and
-	// telling of them. Own is the CPU of a request without it, of all rounds together, and OwnRatio that to the first row's.
+	// Anyway is the CPU of the same state without requests, in milliseconds per second: idle, or writing and
+	// distributing the changes. Own is the CPU per request without it, over all rounds, and OwnRatio is its ratio to
+	// the first row.
 	Anyway   float64 `json:"idleCPUms"`
 	Own      float64 `json:"ownCPUus"`
 	OwnRatio float64 `json:"ownCPUToFirst"`
-	// Collecting is how much of the CPU of a request went to garbage collection.
+	// Collecting is the part of the CPU per request that garbage collection used.
 	Collecting measure.Spread `json:"collectingCPUus"`
 	P99        measure.Spread `json:"p99ms"`
 	Peak       float64        `json:"rssPeak"`
-	// Kept is what a collection left.
+	// Kept is the heap after a garbage collection.
 	Kept float64 `json:"heapKept"`
 
 	stretches  []environment.Interval
@@ -59,7 +61,7 @@ const (
 type bound struct {
 	*environment.Front
 	row *BindingRow
-	// changes is how many bindings change in a second.
+	// changes is the number of bindings that change per second.
 	changes int
 }
 
@@ -130,7 +132,7 @@ func (r *Report) bindings(ctx context.Context, y *environment.Environment, say f
 	return nil
 }
 
-// fill makes the namespaces, and in each as many bindings.
+// fill creates the namespaces, and the same number of bindings in each.
 func fill(ctx context.Context, f *environment.Front, s BindingSettings) error {
 	err := environment.Concurrency(ctx, writers, 0, s.Namespaces, func(ctx context.Context, n int) error {
 		_, err := f.Client.CoreV1().Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespaceOf(n)}}, metav1.CreateOptions{})
@@ -152,7 +154,7 @@ func fill(ctx context.Context, f *environment.Front, s BindingSettings) error {
 
 func namespaceOf(n int) string { return fmt.Sprintf("team-%04d", n) }
 
-// binding is the numbered one, which gives the role to a user.
+// binding returns the numbered binding, which grants the role to a user.
 func binding(n int, s BindingSettings, user string) *rbacv1.RoleBinding {
 	return &rbacv1.RoleBinding{
 		ObjectMeta: metav1.ObjectMeta{Name: "extra-" + strconv.Itoa(n), Namespace: namespaceOf(n % s.Namespaces)},
@@ -161,14 +163,15 @@ func binding(n int, s BindingSettings, user string) *rbacv1.RoleBinding {
 	}
 }
 
-// changer gives one binding after the other another subject.
+// changer gives one binding after the other a new subject.
 type changer struct {
 	front    *environment.Front
 	settings BindingSettings
 	n        int
 }
 
-// run changes so many bindings a second until ctx ends, and returns how many it has changed. One that falls behind goes on where it is.
+// run changes perSecond bindings per second until ctx ends, and returns the number of changes. If it falls behind, it
+// does not skip changes.
 func (c *changer) run(ctx context.Context, perSecond int) (int, error) {
 	changed := 0
 	for began := time.Now(); ; changed++ {
@@ -186,7 +189,7 @@ func (c *changer) run(ctx context.Context, perSecond int) (int, error) {
 	}
 }
 
-// while runs do while bindings change as they do in this state.
+// while runs do while bindings change at the rate of the state.
 func (b *bound) while(ctx context.Context, c *changer, do func(ctx context.Context) error) error {
 	if b.changes == 0 {
 		return do(ctx)
@@ -205,7 +208,7 @@ func (b *bound) while(ctx context.Context, c *changer, do func(ctx context.Conte
 	return both.Wait()
 }
 
-// alone reads what the front door does in this state without requests.
+// alone measures the CPU of the state without requests.
 func (b *bound) alone(ctx context.Context, c *changer, d time.Duration) error {
 	return b.while(ctx, c, func(ctx context.Context) error {
 		began := time.Now()
@@ -234,7 +237,8 @@ func (b *bound) requests(ctx context.Context, c *changer, backend *environment.S
 		}
 		after, err := b.Memory(ctx)
 		b.row.stretches = append(b.row.stretches, got)
-		// Both readings are outside of what is measured, as the warming is: there it is spread over as many more requests.
+		// Both readings are outside the measured interval, and the collections of the warm-up are included. Therefore
+		// the result is divided by the proportionally larger number of requests.
 		all := float64(got.Requests) * (s.Cell + warm).Seconds() / s.Cell.Seconds()
 		b.row.collecting = append(b.row.collecting, (after.Collecting-before.Collecting)*1e6/all)
 		return err

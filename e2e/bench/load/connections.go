@@ -10,33 +10,35 @@ import (
 	"portico.dev/e2e/bench/measure"
 )
 
-// ConnectionSettings are of many connections of clients.
+// ConnectionSettings are the settings for many client connections.
 type ConnectionSettings struct {
-	// Counts is how many there are; the first is what the others are compared with.
+	// Counts contains the numbers of connections. The first one is the reference.
 	Counts []int
-	// PerSecond is how many requests a second all connections send together.
+	// PerSecond is the total rate of requests over all connections.
 	PerSecond int
 	Cell      time.Duration
 }
 
-// ConnectionRow is a server with a number of connections. CPU is microseconds, memory bytes.
+// ConnectionRow contains the results of a server with a number of connections. CPU is in microseconds, memory in
+// bytes.
 type ConnectionRow struct {
 	Who         string  `json:"server"`
 	Connections int     `json:"connections"`
 	PerSecond   float64 `json:"requestsPerSecond"`
-	// CPU is of a request; Ratio is to the server's own first row.
+	// CPU is per request. Ratio is relative to the server's first row.
 	CPU   float64 `json:"cpuUS"`
 	Ratio float64 `json:"cpuToFirst"`
 	P50   float64 `json:"p50ms"`
 	P99   float64 `json:"p99ms"`
-	// Peak is the peak resident memory while they were open and sent requests. Each is its growth since before they were opened, for one connection.
+	// Peak is the peak resident memory while the connections were open and used. Each is its growth since before they
+	// were opened, per connection.
 	Peak float64 `json:"rssPeak"`
 	Each float64 `json:"bytesEach"`
-	// Opening is the CPU of the first request of a connection, handshake included.
+	// Opening is the CPU of the first request of a connection, including the handshake.
 	Opening float64 `json:"openingCPUus"`
 }
 
-// descriptorsBeside are for everything else that a process has open.
+// descriptorsBeside is the number of file descriptors for all other files of a process.
 const descriptorsBeside = 1000
 
 // connections loads a bare proxy and a front door at the same rate over few and over many connections.

@@ -1,3 +1,4 @@
-// Package load measures the front door at sizes that no other page has: requests over many APIServices with a backend of their own each, ten thousand
-// connections of clients, tens of thousands of RBAC bindings of which some change all the time, and a hundred megabytes of OpenAPI.
+// Package load measures the front door at sizes that the other benchmarks do not cover: requests over many
+// APIServices, each with a separate backend; ten thousand client connections; tens of thousands of RBAC bindings that
+// change continuously; and a hundred megabytes of OpenAPI.
 package load

@@ -17,31 +17,33 @@ import (
 	"portico.dev/e2e/programs"
 )
 
-// OpenAPISettings are of many large documents.
+// OpenAPISettings are the settings for many large documents.
 type OpenAPISettings struct {
-	// Backends is how many there are, Bytes how large the document of each is at least, and Registered how many are registered in a second.
+	// Backends is the number of backends, Bytes the minimum size of each document, Registered the rate of
+	// registrations per second.
 	Backends, Bytes, Registered int
-	// PerSecond is how many requests are made meanwhile.
+	// PerSecond is the rate of requests during the registrations.
 	PerSecond int
 }
 
-// OpenAPIRow is what became of it. Memory is bytes, CPU seconds.
+// OpenAPIRow contains the results. Memory is in bytes, CPU in seconds.
 type OpenAPIRow struct {
-	// Served is how many bytes the documents have that the front door served afterwards, read one by one.
+	// Served is the total size of the documents that the front door served afterwards, read one by one.
 	Served     int64         `json:"served"`
 	Registered time.Duration `json:"registeredNanoseconds"`
-	// Merged is how long after the first registration the index had all of them, and CPU what the front door used until then, without the requests.
+	// Merged is the time from the first registration until the index was complete. CPU is the CPU of the front door
+	// during that time, without the requests.
 	Merged time.Duration `json:"mergedNanoseconds"`
 	CPU    float64       `json:"cpuSeconds"`
 	Before float64       `json:"rssBefore"`
 	Peak   float64       `json:"rssPeak"`
 	Kept   float64       `json:"heapKept"`
-	// Quiet are requests before, Meanwhile those until all was merged.
+	// Quiet contains the requests before the registrations, Meanwhile the requests during them.
 	Quiet     Asked `json:"quiet"`
 	Meanwhile Asked `json:"meanwhile"`
 }
 
-// Asked is what clients saw.
+// Asked contains the clients' view of the requests.
 type Asked struct {
 	PerSecond float64 `json:"requestsPerSecond"`
 	P50       float64 `json:"p50ms"`
@@ -49,10 +51,10 @@ type Asked struct {
 	CPU       float64 `json:"cpuUS"`
 }
 
-// mostOpenAPI bounds what a client reads of one document.
+// mostOpenAPI bounds the size of one document that a client reads.
 const mostOpenAPI = 256 << 20
 
-// openAPI registers backends with large documents, while clients ask for something else.
+// openAPI registers backends with large documents, while clients send other requests.
 func (r *Report) openAPI(ctx context.Context, y *environment.Environment, say func(string, ...any)) error {
 	s, row := r.Settings.OpenAPI, &OpenAPIRow{}
 	r.OpenAPI = row
@@ -64,7 +66,7 @@ func (r *Report) openAPI(ctx context.Context, y *environment.Environment, say fu
 	if err != nil {
 		return err
 	}
-	const asked = 90_000 // beside the others
+	const asked = 90_000 // beyond the other numbers
 	if err := errors.Join(front.Grant(ctx), front.Register(ctx, asked, asked+1)); err != nil {
 		return err
 	}
@@ -108,7 +110,8 @@ func askedOf(a environment.Answer, cpu time.Duration) Asked {
 	return Asked{PerSecond: a.PerSecond, P50: ms(a.P50), P99: ms(a.P99), CPU: us(cpu)}
 }
 
-// register registers all backends and waits until their documents are merged. Requests go on meanwhile, a second of them after the other.
+// register registers all backends and waits until their documents are merged. At the same time it sends
+// requests, in intervals of one second.
 func (row *OpenAPIRow) register(ctx context.Context, front *environment.Front, backend *environment.Server, load *environment.PacedLoad, own []environment.OwnBackend, s OpenAPISettings, say func(string, ...any)) error {
 	before, err := measure.RSS(front.PID)
 	if err != nil {
@@ -152,7 +155,7 @@ func (row *OpenAPIRow) register(ctx context.Context, front *environment.Front, b
 	total := 0
 	for _, a := range seconds {
 		total += a.Requests
-		// A quantile of all cannot be made of those of the seconds: what is told is the worst second.
+		// The quantiles of the intervals cannot be combined, so the row contains the worst interval.
 		row.Meanwhile.P50, row.Meanwhile.P99 = max(row.Meanwhile.P50, ms(a.P50)), max(row.Meanwhile.P99, ms(a.P99))
 	}
 	row.Meanwhile.PerSecond = float64(total) / time.Since(began).Seconds()
@@ -162,10 +165,10 @@ func (row *OpenAPIRow) register(ctx context.Context, front *environment.Front, b
 	return err
 }
 
-// between is how long after one look at the index the next one follows.
+// between is the polling interval of the index.
 const between = 200 * time.Millisecond
 
-// untilMerged waits until the index has as many documents of backends.
+// untilMerged waits until the index contains count documents of backends.
 func untilMerged(ctx context.Context, front *environment.Front, count int) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, programs.Patience, fmt.Errorf("the documents are not merged within %s", programs.Patience))
 	defer cancel()
@@ -183,7 +186,7 @@ func untilMerged(ctx context.Context, front *environment.Front, count int) error
 	}
 }
 
-// inIndex is how many documents of the numbered groups the index has.
+// inIndex returns the number of documents of numbered groups in the index.
 func inIndex(ctx context.Context, front *environment.Front) (int, error) {
 	body, err := front.Client.Discovery().RESTClient().Get().AbsPath("/openapi/v3").DoRaw(ctx)
 	if err != nil {
@@ -202,7 +205,7 @@ func inIndex(ctx context.Context, front *environment.Front) (int, error) {
 	return found, nil
 }
 
-// readAll reads the documents one after the other and returns their length.
+// readAll reads the documents one after the other and returns their total size.
 func readAll(ctx context.Context, front *environment.Front, count int) (total int64, err error) {
 	client, err := environment.NewClient(front.Server, true)
 	if err != nil {

@@ -9,7 +9,7 @@ import (
 	"portico.dev/e2e/bench/measure"
 )
 
-// Report is what was measured; parts that were not measured are empty.
+// Report contains the results. Parts that were not measured are empty.
 type Report struct {
 	Machine     measure.Machine  `json:"machine"`
 	Settings    Settings         `json:"settings"`
@@ -20,7 +20,7 @@ type Report struct {
 	OpenAPI     *OpenAPIRow      `json:"openAPI,omitempty"`
 }
 
-// Markdown is the page of the report.
+// Markdown renders the report as a page.
 func (r *Report) Markdown() ([]byte, error) {
 	var b bytes.Buffer
 	err := page.Execute(&b, r)

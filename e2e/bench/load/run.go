@@ -12,11 +12,11 @@ import (
 	"portico.dev/e2e/bench/measure"
 )
 
-// Settings say how much there is, and how long it takes.
+// Settings are the sizes and durations of the benchmark.
 type Settings struct {
-	// Parts are those that are measured, of Parts.
+	// Parts lists the parts to measure.
 	Parts []string
-	// Warm is how long requests are sent before what is measured, and Rest how long servers are left alone before that.
+	// Warm is the duration of the warm-up, Rest the idle time before the measurements.
 	Warm, Rest  time.Duration
 	APIServices APIServiceSettings
 	Connections ConnectionSettings
@@ -32,10 +32,10 @@ const (
 	partOpenAPI     = "openapi"
 )
 
-// Parts are all parts of the page.
+// Parts lists all parts of the page.
 var Parts = []string{partAPIServices, partConnections, partBindings, partOpenAPI}
 
-// Full is what the record is made with: four minutes and a half.
+// Full returns the settings of the published results. A run takes four minutes and a half.
 func Full(parts ...string) Settings {
 	return Settings{
 		Parts: parts, Warm: time.Second, Rest: 10 * time.Second,
@@ -46,7 +46,7 @@ func Full(parts ...string) Settings {
 	}
 }
 
-// Quick shows that everything works.
+// Quick returns settings that show only that the benchmark works.
 func Quick(parts ...string) Settings {
 	return Settings{
 		Parts: parts, Warm: 50 * time.Millisecond, Rest: 500 * time.Millisecond,
@@ -57,17 +57,19 @@ func Quick(parts ...string) Settings {
 	}
 }
 
-// leastMemory is what all processes together need, with room: at 10,000 connections, the client takes 0.6 GB and each of two servers as much.
+// leastMemory is the memory that all processes need, with a reserve. With 10,000 connections, the client and each of
+// two servers use 0.6 GB.
 const leastMemory = 4 << 30
 
-// Run makes the tables. program is the aggregator that is measured; empty, it is built from the tree.
+// Run measures the selected parts. program is the aggregator to measure; if it is empty, the aggregator is built from
+// the tree.
 func Run(ctx context.Context, program string, s Settings, say func(string, ...any)) (r *Report, err error) {
 	if err := measure.CheckMemory(leastMemory); err != nil {
 		return nil, err
 	}
 	r = &Report{Machine: measure.ThisMachine(), Settings: s}
 	say("building")
-	y, err := environment.New(program) // for the program alone
+	y, err := environment.New(program) // only for the program
 	if err != nil {
 		return nil, err
 	}
@@ -92,7 +94,7 @@ func Run(ctx context.Context, program string, s Settings, say func(string, ...an
 	return r, nil
 }
 
-// within runs a part in an environment of its own: what it started has ended when the next one begins.
+// within runs a part in a separate environment, so that its processes have ended when the next part begins.
 func within(ctx context.Context, program, name string, say func(string, ...any), run func(ctx context.Context, y *environment.Environment, say func(string, ...any)) error) error {
 	y, err := environment.New(program)
 	if err != nil {
@@ -120,7 +122,7 @@ func pathsOf(count int) []string {
 	return all
 }
 
-// used is the CPU that a server uses while do runs.
+// used returns the CPU time that a server uses while do runs.
 func used(s *environment.Server, do func() error) (time.Duration, error) {
 	before, err := measure.CPU(s.PID)
 	if err != nil {

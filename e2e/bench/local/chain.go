@@ -37,7 +37,7 @@ import (
 	"portico.dev/internal/store"
 )
 
-// layer is one depth at which an operation is asked for. ns and name say of what, accept in which form.
+// layer is a layer on which operations are performed. ns and name identify the object, accept is the media type.
 type layer interface {
 	create(ctx context.Context, ns, name string) error
 	get(ctx context.Context, ns, name, version string) error
@@ -52,17 +52,17 @@ var (
 	_ layer = (*inProcess)(nil)
 )
 
-// chainServer is the local groups with the chain before them, in one process and without a listener.
+// chainServer contains the local groups with their filter chain, in one process and without a listener.
 type chainServer struct {
 	layers map[string]layer
-	made   atomic.Int64 // numbers the objects that are created while it is measured
+	made   atomic.Int64 // numbers the objects that are created during measurements
 	end    func() error
 }
 
-// alice is who asks.
+// alice is the user of the requests.
 var alice = &user.DefaultInfo{Name: "alice", UID: "u-1", Groups: []string{"dev", "ops", user.AllAuthenticated}}
 
-// openChainServer builds and starts it, with what `aggregator serve` has by default and an audit log.
+// openChainServer builds and starts a chainServer with the defaults of `aggregator serve` and an audit log.
 func openChainServer(dir string) (h *chainServer, err error) {
 	ctx, cancel := context.WithCancel(context.Background())
 	running, ctx := errgroup.WithContext(ctx)
@@ -126,7 +126,7 @@ func openChainServer(dir string) (h *chainServer, err error) {
 	return h, h.openChain(dir, core, may, turns, trail, reg)
 }
 
-// openChain makes the two layers above the library.
+// openChain creates the two layers above the library.
 func (h *chainServer) openChain(dir string, core *coreapi.Server, may *authz.Authorizer, turns *fairness.Fairness, trail *audit.Auditor, reg prometheus.Registerer) error {
 	tokens := filepath.Join(dir, "tokens")
 	if err := os.WriteFile(tokens, []byte(environment.UserToken+`,alice,u-1,"dev,ops"`+"\n"), 0o600); err != nil {
@@ -163,7 +163,7 @@ func (h *chainServer) openChain(dir string, core *coreapi.Server, may *authz.Aut
 	return nil
 }
 
-// rights lets alice do what is measured, by one binding.
+// rights returns an authorizer that permits alice the measured operations, with one binding.
 func rights(reg prometheus.Registerer) (*authz.Authorizer, error) {
 	rules := rbac.New(zap.NewNop())
 	meta := metav1.ObjectMeta{Name: "bench"}

@@ -19,10 +19,10 @@ import (
 	"portico.dev/e2e/bench/measure"
 )
 
-// Role is what this program is started as to be the chain without a listener.
+// Role is the role in which this program is started to run the chain without a listener.
 const Role = "local"
 
-// question asks the child to do one thing for a while.
+// question requests one operation for a duration.
 type question struct {
 	Layer   string
 	Kind    kind
@@ -31,20 +31,20 @@ type question struct {
 	For     time.Duration
 }
 
-// result is what it cost. N is requests, or events that were delivered.
+// result is the cost of the operation. N is the number of requests, or of delivered events.
 type result struct {
 	N   int
 	CPU time.Duration
 	Err string
 }
 
-// told is the first line that the child reads.
+// told is the configuration of the child, sent on the first line.
 type told struct {
 	Dir  string
 	Many int
 }
 
-// Serve is the child: it answers questions until standard input ends.
+// Serve runs the child. It answers questions until standard input ends.
 func Serve() error {
 	lines := bufio.NewScanner(os.Stdin)
 	if !lines.Scan() {
@@ -55,7 +55,7 @@ func Serve() error {
 		return fmt.Errorf("read orders: %w", err)
 	}
 	klog.LogToStderr(false)
-	klog.SetOutput(io.Discard) // the terminal is for progress
+	klog.SetOutput(io.Discard) // the terminal shows the progress
 	h, err := openChainServer(t.Dir)
 	if err != nil {
 		return err
@@ -83,7 +83,7 @@ func Serve() error {
 	return h.end()
 }
 
-// fill makes the objects that are read, below the library's own prefix and below ours.
+// fill creates the objects to read, below the prefixes of the library layer and of the other layers.
 func (h *chainServer) fill(many int) error {
 	for _, l := range []string{libraryLayer, handlerLayer} {
 		for ns, count := range map[string]int{fewIn: few, manyIn: many} {
@@ -108,7 +108,7 @@ func (h *chainServer) answer(q *question) (result, error) {
 		return watchFor(ctx, l, q)
 	}
 	do := h.operation(l, q)
-	if err := do(ctx); err != nil { // the first is dearer
+	if err := do(ctx); err != nil { // the first request is more expensive
 		return result{}, err
 	}
 	before, err := measure.CPU(os.Getpid())
@@ -161,10 +161,10 @@ func (h *chainServer) operation(l layer, q *question) func(context.Context) erro
 	return l.empty
 }
 
-// touches are made this often while watches are open.
+// touchEvery is the interval of changes while watches are open.
 const touchEvery = 20 * time.Millisecond
 
-// watchFor opens watches, changes one object again and again, and counts what arrives.
+// watchFor opens watches, changes one object repeatedly, and counts the delivered events.
 func watchFor(ctx context.Context, l layer, q *question) (result, error) {
 	watching, end := context.WithCancel(ctx)
 	defer end()
@@ -195,7 +195,7 @@ func watchFor(ctx context.Context, l layer, q *question) (result, error) {
 	return result{N: n, CPU: after - before}, errors.Join(append(errs, err, failed)...)
 }
 
-// touchFor changes an object with the time at which it does.
+// touchFor changes an object repeatedly. It writes the current time to the object.
 func touchFor(ctx context.Context, d time.Duration, touch func(ctx context.Context, sent string) error) error {
 	ticker := time.NewTicker(touchEvery)
 	defer ticker.Stop()

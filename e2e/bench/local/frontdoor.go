@@ -12,25 +12,26 @@ import (
 	"portico.dev/e2e/bench/environment"
 )
 
-// FrontDoor asks an API server for the operations: clients over HTTP/2, as an administrator.
+// FrontDoor sends the operations to an API server, with clients over HTTP/2, as an administrator.
 type FrontDoor struct {
 	*environment.FrontDoor
-	// Many is how many objects the long lists have.
+	// Many is the number of objects in the long lists.
 	Many int
-	// Cell is how long one operation is asked for; Listen how long watches are listened to, where that is longer.
+	// Cell is the duration of one operation. Listen is the duration for watches, if longer.
 	Cell, Listen time.Duration
 
 	made int64
 }
 
-// Cost is what an operation cost in one round. CPU is microseconds of one request, or of one event delivered to one watch.
+// Cost is the cost of an operation in one round. CPU is in microseconds per request, or per event delivered to one
+// watch.
 type Cost struct {
 	CPU, Beside, PerSecond, P50, P99 float64
 	// Peak is the peak resident memory of the server, in bytes.
 	Peak int64
 }
 
-// Fill makes the namespaces and the objects that are read.
+// Fill creates the namespaces and the objects to read.
 func (d *FrontDoor) Fill(ctx context.Context) error {
 	for _, ns := range []string{fewIn, manyIn, madeIn} {
 		if _, err := d.Client.CoreV1().Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: ns}}, metav1.CreateOptions{}); err != nil {
@@ -48,7 +49,7 @@ func (d *FrontDoor) Fill(ctx context.Context) error {
 	return nil
 }
 
-// Ask asks for one operation for a while. beside is a process whose CPU is told too, such as the etcd of the server.
+// Ask measures one operation. It also measures the CPU of beside, such as the etcd of the server.
 func (d *FrontDoor) Ask(ctx context.Context, o Operation, beside *environment.Server) (Cost, error) {
 	if o.kind == watching {
 		return d.watch(ctx, o, beside)
@@ -85,7 +86,7 @@ func (d *FrontDoor) request(o Operation) environment.Ask {
 	return ask
 }
 
-// watch opens as many watches of one object as there are clients, and changes it.
+// watch opens one watch of the same object for each client, and changes the object.
 func (d *FrontDoor) watch(ctx context.Context, o Operation, beside *environment.Server) (Cost, error) {
 	streams, err := environment.Open(ctx, d.Server, environment.Ask{
 		Method: http.MethodGet, Path: collection(fewIn) + watchFirst, Token: environment.AdminToken, HTTP2: true,

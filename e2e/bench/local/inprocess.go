@@ -15,16 +15,16 @@ import (
 	"portico.dev/internal/request"
 )
 
-// inProcess is a handler that is called by a function call, as HTTP/2 would call it.
+// inProcess calls a handler directly, with the requests that an HTTP/2 server would create.
 type inProcess struct {
 	handler http.Handler
-	// nothing is the same handler, but nobody serves the request in the end.
+	// nothing is the same handler with a final handler that does nothing.
 	nothing http.Handler
-	// prepare puts into the context what a chain would have found out. Nil: the handler is a chain.
+	// prepare adds the values to the context that the chain would add. Nil if the handler includes the chain.
 	prepare func(*http.Request) (*http.Request, error)
 }
 
-// prepared is what the REST handler of the local groups must be told by a chain.
+// prepared returns a prepare function for the REST handler of the local groups.
 func prepared(resolver *request.Resolver, u user.Info) func(*http.Request) (*http.Request, error) {
 	return func(r *http.Request) (*http.Request, error) {
 		info, err := resolver.Info(r)
@@ -94,7 +94,7 @@ func (c *inProcess) touch(ctx context.Context, ns, name, with string) error {
 	return c.once(ctx, http.MethodPatch, collection(ns)+"/"+name, jsonType, "application/merge-patch+json", annotation(with))
 }
 
-// empty is a GET that nobody serves.
+// empty sends a GET that reaches only a handler that does nothing.
 func (c *inProcess) empty(ctx context.Context) error {
 	r, err := c.request(ctx, http.MethodGet, collection(fewIn)+"/"+first, jsonType, "", "")
 	if err != nil {
@@ -117,12 +117,12 @@ func (c *inProcess) watch(ctx context.Context, ns string, opened func(), heard f
 	return nil
 }
 
-// sink is a ResponseWriter that keeps nothing but the beginning of a refusal.
+// sink is a ResponseWriter that discards the body, except for the beginning of an error.
 type sink struct {
 	header http.Header
 	code   int
 	said   []byte
-	// opened is called at the first flush, heard with every event of a change.
+	// opened is called at the first flush, heard for every event of a change.
 	opened, heard func()
 }
 

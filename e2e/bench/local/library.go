@@ -30,7 +30,7 @@ import (
 	"portico.dev/internal/store"
 )
 
-// library is the registry store of k8s.io/apiserver over our etcd, with a watch cache, and nothing around it.
+// library is the generic registry store of k8s.io/apiserver over Portico's etcd, with a watch cache.
 type library struct {
 	store *registry.Store
 	close func()
@@ -68,7 +68,7 @@ func openLibrary(s *store.Store) (*library, error) {
 	return l, nil
 }
 
-// decorate is what the local groups have under them too: one etcd client, and a watch cache.
+// decorate returns the same storage that the local groups use: one etcd client and a watch cache.
 func (l *library) decorate(s *store.Store) generic.StorageDecorator {
 	return func(config *storagebackend.ConfigForResource, prefix string, keyOf func(runtime.Object) (string, error), newFunc, newList func() runtime.Object,
 		attributes storage.AttrFunc, triggers storage.IndexerFuncs, indexers *cache.Indexers,
@@ -122,7 +122,7 @@ func (l *library) list(ctx context.Context, ns, _ string) error {
 
 func (l *library) empty(context.Context) error { return nil }
 
-// touch changes an annotation, which is what watches are told of.
+// touch changes an annotation, which causes an event for the watches.
 func (l *library) touch(ctx context.Context, ns, name, with string) error {
 	update := rest.DefaultUpdatedObjectInfo(nil, func(_ context.Context, _, old runtime.Object) (runtime.Object, error) {
 		c := old.DeepCopyObject().(*corev1.ConfigMap)
@@ -155,7 +155,7 @@ func (l *library) watch(ctx context.Context, ns string, opened func(), heard fun
 	}
 }
 
-// plain is the strategy of a kind that has nothing to say.
+// plain is the minimal strategy of a kind.
 type plain struct {
 	runtime.ObjectTyper
 	names.NameGenerator

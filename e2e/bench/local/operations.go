@@ -19,7 +19,7 @@ const (
 
 var layers = []string{libraryLayer, handlerLayer, chainLayer, frontDoorLayer}
 
-// The namespaces: one with a hundred objects, one with ten thousand, one where new ones are made.
+// The namespaces: one with a hundred objects, one with ten thousand, and one in which objects are created.
 const (
 	fewIn, manyIn, madeIn = "few", "many", "made"
 	few                   = 100
@@ -27,17 +27,17 @@ const (
 	watchers              = 100
 )
 
-// ManyPath is the long list, whose first object is object-0.
+// ManyPath is the path of the long list. Its first object is object-0.
 const ManyPath = "/api/v1/namespaces/" + manyIn + "/configmaps"
 
-// watchFirst asks for one object: what there already is would otherwise be most of what is delivered.
+// watchFirst selects one object, because the existing objects would otherwise dominate the deliveries.
 const watchFirst = "?watch=true&fieldSelector=metadata.name%3D" + first
 
-// Operation is something clients do.
+// Operation is an operation of clients.
 type Operation struct {
 	Name    string `json:"operation"`
 	Clients int    `json:"clients"`
-	// accept is the form of a list of all objects.
+	// accept is the media type of a list of all objects.
 	accept string
 	kind   kind
 }
@@ -54,7 +54,7 @@ const (
 	nothing
 )
 
-// forms are how a list of ten thousand can be asked for.
+// forms lists the media types of a list of ten thousand objects.
 var forms = []struct{ name, accept string }{
 	{"JSON", jsonType},
 	{"protobuf", "application/vnd.kubernetes.protobuf"},
@@ -78,7 +78,7 @@ func operations(many int) []Operation {
 	return append(all, Operation{Name: "watch, an event", Clients: watchers, kind: watching})
 }
 
-// Compared are those that any API server can be asked for.
+// Compared returns the operations that any API server supports.
 func Compared(many int) []Operation {
 	var all []Operation
 	for _, o := range operations(many) {
@@ -96,7 +96,8 @@ func newConfigMap(ns, name string) *corev1.ConfigMap {
 	return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: name}, Data: map[string]string{"value": value(name)}}
 }
 
-// value is as long for every object, and another for each: what objects have in common, a server may keep once.
+// value has the same length for every object, but a different content, because a server may store common content
+// once.
 func value(name string) string { return name + filler[len(name):] }
 
 var filler = strings.Repeat("c", 900)

@@ -9,7 +9,7 @@ import (
 	"portico.dev/e2e/bench/measure"
 )
 
-// Report is what was measured.
+// Report contains the results.
 type Report struct {
 	Machine  measure.Machine `json:"machine"`
 	Settings Settings        `json:"settings"`
@@ -17,11 +17,11 @@ type Report struct {
 	Rows     []Row           `json:"operations"`
 }
 
-// Row is one operation. CPU is microseconds of one request, or of one event delivered to one watch.
+// Row contains the results of one operation. CPU is in microseconds per request, or per event delivered to one watch.
 type Row struct {
 	Operation
 	CPU map[string]measure.Spread `json:"cpuUS"`
-	// ChainAdds is what the chain and the handler cost more than the handler, taken in each round.
+	// ChainAdds is the cost of the chain and the handler minus the cost of the handler, computed in each round.
 	ChainAdds measure.Spread `json:"chainAddsUS"`
 	PerSecond measure.Spread `json:"frontDoorPerSecond"`
 	P50       measure.Spread `json:"frontDoorP50ms"`
@@ -45,10 +45,10 @@ func (r *Row) summarize() {
 	r.PerSecond, r.P50, r.P99, r.Peak = measure.SpreadOf(r.perSecond), measure.SpreadOf(r.p50), measure.SpreadOf(r.p99), measure.SpreadOf(r.peak)
 }
 
-// Of is the row's CPU at a layer.
+// Of returns the CPU at a layer.
 func (r Row) Of(layer string) string { return r.CPU[layer].String() }
 
-// Markdown is the page of the report.
+// Markdown renders the report as a page.
 func (r *Report) Markdown() ([]byte, error) {
 	var b bytes.Buffer
 	err := page.Execute(&b, map[string]any{"R": r, "Layers": layers})

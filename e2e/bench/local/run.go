@@ -12,30 +12,31 @@ import (
 	"portico.dev/e2e/bench/measure"
 )
 
-// Settings say how much there is, and how long it takes.
+// Settings are the sizes and durations of the benchmark.
 type Settings struct {
-	// Many is how many objects the long lists have.
+	// Many is the number of objects in the long lists.
 	Many   int
 	Rounds int
 	Cell   time.Duration
 }
 
-// Full is what the record is made with: a minute and a half.
+// Full returns the settings of the published results. A run takes a minute and a half.
 func Full() Settings {
 	return Settings{Many: 10_000, Rounds: 3, Cell: 300 * time.Millisecond}
 }
 
-// Quick shows that everything works.
+// Quick returns settings that show only that the benchmark works.
 func Quick() Settings { return Settings{Many: 500, Rounds: 1, Cell: 50 * time.Millisecond} }
 
-// runner asks one layer after the other.
+// runner runs the operations on one layer after the other.
 type runner struct {
 	Settings
 	child *environment.Child
 	front *FrontDoor
 }
 
-// Run makes the table. program is the aggregator that is measured; empty, it is built from the tree.
+// Run measures all operations. program is the aggregator to measure; if it is empty, the aggregator is built from the
+// tree.
 func Run(ctx context.Context, program string, s Settings, say func(string, ...any)) (*Report, error) {
 	y, err := environment.New(program)
 	if err != nil {
@@ -95,7 +96,7 @@ func (r *Report) run(ctx context.Context, y *environment.Environment, say func(s
 	return nil
 }
 
-// ask adds what one round of an operation cost, in microseconds, to the row.
+// ask adds the cost of one round of an operation, in microseconds, to the row.
 func (a *runner) ask(ctx context.Context, l string, o Operation, row *Row) error {
 	if l == frontDoorLayer {
 		return a.askFrontDoor(ctx, o, row)
@@ -121,7 +122,7 @@ func (a *runner) ask(ctx context.Context, l string, o Operation, row *Row) error
 
 func (a *runner) askFrontDoor(ctx context.Context, o Operation, row *Row) error {
 	if o.kind == nothing {
-		return nil // somebody serves whatever is asked there
+		return nil // a front door always executes the request
 	}
 	got, err := a.front.Ask(ctx, o, a.front.Server)
 	if err != nil {

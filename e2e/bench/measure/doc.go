@@ -1,3 +1,3 @@
-// Package measure is what benchmarks of running servers have in common: what a process has used, numbers with their noise,
-// and the machine that they were made on.
+// Package measure contains common parts of the benchmarks: the resource usage of a process, statistics, and the
+// description of the machine.
 package measure

@@ -13,21 +13,21 @@ import (
 	"github.com/prometheus/common/model"
 )
 
-// Machine is where numbers were made, and of what.
+// Machine describes the machine and the build that were measured.
 type Machine struct {
 	Processor string `json:"processor"`
 	Cores     int    `json:"cores"`
 	MemoryGiB string `json:"memoryGiB"`
 	Kernel    string `json:"kernel"`
 	Go        string `json:"go"`
-	// Commit is of the tree that was built; it ends in -dirty when files differed from it.
+	// Commit of the tree that was built. It ends in -dirty if files were modified.
 	Commit string    `json:"commit"`
 	Began  time.Time `json:"began"`
-	// Load is the load average over a minute, before the first measurement.
+	// Load is the one-minute load average before the first measurement.
 	Load string `json:"load"`
 }
 
-// ThisMachine describes it as it is now.
+// ThisMachine returns the description of this machine.
 func ThisMachine() Machine {
 	m := Machine{
 		Processor: "unknown processor", Cores: runtime.NumCPU(), MemoryGiB: "unknown", Kernel: oneLine("/proc/sys/kernel/osrelease"),
@@ -46,7 +46,7 @@ func ThisMachine() Machine {
 	return m
 }
 
-// String is two lines for a page.
+// String formats the description in two lines.
 func (m Machine) String() string {
 	return fmt.Sprintf("%d x %s, %s GiB, Linux %s, %s.\nCommit %s, %s, load average %s before the first measurement.",
 		m.Cores, m.Processor, m.MemoryGiB, m.Kernel, m.Go, m.Commit, m.Began.Format("2006-01-02 15:04 MST"), m.Load)
@@ -81,18 +81,18 @@ func commit() string {
 	return strings.TrimSpace(string(out))
 }
 
-// Memory is what a Go program tells of its memory in its metrics.
+// Memory contains the memory metrics of a Go program.
 type Memory struct {
-	// Allocations and AllocatedBytes are since its start.
+	// since its start
 	Allocations, AllocatedBytes float64
-	// Kept is what the last collection left, as the goal of the next one tells.
+	// Kept is the heap after the last garbage collection, derived from the goal of the next one.
 	Kept       float64
 	Goroutines float64
-	// Collecting is CPU seconds of garbage collection since its start, as of the last collection.
+	// Collecting is the CPU time of garbage collection since its start, in seconds, as of the last collection.
 	Collecting float64
 }
 
-// ReadMemory finds it in a page of metrics.
+// ReadMemory parses a page of metrics.
 func ReadMemory(page []byte) (Memory, error) {
 	parser := expfmt.NewTextParser(model.UTF8Validation)
 	families, err := parser.TextToMetricFamilies(bytes.NewReader(page))

@@ -13,8 +13,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// CPU is the processor time that a process has used, its own and the kernel's for it. /proc/<pid>/stat counts in steps of
-// 10 ms, which is a tenth of what a short stretch uses; the process's clock counts nanoseconds.
+// CPU returns the CPU time of a process, in user and kernel mode. It uses the process's clock, which counts
+// nanoseconds. /proc/<pid>/stat counts in steps of 10 ms, which is a tenth of the usage in a short interval.
 func CPU(pid int) (time.Duration, error) {
 	const perProcess = 2 // CPUCLOCK_SCHED of the whole process, in the three bits below the complement of its id
 	var t unix.Timespec
@@ -24,7 +24,7 @@ func CPU(pid int) (time.Duration, error) {
 	return time.Duration(t.Nano()), nil
 }
 
-// CheckDescriptors is an error if a process, this one or one that it starts, may not have that many files open.
+// CheckDescriptors returns an error if this process and its children must not open the given number of files.
 func CheckDescriptors(many int) error {
 	var limit unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
@@ -36,7 +36,7 @@ func CheckDescriptors(many int) error {
 	return nil
 }
 
-// CheckMemory is an error if the machine has not that many bytes to give.
+// CheckMemory returns an error if less than the given number of bytes is available.
 func CheckMemory(bytes int64) error {
 	text, ok := field("/proc/meminfo", "MemAvailable")
 	if !ok {
@@ -52,13 +52,13 @@ func CheckMemory(bytes int64) error {
 	return nil
 }
 
-// RSS is how many bytes of a process are in memory.
+// RSS returns the resident memory of a process, in bytes.
 func RSS(pid int) (int64, error) { return status(pid, "VmRSS:") }
 
-// PeakRSS is how many bytes of a process were in memory at once, since it started or since ResetPeakRSS.
+// PeakRSS returns the peak resident memory of a process, in bytes, since its start or since ResetPeakRSS.
 func PeakRSS(pid int) (int64, error) { return status(pid, "VmHWM:") }
 
-// ResetPeakRSS makes PeakRSS begin anew with what is in memory now.
+// ResetPeakRSS resets the peak to the current resident memory.
 func ResetPeakRSS(pid int) error {
 	return os.WriteFile(fmt.Sprintf("/proc/%d/clear_refs", pid), []byte("5"), 0)
 }

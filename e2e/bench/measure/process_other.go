@@ -9,20 +9,20 @@ import (
 
 var errElsewhere = errors.New("what another process uses is only known on Linux")
 
-// CPU is the processor time that a process has used.
+// CPU returns the CPU time of a process.
 func CPU(int) (time.Duration, error) { return 0, errElsewhere }
 
-// CheckDescriptors is an error if a process may not have that many files open.
+// CheckDescriptors returns an error if this process must not open the given number of files.
 func CheckDescriptors(int) error { return errElsewhere }
 
-// CheckMemory is an error if the machine has not that many bytes to give.
+// CheckMemory returns an error if less than the given number of bytes is available.
 func CheckMemory(int64) error { return errElsewhere }
 
-// RSS is how many bytes of a process are in memory.
+// RSS returns the resident memory of a process, in bytes.
 func RSS(int) (int64, error) { return 0, errElsewhere }
 
-// PeakRSS is how many bytes of a process were in memory at once.
+// PeakRSS returns the peak resident memory of a process, in bytes.
 func PeakRSS(int) (int64, error) { return 0, errElsewhere }
 
-// ResetPeakRSS makes PeakRSS begin anew.
+// ResetPeakRSS resets the peak.
 func ResetPeakRSS(int) error { return errElsewhere }

@@ -7,14 +7,14 @@ import (
 	"time"
 )
 
-// Progress says on a terminal how far a run is. In a pipe it says nothing.
+// Progress shows the progress of a run on a terminal. It prints nothing if standard error is not a terminal.
 type Progress struct {
 	began    time.Time
 	terminal bool
-	mu       sync.Mutex // one line at a time
+	mu       sync.Mutex // serializes output
 }
 
-// NewProgress writes to standard error.
+// NewProgress returns a Progress that writes to standard error.
 func NewProgress() *Progress {
 	info, err := os.Stderr.Stat()
 	return &Progress{began: time.Now(), terminal: err == nil && info.Mode()&os.ModeCharDevice != 0}
@@ -30,7 +30,7 @@ func (p *Progress) Say(format string, args ...any) {
 	fmt.Fprintf(os.Stderr, "\r\x1b[K%4.0f s  %s", time.Since(p.began).Seconds(), fmt.Sprintf(format, args...))
 }
 
-// End leaves the cursor on a line of its own.
+// End moves the cursor to a new line.
 func (p *Progress) End() {
 	if p.terminal {
 		fmt.Fprintln(os.Stderr)

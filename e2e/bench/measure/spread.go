@@ -7,14 +7,14 @@ import (
 	"time"
 )
 
-// Spread is a number with its noise.
+// Spread is a number with its range.
 type Spread struct {
 	Median float64 `json:"median"`
 	Min    float64 `json:"min"`
 	Max    float64 `json:"max"`
 }
 
-// SpreadOf is the median of values, and how far they lie apart. Of no value it is zero.
+// SpreadOf returns the median and the range of values. It is zero without values.
 func SpreadOf(values []float64) Spread {
 	if len(values) == 0 {
 		return Spread{}
@@ -23,7 +23,7 @@ func SpreadOf(values []float64) Spread {
 	return Spread{Median: (s[(len(s)-1)/2] + s[len(s)/2]) / 2, Min: s[0], Max: s[len(s)-1]}
 }
 
-// String is the median, and the noise in brackets.
+// String formats the median, with the range in parentheses.
 func (s Spread) String() string {
 	if s == (Spread{}) {
 		return ""
@@ -31,7 +31,7 @@ func (s Spread) String() string {
 	return fmt.Sprintf("%s (%s..%s)", digits(s.Median), digits(s.Min), digits(s.Max))
 }
 
-// digits are three that count: more would pretend.
+// digits formats a number with three significant digits, because further digits are noise.
 func digits(f float64) string {
 	if f == 0 || math.IsNaN(f) || math.IsInf(f, 0) {
 		return fmt.Sprintf("%.3g", f)
@@ -40,7 +40,7 @@ func digits(f float64) string {
 	return fmt.Sprintf("%.*f", min(max(decimals, 0), 3), f)
 }
 
-// Of collects one number of each of several results.
+// Of returns the Spread of one number of each result.
 func Of[T any](results []T, number func(T) float64) Spread {
 	values := make([]float64, 0, len(results))
 	for _, r := range results {
@@ -49,7 +49,7 @@ func Of[T any](results []T, number func(T) float64) Spread {
 	return SpreadOf(values)
 }
 
-// Ratio is taken in each round: what else the machine did then met both.
+// Ratio computes the ratio in each round, so that other load on the machine affects both sides.
 func Ratio[T any](these, those []T, number func(T) float64) Spread {
 	var all []float64
 	for i := range these {
@@ -58,7 +58,7 @@ func Ratio[T any](these, those []T, number func(T) float64) Spread {
 	return SpreadOf(all)
 }
 
-// Quantile is the value below which the share q of sorted values lies.
+// Quantile returns the q-quantile of sorted values.
 func Quantile(sorted []time.Duration, q float64) time.Duration {
 	if len(sorted) == 0 {
 		return 0

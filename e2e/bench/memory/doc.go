@@ -1,3 +1,4 @@
-// Package memory measures how much memory servers take under a load, and what room for garbage saves of CPU: front doors
-// with other values of GOGC, in a control group with a limit, and kube-apiserver if its programs are given.
+// Package memory measures the memory of servers under load, and the CPU that additional room for garbage saves: front
+// doors with different values of GOGC, front doors in a control group with a limit, and kube-apiserver if its
+// programs are given.
 package memory

@@ -9,10 +9,10 @@ import (
 	"portico.dev/e2e/bench/measure"
 )
 
-// Report is what was measured.
+// Report contains the results.
 type Report struct {
 	Machine measure.Machine `json:"machine"`
-	// Version is of kube-apiserver, empty when it was not measured.
+	// Version of kube-apiserver, empty if it was not measured.
 	Version  string        `json:"kubeAPIServer,omitempty"`
 	Settings Settings      `json:"settings"`
 	Took     time.Duration `json:"tookNanoseconds"`
@@ -20,26 +20,27 @@ type Report struct {
 	Rows     []*Row        `json:"servers"`
 }
 
-// Row is one server, with a cell for each load.
+// Row contains the results of one server, with a cell for each load.
 type Row struct {
 	Who   string `json:"server"`
 	Cells []Cell `json:"cells"`
 
-	cells [][]Cell // of each load, one for each round
+	cells [][]Cell // per load, one for each round
 }
 
-// Cell is one server under one load. CPU is microseconds of one request, Peak bytes that were resident at most; both are of
-// all processes of the server.
+// Cell contains the results of one server under one load. CPU is in microseconds per request, Peak is the peak of
+// resident memory in bytes. Both include all processes of the server.
 type Cell struct {
 	CPU       float64 `json:"cpuUS"`
 	Peak      float64 `json:"rssPeak"`
 	PerSecond float64 `json:"perSecond"`
 	P99       float64 `json:"p99ms"`
-	// Refused: some of the requests were, for lack of memory. The rest is zero.
+	// Refused is true if the server refused requests for lack of memory. The other fields are then zero.
 	Refused bool `json:"refused,omitempty"`
 }
 
-// summarize takes the mean of CPU, which a collection of garbage is a part of in some rounds only, and the highest peak.
+// summarize computes the mean CPU, because garbage collections occur only in some of the rounds, and the highest
+// peak.
 func summarize(cells []Cell) Cell {
 	var all Cell
 	n := float64(len(cells))
@@ -51,7 +52,7 @@ func summarize(cells []Cell) Cell {
 	return all
 }
 
-// Markdown is the page of the report.
+// Markdown renders the report as a page.
 func (r *Report) Markdown() ([]byte, error) {
 	var b bytes.Buffer
 	err := page.Execute(&b, r)

@@ -16,29 +16,31 @@ import (
 	"portico.dev/e2e/bench/measure"
 )
 
-// groupVariable names the directory of a control group, of version 1 or 2, in which the benchmark may make others, as root
-// may. Without it the limits are given as --memory-limit, which the kernel does not enforce.
+// groupVariable is the environment variable with the directory of a control group, version 1 or 2, in which the
+// benchmark may create others (usually as root). Without it, the limits are passed as --memory-limit, which the
+// kernel does not enforce.
 const groupVariable = "PORTICO_BENCH_MEMORY_CGROUP"
 
-// Settings say how much there is, and how long it takes.
+// Settings are the sizes and durations of the benchmark.
 type Settings struct {
-	// GOGC are the values of GOGC of front doors that do not tune it, beside one that does.
+	// GOGC contains the values of GOGC for front doors that do not tune it. One front door tunes it.
 	GOGC []string
-	// LimitsMiB are limits of memory, each of one more front door.
+	// LimitsMiB contains memory limits. Each applies to one additional front door.
 	LimitsMiB []int
-	// Many is how many objects the long lists have.
+	// Many is the number of objects in the long lists.
 	Many   int
 	Rounds int
-	// Warm and Cell are one turn of one server, longer than the front door takes to notice a load.
+	// Warm and Cell are the durations of one turn of one server. They are longer than the front door needs to detect
+	// a load.
 	Warm, Cell time.Duration
 }
 
-// Full is what the record is made with: four minutes.
+// Full returns the settings of the published results. A run takes four minutes.
 func Full() Settings {
 	return Settings{GOGC: []string{"100", "200", "400", "800"}, LimitsMiB: []int{512, 256}, Many: 10_000, Rounds: 2, Warm: 1200 * time.Millisecond, Cell: 1500 * time.Millisecond}
 }
 
-// Quick shows that everything works.
+// Quick returns settings that show only that the benchmark works.
 func Quick() Settings {
 	return Settings{GOGC: []string{"100"}, LimitsMiB: []int{512}, Many: 200, Rounds: 1, Warm: 20 * time.Millisecond, Cell: 50 * time.Millisecond}
 }
@@ -48,11 +50,12 @@ type subject struct {
 	*environment.FrontDoor
 	beside []*environment.Server
 	row    *Row
-	// limited front doors may refuse ordinary users; they may not end.
+	// limited is true for a front door that may refuse ordinary users, but must not exit.
 	limited bool
 }
 
-// Run makes the tables. program is the aggregator that is measured; empty, it is built from the tree. theirs may be empty.
+// Run measures all servers. program is the aggregator to measure; if it is empty, the aggregator is built from the
+// tree. theirs may be empty.
 func Run(ctx context.Context, program string, theirs environment.Kubernetes, s Settings, say func(string, ...any)) (*Report, error) {
 	y, err := environment.New(program)
 	if err != nil {
@@ -66,7 +69,7 @@ func Run(ctx context.Context, program string, theirs environment.Kubernetes, s S
 	if ended := y.Close(); err == nil {
 		err = ended
 	}
-	for _, group := range groups { // a group is empty when its process has ended
+	for _, group := range groups { // a group can be removed once its process has ended
 		err = errors.Join(err, os.Remove(group))
 	}
 	r.Took = time.Since(r.Machine.Began)
@@ -119,7 +122,7 @@ func (r *Report) run(ctx context.Context, y *environment.Environment, theirs env
 	return nil
 }
 
-// load is one kind of requests.
+// load is one kind of request.
 type load struct {
 	Name string
 	environment.Ask
@@ -194,7 +197,7 @@ func (r *Report) subjects(ctx context.Context, y *environment.Environment, their
 	return all, nil
 }
 
-// newGroup makes a control group with a limit.
+// newGroup creates a control group with a limit.
 func newGroup(parent string, mib int) (string, error) {
 	group, err := os.MkdirTemp(parent, "portico-bench-")
 	if err != nil {
@@ -221,7 +224,7 @@ func (k *subject) fill(ctx context.Context, s Settings) error {
 	return objects.Fill(ctx)
 }
 
-// ask loads the server for a while. CPU and memory are of all its processes.
+// ask loads the server for one turn. CPU and memory include all its processes.
 func (k *subject) ask(ctx context.Context, a environment.Ask, s Settings) (c Cell, err error) {
 	processes := append([]*environment.Server{k.Server}, k.beside...)
 	for _, p := range processes {

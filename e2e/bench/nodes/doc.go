@@ -1,3 +1,4 @@
-// Package nodes measures what an API server costs a cluster of many simulated Nodes: the same kube-controller-manager, kube-scheduler and kwok
-// in front of a front door and of a kube-apiserver, one after the other. Latencies are judged by upstream's objectives for API calls.
+// Package nodes measures the cost of an API server for a cluster with many simulated Nodes: the same
+// kube-controller-manager, kube-scheduler and kwok use a front door and then kube-apiserver. Latencies are compared
+// with the Kubernetes objectives for API calls.
 package nodes

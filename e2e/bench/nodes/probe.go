@@ -16,32 +16,33 @@ import (
 	"portico.dev/e2e/bench/measure"
 )
 
-// probes are clients of an API server that ask at a steady rate, whether or not they had an answer to what they asked before.
+// probes are clients of an API server that send requests at a fixed rate, without waiting for earlier responses.
 type probes struct {
 	cancel context.CancelFunc
 	ended  sync.WaitGroup
 	all    []*probe
 }
 
-// probe asks one thing.
+// probe sends one kind of request.
 type probe struct {
 	name   string
 	class  string
 	every  time.Duration
-	one    bool // ask is for one object, whose name is added
+	one    bool // ask.Path is the prefix of an object's path
 	ask    environment.Ask
 	server *environment.Server
 	client *http.Client
 
-	mu     sync.Mutex // the rest
+	mu     sync.Mutex // guards the fields below
 	took   []time.Duration
 	failed []error
 }
 
-// most is how many requests of one probe may wait for their answers; more would load the server as no client does.
+// most bounds the pending requests of one probe. More would be an unrealistic load.
 const most = 64
 
-// probed is the number of objects that the probes for one object take turns with: no two requests that wait are for the same one.
+// probed is the number of objects over which the probes for one object rotate, so that no two pending requests
+// concern the same object.
 const probed = most
 
 func probeName(n int64) string { return fmt.Sprintf("probe-%02d", n%probed) }
@@ -77,7 +78,7 @@ func startProbes(ctx context.Context, g *rig) (*probes, error) {
 	return p, nil
 }
 
-// run ends with ctx, after the answers to all that was asked.
+// run sends requests until ctx ends, and then waits for the pending responses.
 func (p *probe) run(ctx context.Context) {
 	defer p.client.CloseIdleConnections()
 	tick := time.NewTicker(p.every)
@@ -98,7 +99,7 @@ func (p *probe) run(ctx context.Context) {
 		}
 		asking.Go(func() {
 			defer func() { <-places }()
-			// What was asked is answered, also when the probe ends.
+			// Requests complete even if the probe ends.
 			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Minute)
 			defer cancel()
 			began := time.Now()
@@ -140,7 +141,7 @@ func (p *probe) once(ctx context.Context, n int64) error {
 	return nil
 }
 
-// stop ends the probes, and returns what they saw.
+// stop ends the probes and returns their results.
 func (p *probes) stop() (all []Probe) {
 	p.cancel()
 	p.ended.Wait()

@@ -18,7 +18,7 @@ import (
 	"portico.dev/e2e/bench/measure"
 )
 
-// The API servers, and what they consist of.
+// The API servers and their processes.
 const (
 	ours          = "Portico"
 	others        = "kube-apiserver"
@@ -26,8 +26,8 @@ const (
 	etcdProcess   = "etcd"
 )
 
-// Classes of calls, by upstream's objectives: 99 of 100 calls that change one object, and of those that read one, take at most a second,
-// of lists at most 30 s.
+// Classes of calls with objectives in Kubernetes: the 99th percentile of calls that change one object, and of calls
+// that read one, is at most one second. For lists it is at most 30 s.
 const (
 	mutating = "changes one object"
 	single   = "reads one object"
@@ -36,7 +36,7 @@ const (
 
 var classes = []string{mutating, single, lists}
 
-// objective is in milliseconds.
+// objective returns the limit of a class in milliseconds.
 func objective(class string) float64 {
 	if class == lists {
 		return 30_000
@@ -44,43 +44,44 @@ func objective(class string) float64 {
 	return 1000
 }
 
-// Report is what was measured.
+// Report contains the results.
 type Report struct {
 	Machine measure.Machine `json:"machine"`
-	// Version is of kube-apiserver.
+	// Version of kube-apiserver.
 	Version  string        `json:"kubeAPIServer"`
 	Settings Settings      `json:"settings"`
 	Took     time.Duration `json:"tookNanoseconds"`
 	Rows     []*Row        `json:"servers"`
 }
 
-// Row is one API server.
+// Row contains the results of one API server.
 type Row struct {
 	Who    string  `json:"server"`
 	Phases []Phase `json:"phases"`
 	Probes []Probe `json:"probes"`
-	// Calls are all calls of the run, by the server's own metrics: with all their time, and without that in webhooks and queues.
+	// Calls and SLI contain all calls of the run, from the metrics of the server: the total duration, and the
+	// duration without webhooks and queues.
 	Calls []Calls `json:"calls"`
 	SLI   []Calls `json:"sli"`
 }
 
-// Phase is a part of the run.
+// Phase contains the results of one part of the run.
 type Phase struct {
 	Name    string  `json:"name"`
 	Seconds float64 `json:"seconds"`
 	Uses    []Use   `json:"processes"`
 }
 
-// Use is what a process used in a phase: seconds of CPU, and MiB.
+// Use contains the resources that a process used in a phase: CPU in seconds, memory in MiB.
 type Use struct {
 	Process string  `json:"process"`
 	CPU     float64 `json:"cpuSeconds"`
-	// Peak is the peak resident memory, RSS what it was at the end.
+	// Peak is the peak resident memory, RSS the resident memory at the end.
 	Peak float64 `json:"rssPeakMiB"`
 	RSS  float64 `json:"rssMiB"`
 }
 
-// Probe is what one client saw while Pods were made. Times are milliseconds.
+// Probe contains the results of one client while Pods were created. Times are in milliseconds.
 type Probe struct {
 	Name     string  `json:"name"`
 	Class    string  `json:"class"`
@@ -92,12 +93,13 @@ type Probe struct {
 	Max      float64 `json:"maxms"`
 }
 
-// Calls are those of a class. Times are milliseconds.
+// Calls contains the calls of one class. Times are in milliseconds.
 type Calls struct {
 	Class string  `json:"class"`
 	Count float64 `json:"count"`
 	P99   float64 `json:"p99ms"`
-	// Worst is the kind of call of the class with the highest p99, of those with a hundred calls, and WorstP99 its p99.
+	// Worst is the kind of call in the class with the highest p99, among kinds with at least a hundred calls.
+	// WorstP99 is its p99.
 	Worst    string  `json:"worst"`
 	WorstP99 float64 `json:"worstP99ms"`
 }
@@ -105,17 +107,17 @@ type Calls struct {
 func ms(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
 func mib(n int64) float64        { return float64(n) / (1 << 20) }
 
-// The names at both servers. Calls that last as long as a client likes are not in them. Upstream's objectives are for the second one, whose
-// buckets are wider.
+// The names of the metrics at both servers. They exclude calls without a bounded duration, such as watches. The
+// Kubernetes objectives apply to the second metric, which has wider buckets.
 const (
 	durationMetric = "apiserver_request_duration_seconds"
 	sliMetric      = "apiserver_request_sli_duration_seconds"
 )
 
-// enoughCalls is how many calls a kind of call needs before its p99 says something.
+// enoughCalls is the minimum number of calls for a meaningful p99.
 const enoughCalls = 100
 
-// callsOf reads the calls of a page of metrics, by one of them.
+// callsOf parses the calls in a page of metrics.
 func callsOf(page []byte, metric string) ([]Calls, error) {
 	parser := expfmt.NewTextParser(model.UTF8Validation)
 	families, err := parser.TextToMetricFamilies(bytes.NewReader(page))
@@ -158,7 +160,7 @@ func callsOf(page []byte, metric string) ([]Calls, error) {
 	return result, nil
 }
 
-// classify says which class a call is of, none for calls that are not about resources, and what kind of call it is.
+// classify returns the class and the kind of a call. The class is empty for calls that do not concern resources.
 func classify(m *dto.Metric) (class, kind string) {
 	labels := map[string]string{}
 	for _, l := range m.Label {
@@ -182,10 +184,10 @@ func classify(m *dto.Metric) (class, kind string) {
 	return "", ""
 }
 
-// histogram is the sum of several.
+// histogram is the sum of several histograms.
 type histogram struct {
 	count   float64
-	buckets map[float64]float64 // how many took at most so many seconds
+	buckets map[float64]float64 // cumulative counts by upper bound in seconds
 }
 
 func (h *histogram) add(of *dto.Histogram) {
@@ -198,7 +200,8 @@ func (h *histogram) add(of *dto.Histogram) {
 	}
 }
 
-// quantile is within a bucket as if its values were spread evenly, as Prometheus has it. What is above the last bucket counts as that.
+// quantile interpolates linearly within a bucket, like Prometheus. Values above the last finite bound count as that
+// bound.
 func (h *histogram) quantile(q float64) float64 {
 	bounds := make([]float64, 0, len(h.buckets))
 	for bound := range h.buckets {
@@ -219,7 +222,7 @@ func (h *histogram) quantile(q float64) float64 {
 	return from
 }
 
-// server sums a number over the processes that the API server consists of: its etcd is one of them where it is a process of its own.
+// server sums a number over the processes of the API server, including a separate etcd.
 func (p Phase) server(number func(Use) float64) (total float64) {
 	for _, u := range p.Uses {
 		if u.Process == serverProcess || u.Process == etcdProcess {
@@ -238,24 +241,26 @@ const (
 	phases
 )
 
-// Estimate is what an API server and its etcd need for so many Nodes and Pods, by a straight line through what was measured.
+// Estimate contains the resources that an API server and its etcd need for a number of Nodes and Pods, extrapolated
+// linearly from the results.
 type Estimate struct {
 	Who string
-	// IdlePerNode is milliseconds of CPU in a second for a thousand Nodes, PerPod milliseconds of CPU to make a Pod.
+	// IdlePerThousand is in milliseconds of CPU per second for a thousand Nodes. PerPod is in milliseconds of CPU to
+	// create a Pod.
 	IdlePerThousand, PerPod float64
-	// KiBPerNode and KiBPerPod are not known apart: memory is for a Node with its Pods.
+	// KiBPerNode is the memory for a Node with its Pods, because the two cannot be separated.
 	KiBPerNode float64
-	// Idle is cores, Memory MiB, Cores what a hundred Pods in a second take.
+	// Idle is in cores, Memory in MiB. Cores is the CPU in cores while podsPerSecond Pods are created per second.
 	Idle, Memory, Cores float64
 }
 
-// large is the size of upstream's limit for Nodes.
+// large is the maximum number of Nodes that Kubernetes supports.
 const large = 5000
 
-// podsPerSecond is the rate at which Pods are made in the estimate.
+// podsPerSecond is the rate at which Pods are created in the estimate.
 const podsPerSecond = 100
 
-// Estimates are for large Nodes, with as many Pods for each as in the run.
+// Estimates returns the estimates for large Nodes, with the same number of Pods per Node as in the run.
 func (r *Report) Estimates() (all []Estimate) {
 	for _, row := range r.Rows {
 		if len(row.Phases) != phases {
@@ -278,16 +283,17 @@ func (r *Report) Estimates() (all []Estimate) {
 	return all
 }
 
-// Target is an objective of upstream, and how it was met.
+// Target is a Kubernetes objective with the measured value.
 type Target struct {
 	Who, What  string
 	Limit, Got float64
 }
 
-// Kept reports whether it was.
+// Kept reports whether the measured value is within the objective.
 func (t Target) Kept() bool { return t.Got <= t.Limit }
 
-// Targets judges both servers, by their metrics and by the probes: the worst of a class counts.
+// Targets compares both servers with the objectives, by their metrics and by the probes. The worst value of a class
+// counts.
 func (r *Report) Targets() (all []Target) {
 	for _, row := range r.Rows {
 		for _, c := range row.SLI {
@@ -307,13 +313,14 @@ func (r *Report) Targets() (all []Target) {
 	return all
 }
 
-// Busy reports whether the machine did other work too. CPU and memory of a process hold then, and times do not.
+// Busy reports whether the machine had other load. The CPU and memory of a process are then valid, but latencies are
+// not.
 func (r *Report) Busy() bool {
 	load, err := strconv.ParseFloat(r.Machine.Load, 64)
 	return err == nil && load > float64(r.Machine.Cores)
 }
 
-// Failed are requests of probes that were not answered well, over all probes of a server.
+// Failed describes the failed requests of all probes of a server.
 func (r *Row) Failed() string {
 	var said []string
 	for _, p := range r.Probes {
@@ -324,14 +331,14 @@ func (r *Row) Failed() string {
 	return strings.Join(said, ", ")
 }
 
-// Markdown is the page of the report.
+// Markdown renders the report as a page.
 func (r *Report) Markdown() ([]byte, error) {
 	var b bytes.Buffer
 	err := page.Execute(&b, r)
 	return b.Bytes(), err
 }
 
-// number has three digits that count.
+// number formats a number with three significant digits.
 func number(f float64) string {
 	if f == 0 {
 		return "0"

@@ -21,22 +21,23 @@ import (
 
 const (
 	perDeployment = 100 // Pods
-	namespaces    = 5   // that share the Deployments
-	writers       = 16  // that create Nodes at once
+	namespaces    = 5   // shared by the Deployments
+	writers       = 16  // concurrent creations of Nodes
 )
 
-// Settings say how much there is, and how long it takes.
+// Settings are the sizes and durations of the benchmark.
 type Settings struct {
 	Nodes, Pods int
-	// Rest is how long all are left alone before the time, Idle, in which their idle CPU is read; both are a third while there are no Nodes.
+	// Rest is the idle time before the measurement of idle CPU, which takes Idle. Without Nodes, both are a third.
 	Rest, Idle time.Duration
-	// Every is the time between two requests of a probe for one object; lists are asked for EveryList.
+	// Every is the interval between two requests of a probe for one object, EveryList the interval between two lists.
 	Every, EveryList time.Duration
-	// Within bounds the wait for all Nodes, and the one for all Pods.
+	// Within bounds the wait for all Nodes, and separately for all Pods.
 	Within time.Duration
 }
 
-// Full is what the record is made with. With nodes above zero it has so many, and ten times as many Pods.
+// Full returns the settings of the published results. If nodes is above zero, it is the number of Nodes. There are
+// ten Pods per Node.
 func Full(nodes int) Settings {
 	if nodes == 0 {
 		nodes = 1000
@@ -46,7 +47,7 @@ func Full(nodes int) Settings {
 	}
 }
 
-// Quick shows that everything works.
+// Quick returns settings that show only that the benchmark works.
 func Quick() Settings {
 	return Settings{Nodes: 5, Pods: 100, Rest: time.Second, Idle: 2 * time.Second, Every: 20 * time.Millisecond, EveryList: 200 * time.Millisecond, Within: 3 * time.Minute}
 }
@@ -61,13 +62,14 @@ type rig struct {
 	row       *Row
 }
 
-// process is one that is measured.
+// process is a measured process.
 type process struct {
 	name string
 	pid  int
 }
 
-// Run makes the tables. program is the aggregator that is measured; empty, it is built from the tree.
+// Run measures both servers. program is the aggregator to measure; if it is empty, the aggregator is built from the
+// tree.
 func Run(ctx context.Context, program string, theirs environment.Kubernetes, s Settings, say func(string, ...any)) (*Report, error) {
 	if theirs.Scheduler == "" || theirs.Kwok == "" {
 		return nil, errors.New("-kube-scheduler and -kwok are needed")
@@ -88,7 +90,7 @@ func Run(ctx context.Context, program string, theirs environment.Kubernetes, s S
 	return r, nil
 }
 
-// runOne has an environment of its own: nothing of one cluster is left when the other is measured.
+// runOne measures one server in a separate environment, so that the clusters do not affect each other.
 func runOne(ctx context.Context, program string, theirs environment.Kubernetes, s Settings, who string, say func(string, ...any)) (row *Row, err error) {
 	y, err := environment.New(program)
 	if err != nil {
@@ -130,7 +132,7 @@ func runOne(ctx context.Context, program string, theirs environment.Kubernetes, 
 
 func (g *rig) file(name string) string { return filepath.Join(g.front.Dir, name) }
 
-// open starts the API server. All controllers run in kube-controller-manager, at either.
+// open starts the API server. All controllers run in kube-controller-manager, with either API server.
 func (g *rig) open(ctx context.Context, y *environment.Environment, theirs environment.Kubernetes) error {
 	const byAddress = "--kubelet-preferred-address-types=InternalIP"
 	if g.row.Who == ours {
@@ -165,7 +167,7 @@ func (g *rig) start() error {
 	return nil
 }
 
-// measure takes the cluster through its phases.
+// measure runs all phases.
 func (g *rig) measure(ctx context.Context) error {
 	if err := g.idle(ctx, "no Nodes yet", 3); err != nil {
 		return err
@@ -190,7 +192,7 @@ func (g *rig) measure(ctx context.Context) error {
 	return err
 }
 
-// phase measures what the processes use while something is done.
+// phase measures the resources that the processes use while do runs.
 func (g *rig) phase(ctx context.Context, name string, do func(context.Context) error) error {
 	g.say("%s", name)
 	ctx, cancel := context.WithTimeoutCause(ctx, g.Within, fmt.Errorf("%s: not within %s", name, g.Within))
@@ -230,7 +232,7 @@ func (g *rig) phase(ctx context.Context, name string, do func(context.Context) e
 	return g.cluster.Alive()
 }
 
-// idle leaves all alone for a while, a part of the time in the settings, and measures after that.
+// idle measures a phase without activity, after a rest. part divides the durations of the settings.
 func (g *rig) idle(ctx context.Context, name string, part time.Duration) error {
 	if err := environment.Pause(ctx, g.Rest/part); err != nil {
 		return err
@@ -244,7 +246,7 @@ func (g *rig) makeNodes(ctx context.Context) error {
 
 func namespace(i int) string { return fmt.Sprintf("team-%d", i%namespaces) }
 
-// fill makes the Deployments, and waits until all their Pods are available. Probes ask meanwhile.
+// fill creates the Deployments and waits until all their Pods are available, while the probes run.
 func (g *rig) fill(ctx context.Context) error {
 	for i := range namespaces {
 		if _, err := g.front.Client.CoreV1().Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace(i)}}, metav1.CreateOptions{}); err != nil {

@@ -1,3 +1,3 @@
-// Package objects measures how much memory a front door needs for many objects of its local groups, and how long it takes to
+// Package objects measures the memory of a front door with many objects in its local groups, and the duration of its
 // start with them.
 package objects

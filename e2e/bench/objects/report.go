@@ -9,7 +9,7 @@ import (
 	"portico.dev/e2e/bench/measure"
 )
 
-// Report is what was measured.
+// Report contains the results.
 type Report struct {
 	Machine  measure.Machine `json:"machine"`
 	Settings Settings        `json:"settings"`
@@ -17,27 +17,29 @@ type Report struct {
 	Rows     []Row           `json:"frontDoors"`
 }
 
-// Row is one front door. Memory is bytes, its etcd included, and times are milliseconds.
+// Row contains the results of one front door. Memory is in bytes and includes its etcd. Times are in milliseconds.
 type Row struct {
 	Objects int `json:"objects"`
-	// PerSecond is how many were created in a second.
+	// PerSecond is the rate at which objects were created.
 	PerSecond float64 `json:"perSecond"`
-	// WritingPeak is the peak resident memory until all were written, Written some time after that, WrittenKept what a collection left.
+	// WritingPeak is the peak resident memory until all objects were written, Written the resident memory after a
+	// rest, WrittenKept the heap after a garbage collection.
 	WritingPeak float64 `json:"writingRSSPeak"`
 	Written     float64 `json:"writtenRSS"`
 	WrittenKept float64 `json:"writtenHeapKept"`
-	// Read, ReadKept and ReadPeak are of a process that has started with the objects.
+	// Read, ReadKept and ReadPeak belong to a process that has started with the objects.
 	Read     float64 `json:"startedRSS"`
 	ReadKept float64 `json:"startedHeapKept"`
 	ReadPeak float64 `json:"startedRSSPeak"`
-	// New is from the start of the process until it is ready, with a new data directory, and Existing with the objects in it.
+	// New is the time from the start of the process until it is ready with an empty data directory, Existing the same
+	// with the objects.
 	New      float64 `json:"newDirectoryStartMS"`
 	Existing float64 `json:"objectsStartMS"`
-	// Requests are the first ones after that, each over a new connection.
+	// Requests contains the durations of the first requests after that start, each over a new connection.
 	Requests []float64 `json:"firstRequestsMS"`
 }
 
-// Markdown is the page of the report.
+// Markdown renders the report as a page.
 func (r *Report) Markdown() ([]byte, error) {
 	var b bytes.Buffer
 	err := page.Execute(&b, r)

@@ -20,29 +20,30 @@ import (
 
 const (
 	in = "objects"
-	// writers create objects side by side.
+	// writers is the number of concurrent creations.
 	writers = 32
-	// size is how long the value of each is.
+	// size is the length of each object's value.
 	size = 900
-	// firsts is how many requests are timed after a start.
+	// firsts is the number of requests measured after a start.
 	firsts = 10
 )
 
-// Settings say how much there is, and how long it takes.
+// Settings are the sizes and durations of the benchmark.
 type Settings struct {
-	// Objects is how many each front door gets.
+	// Objects contains the number of objects of each front door.
 	Objects []int
-	// Rest is how long it is left alone before its memory is read.
+	// Rest is the idle time before memory is measured.
 	Rest time.Duration
 }
 
-// Full is what the record is made with: three minutes.
+// Full returns the settings of the published results. A run takes three minutes.
 func Full() Settings { return Settings{Objects: []int{0, 50_000, 100_000}, Rest: 30 * time.Second} }
 
-// Quick shows that everything works.
+// Quick returns settings that show only that the benchmark works.
 func Quick() Settings { return Settings{Objects: []int{0, 200}, Rest: time.Second} }
 
-// Run makes the table. program is the aggregator that is measured; empty, it is built from the tree.
+// Run measures all front doors. program is the aggregator to measure; if it is empty, the aggregator is built from
+// the tree.
 func Run(ctx context.Context, program string, s Settings, say func(string, ...any)) (*Report, error) {
 	y, err := environment.New(program)
 	if err != nil {
@@ -89,7 +90,7 @@ func (r *Report) measure(ctx context.Context, y *environment.Environment, n int,
 	if err != nil {
 		return err
 	}
-	// It is written when the front door is ready.
+	// The front door writes this file when it is ready.
 	if err := os.Remove(filepath.Join(dir, "data", "admin.kubeconfig")); err != nil {
 		return err
 	}
@@ -117,7 +118,7 @@ func (r *Report) measure(ctx context.Context, y *environment.Environment, n int,
 
 func ms(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
 
-// fill makes the namespace and its objects.
+// fill creates the namespace and its objects.
 func fill(ctx context.Context, f *environment.Front, n int, row *Row) error {
 	if _, err := f.Client.CoreV1().Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: in}}, metav1.CreateOptions{}); err != nil {
 		return err
@@ -125,7 +126,7 @@ func fill(ctx context.Context, f *environment.Front, n int, row *Row) error {
 	filler := strings.Repeat("c", size)
 	began := time.Now()
 	err := environment.Concurrency(ctx, writers, 0, n, func(ctx context.Context, i int) error {
-		// What objects have in common, a server may keep once.
+		// The values differ, because a server may store common content once.
 		name := "object-" + strconv.Itoa(i)
 		_, err := f.Client.CoreV1().ConfigMaps(in).Create(ctx, &corev1.ConfigMap{
 			ObjectMeta: metav1.ObjectMeta{Name: name}, Data: map[string]string{"value": name + filler[len(name):]},
@@ -147,7 +148,7 @@ func peak(f *environment.Front) (float64, error) {
 	return float64(bytes), err
 }
 
-// rest reads memory when nobody has asked for anything in a while.
+// rest measures memory after an idle time.
 func (r *Report) rest(ctx context.Context, f *environment.Front) (rss, kept float64, err error) {
 	if err := environment.Pause(ctx, r.Settings.Rest); err != nil {
 		return 0, 0, err
@@ -163,7 +164,7 @@ func (r *Report) rest(ctx context.Context, f *environment.Front) (rss, kept floa
 	return float64(bytes), memory.Kept, err
 }
 
-// once sends one request over a connection of its own.
+// once sends one request over a new connection.
 func once(ctx context.Context, f *environment.Front) (time.Duration, error) {
 	client, err := environment.NewClient(f.Server, true)
 	if err != nil {

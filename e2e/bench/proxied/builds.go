@@ -21,7 +21,8 @@ type Builds struct {
 	Rows    []BuildRow      `json:"requests"`
 }
 
-// BuildRow is a cell. The ratios are of this build to the one before, in each round; the numbers are this build's.
+// BuildRow contains the results of one cell. The ratios are this build to the previous one, in each round. The other
+// values are this build's.
 type BuildRow struct {
 	Cell
 	CPU         measure.Spread `json:"serverCPUus"`
@@ -33,7 +34,7 @@ type BuildRow struct {
 	PeakRatio   measure.Spread `json:"peakToBefore"`
 }
 
-// CompareBuilds measures program, which is built from the tree when it is empty, beside another build of it.
+// CompareBuilds compares program with another build of it. If program is empty, it is built from the tree.
 func CompareBuilds(ctx context.Context, program, before string, s Settings, say func(string, ...any)) (*Builds, error) {
 	y, err := environment.New(program)
 	if err != nil {
@@ -96,7 +97,7 @@ func (b *Builds) run(ctx context.Context, y *environment.Environment, before str
 	return nil
 }
 
-// mean is the geometric mean of a ratio over all cells: what is noise in one of them is less so in all.
+// mean returns the geometric mean of a ratio over all cells, which has less noise than a single cell.
 func (b *Builds) mean(of func(BuildRow) measure.Spread) float64 {
 	sum := 0.0
 	for _, row := range b.Rows {
@@ -105,7 +106,7 @@ func (b *Builds) mean(of func(BuildRow) measure.Spread) float64 {
 	return math.Exp(sum / float64(len(b.Rows)))
 }
 
-// Markdown is the page of the comparison.
+// Markdown renders the comparison as a page.
 func (b *Builds) Markdown() ([]byte, error) {
 	var out bytes.Buffer
 	err := buildsPage.Execute(&out, map[string]any{

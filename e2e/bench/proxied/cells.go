@@ -10,7 +10,7 @@ import (
 	"portico.dev/e2e/bench/environment"
 )
 
-// operation is something that clients do.
+// operation is an operation of clients.
 type operation struct {
 	name, method, below, body string
 }
@@ -21,7 +21,7 @@ var operations = []operation{
 	{name: "POST 1 KB", method: http.MethodPost, body: strings.Repeat(" ", 24) + `{"apiVersion":"bench-00000.example.com/v1","kind":"Thing","metadata":{"name":"new"},"data":"` + strings.Repeat("p", 900) + `"}`},
 }
 
-// Cell is one line of the table but for whom is asked.
+// Cell is one row of the table, without the server.
 type Cell struct {
 	Operation string `json:"operation"`
 	HTTP2     bool   `json:"http2"`
@@ -34,7 +34,7 @@ func (c Cell) String() string {
 	return fmt.Sprintf("%s, %s, %d at once", c.Operation, Protocol(c.HTTP2), c.Clients)
 }
 
-// Protocol is its name.
+// Protocol returns the name of a protocol.
 func Protocol(http2 bool) string {
 	if http2 {
 		return "HTTP/2"
@@ -42,7 +42,7 @@ func Protocol(http2 bool) string {
 	return "HTTP/1.1"
 }
 
-// Cells are every operation, by clients of both protocols, one, some and many at once.
+// Cells returns every operation with both protocols and one, some and many concurrent clients.
 func Cells() []Cell {
 	var all []Cell
 	for _, o := range operations {
@@ -55,41 +55,41 @@ func Cells() []Cell {
 	return all
 }
 
-// Ask is the cell's request.
+// Ask returns the request of the cell.
 func (c Cell) Ask(token string) environment.Ask {
 	return environment.Ask{
 		Method: c.of.method, Path: environment.Path(0) + c.of.below, Body: c.of.body, Token: token, HTTP2: c.HTTP2, Clients: c.Clients,
 	}
 }
 
-// WatchCell is watch streams: the events of all together are a thousand a second.
+// WatchCell is a number of watch streams with a total of a thousand events per second.
 type WatchCell struct {
 	HTTP2   bool   `json:"http2"`
 	Streams int    `json:"streams"`
 	Every   string `json:"every"` // between two events of one stream
 }
 
-// WatchCells are over both protocols.
+// WatchCells returns the cells for both protocols.
 func WatchCells() []WatchCell {
 	return []WatchCell{{HTTP2: true, Streams: 1000, Every: "1s"}, {HTTP2: false, Streams: 100, Every: "100ms"}}
 }
 
-// Ask is the watch.
+// Ask returns the watch request.
 func (c WatchCell) Ask(token string) environment.Ask {
 	return environment.Ask{Method: http.MethodGet, Path: environment.Path(0) + "?watch=true&every=" + c.Every, Token: token, HTTP2: c.HTTP2}
 }
 
-// Target is a promise about ratios, and how it was kept.
+// Target is a limit on a ratio, with the measured value.
 type Target struct {
 	What  string  `json:"what"`
 	Limit float64 `json:"limit"`
-	// Got is the worst cell's median.
+	// Got is the median of the worst cell.
 	Got  float64 `json:"got"`
 	Cell string  `json:"cell"`
 	Kept bool    `json:"kept"`
 }
 
-// worst is the largest number of the ordinary user's rows, and where it is.
+// worst returns the largest number in the ordinary user's rows, and its row.
 func (r *Report) worst(is func(Row) bool, number func(Row) float64) (worst float64, where string) {
 	worst = math.Inf(-1)
 	for _, row := range r.Rows {
@@ -100,7 +100,7 @@ func (r *Report) worst(is func(Row) bool, number func(Row) float64) (worst float
 	return worst, where
 }
 
-// TargetsToNginx judges the front door for an ordinary user by nginx. Without nginx there are none.
+// TargetsToNginx compares the front door for an ordinary user with nginx. It returns nil if nginx was not measured.
 func (r *Report) TargetsToNginx() []Target {
 	if !slices.ContainsFunc(r.Rows, func(row Row) bool { return row.Who == nginx }) {
 		return nil
@@ -126,7 +126,7 @@ func (r *Report) TargetsToNginx() []Target {
 	return all
 }
 
-// Targets judges the front door for an ordinary user, by the bare proxy that speaks HTTP/2 to the backend.
+// Targets compares the front door for an ordinary user with the bare proxy that uses HTTP/2 to the backend.
 func (r *Report) Targets() []Target {
 	cpu := func(r Row) float64 { return r.CPUToH2.Median }
 	crowded := func(r Row) bool { return r.Clients > 1 }
@@ -144,7 +144,7 @@ func (r *Report) Targets() []Target {
 	add("p99 in any cell", 1.2, got, where)
 	for _, w := range r.Watches {
 		if w.Who == user && w.HTTP2 {
-			// What a front door does when nobody asks it has a target of its own (seconds of an idle minute).
+			// The idle CPU of a front door has a separate target (seconds per idle minute).
 			add("CPU of a watch event, its own", 1.1, w.OwnToH2.Median, fmt.Sprintf("%d streams, %s", w.Streams, Protocol(w.HTTP2)))
 		}
 	}

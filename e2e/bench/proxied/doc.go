@@ -1,6 +1,7 @@
-// Package proxied compares what a request costs on its way to an extension server: straight there, through a bare
+// Package proxied compares the cost of a request to an extension server: directly, through a bare
 // httputil.ReverseProxy, and through the front door as an administrator and as an ordinary user.
 //
-// Everybody is loaded by turns in one run, and the turns are repeated: absolute numbers belong to one machine and one
-// moment, ratios of one round do not. A ratio is therefore taken in each round, and the median of these is shown.
+// All servers are loaded alternately in one run, and the turns are repeated. Absolute numbers depend on the machine
+// and the moment, but ratios within one round do not. Therefore ratios are computed in each round, and their median
+// is reported.
 package proxied

@@ -8,7 +8,7 @@ import (
 	"portico.dev/e2e/bench/measure"
 )
 
-// Markdown is the page of the report.
+// Markdown renders the report as a page.
 func (r *Report) Markdown() ([]byte, error) {
 	var b bytes.Buffer
 	err := page.Execute(&b, map[string]any{"R": r, "Groups": r.groups(), "Targets": r.Targets(), "ToNginx": r.TargetsToNginx(), "IdleFront": r.Idle[user], "IdleBare": r.Idle[bareH2]})
@@ -21,7 +21,7 @@ type group struct {
 	Rows  []Row
 }
 
-// groups puts rows of one operation and one protocol together.
+// groups groups the rows by operation and protocol.
 func (r *Report) groups() []group {
 	var all []group
 	for _, row := range r.Rows {
@@ -45,7 +45,7 @@ func times(s measure.Spread) string {
 var page = template.Must(template.New("proxied").Funcs(template.FuncMap{
 	"x": times, "protocol": Protocol,
 	"n": func(s measure.Spread) string {
-		if s == (measure.Spread{}) { // nobody counts what nginx allocates
+		if s == (measure.Spread{}) { // allocations of nginx are not counted
 			return ""
 		}
 		return fmt.Sprintf("%.0f", s.Median)

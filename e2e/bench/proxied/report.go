@@ -8,21 +8,21 @@ import (
 	"portico.dev/e2e/bench/measure"
 )
 
-// Report is what was measured.
+// Report contains the results.
 type Report struct {
 	Machine measure.Machine `json:"machine"`
 	Rounds  int             `json:"rounds"`
 	Cell    time.Duration   `json:"cellNanoseconds"`
 	Took    time.Duration   `json:"tookNanoseconds"`
-	// Idle is microseconds of CPU of one second in which nobody asks.
+	// Idle is the CPU in microseconds per second without requests.
 	Idle    map[string]float64 `json:"idleCPUusPerSecond"`
 	Rows    []Row              `json:"requests"`
 	Watches []WatchRow         `json:"watches"`
 	Options []Row              `json:"options"`
 }
 
-// Row is one server in one cell. Times are milliseconds, CPU is microseconds of one request: the same number is
-// milliseconds of a thousand.
+// Row contains the results of one server in one cell. Latency is in milliseconds, CPU in microseconds per request,
+// which equals milliseconds per thousand requests.
 type Row struct {
 	Cell
 	Who         string         `json:"server"`
@@ -34,25 +34,25 @@ type Row struct {
 	ClientCPU   measure.Spread `json:"clientCPUus"`
 	Allocations measure.Spread `json:"serverAllocations"`
 	Peak        measure.Spread `json:"serverPeakMiB"`
-	// The ratios are to the bare proxies: of CPU to each, of p99 to the one that speaks HTTP/2.
+	// The ratios are relative to the bare proxies: CPU to each of them, p99 to the one with HTTP/2.
 	CPUToH2 measure.Spread `json:"cpuToBareHTTP2"`
 	CPUToH1 measure.Spread `json:"cpuToBareHTTP1"`
 	P99ToH2 measure.Spread `json:"p99ToBareHTTP2"`
-	// These are to nginx, if it is installed.
+	// Ratios relative to nginx, if it is installed.
 	CPUToNginx measure.Spread `json:"cpuToNginx,omitzero"`
 	P99ToNginx measure.Spread `json:"p99ToNginx,omitzero"`
 
 	stretches []environment.Interval
 }
 
-// WatchRow is one server that carries watches. CPU is of one event.
+// WatchRow contains the results of one server with watches. CPU is per event.
 type WatchRow struct {
 	WatchCell
 	Who string         `json:"server"`
 	P50 measure.Spread `json:"p50ms"`
 	P99 measure.Spread `json:"p99ms"`
 	CPU measure.Spread `json:"serverCPUus"`
-	// Own is CPU without what the server does anyway, in the same time, when it is idle.
+	// Own is CPU without the idle CPU of the server in the same time.
 	Own        measure.Spread `json:"serverCPUusWithoutIdle"`
 	BackendCPU measure.Spread `json:"backendCPUus"`
 	ClientCPU  measure.Spread `json:"clientCPUus"`
@@ -68,7 +68,7 @@ func us(d time.Duration) float64 { return float64(d) / float64(time.Microsecond)
 func ms(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
 func mib(n int64) float64        { return float64(n) / (1 << 20) }
 
-// The places of the bare proxies among those who are asked.
+// The indexes of the bare proxies among the servers.
 const (
 	placeH2 = 1
 	placeH1 = 2
@@ -76,7 +76,7 @@ const (
 
 func summarize(rows []Row) { summarizeAgainst(rows, placeH2, placeH1) }
 
-// summarizeAgainst fills rows of one cell, whose ratios are to two of them.
+// summarizeAgainst computes the rows of one cell. h2 and h1 are the indexes of the rows that the ratios refer to.
 func summarizeAgainst(rows []Row, h2, h1 int) {
 	beside := slices.IndexFunc(rows, func(r Row) bool { return r.Who == nginx })
 	p99 := func(s environment.Interval) float64 { return ms(s.P99) }

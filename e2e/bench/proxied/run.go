@@ -10,18 +10,18 @@ import (
 	"portico.dev/e2e/bench/measure"
 )
 
-// Settings say how long it takes.
+// Settings are the durations of the benchmark.
 type Settings struct {
-	// Rounds are of the requests, WatchRounds of the watches.
+	// number of rounds of requests and of watches
 	Rounds, WatchRounds int
 	Warm, Cell, Watch   time.Duration
-	// Settle is how long a new front door rests before it is measured.
+	// Settle is the idle time of a new front door before it is measured.
 	Settle time.Duration
-	// Idle is for how long it is left alone to see what it does by itself.
+	// Idle is the duration of the measurement of idle CPU.
 	Idle time.Duration
 }
 
-// Full is what the record is made with: six minutes and a half.
+// Full returns the settings of the published results. A run takes six minutes and a half.
 func Full() Settings {
 	return Settings{
 		Rounds: 5, WatchRounds: 3, Warm: 70 * time.Millisecond, Cell: 360 * time.Millisecond, Watch: 2200 * time.Millisecond,
@@ -29,19 +29,19 @@ func Full() Settings {
 	}
 }
 
-// Quick shows that everything works.
+// Quick returns settings that show only that the benchmark works.
 func Quick() Settings {
 	return Settings{Rounds: 1, WatchRounds: 1, Warm: 20 * time.Millisecond, Cell: 100 * time.Millisecond, Watch: time.Second, Idle: 500 * time.Millisecond}
 }
 
-// who is somebody to ask, and as whom.
+// who is a server and a user.
 type who struct {
 	name   string
 	server *environment.Server
 	token  string
 }
 
-// The names of those who are compared.
+// The names of the servers and users.
 const (
 	direct = "straight to the backend"
 	bareH2 = "bare ReverseProxy, HTTP/2 out"
@@ -51,7 +51,7 @@ const (
 	user   = "front door, user by RBAC"
 )
 
-// option is a front door with one thing changed.
+// option is a front door with one changed setting.
 type option struct {
 	name  string
 	flags []string
@@ -63,7 +63,8 @@ var options = []option{
 	{"without priority and fairness", []string{"--enable-priority-and-fairness=false"}},
 }
 
-// Run makes the table. program is the aggregator that is measured; empty, it is built from the tree.
+// Run measures all cells. program is the aggregator to measure; if it is empty, the aggregator is built from the
+// tree.
 func Run(ctx context.Context, program string, s Settings, say func(string, ...any)) (*Report, error) {
 	y, err := environment.New(program)
 	if err != nil {
@@ -100,7 +101,7 @@ func (r *Report) run(ctx context.Context, y *environment.Environment, s Settings
 		return err
 	}
 	all = append(all, who{admin, front.Server, environment.AdminToken}, who{user, front.Server, environment.UserToken})
-	asked := all // and for requests nginx too, if it is installed
+	asked := all // plus nginx for requests, if it is installed
 	if environment.Nginx() != "" {
 		other, err := y.StartNginx("nginx", 0)
 		if err != nil {
@@ -124,7 +125,8 @@ func (r *Report) run(ctx context.Context, y *environment.Environment, s Settings
 	return r.options(ctx, y, front, backend, s, say)
 }
 
-// idle reads what the servers do while nobody asks them anything: beside a thousand events a second it counts.
+// idle measures the CPU of the servers without requests. It is significant compared with a thousand events per
+// second.
 func (r *Report) idle(ctx context.Context, all []who, s Settings) error {
 	r.Idle = map[string]float64{}
 	began, before := time.Now(), map[string]time.Duration{}
@@ -168,7 +170,7 @@ func openBuild(ctx context.Context, y *environment.Environment, program, name st
 	return front, front.Register(ctx, 0, 1)
 }
 
-// requests goes through the cells in rounds; in every other round everybody is asked in the opposite order.
+// requests runs the cells in rounds. Every other round has the opposite order of servers.
 func (r *Report) requests(ctx context.Context, all []who, backend *environment.Server, s Settings, say func(string, ...any)) error {
 	for _, c := range Cells() {
 		for _, w := range all {
@@ -245,7 +247,7 @@ func listen(ctx context.Context, w who, c WatchCell, backend *environment.Server
 	return streams.Measure(ctx, backend, s.Watch/4, s.Watch)
 }
 
-// options says what single settings cost, at 32 at once.
+// options measures the cost of single settings, with 32 concurrent clients.
 func (r *Report) options(ctx context.Context, y *environment.Environment, front *environment.Front, backend *environment.Server, s Settings, say func(string, ...any)) error {
 	all := []who{{"as above", front.Server, environment.UserToken}}
 	for i, o := range options {

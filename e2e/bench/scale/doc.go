@@ -1,3 +1,3 @@
-// Package scale measures what becomes of the front door when it has much to remember: APIServices by the thousand, RBAC
-// bindings by the ten thousand, and idle watches through it.
+// Package scale measures a front door with much state: thousands of APIServices, tens of thousands of RBAC bindings,
+// and idle watches.
 package scale

@@ -10,7 +10,7 @@ import (
 	"portico.dev/e2e/bench/measure"
 )
 
-// Report is what was measured.
+// Report contains the results.
 type Report struct {
 	Machine  measure.Machine `json:"machine"`
 	Settings Settings        `json:"settings"`
@@ -19,45 +19,45 @@ type Report struct {
 	Streams  []StreamRow     `json:"idleWatches"`
 }
 
-// Row is one front door. CPU is microseconds of one request, memory bytes.
+// Row contains the results of one front door. CPU is in microseconds per request, memory in bytes.
 type Row struct {
 	APIServices int            `json:"apiServices"`
 	Bindings    int            `json:"bindings"`
 	CPU         measure.Spread `json:"cpuUS"`
-	// Ratio is to the first front door, in each round.
+	// Ratio is relative to the first front door, in each round.
 	Ratio measure.Spread `json:"cpuToFirst"`
-	// Own is CPU without what the front door does in the same time when nobody asks it anything, of all rounds together, and
-	// OwnRatio that to the first front door's.
+	// Own is CPU without the idle CPU in the same time, over all rounds. OwnRatio is its ratio to the first front
+	// door.
 	Own      float64        `json:"ownCPUus"`
 	OwnRatio float64        `json:"ownCPUToFirst"`
 	P99      measure.Spread `json:"p99ms"`
-	// Peak is the peak resident memory while it was asked.
+	// Peak is the peak resident memory under load.
 	Peak measure.Spread `json:"rssPeak"`
 	RSS  float64        `json:"rss"`
-	// PeakFilled is the peak from the start until it was left alone.
+	// PeakFilled is the peak from the start until the idle time.
 	PeakFilled float64 `json:"filledRSSPeak"`
-	// Kept is what a collection left.
+	// Kept is the heap after a garbage collection.
 	Kept float64 `json:"heapKept"`
-	// IdleCPU is seconds of a minute in which nobody asks anything.
+	// IdleCPU is in seconds per minute without requests.
 	IdleCPU           float64 `json:"idleCPUSecondsPerMinute"`
 	Registered, Bound time.Duration
-	// Appeared is milliseconds from the creation of an APIService to its first answer.
+	// Appeared is the time in milliseconds from the creation of an APIService to its first response.
 	Appeared measure.Spread `json:"appearedMS"`
 }
 
-// StreamRow is a server with idle watches through it.
+// StreamRow contains the results of a server with idle watches.
 type StreamRow struct {
 	Who     string  `json:"server"`
 	Streams int     `json:"streams"`
 	Each    float64 `json:"bytesEach"`
 	RSS     float64 `json:"rss"`
 	CPU     float64 `json:"openingCPUus"`
-	// Peak is the peak resident memory from their opening on.
+	// Peak is the peak resident memory since the first watch was opened.
 	Peak float64 `json:"rssPeak"`
 }
 
-// summarize fills the rows of what was asked by turns. A collection of garbage falls into one stretch and not into the next,
-// so that a median of stretches would leave the largest part of it out: what a request costs of its own is of all of them.
+// summarize computes the rows of the alternating measurements. A garbage collection affects only some intervals, so
+// the median of the intervals would exclude most of its cost. Therefore Own is computed over all intervals.
 func summarize(all []*subject) {
 	first := all[0]
 	for _, f := range all {
@@ -81,14 +81,14 @@ func summarize(all []*subject) {
 	}
 }
 
-// Markdown is the page of the report.
+// Markdown renders the report as a page.
 func (r *Report) Markdown() ([]byte, error) {
 	var b bytes.Buffer
 	err := page.Execute(&b, r)
 	return b.Bytes(), err
 }
 
-// Extra is bytes of each APIService more than the first front door has.
+// Extra returns the bytes per additional APIService, compared with the first front door.
 func (r *Report) Extra(row Row, number func(Row) float64) float64 {
 	first := r.Rows[0]
 	if row.APIServices <= first.APIServices {
@@ -97,12 +97,12 @@ func (r *Report) Extra(row Row, number func(Row) float64) float64 {
 	return (number(row) - number(first)) / float64(row.APIServices-first.APIServices)
 }
 
-// ExtraRSS is of resident memory.
+// ExtraRSS formats the additional resident memory per APIService.
 func (r *Report) ExtraRSS(row Row) string {
 	return kibOrNothing(r.Extra(row, func(r Row) float64 { return r.RSS }))
 }
 
-// ExtraKept is of what a collection leaves.
+// ExtraKept formats the additional heap per APIService.
 func (r *Report) ExtraKept(row Row) string {
 	return kibOrNothing(r.Extra(row, func(r Row) float64 { return r.Kept }))
 }

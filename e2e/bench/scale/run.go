@@ -17,43 +17,45 @@ import (
 	"portico.dev/e2e/bench/measure"
 )
 
-// Settings say how much there is, and how long it takes.
+// Settings are the sizes and durations of the benchmark.
 type Settings struct {
-	// APIServices is how many each front door has; the first is what the others are compared with.
+	// APIServices contains the number of APIServices of each front door. The first one is the reference.
 	APIServices []int
-	// Bindings is how many RoleBindings one more front door has, beside as many APIServices as the first.
+	// Bindings is the number of RoleBindings of an additional front door, which has as many APIServices as the first
+	// one.
 	Bindings int
-	// Streams is how many watches stay open and say nothing.
+	// Streams is the number of idle watches.
 	Streams int
 	Rounds  int
-	// Cell is one turn of one front door. Rest is how long all are left alone before their memory is read, longer than they
-	// keep what a load made them take, and Idle how long after that, to see what they do then.
+	// Cell is the duration of one turn of one front door. Rest is the idle time before the measurement of memory. It
+	// is longer than a front door retains memory after a load. Idle is the duration of the measurement of idle CPU.
 	Cell, Rest, Idle time.Duration
-	// New is how many APIServices are made, one after the other, to see how soon they answer.
+	// New is the number of APIServices that are created one by one, to measure the time to the first response.
 	New int
 }
 
-// Full is what the record is made with: two minutes.
+// Full returns the settings of the published results. A run takes two minutes.
 func Full() Settings {
 	return Settings{APIServices: []int{10, 100, 1000}, Bindings: 50_000, Streams: 10_000, Rounds: 7, Cell: time.Second, Rest: 33 * time.Second, Idle: 12 * time.Second, New: 10}
 }
 
-// Quick shows that everything works.
+// Quick returns settings that show only that the benchmark works.
 func Quick() Settings {
 	return Settings{APIServices: []int{3, 30}, Bindings: 500, Streams: 200, Rounds: 1, Cell: 100 * time.Millisecond, Rest: time.Second, Idle: time.Second, New: 2}
 }
 
-// registrars write so many bindings at once.
+// registrars is the number of concurrent creations of bindings.
 const registrars = 32
 
-// subject is a front door with much to remember.
+// subject is a front door with much state.
 type subject struct {
 	*environment.Front
 	row       *Row
 	stretches []environment.Interval
 }
 
-// Run makes the tables. program is the aggregator that is measured; empty, it is built from the tree.
+// Run measures all front doors. program is the aggregator to measure; if it is empty, the aggregator is built from
+// the tree.
 func Run(ctx context.Context, program string, s Settings, say func(string, ...any)) (*Report, error) {
 	y, err := environment.New(program)
 	if err != nil {
@@ -77,13 +79,13 @@ func (r *Report) run(ctx context.Context, y *environment.Environment, s Settings
 		return err
 	}
 	all := r.subjects(s)
-	for i, f := range all { // programs and directories first: two at once would disturb each other
+	for i, f := range all { // one after the other, because concurrent builds and starts would disturb each other
 		if f.Front, err = y.Front(fmt.Sprintf("front-%d", i)); err != nil {
 			return err
 		}
 	}
 	filling, fill := errgroup.WithContext(ctx)
-	filling.Go(func() error { // most of it is waiting; how much memory watches take does not mind
+	filling.Go(func() error { // mostly waiting, which does not affect the memory of watches
 		for _, f := range all {
 			if err := f.fill(fill); err != nil {
 				return err
@@ -117,7 +119,7 @@ func (r *Report) run(ctx context.Context, y *environment.Environment, s Settings
 	return nil
 }
 
-// subjects are one front door for each number of APIServices, and one with the bindings.
+// subjects returns one front door for each number of APIServices, and one with the bindings.
 func (r *Report) subjects(s Settings) []*subject {
 	r.Rows = make([]Row, len(s.APIServices)+1)
 	var all []*subject
@@ -129,7 +131,7 @@ func (r *Report) subjects(s Settings) []*subject {
 	return all
 }
 
-// fill makes what a front door has to remember.
+// fill creates the APIServices and bindings of a front door.
 func (f *subject) fill(ctx context.Context) error {
 	if err := f.Grant(ctx); err != nil {
 		return err
@@ -145,7 +147,7 @@ func (f *subject) fill(ctx context.Context) error {
 	return err
 }
 
-// bind gives the role to a user of its own.
+// bind grants the role to a different user for each n.
 func (f *subject) bind(ctx context.Context, n int) error {
 	name := "extra-" + strconv.Itoa(n)
 	_, err := f.Client.RbacV1().RoleBindings(environment.Namespace).Create(ctx, &rbacv1.RoleBinding{
@@ -156,9 +158,9 @@ func (f *subject) bind(ctx context.Context, n int) error {
 	return err
 }
 
-// remember reads how much memory they use when they have had a rest.
+// remember measures memory after an idle time.
 func (r *Report) remember(ctx context.Context, all []*subject, s Settings) error {
-	if err := environment.Pause(ctx, s.Rest); err != nil { // until the writes have been told of, and collected
+	if err := environment.Pause(ctx, s.Rest); err != nil { // until the writes have been distributed and their garbage collected
 		return err
 	}
 	for _, f := range all {
@@ -184,7 +186,7 @@ func (r *Report) remember(ctx context.Context, all []*subject, s Settings) error
 	return nil
 }
 
-// idle reads what they do while nobody asks them anything.
+// idle measures the CPU without requests.
 func (r *Report) idle(ctx context.Context, all []*subject, s Settings) error {
 	before := make([]time.Duration, len(all))
 	var err error
@@ -207,7 +209,7 @@ func (r *Report) idle(ctx context.Context, all []*subject, s Settings) error {
 	return nil
 }
 
-// requests loads them by turns with the same requests, for the group in the middle.
+// requests loads the front doors alternately with the same requests, for the group in the middle.
 func (r *Report) requests(ctx context.Context, all []*subject, backend *environment.Server, s Settings, say func(string, ...any)) error {
 	for round := range s.Rounds {
 		turns := slices.Clone(all)
@@ -237,7 +239,7 @@ func (f *subject) load(ctx context.Context, backend *environment.Server, s Setti
 	return generator.Measure(ctx, backend, s.Cell/4, s.Cell)
 }
 
-// appear makes APIServices and asks each until it answers.
+// appear creates APIServices and measures the time until each responds.
 func (f *subject) appear(ctx context.Context, count int) error {
 	client, err := environment.NewClient(f.Server, true)
 	if err != nil {
@@ -246,7 +248,7 @@ func (f *subject) appear(ctx context.Context, count int) error {
 	defer client.CloseIdleConnections()
 	var took []float64
 	for n := range count {
-		d, err := f.Appear(ctx, client, 90_000+n) // beyond those that are there
+		d, err := f.Appear(ctx, client, 90_000+n) // beyond the existing numbers
 		if err != nil {
 			return err
 		}

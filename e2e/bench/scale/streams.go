@@ -8,7 +8,7 @@ import (
 	"portico.dev/e2e/bench/measure"
 )
 
-// streams opens idle watches through a front door and through a bare proxy, and looks at what each of them costs.
+// streams opens idle watches through a front door and through a bare proxy, and measures the cost of each watch.
 func (r *Report) streams(ctx context.Context, y *environment.Environment, backend *environment.Server, s Settings, say func(string, ...any)) error {
 	front, err := y.Front("front-streams")
 	if err != nil {

@@ -13,7 +13,7 @@ import (
 	"portico.dev/e2e/bench/measure"
 )
 
-// poll is what pollers of one server did, and what it cost.
+// poll contains the results of the pollers of one server.
 type poll struct {
 	requests        int
 	backendRequests float64
@@ -23,7 +23,8 @@ type poll struct {
 	peak            int64         // resident memory of the server
 }
 
-// pollers lets clients with connections of their own ask for the same long list at an interval, each at another moment of it.
+// pollers runs clients with separate connections that poll the same long list at the same interval, with different
+// offsets.
 func (r *Report) pollers(ctx context.Context, subjects []subject, backend *environment.Server, s Settings, say func(string, ...any)) error {
 	polled := slices.DeleteFunc(slices.Clone(subjects), func(w subject) bool { return w.name == same || isFloor(w) })
 	polls := make([][]poll, len(polled))
@@ -90,7 +91,7 @@ func pollOnce(ctx context.Context, w subject, backend *environment.Server, s Set
 	return p, err
 }
 
-// pollAs is one poller.
+// pollAs runs one poller.
 func pollAs(ctx context.Context, w subject, offset time.Duration, s Settings) (took []time.Duration, err error) {
 	client, err := environment.NewClient(w.server, true)
 	if err != nil {
@@ -122,9 +123,9 @@ func list(ctx context.Context, client *http.Client, w subject) error {
 	if err != nil {
 		return err
 	}
-	defer func() { _ = resp.Body.Close() }() // it was read to its end, or there is an error already
+	defer func() { _ = resp.Body.Close() }() // the body was read to its end, or there is an error already
 	if resp.StatusCode != http.StatusOK {
-		text, _ := io.ReadAll(io.LimitReader(resp.Body, 1<<10)) // what there is of an explanation
+		text, _ := io.ReadAll(io.LimitReader(resp.Body, 1<<10)) // may contain an explanation
 		return fmt.Errorf("%s: %s", resp.Status, text)
 	}
 	_, err = io.Copy(io.Discard, resp.Body)

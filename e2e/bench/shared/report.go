@@ -11,7 +11,7 @@ import (
 	"portico.dev/e2e/bench/measure"
 )
 
-// Report is what was measured.
+// Report contains the results.
 type Report struct {
 	Machine  measure.Machine `json:"machine"`
 	Settings Settings        `json:"settings"`
@@ -22,7 +22,7 @@ type Report struct {
 	Idle     []IdleRow       `json:"idleWatches"`
 }
 
-// Cell is what clients ask for, over which protocol, and how many at once.
+// Cell is a kind of request, a protocol and a number of concurrent clients.
 type Cell struct {
 	Operation string `json:"operation"`
 	HTTP2     bool   `json:"http2"`
@@ -49,7 +49,8 @@ func cells() []Cell {
 	}
 }
 
-// Row is one server in one cell. CPU is microseconds of one request, times are milliseconds. Ratios are to the bare proxy.
+// Row contains the results of one server in one cell. CPU is in microseconds per request, latency in milliseconds.
+// Ratios are relative to the bare proxy.
 type Row struct {
 	Cell
 	Who        string         `json:"server"`
@@ -64,7 +65,7 @@ type Row struct {
 	intervals []environment.Interval
 }
 
-// PollRow is one server with pollers. CPU is milliseconds of one second.
+// PollRow contains the results of one server with pollers. CPU is in milliseconds per second.
 type PollRow struct {
 	Who        string         `json:"server"`
 	Requests   measure.Spread `json:"requests"`
@@ -78,7 +79,7 @@ type PollRow struct {
 	Peak       measure.Spread `json:"serverPeakMiB"`
 }
 
-// WatchRow is one server with watches. CPU is microseconds of one event to one client.
+// WatchRow contains the results of one server with watches. CPU is in microseconds per event and client.
 type WatchRow struct {
 	Who        string         `json:"server"`
 	CPU        measure.Spread `json:"serverCPUus"`
@@ -91,7 +92,8 @@ type WatchRow struct {
 	deliveries []environment.Delivery
 }
 
-// IdleRow is a front door with idle watches. Each is bytes of each, and Peak the peak resident memory from their opening on.
+// IdleRow contains the results of a front door with idle watches. Each is in bytes per watch. Peak is the peak
+// resident memory since the first watch was opened.
 type IdleRow struct {
 	Who     string  `json:"server"`
 	Streams int     `json:"streams"`
@@ -105,7 +107,7 @@ func ms(d time.Duration) float64 { return float64(d) / float64(time.Millisecond)
 
 func serverCPU(i environment.Interval) float64 { return us(i.Server) }
 
-// summarize fills the rows of a cell. The first one is the bare proxy.
+// summarize computes the rows of a cell. The first row belongs to the bare proxy.
 func summarize(rows []Row) {
 	for i := range rows {
 		row := &rows[i]
@@ -135,8 +137,8 @@ func summarizePolls(who string, these, bare []poll, s Settings) PollRow {
 	}
 }
 
-// summarizeWatches fills the rows of the watches. The second one is the front door without shared watches. quiet is what each server uses in
-// a second by itself.
+// summarizeWatches computes the rows of the watches. The second row belongs to the front door without shared watches.
+// quiet is the idle CPU per second of each server.
 func summarizeWatches(rows []WatchRow, quiet []time.Duration, s Settings) {
 	own := func(i int) func(environment.Delivery) float64 {
 		return func(d environment.Delivery) float64 {
@@ -158,14 +160,14 @@ func summarizeWatches(rows []WatchRow, quiet []time.Duration, s Settings) {
 	}
 }
 
-// Target is a promise, and how it was kept.
+// Target is a limit, with the measured value.
 type Target struct {
 	What       string
 	Limit, Got float64
 	Kept       bool
 }
 
-// Targets judges the front door.
+// Targets compares the front door with its limits.
 func (r *Report) Targets() []Target {
 	var targets []Target
 	add := func(what string, limit, got float64) {
@@ -194,10 +196,10 @@ func (r *Report) Targets() []Target {
 	return targets
 }
 
-// target is the cell that the first target is about.
+// target reports whether the first target applies to the cell.
 func (c Cell) target() bool { return c.Operation == "GET 1 KB" && c.HTTP2 && c.Clients == 256 }
 
-// row is that of a server in the cell of the first target. Without one it is empty.
+// row returns the row of a server in the cell of the first target. It is empty if the server was not measured.
 func (r *Report) row(who string) Row {
 	i := slices.IndexFunc(r.Rows, func(row Row) bool { return row.Who == who && row.target() })
 	if i < 0 {
@@ -206,7 +208,7 @@ func (r *Report) row(who string) Row {
 	return r.Rows[i]
 }
 
-// Markdown is the page of the report.
+// Markdown renders the report as a page.
 func (r *Report) Markdown() ([]byte, error) {
 	var b bytes.Buffer
 	err := page.Execute(&b, map[string]any{

@@ -18,7 +18,7 @@ import (
 	"portico.dev/internal/routing/v1alpha1"
 )
 
-// Settings say how long it takes.
+// Settings are the sizes and durations of the benchmark.
 type Settings struct {
 	Rounds     int           `json:"rounds"`
 	Warm       time.Duration `json:"-"`
@@ -28,18 +28,18 @@ type Settings struct {
 	Every      time.Duration `json:"everyNanoseconds"` // between two requests of one poller
 	PollFor    time.Duration `json:"pollNanoseconds"`
 	PollRounds int           `json:"pollRounds"`
-	// Streams are watches with events, and IdleStreams watches without.
+	// Streams is the number of watches with events, IdleStreams the number without events.
 	Streams     int           `json:"streams"`
 	Watch       time.Duration `json:"watchNanoseconds"`
 	WatchRounds int           `json:"watchRounds"`
 	IdleStreams int           `json:"idleStreams"`
-	// Rest is how long a front door is left alone before its memory is read.
+	// Rest is the idle time of a front door before its memory is measured.
 	Rest time.Duration `json:"-"`
-	// MaxAge is that of the APIRoute and of nginx.
+	// MaxAge of the APIRoute and of nginx.
 	MaxAge time.Duration `json:"maxAgeNanoseconds"`
 }
 
-// Full is what the record is made with: four minutes.
+// Full returns the settings of the published results. A run takes four minutes.
 func Full() Settings {
 	return Settings{
 		Rounds: 5, Warm: 100 * time.Millisecond, Cell: 500 * time.Millisecond, Settle: 3 * time.Second,
@@ -48,7 +48,7 @@ func Full() Settings {
 	}
 }
 
-// Quick shows that everything works.
+// Quick returns settings that show only that the benchmark works.
 func Quick() Settings {
 	return Settings{
 		Rounds: 1, Warm: 20 * time.Millisecond, Cell: 100 * time.Millisecond,
@@ -57,7 +57,7 @@ func Quick() Settings {
 	}
 }
 
-// subject is somebody to send requests to, for a group.
+// subject is a server, a user and a group.
 type subject struct {
 	name   string
 	server *environment.Server
@@ -65,7 +65,7 @@ type subject struct {
 	group  int
 }
 
-// The names of those who are compared.
+// The names of the servers.
 const (
 	bare       = "bare ReverseProxy"
 	nginx      = "nginx"
@@ -77,7 +77,7 @@ const (
 	library    = "floor: net/http, an object in memory"
 )
 
-// The groups of the front door, which are at the same backend.
+// The groups of the front door, which share the same backend.
 const (
 	groupAlone = iota
 	groupSame
@@ -85,7 +85,8 @@ const (
 	groups
 )
 
-// Run makes the tables. program is the aggregator that is measured; empty, it is built from the tree.
+// Run measures all servers. program is the aggregator to measure; if it is empty, the aggregator is built from the
+// tree.
 func Run(ctx context.Context, program string, s Settings, say func(string, ...any)) (*Report, error) {
 	y, err := environment.New(program)
 	if err != nil {
@@ -127,7 +128,7 @@ func (r *Report) run(ctx context.Context, y *environment.Environment, s Settings
 	return r.idleWatches(ctx, y, s, say)
 }
 
-// start starts those who are compared, the bare proxy first.
+// start starts the servers. The bare proxy is the first.
 func start(ctx context.Context, y *environment.Environment, s Settings) ([]subject, error) {
 	proxy, err := y.Bare(true)
 	if err != nil {
@@ -161,7 +162,7 @@ func start(ctx context.Context, y *environment.Environment, s Settings) ([]subje
 	return append(subjects, subject{name: floor, server: ours}, subject{name: library, server: theirs}), nil
 }
 
-// isFloor reports whether a subject is there for requests alone.
+// isFloor reports whether a subject is measured with requests only.
 func isFloor(w subject) bool { return w.name == floor || w.name == library }
 
 // openFront starts a front door with the groups.
@@ -184,7 +185,7 @@ func openFront(ctx context.Context, y *environment.Environment, name string, s S
 	return front, nil
 }
 
-// share gives a group an APIRoute with shared reads.
+// share creates an APIRoute with shared reads for a group.
 func share(ctx context.Context, client kubernetes.Interface, group int, callers v1alpha1.Callers, maxAge time.Duration) error {
 	route := &v1alpha1.APIRoute{
 		TypeMeta:   metav1.TypeMeta{APIVersion: v1alpha1.GroupVersion.String(), Kind: "APIRoute"},
@@ -232,7 +233,7 @@ func available(ctx context.Context, client rest.Interface, path string) error {
 	}
 }
 
-// requests goes through the cells in rounds; in every other round everybody is asked in the opposite order.
+// requests runs the cells in rounds. Every other round has the opposite order of servers.
 func (r *Report) requests(ctx context.Context, subjects []subject, backend *environment.Server, s Settings, say func(string, ...any)) error {
 	for _, c := range cells() {
 		for _, w := range subjects {

@@ -10,10 +10,11 @@ import (
 	"portico.dev/e2e/bench/measure"
 )
 
-// everySecond is the interval of the events of one stream. Streams that the backend serves itself begin at different moments of it.
+// everySecond is the interval of the events of one stream. Streams that the backend serves directly have different
+// offsets.
 const everySecond = "1s"
 
-// watches opens watches of one resource, and looks at what an event costs.
+// watches opens watches of one resource, and measures the cost of an event.
 func (r *Report) watches(ctx context.Context, subjects []subject, backend *environment.Server, s Settings, say func(string, ...any)) error {
 	watched := watchers(subjects)
 	rows := make([]WatchRow, len(watched))
@@ -40,7 +41,8 @@ func (r *Report) watches(ctx context.Context, subjects []subject, backend *envir
 	return nil
 }
 
-// quietCPU is what the servers use in a second in which nobody asks them anything: an idle front door is a whole API server with an etcd.
+// quietCPU returns the CPU per second of the servers without requests. An idle front door runs a complete API server
+// with an etcd.
 func quietCPU(ctx context.Context, watched []subject, s Settings) ([]time.Duration, error) {
 	used := make([]time.Duration, len(watched))
 	for i, w := range watched {
@@ -63,7 +65,7 @@ func quietCPU(ctx context.Context, watched []subject, s Settings) ([]time.Durati
 	return used, nil
 }
 
-// watchers are those whose watches are compared: the bare proxy, and the front door without and with shared watches.
+// watchers returns the subjects for watches: the bare proxy, and the front door without and with shared watches.
 func watchers(subjects []subject) []subject {
 	var out []subject
 	for _, w := range subjects {
@@ -87,7 +89,8 @@ func listen(ctx context.Context, w subject, backend *environment.Server, s Setti
 	return streams.Measure(ctx, backend, s.Watch/4, s.Watch)
 }
 
-// idleWatches opens many watches that say nothing, each through a front door of its own, and looks at the memory that each takes.
+// idleWatches opens many idle watches, through a separate front door for each kind, and measures the memory of each
+// watch.
 func (r *Report) idleWatches(ctx context.Context, y *environment.Environment, s Settings, say func(string, ...any)) error {
 	for i, name := range []string{alone, all} {
 		say("%d idle watches: %s", s.IdleStreams, name)
@@ -108,7 +111,7 @@ func (r *Report) idleWatches(ctx context.Context, y *environment.Environment, s 
 	return nil
 }
 
-// idle returns the bytes that each watch takes, and the peak resident memory of the server.
+// idle returns the bytes per watch, and the peak resident memory of the server.
 func idle(ctx context.Context, w subject, s Settings) (each, peak float64, err error) {
 	if err := environment.Pause(ctx, s.Rest); err != nil {
 		return 0, 0, err
@@ -125,7 +128,7 @@ func idle(ctx context.Context, w subject, s Settings) (each, peak float64, err e
 		return 0, 0, err
 	}
 	defer streams.Close()
-	if err := environment.Pause(ctx, s.Rest); err != nil { // until what opening took is given back
+	if err := environment.Pause(ctx, s.Rest); err != nil { // until temporary memory has been released
 		return 0, 0, err
 	}
 	after, err := measure.RSS(w.server.PID)

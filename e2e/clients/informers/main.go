@@ -1,11 +1,11 @@
-// Command informers runs shared informers as controllers have them, and tells of each event and each request in a line.
-// Whatever must never happen, an object that comes twice, a version told again or out of order, a deletion of what was
-// not there, is a line that begins with WRONG.
+// Command informers runs shared informers as controllers do, and prints each event and each request in one
+// line. An inconsistency, such as an object that is added twice, a version that is repeated or out of order, or the
+// deletion of an unknown object, is printed in a line that begins with WRONG.
 //
 //	informers KUBECONFIG MODE:GROUP/VERSION/RESOURCE...
 //
-// MODE is typed, dynamic or metadata. KUBE_FEATURE_WatchListClient=false in the environment makes all of them list and
-// then watch.
+// MODE is typed, dynamic or metadata. With KUBE_FEATURE_WatchListClient=false in the environment, all informers list
+// and then watch.
 package main
 
 import (
@@ -40,7 +40,7 @@ func main() {
 	}
 }
 
-var printing sync.Mutex // guards standard error
+var printing sync.Mutex // serializes writes to standard error
 
 // say prints one line.
 func say(format string, args ...any) {
@@ -78,7 +78,7 @@ func run(ctx context.Context, args []string) error {
 	return nil
 }
 
-// open makes the informer of one argument, with a record of what it reports.
+// open creates the informer for one argument, with a record of its events.
 func open(config *rest.Config, what string) (cache.SharedIndexInformer, error) {
 	mode, resource, _ := strings.Cut(what, ":")
 	parts := strings.Split(resource, "/")
@@ -123,7 +123,7 @@ func of(config *rest.Config, mode string, gvr schema.GroupVersionResource) (cach
 	return nil, fmt.Errorf("unknown mode %q", mode)
 }
 
-// overheard is a configuration whose requests are told, with the media type of their answers.
+// overheard returns a configuration that prints the requests, with the media types of the responses.
 func overheard(config *rest.Config, what string) *rest.Config {
 	config = rest.CopyConfig(config)
 	config.Wrap(func(next http.RoundTripper) http.RoundTripper {

@@ -7,10 +7,10 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// objectVersions is what one informer has told of each object. An informer tells of one event after the other.
+// objectVersions records the reported version of each object. An informer reports events sequentially.
 type objectVersions struct {
 	what string
-	told map[string]string // version by namespace and name: not every server gives uids
+	told map[string]string // version by namespace and name, because not every server sets UIDs
 }
 
 func (l *objectVersions) add(object any) {
@@ -27,14 +27,14 @@ func (l *objectVersions) update(before, object any) {
 	if old == nil || o == nil {
 		return
 	}
-	if old.GetUID() != o.GetUID() { // deleted and made anew while the informer was not connected
+	if old.GetUID() != o.GetUID() { // deleted and recreated while the informer was disconnected
 		l.remove(before)
 		l.add(object)
 		return
 	}
 	version, ok := l.told[key(o)]
 	if old.GetResourceVersion() == o.GetResourceVersion() && version == o.GetResourceVersion() {
-		say("%s again %s at %s", l.what, key(o), version) // a list of what was known is told as updates to the same
+		say("%s again %s at %s", l.what, key(o), version) // a list of known objects is reported as updates to the same version
 		return
 	}
 	switch {
@@ -73,7 +73,7 @@ func (l *objectVersions) wrong(o metav1.Object, what string) {
 	say("WRONG %s: %s at %s %s", l.what, key(o), o.GetResourceVersion(), what)
 }
 
-// read is nil, and told of, for what is no object.
+// read returns the object's metadata. For other values it prints an error and returns nil.
 func (l *objectVersions) read(object any) metav1.Object {
 	o, err := meta.Accessor(object)
 	if err != nil {

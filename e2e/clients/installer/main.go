@@ -1,5 +1,4 @@
-// Command installer does with a chart what Helm does, with Helm's own library: what it remembers of a release is in
-// Secrets, and what it needs of the API it discovers as Helm does.
+// Command installer installs charts with Helm's library. Like Helm, it stores releases in Secrets and uses discovery.
 //
 //	installer KUBECONFIG NAMESPACE install RELEASE CHART [KEY=VALUE...]
 //	installer KUBECONFIG NAMESPACE upgrade RELEASE CHART [KEY=VALUE...]
@@ -9,7 +8,7 @@
 //	installer KUBECONFIG NAMESPACE list
 //	installer KUBECONFIG NAMESPACE uninstall RELEASE
 //
-// Each line that it prints says what has become of a release.
+// Each line of its output is the state of a release.
 package main
 
 import (
@@ -73,7 +72,7 @@ func run(ctx context.Context, args []string) error {
 	return fmt.Errorf("unknown action %q", name)
 }
 
-// helm is what a release needs.
+// helm contains the configuration for a release.
 type helm struct {
 	config    *action.Configuration
 	namespace string
@@ -147,7 +146,7 @@ func (h *helm) uninstall(_ context.Context, args []string) error {
 	return nil
 }
 
-// read reads a chart and the values for it.
+// read loads a chart and parses its values.
 func read(args []string) (chart.Charter, map[string]any, error) {
 	values := map[string]any{}
 	for _, pair := range args[1:] {

@@ -14,7 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// Gadget is a kind of ours.
+// Gadget is a custom kind.
 type Gadget struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`
@@ -23,18 +23,18 @@ type Gadget struct {
 	Status GadgetStatus `json:"status,omitempty"`
 }
 
-// GadgetSpec is what is wanted.
+// GadgetSpec is the desired state.
 type GadgetSpec struct {
 	Color string `json:"color,omitempty"`
 }
 
-// GadgetStatus is what was seen.
+// GadgetStatus is the observed state.
 type GadgetStatus struct {
 	ObservedGeneration int64              `json:"observedGeneration,omitempty"`
 	Conditions         []metav1.Condition `json:"conditions,omitempty"`
 }
 
-// GadgetList is a list of them.
+// GadgetList is a list of Gadgets.
 type GadgetList struct {
 	metav1.TypeMeta `json:",inline"`
 	metav1.ListMeta `json:"metadata,omitempty"`
@@ -42,7 +42,7 @@ type GadgetList struct {
 	Items []Gadget `json:"items"`
 }
 
-// DeepCopyObject is for the scheme.
+// DeepCopyObject implements runtime.Object.
 func (g *Gadget) DeepCopyObject() runtime.Object {
 	to := *g
 	g.ObjectMeta.DeepCopyInto(&to.ObjectMeta)
@@ -53,7 +53,7 @@ func (g *Gadget) DeepCopyObject() runtime.Object {
 	return &to
 }
 
-// DeepCopyObject is for the scheme.
+// DeepCopyObject implements runtime.Object.
 func (l *GadgetList) DeepCopyObject() runtime.Object {
 	to := *l
 	l.ListMeta.DeepCopyInto(&to.ListMeta)
@@ -72,7 +72,7 @@ func addGadgets(scheme *runtime.Scheme) error {
 	return nil
 }
 
-// installGadgets makes the CRD and waits until it is served.
+// installGadgets creates the CRD and waits until it is served.
 func installGadgets(ctx context.Context, c client.Client) error {
 	text := apiextensionsv1.JSONSchemaProps{Type: "string"}
 	crd := &apiextensionsv1.CustomResourceDefinition{

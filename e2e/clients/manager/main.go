@@ -1,10 +1,10 @@
-// Command manager is an operator as people write them with controller-runtime: leader election, a cache of typed,
-// unstructured and metadata objects, finalizers, status, events, and a client of which it uses every verb once. It
-// reconciles Gadgets, of a CRD that it makes itself, and watches service accounts and the queues of an extension server.
+// Command manager is a typical operator with controller-runtime: leader election, a cache of typed, unstructured and
+// metadata objects, finalizers, status, events, and a client that uses every verb once. It reconciles Gadgets, whose
+// CRD it creates, and watches service accounts and the queues of an extension server.
 //
 //	manager KUBECONFIG NAMESPACE
 //
-// Its leases and the objects of its verbs are in NAMESPACE. Each line that it prints says what it has done.
+// Its leases and the objects for the verbs are in NAMESPACE. Each line of its output is a completed action.
 package main
 
 import (
@@ -38,7 +38,7 @@ func main() {
 	}
 }
 
-var printing sync.Mutex // guards standard error
+var printing sync.Mutex // serializes writes to standard error
 
 // say prints one line.
 func say(format string, args ...any) {
@@ -84,7 +84,7 @@ func run(ctx context.Context, args []string) error {
 	return m.Start(ctx)
 }
 
-// newManager makes one that outlives a restart of its API server: its lease is good for a minute.
+// newManager returns a manager that survives a restart of its API server, because its lease lasts for a minute.
 func newManager(config *rest.Config, scheme *runtime.Scheme, namespace string) (manager.Manager, error) {
 	lease, renew, retry := 60*time.Second, 50*time.Second, time.Second
 	return manager.New(config, manager.Options{

@@ -23,7 +23,7 @@ const (
 	ready     = "Ready"
 )
 
-// gadgetController gives each Gadget a ConfigMap of its color, and takes it back before the Gadget goes.
+// gadgetController creates a ConfigMap with the color of each Gadget, and deletes it before the Gadget is removed.
 type gadgetController struct {
 	client   client.Client
 	recorder events.EventRecorder
@@ -65,7 +65,7 @@ func (c *gadgetController) Reconcile(ctx context.Context, request reconcile.Requ
 	return reconcile.Result{}, nil
 }
 
-// give makes the ConfigMap what it should be.
+// give creates or updates the ConfigMap.
 func (c *gadgetController) give(ctx context.Context, g *Gadget) error {
 	to := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: g.Namespace, Name: g.Name + "-color"}}
 	_, err := controllerutil.CreateOrUpdate(ctx, c.client, to, func() error {
@@ -75,7 +75,7 @@ func (c *gadgetController) give(ctx context.Context, g *Gadget) error {
 	return err
 }
 
-// finish takes the ConfigMap back and lets the Gadget go.
+// finish deletes the ConfigMap and removes the finalizer.
 func (c *gadgetController) finish(ctx context.Context, g *Gadget) error {
 	if !controllerutil.ContainsFinalizer(g, finalizer) {
 		return nil
@@ -92,7 +92,7 @@ func (c *gadgetController) finish(ctx context.Context, g *Gadget) error {
 	return nil
 }
 
-// passing marks what is to be tried again with what the cache will know then.
+// passing wraps errors that are retried after the cache has caught up.
 func passing(err error) error {
 	if apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) {
 		return fmt.Errorf("the cache is behind: %w", err)
@@ -100,7 +100,7 @@ func passing(err error) error {
 	return err
 }
 
-// addAccountController watches the metadata of service accounts and nothing more of them.
+// addAccountController watches only the metadata of service accounts.
 func addAccountController(m manager.Manager) error {
 	c := m.GetClient()
 	return builder.ControllerManagedBy(m).Named("accounts").For(&corev1.ServiceAccount{}, builder.OnlyMetadata).
@@ -119,7 +119,7 @@ func addAccountController(m manager.Manager) error {
 		}))
 }
 
-// addQueueController watches what an extension server serves, of which it knows no Go type.
+// addQueueController watches a resource of an extension server without a Go type.
 func addQueueController(m manager.Manager) error {
 	c, kind := m.GetClient(), schema.GroupVersionKind{Group: "stats.example.com", Version: "v1", Kind: "Queue"}
 	queue := func() *unstructured.Unstructured {

@@ -20,7 +20,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 )
 
-// verbs does once, when it leads, all that a client can do.
+// verbs calls every method of a client once, when the manager becomes the leader.
 type verbs struct {
 	manager   manager.Manager
 	namespace string
@@ -86,7 +86,7 @@ func (v *verbs) create(ctx context.Context, c client.Client) error {
 	return nil
 }
 
-// get reads past the cache, which may be behind.
+// get bypasses the cache, which may be behind.
 func (v *verbs) get(ctx context.Context, _ client.Client) error {
 	read := v.manager.GetAPIReader()
 	if err := read.Get(ctx, client.ObjectKeyFromObject(v.deployment()), &appsv1.Deployment{}); err != nil {
@@ -151,7 +151,7 @@ func (v *verbs) patchJSON(ctx context.Context, c client.Client) error {
 	return want(o.Data["merge"], "no")
 }
 
-// patchStrategic changes one container by its name and leaves the other.
+// patchStrategic changes one container by name and leaves the other one unchanged.
 func (v *verbs) patchStrategic(ctx context.Context, c client.Client) error {
 	o := v.deployment()
 	patch := []byte(`{"spec":{"template":{"spec":{"containers":[{"name":"two","image":"changed"}]}}}}`)
@@ -184,7 +184,7 @@ func (v *verbs) applyUnstructured(ctx context.Context, c client.Client) error {
 	return c.Apply(ctx, client.ApplyConfigurationFromUnstructured(u), client.FieldOwner("verbs"))
 }
 
-// status changes the status by the subresource only, and by nothing else.
+// status changes only the status, through the subresource.
 func (v *verbs) status(ctx context.Context, c client.Client) error {
 	o := v.deployment()
 	if err := v.manager.GetAPIReader().Get(ctx, client.ObjectKeyFromObject(o), o); err != nil {

@@ -1,10 +1,10 @@
-// Command operator gives service accounts the rights that an annotation of theirs asks for: a Role and a RoleBinding each,
-// which go with the account or with the annotation. It runs as a service account itself and may do no more than that: it
-// gives only what it has, and says so when somebody asks for more.
+// Command operator grants service accounts the permissions in an annotation: a Role and a RoleBinding for each
+// account, which are deleted with the account or the annotation. It runs as a service account without further
+// permissions. Therefore it can grant only its own permissions, and reports requests for more.
 //
 //	operator KUBECONFIG
 //
-// Each line that it prints says what it has done.
+// Each line of its output is a completed action.
 package main
 
 import (

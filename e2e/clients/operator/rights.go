@@ -19,7 +19,7 @@ import (
 const (
 	// asked is the annotation: verbs, a space, resources of the core group.
 	asked = "clients.portico.dev/may"
-	// given is on what the operator has made, so that it takes back nothing else.
+	// given is a label on the objects created by the operator, which deletes only these.
 	given = "clients.portico.dev/given"
 	owner = "clients-operator"
 )
@@ -37,7 +37,7 @@ func (o *operator) reconcile(ctx context.Context, key string) error {
 	}
 	account, err := o.accounts.ServiceAccounts(name.Namespace).Get(name.Name)
 	if apierrors.IsNotFound(err) || err == nil && account.DeletionTimestamp != nil {
-		return nil // what it was given is the garbage collector's
+		return nil // the garbage collector deletes its Role and RoleBinding
 	}
 	if err != nil {
 		return err
@@ -52,7 +52,7 @@ func (o *operator) reconcile(ctx context.Context, key string) error {
 		say("%s refused %s: %v", key, account.Annotations[asked], err)
 		return nil
 	case apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause), apierrors.IsNotFound(err):
-		return nil // its namespace goes, and it with it
+		return nil // the namespace is being deleted
 	case err != nil:
 		return err
 	}
@@ -60,7 +60,7 @@ func (o *operator) reconcile(ctx context.Context, key string) error {
 	return nil
 }
 
-// give makes the Role and the RoleBinding what they should be.
+// give creates or updates the Role and the RoleBinding.
 func (o *operator) give(ctx context.Context, account *corev1.ServiceAccount, verbs, resources []string) error {
 	name, labels := account.Name+"-may", map[string]string{given: "yes"}
 	belongs := metav1ac.OwnerReference().WithAPIVersion("v1").WithKind("ServiceAccount").WithName(account.Name).WithUID(account.UID)
@@ -77,7 +77,7 @@ func (o *operator) give(ctx context.Context, account *corev1.ServiceAccount, ver
 	return err
 }
 
-// takeBack removes what an account was given and does not ask for any more.
+// takeBack deletes the permissions of an account that no longer has the annotation.
 func (o *operator) takeBack(ctx context.Context, account *corev1.ServiceAccount) error {
 	name := account.Name + "-may"
 	role, err := o.client.RbacV1().Roles(account.Namespace).Get(ctx, name, metav1.GetOptions{})

@@ -8,20 +8,20 @@ import (
 	"strings"
 )
 
-// answer is what a server said.
+// answer is the response of a server.
 type answer struct {
 	Code     int
 	Warnings []string
 	Body     any
 }
 
-// private are fields whose text is a server's own.
+// private contains the fields with values specific to a server.
 var private = map[string]bool{
 	"uid": true, "resourceVersion": true, "creationTimestamp": true, "deletionTimestamp": true, "time": true, "token": true,
 	"healthCheckNodePort": true, "nodePort": true, "clusterIP": true, "lastUpdateTime": true, "continue": true,
 }
 
-// What differs inside of texts.
+// Variable parts of texts.
 var varying = []struct {
 	pattern *regexp.Regexp
 	name    string
@@ -36,8 +36,8 @@ var varying = []struct {
 	{regexp.MustCompile(`^(\d+[ydhms]){1,2}$`), "<age>"},
 }
 
-// fields are what an answer says by its places, the same for two servers that say the same. owners says whether that is
-// to include who owns what: it follows from the object, and is much.
+// fields returns the values of a response by place. Equal responses of two servers have equal fields. If owners is
+// true, they include managedFields, which follow from the object and are large.
 func (a answer) fields(owners bool) map[string]string {
 	out := map[string]string{}
 	body := a.Body
@@ -45,7 +45,7 @@ func (a answer) fields(owners bool) map[string]string {
 		for _, cause := range causes.([]any) {
 			out["cause "+plain(cause)] = "there"
 		}
-		// The message tells the causes again, in an order that nobody promised.
+		// The message repeats the causes in an unspecified order.
 		body = with(with(body, path{"details", "causes"}, gone{}), path{"message"}, gone{})
 	}
 	if !owners {
@@ -53,7 +53,7 @@ func (a answer) fields(owners bool) map[string]string {
 	}
 	for place, text := range flatten(body) {
 		if strings.Contains(place, "columnDefinitions") && strings.HasSuffix(place, ".description") {
-			continue // words of our own, which no client shows
+			continue // the descriptions differ, and clients do not show them
 		}
 		names := strings.Split(place, ".")
 		last := names[len(names)-1]
@@ -72,8 +72,8 @@ func (a answer) fields(owners bool) map[string]string {
 	return out
 }
 
-// A cause whose value is an object shows it as the server's own types are, and so do differences of two objects: kube-apiserver
-// has types without JSON names.
+// asShown matches a value in a message that is an object. kube-apiserver formats it with its internal types, which
+// have no JSON names. The same applies to differences between two objects.
 var asShown = regexp.MustCompile(`(?s)value: (?:[\[{].*[\]}]|null)(: |$)`)
 
 func plain(cause any) string {
@@ -81,7 +81,7 @@ func plain(cause any) string {
 	message, _ := c["message"].(string)
 	message, _, _ = strings.Cut(message, "\n@@ ")
 	message = asShown.ReplaceAllString(message, "value: <object>$1")
-	if before, values, ok := strings.Cut(message, "supported values: "); ok { // in the order of the server's source
+	if before, values, ok := strings.Cut(message, "supported values: "); ok { // listed in the order of the server's source
 		sorted := strings.Split(values, ", ")
 		slices.Sort(sorted)
 		message = before + "supported values: " + strings.Join(sorted, ", ")

@@ -14,9 +14,9 @@ import (
 )
 
 const (
-	// patience bounds one request.
+	// patience bounds the duration of one request.
 	patience = 45 * time.Second
-	// largest is what is read of an answer.
+	// largest bounds the size of a response that is read.
 	largest = 16 << 20
 )
 
@@ -25,24 +25,24 @@ type question struct {
 	Name   string
 	Method string
 	Path   string
-	// Type is the content type of the body. Empty: application/json.
+	// Type is the content type of the body. Default: application/json.
 	Type string
-	// Accept is what the answer may be. Empty: application/json.
+	// Accept is the Accept header. Default: application/json.
 	Accept string
-	// As is who asks. Empty: the kubeconfig's user.
+	// As is the user of the request. Default: the kubeconfig's user.
 	As string
-	// Groups are As's.
+	// Groups are the groups of As.
 	Groups []string
 	Body   any
-	// Await asks again until these fields of the answer say so.
+	// Await repeats the request until these fields have the given values.
 	Await map[string]string
 }
 
-// server is asked questions.
+// server is a server that receives the questions.
 type server struct {
 	host   string
 	client *http.Client
-	// breaks says that a question without an answer is to be written down as one. Otherwise it is an error.
+	// breaks records a question without a response as such. Otherwise it is an error.
 	breaks bool
 }
 
@@ -55,12 +55,13 @@ func newServer(kubeconfig string) (*server, error) {
 	if err != nil {
 		return nil, err
 	}
-	own := *client // the library may hand out one that others use
+	own := *client // client-go may return a shared client
 	own.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 	return &server{host: config.Host, client: &own}, nil
 }
 
-// until asks until the answer is what is awaited. One that never comes is an answer too.
+// until repeats a question until the response has the awaited values. After the timeout it returns the latest
+// response.
 func (s *server) until(ctx context.Context, q question) (a answer, err error) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
@@ -87,7 +88,7 @@ func (s *server) until(ctx context.Context, q question) (a answer, err error) {
 	}
 }
 
-// ask returns the answer: its status code, its warnings, and its body as JSON or as text.
+// ask sends a question and returns the status code, the warnings, and the body as JSON or as text.
 func (s *server) ask(ctx context.Context, q question) (a answer, err error) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()

@@ -10,7 +10,7 @@ import (
 	"portico.dev/e2e/differential/known"
 )
 
-// nothing is what a field says that is not there.
+// nothing is the value of a missing field.
 const nothing = "(nothing)"
 
 // compare returns the differences in the order of the questions.
@@ -30,10 +30,10 @@ func (r recording) compare(theirs recording, order []string) []known.Difference 
 
 var managedFields = regexp.MustCompile(`^(.*\bmanagedFields\.)(\d+)(\..*)$`)
 
-// byManager puts the entries of managedFields in the order of their managers. A server orders them by their times, which have seconds:
-// two requests that follow each other have the same time, or not.
+// byManager sorts the entries of managedFields by manager. Servers sort them by times with second precision, so the
+// order of two consecutive requests varies.
 func byManager(fields map[string]string) map[string]string {
-	lists := map[string]map[string][]string{} // what the entries of each list say, by their indices
+	lists := map[string]map[string][]string{} // the contents of each list's entries by index
 	for place, text := range fields {
 		if m := managedFields.FindStringSubmatch(place); m != nil {
 			if lists[m[1]] == nil {
@@ -83,7 +83,7 @@ func places(a, b map[string]string) []string {
 
 func said(fields map[string]string, place string) string {
 	if text, ok := fields[place]; ok {
-		lines := strings.Split(text, "\n") // errors about types come in any order
+		lines := strings.Split(text, "\n") // errors about types have no defined order
 		slices.Sort(lines)
 		return strings.Join(lines, "\n")
 	}

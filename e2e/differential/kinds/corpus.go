@@ -14,7 +14,7 @@ import (
 //go:embed testdata/objects.yaml testdata/pods.yaml testdata/devices.yaml
 var corpus embed.FS
 
-// subject is an object that requests are made of. objects.yaml says what each field is.
+// subject is an object from which requests are derived. objects.yaml describes the fields.
 type subject struct {
 	At     string         `json:"at"`
 	Kind   string         `json:"kind"`
@@ -29,8 +29,8 @@ type subject struct {
 
 func (s subject) String() string { return strings.TrimSpace(s.Kind + " " + s.Name) }
 
-// subjects are all of them, with objects complete, each with a namespace to itself: quotas and limits of one are not for
-// others. fixtures is the directory of k8s.io/api's.
+// subjects returns all subjects with complete objects. Each has a separate namespace, so that quotas and limits do
+// not affect other subjects. fixtures is the directory of the fixtures in k8s.io/api.
 func subjects(fixtures string) ([]subject, error) {
 	var all []subject
 	for _, file := range []string{"testdata/objects.yaml", "testdata/pods.yaml", "testdata/devices.yaml"} {
@@ -54,7 +54,7 @@ func subjects(fixtures string) ([]subject, error) {
 	}
 	for i := range all {
 		if all[i].Names == "" {
-			all[i].Names = fmt.Sprintf("x%d", i) // its own: what another has left may still be going
+			all[i].Names = fmt.Sprintf("x%d", i) // unique, because objects of other subjects may still be terminating
 		}
 		if err := all[i].complete(fixtures); err != nil {
 			return nil, fmt.Errorf("%s: %w", all[i], err)
@@ -63,14 +63,14 @@ func subjects(fixtures string) ([]subject, error) {
 	return all, nil
 }
 
-// Sample is a valid object, complete.
+// Sample is a complete valid object.
 type Sample struct {
-	// At is its collection.
+	// At is the path of its collection.
 	At     string
 	Object map[string]any
 }
 
-// Samples are one object for each collection that is asked about, for this namespace.
+// Samples returns one object for each collection, for the given namespace.
 func Samples(namespace string) ([]Sample, error) {
 	text, err := corpus.ReadFile("testdata/objects.yaml")
 	if err != nil {
@@ -88,7 +88,7 @@ func Samples(namespace string) ([]Sample, error) {
 			return nil, err
 		}
 		if seen[s.At] {
-			continue // another shape of the same
+			continue // a further variant of the same kind
 		}
 		seen[s.At] = true
 		s.describe(or(s.Names, "sample"))
@@ -106,7 +106,7 @@ func fill(one map[string]any, namespace string) (s subject, err error) {
 	return s, yaml.UnmarshalStrict([]byte(filled), &s)
 }
 
-// describe says in the object what it is, and its name.
+// describe sets the kind, API version and name of the object.
 func (s *subject) describe(name string) {
 	parts := strings.Split(s.Kind, ".")
 	s.Object["kind"] = parts[len(parts)-1]
@@ -128,7 +128,7 @@ func (s *subject) complete(fixtures string) error {
 	s.describe(s.Names)
 	text, err := os.ReadFile(filepath.Join(fixtures, s.Kind+".yaml"))
 	if os.IsNotExist(err) {
-		return nil // k8s.io/api has none of the aggregator's kinds and of CustomResourceDefinitions
+		return nil // k8s.io/api contains no fixtures for APIServices and CustomResourceDefinitions
 	}
 	if err != nil {
 		return err
@@ -141,7 +141,7 @@ func (s *subject) complete(fixtures string) error {
 	return nil
 }
 
-// fixtures is where k8s.io/api keeps an object of every kind with every field.
+// fixtures returns the directory in which k8s.io/api has an object of every kind with every field set.
 func fixtures() (string, error) {
 	out, err := exec.Command("go", "list", "-m", "-f", "{{.Dir}}", "k8s.io/api").Output()
 	if err != nil {
@@ -150,5 +150,5 @@ func fixtures() (string, error) {
 	return filepath.Join(strings.TrimSpace(string(out)), "testdata", "HEAD"), nil
 }
 
-// signingRequest is a certificate request for the name x, in PEM, as base64.
+// signingRequest is a base64-encoded certificate request in PEM for the name x.
 const signingRequest = "LS0tLS1CRUdJTiBDRVJUSUZJQ0FURSBSRVFVRVNULS0tLS0KTUlISE1HNENBUUF3RERFS01BZ0dBMVVFQXd3QmVEQlpNQk1HQnlxR1NNNDlBZ0VHQ0NxR1NNNDlBd0VIQTBJQQpCS1VMSVJ2dUlkbjBvWDhseUt6MytLbkkwTGJKZldMbnpSbG1WcExiTDFMSVFMVlhydXNhaGM4dkZmRnlmK1Z0Ck85bnNXZEVUV1g5ODJLb0I5d0d6KzNxZ0FEQUtCZ2dxaGtqT1BRUURBZ05KQURCR0FpRUFvcEVvM3JkelloejMKMVhFZE90UHRKS054ak9TSnY3MnhlV1JFR0FmZjlmNENJUURXZnl3aUY2TGVTM0dkc2x2QnR2T0prRGRDSURIcgpTN0FxM1BYZjRkVDdjUT09Ci0tLS0tRU5EIENFUlRJRklDQVRFIFJFUVVFU1QtLS0tLQo="

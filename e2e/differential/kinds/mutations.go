@@ -7,14 +7,14 @@ import (
 	"strings"
 )
 
-// mutation is one change of a valid object, and its name.
+// mutation is a named variant of a valid object.
 type mutation struct {
 	name   string
 	object any
 }
 
-// mutations are what becomes of an object when one field is left out, emptied, bent, or taken from the fixture, in which
-// every field of the kind has a value. Only what is at under or below is changed.
+// mutations returns the variants of an object in which one field is removed, emptied, changed, or taken from the
+// fixture, which has a value for every field of the kind. Only fields at or below under are changed.
 func mutations(object, fixture any, under path) []mutation {
 	var out []mutation
 	add := func(at path, how string, value any) {
@@ -62,7 +62,7 @@ func emptied(v any) any {
 	return v
 }
 
-// grafts put in what the fixture has and the object has not.
+// grafts returns the variants with a field that only the fixture has.
 func grafts(object, fixture any, under path) []mutation {
 	var out []mutation
 	var descend func(fixture any, at path)
@@ -91,7 +91,8 @@ func grafts(object, fixture any, under path) []mutation {
 	return out
 }
 
-// changes reports whether a field is one to change. Metadata has requests of its own, and pods in templates are pods.
+// changes reports whether a field is to be changed. Metadata is excluded because it has separate requests. Pod
+// templates are excluded below their first levels, because pods are separate subjects.
 func changes(at, under path) bool {
 	if len(at) == 0 || at[0] == "metadata" || at[0] == "apiVersion" || at[0] == "kind" || at[0] == "status" {
 		return false

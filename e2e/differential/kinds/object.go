@@ -9,15 +9,15 @@ import (
 	"strings"
 )
 
-// A value is JSON as the library reads it: objects are maps, lists are slices. A path names a field from the root, with
-// indexes of lists as numbers.
+// path identifies a field from the root, with list indexes as numbers. Values are decoded JSON: objects are maps,
+// lists are slices.
 type path []string
 
 func (p path) String() string { return strings.Join(p, ".") }
 
 func (p path) with(name string) path { return append(slices.Clone(p), name) }
 
-// clone is a copy that shares nothing.
+// clone returns a deep copy.
 func clone(v any) any {
 	switch v := v.(type) {
 	case map[string]any:
@@ -59,10 +59,11 @@ func lookup(v any, p path) (any, bool) {
 	return v, true
 }
 
-// gone stands for a field that is not there.
+// gone represents a removed field.
 type gone struct{}
 
-// with returns a copy of v in which the value at p is another one, or gone. Objects on the way are made.
+// with returns a copy of v with the value at p replaced, or removed if value is gone. It creates missing objects on
+// the path.
 func with(v any, p path, value any) any {
 	if len(p) == 0 {
 		return clone(value)
@@ -95,7 +96,7 @@ func with(v any, p path, value any) any {
 	}
 }
 
-// walk visits v and everything in it, outer before inner, names in order.
+// walk visits v and everything in it, outer values before inner ones, and keys in sorted order.
 func walk(v any, at path, visit func(path, any)) {
 	visit(at, v)
 	switch v := v.(type) {
@@ -110,7 +111,7 @@ func walk(v any, at path, visit func(path, any)) {
 	}
 }
 
-// flatten is a value as its leaves by their paths.
+// flatten returns the leaves of a value by path.
 func flatten(v any) map[string]string {
 	out := map[string]string{}
 	walk(v, nil, func(at path, v any) {
@@ -132,7 +133,7 @@ func flatten(v any) map[string]string {
 	return out
 }
 
-// text is a value in a name.
+// text formats a value for use in a name.
 func text(v any) string {
 	encoded, err := json.Marshal(v)
 	if err != nil {

@@ -6,17 +6,17 @@ import (
 	"strings"
 )
 
-// dry asks for the answer to a write and not for the write.
+// dry makes a write a dry run.
 const dry = "?dryRun=All&fieldManager=kinds"
 
-// questionsOf are the requests about one subject, in order. The first creates it and the last deletes it.
+// questions returns the requests about one subject, in order. The first one creates it and the last one deletes it.
 func (s subject) questions() []question {
 	var out []question
 	name := s.Names
 	one := s.At + "/" + name
 	add := func(q question) {
 		q.Name = s.String() + ": " + q.Name
-		if strings.HasPrefix(s.Kind, "certificates.") { // who asks is written into the object
+		if strings.HasPrefix(s.Kind, "certificates.") { // the object contains its creator
 			q.As, q.Groups = "somebody", []string{"system:masters"}
 		}
 		out = append(out, q)
@@ -39,7 +39,7 @@ func (s subject) questions() []question {
 	add(question{Name: "strict", Method: "PUT", Path: one + dry + "&fieldValidation=Strict", Body: with(s.Object, path{"unknown"}, "x")})
 	table := question{Name: "as a table", Method: "GET", Path: one, Accept: "application/json;as=Table;g=meta.k8s.io;v=v1"}
 	if s.Kind == "apiextensions.k8s.io.v1.CustomResourceDefinition" {
-		table.Await = map[string]string{"body.rows.0.cells.7": "true"} // Established, by a controller
+		table.Await = map[string]string{"body.rows.0.cells.7": "true"} // Established, set by a controller
 	}
 	add(table)
 	for _, m := range changed {
@@ -71,7 +71,7 @@ func (s subject) questions() []question {
 	return out
 }
 
-// names are creations under names that not every kind takes.
+// names returns creations with names that not every kind accepts.
 func (s subject) names() []question {
 	var out []question
 	for _, name := range []string{"", "A", "a_b", "a.b", "a:b", "a/b", "..", "-a", "1a", strings.Repeat("a", 64), strings.Repeat("a", 254)} {
@@ -84,7 +84,7 @@ func (s subject) names() []question {
 	return out
 }
 
-// metadata are changes of an object's metadata.
+// metadata returns variants of an object's metadata.
 func (s subject) metadata() []mutation {
 	var out []mutation
 	for _, c := range []struct {

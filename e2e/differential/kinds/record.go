@@ -10,20 +10,20 @@ import (
 	"time"
 )
 
-// script is questions in an order that matters, in a namespace of their own.
+// script is an ordered list of questions in a separate namespace.
 type script struct {
 	namespace string
 	questions []question
-	// alone is played when nothing else is.
+	// alone is true if the script must not run concurrently with other scripts.
 	alone bool
 }
 
-// record plays scripts, so many at once. The first error ends it.
+// record runs scripts, at most atOnce concurrently. It stops at the first error.
 func (s *server) record(ctx context.Context, all []script, atOnce int) (recording, error) {
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
 	var (
-		lock  sync.Mutex // protects r
+		lock  sync.Mutex // guards r
 		r     = recording{}
 		turns = make(chan struct{}, atOnce)
 		done  sync.WaitGroup
@@ -33,14 +33,14 @@ func (s *server) record(ctx context.Context, all []script, atOnce int) (recordin
 		case turns <- struct{}{}:
 		case <-ctx.Done():
 		}
-		if ctx.Err() != nil { // a turn may have come as well
+		if ctx.Err() != nil { // both channels may be ready
 			break
 		}
 		done.Go(func() {
 			defer func() { <-turns }()
 			said, err := s.play(ctx, one)
 			if err != nil {
-				stop(err) // the cause stays the first
+				stop(err) // only the first cause is kept
 				return
 			}
 			lock.Lock()
@@ -73,7 +73,7 @@ func (s *server) play(ctx context.Context, one script) (recording, error) {
 	return r, nil
 }
 
-// settle makes a namespace and waits for what pods in it need.
+// settle creates a namespace and waits for the objects that pods in it need.
 func (s *server) settle(ctx context.Context, namespace string) error {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()

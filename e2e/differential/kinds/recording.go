@@ -12,25 +12,26 @@ import (
 	"strings"
 )
 
-// recording is what a server answered: fields by their places, by the names of questions.
+// recording maps the names of questions to the fields of the responses by place.
 type recording map[string]map[string]string
 
-// change is an answer as it differs from the one before it of the same kind. Hundreds of answers about one object say almost
-// the same.
+// change is the difference of a response from the previous similar one. Hundreds of responses about one object are
+// almost equal.
 type change struct {
 	Name string            `json:"n"`
 	Set  map[string]string `json:"s,omitempty"`
 	Gone []string          `json:"g,omitempty"`
 }
 
-// alike is what answers that are told as changes of each other have in common.
+// alike returns a key that is equal for similar responses.
 func alike(name string, fields map[string]string) string {
 	subject, rest, _ := strings.Cut(name, ": ")
 	verb, _, _ := strings.Cut(rest, " ")
 	return fmt.Sprint(subject, verb, fields["code"])
 }
 
-// lacking are the scripts with a question that has no answer. An answer follows from the questions before it.
+// lacking returns the scripts with at least one question without a response. They must run completely, because a
+// response depends on the previous questions.
 func (r recording) lacking(all []script) []script {
 	return slices.DeleteFunc(slices.Clone(all), func(s script) bool {
 		return !slices.ContainsFunc(s.questions, func(q question) bool { return r[q.Name] == nil })

@@ -12,7 +12,7 @@ import (
 //go:embed testdata/scenarios.yaml
 var scenarioFile []byte
 
-// scenario is a story of several requests. scenarios.yaml says what each field is.
+// scenario is a sequence of requests. scenarios.yaml describes the fields.
 type scenario struct {
 	Name  string `json:"name"`
 	Steps []step `json:"steps"`

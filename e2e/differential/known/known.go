@@ -10,7 +10,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// Difference is a field of an answer that two servers give otherwise.
+// Difference is a field of a response with different values at two servers.
 type Difference struct {
 	Question, Field, Ours, Theirs string
 }
@@ -21,26 +21,27 @@ func (d Difference) String() string {
 
 // Entry is a reason for differences.
 type Entry struct {
-	// Questions and Fields are regular expressions of the whole name. An entry explains every field of it in every question of
-	// it. None may hold an alternative: each has to explain something, and of an alternative nobody would know.
+	// Questions and Fields are regular expressions that match whole names. An entry explains every field of Fields in
+	// every question of Questions. They must not contain alternatives: every expression must explain something, which
+	// cannot be checked for an alternative.
 	Questions []string `json:"questions"`
 	Fields    []string `json:"fields"`
-	// Sometimes says that it is a matter of moments, and that nobody misses it where it stays away.
+	// Sometimes is true if the differences depend on timing. Such an entry may explain nothing.
 	Sometimes bool `json:"sometimes"`
-	// Why it is so.
+	// Why is the reason.
 	Why string `json:"why"`
 
 	questions, fields []*pattern
 }
 
-// pattern is a regular expression that knows whether it was of use.
+// pattern is a regular expression that records whether it matched.
 type pattern struct {
 	text  string
 	whole *regexp.Regexp
 	used  bool
 }
 
-// escaped is what a backslash takes its meaning from.
+// escaped matches an escaped character.
 var escaped = regexp.MustCompile(`\\.`)
 
 // Load reads a list.
@@ -90,7 +91,7 @@ func patterns(texts []string) ([]*pattern, error) {
 	return out, nil
 }
 
-// explains reports whether a difference is among these, and remembers what it was known by.
+// explains reports whether the entry explains a difference, and marks the matching patterns as used.
 func (e *Entry) explains(d Difference) bool {
 	fields := matching(e.fields, d.Field)
 	if len(fields) == 0 {
@@ -116,7 +117,7 @@ func matching(all []*pattern, name string) []*pattern {
 	return out
 }
 
-// Explain returns the differences that nobody explains, and what of the list explains nothing.
+// Explain returns the differences without an explanation, and the patterns that explain nothing.
 func Explain(found []Difference, list []Entry) (unexplained []Difference, idle []string) {
 	for _, d := range found {
 		explained := false

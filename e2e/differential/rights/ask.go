@@ -17,11 +17,11 @@ import (
 )
 
 const (
-	// patience bounds one request.
+	// patience bounds the duration of one request.
 	patience = 30 * time.Second
-	// settling bounds the wait for what a controller or an informer does.
+	// settling bounds the wait for the effect of a controller or an informer.
 	settling = time.Minute
-	// largest is what is read of an answer.
+	// largest bounds the size of a response that is read.
 	largest = 16 << 20
 )
 
@@ -38,18 +38,18 @@ type question struct {
 	Name   string
 	Method string
 	Path   string
-	// Type is the content type of the body. Empty: application/json.
+	// Type is the content type of the body. Default: application/json.
 	Type string
 	Body any
-	// Watch says that the answer, if it is one without an error, does not end: its head is all that is read.
+	// Watch is true if a successful response does not end. Only its headers are read.
 	Watch bool
-	// Lines is what of a good answer is compared besides its code. Nil: nothing.
+	// Lines returns the parts of a successful response that are compared in addition to the code. It may be nil.
 	Lines func(body any) []string
-	// Headers are sent besides who asks.
+	// Headers are sent in addition to the credentials.
 	Headers http.Header
 }
 
-// answer is what a server said.
+// answer is the response of a server.
 type answer struct {
 	Code    int      `json:"c"`
 	Reason  string   `json:"r,omitempty"`
@@ -57,12 +57,12 @@ type answer struct {
 	Lines   []string `json:"l,omitempty"`
 }
 
-// server is asked questions.
+// server is a server that receives the questions.
 type server struct {
 	host   string
 	config *rest.Config
 	admin  *http.Client
-	// settled counts.
+	// settled counts the calls of settle.
 	settled int
 }
 
@@ -78,7 +78,7 @@ func newServer(kubeconfig string) (*server, error) {
 	return &server{host: strings.TrimSuffix(config.Host, "/"), config: rest.AnonymousClientConfig(config), admin: admin}, nil
 }
 
-// client has a connection of its own.
+// client returns a client with a separate connection.
 func client(config *rest.Config) (*http.Client, error) {
 	settings, err := rest.TLSConfigFor(config)
 	if err != nil {
@@ -142,7 +142,7 @@ func ask(ctx context.Context, c *http.Client, host string, q question, introduce
 	if a.Code >= 400 {
 		a.Reason, a.Message = status(body)
 		if a.Lines = causes(body); a.Lines != nil {
-			a.Message, _, _ = strings.Cut(a.Message, " is invalid: ") // they are in it again, in any order
+			a.Message, _, _ = strings.Cut(a.Message, " is invalid: ") // they are part of the message, in any order
 		}
 	} else {
 		a.Lines = q.Lines(body)
@@ -152,7 +152,7 @@ func ask(ctx context.Context, c *http.Client, host string, q question, introduce
 	return a, body, nil
 }
 
-// causes are the fields that a Status complains about. What it says about each is compared in kinds.
+// causes returns the fields in the causes of a Status. Package kinds compares their messages.
 func causes(body any) []string {
 	list, _ := at(body, "details", "causes").([]any)
 	var out []string
@@ -164,7 +164,7 @@ func causes(body any) []string {
 	return out
 }
 
-// status is what an error says. One that is no Status has its text as the message.
+// status returns the reason and message of an error. If the body is not a Status, its text is the message.
 func status(body any) (reason, message string) {
 	switch body := body.(type) {
 	case map[string]any:
@@ -176,7 +176,8 @@ func status(body any) (reason, message string) {
 	return reason, steady(message)
 }
 
-// What differs inside of texts. Most have none of it, and are not searched: there are a hundred thousand of them.
+// Variable parts of texts. has is a substring of all matches, because most of the hundred thousand texts contain none
+// and need not be searched.
 var varying = []struct {
 	pattern    *regexp.Regexp
 	has, named string
@@ -195,11 +196,11 @@ func steady(text string) string {
 	return text
 }
 
-// about is an answer in words that are the same for every persona: most of them are told the same.
+// about replaces the user name in an answer, so that the answers of most personas are equal.
 func (a answer) about(user string) answer {
 	a.Message = strings.ReplaceAll(a.Message, `ser "`+user+`"`, `ser "{user}"`)
 	head, held, ok := strings.Cut(a.Message, notHeld)
-	if ok { // verbs are in an order that nobody promised
+	if ok { // the order of verbs is unspecified
 		a.Message = head + strings.TrimSuffix(notHeld, "\n")
 		for _, line := range strings.Split(held, "\n") {
 			a.Lines = append(a.Lines, sortedVerbs(line))
@@ -209,7 +210,7 @@ func (a answer) about(user string) answer {
 	return a
 }
 
-// notHeld is followed by the rules, one a line.
+// notHeld precedes the rules, one per line.
 const notHeld = "permissions not currently held:\n"
 
 var verbsOfRule = regexp.MustCompile(`Verbs:\[([^]]*)\]`)

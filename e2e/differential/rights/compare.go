@@ -15,15 +15,15 @@ import (
 	"portico.dev/e2e/differential/known"
 )
 
-// The fields of differences. A right that one of the two gives and the other refuses has a field that says which: a list of
-// known differences in what is refused here must never hide something that is allowed here.
+// The fields of differences. If only one of the servers allows a request, the field contains the direction, so that a
+// list of known differences about refused requests cannot hide requests that are allowed only here.
 const (
 	allowedHere = "allowed here"
 	refusedHere = "refused here"
 	unasked     = "unasked"
 )
 
-// refused reports whether the answer is that the persona may not.
+// refused reports whether the answer is 401 or 403.
 func (a answer) refused() bool {
 	return a.Code == http.StatusForbidden || a.Code == http.StatusUnauthorized
 }
@@ -108,24 +108,24 @@ func names[V any](a, b map[string]V) []string {
 	return out
 }
 
-// recording is what a server answered.
+// recording contains the answers of a server.
 type recording struct {
-	// Version is what the server calls itself.
+	// Version is the version reported by the server.
 	Version string
-	// Resources are what its discovery listed; the questions are made of them.
+	// Resources lists the resources in its discovery, from which the questions are derived.
 	Resources []resource
-	// Personas are the answers of the grid by the names of personas.
+	// Personas contains the answers of the grid by the names of personas.
 	Personas map[string]answers
-	// Scenarios are the answers of scenarios by the names of their steps.
+	// Scenarios contains the answers of scenarios by the names of their steps.
 	Scenarios answers
 }
 
-// packed is a recording as it is written: most personas are told the same.
+// packed is the file format of a recording. It stores equal answers of different personas once.
 type packed struct {
 	Version   string           `json:"version"`
 	Resources []resource       `json:"resources"`
 	Questions []packedQuestion `json:"questions"`
-	// Personas have for each question the number of the answer, or -1 if they are not asked.
+	// Personas contains the index of the answer for each question, or -1 if the persona does not send it.
 	Personas  map[string][]int `json:"personas"`
 	Scenarios answers          `json:"scenarios"`
 }
@@ -212,7 +212,7 @@ func readRecording(file string) (r recording, err error) {
 	return r, nil
 }
 
-// only drops the part that the other was not asked.
+// only drops the parts that the other recording does not have.
 func (r *recording) only(other recording) {
 	if other.Personas == nil {
 		r.Personas = nil

@@ -1,7 +1,8 @@
-// Package rights asks a server what users who are no administrators may do, and compares it with kube-apiserver.
+// Package rights checks the permissions of users who are not administrators, and compares them with kube-apiserver.
 //
-// testdata/personas.yaml has the users. Each of them is asked about every kind that kube-apiserver lists, with every verb,
-// subresource and kind of patch, in the namespace where it has rights and in another one; writes are dry runs, so that the
-// order does not matter. testdata/scenarios.yaml has what takes several requests. The answers of a kube-apiserver are kept
-// in testdata/recorded.json.gz; the tests ask a front door the same and compare.
+// testdata/personas.yaml contains the users. Each of them sends requests about every kind that kube-apiserver lists,
+// with every verb, subresource and patch type, in the namespace in which it has permissions and in another one.
+// Writes are dry runs, so that the order does not matter. testdata/scenarios.yaml contains sequences of requests. The
+// answers of kube-apiserver are recorded in testdata/recorded.json.gz. The tests send the same requests to a front
+// door and compare the answers.
 package rights

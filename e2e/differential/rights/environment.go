@@ -20,28 +20,28 @@ import (
 var objectsFile []byte
 
 const (
-	// unavailable is the group of the sample APIService, behind which nobody is.
+	// unavailable is the group of the sample APIService, which has no backend.
 	unavailable = "y.example.com"
-	// sampled and absent are names: of the sample, and of what is not there.
+	// sampled is the name of the samples, and absent a name without an object.
 	sampled = "sample"
 	absent  = "absent"
 )
 
-// sample is a valid object of a kind, or what is sent to a subresource.
+// sample is a valid object of a kind, or the body for a subresource.
 type sample struct {
 	manifest `json:",inline"`
-	// Absent says that it is not made: it would not stay as it is.
+	// Absent is true if the object is not created, because it would not stay unchanged.
 	Absent bool `json:"absent"`
 }
 
-// environment is what there is when questions are asked.
+// environment contains the objects that exist during the requests.
 type environment struct {
-	// samples by the collection, or by the path of the subresource.
+	// samples by the path of the collection or subresource
 	samples map[string]sample
-	// made are all samples and whatever else there is, in the order in which they are made.
+	// made contains all samples and other objects, in the order of creation.
 	made []manifest
 
-	lock  sync.Mutex // protects asked
+	lock  sync.Mutex // guards asked
 	asked map[shape][]question
 }
 
@@ -66,7 +66,7 @@ func newEnvironment() (*environment, error) {
 		for _, c := range common {
 			add(sample{manifest: manifest{c.At, c.Object}})
 		}
-		// Ours take the place of the common ones.
+		// Samples in objects.yaml replace the common ones.
 		if err := yaml.UnmarshalStrict([]byte(strings.ReplaceAll(string(objectsFile), "{ns}", namespace)), &file); err != nil {
 			return nil, fmt.Errorf("objects.yaml: %w", err)
 		}
@@ -91,7 +91,7 @@ func newEnvironment() (*environment, error) {
 	return w, nil
 }
 
-// make makes everything, with the rights of the personas.
+// make creates all objects, including the permissions of the personas.
 func (s *server) make(ctx context.Context, w *environment, all []persona) error {
 	for _, namespace := range []string{own, foreign} {
 		if err := s.namespace(ctx, namespace); err != nil {
@@ -119,11 +119,11 @@ func (s *server) make(ctx context.Context, w *environment, all []persona) error 
 	if err := s.settle(ctx, own); err != nil {
 		return err
 	}
-	// A role that is made of others is ready when its controller has been there.
+	// A controller fills the rules of an aggregated role.
 	return s.await(ctx, review("viewer", map[string]any{"namespace": own, "verb": "list", "group": "example.com", "resource": "widgets"}))
 }
 
-// namespace makes one and waits for the service account in it.
+// namespace creates a namespace and waits for its default service account.
 func (s *server) namespace(ctx context.Context, name string) error {
 	if err := s.create(ctx, manifest{"/api/v1/namespaces", map[string]any{"metadata": map[string]any{"name": name}}}); err != nil {
 		return err
@@ -134,7 +134,7 @@ func (s *server) namespace(ctx context.Context, name string) error {
 	})
 }
 
-// create makes an object. The kinds of one that was made before by another version are the same.
+// create creates an object. It ignores a conflict, because some kinds are served in several versions.
 func (s *server) create(ctx context.Context, m manifest) error {
 	return s.poll(ctx, func() (bool, error) {
 		a, _, err := ask(ctx, s.admin, s.host, question{Name: "make " + m.At, Method: http.MethodPost, Path: m.At, Body: m.Object}, nil)
@@ -150,7 +150,8 @@ func (s *server) create(ctx context.Context, m manifest) error {
 	})
 }
 
-// settle returns when all rights that were given before count: the caches of the four kinds are ordered.
+// settle returns when all previously created permissions are in effect. It relies on the order in which the four RBAC
+// informers deliver changes.
 func (s *server) settle(ctx context.Context, namespace string) error {
 	s.settled++
 	user := fmt.Sprintf("settled-%d", s.settled)
@@ -173,7 +174,7 @@ func review(user string, attributes map[string]any) map[string]any {
 	return map[string]any{"spec": map[string]any{"user": user, "resourceAttributes": attributes}}
 }
 
-// await waits until a SubjectAccessReview allows.
+// await waits until a SubjectAccessReview is allowed.
 func (s *server) await(ctx context.Context, review map[string]any) error {
 	err := s.poll(ctx, func() (bool, error) {
 		_, body, err := ask(ctx, s.admin, s.host, question{Method: http.MethodPost, Path: "/apis/authorization.k8s.io/v1/subjectaccessreviews", Body: review}, nil)

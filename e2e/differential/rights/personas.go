@@ -15,38 +15,38 @@ import (
 //go:embed testdata/personas.yaml
 var personasFile []byte
 
-// The namespaces that questions are about: the one in which personas have rights, and another.
+// The namespaces of the requests: the one in which personas have permissions, and another one.
 const (
 	own     = "own"
 	foreign = "foreign"
 )
 
-// persona is a user who asks.
+// persona is a user who sends requests.
 type persona struct {
 	Name string `json:"name"`
-	// User is its user name. Default: Name with hyphens. "-" is nobody: it shows no credential.
+	// User is the user name. Default: Name with hyphens. "-" means that the persona sends no credentials.
 	User   string   `json:"user"`
 	UID    string   `json:"uid"`
 	Groups []string `json:"groups"`
 	Rights []grant  `json:"rights"`
-	// Impersonate is whom it impersonates in every request of the grid: header by header, without "Impersonate-".
+	// Impersonate contains the impersonation headers of every request of the grid, without the prefix "Impersonate-".
 	Impersonate map[string][]string `json:"impersonate"`
-	// Few says that one kind of patch stands for all, and one name: what it is asked about has been asked of others.
+	// Few reduces the requests to one patch type and one name, because other personas cover the rest.
 	Few bool `json:"few"`
-	// Untried says that it only plays in scenarios.
+	// Untried is true if the persona appears in scenarios only.
 	Untried bool `json:"untried"`
 }
 
-// grant is a right: a role, of rules or by name, and its binding.
+// grant is a permission: a role, given by rules or by name, and its binding.
 type grant struct {
-	// In is the namespace of the binding. Default: all.
+	// In is the namespace of the binding. Default: all namespaces.
 	In string `json:"in"`
-	// Role is the name of a ClusterRole that is bound. Default: one of Rules is made, a Role if In is a namespace.
+	// Role is the name of the ClusterRole to bind. Default: a new role with Rules, which is a Role if In is set.
 	Role  string `json:"role"`
 	Rules []rule `json:"rules"`
-	// Labels are those of a ClusterRole of Rules, which is then bound to nobody.
+	// Labels are the labels of a ClusterRole with Rules. It is then not bound.
 	Labels map[string]string `json:"labels"`
-	// Aggregate are labels of ClusterRoles whose rules a new ClusterRole has.
+	// Aggregate contains labels of ClusterRoles that a new ClusterRole aggregates.
 	Aggregate map[string]string `json:"aggregate"`
 }
 
@@ -58,11 +58,11 @@ type rule struct {
 	Verbs           []string `json:"verbs"`
 }
 
-// personas are all of them, in the order of the file, with the controllers of kube-controller-manager at the end.
+// personas returns all personas in the order of the file, followed by the controllers of kube-controller-manager.
 func personas() ([]persona, error) {
 	var file struct {
 		Personas []persona `json:"personas"`
-		// Controllers are names of service accounts in kube-system.
+		// Controllers contains names of service accounts in kube-system.
 		Controllers []string `json:"controllers"`
 	}
 	if err := yaml.UnmarshalStrict(personasFile, &file); err != nil {
@@ -94,24 +94,25 @@ func personas() ([]persona, error) {
 
 func (p persona) slug() string { return strings.ReplaceAll(p.Name, " ", "-") }
 
-// bound reports whether it has rights in one namespace only, so that another one is worth asking about.
+// bound reports whether the persona has permissions in one namespace only, so that requests in the other one are
+// useful.
 func (p persona) bound() bool {
 	return slices.ContainsFunc(p.Rights, func(g grant) bool { return g.In == own })
 }
 
 func (p persona) anonymous() bool { return p.User == "-" }
 
-// token is what the persona shows.
+// token returns the bearer token of the persona.
 func (p persona) token() string { return "token-of-" + p.slug() }
 
-// introduce puts into a request who asks.
+// introduce adds the credentials to a request.
 func (p persona) introduce(h http.Header) {
 	if !p.anonymous() {
 		h.Set("Authorization", "Bearer "+p.token())
 	}
 }
 
-// writeTokenFile writes the personas as --token-auth-file has them.
+// writeTokenFile writes the personas in the format of --token-auth-file.
 func writeTokenFile(file string, all []persona) error {
 	var out strings.Builder
 	for _, p := range all {
@@ -126,7 +127,7 @@ func writeTokenFile(file string, all []persona) error {
 	return os.WriteFile(file, []byte(out.String()), 0o600)
 }
 
-// manifest is an object and the collection that it belongs to.
+// manifest is an object and the path of its collection.
 type manifest struct {
 	At     string         `json:"at"`
 	Object map[string]any `json:"object"`
@@ -134,7 +135,7 @@ type manifest struct {
 
 const rbac = "/apis/rbac.authorization.k8s.io/v1"
 
-// manifests are the roles and bindings that give a user a right. number makes their names unique.
+// manifests returns the roles and bindings that grant a permission to a user. number makes their names unique.
 func (g grant) manifests(user string, number int) []manifest {
 	name := fmt.Sprintf("right-%d", number)
 	in, kind := "", "ClusterRole"
@@ -173,11 +174,11 @@ func (g grant) manifests(user string, number int) []manifest {
 	}})
 }
 
-// copyOf is an object that shares nothing with it.
+// copyOf returns a deep copy.
 func copyOf(object map[string]any) map[string]any {
 	text, err := json.Marshal(object)
 	if err != nil {
-		panic(err) // it came out of YAML
+		panic(err) // unreachable: the object was decoded from YAML
 	}
 	var out map[string]any
 	if err := json.Unmarshal(text, &out); err != nil {

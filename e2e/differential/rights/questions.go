@@ -10,31 +10,31 @@ import (
 )
 
 const (
-	// dry asks for the answer to a write and not for the write.
+	// dry makes a write a dry run.
 	dry = "?dryRun=All&fieldManager=rights"
-	// one bounds lists.
+	// one limits lists.
 	one = "?limit=1"
-	// watching bounds watches whose head nobody has read.
+	// watching bounds the duration of watches.
 	watching = "watch=true&timeoutSeconds=20"
-	// byName selects the sample, so that rights to that name alone count.
+	// byName selects the sample, so that permissions restricted to its name apply.
 	byName = "fieldSelector=metadata.name%3D" + sampled
-	// nobody has this label.
+	// unlabelled selects a label that no object has.
 	unlabelled = "labelSelector=nobody%3Dhas-it"
 )
 
-// grid is what a persona is asked.
+// grid collects the requests of a persona.
 type grid struct {
 	environment *environment
 	few         bool
 	out         []question
-	// errors are kinds of which there is no sample.
+	// errors reports kinds without a sample.
 	errors []error
 }
 
-// shape is what the questions of a persona depend on.
+// shape contains the properties of a persona that determine its requests.
 type shape struct{ few, bound bool }
 
-// questions are those of one persona about these resources, in order. All of them can be asked of a server in any order.
+// questions returns the requests of one persona about the given resources. Their order does not matter.
 func (w *environment) questions(all []resource, p persona) ([]question, error) {
 	w.lock.Lock()
 	defer w.lock.Unlock()
@@ -46,7 +46,7 @@ func (w *environment) questions(all []resource, p persona) ([]question, error) {
 	if err != nil {
 		return nil, err
 	}
-	for i := range out { // once, and not for each persona
+	for i := range out { // once, not for each persona
 		if out[i].Body == nil {
 			continue
 		}
@@ -86,7 +86,7 @@ func (w *environment) grid(all []resource, s shape) ([]question, error) {
 
 func (g *grid) add(q question) { g.out = append(g.out, q) }
 
-// collection is everything about one resource in one namespace.
+// collection adds the requests about one resource in one namespace.
 func (g *grid) collection(r resource, namespace string) {
 	at := r.at(namespace)
 	where := ""
@@ -124,7 +124,7 @@ func (g *grid) collection(r resource, namespace string) {
 	}
 	if r.may("create") {
 		body := another
-		if !r.may("get") { // a question, which has no name
+		if !r.may("get") { // a review, which has no name
 			body = object
 		}
 		add("create", "POST", at+dry, "", body)
@@ -155,11 +155,11 @@ func (g *grid) collection(r resource, namespace string) {
 	}
 }
 
-// most reports whether every question is asked. In another namespace than its own, and of those who are asked little, what
-// decides a right is asked once: one kind of patch stands for all, and one name.
+// most reports whether all requests are sent. In the other namespace, and for personas with few requests, each
+// permission is tested once, with one patch type and one name.
 func (g *grid) most(namespace string) bool { return !g.few && namespace != foreign }
 
-// below is everything about a subresource, with the verbs that it has and those that it has not.
+// below adds the requests about a subresource, with supported and unsupported verbs.
 func (g *grid) below(r, b resource, at, where string, object map[string]any, most bool) {
 	path := at + "/" + b.Name
 	target := r.String() + "/" + b.Name + where
@@ -181,7 +181,7 @@ func (g *grid) below(r, b resource, at, where string, object map[string]any, mos
 	add("delete", "DELETE", path+dry, "", nil)
 }
 
-// patches are those of one kind, or of every kind.
+// patches adds requests with one patch type, or with all of them.
 func (g *grid) patches(target, at string, object map[string]any, every bool) {
 	add := func(verb, kind string, body any) {
 		g.add(question{Name: verb + " " + target, Method: http.MethodPatch, Path: at + dry, Type: kind, Body: body})
@@ -197,7 +197,7 @@ func (g *grid) patches(target, at string, object map[string]any, every bool) {
 		"metadata": map[string]any{"name": metadata["name"], "annotations": map[string]any{"patched": "yes"}}})
 }
 
-// whole is the object with its kind and a name.
+// whole returns the object with its kind and metadata.
 func (s sample) whole(r resource) map[string]any {
 	object := copyOf(s.Object)
 	if object["kind"] == nil {
@@ -215,7 +215,7 @@ func renamed(object map[string]any, name string) map[string]any {
 	return out
 }
 
-// paths are those that are no resources.
+// paths adds the requests for paths that are not resources.
 func (g *grid) paths() {
 	for _, path := range []string{
 		"/", "/api", "/api/v1", "/apis", "/apis/apps", "/apis/apps/v1", "/version", "/healthz", "/healthz/ping", "/livez", "/livez/ping", "/readyz", "/readyz/ping",
@@ -229,7 +229,7 @@ func (g *grid) paths() {
 	g.add(question{Name: "path /debug/flags/v by PUT", Method: http.MethodPut, Path: "/debug/flags/v", Body: "0"})
 }
 
-// self is what the server says of the persona.
+// self adds the requests about the persona's identity and permissions.
 func (g *grid) self(namespaces []string) {
 	g.add(question{Name: "who am I", Method: "POST", Path: "/apis/authentication.k8s.io/v1/selfsubjectreviews", Lines: whoAmI,
 		Body: map[string]any{"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}})
@@ -252,7 +252,7 @@ func whoAmI(body any) []string {
 	return out
 }
 
-// rules are those of a SelfSubjectRulesReview, each for one verb and one resource.
+// rules returns the rules of a SelfSubjectRulesReview, each with one verb and one resource.
 func rules(body any) []string {
 	var out []string
 	if said, _ := at(body, "status", "evaluationError").(string); said != "" {
@@ -288,7 +288,7 @@ func rules(body any) []string {
 	return out
 }
 
-// at is the value at a path of names.
+// at returns the value at a path of names.
 func at(body any, path ...string) any {
 	for _, name := range path {
 		inner, _ := body.(map[string]any)

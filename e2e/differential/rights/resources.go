@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// resource is a kind as discovery lists it.
+// resource is a resource in discovery.
 type resource struct {
 	Group      string   `json:"group,omitempty"`
 	Version    string   `json:"version"`
@@ -17,11 +17,11 @@ type resource struct {
 	Kind       string   `json:"kind"`
 	Namespaced bool     `json:"namespaced,omitempty"`
 	Verbs      []string `json:"verbs"`
-	// Below are its subresources.
+	// Below contains its subresources.
 	Below []resource `json:"below,omitempty"`
 }
 
-// String is its name in questions: pods, deployments.v1.apps, pods/eviction.
+// String returns its name in questions: pods, deployments.v1.apps, pods/eviction.
 func (r resource) String() string {
 	if r.Group == "" {
 		return r.Name
@@ -36,7 +36,8 @@ func (r resource) groupVersion() string {
 	return r.Group + "/" + r.Version
 }
 
-// at is its collection. The namespace is empty for all of them, and of no use if it has none.
+// at returns the path of its collection. An empty namespace means all namespaces. It is ignored for cluster-scoped
+// resources.
 func (r resource) at(namespace string) string {
 	path := "/apis/" + r.groupVersion()
 	if r.Group == "" {
@@ -50,7 +51,7 @@ func (r resource) at(namespace string) string {
 
 func (r resource) may(verb string) bool { return slices.Contains(r.Verbs, verb) }
 
-// list is the part of discovery documents that is needed.
+// list contains the required parts of discovery documents.
 type list struct {
 	Versions []string `json:"versions"`
 	Groups   []struct {
@@ -61,7 +62,7 @@ type list struct {
 	Resources []resource `json:"resources"`
 }
 
-// resources are all that the server lists, in the order of their names.
+// resources returns all resources that the server lists, sorted by name.
 func (s *server) resources(ctx context.Context) ([]resource, error) {
 	groups, err := s.document(ctx, "/apis")
 	if err != nil {
@@ -87,7 +88,7 @@ func (s *server) resources(ctx context.Context) ([]resource, error) {
 			group, version = "", "v1"
 		}
 		of := map[string]int{}
-		for _, r := range found.Resources { // of an earlier one
+		for _, r := range found.Resources { // before the subresources, which refer to them
 			if !strings.Contains(r.Name, "/") {
 				of[r.Name] = len(out)
 				out = append(out, resource{Group: group, Version: version, Name: r.Name, Kind: r.Kind, Namespaced: r.Namespaced, Verbs: r.Verbs})
@@ -96,7 +97,7 @@ func (s *server) resources(ctx context.Context) ([]resource, error) {
 		for _, r := range found.Resources {
 			if parent, name, ok := strings.Cut(r.Name, "/"); ok {
 				r.Name = name
-				if r.Version == "" { // the kind is of this group-version too
+				if r.Version == "" { // the kind belongs to the same group-version
 					r.Group, r.Version = group, version
 				}
 				out[of[parent]].Below = append(out[of[parent]].Below, r)

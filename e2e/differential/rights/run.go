@@ -10,15 +10,16 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// answers are those of one persona, by the names of questions.
+// answers maps the names of questions to the answers of one persona.
 type answers map[string]answer
 
-// interview asks every persona all its questions, so many personas at once. The first error ends it.
+// interview sends the requests of all personas, for at most atOnce personas concurrently. It stops at the first
+// error.
 func (s *server) interview(ctx context.Context, w *environment, all []persona, resources []resource, atOnce int) (map[string]answers, error) {
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
 	var (
-		lock sync.Mutex // protects out
+		lock sync.Mutex // guards out
 		out  = map[string]answers{}
 		next = make(chan persona)
 		done sync.WaitGroup
@@ -28,7 +29,7 @@ func (s *server) interview(ctx context.Context, w *environment, all []persona, r
 			for p := range next {
 				said, err := s.one(ctx, w, p, resources)
 				if err != nil {
-					stop(fmt.Errorf("%s: %w", p.Name, err)) // the cause stays the first
+					stop(fmt.Errorf("%s: %w", p.Name, err)) // only the first cause is kept
 					continue
 				}
 				lock.Lock()
@@ -47,7 +48,7 @@ func (s *server) interview(ctx context.Context, w *environment, all []persona, r
 	return out, context.Cause(ctx)
 }
 
-// one asks one persona, over a connection of its own.
+// one sends the requests of one persona, over a separate connection.
 func (s *server) one(ctx context.Context, w *environment, p persona, resources []resource) (answers, error) {
 	questions, err := w.questions(resources, p)
 	if err != nil {

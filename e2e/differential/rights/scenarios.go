@@ -17,7 +17,7 @@ import (
 //go:embed testdata/scenarios.yaml
 var scenariosFile []byte
 
-// scenario is a story of several requests, in which writes are no dry runs. scenarios.yaml says what each field is.
+// scenario is a sequence of requests, in which writes are not dry runs. scenarios.yaml describes the fields.
 type scenario struct {
 	Name   string           `json:"name"`
 	Rights []scenarioRights `json:"rights"`
@@ -42,7 +42,7 @@ type step struct {
 	Bearer string            `json:"bearer"`
 }
 
-// administrator is who asks by the kubeconfig.
+// administrator is the user of the kubeconfig.
 const administrator = "administrator"
 
 func readScenarios() ([]scenario, error) {
@@ -53,7 +53,7 @@ func readScenarios() ([]scenario, error) {
 	return all, nil
 }
 
-// scenarios plays all of them, one after the other, and returns what was said at each step.
+// scenarios runs all scenarios, one after the other, and returns the answer of each step.
 func (s *server) scenarios(ctx context.Context, all []persona) (answers, error) {
 	plays, err := readScenarios()
 	if err != nil {
@@ -79,12 +79,12 @@ func (s *server) scenarios(ctx context.Context, all []persona) (answers, error) 
 	return out, nil
 }
 
-// stage is where one scenario is played.
+// stage is the state of a running scenario.
 type stage struct {
 	server   *server
 	others   *http.Client
 	personas []persona
-	// kept are texts by the names that steps call them.
+	// kept contains values by the names that steps give them.
 	kept map[string]string
 	out  answers
 }
@@ -140,7 +140,7 @@ func (st *stage) fill(text string) string {
 	return text
 }
 
-// step asks, again and again if another code is awaited.
+// step sends a request, and repeats it until it returns the awaited code, if any.
 func (st *stage) step(ctx context.Context, name string, step step) (a answer, err error) {
 	method, path, _ := strings.Cut(st.fill(step.Do), " ")
 	q := question{Name: name, Method: method, Path: path, Type: step.Type, Headers: http.Header{},
@@ -188,7 +188,7 @@ func (st *stage) step(ctx context.Context, name string, step step) (a answer, er
 	}
 }
 
-// show is what is at some places of an object.
+// show formats the values at some places of an object.
 func show(body any, places []string) []string {
 	var out []string
 	for _, place := range places {
@@ -201,7 +201,8 @@ func show(body any, places []string) []string {
 	return out
 }
 
-// signingRequest is a certificate request for the name x, in PEM, as base64, and mastersRequest one of the group system:masters.
+// signingRequest is a base64-encoded certificate request in PEM for the name x. mastersRequest is one for the group
+// system:masters.
 const (
 	signingRequest = "LS0tLS1CRUdJTiBDRVJUSUZJQ0FURSBSRVFVRVNULS0tLS0KTUlISE1HNENBUUF3RERFS01BZ0dBMVVFQXd3QmVEQlpNQk1HQnlxR1NNNDlBZ0VHQ0NxR1NNNDlBd0VIQTBJQQpCS1VMSVJ2dUlkbjBvWDhseUt6MytLbkkwTGJKZldMbnpSbG1WcExiTDFMSVFMVlhydXNhaGM4dkZmRnlmK1Z0Ck85bnNXZEVUV1g5ODJLb0I5d0d6KzNxZ0FEQUtCZ2dxaGtqT1BRUURBZ05KQURCR0FpRUFvcEVvM3JkelloejMKMVhFZE90UHRKS054ak9TSnY3MnhlV1JFR0FmZjlmNENJUURXZnl3aUY2TGVTM0dkc2x2QnR2T0prRGRDSURIcgpTN0FxM1BYZjRkVDdjUT09Ci0tLS0tRU5EIENFUlRJRklDQVRFIFJFUVVFU1QtLS0tLQo="
 	mastersRequest = "LS0tLS1CRUdJTiBDRVJUSUZJQ0FURSBSRVFVRVNULS0tLS0KTUlIZk1JR0hBZ0VBTUNVeEZ6QVZCZ05WQkFvTURuTjVjM1JsYlRwdFlYTjBaWEp6TVFvd0NBWURWUVFEREFGNApNRmt3RXdZSEtvWkl6ajBDQVFZSUtvWkl6ajBEQVFjRFFnQUVFWmNPNnduWkk1YXRpNTF3NDEyanFlWDlYdCtyCnFWQktUVC85bm11Qks1L0ZVVXZ2RkZYYkllbzZUQjhiNm4zbFJhdGt1Tm5SWmI3NVdFc1ZKWS9sNmFBQU1Bb0cKQ0NxR1NNNDlCQU1DQTBjQU1FUUNJR2pSaVd6em5lWmlXVVo2elhQYnhuQUFEUGhlb0Vnc01vYVpiQlNDWGVTdQpBaUFEbm1mREVlZXpMbkZ6ZGpPREF4Uko4VmpuNlR5QkNVaFYwcmRvUUk4Sk13PT0KLS0tLS1FTkQgQ0VSVElGSUNBVEUgUkVRVUVTVC0tLS0tCg=="

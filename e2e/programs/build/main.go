@@ -1,6 +1,6 @@
-// Command build builds the programs that end-to-end tests run, by name, into a directory: the same that tests build for
-// themselves, which then find them built. Without names it builds those that the tests of README.md need. On a terminal it
-// says what it does.
+// Command build builds the programs of the end-to-end tests, by name, into a directory. The tests build the same
+// programs, and reuse existing builds. Without names it builds the programs for the tests in README.md. On a terminal
+// it shows its progress.
 package main
 
 import (
@@ -29,7 +29,7 @@ func run() error {
 		flag.PrintDefaults()
 	}
 	flag.Parse()
-	dir, err := filepath.Abs(*to) // each is built in a module of its own
+	dir, err := filepath.Abs(*to) // the builds run in the directories of their modules
 	if err != nil {
 		return err
 	}

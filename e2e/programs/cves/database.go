@@ -19,7 +19,7 @@ import (
 	"time"
 )
 
-// ofHTTP are the packages of Go whose place is taken by ours, and those below them.
+// ofHTTP lists the Go packages that our implementation replaces. Packages below them are included.
 var ofHTTP = []string{
 	"net/http", "net/textproto", "crypto/tls", "golang.org/x/net/http2", "golang.org/x/net/http/httpguts",
 }
@@ -29,7 +29,8 @@ const (
 	mostEntries = 200_000
 )
 
-// entry is what we read of an OSV entry (https://ossf.github.io/osv-schema), as the Go vulnerability database has it.
+// entry contains the required fields of an OSV entry (https://ossf.github.io/osv-schema) in the Go vulnerability
+// database.
 type entry struct {
 	ID        string     `json:"id"`
 	Published time.Time  `json:"published"`
@@ -47,21 +48,21 @@ type entry struct {
 			} `json:"imports"`
 		} `json:"ecosystem_specific"`
 	} `json:"affected"`
-	listed bool // of a plain list, which a person chose: packages are not known
+	listed bool // from a plain list without packages, which was selected manually
 }
 
-// vulnerability is one that the page lacks.
+// vulnerability is a vulnerability without a row in the page.
 type vulnerability struct {
 	ID        string   `json:"id"`
 	Aliases   []string `json:"aliases,omitempty"`
-	Published string   `json:"published,omitempty"` // the day
+	Published string   `json:"published,omitempty"` // the date
 	Packages  []string `json:"packages,omitempty"`
 	Summary   string   `json:"summary,omitempty"`
 }
 
 var name = regexp.MustCompile(`\b(?:CVE-\d{4}-\d{4,}|GO-\d{4}-\d{4,})\b`)
 
-// read reads a list in any of its forms.
+// read reads a list in any of its formats.
 func read(from string) ([]entry, error) {
 	info, err := os.Stat(from)
 	if err != nil {
@@ -101,7 +102,7 @@ func bounded(r io.Reader) ([]byte, error) {
 	return text, err
 }
 
-// readTree reads the entries of a database: the files GO-….json, wherever they are.
+// readTree reads the entries of a database: the files GO-….json in all directories.
 func readTree(tree fs.FS) (all []entry, err error) {
 	err = fs.WalkDir(tree, ".", func(name string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() || path.Ext(name) != ".json" || !strings.HasPrefix(path.Base(name), "GO-") {
@@ -129,7 +130,7 @@ func readTree(tree fs.FS) (all []entry, err error) {
 	return all, err
 }
 
-// parse reads one entry or an array of them.
+// parse decodes one entry or an array of entries.
 func parse(text []byte) ([]entry, error) {
 	var many []entry
 	if trimmed := bytes.TrimSpace(text); len(trimmed) > 0 && trimmed[0] == '[' {
@@ -154,7 +155,7 @@ func parse(text []byte) ([]entry, error) {
 	return many, nil
 }
 
-// readList reads a line for each vulnerability: names, and anything behind them.
+// readList reads a plain list with one vulnerability per line: names, followed by any text.
 func readList(text []byte) (all []entry, err error) {
 	lines := bufio.NewScanner(bytes.NewReader(text))
 	lines.Buffer(nil, 1<<20)
@@ -170,7 +171,7 @@ func readList(text []byte) (all []entry, err error) {
 	return all, lines.Err()
 }
 
-// lacks are the entries of these packages that no row of the page names, oldest first.
+// lacks returns the entries about the given packages that no row of the page names, oldest first.
 func lacks(page string, all []entry, packages []string, since int) []vulnerability {
 	has := rows(page)
 	lacking := []vulnerability{}
@@ -195,7 +196,7 @@ func lacks(page string, all []entry, packages []string, since int) []vulnerabili
 	return lacking
 }
 
-// rows are the names in the first cells of the page's tables.
+// rows returns the names in the first cells of the page's tables.
 func rows(page string) map[string]bool {
 	has := map[string]bool{}
 	for line := range strings.Lines(page) {
@@ -211,14 +212,14 @@ func rows(page string) map[string]bool {
 	return has
 }
 
-// about are the packages of e that are among, or below, packages.
+// about returns the packages of e that are equal to, or below, one of packages.
 func (e *entry) about(packages []string) (about []string) {
 	for _, a := range e.Affected {
 		paths := []string{}
 		for _, i := range a.Specific.Imports {
 			paths = append(paths, i.Path)
 		}
-		if len(paths) == 0 { // all of the module
+		if len(paths) == 0 { // the whole module
 			paths = append(paths, a.Package.Name)
 		}
 		for _, p := range paths {
@@ -233,7 +234,7 @@ func (e *entry) about(packages []string) (about []string) {
 	return about
 }
 
-// said is what e is about in a line: old entries have no summary.
+// said returns a one-line summary. Old entries have no summary field.
 func (e *entry) said() string {
 	if e.Summary != "" {
 		return e.Summary
@@ -242,7 +243,7 @@ func (e *entry) said() string {
 	return first
 }
 
-// year is the latest of the names of CVEs, or of any name when there is none.
+// year returns the latest year in the names of CVEs, or in any name without CVEs.
 func year(names []string) (latest int) {
 	for _, prefix := range []string{"CVE-", "GO-"} {
 		for _, n := range names {

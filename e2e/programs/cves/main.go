@@ -1,12 +1,13 @@
-// Command cves lists the published vulnerabilities of Go's HTTP that a page of ours has no row for: what is wrong there may be wrong in
-// our own implementation too, and somebody has to look.
+// Command cves lists the published vulnerabilities in Go's HTTP packages that have no row in a page of our
+// documentation. Our implementation may have the same vulnerabilities and must be checked.
 //
-// It asks nobody: a person downloads the list. It reads
+// It does not access the network: the user downloads the list. It reads
 //
-//   - the Go vulnerability database as https://vuln.go.dev/vulndb.zip has it, or a directory of it, or single entries (OSV in JSON);
-//   - a plain list of CVE-… and GO-… names, one a line, with anything behind them.
+//   - the Go vulnerability database in the format of https://vuln.go.dev/vulndb.zip, an extracted directory, or single
+//     entries (OSV in JSON);
+//   - a plain list of CVE-… and GO-… names, one per line, followed by any text.
 //
-// The exit status is 0 when the page has them all, 1 when it lacks some, and 2 when something cannot be read.
+// The exit status is 0 if the page is complete, 1 if rows are missing, and 2 if an input cannot be read.
 package main
 
 import (
@@ -22,7 +23,7 @@ import (
 
 func main() { os.Exit(run(os.Args[1:], os.Stdout, os.Stderr)) }
 
-// files is a flag that may be given several times.
+// files is a flag that may be repeated.
 type files []string
 
 func (f *files) String() string     { return strings.Join(*f, ",") }
