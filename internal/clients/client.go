@@ -1,6 +1,6 @@
 // Package clients contains the typed clients and informers of Kubernetes' own groups that this program uses. A call to another
 // group or kind does not compile. Some libraries look up methods by name, so that the linker cannot remove unused methods:
-// client-go's clientset and informer factory would add 12 MB to the binary (see ARCHITECTURE.md).
+// client-go's clientset and informer factory would add 12 MB to the binary (docs/decisions/0005-binary-size.md).
 //
 // Library functions that require a kubernetes.Interface or an informers.SharedInformerFactory receive one from [ForLibrary] and
 // [Informers.ForLibrary].

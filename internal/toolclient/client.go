@@ -1,6 +1,6 @@
 // Package toolclient contains clients for the few kinds needed by tools without an API server. client-go's typed clients and
 // its discovery client import kubernetes/scheme, which registers every kind of every group, so that each of them adds 10 MB to
-// a program (see ARCHITECTURE.md). This package uses a scheme with only its own kinds.
+// a program (docs/decisions/0005-binary-size.md). This package uses a scheme with only its own kinds.
 package toolclient
 
 import (
