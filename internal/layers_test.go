@@ -11,8 +11,8 @@ import (
 	"testing"
 )
 
-// layers are the layers of the packages of internal: a package imports those of lower layers. ARCHITECTURE.md says what each
-// is for.
+// layers are the layers of the packages of internal: a package imports packages of lower layers. ARCHITECTURE.md lists their
+// subjects.
 var layers = map[string]int{
 	"http1": 0, "http2": 0, "httpmsg": 0, "request": 0, "respond": 0, "run": 0, "metrics": 0, "version": 0, "logging": 0, "clients": 0, "apiclient": 0, "toolclient": 0,
 	"engine": 0, "podrefs": 0,
