@@ -21,7 +21,7 @@ import (
 	"portico.dev/e2e/programs"
 )
 
-// serving starts `aggregator serve` in a directory of its own.
+// serving starts `aggregator serve` in a separate directory.
 func serving(t *testing.T, dir string, flags ...string) (*programs.Process, *rest.Config) {
 	t.Helper()
 	args := append([]string{"serve", "--secure-port", "0", "--data-dir", "data", "--access-log=false"}, flags...)
@@ -72,7 +72,7 @@ func ask(config *rest.Config, path, id string) (body, auditID string, err error)
 	return string(text), answer.Header.Get("Audit-Id"), err
 }
 
-// E7: in blocking mode a request that was answered is in the log, whatever happens next.
+// E7: in blocking mode every answered request is in the log, also after a kill.
 func TestE7NothingAnsweredIsMissingAfterAKill(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -99,7 +99,7 @@ func TestE7NothingAnsweredIsMissingAfterAKill(t *testing.T) {
 	}
 	wg.Wait()
 	if total.Load() < enough {
-		t.Fatalf("the storm ended after %d requests", total.Load())
+		t.Fatalf("the load ended after %d requests, want at least %d", total.Load(), enough)
 	}
 	<-p.Exited()
 	text, err := os.ReadFile(filepath.Join(dir, "audit.log"))
@@ -116,7 +116,7 @@ func TestE7NothingAnsweredIsMissingAfterAKill(t *testing.T) {
 	for _, ids := range answered {
 		for _, id := range ids {
 			if !written[id] {
-				t.Errorf("%s was answered and is not in the log", id)
+				t.Errorf("request %s was answered and is not in the audit log, want an event", id)
 			}
 		}
 	}
@@ -137,7 +137,7 @@ func TestE7F35SinksThatFailHoldNobodyUp(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	// /dev/full says of every write that there is no room.
+	// /dev/full fails every write with ENOSPC.
 	_, config := serving(t, dir, "--audit-policy-file", "policy.yaml", "--audit-log-path", "/dev/full",
 		"--audit-webhook-config-file", "webhook.kubeconfig", "--audit-webhook-batch-max-size", "1")
 	const asked = 300
@@ -168,7 +168,7 @@ func pairs(matches [][]string) (all [][2]string) {
 	return all
 }
 
-// hungWebhook is the address of a server that takes connections and says nothing.
+// hungWebhook returns the address of a server that accepts connections and never responds.
 func hungWebhook(t *testing.T) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")

@@ -41,7 +41,7 @@ func autoscaler(ts *testscript.TestScript, args []string) {
 	case args[0] == "external" && len(args) == 4:
 		err = printExternal(ts.Stdout(), config, args[1], selector, args[3])
 	default:
-		ts.Fatalf("unknown kind of metrics %s, or no metric", args[0])
+		ts.Fatalf("kind of metrics %s is unknown or has no metric, want resource, custom or external", args[0])
 	}
 	ts.Check(err)
 }

@@ -28,7 +28,7 @@ import (
 	"portico.dev/e2e/programs"
 )
 
-// watched is a front door that tells everything it can to everybody who listens: log, audit log, audit webhook, spans.
+// watched is a front door with every output that operators can read: log, audit log, audit webhook, spans.
 type watched struct {
 	t       *testing.T
 	dir     string
@@ -37,9 +37,9 @@ type watched struct {
 	sinks   map[string]*sink
 }
 
-// sink keeps what was written to it.
+// sink stores the data that is written to it.
 type sink struct {
-	mu   sync.Mutex // guards what follows
+	mu   sync.Mutex // guards the following fields
 	kept bytes.Buffer
 }
 
@@ -55,7 +55,7 @@ func (s *sink) String() string {
 	return s.kept.String()
 }
 
-// startWatched starts `aggregator dev`, with an extension server of its own, and everything turned on.
+// startWatched starts `aggregator dev` with an extension server and every output enabled.
 func startWatched(t *testing.T, files map[string]string, flags ...string) *watched {
 	t.Helper()
 	w := &watched{t: t, dir: t.TempDir(), sinks: map[string]*sink{"log": {}, "spans": {}, "webhook": {}}}
@@ -102,8 +102,8 @@ func (w *watched) audited() string {
 	return string(text)
 }
 
-// receiver takes audit events, refuses every other batch, and repeats what it got while it does. What it returns is the
-// kubeconfig of whoever sends.
+// receiver accepts audit events, and refuses every other batch with a message that repeats the batch. It returns a kubeconfig
+// for the sender.
 func (w *watched) receiver() string {
 	refuse := false
 	var mu sync.Mutex // guards refuse
@@ -160,7 +160,7 @@ type call struct {
 	noCertificate  bool // no client certificate
 }
 
-// send says it over a connection of its own, and returns the status and everything that came back.
+// send sends the request over a new connection, and returns the status and the complete response.
 func (w *watched) send(c call) (code int, answer string) {
 	w.t.Helper()
 	config, err := rest.TLSConfigFor(w.config)
@@ -187,11 +187,11 @@ func (w *watched) send(c call) (code int, answer string) {
 	if c.body != "" {
 		headers = append(headers, fmt.Sprintf("Content-Length: %d", len(c.body)))
 	}
-	// A server that refuses early may not read it all; its answer is what counts.
+	// A server that refuses early may not read the whole request. Only its response matters.
 	_, _ = fmt.Fprintf(conn, "%s %s HTTP/1.1\r\n%s\r\n\r\n%s", c.method, c.target, strings.ReplaceAll(strings.Join(headers, "\r\n"), "{host}", u.Host), c.body)
 	response, err := http.ReadResponse(bufio.NewReader(conn), nil)
 	if err != nil {
-		w.t.Fatalf("%s %.200s: %v", c.method, c.target, err)
+		w.t.Fatalf("response to %s %.200s: %v, want one", c.method, c.target, err)
 	}
 	defer func() { _ = response.Body.Close() }()
 	if response.StatusCode == http.StatusSwitchingProtocols {
@@ -199,13 +199,13 @@ func (w *watched) send(c call) (code int, answer string) {
 	}
 	body, err := io.ReadAll(io.LimitReader(response.Body, 64<<20))
 	if err != nil {
-		w.t.Fatalf("%s %.200s: %v", c.method, c.target, err)
+		w.t.Fatalf("body of the response to %s %.200s: %v, want no error", c.method, c.target, err)
 	}
 	return response.StatusCode, fmt.Sprint(response.Header) + string(body)
 }
 
-// spellings are the forms that a secret is carried in. A secret within a longer text has three forms of base64, by where
-// it begins; what is the same in all of them at its middle is looked for.
+// spellings returns the encodings in which a secret may appear. A secret within a longer text has three forms of base64,
+// depending on its offset. The test looks for the common middle part of each.
 func spellings(secret string) []string {
 	all := []string{secret, url.QueryEscape(secret), hex.EncodeToString([]byte(secret))}
 	for shift := range 3 {

@@ -27,16 +27,16 @@ const everythingPolicy = `{"apiVersion":"audit.k8s.io/v1","kind":"Policy","rules
 // goodToken is of an administrator, from a file of tokens.
 const goodToken = "canary-good-token"
 
-// A canary is a secret in one of the places where clients put secrets. It may come up in the answer that the client
-// gets; in a sink only where its name stands in allowed.
+// A canary is a secret in one of the places where clients put secrets. It may appear in the client's response. It may appear in
+// a sink only if allowed names the sink.
 type canary struct {
 	name    string
 	call    call
 	secret  string // in the call
 	code    int    // of the answer, once the API behind it is there
 	allowed string
-	// answered is set where the answer rightly holds the secret: it is what was asked for, or says to whoever sent a body
-	// what is wrong with it.
+	// answered is set if the response may contain the secret: because the request reads it, or because the error describes the
+	// sent body.
 	answered bool
 }
 
@@ -86,12 +86,12 @@ func credentials() []canary {
 		{name: "referrer", secret: "canary-referrer", code: 200, call: call{method: "GET", target: list, headers: []string{"Referer: https://console.example.com/?token=canary-referrer", "X-Forwarded-For: canary-referrer", "Forwarded: for=canary-referrer", "Baggage: token=canary-referrer", "Tracestate: token=canary-referrer"}}},
 		{name: "identity headers of a stranger", secret: "canary-identity", code: 401, call: call{noCertificate: true, method: "GET", target: list, headers: []string{"Authorization: Bearer x", "X-Remote-User: canary-identity", "X-Remote-Extra-Secret: canary-identity", "Impersonate-User: canary-identity"}}},
 		{name: "identity headers beside a certificate", secret: "canary-extra", code: 200, call: call{method: "GET", target: list, headers: []string{"X-Remote-User: canary-extra", "X-Remote-Group: canary-extra", "X-Remote-Extra-Secret: canary-extra"}}},
-		// Whom a caller acts as is what an audit log is for; nothing else tells it but the access log, by name.
+		// An audit log records the impersonated user. No other output contains it except the access log, by name.
 		{name: "extra of an impersonated user", secret: "canary-impersonated", code: 403, allowed: "audit webhook", call: call{method: "GET", target: list, headers: []string{"Impersonate-User: bob", "Impersonate-Extra-Secret: canary-impersonated"}}},
 	}
 }
 
-// bodies are secrets in what is sent and stored.
+// bodies are secrets in request bodies and stored objects.
 func bodies() []canary {
 	secret := func(name, more string) string {
 		return `{"apiVersion":"v1","kind":"Secret","metadata":{"name":"` + name + `"}` + more + `}`
@@ -121,7 +121,7 @@ func bodies() []canary {
 	}
 }
 
-// E1 and E2: nothing that lets its reader act as somebody else is in what we tell operators, at any verbosity.
+// E1 and E2: no credential appears in any output for operators, at any verbosity.
 func TestE1E2NoSecretIsTold(t *testing.T) {
 	t.Parallel()
 	w := startWatched(t, map[string]string{
@@ -140,9 +140,9 @@ func TestE1E2NoSecretIsTold(t *testing.T) {
 	canaries := append(credentials(), bodies()...)
 	for _, c := range canaries {
 		if code, answer := w.send(c.call); code != c.code {
-			t.Errorf("%s: %d, want %d: %.300s", c.name, code, c.code, answer)
+			t.Errorf("request with the %s: status = %d, want %d: %.300s", c.name, code, c.code, answer)
 		} else if holds(answer, c.secret) && !c.answered {
-			t.Errorf("%s: the answer repeats the secret: %.500s", c.name, answer)
+			t.Errorf("%s: the response contains the secret, want none: %.500s", c.name, answer)
 		}
 	}
 	canaries = append(canaries, canary{name: "token of the webhook", secret: "canary-of-the-webhook"},
@@ -150,35 +150,35 @@ func TestE1E2NoSecretIsTold(t *testing.T) {
 	pages := told(t, w)
 	w.process.Ended = true
 	if code, err := w.process.Stop(os.Interrupt); code != 0 || err != nil {
-		t.Fatal(code, err)
+		t.Fatalf("exit status of the front door = %d, %v; want 0 and no error", code, err)
 	}
 	pages["log"], pages["spans"], pages["webhook"], pages["audit"] = w.sinks["log"].String(), w.sinks["spans"].String(), w.sinks["webhook"].String(), w.audited()
 	for page, text := range pages {
 		if len(text) == 0 {
-			t.Errorf("%s is empty", page)
+			t.Errorf("%s is empty, want some output", page)
 		}
 		for _, c := range canaries {
 			if i := strings.Index(text, c.secret); holds(text, c.secret) && !slices.Contains(strings.Fields(c.allowed), page) {
-				t.Errorf("%s: is in %s: %.300s", c.name, page, text[max(0, i-150):])
+				t.Errorf("%s: the secret is in %s, want none: %.300s", c.name, page, text[max(0, i-150):])
 			}
 		}
 	}
 	t.Run("E4 the credential is named and not shown", func(t *testing.T) { checkCredentials(t, pages["audit"]) })
 	for page, want := range map[string]string{"audit": "canary-config", "webhook": "canary-config", "log": configMapsPath, "spans": configMapsPath} {
 		if !strings.Contains(pages[page], want) {
-			t.Errorf("%s does not tell of %s, so that its silence proves nothing", page, want)
+			t.Errorf("%s has no %s, want it as proof that the output is complete", page, want)
 		}
 	}
 }
 
-// told is what those who may look into a front door see.
+// told returns the pages that users with access to a front door can read.
 func told(t *testing.T, w *watched) map[string]string {
 	t.Helper()
 	pages := map[string]string{}
 	for _, path := range []string{"/metrics", "/debug/aggregation", "/readyz?verbose", "/livez?verbose", "/version", "/openid/v1/jwks", "/apis", "/api/v1/events"} {
 		code, answer := w.send(call{method: "GET", target: path})
 		if code != http.StatusOK {
-			t.Errorf("%s: %d", path, code)
+			t.Errorf("GET %s = %d, want 200", path, code)
 		}
 		pages[path] = answer
 	}
@@ -189,28 +189,28 @@ func keyOf(t *testing.T, config *rest.Config) string {
 	t.Helper()
 	pair, err := tls.X509KeyPair(config.CertData, config.KeyData)
 	if err != nil || pair.PrivateKey == nil {
-		t.Fatal(err)
+		t.Fatalf("key pair of the client: %v, want a valid one", err)
 	}
 	lines := strings.Split(string(config.KeyData), "\n")
 	return lines[1]
 }
 
-// issued asks for a token and uses it. The secret is its signature: the rest is public, or would be found with it.
+// issued requests a token and uses it. The secret is its signature: the rest is public, or would be found with it.
 func issued(t *testing.T, w *watched) canary {
 	t.Helper()
 	code, answer := w.send(call{method: "POST", target: "/api/v1/namespaces/default/serviceaccounts/default/token", headers: []string{jsonBody},
 		body: `{"apiVersion":"authentication.k8s.io/v1","kind":"TokenRequest","spec":{}}`})
 	token := regexp.MustCompile(`"token": ?"([^"]+)"`).FindStringSubmatch(answer)
 	if code != http.StatusCreated || token == nil {
-		t.Fatalf("%d %s", code, answer)
+		t.Fatalf("POST of a TokenRequest = %d %s, want 201 and a token", code, answer)
 	}
 	if code, answer := w.send(call{noCertificate: true, method: "GET", target: "/api", headers: []string{"Authorization: Bearer " + token[1]}}); code != http.StatusOK {
-		t.Errorf("with the token: %d %s", code, answer)
+		t.Errorf("GET with the issued token = %d %s, want 200", code, answer)
 	}
 	return canary{name: "issued token", secret: token[1][strings.LastIndexByte(token[1], '.')+1:]}
 }
 
-// checkCredentials looks at what events say of how their users were known.
+// checkCredentials checks how the events describe the credentials of their users.
 func checkCredentials(t *testing.T, audited string) {
 	t.Helper()
 	type known struct{ kind, id string }
@@ -232,15 +232,15 @@ func checkCredentials(t *testing.T, audited string) {
 		seen[e.User.Username] = true
 		id := strings.Join(e.User.Extra["authentication.kubernetes.io/credential-id"], " ")
 		if e.Annotations["portico.dev/credential"] != k.kind || !strings.HasPrefix(id, k.id) || k.id == "" && id != "" {
-			t.Errorf("%s: %s", e.User.Username, line)
+			t.Errorf("event of %s = %s, want the kind and the ID of the credential", e.User.Username, line)
 		}
 	}
 	if len(seen) != len(want) {
-		t.Errorf("events of %v only", seen)
+		t.Errorf("users in the audit log = %v, want %v", seen, want)
 	}
 }
 
-// E3: what a client says cannot begin a line of its own, command a terminal or fill the disk.
+// E3: data from a client cannot begin a log line, send control sequences to a terminal or fill the disk.
 func TestE3ForgedLines(t *testing.T) {
 	t.Parallel()
 	const forged = "x\r\n00:00:00.000\tINFO\tforged\x1b[31m"
@@ -269,7 +269,7 @@ func TestE3ForgedLines(t *testing.T) {
 		"body with line ends inside":    {call{method: "POST", target: configMapsPath, headers: []string{jsonBody}, body: `{"kind":"x\r\nforged"}`}, 400},
 	} {
 		if code, answer := w.send(c.call); code != c.code {
-			t.Errorf("%s: %d, want %d: %.300s", name, code, c.code, answer)
+			t.Errorf("request with the %s: status = %d, want %d: %.300s", name, code, c.code, answer)
 		}
 	}
 	knockWith(t, w, forged)
@@ -280,7 +280,7 @@ func TestE3ForgedLines(t *testing.T) {
 		issue.Args = append(issue.Args, "--data-dir", data[1])
 	}
 	if out, err := issue.CombinedOutput(); err != nil {
-		t.Fatalf("%v: %s", err, out)
+		t.Fatalf("aggregator kubeconfig failed: %v: %s, want no error", err, out)
 	}
 	theirs, err := clientcmd.BuildConfigFromFlags("", whoIs)
 	if err != nil {
@@ -289,18 +289,18 @@ func TestE3ForgedLines(t *testing.T) {
 	admins := w.config
 	w.config = theirs
 	if code, answer := w.send(call{method: "GET", target: "/api/v1/pods"}); code != http.StatusForbidden {
-		t.Errorf("%d %s", code, answer)
+		t.Errorf("GET as the forged user = %d %s, want 403", code, answer)
 	}
 	w.config = admins
 	w.process.Ended = true
 	if code, err := w.process.Stop(os.Interrupt); code != 0 || err != nil {
-		t.Fatal(code, err)
+		t.Fatalf("exit status of the front door = %d, %v; want 0 and no error", code, err)
 	}
 	checkLog(t, w.sinks["log"].String())
 	checkAudit(t, w.audited(), forged)
 }
 
-// knockWith offers protocols of the client's invention; what fails is logged (CVE-2025-58189).
+// knockWith offers an invented ALPN protocol. The failure is logged (CVE-2025-58189).
 func knockWith(t *testing.T, w *watched, protocol string) {
 	t.Helper()
 	u, err := url.Parse(w.config.Host)
@@ -314,7 +314,7 @@ func knockWith(t *testing.T, w *watched, protocol string) {
 	config.NextProtos = []string{protocol}
 	if conn, err := tls.Dial("tcp", u.Host, config); err == nil {
 		_ = conn.Close()
-		t.Error("a protocol that nobody knows was agreed on")
+		t.Error("the handshake with an unknown ALPN protocol succeeded, want an error")
 	}
 }
 
@@ -322,17 +322,17 @@ func checkLog(t *testing.T, text string) {
 	t.Helper()
 	begin := regexp.MustCompile(`^\d\d:\d\d:\d\d\.\d{3}\t(DEBUG|INFO|WARN|ERROR)\t`)
 	if !strings.Contains(text, "forged") {
-		t.Error("nothing that was forged is in the log, so that its form proves nothing")
+		t.Error("the log has no forged text, want some as proof that it is complete")
 	}
 	if strings.Contains(text, "spans were lost") {
-		t.Error("a byte that is no UTF-8 cost spans")
+		t.Error("spans were lost because of an invalid UTF-8 byte, want none lost")
 	}
 	for line := range strings.Lines(text) {
 		if !begin.MatchString(line) || strings.HasPrefix(line, "00:00:00") {
-			t.Errorf("no line of the log: %.200q", line)
+			t.Errorf("log line = %.200q, want one that begins with a time and a level", line)
 		}
 		if strings.ContainsAny(line, "\r\x00\x1b") || len(line) > 16<<10 {
-			t.Errorf("a line of %d bytes with what does not belong there: %.200q", len(line), line)
+			t.Errorf("log line of %d bytes: %.200q; want at most 16 KiB without control characters", len(line), line)
 		}
 	}
 }
@@ -343,14 +343,14 @@ func checkAudit(t *testing.T, text, forged string) {
 	for line := range strings.Lines(text) {
 		var e auditv1.Event
 		if err := json.Unmarshal([]byte(line), &e); err != nil {
-			t.Fatalf("%v: %.200q", err, line)
+			t.Fatalf("audit log: %v, want JSON in each line: %.200q", err, line)
 		}
 		found = found || e.User.Username == forged
 		if len(e.UserAgent) > 1024 || len(e.RequestURI) > 1024 || len(e.AuditID) > 64 || e.ObjectRef != nil && len(e.ObjectRef.Name) > 1024 {
-			t.Errorf("an event without bounds: %.300s", line)
+			t.Errorf("audit event = %.300s, want fields within their limits", line)
 		}
 	}
 	if !found {
-		t.Error("the event does not name its user as the certificate does")
+		t.Errorf("no audit event has the user %q of the certificate, want one", forged)
 	}
 }

@@ -43,7 +43,7 @@ func frontDoor(t *testing.T) *rest.Config {
 	return config
 }
 
-// Controllers speak protobuf; what they write and read must be what everybody else reads and writes.
+// Controllers use protobuf. Their reads and writes must be equivalent to those of other clients.
 func TestProtobufClient(t *testing.T) {
 	t.Parallel()
 	config := frontDoor(t)
@@ -83,22 +83,22 @@ func TestProtobufClient(t *testing.T) {
 	select {
 	case e := <-w.ResultChan():
 		if got, ok := e.Object.(*corev1.ConfigMap); e.Type != watch.Modified || !ok || got.Data["text"] != "more" || string(got.BinaryData["bytes"]) != "\x00\x01\xfe\xff" {
-			t.Errorf("watched %s %+v", e.Type, e.Object)
+			t.Errorf("watch event = %s %+v, want MODIFIED with the updated data", e.Type, e.Object)
 		}
 	case <-time.After(programs.Patience):
-		t.Fatal("no event")
+		t.Fatal("no event arrived in time, want MODIFIED")
 	}
 	if err := configMaps.Delete(ctx, "binary", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	for _, contentType := range answered {
 		if !strings.HasPrefix(contentType, runtime.ContentTypeProtobuf) {
-			t.Errorf("an answer came as %q", contentType)
+			t.Errorf("Content-Type of a response = %q, want protobuf", contentType)
 		}
 	}
 }
 
-// Informers start with a watch that begins with the list (WatchList) and is told by a bookmark where the list ends.
+// Informers start with a watch that begins with the list (WatchList) and a bookmark at its end.
 func TestInformer(t *testing.T) {
 	t.Parallel()
 	config := frontDoor(t)
@@ -136,7 +136,7 @@ func TestInformer(t *testing.T) {
 		case name := <-seen:
 			delete(want, name)
 		case <-deadline:
-			t.Fatalf("never seen: %v", want)
+			t.Fatalf("objects that the informer did not receive = %v, want none", want)
 		}
 	}
 }

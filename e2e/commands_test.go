@@ -19,7 +19,7 @@ import (
 	"portico.dev/e2e/programs"
 )
 
-// commands are what stories can use beside testscript's own.
+// commands are the commands of stories, in addition to testscript's.
 //
 //	start NAME PROGRAM [ARGS...]       start one of our programs in the background
 //	await NAME REGEXP [VAR]            wait until its output matches; VAR becomes the first group
@@ -82,7 +82,7 @@ func commands() map[string]func(*testscript.TestScript, bool, []string) {
 	return m
 }
 
-// story is what the commands of one story share.
+// story holds the state that the commands of one story share.
 type story struct {
 	t         testing.TB
 	env       *testscript.Env
@@ -107,7 +107,7 @@ func storyOf(ts *testscript.TestScript) *story { return ts.Value(storyKey{}).(*s
 func (s *story) process(ts *testscript.TestScript, name string) *programs.Process {
 	p, ok := s.processes[name]
 	if !ok {
-		ts.Fatalf("nothing was started as %s", name)
+		ts.Fatalf("no process has the name %s, want a started one", name)
 	}
 	return p
 }
@@ -117,7 +117,7 @@ func start(ts *testscript.TestScript, args []string) {
 	p, err := startProcess(args[0], ts.MkAbs("."), environment(ts), args[1], args[2:]...)
 	ts.Check(err)
 	s.env.Defer(func() { p.Finish(s.t) }) // while its directory is there
-	s.t.Cleanup(func() { p.Show(s.t) })   // when the verdict is known
+	s.t.Cleanup(func() { p.Show(s.t) })   // when the result is known
 	s.processes[args[0]] = p
 }
 
@@ -147,7 +147,7 @@ func end(ts *testscript.TestScript, args []string) {
 		case "KILL":
 			sig, want = syscall.SIGKILL, "-1"
 		default:
-			ts.Fatalf("unknown signal %s", args[1])
+			ts.Fatalf("signal %s is unknown, want INT, TERM or KILL", args[1])
 		}
 	}
 	if len(args) > 2 {
@@ -165,7 +165,7 @@ func hangUp(ts *testscript.TestScript, args []string) {
 	ts.Check(syscall.Kill(storyOf(ts).process(ts, args[0]).PID(), syscall.SIGHUP))
 }
 
-// until runs the command quietly: only its last output is shown, and what stdout and stderr match afterwards.
+// until runs the command repeatedly without output. Only the last output is shown, and later matched by stdout and stderr.
 func until(ts *testscript.TestScript, success bool, args []string) {
 	re := pattern(ts, args[0])
 	var stdout, stderr bytes.Buffer
@@ -186,7 +186,7 @@ func until(ts *testscript.TestScript, success bool, args []string) {
 	ts.Check(err)
 }
 
-// environment is what our programs get to see of a story's environment.
+// environment returns the variables of a story's environment that the programs get.
 func environment(ts *testscript.TestScript) []string {
 	var env []string
 	for _, name := range []string{"PATH", "HOME", "TMPDIR", "KUBECONFIG"} {
@@ -242,7 +242,7 @@ func pattern(ts *testscript.TestScript, s string) *regexp.Regexp {
 
 func group(ts *testscript.TestScript, match []string, expr string) string {
 	if len(match) < 2 {
-		ts.Fatalf("no match for a group of %s", expr)
+		ts.Fatalf("regular expression %s has no match for its group, want one", expr)
 	}
 	return match[1]
 }

@@ -32,11 +32,11 @@ func TestDevPrintsItsBannerOnly(t *testing.T) {
 			t.Fatal(err)
 		}
 		if code, err := dev.Stop(os.Interrupt); err != nil || code != 0 {
-			t.Fatalf("exit status %d, %v", code, err)
+			t.Fatalf("exit status of aggregator dev = %d, %v; want 0", code, err)
 		}
 		dev.Ended = true
 		if out := dev.Output(); !banner.MatchString(out) {
-			t.Errorf("the %s start printed:\n%s", start, out)
+			t.Errorf("output of the %s start =\n%s\nwant the banner", start, out)
 		}
 	}
 }

@@ -19,7 +19,7 @@ import (
 	"portico.dev/internal/drill"
 )
 
-// drillsLimit bounds all drills together; each has a bound of its own besides.
+// drillsLimit bounds all drills together. Each drill has a separate limit too.
 const drillsLimit = 15 * time.Minute
 
 // aggregatorCommand runs the program to its end, and returns its output and exit status.
@@ -30,7 +30,7 @@ func aggregatorCommand(t *testing.T, args ...string) (stdout, stderr string, cod
 	cmd := exec.CommandContext(ctx, filepath.Join(binaries, "aggregator"), programs.WithEngines("aggregator", args)...)
 	var out, complaints bytes.Buffer
 	cmd.Dir, cmd.Stdout, cmd.Stderr = t.TempDir(), &out, &complaints
-	path := binaries + string(os.PathListSeparator) + os.Getenv("PATH") // with our kubectl
+	path := binaries + string(os.PathListSeparator) + os.Getenv("PATH") // for the kubectl under test
 	cmd.Env = []string{"HOME=" + cmd.Dir, "TMPDIR=" + cmd.Dir, "PATH=" + path}
 	err := cmd.Run()
 	var exit *exec.ExitError
@@ -42,7 +42,8 @@ func aggregatorCommand(t *testing.T, args ...string) (stdout, stderr string, cod
 
 var allDrills = flag.Bool("all-drills", false, "hold all drills, which takes minutes, instead of one of each sort")
 
-// Without -all-drills these are held, the longest first. Each sort of fault has one here or among those of an APIRoute.
+// Without -all-drills only these drills run, the longest first. Each type of fault has one here or among the drills of an
+// APIRoute.
 var (
 	someDrills = []string{
 		"gc-owner-behind-dead-server", "namespace-dead-storage-bearing", "restart-everything-dead", "stored-kind-dead", "one-endpoint-of-three-hangs",
@@ -60,15 +61,15 @@ func TestEveryDrillPasses(t *testing.T) {
 	page := filepath.Join(t.TempDir(), "drills.html")
 	results := passedDrills(t, append([]string{"--html", page}, drills...)...)
 	if len(results) != want {
-		t.Errorf("%d of %d drills were held", len(results), want)
+		t.Errorf("%d drills ran, want %d", len(results), want)
 	}
 	if text, err := os.ReadFile(page); err != nil || bytes.Count(text, []byte("<svg viewBox")) != len(results) {
-		t.Errorf("the page does not have a timeline of each drill: %v", err)
+		t.Errorf("page of the drills: error %v, want one timeline per drill", err)
 	}
 }
 
-// What fails is one of two backends of an APIRoute. The expectations are the same, and no request to the other backend fails. All drills
-// can be held so; these are one of each sort.
+// One of two backends of an APIRoute fails. The expectations are the same, and no request to the other backend fails. All
+// drills can run this way. The test runs one of each type.
 func TestDrillsOfOneBackendOfAnAPIRoutePass(t *testing.T) {
 	t.Parallel()
 	drills := someAPIRouteDrills
@@ -80,11 +81,11 @@ func TestDrillsOfOneBackendOfAnAPIRoutePass(t *testing.T) {
 	}
 	results := passedDrills(t, append([]string{"--apiroute"}, drills...)...)
 	if len(results) != len(drills) {
-		t.Errorf("%d of %d drills were held", len(results), len(drills))
+		t.Errorf("%d drills ran, want %d", len(results), len(drills))
 	}
 	for _, r := range results {
 		if !slices.ContainsFunc(r.Traffic, func(row drill.Row) bool { return row.Who == drill.OtherBackend && row.Phase == "during" }) {
-			t.Errorf("%s: no request was made to the other backend during the fault", r.Drill)
+			t.Errorf("drill %s: no request to the other backend during the fault, want some", r.Drill)
 		}
 	}
 }
@@ -98,10 +99,10 @@ func passedDrills(t *testing.T, args ...string) []*drill.Result {
 	stdout, stderr, code := aggregatorCommand(t, append([]string{"drill", "run", "--parallel", atOnce, "-o", "json"}, args...)...)
 	var results []*drill.Result
 	if err := json.Unmarshal([]byte(stdout), &results); err != nil {
-		t.Fatalf("%v\n%s", err, stderr)
+		t.Fatalf("drill run: %v, want JSON\n%s", err, stderr)
 	}
 	if code != 0 {
-		t.Errorf("exit status %d: %s", code, stderr)
+		t.Errorf("exit status of drill run = %d, want 0: %s", code, stderr)
 	}
 	limits := map[string]time.Duration{}
 	for _, d := range drill.All() {
@@ -110,7 +111,7 @@ func passedDrills(t *testing.T, args ...string) []*drill.Result {
 	for _, r := range results {
 		t.Run(r.Drill, func(t *testing.T) {
 			if r.Verdict != drill.Passed {
-				t.Errorf("%s %s", r.Verdict, r.Why)
+				t.Errorf("verdict = %s %s, want passed", r.Verdict, r.Why)
 			}
 			for _, f := range r.Findings {
 				if !f.Holds {
@@ -118,7 +119,7 @@ func passedDrills(t *testing.T, args ...string) []*drill.Result {
 				}
 			}
 			if limit := limits[r.Drill]; time.Duration(r.Took) > limit {
-				t.Errorf("it took %s, and may take %s", r.Took, limit)
+				t.Errorf("the drill took %s, want at most %s", r.Took, limit)
 			}
 			for _, m := range r.Measures {
 				t.Logf("%s: %s (never: %t)", m.Name, m.Seconds, m.Never)
@@ -128,7 +129,7 @@ func passedDrills(t *testing.T, args ...string) []*drill.Result {
 	return results
 }
 
-// Ctrl-C in the middle of a drill: what it made on a server that is not its own is taken away all the same.
+// An interrupted drill still removes its objects from the remote server.
 func TestAnInterruptedDrillCleansUp(t *testing.T) {
 	dir := t.TempDir()
 	kubeconfig := filepath.Join(dir, "front", "admin.kubeconfig")
@@ -143,7 +144,7 @@ func TestAnInterruptedDrillCleansUp(t *testing.T) {
 	}
 	front := begin("front", "serve", "--data-dir", filepath.Join(dir, "front"), "--secure-port", "0", "--access-log=false")
 	defer front.Finish(t)
-	// kubectl prints what there is of kinds that drills make.
+	// made lists the objects of the kinds that drills create.
 	made := func() (string, error) {
 		cmd := exec.Command(filepath.Join(binaries, "kubectl"), "get", "namespaces,apiservices", "-l", "portico.dev/drill", "-o", "name")
 		cmd.Env = env
@@ -169,7 +170,7 @@ func TestAnInterruptedDrillCleansUp(t *testing.T) {
 		t.Errorf("exit status %d, %v; want 1", code, err)
 	}
 	if out, err := made(); err != nil || strings.Contains(out, "/") {
-		t.Errorf("left behind: %s %v", out, err)
+		t.Errorf("objects after the interrupted drill = %s, %v; want none", out, err)
 	}
 }
 
@@ -196,7 +197,7 @@ func TestDrillsThatAreNotHeld(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			stdout, stderr, code := aggregatorCommand(t, append([]string{"drill", "run"}, tt.args...)...)
 			if code != 2 || stdout != "" || !strings.Contains(stderr, tt.says) {
-				t.Errorf("exit status %d, %s%s", code, stdout, stderr)
+				t.Errorf("drill run = exit status %d, %s%s; want 2 and %q", code, stdout, stderr, tt.says)
 			}
 		})
 	}

@@ -7,8 +7,8 @@ import (
 	"portico.dev/e2e/programs"
 )
 
-// What api-resources lists, explain explains, to the last field: the groups served here, custom resources, and what an
-// extension server serves.
+// kubectl explain describes every resource of api-resources with all fields: the local groups, custom resources, and the
+// resources of an extension server.
 func TestExplainEveryKind(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -32,7 +32,7 @@ func TestExplainEveryKind(t *testing.T) {
 	}
 	lines := strings.Split(strings.TrimSpace(listed), "\n")
 	if len(lines) < 50 {
-		t.Fatalf("api-resources lists only %d kinds:\n%s", len(lines), listed)
+		t.Fatalf("api-resources lists %d kinds, want at least 50:\n%s", len(lines), listed)
 	}
 	for _, line := range lines {
 		// NAME, SHORTNAMES if there are any, APIVERSION, NAMESPACED, KIND
@@ -41,11 +41,11 @@ func TestExplainEveryKind(t *testing.T) {
 		t.Run(version+"/"+name, func(t *testing.T) {
 			explained, err := kubectl("explain", "--recursive", "--api-version", version, name)
 			if err != nil {
-				t.Fatalf("%v\n%s", err, explained)
+				t.Fatalf("kubectl explain failed: %v, want no error\n%s", err, explained)
 			}
 			for _, want := range []string{"KIND:       " + kind + "\n", "VERSION:    ", "FIELDS:", "metadata\t<"} {
 				if !strings.Contains(explained, want) {
-					t.Errorf("no %q in:\n%s", want, explained)
+					t.Errorf("output of kubectl explain has no %q, want it in:\n%s", want, explained)
 				}
 			}
 		})

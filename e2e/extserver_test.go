@@ -30,8 +30,7 @@ resources:
   object: {name: "@key", fields: {status.depth: .}}
 `
 
-// An informer knows nothing of how a resource comes about: one that a YAML file declares is listed, watched and stored like
-// any other.
+// An informer works with every resource. It lists, watches and stores a resource from a YAML file as any other one.
 func TestInformerOnADeclaredResource(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -73,7 +72,7 @@ func TestInformerOnADeclaredResource(t *testing.T) {
 	tell := func(what string, o any) {
 		u, ok := o.(*unstructured.Unstructured)
 		if !ok {
-			t.Errorf("%s: %T", what, o)
+			t.Errorf("type of the object in the event %s = %T, want *unstructured.Unstructured", what, o)
 			return
 		}
 		depth, _, _ := unstructured.NestedInt64(u.Object, "status", "depth")
@@ -101,11 +100,11 @@ func TestInformerOnADeclaredResource(t *testing.T) {
 			select {
 			case got := <-seen:
 				if !left[got] {
-					t.Errorf("told %q, want %q", got, want)
+					t.Errorf("event %q arrived, want one of %q", got, want)
 				}
 				delete(left, got)
 			case <-deadline:
-				t.Fatalf("never told: %v", left)
+				t.Fatalf("events that did not arrive = %v, want none", left)
 			}
 		}
 	}

@@ -21,7 +21,7 @@ type headers []string
 func (h *headers) String() string     { return strings.Join(*h, ", ") }
 func (h *headers) Set(v string) error { *h = append(*h, v); return nil }
 
-// request is the command http: what curl would do, which a fresh machine may not have. It prints the status line, the
+// request is the command http, a replacement for curl, which a fresh machine may not have. It prints the status line, the
 // headers and the body.
 //
 //	-H 'Name: value'     a header, repeatable
@@ -39,20 +39,20 @@ func request(ts *testscript.TestScript, args []string) {
 	dataFile := flags.String("data", "", "")
 	ts.Check(flags.Parse(args))
 	if flags.NArg() != 2 {
-		ts.Fatalf("http needs a method and a URL")
+		ts.Fatalf("http has other arguments, want a method and a URL")
 	}
 
 	config := &tls.Config{MinVersion: tls.VersionTLS12, ServerName: *serverName}
 	if *caFile != "" {
 		config.RootCAs = x509.NewCertPool()
 		if !config.RootCAs.AppendCertsFromPEM([]byte(ts.ReadFile(*caFile))) {
-			ts.Fatalf("no certificate in %s", *caFile)
+			ts.Fatalf("file %s has no certificate, want at least one", *caFile)
 		}
 	}
 	if *certFile != "" {
 		pair, err := tls.X509KeyPair([]byte(ts.ReadFile(*certFile)), []byte(ts.ReadFile(*keyFile)))
 		ts.Check(err)
-		config.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return &pair, nil } // as curl: whatever CAs are named
+		config.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return &pair, nil } // as curl: independent of the CAs that the server lists
 	}
 	var body io.Reader
 	if *dataFile != "" {

@@ -32,7 +32,7 @@ func identity(ts *testscript.TestScript, args []string) {
 	}), ts.MkAbs(args[2])))
 }
 
-// asKubeconfig is config for a program of its own.
+// asKubeconfig returns config as a kubeconfig for a separate program.
 func asKubeconfig(config *rest.Config) api.Config {
 	c := api.NewConfig()
 	c.Clusters["front"] = &api.Cluster{Server: config.Host, CertificateAuthorityData: config.CAData}

@@ -13,7 +13,7 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 )
 
-// listening prints what a process listens on, as the kernel knows it: "tcp ADDRESS" and "unix PATH", one a line.
+// listening prints the kernel's list of a process's listeners: "tcp ADDRESS" and "unix PATH", one per line.
 func listening(ts *testscript.TestScript, args []string) {
 	p := storyOf(ts).process(ts, args[0])
 	dir := filepath.Join("/proc", strconv.Itoa(p.PID()))
@@ -77,8 +77,8 @@ func rowsOf(file string) ([][]string, error) {
 	return rows, nil
 }
 
-// address reads the kernel's HEX:PORT, where every four bytes of the address are in the machine's order: little-endian on
-// whatever this runs on.
+// address parses the kernel's HEX:PORT. Every four bytes of the address are in the machine's byte order: little-endian on the
+// supported platforms.
 func address(s string) (string, error) {
 	host, port, _ := strings.Cut(s, ":")
 	raw, err := hex.DecodeString(host)

@@ -23,11 +23,11 @@ type work struct {
 	nodeMemory, podBytes int
 }
 
-// kubeletToken is what the kubelet of the stories lets in.
+// kubeletToken is the token that the kubelet of the stories accepts.
 const kubeletToken = "kubelets-know-it"
 
-// kubelet is the command kubelet: it sets a variable to the port of a kubelet that answers /metrics/resource over TLS to
-// who has the token, and writes the CA of its certificate to a file.
+// kubelet is the command kubelet: it sets a variable to the port of a kubelet that serves /metrics/resource over TLS to clients
+// with the token, and writes the CA of its certificate to a file.
 func kubelet(ts *testscript.TestScript, args []string) {
 	ca, err := pki.NewAuthority("kubelets")
 	ts.Check(err)
@@ -66,8 +66,8 @@ func (w work) asKubelet(to io.Writer) {
 	fmt.Fprintf(to, "container_start_time_seconds%s %d\n", pod, w.began.Unix())
 }
 
-// exporter is the command exporter: it starts what a Prometheus scrapes, a node_exporter, a cAdvisor and an application in
-// one, and writes the configuration of a Prometheus that does so every second.
+// exporter is the command exporter: it starts the targets of a Prometheus, a node_exporter, a cAdvisor and an application in
+// one, and writes a Prometheus configuration that scrapes them every second.
 func exporter(ts *testscript.TestScript, args []string) {
 	w := work{began: time.Now(), nodeCores: 0.5, nodeMemory: 700 << 20, podCores: 0.2, podBytes: 128 << 20}
 	s := httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, _ *http.Request) { w.asExporter(rw) }))

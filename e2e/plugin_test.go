@@ -11,7 +11,7 @@ import (
 	"portico.dev/e2e/programs"
 )
 
-// kubectl finds the plugin by its name, and completes it. The plugin speaks to the cluster of the kubeconfig.
+// kubectl finds the plugin by its name, and completes it. The plugin connects to the cluster of the kubeconfig.
 func TestKubectlPlugin(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -42,7 +42,7 @@ func TestKubectlPlugin(t *testing.T) {
 		"kubectl-portico": {"plugin", "list"},
 	} {
 		if out, err := kubectl(args...); err != nil || !strings.Contains(out, want) {
-			t.Errorf("%q: %v: %s\nwant %q in it", args, err, out, want)
+			t.Errorf("kubectl %q = %v: %s\nwant %q in the output", args, err, out, want)
 		}
 	}
 	out, err := kubectl("portico", "doctor", "-o", "yaml")
@@ -52,17 +52,17 @@ func TestKubectlPlugin(t *testing.T) {
 		} `json:"apiServices"`
 	}
 	if err != nil || yaml.Unmarshal([]byte(out), &reports) != nil || len(reports.APIServices) < 2 || reports.APIServices[0].APIService != name {
-		t.Errorf("the doctor in YAML: %v: %s", err, out)
+		t.Errorf("kubectl portico doctor -o yaml = %v: %s; want YAML with two reports", err, out)
 	}
 	if out, err := kubectl("portico", "doctor", name); err == nil || !strings.Contains(out, "run `kubectl portico doctor apiservice "+name+"`") {
-		t.Errorf("the doctor with a name alone: %v: %s", err, out)
+		t.Errorf("kubectl portico doctor with a name = %v: %s; want an error with the intended command", err, out)
 	}
 	if out, err := kubectl("portico", "adopt", name); err == nil || !strings.Contains(out, "is a gateway running?") {
-		t.Errorf("adopt without a gateway: %v: %s", err, out)
+		t.Errorf("kubectl portico adopt without a gateway = %v: %s; want an error that asks for one", err, out)
 	}
 }
 
-// The plugin is what somebody downloads who has a broken cluster: it has no API server.
+// The plugin is downloaded to machines of operators with a broken cluster. It contains no API server.
 func TestPluginHasNoServer(t *testing.T) {
 	t.Parallel()
 	list := exec.Command("go", "list", "-deps", "./cmd/kubectl-portico")
@@ -73,7 +73,7 @@ func TestPluginHasNoServer(t *testing.T) {
 	}
 	for _, pkg := range []string{"k8s.io/apiserver/pkg/server", "k8s.io/client-go/kubernetes/scheme", "go.etcd.io/etcd/client/v3", "portico.dev/internal/aggregator"} {
 		if strings.Contains(string(deps), pkg+"\n") {
-			t.Errorf("it has %s", pkg)
+			t.Errorf("kubectl-portico imports %s, want no such import", pkg)
 		}
 	}
 }

@@ -16,13 +16,13 @@ import (
 	"portico.dev/e2e/programs"
 )
 
-// What programs may have in memory, in KiB: extserver while it serves, `aggregator dev` once it has settled.
+// Limits of the programs' memory in KiB: extserver while it serves, `aggregator dev` after the start.
 const (
 	largestResident          = 25 << 10
 	largestFrontDoorResident = 140 << 10
 )
 
-// The memory of the extension server while it serves the metrics of this machine and is asked again and again.
+// Limits the memory of the extension server while it repeatedly serves the metrics of this machine.
 func TestExtserverIsSmall(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

@@ -12,8 +12,8 @@ import (
 	"portico.dev/e2e/programs"
 )
 
-// stored is the command stored: it waits until the etcd behind a unix socket has all of these keys. What a front door learns of
-// extension servers is shown first and stored after that.
+// stored is the command stored: it waits until the etcd behind a unix socket has all of these keys. A front door shows the
+// state of extension servers first and stores it later.
 func stored(ts *testscript.TestScript, args []string) {
 	client, err := clientv3.New(clientv3.Config{Endpoints: []string{"unix://" + ts.MkAbs(args[0])}, Logger: zap.NewNop()})
 	ts.Check(err)

@@ -7,7 +7,7 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 )
 
-// longer adds what .ci/tests runs apart from the test command of README.md.
+// longer adds the stories that .ci/tests runs apart from the test command of README.md.
 var longer = flag.Bool("longer", false, "run the stories of local groups")
 
 func TestStories(t *testing.T) { runStories(t, "testdata") }

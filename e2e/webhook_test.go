@@ -57,5 +57,5 @@ func review(w http.ResponseWriter, r *http.Request) {
 	}
 	review.Request, review.Response = nil, answer
 	w.Header().Set("Content-Type", "application/json")
-	_ = json.NewEncoder(w).Encode(review) // whoever asked has gone, or not
+	_ = json.NewEncoder(w).Encode(review) // fails if the client has disconnected
 }

@@ -34,12 +34,12 @@ func TestWebsocketWatch(t *testing.T) {
 	}
 	var event metav1.WatchEvent
 	if err := json.Unmarshal(frame, &event); err != nil || event.Type != string(watch.Added) || len(event.Object.Raw) == 0 {
-		t.Errorf("frame %q, error %v", frame, err)
+		t.Errorf("frame of the watch = %q, %v; want ADDED with an object", frame, err)
 	}
 }
 
-// Consoles and port-forwards are upgraded connections through the front door to an extension server, which learns from the
-// front door alone who is calling.
+// Consoles and port-forwards are upgraded connections through the front door to an extension server. The extension server
+// learns the caller only from the front door.
 func TestWebsocketThroughTheFrontDoor(t *testing.T) {
 	t.Parallel()
 	config := frontDoor(t)
@@ -51,7 +51,8 @@ func TestWebsocketThroughTheFrontDoor(t *testing.T) {
 		}
 		kind, got, err := conn.ReadMessage()
 		if err != nil || kind != websocket.BinaryMessage || string(got) != "portico-admin: "+message {
-			t.Fatalf("echo of %d bytes: kind %d, %d bytes, error %v", len(message), kind, len(got), err)
+			t.Fatalf("echo of %d bytes = kind %d, %d bytes, %v; want a binary message with the caller and the text",
+				len(message), kind, len(got), err)
 		}
 	}
 }
@@ -80,7 +81,7 @@ func dial(t *testing.T, config *rest.Config, path string) *websocket.Conn {
 			return fmt.Errorf("%s: %w", response.Status, err)
 		}
 		body, _ := io.ReadAll(io.LimitReader(response.Body, 4096))
-		t.Fatalf("%s: %s", response.Status, body)
+		t.Fatalf("handshake = %s: %s, want 101", response.Status, body)
 		return nil
 	}); err != nil {
 		t.Fatal(err)
@@ -92,7 +93,7 @@ func dial(t *testing.T, config *rest.Config, path string) *websocket.Conn {
 	return conn
 }
 
-// registerEcho starts an extension server that has nothing but a console, and registers it.
+// registerEcho starts an extension server that has only a console, and registers it.
 func registerEcho(t *testing.T, config *rest.Config) {
 	t.Helper()
 	authority, err := pki.NewAuthority("echo")
@@ -158,7 +159,7 @@ func serveEcho(t *testing.T, certPEM, keyPEM []byte) int32 {
 	return int32(listener.Addr().(*net.TCPAddr).Port)
 }
 
-// echo answers discovery with one resource, and on its console repeats what it is told, with the caller's name before it.
+// echo serves discovery with one resource, and its console repeats each message after the caller's name.
 func echo(w http.ResponseWriter, r *http.Request) {
 	if !strings.HasSuffix(r.URL.Path, "/console") {
 		w.Header().Set("Content-Type", "application/json")

@@ -14,7 +14,7 @@ import (
 	"portico.dev/internal/logging"
 )
 
-// frontOf takes over what is read, or refuses it.
+// frontOf accepts or refuses the configuration that was read.
 type frontOf struct {
 	taken   []aggregator.Config
 	refuses error
@@ -78,7 +78,7 @@ func (l *reloading) write(fields string) {
 	}
 }
 
-// said returns the last lines of the log as text, and forgets them.
+// said returns the last lines of the log as text, and clears them.
 func (l *reloading) said() string {
 	var b strings.Builder
 	for _, e := range l.logs.TakeAll() {
@@ -108,31 +108,31 @@ func textsIn(list any) (texts []string) {
 func TestReloadTakesOverTheLogLevel(t *testing.T) {
 	l := newReloading(t, "logLevel: warn\n")
 	if l.log.Core().Enabled(zap.InfoLevel) {
-		t.Fatal("it logs information")
+		t.Fatal("level info is enabled at the start, want warn")
 	}
 	l.write("logLevel: debug\n")
 	l.reload()
 	if said := l.said(); !l.log.Core().Enabled(zap.DebugLevel) || !strings.Contains(said, "info reloaded the settings") || !strings.Contains(said, "log-level") {
-		t.Errorf("after a reload: %s", said)
+		t.Errorf("log after a reload = %s, want the level debug and a line about it", said)
 	}
 	l.reload()
 	if said := l.said(); strings.Contains(said, "log-level") {
-		t.Errorf("nothing has changed, and it says: %s", said)
+		t.Errorf("log after a reload without changes = %s, want no log-level", said)
 	}
 }
 
 func TestReloadSaysWhatNeedsARestart(t *testing.T) {
 	l := newReloading(t, "etcdPrefix: /one\nauditPolicyFile: before.yaml\nauditLogPath: \"-\"\n")
 	l.write("etcdPrefix: /two\nauditPolicyFile: after.yaml\nauditLogPath: \"-\"\ncorsAllowedOrigins: [a, b]\n")
-	for range 2 { // it says so each time
+	for range 2 { // each reload logs it
 		l.reload()
 		said := l.said()
 		if !strings.Contains(said, "warn settings have changed that need a restart") || !strings.Contains(said, "etcd-prefix") || !strings.Contains(said, "cors-allowed-origins") {
-			t.Errorf("it says: %s", said)
+			t.Errorf("log after a reload = %s, want a warning with both fields", said)
 		}
 	}
 	if last := l.front.taken[len(l.front.taken)-1]; last.Audit.PolicyFile != "after.yaml" {
-		t.Errorf("the audit policy is %q", last.Audit.PolicyFile)
+		t.Errorf("audit policy after a reload = %q, want after.yaml", last.Audit.PolicyFile)
 	}
 }
 
@@ -141,10 +141,10 @@ func TestFlagsOfTheCommandLineTakePrecedenceAtAReload(t *testing.T) {
 	l.write("logLevel: debug\ncorsAllowedOrigins: [c]\n")
 	l.reload()
 	if said := l.said(); l.log.Core().Enabled(zap.WarnLevel) || !strings.Contains(said, "info reloaded") || strings.Contains(said, "warn ") {
-		t.Errorf("it says: %s", said)
+		t.Errorf("log after a reload = %s, want no warning and the level error", said)
 	}
 	if got := l.front.taken[0]; len(got.CORSAllowedOrigins) == 0 || got.CORSAllowedOrigins[0] != "a.*" && got.CORSAllowedOrigins[0] != "a.*,b" || got.RuntimeConfig["batch/v1"] != "false" {
-		t.Errorf("origins %q, runtime configuration %v", got.CORSAllowedOrigins, got.RuntimeConfig)
+		t.Errorf("origins %q, runtime configuration %v after a reload; want the flags' values", got.CORSAllowedOrigins, got.RuntimeConfig)
 	}
 }
 
@@ -157,20 +157,20 @@ func TestABadConfigurationChangesNothing(t *testing.T) {
 		l.write(fields)
 		l.reload()
 		if said := l.said(); !strings.HasPrefix(said, "error the settings were not reloaded") || strings.Count(said, "\n") != 1 {
-			t.Errorf("%s: %s", name, said)
+			t.Errorf("%s: log = %s, want one error line", name, said)
 		}
 	}
 	l.write("logLevel: debug\n")
 	l.front.refuses = errors.New("the policy has no rules")
 	l.reload()
 	if said := l.said(); !strings.Contains(said, "the policy has no rules") || l.log.Core().Enabled(zap.InfoLevel) || len(l.front.taken) > 0 {
-		t.Errorf("a refused audit policy: %s", said)
+		t.Errorf("log after a refused audit policy = %s, want the reason and no change", said)
 	}
 	if err := os.Remove(l.file); err != nil {
 		t.Fatal(err)
 	}
 	l.reload()
 	if said := l.said(); !strings.Contains(said, "no such file") {
-		t.Errorf("without the file: %s", said)
+		t.Errorf("log without the file = %s, want \"no such file\"", said)
 	}
 }

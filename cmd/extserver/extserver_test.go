@@ -22,19 +22,19 @@ func execute(t *testing.T, args ...string) (string, error) {
 func TestVersion(t *testing.T) {
 	out, err := execute(t, "version")
 	if err != nil || !strings.HasPrefix(out, "extserver v") {
-		t.Errorf("%q %v", out, err)
+		t.Errorf("version = %q, %v; want the program and its version", out, err)
 	}
 	out, err = execute(t, "version", "-o", "json")
 	var v struct{ GitVersion string }
 	if err != nil || json.Unmarshal([]byte(out), &v) != nil || v.GitVersion == "" {
-		t.Errorf("%q %v", out, err)
+		t.Errorf("version -o json = %q, %v; want JSON with a version", out, err)
 	}
 }
 
 func TestCompletion(t *testing.T) {
 	for _, shell := range []string{"bash", "zsh", "fish", "powershell"} {
 		if out, err := execute(t, "completion", shell); err != nil || !strings.Contains(out, "extserver") {
-			t.Errorf("%s: %v, %.200s", shell, err, out)
+			t.Errorf("completion %s = %v, %.200s; want a script for extserver", shell, err, out)
 		}
 	}
 	for want, typed := range map[string][]string{
@@ -57,7 +57,7 @@ func TestManifestsAreWhatAnAdministratorApplies(t *testing.T) {
 	for doc := range strings.SplitSeq(out, "---\n") {
 		var o struct{ Kind string }
 		if err := yaml.UnmarshalStrict([]byte(doc), &map[string]any{}); err != nil {
-			t.Fatalf("%v in %s", err, doc)
+			t.Fatalf("generated YAML is invalid: %v, want valid YAML in %s", err, doc)
 		}
 		if err := yaml.Unmarshal([]byte(doc), &o); err != nil {
 			t.Fatal(err)
@@ -66,11 +66,11 @@ func TestManifestsAreWhatAnAdministratorApplies(t *testing.T) {
 	}
 	want := "ServiceAccount ClusterRoleBinding RoleBinding ClusterRole ClusterRole ClusterRoleBinding Role RoleBinding Service EndpointSlice APIService APIService"
 	if got := strings.Join(kinds, " "); got != want {
-		t.Errorf("kinds %s", got)
+		t.Errorf("kinds = %s, want %s", got, want)
 	}
 	for _, part := range []string{"name: v1.metrics.k8s.io", "name: v1beta1.metrics.k8s.io", "- 192.0.2.1", "port: 4444", "# No caBundle"} {
 		if !strings.Contains(out, part) {
-			t.Errorf("no %q in\n%s", part, out)
+			t.Errorf("manifests have no %q, want it in\n%s", part, out)
 		}
 	}
 }
@@ -94,10 +94,10 @@ func TestMistakesAreOneClearLine(t *testing.T) {
 		t.Run(c.situation, func(t *testing.T) {
 			_, err := execute(t, c.args...)
 			if err == nil || !strings.Contains(err.Error(), c.want) {
-				t.Fatalf("error %v, want it to say %q", err, c.want)
+				t.Fatalf("command error = %v, want %q", err, c.want)
 			}
 			if strings.Contains(err.Error(), "\n") {
-				t.Errorf("more than one line: %q", err)
+				t.Errorf("error with more than one line: %q, want one line", err)
 			}
 		})
 	}

@@ -11,7 +11,7 @@ func TestInit(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "boxes")
 	out, err := execute(t, "init", dir, "--group=mail.example.com", "--kind=Mailbox")
 	if err != nil || !strings.Contains(out, "go mod tidy") {
-		t.Fatalf("%q %v", out, err)
+		t.Fatalf("init = %q, %v; want the next steps", out, err)
 	}
 	for file, want := range map[string]string{
 		"go.mod": "module example.com/boxes\n\ngo 1.26.0\n\nrequire portico.dev v0.0.0\n\nreplace portico.dev => " + buildDirectory() + "\n", "mailbox.go": "newMailboxResource", "main.go": `ServiceName: "mailboxes-mail-example-com"`,
@@ -20,16 +20,16 @@ func TestInit(t *testing.T) {
 	} {
 		text, err := os.ReadFile(filepath.Join(dir, file))
 		if err != nil || !strings.Contains(string(text), want) {
-			t.Errorf("%s has no %s: %v\n%s", file, want, err, text)
+			t.Errorf("generated %s has no %s, want it: %v\n%s", file, want, err, text)
 		}
 		for _, word := range []string{"KIND", "PLURAL", "GROUP", "MODULE", "NAME"} {
 			if strings.Contains(string(text), word) {
-				t.Errorf("%s still has %s", file, word)
+				t.Errorf("generated %s has the placeholder %s, want none", file, word)
 			}
 		}
 	}
 	if _, err := execute(t, "init", dir, "--group=mail.example.com", "--kind=Mailbox"); err == nil || !strings.Contains(err.Error(), "not empty") {
-		t.Errorf("a second time: %v", err)
+		t.Errorf("second init: error = %v, want \"not empty\"", err)
 	}
 }
 
@@ -40,10 +40,10 @@ func TestInitRefuses(t *testing.T) {
 	} {
 		dir := filepath.Join(t.TempDir(), "x")
 		if _, err := execute(t, append([]string{"init", dir}, args...)...); err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("%v: %v", args, err)
+			t.Errorf("init %v: error = %v, want %q", args, err, want)
 		}
 		if _, err := os.Stat(dir); err == nil {
-			t.Errorf("%v: something was written", args)
+			t.Errorf("init %v wrote a directory, want none", args)
 		}
 	}
 }

@@ -17,10 +17,10 @@ func TestConvertRules(t *testing.T) {
 	write("rules:\n- seriesQuery: up\n  resources: {template: <<.Resource>>}\n  metricsQuery: <<.Series>>{<<.LabelMatchers>>}\n")
 	out, err := execute(t, "convert-rules", file)
 	if err != nil || !strings.Contains(out, "# Serves each series under its own name.") {
-		t.Errorf("%s %v", out, err)
+		t.Errorf("convert-rules = %s, %v; want the comment about series names", out, err)
 	}
 	write("rules:\n- seriesQuery: up\n")
 	if _, err = execute(t, "convert-rules", file); err == nil || !strings.Contains(err.Error(), file+":2: rules[0].resources: is required") {
-		t.Errorf("%v", err)
+		t.Errorf("convert-rules of an invalid rule: error = %v, want the line and the field", err)
 	}
 }

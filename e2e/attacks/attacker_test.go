@@ -24,32 +24,33 @@ import (
 // attackerRole is the role of the child that attacks.
 const attackerRole = "attacker"
 
-// orders are what the attacker is told first.
+// orders is the attacker's configuration.
 type orders struct {
 	Front            string // the address of the front door
-	Certificate, Key []byte // of its own extension servers
-	NULCertificate   []byte // of one whose name has a NUL behind it
+	Certificate, Key []byte // of the attacker's extension servers
+	NULCertificate   []byte // of a server whose name has a NUL suffix
 	NULKey           []byte
-	NULServices      []string // which those are
+	NULServices      []string // the Services with the NUL certificate
 }
 
 // order is one attack.
 type order struct {
 	Attack string
 	Lasts  time.Duration
-	// Hold has the attacker keep what it has open until the next order, so that what it makes the front door keep can be measured.
+	// Hold makes the attacker keep its connections open until the next order, so that the memory of the front door can be
+	// measured.
 	Hold bool
 }
 
-// report is what came of it, for the attacker.
+// report is the result for the attacker.
 type report struct {
 	CPU         time.Duration
 	Frames      int64 // of HTTP/2; over HTTP/1.1 messages, and in handshakes records
 	Bytes       int64
 	Connections int64
 	MostFrames  int64            // of one connection
-	Outcomes    map[string]int64 // what the front door did about it
-	Faults      []string         // what it must not have done
+	Outcomes    map[string]int64 // the responses of the front door
+	Faults      []string         // responses that must not occur
 }
 
 // attack is the attacker's process.
@@ -123,7 +124,7 @@ type attackRun struct {
 	most    atomic.Int64
 	serial  atomic.Int64
 
-	mu       sync.Mutex // guards what follows
+	mu       sync.Mutex // guards the following fields
 	outcomes map[string]int64
 	faults   []string
 	open     map[net.Conn]struct{}
@@ -149,7 +150,7 @@ func (a *attackRun) run() report {
 	return r
 }
 
-// release closes what is open.
+// release closes the open connections.
 func (a *attackRun) release() {
 	a.hostile.under(nil)
 	a.mu.Lock()
@@ -160,7 +161,7 @@ func (a *attackRun) release() {
 	clear(a.open)
 }
 
-// ownCPU is what this process has used.
+// ownCPU returns the CPU time of this process.
 func ownCPU() time.Duration {
 	var u unix.Rusage
 	if err := unix.Getrusage(unix.RUSAGE_SELF, &u); err != nil {
@@ -171,13 +172,13 @@ func ownCPU() time.Duration {
 
 func (a *attackRun) over() bool { return !time.Now().Before(a.until) }
 
-// insecure trusts whoever answers.
+// insecure accepts every server certificate.
 func insecure() *tls.Config { return &tls.Config{InsecureSkipVerify: true} }
 
 // rest waits until the attack is over.
 func (a *attackRun) rest() { <-time.After(time.Until(a.until)) }
 
-// came notes what the front door did.
+// came records a response of the front door.
 func (a *attackRun) came(format string, args ...any) {
 	what := fmt.Sprintf(format, args...)
 	a.mu.Lock()
@@ -188,7 +189,7 @@ func (a *attackRun) came(format string, args ...any) {
 	a.outcomes[what]++
 }
 
-// fault notes what it must never do.
+// fault records a response that must not occur.
 func (a *attackRun) fault(format string, args ...any) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -209,7 +210,7 @@ func (a *attackRun) mostOf(n int64) {
 	}
 }
 
-// raw opens a TCP connection with a small buffer, so that what the front door does not take is not counted as sent.
+// raw opens a TCP connection with a small buffer, so that unread data is not counted as sent.
 func (a *attackRun) raw() (net.Conn, error) {
 	c, err := net.DialTimeout("tcp", a.Front, 5*time.Second)
 	if err != nil {
@@ -230,7 +231,7 @@ func (a *attackRun) close(c net.Conn) {
 	_ = c.Close()
 }
 
-// dial is through TLS. Attackers verify nobody.
+// dial connects over TLS. Attackers verify no certificate.
 func (a *attackRun) dial(protocol string) (*tls.Conn, error) { return a.dialWith(protocol, nil) }
 
 func (a *attackRun) dialWith(protocol string, change func(*tls.Config)) (*tls.Conn, error) {
@@ -253,7 +254,7 @@ func (a *attackRun) dialWith(protocol string, change func(*tls.Config)) (*tls.Co
 	return t, nil
 }
 
-// again runs f so many times beside each other, each again and again until the time is over.
+// again runs f in parallel, each instance repeatedly until the time is over.
 func (a *attackRun) again(many int, f func() error) {
 	var all sync.WaitGroup
 	for range many {

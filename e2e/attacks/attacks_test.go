@@ -15,14 +15,14 @@ import (
 	"portico.dev/e2e/programs"
 )
 
-// TestAttacks tries them, and fails where a bound does not hold. The library is not held to it: what it does not promise is
-// in the page.
+// TestAttacks runs the attacks, and fails if a bound does not hold. net/http's server is not required to hold them: the page
+// lists its results.
 func TestAttacks(t *testing.T) {
 	if runtime.GOOS != "linux" {
 		t.Skip("what another process uses is only known on Linux")
 	}
 	if *write && !*whole {
-		t.Fatal("the page is written of attacks that are whole: add -whole")
+		t.Fatal("flag -write without -whole, want both: the page has results of whole attacks")
 	}
 	p := page{Engines: map[string]run{}}
 	for _, engine := range chosenEngines() {
@@ -76,7 +76,7 @@ func attackEngine(t *testing.T, engine string, rows []*attackRow) (rest Latencie
 		}
 		return nil
 	}); err != nil {
-		t.Fatalf("%v\n%s", err, e.logged())
+		t.Fatalf("the bystander without an attack: %v, want at least 20 requests, events and no failures\n%s", err, e.logged())
 	}
 	before, err := measure.CPU(e.front.PID)
 	if err != nil {
@@ -90,7 +90,7 @@ func attackEngine(t *testing.T, engine string, rows []*attackRow) (rest Latencie
 		t.Fatal(err)
 	}
 	if rest.Requests < 20 || rest.Failures > 0 || rest.Events == 0 {
-		t.Fatalf("without an attack: %+v\n%s", rest, e.logged())
+		t.Fatalf("the bystander without an attack = %+v, want at least 20 requests, events and no failures\n%s", rest, e.logged())
 	}
 	resting := (after - before).Seconds() / time.Since(began).Seconds()
 	t.Logf("at rest: %d requests, p50 %s, p99 %s, watch p99 %s, %.3f of a core", rest.Requests, rest.P50, rest.P99, rest.WatchP99, resting)
@@ -102,7 +102,7 @@ func attackEngine(t *testing.T, engine string, rows []*attackRow) (rest Latencie
 	return rest, results
 }
 
-// wait lets time pass: what is measured is what happens meanwhile.
+// wait lets time pass for a measurement.
 func wait(t *testing.T, d time.Duration) {
 	if err := bench.Pause(t.Context(), d); err != nil {
 		t.Fatal(err)
@@ -129,20 +129,20 @@ func (e *environment) try(t *testing.T, engine string, a *attackRow, b *bystande
 	lasted := time.Since(began)
 	during := b.take()
 	if err != nil {
-		t.Fatalf("%v\n%s", err, e.logged())
+		t.Fatalf("the attack failed: %v, want a report\n%s", err, e.logged())
 	}
 	cpu, err := measure.CPU(e.front.PID)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if err := e.front.Collect(ctx); err != nil {
-		t.Fatalf("after it: %v\n%s", err, e.logged())
+		t.Fatalf("garbage collection after the attack failed: %v, want no error\n%s", err, e.logged())
 	}
 	after, err := e.sample(ctx)
 	if err != nil {
-		t.Fatalf("after it: %v\n%s", err, e.logged())
+		t.Fatalf("sample after the attack failed: %v, want no error\n%s", err, e.logged())
 	}
-	if _, err := e.order(order{}); err != nil { // it lets go of what it holds
+	if _, err := e.order(order{}); err != nil { // it closes its connections
 		t.Fatal(err)
 	}
 	const mib = 1 << 20
@@ -162,7 +162,7 @@ func (e *environment) try(t *testing.T, engine string, a *attackRow, b *bystande
 		if engine == library {
 			t.Logf("the library does not promise this: %s", broken)
 		} else {
-			t.Errorf("%s", broken)
+			t.Errorf("broken bound: %s, want none", broken)
 		}
 	}
 	return r

@@ -13,16 +13,16 @@ import (
 	"golang.org/x/net/http2"
 )
 
-// whatever is all that clients may be told of an extension server that misbehaves: an answer, or that there is none.
+// whatever matches every permitted result of a faulty extension server: a response, or an error.
 const whatever = "answered: (200|429|502|503|504)|answered: cut short|unanswered|GOAWAY .*"
 
-// noAnswer is what they are told of an answer that is none.
+// noAnswer matches the permitted results of an invalid response.
 const noAnswer = "answered: (429|502|503|504)|unanswered|GOAWAY .*"
 
 // takenFromServers is how many frames a connection to an extension server may carry: the same bounds as towards clients.
 const takenFromServers = 500_000
 
-// backendFloods are extension servers that flood our client over HTTP/2.
+// backendFloods are extension servers that flood the front door's client over HTTP/2.
 func backendFloods() []*attackRow {
 	raw := func(kind http2.FrameType, flags http2.Flags, stream uint32, payload string) func(*hostile2, uint32) {
 		return func(c *hostile2, id uint32) {
@@ -181,7 +181,7 @@ func backendFloods() []*attackRow {
 // continued is a header block without end.
 func continued(fragment []byte) func(*hostile2, uint32) {
 	return func(c *hostile2, id uint32) {
-		c.mu.Lock() // what else is said on the connection would come within the block
+		c.mu.Lock() // other frames on the connection would interrupt the block
 		defer c.mu.Unlock()
 		_ = c.framer.WriteHeaders(http2.HeadersFrameParam{StreamID: id, BlockFragment: c.fields(":status", "200")})
 		for n := 1; !c.a.over(); n = 0 {
@@ -213,11 +213,11 @@ func impatient(a *attackRun) {
 	})
 }
 
-// backendAnswers are extension servers that answer over HTTP/1.1 what has two readings, or none.
+// backendAnswers are extension servers that send ambiguous or invalid responses over HTTP/1.1.
 func backendAnswers() []*attackRow {
 	const good = "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 2\r\n\r\n{}"
 	const hidden = "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nX-Smuggled: 1\r\nContent-Length: 8\r\n\r\nsmuggled"
-	// one of these is the answer, and then the connection stays, so that what is behind it could be the next one's.
+	// say sends one of these responses and keeps the connection, so that the data after it could be read as the next response.
 	say := func(all ...string) func(*hostile1) {
 		var next atomic.Int64
 		return func(c *hostile1) {
@@ -295,7 +295,7 @@ func backendAnswers() []*attackRow {
 	return rows
 }
 
-// redirectTarget listens where redirects lead, and has seen nobody.
+// redirectTarget listens at the target of redirects. A connection to it is a fault.
 type redirectTarget struct{ address atomic.Pointer[string] }
 
 func (r *redirectTarget) listen(a *attackRun) (string, error) {

@@ -17,7 +17,7 @@ import (
 )
 
 const (
-	// each is how often the bystander asks over each version of HTTP, whatever became of the request before.
+	// each is the interval of the bystander's requests over each version of HTTP, independent of earlier responses.
 	each = 20 * time.Millisecond
 	// unanswered is how many of its requests may be under way; more are failures.
 	unanswered = 100
@@ -25,7 +25,7 @@ const (
 	tooLate = 10 * time.Second
 )
 
-// Latencies are what a bystander saw for a while.
+// Latencies are the bystander's measurements of one period.
 type Latencies struct {
 	Requests int           `json:"requests"`
 	Failures int           `json:"failures"`
@@ -36,7 +36,7 @@ type Latencies struct {
 	Events   int           `json:"events"`
 }
 
-// Bystander is what it saw beside an attack.
+// Bystander is the bystander's result during an attack.
 type Bystander struct {
 	During Latencies `json:"bystander"`
 }
@@ -48,7 +48,7 @@ type bystander struct {
 	stop   context.CancelFunc
 	done   sync.WaitGroup
 
-	mu      sync.Mutex // guards what follows
+	mu      sync.Mutex // guards the following fields
 	took    []time.Duration
 	lag     []time.Duration
 	reasons []string
@@ -157,7 +157,7 @@ func (b *bystander) once(ctx context.Context, client *http.Client) error {
 	return err
 }
 
-// watch reads events, each of which says when it was sent, until it ends.
+// watch reads events, which contain their send time, until the stream ends.
 func (b *bystander) watch(ctx context.Context, client *http.Client) error {
 	r, err := bench.NewRequest(ctx, b.server, bench.Ask{Method: http.MethodGet, Path: things() + "?watch=1&every=" + each.String(), Token: bench.UserToken}, "")
 	if err != nil {
@@ -199,8 +199,7 @@ func (b *bystander) failure(err error) {
 	}
 }
 
-// take is what was seen since the last time. What is not answered yet counts as if it were just now, and so does an event that
-// has not come.
+// take returns the measurements since the last call. Pending requests and events count with their duration so far.
 func (b *bystander) take() Latencies {
 	b.mu.Lock()
 	defer b.mu.Unlock()

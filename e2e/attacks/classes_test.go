@@ -14,8 +14,8 @@ var (
 	onBoth   = []string{"server", "client"}
 )
 
-// classes is the whole list. What goes through our server to a backend is tried from the side of the client that sends it, and
-// what goes through our client to a client of ours from the side of the backend.
+// classes is the complete list. Attacks through the server on a backend are made from the client's side, and attacks through
+// the proxy's client on a client from the backend's side.
 func classes() []class {
 	return []class{
 		{"floods", "Floods of PING, SETTINGS, PRIORITY, RST_STREAM, WINDOW_UPDATE of one byte, empty frames",

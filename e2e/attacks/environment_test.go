@@ -25,7 +25,7 @@ import (
 	"portico.dev/internal/pki"
 )
 
-// The attacker is a user of its own with the same rights as the bystander, so that fairness between users is not what is measured.
+// The attacker is a separate user with the bystander's rights, so that the test does not measure fairness between users.
 const (
 	attackerName  = "mallory"
 	attackerToken = "attacks-attacker-token"
@@ -100,8 +100,8 @@ func (e *environment) allow(ctx context.Context) {
 	}
 }
 
-// spawn starts the attacker, and registers its extension servers: one for each attack that needs one, so that what one of them
-// does to its reputation is not the next one's.
+// spawn starts the attacker, and registers its extension servers: a separate one for each attack that needs one, so that the
+// attacks do not affect each other.
 func (e *environment) spawn(ctx context.Context, chosen []*attackRow) {
 	ca, err := pki.NewAuthority("hostile")
 	if err != nil {
@@ -132,7 +132,7 @@ func (e *environment) spawn(ctx context.Context, chosen []*attackRow) {
 	}
 	e.t.Cleanup(func() {
 		if err := e.child.Stop(); err != nil {
-			e.t.Errorf("the attacker: %v", err)
+			e.t.Errorf("stopping the attacker failed: %v, want no error", err)
 		}
 	})
 	ports := strings.Fields(e.child.Address)
@@ -177,7 +177,7 @@ func (e *environment) untilAvailable(ctx context.Context, service string) {
 	}
 }
 
-// sample is what the front door's process has used.
+// sample is the resource use of the front door's process.
 type sample struct {
 	cpu       time.Duration
 	rss, peak int64 // bytes; the peak is since resetPeak
@@ -221,7 +221,7 @@ func resetPeak(pid int) error {
 	return os.WriteFile(fmt.Sprintf("/proc/%d/clear_refs", pid), []byte("5"), 0o200)
 }
 
-// heap asks the front door's metrics.
+// heap reads the heap size from the front door's metrics.
 func (e *environment) heap(ctx context.Context) (int64, error) {
 	r, err := bench.NewRequest(ctx, e.front.Server, bench.Ask{Method: http.MethodGet, Path: "/metrics", Accept: "text/plain", Token: bench.AdminToken}, "")
 	if err != nil {

@@ -25,8 +25,8 @@ import (
 	bench "portico.dev/e2e/bench/environment"
 )
 
-// hostile is the attacker's extension servers: one port of HTTP/2 and one of HTTP/1.1, both by hand. They say what a good one
-// says about their groups, so that they are available; what comes to the name attack is the attack's to answer.
+// hostile is the set of the attacker's extension servers: one port of HTTP/2 and one of HTTP/1.1, without an HTTP library. They
+// serve valid discovery documents, so that they are available. The attack handles requests for the name attack.
 type hostile struct {
 	config *tls.Config
 	listen [2]net.Listener
@@ -116,7 +116,7 @@ func (a *attackRow) path() string {
 	return "/apis/" + bench.GroupOf(service) + "/v1/namespaces/" + bench.Namespace + "/" + bench.Resource
 }
 
-// document is what a good extension server says; false: there is no such thing.
+// document returns a discovery document, or false if the path has none.
 func document(service, path, accept string) ([]byte, string, bool) {
 	group := bench.GroupOf(service)
 	verbs := []string{"get", "create", "list", "watch"}
@@ -152,7 +152,7 @@ type hostile2 struct {
 	conn    *tls.Conn
 	service string
 
-	mu      sync.Mutex // guards what follows
+	mu      sync.Mutex // guards the following fields
 	framer  *http2.Framer
 	out     bytes.Buffer
 	encoder *hpack.Encoder
@@ -280,7 +280,7 @@ func (c *hostile2) tell(do func(*http2.Framer)) error {
 	return err
 }
 
-// fields is a block of these; only within tell.
+// fields returns an encoded block of these fields; only within tell.
 func (c *hostile2) fields(pairs ...string) []byte {
 	c.block.Reset()
 	for i := 0; i+1 < len(pairs); i += 2 {
@@ -307,7 +307,7 @@ func (c *hostile2) answer(id uint32, status, kind, body string) error {
 	})
 }
 
-// flood writes frames until the time is over or nobody takes them.
+// flood writes frames until the time is over or the peer stops reading.
 func (c *hostile2) flood(each func(f *http2.Framer)) {
 	for !c.a.over() {
 		err := c.tell(func(f *http2.Framer) {
@@ -327,7 +327,7 @@ type hostile1 struct {
 	a    *attackRun
 	conn *tls.Conn
 	in   *bufio.Reader
-	// keep is whether more requests may come on the connection, if the attack leaves it.
+	// keep reports whether further requests may follow on the connection, if the attack leaves it open.
 	keep bool
 }
 
@@ -386,8 +386,8 @@ func (h *hostile) serve1(conn *tls.Conn) {
 	}
 }
 
-// victims is what clients of the front door do who ask for what the extension server serves: a few at once, each fifty times
-// a second at the most. They are the attacker's, and what they are told is what came of the attack.
+// victims are clients of the front door that request the extension server's resource: a few in parallel, each at most fifty
+// times per second. They belong to the attacker, and their responses are the result of the attack.
 func victims(method string) func(*attackRun) {
 	return func(a *attackRun) {
 		t := &http.Transport{TLSClientConfig: insecure(), ForceAttemptHTTP2: true, DisableCompression: true}
@@ -406,7 +406,7 @@ func victims(method string) func(*attackRun) {
 	}
 }
 
-// victim asks once.
+// victim sends one request.
 func (a *attackRun) victim(client *http.Client, method string) {
 	ctx, cancel := context.WithDeadline(context.Background(), a.until.Add(300*time.Millisecond))
 	defer cancel()

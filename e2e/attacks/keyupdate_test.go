@@ -82,7 +82,7 @@ func (r *records) derive() error {
 	return err
 }
 
-// keyUpdate appends a KeyUpdate that asks for one, after which the next keys count.
+// keyUpdate appends a KeyUpdate that requests another one, after which the next keys are used.
 func (r *records) keyUpdate(to []byte) ([]byte, error) {
 	const handshake = 22
 	plain := []byte{24, 0, 0, 1, 1, handshake}
@@ -116,7 +116,7 @@ func keyUpdates(a *attackRun) {
 			return nil
 		}
 		reading := make(chan struct{})
-		go func() { // what it answers is thrown away
+		go func() { // responses are discarded
 			_, _ = io.Copy(io.Discard, raw)
 			close(reading)
 		}()

@@ -23,7 +23,7 @@ type page struct {
 	Results []result       `json:"results"`
 }
 
-// run is where and when the attacks on an engine were made, and what the bystander sees without them.
+// run is the place and the date of the attacks on an engine, with the bystander's measurements without an attack.
 type run struct {
 	Machine measure.Machine `json:"machine"`
 	Rest    Latencies       `json:"rest"`
@@ -43,7 +43,7 @@ func readPage() (*page, error) {
 	return p, json.Unmarshal(text, p)
 }
 
-// write replaces what the files say of the attacks that were made, and keeps the rest.
+// write replaces the stored results of the attacks that were made, and keeps the rest.
 func (p *page) write(t *testing.T) {
 	before, err := readPage()
 	if err != nil {
@@ -171,7 +171,7 @@ var testName = regexp.MustCompile(`([a-z/0-9]+)\.((?:Test|Fuzz)[A-Za-z0-9]+)`)
 
 func tests(proof string) string { return testName.ReplaceAllString(proof, "`$0`") }
 
-// sort puts results in the order of the attacks, and drops those of attacks that there are not any more.
+// sort puts results in the order of the attacks, and drops results of removed attacks.
 func (p *page) sort() {
 	var kept []result
 	for _, a := range rowsOfAll() {
@@ -184,7 +184,7 @@ func (p *page) sort() {
 	p.Results = kept
 }
 
-// judge holds what was measured against the bounds as they are now.
+// judge checks the measurements against the current bounds.
 func (p *page) judge() {
 	for _, a := range rowsOfAll() {
 		for _, engine := range []string{portico, library} {
@@ -196,7 +196,7 @@ func (p *page) judge() {
 	}
 }
 
-// TestThePageIsWhole looks at the page, and attacks nobody.
+// TestThePageIsWhole checks the page without running attacks.
 func TestThePageIsWhole(t *testing.T) {
 	p, err := readPage()
 	if err != nil {
@@ -211,35 +211,35 @@ func TestThePageIsWhole(t *testing.T) {
 		t.Fatal(err)
 	}
 	if !bytes.Equal(text, p.markdown()) {
-		t.Error("docs/attacks.md is not what docs/attacks.json and the attacks say: run make attacks")
+		t.Error("docs/attacks.md differs from docs/attacks.json and the attacks, want equal content: run make attacks")
 	}
 	for _, a := range rowsOfAll() {
 		for _, engine := range []string{portico, library} {
 			switch r := p.find(a.name, engine); {
 			case r == nil:
-				t.Errorf("%q was not tried on %s: run make attacks", a.name, engine)
+				t.Errorf("no result of %q on %s, want one: run make attacks", a.name, engine)
 			case r.Class != a.class || r.Side != a.side || r.Sends != a.sends || r.Bound != a.bound.withDefaults():
-				t.Errorf("%q has changed since it was tried on %s: run make attacks", a.name, engine)
+				t.Errorf("%q has changed since its result on %s, want a current one: run make attacks", a.name, engine)
 			case r.During.Requests == 0 || r.During.Events == 0 || len(r.Attacker.Outcomes) == 0:
-				t.Errorf("%q on %s: nobody was there: %+v", a.name, engine, r)
+				t.Errorf("result of %q on %s without bystander or attacker: %+v, want both", a.name, engine, r)
 			case engine == portico && len(r.Broken) > 0:
-				t.Errorf("%q is open: %v", a.name, r.Broken)
+				t.Errorf("broken bounds of %q = %v, want none", a.name, r.Broken)
 			}
 		}
 	}
 	for _, c := range classes() {
 		if !strings.Contains(string(text), "\n## "+c.title+"\n") {
-			t.Errorf("the page lacks %q", c.title)
+			t.Errorf("the page has no section %q, want one", c.title)
 		}
 		for _, name := range c.known {
 			if !strings.Contains(string(text), name) {
-				t.Errorf("the page lacks %s", name)
+				t.Errorf("the page has no %s, want it", name)
 			}
 		}
 	}
 }
 
-// TestEveryClassIsTried holds the attacks to the list of classes, and their references to what there is.
+// TestEveryClassIsTried checks the attacks against the list of classes, and their references to tests.
 func TestEveryClassIsTried(t *testing.T) {
 	names := map[string]bool{}
 	sides := map[string][]string{}
@@ -251,21 +251,21 @@ func TestEveryClassIsTried(t *testing.T) {
 	}
 	for _, a := range rowsOfAll() {
 		if names[a.name] {
-			t.Errorf("two attacks are called %q", a.name)
+			t.Errorf("two attacks have the name %q, want one", a.name)
 		}
 		names[a.name] = true
 		sides[a.class] = append(sides[a.class], a.side)
 		for _, name := range a.cves {
 			if !known[name] {
-				t.Errorf("%q: no class is known as %s", a.name, name)
+				t.Errorf("attack %q: no class lists %s, want one", a.name, name)
 			}
 		}
 		if a.sends == "" || a.do == nil || a.proof == "" || a.bound.Outcomes == "" {
-			t.Errorf("%q does not say what is sent, what may come of it, or where it is tested besides", a.name)
+			t.Errorf("attack %q is incomplete, want the sent data, the permitted results and a test", a.name)
 		}
 		for _, m := range testName.FindAllStringSubmatch(a.proof, -1) {
 			if !testExists(t, m[1], m[2]) {
-				t.Errorf("%q: %s has no %s", a.name, m[1], m[2])
+				t.Errorf("attack %q: %s has no test %s, want it", a.name, m[1], m[2])
 			}
 		}
 	}
@@ -275,13 +275,13 @@ func TestEveryClassIsTried(t *testing.T) {
 	for _, c := range classes() {
 		for _, side := range c.sides {
 			if !slices.Contains(sides[c.id], side) {
-				t.Errorf("no attack of class %q is on side %s", c.id, side)
+				t.Errorf("no attack of the class %q is on the side %s, want one", c.id, side)
 			}
 		}
 		delete(sides, c.id)
 	}
 	for id := range sides {
-		t.Errorf("there is no class %q", id)
+		t.Errorf("attacks of the unknown class %q, want a known one", id)
 	}
 }
 

@@ -19,7 +19,7 @@ import (
 // pieces is how much is written at once.
 const pieces = 15 << 10
 
-// peer is a client that speaks HTTP/2 by hand. What is written with its Framer goes out by flush.
+// peer is an HTTP/2 client without a library. flush sends the frames that its Framer wrote.
 type peer struct {
 	*http2.Framer
 	a       *attackRun
@@ -32,23 +32,23 @@ type peer struct {
 
 	mute atomic.Bool   // it acknowledges nothing
 	deaf atomic.Bool   // it gives no windows back
-	told chan struct{} // closed when a GOAWAY says that it did wrong, or nothing more can be read
+	told chan struct{} // closed on a GOAWAY with an error code, or at the end of the stream
 	gone chan struct{} // closed when nothing more can be read
 	how  string        // valid then
-	code string        // of a GOAWAY that says that it did wrong; valid when told is closed
+	code string        // error code of the GOAWAY; valid when told is closed
 
-	window atomic.Int64 // what may be sent on the connection
+	window atomic.Int64 // flow-control window of the connection
 
 	began time.Time
-	past  bool // it goes on when it was told to stop
+	past  bool // it continues after the GOAWAY
 
 	writing sync.Mutex // one record at a time
 
-	mu      sync.Mutex // guards what follows
+	mu      sync.Mutex // guards the following fields
 	waiting map[uint32]chan string
 }
 
-// greet connects and says what a client says first.
+// greet connects and sends the client preface.
 func (a *attackRun) greet(settings ...http2.Setting) (*peer, error) {
 	conn, err := a.dial("h2")
 	if err != nil {
@@ -58,7 +58,7 @@ func (a *attackRun) greet(settings ...http2.Setting) (*peer, error) {
 	p.out.WriteString(http2.ClientPreface)
 	_ = p.WriteSettings(settings...)
 	err = p.flushRaw(1)
-	go p.listen() // not before: what it acknowledges must not come before the preface
+	go p.listen() // only now: its acknowledgements must follow the preface
 	return p, err
 }
 
@@ -85,7 +85,7 @@ func request(method, path string, more ...string) []string {
 	return append([]string{":method", method, ":scheme", "https", ":authority", "front.example.com", ":path", path, "authorization", "Bearer " + attackerToken}, more...)
 }
 
-// nobody are the fields of a request without a credential.
+// nobody returns the fields of a request without a credential.
 func nobody(method, path string, more ...string) []string {
 	return append([]string{":method", method, ":scheme", "https", ":authority", "front.example.com", ":path", path}, more...)
 }
@@ -123,7 +123,7 @@ func (p *peer) long(end bool, block []byte) uint32 {
 	return id
 }
 
-// flush sends what was written, and counts it.
+// flush sends the written frames, and counts them.
 func (p *peer) flush() error {
 	n := 0
 	for b := p.out.Bytes(); len(b) >= 9; n++ {
@@ -147,7 +147,7 @@ func (p *peer) flushRaw(frames int) error {
 	return nil
 }
 
-// word is how it was told that it has ended, once it was.
+// word returns how the connection ended, if it has ended.
 func (p *peer) word() string {
 	if p.code != "" {
 		return p.code
@@ -156,7 +156,7 @@ func (p *peer) word() string {
 	return p.how
 }
 
-// flood sends pieces until the time is over, or nobody takes them any more. It reports how that ended.
+// flood sends pieces until the time is over or the peer stops reading. It reports how the connection ended.
 func (p *peer) flood(each func(*peer)) {
 	for !p.a.over() {
 		for p.out.Len() < pieces {
@@ -168,7 +168,7 @@ func (p *peer) flood(each func(*peer)) {
 	}
 }
 
-// ended reports whether there is no use in going on.
+// ended reports whether further writes are useless.
 func (p *peer) ended() bool {
 	stop := p.told
 	if p.past {
@@ -182,8 +182,8 @@ func (p *peer) ended() bool {
 	}
 }
 
-// leave ends the connection and notes how it ended: by whom, and with which word. One that only the end of the attack ended
-// was let be, if it was there for half of it.
+// leave ends the connection and records which side ended it, and with which code. A connection that only the end of the attack
+// closed counts as tolerated if it was open for half of the attack.
 func (p *peer) leave() {
 	p.a.mostOf(p.frames)
 	patience := time.Second
@@ -206,7 +206,7 @@ func (p *peer) leave() {
 
 var settingsAck = []byte{0, 0, 0, 4, 1, 0, 0, 0, 0}
 
-// write sends a frame that somebody asked for.
+// write sends a requested frame.
 func (p *peer) write(frame []byte) {
 	if p.mute.Load() {
 		return
@@ -302,7 +302,7 @@ func (p *peer) tell(id uint32, what string) {
 	}
 }
 
-// ask sends a request and waits for its status, "" when the connection ends or nothing comes.
+// ask sends a request and waits for its status, "" if the connection ends or no response arrives.
 func (p *peer) ask(method, path string, more ...string) string {
 	id := p.id()
 	answer := p.expect(id)
@@ -329,7 +329,7 @@ func (p *peer) wait(answer <-chan string) string {
 	}
 }
 
-// floods is an attack: connections that each begin and then flood, and come again when they are ended.
+// floods is an attack: connections that each begin and then flood, and reconnect when they are closed.
 func floods(begin, each func(*peer), settings ...http2.Setting) func(*attackRun) {
 	return func(a *attackRun) {
 		a.again(2, func() error {
@@ -354,7 +354,7 @@ func frame(kind http2.FrameType, flags http2.Flags, stream uint32, payload strin
 	return func(p *peer) { p.out.Write(b.Bytes()) }
 }
 
-// deafFloods is floods that never read: what is answered to them stays where it is.
+// deafFloods are floods that never read: responses stay in the buffers.
 func deafFloods(begin, each func(*peer)) func(*attackRun) {
 	return func(a *attackRun) {
 		a.again(2, func() error {

@@ -17,16 +17,17 @@ const (
 type attackRow struct {
 	class string // of classes
 	name  string // unique
-	side  string // server: by a client on our server; client: by an extension server on our client
+	side  string // server: by a client on the server; client: by an extension server on the proxy's client
 	cves  []string
-	sends string // what is sent, for the page
-	proof string // the tests that show what is right about the answer; here it is cost and company
+	sends string // the sent data, for the page
+	proof string // the tests of the response; the attack measures cost and effect on the bystander
 
 	do func(*attackRun)
-	// h2 and h1 are for attacks by an extension server: what it answers a request with.
+	// h2 and h1 are for attacks by an extension server: its response to a request.
 	h2 func(*hostile2, uint32)
 	h1 func(*hostile1)
-	// beside is which extension server looks at what arrives, for attacks by clients that go through us: 1 speaks HTTP/1.1, 2 HTTP/2.
+	// beside is the extension server that checks the received requests, for attacks by clients through the proxy: 1 uses
+	// HTTP/1.1, 2 HTTP/2.
 	beside int
 	deaf   bool // once attacked, the extension server reads nothing more
 	nul    bool // the extension server's certificate has a NUL after its name; it is never available
@@ -37,15 +38,14 @@ type attackRow struct {
 	most  time.Duration
 }
 
-// bound is what is promised. Every one of them is checked; what the machine does at the same time is allowed for in the
-// reduced set.
+// bound contains the promised limits. All of them are checked. The reduced set has a margin for the load of the machine.
 type bound struct {
-	Frames   int64         `json:"frames,omitempty"`   // on one connection at most; 0: it may go on
-	CPU      float64       `json:"cpu,omitempty"`      // our CPU time for each second of the attacker's, beyond a twentieth of a core
+	Frames   int64         `json:"frames,omitempty"`   // maximum per connection; 0: unlimited
+	CPU      float64       `json:"cpu,omitempty"`      // the front door's CPU time per second of the attacker's, above a twentieth of a core
 	Memory   int64         `json:"memory,omitempty"`   // MiB of resident memory above rest, at most
 	Heap     int64         `json:"heap,omitempty"`     // MiB of heap and stacks above rest that are kept while the attacker stays
-	P99      time.Duration `json:"p99"`                // of the bystander; or slower times what it is at rest, when that is more
-	Outcomes string        `json:"outcomes,omitempty"` // all that may come of it, a regular expression
+	P99      time.Duration `json:"p99"`                // of the bystander; or slower times its value without an attack, if that is larger
+	Outcomes string        `json:"outcomes,omitempty"` // all permitted results, a regular expression
 }
 
 const (
@@ -72,7 +72,7 @@ func (b bound) withDefaults() bound {
 	return b
 }
 
-// String is for the page: what is not ordinary, and what may come of it.
+// String is for the page: the unusual limits and the permitted results.
 func (b bound) String() string {
 	var parts []string
 	if b.CPU != ordinaryCPU {
@@ -109,11 +109,11 @@ type result struct {
 	Attacker report   `json:"attacker"`
 	Ours     used     `json:"ours"`
 	Bystander
-	// Broken are the bounds that did not hold. Of portico there is none, or the test fails.
+	// Broken are the bounds that did not hold. The test fails if portico has any.
 	Broken []string `json:"broken,omitempty"`
 }
 
-// used is what the front door's process used for the attack, beyond what it uses with the bystander alone.
+// used is the resource use of the front door's process for the attack, without its use for the bystander alone.
 type used struct {
 	CPUSeconds float64 `json:"cpuSeconds"`
 	PeakMiB    float64 `json:"peakMiB"` // resident, above rest
@@ -121,13 +121,13 @@ type used struct {
 	RSSMiB     float64 `json:"rssMiB"`  // resident, the peak itself
 }
 
-// judge says which bounds did not hold. lenient is for machines that do other things at the same time.
+// judge records the bounds that did not hold. lenient is for machines with other load.
 func (r *result) judge(rest Latencies, lenient bool) {
 	say := func(format string, args ...any) { r.Broken = append(r.Broken, fmt.Sprintf(format, args...)) }
 	b := r.Bound
 	room, memory := 1.0, 1.0
 	if lenient {
-		room, memory = 4, 2 // a collection may come at any moment of a short attack
+		room, memory = 4, 2 // a collection may start at any moment of a short attack
 	}
 	if limit := room * (b.CPU*r.Attacker.CPU.Seconds() + 0.05*r.Seconds); r.Ours.CPUSeconds > limit {
 		say("%.2f s of CPU, bound %.2f s", r.Ours.CPUSeconds, limit)
@@ -138,7 +138,7 @@ func (r *result) judge(rest Latencies, lenient bool) {
 	if r.Ours.KeptMiB > memory*float64(b.Heap) {
 		say("%.0f MiB more are kept, bound %d", r.Ours.KeptMiB, b.Heap)
 	}
-	// What the kernel holds for us is counted too: on a busy machine it may be all that it has room for.
+	// Data in the kernel's buffers counts too: on a busy machine they may be full.
 	frames := b.Frames
 	if lenient {
 		frames += 1_000_000

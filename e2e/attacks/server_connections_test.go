@@ -126,7 +126,7 @@ func openMany(many int, open func(*attackRun) (io.ReadWriteCloser, error)) func(
 // atOnce does something so many times, a few at a time, as long as there is time.
 func (a *attackRun) atOnce(many int, do func() error) {
 	var all sync.WaitGroup
-	turns := make(chan struct{}, 4) // what they have when they are there is measured, and not that they come
+	turns := make(chan struct{}, 4) // the test measures established connections, not their creation
 	for range many {
 		turns <- struct{}{}
 		if a.over() {
@@ -201,7 +201,7 @@ func idleAfterLarge(many int) func(*attackRun) {
 	}
 }
 
-// nulCertificate asks as somebody whose name begins like another's.
+// nulCertificate connects with a name that begins with another user's name.
 func nulCertificate(a *attackRun) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), crand.Reader)
 	if err != nil {
@@ -220,7 +220,7 @@ func nulCertificate(a *attackRun) {
 	}
 	a.again(2, func() error {
 		c, err := a.dialWith("http/1.1", func(c *tls.Config) {
-			c.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { // whatever CAs the server names
+			c.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { // independent of the CAs that the server lists
 				return &tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}, nil
 			}
 		})

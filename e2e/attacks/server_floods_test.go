@@ -4,11 +4,11 @@ import (
 	"golang.org/x/net/http2"
 )
 
-// calm is how the front door ends a connection that floods. Who goes on flooding may not get to read the word.
+// calm matches how the front door ends a flooding connection. A client that continues may not read the GOAWAY.
 const calm = "ended: GOAWAY ENHANCE_YOUR_CALM|ended: closed"
 
-// taken is how many frames a connection may carry before it ends: ten thousand that carry nothing, what comes back by time,
-// and what the kernel holds for us by then, up to 6 MiB.
+// taken is the maximum number of frames on a connection before it ends: ten thousand empty ones, the number that is refilled
+// over time, and the kernel's buffered ones, up to 6 MiB.
 const taken = 500_000
 
 // floodsProof is where a flood's end is tested without company.

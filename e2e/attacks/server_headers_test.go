@@ -21,7 +21,7 @@ func literal(fields ...string) []byte {
 	return b.Bytes()
 }
 
-// refused is what may come of headers that are too large or that mean nothing.
+// refused matches the permitted results of headers that are too large or invalid.
 const refused = calm + "|answered: (400|431|401|403)|reset: .*|ended: GOAWAY (PROTOCOL_ERROR|COMPRESSION_ERROR|FRAME_SIZE_ERROR|NO_ERROR)"
 
 func serverHeaders() []*attackRow {
@@ -129,7 +129,7 @@ func serverHeaders() []*attackRow {
 	return rows
 }
 
-// huffman is a literal field whose value is coded.
+// huffman encodes a literal field with a Huffman-coded value.
 func huffman(name, value string) []byte {
 	b := append([]byte{0x10, byte(len(name))}, name...)
 	n := hpack.HuffmanEncodeLength(value)
@@ -140,7 +140,7 @@ func huffman(name, value string) []byte {
 	return hpack.AppendHuffmanString(append(b, byte(n)), value)
 }
 
-// holding is an attack whose connections stay: each begins once, and keeps what it has begun.
+// holding is an attack with open connections: each sends its beginning once, and stays open.
 func holding(many int, begin func(*peer), settings ...http2.Setting) func(*attackRun) {
 	return func(a *attackRun) {
 		var all []*peer
@@ -168,7 +168,7 @@ func holding(many int, begin func(*peer), settings ...http2.Setting) func(*attac
 	}
 }
 
-// sharing is a connection of many, one of whom sends a header that is too large.
+// sharing is a connection for several users, one of which sends a header that is too large.
 func sharing(a *attackRun) {
 	a.again(1, func() error {
 		p, err := a.greet()

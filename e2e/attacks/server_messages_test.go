@@ -13,8 +13,8 @@ import (
 
 var statusLine = regexp.MustCompile(`HTTP/1\.[01] ([0-9]{3}) `)
 
-// exchange sends what is given and reads what comes, until so many answers have begun, the connection ends, or nothing comes for
-// a while. It returns their statuses and whether the connection ended.
+// exchange sends the text and reads responses until the given number has begun, the connection ends, or no data arrives for a
+// while. It returns their statuses and whether the connection ended.
 func exchange(c *tls.Conn, text string, most int) (statuses string, ended bool) {
 	_ = c.SetDeadline(time.Now().Add(3 * time.Second))
 	if _, err := io.WriteString(c, text); err != nil {
@@ -39,7 +39,7 @@ func exchange(c *tls.Conn, text string, most int) (statuses string, ended bool) 
 	}
 }
 
-// messages are requests over HTTP/1.1 by hand, each on a connection of its own.
+// messages are HTTP/1.1 requests without a library, each on a separate connection.
 func messages(all ...string) func(*attackRun) {
 	return func(a *attackRun) {
 		a.again(2, func() error {
@@ -64,13 +64,13 @@ func messages(all ...string) func(*attackRun) {
 	}
 }
 
-// smuggled is a request that is meant to come to light only behind another. By itself it has no credential, so that the front
-// door refuses it when it is read as what follows.
+// smuggled is a request that takes effect only if the front door reads it as a separate request after another one. It has no
+// credential, so that the front door then refuses it.
 func smuggled(a *attackRow) string {
 	return "GET " + a.path() + "/smuggled HTTP/1.1\r\nHost: front.example.com\r\n\r\n"
 }
 
-// ended is a refusal after which nothing of the connection is read.
+// ended matches a refusal after which the connection is not read any more.
 const ended = `answered: (400|501|505|403|404|405|431|413|417|100 400), closed`
 
 func serverMessages() []*attackRow {

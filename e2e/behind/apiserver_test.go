@@ -12,16 +12,16 @@ import (
 	"portico.dev/e2e/programs"
 )
 
-// apiServer is an API server that other servers are put behind.
+// apiServer is an API server in front of the servers under test.
 type apiServer struct {
 	// Kubeconfig is an administrator's.
 	Kubeconfig string
-	// stop ends it as the end of its machine does, and start starts it anew.
+	// stop kills it as a machine failure does, and start restarts it.
 	stop  func() error
 	start func(context.Context) error
 }
 
-// portico starts a front door of ours in the place of a kube-apiserver.
+// portico starts a front door in the place of a kube-apiserver.
 func portico(t *testing.T) *apiServer {
 	t.Helper()
 	dir, port := t.TempDir(), fmt.Sprint(freePort(t))

@@ -13,8 +13,8 @@ import (
 	"portico.dev/e2e/behind/cluster"
 )
 
-// An examination is the same whoever stands before the extension server: the card of sample-apiserver that was recorded
-// behind our front door is the one that comes of it behind kube-apiserver.
+// The front door does not affect an examination: the card of sample-apiserver behind kube-apiserver is the same as the one that
+// was recorded behind Portico.
 func TestConformance(t *testing.T) {
 	k := control(t, false)
 	port := sample(t, k)
@@ -28,14 +28,14 @@ func TestConformance(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got, want := marks(out.stdout), marks(string(recorded)); got != want || got == "" {
-		t.Errorf("the card is\n%s\nand was recorded as\n%s", out, recorded)
+		t.Errorf("card =\n%s\nwant the marks of\n%s", out, recorded)
 	}
 	for _, name := range []string{"v1alpha1." + wardle, "v1beta1." + wardle} {
 		out := examine("apiservice", name, "--write")
 		t.Log(out)
 		m := score.FindStringSubmatch(out.stdout)
 		if m == nil {
-			t.Errorf("%s: %s", name, out)
+			t.Errorf("conformance of %s = %s, want a score", name, out)
 			continue
 		}
 		book.scored("sample-apiserver v0.37.2", name, m[1]+"/"+m[2])
@@ -49,7 +49,7 @@ func sample(t *testing.T, k *cluster.Cluster) int {
 	return port
 }
 
-// marks is what a card gives for each check.
+// marks returns a card's mark for each check.
 func marks(card string) string {
 	var b strings.Builder
 	for _, m := range markLine.FindAllStringSubmatch(card, -1) {

@@ -17,9 +17,9 @@ import (
 	"portico.dev/e2e/programs"
 )
 
-// What the controllers of a kube-controller-manager do while an extension server that keeps objects is dead, by the
-// annotation portico.dev/discovery-when-unavailable of its APIService, and by whether they were started before its death or
-// after. docs/discovery.md has the results as a table.
+// Controllers of a kube-controller-manager while an extension server with objects is dead, by the annotation
+// portico.dev/discovery-when-unavailable of its APIService, and by whether they started before or after its failure.
+// docs/discovery.md has the results as a table.
 func TestControllersWithADeadExtensionServer(t *testing.T) {
 	for _, value := range []string{"stale", "current"} {
 		for _, started := range []string{"before", "after"} {
@@ -35,7 +35,7 @@ func TestControllersWithADeadExtensionServer(t *testing.T) {
 					d.startControllers(t)
 				}
 
-				// Dependents of what is gone are collected; those of a widget, of which nobody knows whether it is gone, are not.
+				// Dependents of a deleted owner are collected. Dependents of a widget, whose existence is unknown, are kept.
 				d.create(t, "keep", configMap("owner", "", "", ""))
 				d.create(t, "keep", configMap("dependent", "v1", "owner", d.uid(t, "configmap", "owner")))
 				kubectl(t, d.kubeconfig, "", "-n", "keep", "delete", "configmap", "owner", "--wait=false")
@@ -57,7 +57,7 @@ func TestControllersWithADeadExtensionServer(t *testing.T) {
 					return d.prints(t, "^True$", "get", "namespace", "team", "-o", `jsonpath={.status.conditions[?(@.type=="`+condition+`")].status}`)
 				})
 				if waits && d.usedQuota(t, "during") != "" {
-					t.Error("the quota was computed while an informer could not sync")
+					t.Error("the quota was computed while an informer could not synchronize, want none")
 				}
 				kubectl(t, d.kubeconfig, "", "-n", "keep", "get", "configmap", "of-widget")
 
@@ -65,7 +65,7 @@ func TestControllersWithADeadExtensionServer(t *testing.T) {
 				d.gone(t, "get", "namespace", "team")
 				d.quotaIsComputed(t, "during")
 				if left := kubectl(t, d.serverKubeconfig, "", "-n", "team", "get", "widgets", "-o", "name"); left != "" {
-					t.Errorf("the namespace is gone, and its objects are not: %s", left)
+					t.Errorf("widgets after the namespace was deleted = %s, want none", left)
 				}
 				kubectl(t, d.kubeconfig, "", "-n", "keep", "get", "configmap", "of-widget")
 			})

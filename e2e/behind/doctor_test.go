@@ -12,17 +12,17 @@ import (
 	"portico.dev/internal/drill/faulty"
 )
 
-// breakage is one thing that goes wrong on the way to an extension server, and the hop that is to blame for it.
+// breakage is one fault on the way to an extension server, with the hop that causes it.
 type breakage struct {
 	name string
 	hop  string
-	// fault is what the server itself suffers from.
+	// fault is the fault of the server.
 	fault faulty.Fault
-	// objects breaks what leads to it.
+	// objects breaks the objects that lead to the server.
 	objects func(t *testing.T, kubeconfig string, r registration)
-	// found is a part of what must be said of it.
+	// found is a part of the expected report.
 	found string
-	// unnoticed: kube-apiserver goes on saying that it is available.
+	// unnoticed: kube-apiserver still reports Available=True.
 	unnoticed bool
 	// endpointsOnly and namesOnly: it is about one way to reach servers.
 	endpointsOnly, namesOnly bool
@@ -39,7 +39,7 @@ func breakages() []breakage {
 		{name: "discovery is HTML", hop: doctor.HopDiscovery, fault: faulty.GarbageDiscovery, unnoticed: true},
 		{name: "answers come a byte at a time", hop: doctor.HopDiscovery, fault: faulty.SlowDrip, unnoticed: true},
 		{name: "OpenAPI documents have no end", hop: doctor.HopOpenAPI, fault: faulty.HugeOpenAPI, unnoticed: true},
-		// Some have nothing at times: external.metrics.k8s.io without a metric.
+		// Some APIServices have no resources at times: external.metrics.k8s.io without a metric.
 		{name: "discovery is empty", found: "has 0 resources", fault: faulty.VanishingDiscovery, unnoticed: true},
 		{name: "there is no Service", hop: doctor.HopService, objects: func(t *testing.T, kubeconfig string, r registration) {
 			kubectl(t, kubeconfig, "", "-n", r.namespace, "delete", "service", r.service)
@@ -88,7 +88,7 @@ func TestDoctor(t *testing.T) {
 	t.Run("over an external name", func(t *testing.T) { t.Parallel(); examineAll(t, false) })
 }
 
-// brokenAPIService is one APIService and what is wrong with it.
+// brokenAPIService is one APIService with its fault.
 type brokenAPIService struct {
 	breakage
 	registration
@@ -144,8 +144,8 @@ func examineAll(t *testing.T, routing bool) {
 	}
 }
 
-// A server that may not ask who may do what answers administrators, kube-apiserver's check among them, and nobody else. The
-// command that the doctor gives mends it.
+// A server without the right to review access serves administrators, among them kube-apiserver's check, and no other user. The
+// doctor's command fixes it.
 func TestDoctorSeesMissingRights(t *testing.T) {
 	s := install(t, control(t, false))
 	eventually(t, "available", func() error { return s.available(t) })
@@ -159,11 +159,11 @@ func TestDoctorSeesMissingRights(t *testing.T) {
 		return nil
 	})
 	if err := s.available(t); err != nil {
-		t.Errorf("kube-apiserver has noticed: %v", err)
+		t.Errorf("available = %v, want no error: kube-apiserver does not notice the fault", err)
 	}
 	mend := d.Mend[len(d.Mend)-1]
 	if want := "kubectl create clusterrolebinding " + serverAccount + ":system:auth-delegator --clusterrole=system:auth-delegator --serviceaccount=" + serverNamespace + ":" + serverAccount; mend != want {
-		t.Fatalf("to mend it: %s\nwant %s", mend, want)
+		t.Fatalf("last fix = %s\nwant %s", mend, want)
 	}
 	kubectl(t, s.Kubeconfig, "", strings.Fields(mend)[1:]...)
 	eventually(t, "all is well again", func() error { return well(t, s.Kubeconfig) })
@@ -173,13 +173,13 @@ func TestDoctorSeesMissingRights(t *testing.T) {
 	})
 }
 
-// examine is what the doctor says of every APIService.
+// examine returns the doctor's report of every APIService.
 func examine(t *testing.T, kubeconfig string) map[string]doctor.Report {
 	t.Helper()
 	out := runProgram(t, kubeconfig, "", "aggregator", "doctor", "-o", "json")
 	var all struct{ APIServices []doctor.Report }
 	if err := json.Unmarshal([]byte(out.stdout), &all); err != nil {
-		t.Fatalf("%v: %s", err, out)
+		t.Fatalf("doctor -o json = %v: %s; want JSON", err, out)
 	}
 	told := map[string]doctor.Report{}
 	broken := 0
@@ -190,7 +190,7 @@ func examine(t *testing.T, kubeconfig string) map[string]doctor.Report {
 		}
 	}
 	if out.code != broken {
-		t.Errorf("exit status %d", out.code)
+		t.Errorf("exit status of doctor = %d, want %d", out.code, broken)
 	}
 	return told
 }
@@ -210,10 +210,10 @@ func (p brokenAPIService) check(t *testing.T, when string, r doctor.Report) {
 	switch {
 	case p.hop == "":
 		if r.Broken != nil || !strings.Contains(fmt.Sprint(r.Hops), p.found) {
-			t.Errorf("%s, %s: want nothing broken, and %q in %+v", p.name, when, p.found, r)
+			t.Errorf("report of %s, %s: want no broken hop, and %q in %+v", p.name, when, p.found, r)
 		}
 	case r.Broken == nil:
-		t.Errorf("%s, %s: nothing is broken: %+v", p.name, when, r)
+		t.Errorf("%s, %s: broken hop = none, want a fault: %+v", p.name, when, r)
 	case r.Broken.Hop != p.hop || !strings.Contains(r.Broken.Found+r.Broken.Cause, p.found):
 		t.Errorf("%s, %s: hop %s, want %s, and in it %q: %+v", p.name, when, r.Broken.Hop, p.hop, p.found, r.Broken)
 	}

@@ -20,7 +20,8 @@ import (
 
 var onlyDrills = flag.String("drills", "", "drills to hold, separated by commas; what is recorded of the others stays. Empty: all")
 
-// drilled is what came of a drill at both front doors, and at a kube-apiserver with a gateway between it and the extension servers.
+// drilled is the result of a drill at both front doors, and at a kube-apiserver with a gateway between it and the extension
+// servers.
 type drilled struct {
 	Drill         string `json:"drill"`
 	KubeAPIServer held   `json:"kubeAPIServer"`
@@ -33,26 +34,25 @@ type held struct {
 	// Detected and Recovered are seconds; absent when the condition never turned.
 	Detected  float64 `json:"detected,omitempty"`
 	Recovered float64 `json:"recovered,omitempty"`
-	// DidNotHold is what was expected, and what was seen instead.
+	// DidNotHold lists unmet expectations with the observations.
 	DidNotHold []string `json:"didNotHold,omitempty"`
 	// Why it was not held.
 	Why string `json:"why,omitempty"`
 }
 
-// All drills are held at kube-apiserver and at a front door of ours, by the same command and with the same expectations.
-// Ours must pass. What kube-apiserver does not pass is recorded; that a drill cannot be held there is a mistake, but for
-// those that say why.
+// All drills run at kube-apiserver and at a front door, by the same command and with the same expectations. The front door must
+// pass. Failures of kube-apiserver are recorded. A drill that cannot run there is an error, unless it has a documented reason.
 func TestDrills(t *testing.T) {
 	toHold := chosenDrills(t)
 	t.Run("kube-apiserver", func(t *testing.T) {
-		k := control(t, true) // there is no kube-proxy, and some drills have several endpoints
+		k := control(t, true) // no kube-proxy runs, and some drills have several endpoints
 		all := holdAtKubeAPIServer(t, k, toHold, nil)
 		for _, d := range toHold {
 			h := all[d.Name]
 			t.Logf("%s: %+v", d.Name, h)
 			ourOwn := h.Verdict == string(drill.Skipped) && d.Needs == drill.OurAnnotations && h.Why != ""
 			if h.Verdict != string(drill.Passed) && h.Verdict != string(drill.Failed) && !ourOwn {
-				t.Errorf("%s could not be held: %+v", d.Name, h)
+				t.Errorf("drill %s at kube-apiserver = %+v, want passed or failed", d.Name, h)
 			}
 			book.drilled(theirs, drilled{Drill: d.Name, KubeAPIServer: h})
 		}
@@ -67,14 +67,14 @@ func TestDrills(t *testing.T) {
 			h := all[d.Name]
 			t.Logf("%s: %+v", d.Name, h)
 			if h.Verdict != string(drill.Passed) {
-				t.Errorf("%s: %+v", d.Name, h)
+				t.Errorf("drill %s at the front door = %+v, want passed", d.Name, h)
 			}
 			book.drilled(ours, drilled{Drill: d.Name, Portico: h})
 		}
 	})
 }
 
-// chosenDrills are those of the flag.
+// chosenDrills returns the drills of the flag.
 func chosenDrills(t *testing.T) []drill.Drill {
 	t.Helper()
 	if *onlyDrills == "" {
@@ -96,12 +96,12 @@ func holdAtKubeAPIServer(t *testing.T, k *cluster.Cluster, toHold []drill.Drill,
 	if gateway != nil {
 		args = append(args, "--gateway", gateway.String())
 	}
-	const restart = "restart-everything-dead" // the command cannot restart what it did not start; this test can
+	const restart = "restart-everything-dead" // the command cannot restart a process that it did not start; this test can
 	together := slices.Clone(args)
 	all := map[string]held{}
 	for _, d := range toHold {
 		switch {
-		case d.Replicas > 0: // of several servers, which only run for them: the others are of one
+		case d.Replicas > 0: // of several servers, which run only for them; the remaining drills have one
 			all[d.Name] = holdWithReplica(t, k, d.Name, args)
 		case d.Name == restart:
 			all[d.Name] = holdRestart(t, k, restart, address, gateway)
@@ -131,7 +131,7 @@ func (r *record) insert(d drilled) {
 	r.Drills = append(r.Drills, d)
 }
 
-// and completes what d lacks.
+// and completes d with the missing results of other.
 func (d drilled) and(other drilled) drilled {
 	if d.KubeAPIServer.Verdict == "" {
 		d.KubeAPIServer = other.KubeAPIServer
@@ -145,14 +145,14 @@ func (d drilled) and(other drilled) drilled {
 	return d
 }
 
-// hold runs the command and reads what it prints.
+// hold runs the command and parses its output.
 func hold(t *testing.T, args ...string) map[string]held {
 	t.Helper()
-	t.Setenv("PATH", binaries+string(os.PathListSeparator)+os.Getenv("PATH")) // with our kubectl
+	t.Setenv("PATH", binaries+string(os.PathListSeparator)+os.Getenv("PATH")) // for the kubectl under test
 	out := runProgram(t, "", "", "aggregator", args...)
 	var results []*result
 	if err := json.Unmarshal([]byte(out.stdout), &results); err != nil {
-		t.Fatalf("%v: %s", err, out)
+		t.Fatalf("drill run = %v: %s; want JSON", err, out)
 	}
 	all := map[string]held{}
 	for _, r := range results {
@@ -161,7 +161,7 @@ func hold(t *testing.T, args ...string) map[string]held {
 	return all
 }
 
-// result is what is read of a drill's.
+// result is the parsed part of a drill's result.
 type result struct {
 	Drill, Verdict, Why string
 	Findings            []struct {
@@ -209,7 +209,7 @@ func holdWithReplica(t *testing.T, k *cluster.Cluster, name string, args []strin
 	return h
 }
 
-// holdRestart holds the drill that restarts the front door, by killing kube-apiserver and starting it anew.
+// holdRestart runs the drill that restarts the front door, by killing and restarting kube-apiserver.
 func holdRestart(t *testing.T, k *cluster.Cluster, name, address string, gateway *adoption.Service) held {
 	t.Helper()
 	drills, err := drill.Find(name)

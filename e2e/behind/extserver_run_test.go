@@ -39,7 +39,7 @@ func (s *installed) top(t *testing.T) {
 		return nil
 	})
 	if out := kubectl(t, s.Kubeconfig, "", "top", "pod", "-n", "host"); !strings.Contains(out, "Mi") {
-		t.Error(out)
+		t.Errorf("kubectl top pod = %s, want the memory in Mi", out)
 	}
 }
 
@@ -91,7 +91,7 @@ func (s *installed) declared(t *testing.T) {
 		}
 		return nil
 	})
-	// kube-apiserver asks for documents a minute apart.
+	// kube-apiserver requests documents once per minute.
 	eventually(t, "kubectl explain", func() error {
 		if out := runProgram(t, s.Kubeconfig, "", "kubectl", "explain", "queues.status"); !strings.Contains(out.stdout, "depth") {
 			return fmt.Errorf("%s", out)
@@ -115,13 +115,13 @@ func (s *installed) projects(t *testing.T) {
 		return nil
 	})
 	if out := kubectl(t, bob, "", "get", "projects", "-o", "name"); out != "" {
-		t.Errorf("bob sees %q", out)
+		t.Errorf("projects of bob = %q, want none", out)
 	}
 	if out := kubectl(t, s.Kubeconfig, "", "get", "projects", "-o", "name"); !strings.Contains(out, "kube-system") {
-		t.Errorf("the administrator sees %q", out)
+		t.Errorf("projects of the administrator = %q, want kube-system", out)
 	}
 	if out := runProgram(t, bob, "", "kubectl", "-n", "attic", "get", "configmaps"); !strings.Contains(out.stderr, "Forbidden") {
-		t.Errorf("bob in alice's project: %s", out)
+		t.Errorf("ConfigMaps of alice's project for bob = %s, want Forbidden", out)
 	}
 	kubectl(t, alice, "", "-n", "attic", "create", "configmap", "mine")
 }

@@ -62,7 +62,7 @@ resources:
 kind: Node
 metadata: {name: n1}
 `
-	// whoever is let in to projects and to what the YAML file declares.
+	// the users with access to projects and to the resources of the YAML file.
 	roles = `apiVersion: rbac.authorization.k8s.io/v1
 kind: ClusterRole
 metadata: {name: guests}
@@ -104,7 +104,7 @@ spec:
 `
 )
 
-// installed is extserver, put behind kube-apiserver as docs/registering.md says.
+// installed is extserver behind kube-apiserver, installed as in docs/registering.md.
 type installed struct {
 	*cluster.Cluster
 	t       *testing.T
@@ -128,7 +128,7 @@ func install(t *testing.T, k *cluster.Cluster, flags ...string) *installed {
 	s.flags = append(s.flags, flags...)
 	out := runProgram(t, "", "", "extserver", append([]string{"manifests"}, s.flags...)...)
 	if out.code != 0 {
-		t.Fatal(out)
+		t.Fatalf("extserver manifests = %v, want exit code 0", out)
 	}
 	kubectl(t, k.Kubeconfig, out.stdout, "apply", "--server-side", "-f", "-")
 	kubectl(t, k.Kubeconfig, node, "create", "-f", "-")
@@ -185,7 +185,7 @@ func (s *installed) token(namespace, account string) string {
 	return made.Status.Token
 }
 
-// available is whether kube-apiserver says so of all that is hosted.
+// available checks that kube-apiserver reports every hosted APIService as available.
 func (s *installed) available(t *testing.T) error {
 	t.Helper()
 	out := kubectl(t, s.Kubeconfig, "", "get", "apiservices", "-o",
@@ -198,7 +198,7 @@ func (s *installed) available(t *testing.T) error {
 	return nil
 }
 
-// asks is what kube-apiserver, or the extension server itself, answers somebody.
+// asks returns the response of kube-apiserver, or of the extension server, to a user.
 func asks(config *rest.Config, header http.Header, path string) (int, string, error) {
 	client, err := rest.HTTPClientFor(config)
 	if err != nil {
@@ -228,7 +228,7 @@ func asks(config *rest.Config, header http.Header, path string) (int, string, er
 func (s *installed) direct(config *rest.Config) *rest.Config {
 	out := rest.CopyConfig(config)
 	out.Host = "https://" + net.JoinHostPort("127.0.0.1", fmt.Sprint(s.port))
-	out.TLSClientConfig.CAData, out.TLSClientConfig.Insecure = nil, true // who it is for is not what is looked at
+	out.TLSClientConfig.CAData, out.TLSClientConfig.Insecure = nil, true // the test does not check the server certificate
 	return out
 }
 

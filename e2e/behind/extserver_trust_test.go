@@ -19,7 +19,7 @@ import (
 
 const listNodes = "/apis/metrics.k8s.io/v1/nodes"
 
-// asking is who asks for the metrics of nodes, and what must come of it.
+// asking is a client that requests the metrics of nodes, with the expected result.
 type asking struct {
 	who    string
 	config *rest.Config
@@ -43,7 +43,7 @@ func checkAll(t *testing.T, all ...asking) {
 	t.Helper()
 	for _, a := range all {
 		if err := a.try(); err != nil {
-			t.Errorf("%s: %v", a.who, err)
+			t.Errorf("request by %s: %v, want the expected access", a.who, err)
 		}
 	}
 }
@@ -105,7 +105,7 @@ func (s *installed) forged(t *testing.T) {
 }
 
 // rotate replaces the authority of front proxies as an administrator does: both are trusted first, then the certificate
-// changes, then the old one goes. Requests through kube-apiserver are answered all the while.
+// changes, then the old one is removed. Requests through kube-apiserver succeed throughout.
 func (s *installed) rotate(t *testing.T) {
 	old := s.presenting(t, s.Keys().FrontProxy(), pki.FrontProxyClientName)
 	next, err := pki.NewAuthority("next front proxies")
@@ -144,7 +144,7 @@ func (s *installed) rotate(t *testing.T) {
 		return nil
 	})
 	place("front-proxy-ca.crt", next.PEM())
-	// kube-apiserver adds to what is published and takes nothing away, for the sake of its replicas: that is done by hand.
+	// kube-apiserver adds to the published CAs and removes none, because of its replicas: removal is a manual step.
 	patch, err := json.Marshal(map[string]any{"data": map[string]string{"requestheader-client-ca-file": string(next.PEM())}})
 	if err != nil {
 		t.Fatal(err)
@@ -154,7 +154,7 @@ func (s *installed) rotate(t *testing.T) {
 	checkAll(t, admin)
 }
 
-// reloads is how often kube-apiserver has read what it presents. Only its log says so.
+// reloads returns how often kube-apiserver has reloaded its client certificate. Only its log contains that.
 func (s *installed) reloads(t *testing.T) int {
 	t.Helper()
 	log, err := os.ReadFile(s.Log("kube-apiserver"))
@@ -166,7 +166,7 @@ func (s *installed) reloads(t *testing.T) int {
 
 var reloaded = regexp.MustCompile(`"Loaded a new cert/key pair" name="aggregator-proxy-cert`)
 
-// newAuthority starts the server without what it had kept.
+// newAuthority starts the server without its stored keys.
 func (s *installed) newAuthority(t *testing.T) {
 	bundle := func() string {
 		return kubectl(t, s.Kubeconfig, "", "get", "apiservice", "v1.metrics.k8s.io", "-o", "jsonpath={.spec.caBundle}")
@@ -190,14 +190,14 @@ func (s *installed) newAuthority(t *testing.T) {
 
 var score = regexp.MustCompile(`(?m)^score (\d+)/(\d+), .*\d+ not applicable$`)
 
-// examined: full marks for every kind of resource. The values of custom and external metrics are no objects: their documents
-// are examined as they are, and the marks recorded.
+// examined: full score for every kind of resource. The values of custom and external metrics are not objects: their documents
+// are examined as they are, and the score is recorded.
 func (s *installed) examined(t *testing.T) {
 	for _, name := range hosted {
 		out := runProgram(t, s.Kubeconfig, "", "aggregator", "conformance", "apiservice", name)
 		m := score.FindStringSubmatch(out.stdout)
 		if m == nil || m[1] != m[2] && !strings.Contains(name, ".external.") {
-			t.Errorf("%s: %s", name, out)
+			t.Errorf("conformance of %s = %s, want the full score", name, out)
 			continue
 		}
 		book.scored("extserver", name, m[1]+"/"+m[2])

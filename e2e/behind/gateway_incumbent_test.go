@@ -11,7 +11,7 @@ import (
 	"portico.dev/internal/drill"
 )
 
-// drillRights let a gateway write APIServices whose names nobody knows before: those of drills.
+// drillRights let a gateway write APIServices with unpredictable names: those that drills create.
 const drillRights = `apiVersion: rbac.authorization.k8s.io/v1
 kind: ClusterRole
 metadata: {name: portico-gateway-adopted}
@@ -24,7 +24,7 @@ func TestGateway(t *testing.T) {
 	tellOfGateway(t, server)
 }
 
-// What our extension server does behind kube-apiserver, it does behind a gateway. It registers itself, and leaves an adoption as it is.
+// The extension server works behind a gateway as behind kube-apiserver. It registers itself, and does not change an adoption.
 func TestGatewayOfExtserver(t *testing.T) {
 	k, server := kubeAPIServer(t)
 	address := reachable(t)
@@ -43,7 +43,7 @@ func TestGatewayOfExtserver(t *testing.T) {
 	}
 	remote := kubectl(t, k.Kubeconfig, "", "get", "apiservices", "-o", `jsonpath={range .items[?(@.spec.service.name)]}{.metadata.name} {.spec.service.name}{"\n"}{end}`)
 	if strings.Contains(remote, "portico-extserver") || strings.Count(remote, " portico-gateway\n") < 5 {
-		t.Errorf("the APIServices lead to\n%s", remote)
+		t.Errorf("Services of the APIServices =\n%s\nwant only portico-gateway", remote)
 	}
 	t.Log(remote)
 }
@@ -73,12 +73,12 @@ func TestGatewayDrills(t *testing.T) {
 			passed++
 		case string(drill.Failed), string(drill.Skipped):
 		default:
-			t.Errorf("%s could not be held: %+v", d.Name, h)
+			t.Errorf("drill %s with a gateway = %+v, want passed, failed or skipped", d.Name, h)
 		}
 		book.drilled(withGateway, drilled{Drill: d.Name, Gateway: h})
 	}
 	t.Logf("passed: %d of %d", passed, len(toHold))
 	if *onlyDrills == "" && passed < 27 {
-		t.Errorf("%d drills passed, fewer than before", passed)
+		t.Errorf("%d drills passed, want at least 27", passed)
 	}
 }

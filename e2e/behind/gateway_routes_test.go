@@ -28,7 +28,7 @@ import (
 	"portico.dev/internal/pki"
 )
 
-// metricsServerRights are those of metrics-server's manifests, and the node that it asks.
+// metricsServerRights are the rights in metrics-server's manifests, and its node.
 const metricsServerRights = `
 apiVersion: rbac.authorization.k8s.io/v1
 kind: ClusterRole
@@ -42,7 +42,7 @@ kind: Node
 metadata: {name: n1}
 `
 
-// metricsServer runs metrics-server v0.9.0 for one node, whose kubelet is played here, and completes what leads to it.
+// metricsServer runs metrics-server v0.9.0 for one node with a simulated kubelet, and completes its registration.
 func metricsServer(t *testing.T, k *cluster.Cluster, r *registration) {
 	t.Helper()
 	kubeletCA, kubelet := playKubelet(t, t.TempDir(), r.address)
@@ -54,14 +54,14 @@ func metricsServer(t *testing.T, k *cluster.Cluster, r *registration) {
 		"--kubelet-preferred-address-types", "InternalIP", "--metric-resolution", "10s", "--kubelet-request-timeout", "9s")
 }
 
-// adapterRules are for what the Prometheus of these tests has.
+// adapterRules match the metrics of the tests' Prometheus.
 const adapterRules = `externalRules:
 - seriesQuery: queue_depth
   resources: {overrides: {namespace: {resource: namespace}}}
   metricsQuery: <<.Series>>{<<.LabelMatchers>>}
 `
 
-// prometheusAdapter runs prometheus-adapter v0.12.0, and completes what leads to it.
+// prometheusAdapter runs prometheus-adapter v0.12.0, and completes its registration.
 func prometheusAdapter(t *testing.T, k *cluster.Cluster, r *registration) {
 	t.Helper()
 	rules := filepath.Join(t.TempDir(), "rules.yaml")
@@ -202,7 +202,7 @@ func TestGatewayRoutes(t *testing.T) {
 	k, server := kubeAPIServer(t)
 	g := installGateway(t, server)
 	if got := kubectl(t, k.Kubeconfig, "", "explain", "apiroute.spec.rules.matches"); !strings.Contains(got, "metrics are patterns of names of metrics") {
-		t.Errorf("kubectl explain: %s", got)
+		t.Errorf("kubectl explain = %s, want the description of matches", got)
 	}
 
 	t.Run("metrics.k8s.io/v1 from a metrics-server that has v1beta1", func(t *testing.T) {
@@ -212,7 +212,7 @@ func TestGatewayRoutes(t *testing.T) {
 		kubectl(t, k.Kubeconfig, beta, "apply", "-f", "-")
 		eventually(t, "metrics-server has metrics", func() error { return g.works("top", "node") })
 		if out := runProgram(t, k.Kubeconfig, "", "aggregator", "adopt", "v1beta1.metrics.k8s.io"); out.code != 0 {
-			t.Fatalf("adopt: %s", out)
+			t.Fatalf("aggregator adopt = %s, want exit code 0", out)
 		}
 		kubectl(t, k.Kubeconfig, "", "patch", "clusterrole", "portico-gateway-adopted", "--type=json", "-p", `[{"op":"add","path":"/rules/-","value":{"apiGroups":["apiregistration.k8s.io"],"resources":["apiservices","apiservices/status"],"resourceNames":["v1.metrics.k8s.io"],"verbs":["update"]}}]`)
 		kubectl(t, k.Kubeconfig, fmt.Sprintf(aliasOf, r.namespace, r.service, base64.StdEncoding.EncodeToString(r.ca)), "apply", "-f", "-")
@@ -221,12 +221,12 @@ func TestGatewayRoutes(t *testing.T) {
 		g.conditionIs("v1.metrics.k8s.io", "BackendAvailable", "True")
 		top := runProgram(t, k.Kubeconfig, "", "kubectl", "top", "node", "-v=6")
 		if !strings.Contains(top.stderr, "/apis/metrics.k8s.io/v1/nodes") || !strings.Contains(top.stdout, "300Mi") {
-			t.Errorf("kubectl top: %s", top)
+			t.Errorf("kubectl top node = %s, want the metrics through v1", top)
 		}
 		t.Log(top.stdout)
 		route := runProgram(t, k.Kubeconfig, "", "aggregator", "route", "/apis/metrics.k8s.io/v1/nodes/n1")
 		if route.code != 0 || !strings.Contains(route.stdout, "gateway   portico-gateway/portico-gateway:443\n") || !strings.Contains(route.stdout, "metrics-server (kube-system/metrics-server:443, version v1beta1): available") {
-			t.Errorf("aggregator route: %s", route)
+			t.Errorf("aggregator route = %s, want the gateway and the available backend", route)
 		}
 		t.Log(route.stdout)
 		t.Log(kubectl(t, k.Kubeconfig, "", "get", "apiroutes"))
@@ -241,7 +241,7 @@ func TestGatewayRoutes(t *testing.T) {
 			return g.works("get", "--raw", "/apis/external.metrics.k8s.io/v1beta1/namespaces/shop/queue_depth")
 		})
 		if out := runProgram(t, k.Kubeconfig, "", "aggregator", "adopt", "v1beta1.external.metrics.k8s.io"); out.code != 0 {
-			t.Fatalf("adopt: %s", out)
+			t.Fatalf("aggregator adopt = %s, want exit code 0", out)
 		}
 		kubectl(t, k.Kubeconfig, "", "create", "namespace", "shop")
 		(&installed{Cluster: k}).autoscale(t)
@@ -259,11 +259,11 @@ func twoServers(t *testing.T, k *cluster.Cluster, g *gateways) {
 	kubectl(t, k.Kubeconfig, strings.TrimSuffix(canary.serviceYAML(), "---"), "apply", "-f", "-")
 	eventually(t, "widgets are served", func() error { return g.works("get", "widgets") })
 	if out := runProgram(t, k.Kubeconfig, "", "aggregator", "adopt", stable.apiService()); out.code != 0 {
-		t.Fatalf("adopt: %s", out)
+		t.Fatalf("aggregator adopt = %s, want exit code 0", out)
 	}
 	wrong := runProgram(t, k.Kubeconfig, strings.Replace(fmt.Sprintf(routedWidgets, ""), "callers: All", "callers: Some", 1), "kubectl", "apply", "-f", "-")
 	if !strings.Contains(wrong.stderr, "spec.rules[0].sharedReads.callers: Unsupported value") {
-		t.Errorf("a value that there is not: %s", wrong)
+		t.Errorf("kubectl apply of an invalid value = %s, want \"Unsupported value\"", wrong)
 	}
 	kubectl(t, k.Kubeconfig, strings.Replace(fmt.Sprintf(routedWidgets, base64.StdEncoding.EncodeToString(canary.ca)), "{name: canary}]", "{name: missing}]", 1), "apply", "-f", "-")
 	condition := func(path string) string {
@@ -288,10 +288,11 @@ func twoServers(t *testing.T, k *cluster.Cluster, g *gateways) {
 		kubectl(t, k.Kubeconfig, fmt.Sprintf(`{"apiVersion":"%s/v1","kind":"Widget","metadata":{"name":"w","namespace":"%s"}}`, stable.group, namespace), "create", "--validate=false", "-f", "-")
 	}
 	if first.Stored("default") != 1 || first.Stored("moved") != 0 || second.Stored("moved") != 1 {
-		t.Errorf("stored: %d and %d at the first, %d at the second", first.Stored("default"), first.Stored("moved"), second.Stored("moved"))
+		t.Errorf("stored objects = %d and %d at the first server, %d at the second; want 1, 0 and 1",
+			first.Stored("default"), first.Stored("moved"), second.Stored("moved"))
 	}
 	if all := runProgram(t, k.Kubeconfig, "", "kubectl", "get", "widgets", "-A"); !strings.Contains(all.stderr, "the objects of the list are stored at several backends, canary among them") {
-		t.Errorf("a list of all: %s", all)
+		t.Errorf("kubectl get of all namespaces = %s, want an error with the backend canary", all)
 	}
 	path := "/apis/routed.example.com/v1/namespaces/moved/widgets"
 	eventually(t, "a list is an earlier one's: each replica has its own", func() error {
@@ -302,7 +303,7 @@ func twoServers(t *testing.T, k *cluster.Cluster, g *gateways) {
 		return err
 	})
 	if got := kubectl(t, k.Kubeconfig, "", "get", "--raw", path+"?watch=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true&timeoutSeconds=1"); !strings.Contains(got, "k8s.io/initial-events-end") {
-		t.Errorf("a shared watch with initial events: %s", got)
+		t.Errorf("shared watch with initial events = %s, want the bookmark at their end", got)
 	}
 
 	if err := second.SetFault(faulty.Refuse); err != nil {
@@ -311,7 +312,7 @@ func twoServers(t *testing.T, k *cluster.Cluster, g *gateways) {
 	says(`{.status.backends[?(@.name=="canary")].conditions[0].status}`, "False")
 	dead := runProgram(t, k.Kubeconfig, "", "kubectl", "get", "widget", "-n", "moved", "other")
 	if !strings.Contains(dead.stderr, "backend canary of APIRoute "+stable.apiService()+" is unavailable") {
-		t.Errorf("a request for the dead one: %s", dead)
+		t.Errorf("kubectl get at the dead backend = %s, want an error with its name", dead)
 	}
 	t.Log(dead.stderr)
 	kubectl(t, k.Kubeconfig, "", "get", "widget", "-n", "default", "w")

@@ -26,8 +26,8 @@ import (
 
 const gatewayNamespace = "portico-gateway"
 
-// gateways are the replicas of a gateway, installed from deploy/gateway. Its pods would run elsewhere: here processes do what they would,
-// as the service account, and the test has the part of the endpoint controller.
+// gateways are the replicas of a gateway, installed from deploy/gateway. Processes take the place of its pods, with the service
+// account, and the test acts as the endpoint controller.
 type gateways struct {
 	*apiServer
 	t          *testing.T
@@ -110,7 +110,7 @@ func (g *gateways) kill(name string) {
 	p.Show(g.t)
 }
 
-// condition is what an APIService says.
+// condition returns the status of an APIService's condition.
 func (g *gateways) condition(apiService, kind string) string {
 	g.t.Helper()
 	return kubectl(g.t, g.Kubeconfig, "", "get", "apiservice", apiService, "-o", `jsonpath={.status.conditions[?(@.type=="`+kind+`")].status}`)
@@ -133,12 +133,12 @@ func (g *gateways) works(args ...string) error {
 	return nil
 }
 
-// The story of a gateway, with a front door of ours in the place of the kube-apiserver, which runs in CI. TestGateway is the same with a
+// The test of a gateway with a front door in the place of the kube-apiserver, which runs in CI. TestGateway is the same with a
 // kube-apiserver.
 func TestGatewayBehindPortico(t *testing.T) { tellOfGateway(t, portico(t)) }
 
-// tellOfGateway installs a gateway in a cluster. It adopts servers, and bears what it is there to bear; everything is killed in turn; its
-// replicas are replaced under traffic; then it is removed, and nothing is left of it.
+// tellOfGateway installs a gateway in a cluster. The gateway adopts servers and handles their failures. Every component is
+// killed in turn. Its replicas are replaced under traffic. Then it is removed completely.
 func tellOfGateway(t *testing.T, k *apiServer) {
 	address := reachable(t)
 	flunders, fischers := "v1alpha1."+wardle, "v1beta1."+wardle
@@ -163,7 +163,7 @@ func tellOfGateway(t *testing.T, k *apiServer) {
 	g := installGateway(t, k)
 	out := runProgram(t, k.Kubeconfig, "", "aggregator", "adopt", "--all")
 	if out.code != 0 || strings.Count(out.stdout, " adopted\n") != len(remote) || len(remote) < 3 {
-		t.Fatalf("adopt: %s", out)
+		t.Fatalf("aggregator adopt --all = %s, want all APIServices adopted", out)
 	}
 	t.Log(out.stdout)
 	for _, name := range []string{flunders, fischers, readings.apiService()} {
@@ -174,10 +174,10 @@ func tellOfGateway(t *testing.T, k *apiServer) {
 	t.Run("what the server stores is written and read through the gateway", func(t *testing.T) {
 		kubectl(t, k.Kubeconfig, strings.ReplaceAll(sampleObjects, "name: one", "name: behind"), "apply", "-f", "-")
 		if got := kubectl(t, k.Kubeconfig, "", "get", "flunders", "behind", "-o", "name"); !strings.Contains(got, "flunder") {
-			t.Error(got)
+			t.Errorf("kubectl get through the gateway = %s, want the flunder", got)
 		}
 		if got := kubectl(t, k.Kubeconfig, "", "explain", "flunder"); !strings.Contains(got, "Flunder") {
-			t.Errorf("kubectl explain: %s", got)
+			t.Errorf("kubectl explain through the gateway = %s, want Flunder", got)
 		}
 	})
 
@@ -198,11 +198,12 @@ func tellOfGateway(t *testing.T, k *apiServer) {
 		kubectl(t, k.Kubeconfig, "", "delete", "namespace", "doomed", "--wait=false")
 		took := gone(t, k.Kubeconfig, time.Minute)
 		if took == 0 {
-			t.Fatal("the namespace is held: " + kubectl(t, k.Kubeconfig, "", "get", "namespace", "doomed", "-o", "yaml"))
+			t.Fatalf("the namespace is not deleted within a minute, want it deleted: %s",
+				kubectl(t, k.Kubeconfig, "", "get", "namespace", "doomed", "-o", "yaml"))
 		}
 		t.Logf("gone after %.1f s; kube-apiserver says Available=%s", took, g.condition(readings.apiService(), "Available"))
 		if got := g.condition(readings.apiService(), "Available"); got != "True" {
-			t.Errorf("Available is %s", got)
+			t.Errorf("condition Available = %s, want True", got)
 		}
 		if err := meter.SetFault(faulty.Healthy); err != nil {
 			t.Fatal(err)
@@ -216,7 +217,7 @@ func tellOfGateway(t *testing.T, k *apiServer) {
 		kubectl(t, k.Kubeconfig, widgets.yaml(), "apply", "-f", "-")
 		eventually(t, "widgets are served", func() error { return g.works("get", "widgets") })
 		if out := runProgram(t, k.Kubeconfig, "", "aggregator", "adopt", widgets.apiService(), "-o", "json"); out.code != 0 {
-			t.Fatalf("adopt: %s", out)
+			t.Fatalf("aggregator adopt = %s, want exit code 0", out)
 		}
 		kubectl(t, k.Kubeconfig, "", "create", "namespace", "doomed")
 		kubectl(t, k.Kubeconfig, fmt.Sprintf(`{"apiVersion":"%s/v1","kind":"Widget","metadata":{"name":"w","namespace":"doomed"}}`, widgets.group), "create", "--validate=false", "-f", "-")
@@ -235,16 +236,17 @@ func tellOfGateway(t *testing.T, k *apiServer) {
 		})
 		t.Log(condition)
 		if server.Stored("doomed") != 1 {
-			t.Error("the object is gone")
+			t.Errorf("%d objects at the dead server, want 1", server.Stored("doomed"))
 		}
 		if err := server.SetFault(faulty.Healthy); err != nil {
 			t.Fatal(err)
 		}
 		if took := gone(t, k.Kubeconfig, programs.Patience); took == 0 || server.Stored("doomed") != 0 {
-			t.Errorf("after the return the namespace took %.1f s, and %d objects are left", took, server.Stored("doomed"))
+			t.Errorf("deletion of the namespace after the return took %.1f s with %d objects left, want a deletion and 0",
+				took, server.Stored("doomed"))
 		}
 		if out := runProgram(t, k.Kubeconfig, "", "aggregator", "release", widgets.apiService()); out.code != 0 {
-			t.Errorf("release: %s", out)
+			t.Errorf("aggregator release = %s, want exit code 0", out)
 		}
 		kubectl(t, k.Kubeconfig, "", "delete", "apiservice", widgets.apiService())
 	})
@@ -274,7 +276,7 @@ func tellOfGateway(t *testing.T, k *apiServer) {
 		g.kill("a")
 		g.conditionIs(flunders, "Available", "False")
 		if out := runProgram(t, k.Kubeconfig, "", "kubectl", get...); out.code == 0 {
-			t.Errorf("without a gateway: %s", out)
+			t.Errorf("kubectl get without a gateway = %s, want an error", out)
 		}
 		g.run("a")
 		eventually(t, "a gateway is back", func() error { return g.works(get...) })
@@ -290,12 +292,12 @@ func tellOfGateway(t *testing.T, k *apiServer) {
 	g.kill("d") // a release does not need it
 	out = runProgram(t, k.Kubeconfig, "", "aggregator", "release", "--all")
 	if out.code != 0 || strings.Count(out.stdout, " released\n") != len(remote) {
-		t.Fatalf("release: %s", out)
+		t.Fatalf("aggregator release --all = %s, want all APIServices released", out)
 	}
 	after := kubectl(t, k.Kubeconfig, "", "get", "apiservices", flunders, fischers, readings.apiService(), "-o", `jsonpath={range .items[*]}{.spec}{"\n"}{end}`)
 	before = strings.ReplaceAll(before, firstAuthority, base64.StdEncoding.EncodeToString(meter.CABundle()))
 	if after != before {
-		t.Errorf("released:\n%s\nwere:\n%s", after, before)
+		t.Errorf("APIServices after the release =\n%s\nwant\n%s", after, before)
 	}
 	eventually(t, "nothing is left of the gateway in what extension servers believe", func() error {
 		now := kubectl(t, k.Kubeconfig, "", "-n", "kube-system", "get", "configmap", "extension-apiserver-authentication", "-o", "jsonpath={.data}")
@@ -307,7 +309,7 @@ func tellOfGateway(t *testing.T, k *apiServer) {
 	eventually(t, "the server is served directly", func() error { return g.works(get...) })
 }
 
-// replaced has other replicas take over from the first ones, as an upgrade or the drain of a node does, while clients read and write.
+// replaced replaces the replicas, as an upgrade or the drain of a node does, while clients read and write.
 func (g *gateways) replaced(t *testing.T) {
 	flunder := "/apis/" + wardle + "/v1alpha1/namespaces/default/flunders/behind"
 	g.whileRequested(t, flunder, true, func(goOn func(what string)) {
@@ -319,8 +321,8 @@ func (g *gateways) replaced(t *testing.T) {
 	})
 }
 
-// newAuthority has the certificate of a server come from another authority: both are trusted, then the new certificate is shown, then the
-// old authority is not trusted any more. Clients see nothing of it.
+// newAuthority changes the authority of a server's certificate: both are trusted, then the new certificate is used, then the
+// old authority is removed. Clients do not notice.
 func (g *gateways) newAuthority(t *testing.T, server *faulty.Server, r registration) {
 	trust := func() {
 		kubectl(t, g.Kubeconfig, "", "annotate", "--overwrite", "apiservice", r.apiService(), adoption.OriginalCABundleAnnotation+"="+base64.StdEncoding.EncodeToString(server.CABundle()))
@@ -369,7 +371,7 @@ func (g *gateways) whileRequested(t *testing.T, path string, write bool, does fu
 	if err != nil {
 		t.Fatal(err)
 	}
-	client, err := rest.HTTPClientFor(config) // which tries nothing again
+	client, err := rest.HTTPClientFor(config) // which does not retry
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -395,7 +397,7 @@ func (g *gateways) whileRequested(t *testing.T, path string, write bool, does fu
 	does(func(what string) {
 		before := sent.Load()
 		eventually(t, "requests go on "+what, func() error {
-			if now := sent.Load(); now < before+500 { // both replicas know of the step by then
+			if now := sent.Load(); now < before+500 { // both replicas have applied the step by then
 				return fmt.Errorf("%d were sent", now-before)
 			}
 			return nil
@@ -405,7 +407,7 @@ func (g *gateways) whileRequested(t *testing.T, path string, write bool, does fu
 	traffic.Wait()
 	select {
 	case err := <-failures:
-		t.Errorf("after %d requests: %v", sent.Load(), err)
+		t.Errorf("request failed after %d requests: %v, want no error", sent.Load(), err)
 	default:
 		t.Logf("%d requests, all of them answered", sent.Load())
 	}
@@ -436,7 +438,7 @@ func readOrWrite(ctx context.Context, client *http.Client, url string, write boo
 	return err
 }
 
-// end asks a replica to end, while it stops being an endpoint, as the kubelet and the endpoint controller do.
+// end terminates a replica and removes its endpoint, as the kubelet and the endpoint controller do.
 func (g *gateways) end(name string) {
 	g.t.Helper()
 	p := g.replicas[name].process
@@ -451,7 +453,7 @@ func (g *gateways) end(name string) {
 	}()
 	g.publish(name, false)
 	if err := <-ended; err != nil {
-		g.t.Errorf("gateway %s: %v", name, err)
+		g.t.Errorf("gateway %s: %v, want exit status 0", name, err)
 	}
 	p.Show(g.t)
 }

@@ -52,6 +52,6 @@ func control(t *testing.T, routing bool) *cluster.Cluster {
 // kubeAPIServer starts one, with its controllers, for servers that are put behind it.
 func kubeAPIServer(t *testing.T) (*cluster.Cluster, *apiServer) {
 	t.Helper()
-	k := control(t, true) // there is no kube-proxy: it dials endpoints itself
+	k := control(t, true) // no kube-proxy runs: it dials endpoints directly
 	return k, &apiServer{Kubeconfig: k.Kubeconfig, stop: k.StopAPIServer, start: k.StartAPIServer}
 }

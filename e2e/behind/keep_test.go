@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// A run of some tests replaces what they are about, and leaves the rest with the day and version of its own.
+// A run of some tests replaces their results, and keeps the remaining ones with their date and version.
 func TestAPartialRunKeepsTheRest(t *testing.T) {
 	onlyDrillsAre(t, "")
 	was := made{Date: "2026-01-02", KubeAPIServer: "v1.37.0"}
@@ -28,17 +28,17 @@ func TestAPartialRunKeepsTheRest(t *testing.T) {
 		t.Errorf("drills %v, want %v", r.Drills, want)
 	}
 	if len(r.ExtensionServer) != 1 || r.Parts[serverPart] != was || r.Parts[marksOf+"b"] != was || r.Parts[drillsAt+theirs] != was {
-		t.Errorf("what was not made is not as it was: %v %v", r.ExtensionServer, r.Parts)
+		t.Errorf("parts outside the run = %v %v, want no change", r.ExtensionServer, r.Parts)
 	}
 	if now := r.Parts[marksOf+"a"]; now.KubeAPIServer != "v1.37.1" || now.Date == was.Date {
-		t.Errorf("what was made is of %v", now)
+		t.Errorf("part of the run = %v, want v1.37.1 and a new date", now)
 	}
 	if now := r.Parts[drillsAt+ours]; now.KubeAPIServer != "" || now.Date == was.Date {
-		t.Errorf("what was made of ours is of %v", now)
+		t.Errorf("part of the front door = %v, want no kube-apiserver and a new date", now)
 	}
 }
 
-// A run of some drills leaves the others, and the day on which all were held.
+// A run of some drills keeps the results of the remaining ones, and the date of the last complete run.
 func TestARunOfSomeDrillsKeepsTheOthers(t *testing.T) {
 	was := made{Date: "2026-01-02", KubeAPIServer: "v1.37.0"}
 	failed, passed := held{Verdict: "failed"}, held{Verdict: "passed"}
@@ -51,7 +51,7 @@ func TestARunOfSomeDrillsKeepsTheOthers(t *testing.T) {
 		t.Errorf("drills %v, want %v", r.Drills, want)
 	}
 	if got := r.Parts[drillsAt+theirs]; got != was {
-		t.Errorf("all were held on %v", got)
+		t.Errorf("part of all drills = %v, want %v", got, was)
 	}
 }
 

@@ -32,7 +32,7 @@ func TestMain(m *testing.M) { os.Exit(afterwards(programs.Main(m, &binaries, nee
 // patience bounds one program that is run to its end. All drills take less than twenty minutes.
 const patience = 40 * time.Minute
 
-// outcome is what a program printed, and how it ended.
+// outcome is the output and the exit code of a program.
 type outcome struct {
 	stdout, stderr string
 	code           int
@@ -42,7 +42,7 @@ func (o outcome) String() string {
 	return fmt.Sprintf("exit status %d\n%s%s", o.code, o.stdout, o.stderr)
 }
 
-// runProgram runs a program of ours to its end as the bearer of a kubeconfig; an empty one is nobody's.
+// runProgram runs a program of this repository to its end with a kubeconfig; an empty one means none.
 func runProgram(t *testing.T, kubeconfig, input, program string, args ...string) outcome {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
@@ -55,7 +55,7 @@ func runProgram(t *testing.T, kubeconfig, input, program string, args ...string)
 	out := outcome{stdout: stdout.String(), stderr: stderr.String(), code: cmd.ProcessState.ExitCode()}
 	var exit *exec.ExitError
 	if err != nil && !errors.As(err, &exit) {
-		t.Fatalf("%s %q: %v", program, args, err)
+		t.Fatalf("start of %s %q failed: %v, want it to start", program, args, err)
 	}
 	return out
 }
@@ -65,22 +65,22 @@ func kubectl(t *testing.T, kubeconfig, input string, args ...string) string {
 	t.Helper()
 	out := runProgram(t, kubeconfig, input, "kubectl", args...)
 	if out.code != 0 {
-		t.Fatalf("kubectl %q: %s", args, out)
+		t.Fatalf("kubectl %q = %s, want exit code 0", args, out)
 	}
 	return out.stdout
 }
 
-// eventually tries again until there is no error.
+// eventually calls try until it returns no error.
 func eventually(t *testing.T, what string, try func() error) {
 	t.Helper()
 	began := time.Now()
 	if err := programs.Poll(t.Context().Done(), try); err != nil {
-		t.Fatalf("%s: %v", what, err)
+		t.Fatalf("condition not met in time: %s: %v, want no error", what, err)
 	}
 	t.Logf("%s: after %s", what, time.Since(began).Round(10*time.Millisecond))
 }
 
-// freePort is a port of this machine that nobody listens on: the extension server keeps its own over restarts.
+// freePort returns a free port of this machine: the extension server keeps it over restarts.
 func freePort(t *testing.T) int {
 	t.Helper()
 	port, err := ports.Free()

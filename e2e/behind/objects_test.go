@@ -16,12 +16,12 @@ func reachable(t *testing.T) string {
 	t.Helper()
 	address := programs.MachineAddress()
 	if address == "" {
-		t.Fatal("this machine has no address but loopback ones, and endpoints must not be those")
+		t.Fatal("this machine has only loopback addresses, want one that may be an endpoint")
 	}
 	return address
 }
 
-// registration is what leads to an extension server.
+// registration is the set of objects that lead to an extension server.
 type registration struct {
 	group, namespace, service string
 	// address is where the server is: an IP address makes an EndpointSlice, a name an external name.
@@ -62,7 +62,7 @@ ports: [{name: https, port: %[4]d, protocol: TCP}]
 `, r.service, r.namespace, r.address, port)
 }
 
-// servicePort is the one that the APIService names: that of an ExternalName is the server's own.
+// servicePort is the port in the APIService. With an ExternalName it is the server's port.
 func (r registration) servicePort() int32 {
 	if net.ParseIP(r.address) == nil {
 		return r.port
@@ -98,7 +98,7 @@ func extensionServer(t *testing.T, r *registration, bind string) *faulty.Server 
 	return server
 }
 
-// runServer runs it for as long as the test, and completes what leads to it.
+// runServer runs the server until the test ends, and completes its registration.
 func runServer(t *testing.T, server *faulty.Server, r *registration) {
 	t.Helper()
 	ended := make(chan error, 1)
@@ -111,7 +111,7 @@ func runServer(t *testing.T, server *faulty.Server, r *registration) {
 	select {
 	case <-server.Ready():
 	case <-time.After(programs.Patience):
-		t.Fatal("the extension server does not listen")
+		t.Fatal("the extension server was not ready in time, want it listening")
 	}
 	r.port, r.ca = server.Port(), server.CABundle()
 }

@@ -22,9 +22,9 @@ import (
 type record struct {
 	// Parts are when each part was recorded, by its name. A run need not be of all.
 	Parts map[string]made `json:"parts"`
-	// ExtensionServer is what extserver did, in order.
+	// ExtensionServer lists the steps of extserver in order.
 	ExtensionServer []string `json:"extensionServer"`
-	// Doctor is what is wrong, and the hop that the doctor blamed, before kube-apiserver had noticed and after.
+	// Doctor lists each fault with the diagnosed hop, before kube-apiserver had noticed and after.
 	Doctor []diagnosed `json:"doctor"`
 	// Scores are marks of aggregator conformance.
 	Scores []scored `json:"scores"`
@@ -34,14 +34,14 @@ type record struct {
 	Story []told `json:"story"`
 
 	mu            sync.Mutex // guards the lists while tests run
-	kubeAPIServer string     // what it says of itself at /version
+	kubeAPIServer string     // its version at /version
 }
 
-// made is how a part came about.
+// made is the origin of a part.
 type made struct {
 	// Date is the day of the run.
 	Date string `json:"date"`
-	// KubeAPIServer is its version; empty: the part is of our front door alone.
+	// KubeAPIServer is its version; "" for a part of the front door alone.
 	KubeAPIServer string `json:"kubeAPIServer,omitempty"`
 }
 
@@ -59,7 +59,7 @@ const (
 type diagnosed struct {
 	Way      string `json:"way"`
 	Breakage string `json:"breakage"`
-	Hop      string `json:"hop,omitempty"` // empty: nothing is broken
+	Hop      string `json:"hop,omitempty"` // "" without a fault
 }
 
 type scored struct {
@@ -71,14 +71,14 @@ type scored struct {
 // book is the record of this run.
 var book = &record{Parts: map[string]made{}}
 
-// version is told by the first kube-apiserver that is started; all are the same program.
+// version sets the version from the first kube-apiserver; all of them are the same program.
 func (r *record) version(v string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.kubeAPIServer = v
 }
 
-// add changes what is recorded of a part.
+// add changes the record of a part.
 func (r *record) add(part string, change func()) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -90,7 +90,7 @@ func (r *record) scored(server, apiService, score string) {
 	r.add(marksOf+server, func() { r.Scores = append(r.Scores, scored{server, apiService, score}) })
 }
 
-// write puts the parts that this run has made in the place of those that are recorded, and leaves the others.
+// write replaces the recorded parts that this run has made, and keeps the rest.
 func (r *record) write() error {
 	var old record
 	data, err := os.ReadFile(recordFile)
@@ -109,7 +109,7 @@ func (r *record) write() error {
 
 const recordFile = "result.yaml"
 
-// keep completes a run by what it has not made, and says of what it was.
+// keep completes a run with the old record's parts, including their origin.
 func (r *record) keep(old *record) {
 	for part, m := range r.Parts {
 		if part != drillsAt+ours && part != storyAt+ours {

@@ -13,7 +13,7 @@ import (
 
 const (
 	wardle = "wardle.example.com"
-	// sampleRights are what its own manifests grant sample-apiserver, which runs as a service account here.
+	// sampleRights are the rights in sample-apiserver's manifests, which runs with a service account here.
 	sampleRights = `apiVersion: rbac.authorization.k8s.io/v1
 kind: ClusterRole
 metadata: {name: sample}
@@ -36,7 +36,8 @@ metadata: {name: three}
 `
 )
 
-// sampleAt is sample on an address of this machine, or by a name that leads to it, and returns what starts it anew too.
+// sampleAt is sample at an address of this machine, or by a name that resolves to it. It also returns a function that restarts
+// it.
 func sampleAt(t *testing.T, kubeconfig, address string) (port int, restart func()) {
 	t.Helper()
 	dir, port := t.TempDir(), freePort(t)

@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// prometheus is a stand-in that knows two series, and answers as Prometheus does.
+// prometheus starts a server with two series and Prometheus's API.
 func prometheus(t *testing.T) string {
 	t.Helper()
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -16,20 +16,21 @@ import (
 // told is how the story went at one front door.
 type told struct {
 	FrontDoor string `json:"frontDoor"`
-	// Gone is when the namespace had gone, in seconds after its deletion. 0: not while the server was dead.
+	// Gone is the time in seconds from the deletion of the namespace until it did not exist any more. 0: not while the server
+	// was dead.
 	Gone float64 `json:"gone,omitempty"`
-	// Waited is how long the server was dead after the deletion, and Condition what the namespace said then.
+	// Waited is how long the server was dead after the deletion, and Condition the namespace's condition then.
 	Waited    float64 `json:"waited,omitempty"`
 	Condition string  `json:"condition,omitempty"`
-	// AfterReturn is when the namespace had gone, in seconds after the server's return.
+	// AfterReturn is the time in seconds from the server's return until the namespace did not exist any more.
 	AfterReturn float64 `json:"afterReturn,omitempty"`
-	// Get is what kubectl says who asks for an object of the dead server, and APIResources what `kubectl api-resources` says
-	// of its kind.
+	// Get is kubectl's output for an object of the dead server, and APIResources the output of `kubectl api-resources` for its
+	// kind.
 	Get          string `json:"get"`
 	APIResources string `json:"apiResources"`
 }
 
-// A server that stores nothing dies. A namespace that never had anything of it is deleted.
+// A server without storage dies. A namespace that never had objects of it is deleted.
 func TestNamespaceWithADeadServer(t *testing.T) {
 	t.Run("kube-apiserver", func(t *testing.T) {
 		t.Parallel()
@@ -37,7 +38,7 @@ func TestNamespaceWithADeadServer(t *testing.T) {
 		story := tell(t, k.Kubeconfig)
 		story.FrontDoor = theirs
 		if story.Gone != 0 || !strings.Contains(story.Condition, "story.example.com/v1") {
-			t.Errorf("it has changed; docs/incumbent.md says otherwise: %+v", story)
+			t.Errorf("story of kube-apiserver = %+v, want a namespace that is not deleted, as in docs/incumbent.md", story)
 		}
 		book.add(storyAt+story.FrontDoor, func() { book.Story = append(book.Story, story) })
 	})
@@ -53,7 +54,7 @@ func TestNamespaceWithADeadServer(t *testing.T) {
 		story := tell(t, filepath.Clean(kubeconfig))
 		story.FrontDoor = ours
 		if story.Gone == 0 || story.Gone > 10 {
-			t.Errorf("the namespace had to go at once: %+v", story)
+			t.Errorf("story of the front door = %+v, want the namespace deleted within 10 s", story)
 		}
 		book.add(storyAt+story.FrontDoor, func() { book.Story = append(book.Story, story) })
 	})
@@ -104,7 +105,7 @@ func tell(t *testing.T, kubeconfig string) told {
 		t.Fatal(err)
 	}
 	if story.AfterReturn = gone(t, kubeconfig, programs.Patience); story.AfterReturn == 0 {
-		t.Errorf("the namespace is there %s after the return", programs.Patience)
+		t.Errorf("the namespace exists %s after the return of the server, want it deleted", programs.Patience)
 	}
 	return story
 }

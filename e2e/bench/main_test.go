@@ -37,7 +37,7 @@ func TestWhatIsMeasured(t *testing.T) {
 			got = append(got, b.name)
 		}
 		if (err != nil) != (c.want == nil) || !slices.Equal(got, c.want) {
-			t.Errorf("%s: %v, %v; want %v", name, got, err, c.want)
+			t.Errorf("choose with %s = %v, %v; want %v", name, got, err, c.want)
 		}
 	}
 }
@@ -56,7 +56,7 @@ func TestPartsOfLoad(t *testing.T) {
 		"parts of it, and another": {[]string{"load", "scale"}, []string{"bindings"}, false},
 	} {
 		if _, err := choose(c.names, "", environment.Kubernetes{}, 0, c.parts); (err == nil) != c.ok {
-			t.Errorf("%s: %v", name, err)
+			t.Errorf("choose with %s: error = %v, want success: %v", name, err, c.ok)
 		}
 	}
 }

@@ -30,7 +30,7 @@ const directory = "../../deploy/chart"
 
 type values = map[string]any
 
-// alone is the values with which one program is installed, and nothing else.
+// alone returns the values that install only one program.
 func alone(program string, more values) values {
 	all := values{"aggregator": values{"enabled": false}}
 	own := values{"enabled": true}
@@ -39,8 +39,8 @@ func alone(program string, more values) values {
 	return all
 }
 
-// What the chart makes by default is what the directories of kustomize make, object by object and field by field. Only labels and
-// annotations are more: those of Helm, and what an uninstallation leaves.
+// The default objects of the chart are those of the kustomize directories, field by field. Only labels and annotations are
+// added: Helm's, and the policy for objects that an uninstallation keeps.
 func TestTheChartMakesWhatKustomizeMakes(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {
@@ -62,7 +62,7 @@ func TestTheChartMakesWhatKustomizeMakes(t *testing.T) {
 			}
 			built := kustomized(t, tt.dir)
 			if got, want := slices.Sorted(maps.Keys(rendered)), slices.Sorted(maps.Keys(built)); !slices.Equal(got, want) {
-				t.Fatalf("the chart makes %q\nkustomize makes %q", got, want)
+				t.Fatalf("objects of the chart = %q\nwant kustomize's %q", got, want)
 			}
 			var kept []string
 			for id, want := range built {
@@ -71,11 +71,11 @@ func TestTheChartMakesWhatKustomizeMakes(t *testing.T) {
 					kept = append(kept, id)
 				}
 				if labels := got.GetLabels(); labels["app.kubernetes.io/managed-by"] != "Helm" || labels["app.kubernetes.io/instance"] != "test" || labels["helm.sh/chart"] == "" {
-					t.Errorf("%s has the labels %v", id, labels)
+					t.Errorf("labels of %s = %v, want Helm's", id, labels)
 				}
 				withoutHelms(got, want)
 				if !reflect.DeepEqual(got.Object, want.Object) {
-					t.Errorf("%s\nof the chart:  %s\nof kustomize: %s", id, text(t, got), text(t, want))
+					t.Errorf("%s of the chart = %s\nwant kustomize's %s", id, text(t, got), text(t, want))
 				}
 			}
 			if slices.Sort(kept); !slices.Equal(kept, tt.kept) {
@@ -85,7 +85,7 @@ func TestTheChartMakesWhatKustomizeMakes(t *testing.T) {
 	}
 }
 
-// withoutHelms takes what Helm adds to the metadata of an object out of it, unless it should be there.
+// withoutHelms removes Helm's additions from the metadata of an object, unless they are expected.
 func withoutHelms(got, want *unstructured.Unstructured) {
 	labels, annotations := got.GetLabels(), got.GetAnnotations()
 	for _, key := range []string{"app.kubernetes.io/name", "app.kubernetes.io/instance", "app.kubernetes.io/version", "app.kubernetes.io/managed-by", "app.kubernetes.io/part-of", "helm.sh/chart"} {
@@ -119,11 +119,11 @@ func TestEverythingAtOnce(t *testing.T) {
 	}
 	for _, said := range []string{"exec portico-aggregator-0 -- /aggregator kubeconfig", "aggregator adopt v1beta1.metrics.k8s.io\n", "kubectl get apiservice v1.metrics.k8s.io"} {
 		if !strings.Contains(notes, said) {
-			t.Errorf("the notes lack %q:\n%s", said, notes)
+			t.Errorf("the notes have no %q, want it:\n%s", said, notes)
 		}
 	}
 	if _, notes, err := render(values{"aggregator": values{"enabled": false}}, "default"); err != nil || !strings.Contains(notes, "Nothing is installed") {
-		t.Errorf("with nothing: %v, %q", err, notes)
+		t.Errorf("notes without a component = %v, %q; want \"Nothing is installed\"", err, notes)
 	}
 }
 
@@ -154,7 +154,7 @@ func TestValues(t *testing.T) {
 	}
 	for _, absent := range []string{"Namespace//front", "NetworkPolicy/gates/portico-gateway"} {
 		if rendered[absent] != nil {
-			t.Errorf("there is a %s", absent)
+			t.Errorf("the chart has a %s, want none", absent)
 		}
 	}
 	for id, wants := range map[string][]string{
@@ -175,21 +175,21 @@ func TestValues(t *testing.T) {
 	} {
 		o := rendered[id]
 		if o == nil {
-			t.Errorf("there is no %s", id)
+			t.Errorf("the chart has no %s, want one", id)
 			continue
 		}
 		for _, want := range wants {
 			if got := text(t, o); !strings.Contains(got, want) {
-				t.Errorf("%s lacks %s: %s", id, want, got)
+				t.Errorf("%s has no %s, want it: %s", id, want, got)
 			}
 		}
 	}
 	if want := "aggregator adopt v1beta1.metrics.k8s.io --gateway gates/portico-gateway"; !strings.Contains(notes, want) {
-		t.Errorf("the notes lack %q:\n%s", want, notes)
+		t.Errorf("the notes have no %q, want it:\n%s", want, notes)
 	}
 }
 
-// Values that the chart does not know, or that are of another type, are refused, by their name.
+// Unknown values and values of another type are refused with their name.
 func TestWrongValuesAreRefused(t *testing.T) {
 	t.Parallel()
 	for what, v := range map[string]values{
@@ -209,12 +209,12 @@ func TestWrongValuesAreRefused(t *testing.T) {
 		"extserver.serviceMonitor.caSecret": {"extserver": values{"enabled": true, "serviceMonitor": values{"enabled": true, "tokenSecret": values{"name": "token"}}}},
 	} {
 		if _, _, err := render(v, "default"); err == nil || !strings.Contains(err.Error(), what) {
-			t.Errorf("%v: %v, want %q", v, err, what)
+			t.Errorf("rendering %v: error = %v, want %q", v, err, what)
 		}
 	}
 }
 
-// Every default is in the schema, so that a value that is added to one and not to the other is noticed.
+// Every default is in the schema, so that the test finds a value that was added to only one of them.
 func TestEveryDefaultIsInTheSchema(t *testing.T) {
 	t.Parallel()
 	var schema map[string]any
@@ -235,26 +235,26 @@ func TestEveryDefaultIsInTheSchema(t *testing.T) {
 			return
 		}
 		if of["additionalProperties"] != false {
-			t.Errorf("%s: the schema takes every name", path)
+			t.Errorf("%s: the schema accepts every name, want additionalProperties: false", path)
 		}
 		have := value.(map[string]any)
 		for name := range have {
 			if fields[name] == nil {
-				t.Errorf("%s.%s is no value of the schema", path, name)
+				t.Errorf("%s.%s is not in the schema, want it there", path, name)
 			}
 		}
 		for name, field := range fields {
 			if v, ok := have[name]; ok {
 				walk(path+"."+name, field.(map[string]any), v)
 			} else if name != "global" && name != "claims" {
-				t.Errorf("%s.%s has no default", path, name)
+				t.Errorf("%s.%s has no default, want one", path, name)
 			}
 		}
 	}
 	walk("", schema, defaults)
 }
 
-// What the operator of Prometheus reads has no field that it does not know.
+// The objects for the Prometheus operator have no unknown fields.
 func TestMonitoring(t *testing.T) {
 	t.Parallel()
 	secrets := values{"enabled": true, "labels": values{"prometheus": "main"}, "tokenSecret": values{"name": "token"}, "caSecret": values{"name": "ca"}}
@@ -271,12 +271,12 @@ func TestMonitoring(t *testing.T) {
 		t.Helper()
 		o := rendered[id]
 		if o == nil {
-			t.Fatalf("there is no %s", id)
+			t.Fatalf("the chart has no %s, want one", id)
 		}
 		d := json.NewDecoder(strings.NewReader(text(t, o)))
 		d.DisallowUnknownFields()
 		if err := d.Decode(into); err != nil {
-			t.Errorf("%s: %v", id, err)
+			t.Errorf("decoding %s: %v, want only known fields", id, err)
 		}
 	}
 	var front, extension monitoringv1.ServiceMonitor
@@ -285,17 +285,17 @@ func TestMonitoring(t *testing.T) {
 	for want, m := range map[string]*monitoringv1.ServiceMonitor{"portico-aggregator.portico.svc": &front, "portico-extserver.kube-system.svc": &extension} {
 		e := m.Spec.Endpoints[0]
 		if e.Authorization.Credentials.Name != "token" || e.TLSConfig.CA.Secret.Name != "ca" || *e.TLSConfig.ServerName != want || m.Labels["prometheus"] != "main" {
-			t.Errorf("%s: %+v", m.Name, e)
+			t.Errorf("endpoint of the ServiceMonitor %s = %+v, want the token, the CA and the server name", m.Name, e)
 		}
 		service := rendered["Service/"+m.Namespace+"/"+m.Name]
 		if service == nil || service.GetLabels()["app.kubernetes.io/name"] != m.Spec.Selector.MatchLabels["app.kubernetes.io/name"] {
-			t.Errorf("%s selects no Service", m.Name)
+			t.Errorf("ServiceMonitor %s selects no Service, want one", m.Name)
 		}
 	}
 	var gateway monitoringv1.PodMonitor
 	strict("PodMonitor/portico-gateway/portico-gateway", &gateway)
 	if gateway.Spec.JobLabel != "app.kubernetes.io/name" || *gateway.Spec.PodMetricsEndpoints[0].Port != "metrics" {
-		t.Errorf("the gateway's: %+v", gateway.Spec)
+		t.Errorf("PodMonitor of the gateway = %+v, want the job label and the port metrics", gateway.Spec)
 	}
 
 	var rule monitoringv1.PrometheusRule
@@ -312,15 +312,15 @@ func TestMonitoring(t *testing.T) {
 		}
 	}
 	if !reflect.DeepEqual(rule.Spec.Groups, file.Groups) || rule.Labels["release"] != "prometheus" {
-		t.Errorf("the rules are %+v\nwant %+v", rule.Spec.Groups, file.Groups)
+		t.Errorf("rules = %+v\nwant %+v", rule.Spec.Groups, file.Groups)
 	}
 	dashboard := rendered["ConfigMap/monitoring/portico-dashboard"]
 	shown, _, _ := unstructured.NestedString(dashboard.Object, "data", "portico.json")
 	if strings.TrimSpace(shown) != strings.TrimSpace(string(read(t, "../../deploy/monitoring/dashboard.json"))) || dashboard.GetLabels()["grafana_dashboard"] != "1" {
-		t.Error("the dashboard is another one")
+		t.Error("dashboard of the chart differs from deploy/monitoring/dashboard.json or has no label, want the same")
 	}
 
-	// Rules for what is not installed would be alerts that nobody can end.
+	// Rules for components that are not installed would fire permanently.
 	rendered, _, err = render(values{"monitoring": values{"prometheusRule": values{"enabled": true}}}, "monitoring")
 	if err != nil {
 		t.Fatal(err)
@@ -328,7 +328,7 @@ func TestMonitoring(t *testing.T) {
 	rule = monitoringv1.PrometheusRule{}
 	strict("PrometheusRule/monitoring/portico", &rule)
 	if len(rule.Spec.Groups) != 1 || rule.Spec.Groups[0].Name != "portico-aggregator" || strings.Contains(text(t, rendered["PrometheusRule/monitoring/portico"]), "runbook_url") {
-		t.Errorf("of the front door alone: %+v", rule.Spec.Groups)
+		t.Errorf("rules of the front door alone = %+v, want only portico-aggregator and no runbook_url", rule.Spec.Groups)
 	}
 }
 

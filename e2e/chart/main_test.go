@@ -7,6 +7,6 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	slog.SetLogLoggerLevel(slog.LevelWarn) // Helm says of every symbolic link that it follows it
+	slog.SetLogLoggerLevel(slog.LevelWarn) // Helm logs every symbolic link that it follows
 	os.Exit(m.Run())
 }

@@ -24,7 +24,7 @@ const (
 	dead   = "v1.dead.example.com"
 )
 
-// register puts an extension server behind the front door, whose data is a file, and the name of one that is dead.
+// register creates the APIService of an extension server with a data file, and the APIService of a dead server.
 func (w *testEnv) register() {
 	w.t.Helper()
 	w.write(w.t, "declared.yaml", []byte(`
@@ -65,7 +65,7 @@ func (w *testEnv) startBackend() {
 		"--bind-address", "127.0.0.1", "--secure-port", "0", "--metrics-source", "none", "--resources", "declared.yaml").process
 }
 
-// queue sets the depth of a queue; below zero it goes.
+// queue sets the depth of a queue, or removes the queue with a negative depth.
 func (w *testEnv) queue(t *testing.T, key string, depth int) {
 	t.Helper()
 	w.mu.Lock()
@@ -90,7 +90,7 @@ func (w *testEnv) queue(t *testing.T, key string, depth int) {
 	w.write(t, "queues.json", text)
 }
 
-// available is whether an APIService is, and is another than that of a uid.
+// available checks that an APIService is available and has another UID than the given one.
 func (w *testEnv) available(ctx context.Context, name, not string) error {
 	o, err := w.dynamic.Resource(apiServices).Get(ctx, name, metav1.GetOptions{})
 	if err != nil {
@@ -111,7 +111,7 @@ func (w *testEnv) available(ctx context.Context, name, not string) error {
 	return errors.New("has no condition")
 }
 
-// unregister deletes an APIService and waits until nothing answers in its place. It returns what it was.
+// unregister deletes an APIService and waits until its path is not served any more. It returns the deleted object.
 func (w *testEnv) unregister(name, path string) *unstructured.Unstructured {
 	w.t.Helper()
 	ctx := context.Background()

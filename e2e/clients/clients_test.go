@@ -7,14 +7,14 @@ import (
 	"portico.dev/e2e/compat"
 )
 
-// client is one of those that run, or are run.
+// client is one client program of the test.
 type client interface {
 	party() *compat.Party
 	// begin starts it and puts it through the steps that are its own.
 	begin(t *testing.T, w *testEnv)
 	// works makes it do all that it is for, in a namespace, under a name that was not used before.
 	works(t *testing.T, w *testEnv, namespace, name string)
-	// emptied is called when its namespace has gone.
+	// emptied is called after its namespace has been deleted.
 	emptied(t *testing.T, w *testEnv, namespace, name string)
 }
 
@@ -23,7 +23,7 @@ func TestClients(t *testing.T) {
 	lead := &manager{}
 	others := []client{&operator{}, &informers{of: watchLists, name: "watch-lists"},
 		&informers{of: lists, name: "lists", env: []string{"KUBE_FEATURE_WatchListClient=false"}}, &installer{}, &kubectl{}}
-	together(t, "manager", []client{lead}, func(t *testing.T, c client) { c.begin(t, w) }) // makes the CRD that others follow
+	together(t, "manager", []client{lead}, func(t *testing.T, c client) { c.begin(t, w) }) // creates the CRD for the remaining clients
 	together(t, "begun", others, func(t *testing.T, c client) { c.begin(t, w) })
 	all := append(others, lead)
 
@@ -42,7 +42,7 @@ func TestClients(t *testing.T) {
 	w.reregister("v1.apps", "v1.rbac.authorization.k8s.io", "v1.clients.portico.dev", "v1.shop.portico.dev")
 	each(t, registered, all, func(t *testing.T, c client) { c.works(t, w, "registered", "registered") })
 
-	w.unregister(dead, "") // namespaces wait for what nobody has ever seen
+	w.unregister(dead, "") // the deletion of namespaces waits for objects of an unknown server
 	w.namespace(t, "emptied")
 	together(t, "before", all, func(t *testing.T, c client) { c.works(t, w, "emptied", "before") })
 	w.empty(t, "emptied")
@@ -70,8 +70,8 @@ func each(t *testing.T, what string, clients []client, run func(*testing.T, clie
 	})
 }
 
-// together runs something for each of the clients at once, and waits for all. What comes after a failure would fail for
-// its reason and tell another, so that is the end.
+// together runs a function for all clients in parallel and waits for them. Later steps would fail for the same reason with a
+// misleading message, so a failure ends the test.
 func together(t *testing.T, what string, clients []client, run func(*testing.T, client)) {
 	t.Helper()
 	if !t.Run(what, func(t *testing.T) {

@@ -17,8 +17,7 @@ import (
 	"portico.dev/internal/pki"
 )
 
-// restart ends the front door and starts it again, while somebody writes as fast as it lets him. It returns the names of
-// the ConfigMaps that he was told he had made.
+// restart stops and restarts the front door during writes without a pause. It returns the names of the acknowledged ConfigMaps.
 func (w *testEnv) restart(namespace string) (made []string) {
 	w.t.Helper()
 	ctx, stop := context.WithCancel(context.Background())
@@ -42,13 +41,13 @@ func (w *testEnv) restart(namespace string) (made []string) {
 				made = append(made, name)
 			case <-deadline:
 				stop()
-				w.t.Fatalf("nothing is written after %s; see %s", programs.Patience, w.path("front-door.log"))
+				w.t.Fatalf("no write succeeded after %s, want one; see %s", programs.Patience, w.path("front-door.log"))
 			}
 		}
 	}
 	until(10)
 	drained := make(chan struct{})
-	go func() { // what he writes while it closes
+	go func() { // the writes during the shutdown
 		defer close(drained)
 		for {
 			select {
@@ -82,8 +81,8 @@ func (w *testEnv) make(ctx context.Context, namespace, name string) error {
 	return err
 }
 
-// rotate makes the front door show a certificate of the next authority, and takes the old one out of what programs trust
-// that start from now on.
+// rotate makes the front door use a certificate of the next authority, and removes the old authority from the kubeconfigs of
+// programs that start later.
 func (w *testEnv) rotate() {
 	w.t.Helper()
 	w.show(w.next)
@@ -97,7 +96,7 @@ func (w *testEnv) rotate() {
 	w.write(w.t, "ca.crt", w.next.PEM())
 }
 
-// trusting is how the front door is looked at by somebody who trusts these.
+// trusting returns the TLS configuration of a client that trusts these authorities.
 func (w *testEnv) trusting(authorities ...*pki.Authority) *tls.Config {
 	w.t.Helper()
 	var roots []string
@@ -123,7 +122,7 @@ func (w *testEnv) namespace(t *testing.T, name string) {
 	})
 }
 
-// empty deletes a namespace and waits until it has gone.
+// empty deletes a namespace and waits until it does not exist any more.
 func (w *testEnv) empty(t *testing.T, name string) {
 	t.Helper()
 	namespaces := w.typed.CoreV1().Namespaces()

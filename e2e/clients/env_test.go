@@ -24,13 +24,13 @@ import (
 	"portico.dev/internal/run/freeport"
 )
 
-// testEnv is a front door on a fixed port, an extension server behind it whose data is a file, and the clients of both.
+// testEnv is a front door on a fixed port, an extension server with a data file, and the clients of both.
 type testEnv struct {
 	t    *testing.T
 	dir  string // logs and everything else; kept when the test fails
 	port string
 
-	old, next *pki.Authority // who signs what the front door shows
+	old, next *pki.Authority // the signers of the front door's certificate
 	frontDoor *programs.Process
 	backend   *programs.Process
 	config    *rest.Config // an administrator's
@@ -99,7 +99,7 @@ func (w *testEnv) shut() {
 	w.t.Helper()
 	w.frontDoor.Ended = true
 	if code, err := w.frontDoor.Stop(os.Interrupt); err != nil || code != 0 {
-		w.t.Fatalf("the front door ended with %d, %v: see %s", code, err, w.path("front-door.log"))
+		w.t.Fatalf("exit status of the front door = %d, %v; want 0: see %s", code, err, w.path("front-door.log"))
 	}
 }
 
@@ -137,7 +137,7 @@ func (w *testEnv) connect() {
 	})
 }
 
-// kubeconfig writes one for somebody, who trusts what ca.crt says.
+// kubeconfig writes a kubeconfig for a user, with the CA of ca.crt.
 func (w *testEnv) kubeconfig(t *testing.T, name string, who *api.AuthInfo) string {
 	t.Helper()
 	c := api.NewConfig()
@@ -174,7 +174,7 @@ func eventually(t *testing.T, what string, try func(context.Context) error) {
 		defer cancel()
 		return try(ctx)
 	}); err != nil {
-		t.Fatalf("%s: %v", what, err)
+		t.Fatalf("%s: condition not met in time: %v, want it met", what, err)
 	}
 }
 

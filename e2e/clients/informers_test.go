@@ -22,7 +22,7 @@ type informers struct {
 	env  []string
 }
 
-// What the informers follow.
+// The resources of the informers.
 const (
 	typedMaps      = "typed:/v1/configmaps"
 	dynamicMaps    = "dynamic:/v1/configmaps"
@@ -43,20 +43,20 @@ func (i *informers) begin(t *testing.T, w *testEnv) {
 		for _, what := range all {
 			i.awaits(t, what+" synced")
 			if asked := i.said.with(what + " watch-lists: 200"); (asked > 0) != (i.of == watchLists) {
-				t.Errorf("%s asked %d times for a watch that begins with a list; it logs to %s", what, asked, i.log)
+				t.Errorf("informer of %s sent %d watches with initial events, want some only in that mode; it logs to %s", what, asked, i.log)
 			}
 			if asked := i.said.with(what + " lists: 200"); (asked > 0) != (i.of == lists) {
-				t.Errorf("%s listed %d times; it logs to %s", what, asked, i.log)
+				t.Errorf("informer of %s sent %d lists, want some only in that mode; it logs to %s", what, asked, i.log)
 			}
 		}
 		if i.said.with(typedMaps, "application/vnd.kubernetes.protobuf") == 0 {
-			t.Errorf("typed informers were not answered in protobuf; they log to %s", i.log)
+			t.Errorf("typed informers received no protobuf, want some; they log to %s", i.log)
 		}
 		i.works(t, w, "begun", i.name+"-begun")
 	})
 }
 
-// works makes objects of every kind come, change and go, of each of which every informer must tell exactly once.
+// works creates, changes and deletes objects of every kind. Every informer must report each event exactly once.
 func (i *informers) works(t *testing.T, w *testEnv, namespace, name string) {
 	name = strings.TrimPrefix(name, i.name+"-")
 	w.namespace(t, namespace)
@@ -104,7 +104,7 @@ func (i *informers) works(t *testing.T, w *testEnv, namespace, name string) {
 	i.right(t)
 }
 
-// all waits until the informers have told of an event, and fails when one did so twice.
+// all waits until every informer has received an event, and fails if one received it twice.
 func (i *informers) all(t *testing.T, informers []string, event string) {
 	t.Helper()
 	for _, informer := range informers {
@@ -112,15 +112,15 @@ func (i *informers) all(t *testing.T, informers []string, event string) {
 	}
 }
 
-// right fails when an informer was told what must not be.
+// right fails if an informer received an invalid event.
 func (i *informers) right(t *testing.T) {
 	t.Helper()
 	if n := i.said.with("WRONG"); n > 0 {
-		t.Fatalf("%d events that must not be: grep WRONG %s", n, i.log)
+		t.Fatalf("%d invalid events, want 0: grep WRONG %s", n, i.log)
 	}
 }
 
-// saw sees that every informer has told once of each of the ConfigMaps, and of the queue that came meanwhile.
+// saw checks that every informer has received each ConfigMap, and the queue that was created in between, once.
 func (i *informers) saw(t *testing.T, namespace string, names []string) {
 	t.Helper()
 	slices.Sort(names)

@@ -46,16 +46,16 @@ func (i *installer) works(t *testing.T, w *testEnv, namespace, name string) {
 	i.says(t, w, name+" uninstalled\n", namespace, "uninstall", name)
 	left, err := w.typed.CoreV1().Secrets(namespace).List(context.Background(), metav1.ListOptions{LabelSelector: "owner=helm"})
 	if err != nil || len(left.Items) != 0 {
-		t.Errorf("%d releases are left, %v", len(left.Items), err)
+		t.Errorf("%d Secrets of releases after the uninstallation, %v; want 0", len(left.Items), err)
 	}
 	if _, err := w.typed.AppsV1().Deployments(namespace).Get(context.Background(), name, metav1.GetOptions{}); !apierrors.IsNotFound(err) {
-		t.Errorf("the Deployment: %v", err)
+		t.Errorf("Get of the Deployment after the uninstallation = %v, want NotFound", err)
 	}
-	// One more, which is there when its namespace goes.
+	// One more release, which exists when its namespace is deleted.
 	i.says(t, w, fmt.Sprintf("%s-kept revision 1 is deployed\n", name), namespace, "install", name+"-kept", i.chart)
 }
 
-// has sees what a release has made.
+// has checks the objects of a release.
 func (i *installer) has(t *testing.T, w *testEnv, namespace, name, color string, revision int) {
 	t.Helper()
 	ctx := context.Background()
@@ -68,25 +68,25 @@ func (i *installer) has(t *testing.T, w *testEnv, namespace, name, color string,
 		rendered = revision
 	}
 	if made.Data["color"] != color || made.Data["revision"] != fmt.Sprint(rendered) || made.Data["autoscaling"] != "true" || made.Data["default"] != "default" {
-		t.Errorf("the ConfigMap of %s holds %v", name, made.Data)
+		t.Errorf("data of the ConfigMap of %s = %v, want the values of the release", name, made.Data)
 	}
 	deployment, err := w.typed.AppsV1().Deployments(namespace).Get(ctx, name, metav1.GetOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	if image := deployment.Spec.Template.Spec.Containers[0].Image; image != "web:"+color {
-		t.Errorf("the Deployment of %s runs %s", name, image)
+		t.Errorf("image of the Deployment of %s = %s, want the color of the release", name, image)
 	}
 	_, err = w.typed.CoreV1().Secrets(namespace).Get(ctx, name+"-blue", metav1.GetOptions{})
 	if (err == nil) != (color == "blue") {
-		t.Errorf("the Secret of %s: %v", name, err)
+		t.Errorf("Get of the Secret of %s = %v, want it only with the color blue", name, err)
 	}
 	if _, err := w.typed.CoreV1().Secrets(namespace).Get(ctx, fmt.Sprintf("sh.helm.release.v1.%s.v%d", name, revision), metav1.GetOptions{}); err != nil {
-		t.Errorf("what Helm remembers of %s: %v", name, err)
+		t.Errorf("Get of the Secret with Helm's record of %s failed: %v, want no error", name, err)
 	}
 }
 
-// emptied deletes the namespace that the releases are in, and with it what Helm knows of them.
+// emptied deletes the namespace of the releases with Helm's records.
 func (i *installer) emptied(t *testing.T, w *testEnv, namespace, _ string) {
 	w.empty(t, namespace+"-helm")
 }

@@ -6,7 +6,7 @@ import (
 	"portico.dev/e2e/compat"
 )
 
-// kubectl is what a person types. The stories in e2e have all of it; here it is typed in the middle of everything else.
+// kubectl is an interactive use of kubectl. The stories in e2e cover it completely; here it runs among all other clients.
 type kubectl struct{ tool }
 
 func (*kubectl) party() *compat.Party { return commandLine }

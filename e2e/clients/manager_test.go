@@ -19,7 +19,7 @@ import (
 // managers is the namespace of the leases.
 const managers = "managers"
 
-// manager is e2e/clients/manager, twice: one leads and the other waits.
+// manager is e2e/clients/manager, twice: one leads and the second one waits.
 type manager struct{ *program }
 
 func (*manager) party() *compat.Party { return controllerRuntime }
@@ -32,7 +32,7 @@ func (m *manager) begin(t *testing.T, w *testEnv) {
 		m.awaits(t, "manager: leads")
 		first := m.program
 		m.program = w.start(t, "another-manager", nil, "manager", w.path("admin.kubeconfig"), managers)
-		// It is told of accounts when its cache is there and it does not lead yet.
+		// The webhook receives service accounts when the manager's cache is filled and it does not lead yet.
 		eventually(t, "another manager asks for the lease", func(ctx context.Context) error {
 			lease, err := w.typed.CoordinationV1().Leases(managers).Get(ctx, "gadgets.portico.dev", metav1.GetOptions{})
 			if err == nil && lease.Spec.HolderIdentity == nil {
@@ -46,16 +46,16 @@ func (m *manager) begin(t *testing.T, w *testEnv) {
 	book.Step(t, controllerRuntime, reconciles, func(t *testing.T) { m.works(t, w, "begun", "begun") })
 }
 
-// leadsAfter ends the one that leads, whose verbs must be done, and sees the other take over.
+// leadsAfter stops the leader after its checks of verbs, and waits until the second manager leads.
 func (m *manager) leadsAfter(t *testing.T, w *testEnv, first *program) {
 	t.Helper()
 	first.awaits(t, "verbs done")
 	if n := m.said.with("manager: leads"); n != 0 {
-		t.Fatalf("two managers lead; they log to %s and %s", first.log, m.log)
+		t.Fatalf("%d managers lead besides the first, want 0; they log to %s and %s", n, first.log, m.log)
 	}
 	first.process.Ended = true
 	if code, err := first.process.Stop(os.Interrupt); err != nil || code != 0 {
-		t.Fatalf("the first manager ended with %d, %v; it logs to %s", code, err, first.log)
+		t.Fatalf("exit status of the first manager = %d, %v; want 0; it logs to %s", code, err, first.log)
 	}
 	m.awaits(t, "manager: leads")
 	controllerRuntime.LogsIn(m.log)
@@ -106,7 +106,7 @@ func (m *manager) works(t *testing.T, w *testEnv, namespace, name string) {
 	m.awaits(t, "queue "+key+"-managed is gone")
 }
 
-// owned sees what the manager made of a gadget: a ConfigMap that belongs to it, and an event.
+// owned checks the manager's objects for a gadget: a ConfigMap with an owner reference, and an event.
 func (m *manager) owned(t *testing.T, w *testEnv, namespace, name string) {
 	t.Helper()
 	made, err := w.typed.CoreV1().ConfigMaps(namespace).Get(context.Background(), name+"-color", metav1.GetOptions{})
@@ -114,7 +114,7 @@ func (m *manager) owned(t *testing.T, w *testEnv, namespace, name string) {
 		t.Fatal(err)
 	}
 	if made.Data["color"] != "blue" || len(made.OwnerReferences) != 1 || made.OwnerReferences[0].Name != name {
-		t.Errorf("the gadget's ConfigMap is %v of %v", made.Data, made.OwnerReferences)
+		t.Errorf("ConfigMap of the gadget = %v with the owners %v, want the color blue and the gadget", made.Data, made.OwnerReferences)
 	}
 	eventually(t, "an event of gadget "+name, func(ctx context.Context) error {
 		events, err := w.typed.EventsV1().Events(namespace).List(ctx, metav1.ListOptions{FieldSelector: "regarding.name=" + name})

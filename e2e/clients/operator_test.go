@@ -36,7 +36,7 @@ func (o *operator) begin(t *testing.T, w *testEnv) {
 	role := &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: name}, Rules: []rbacv1.PolicyRule{
 		{APIGroups: []string{""}, Resources: []string{"serviceaccounts"}, Verbs: []string{"list", "watch"}},
 		{APIGroups: []string{rbacv1.GroupName}, Resources: []string{"roles", "rolebindings"}, Verbs: []string{"get", "create", "patch", "delete"}},
-		{APIGroups: []string{""}, Resources: []string{"configmaps"}, Verbs: []string{"get", "list"}}, // what it may give
+		{APIGroups: []string{""}, Resources: []string{"configmaps"}, Verbs: []string{"get", "list"}}, // the rights that it may grant
 	}}
 	if _, err := w.typed.RbacV1().ClusterRoles().Create(ctx, role, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
@@ -60,7 +60,7 @@ func (o *operator) begin(t *testing.T, w *testEnv) {
 		o.awaits(t, "begun/greedy refused get secrets", "attempting to grant RBAC permissions not currently held")
 		may(t, w, "begun", "greedy", "secrets", false)
 		if _, err := w.typed.RbacV1().Roles("begun").Get(ctx, "greedy-may", metav1.GetOptions{}); !apierrors.IsNotFound(err) {
-			t.Errorf("a Role of more than the operator has: %v", err)
+			t.Errorf("Get of a Role with more rights than the operator's = %v, want NotFound", err)
 		}
 	})
 }
@@ -81,7 +81,7 @@ func (o *operator) identify(t *testing.T, w *testEnv) {
 	w.write(t, tokenFile, []byte(token.Status.Token))
 }
 
-// ask makes an account that asks for something.
+// ask creates an account that requests rights.
 func (o *operator) ask(t *testing.T, w *testEnv, namespace, name, what string) {
 	t.Helper()
 	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: name, Annotations: map[string]string{"clients.portico.dev/may": what}}}
@@ -107,7 +107,7 @@ func (o *operator) works(t *testing.T, w *testEnv, namespace, name string) {
 	o.awaits(t, namespace+"/"+first+" may no more")
 	may(t, w, namespace, first, "configmaps", false)
 
-	// The second goes, and its Role and RoleBinding with it.
+	// The second account is deleted with its Role and RoleBinding.
 	if err := accounts.Delete(ctx, second, metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
@@ -121,8 +121,7 @@ func (o *operator) works(t *testing.T, w *testEnv, namespace, name string) {
 	})
 }
 
-// emptied deletes the operator's own namespace too, and with it who the operator is: its token is nobody's until there is
-// another.
+// emptied deletes the operator's namespace too, and with it the service account: its token is invalid until the next one.
 func (o *operator) emptied(t *testing.T, w *testEnv, namespace, name string) {
 	w.empty(t, operators)
 	o.awaits(t, "Unauthorized")

@@ -2,7 +2,7 @@ package clients
 
 import "portico.dev/e2e/compat"
 
-// What is done to all of them.
+// The operations on all clients.
 const (
 	restarted  = "restart of the front door, which then shows everybody the new authority's certificate"
 	rotated    = "another authority of the serving certificate, with overlap"
@@ -10,7 +10,7 @@ const (
 	emptied    = "deletion of the namespace that it works in"
 )
 
-// survives are the steps of everybody.
+// survives returns the common steps of all clients.
 func survives(first ...string) (steps []compat.Step) {
 	for _, what := range append(first, rotated, restarted, registered, emptied) {
 		steps = append(steps, compat.Step{What: what})

@@ -12,7 +12,7 @@ import (
 	"portico.dev/e2e/programs"
 )
 
-// program is one that runs, and what it has said so far.
+// program is a running program with its output.
 type program struct {
 	name    string
 	log     string // the file
@@ -42,7 +42,7 @@ func (w *testEnv) start(t *testing.T, name string, env []string, binary string, 
 	return p
 }
 
-// awaits waits until the program has said a line with all of the words.
+// awaits waits for a line of output that contains all of the words.
 func (p *program) awaits(t *testing.T, words ...string) {
 	t.Helper()
 	if err := programs.Poll(p.process.Exited(), func() error {
@@ -51,16 +51,16 @@ func (p *program) awaits(t *testing.T, words ...string) {
 		}
 		return nil
 	}); err != nil {
-		t.Fatalf("%v; it logs to %s", err, p.log)
+		t.Fatalf("output in time: %v, want it; it logs to %s", err, p.log)
 	}
 }
 
-// once fails unless the program has said a line with all of the words exactly once.
+// once fails unless exactly one line of output contains all of the words.
 func (p *program) once(t *testing.T, words ...string) {
 	t.Helper()
 	p.awaits(t, words...)
 	if n := p.said.with(words...); n != 1 {
-		t.Errorf("%s has said %q %d times; it logs to %s", p.name, strings.Join(words, " ... "), n, p.log)
+		t.Errorf("%s printed %q %d times, want 1; it logs to %s", p.name, strings.Join(words, " ... "), n, p.log)
 	}
 }
 

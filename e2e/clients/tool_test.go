@@ -17,11 +17,11 @@ import (
 // tool is a program that is run once for each thing that it does.
 type tool struct {
 	program string
-	args    []string // before all others
+	args    []string // before all further ones
 	log     string   // the file
 }
 
-// run runs it and returns what it printed.
+// run runs the tool and returns its output.
 func (p *tool) run(t *testing.T, w *testEnv, args ...string) string {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), programs.Patience)
@@ -38,15 +38,15 @@ func (p *tool) run(t *testing.T, w *testEnv, args ...string) string {
 	err = cmd.Run()
 	fmt.Fprintf(log, "%s %s: %v\n%s%s", p.program, strings.Join(args, " "), err, &stdout, &stderr)
 	if err != nil {
-		t.Fatalf("%s %s: %v; see %s\n%s", p.program, strings.Join(args, " "), err, p.log, &stderr)
+		t.Fatalf("command %s %s = %v, want exit status 0; see %s\n%s", p.program, strings.Join(args, " "), err, p.log, &stderr)
 	}
 	return stdout.String()
 }
 
-// says runs it and fails unless it printed exactly that.
+// says runs the tool and fails unless its output is exactly want.
 func (p *tool) says(t *testing.T, w *testEnv, want string, args ...string) {
 	t.Helper()
 	if got := p.run(t, w, args...); got != want {
-		t.Fatalf("%s %s said %q, want %q; see %s", p.program, strings.Join(args, " "), got, want, p.log)
+		t.Fatalf("output of %s %s = %q, want %q; see %s", p.program, strings.Join(args, " "), got, want, p.log)
 	}
 }

@@ -11,15 +11,15 @@ func TestChapterListsPassedSteps(t *testing.T) {
 	p := &Party{Name: "a server", Version: "v1", Is: "It serves.", Steps: []Step{{What: "this"}, {What: "a|b", Differs: "not\nquite"}}}
 	b := Open("Servers", p)
 	if got := b.missed(); len(got) != 2 {
-		t.Errorf("before anything ran these are missing: %q", got)
+		t.Errorf("steps without a result before the test = %q, want 2", got)
 	}
 	for _, s := range p.Steps {
 		if !b.Step(t, p, s.What, func(*testing.T) {}) {
-			t.Errorf("%q did not pass", s.What)
+			t.Errorf("step %q did not pass, want passed", s.What)
 		}
 	}
 	if got := b.missed(); len(got) != 0 {
-		t.Errorf("after everything ran these are missing: %q", got)
+		t.Errorf("steps without a result after the test = %q, want none", got)
 	}
 
 	page := filepath.Join(t.TempDir(), "page.md")
@@ -31,7 +31,7 @@ func TestChapterListsPassedSteps(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := compare(page, "Servers", chapter, false); err == nil {
-		t.Error("an old chapter is as good as the new one")
+		t.Error("compare with an old chapter returned no error, want one")
 	}
 	if err := compare(page, "Servers", chapter, true); err != nil {
 		t.Fatal(err)
@@ -45,6 +45,6 @@ func TestChapterListsPassedSteps(t *testing.T) {
 		t.Errorf("the page is %q, want %q, %v", got, want, err)
 	}
 	if err := compare(page, "Clients", chapter, true); err == nil || !strings.Contains(err.Error(), "put them where the chapter belongs") {
-		t.Errorf("a page without the chapter: %v", err)
+		t.Errorf("compare with a page without the chapter = %v, want an error with the next step", err)
 	}
 }

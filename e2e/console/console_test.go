@@ -29,10 +29,11 @@ func TestMain(m *testing.M) {
 	os.Exit(programs.Main(m, &binaries, "aggregator", "kubectl-portico", "kubectl"))
 }
 
-// patience bounds each wait for what the page shows.
+// patience limits each wait for text on the page.
 const patience = time.Minute
 
-// views are the sections of the page, and what each shows of `aggregator dev` with a dead APIService and a namespace that it holds up.
+// views are the sections of the page, with their text for `aggregator dev` with a dead APIService and a namespace that it
+// blocks.
 var views = []struct{ fragment, shows string }{
 	{"overview", "v1.dead.example.com"},
 	{"apiservices", "v1beta1.metrics.k8s.io"},
@@ -63,11 +64,11 @@ kind: Namespace
 metadata: {name: held, finalizers: [example.com/hold]}
 `
 
-// browser is a Chromium with one page, and what went wrong in it.
+// browser is a Chromium with one page and its errors.
 type browser struct {
 	ctx context.Context
 
-	mu     sync.Mutex // guards what follows
+	mu     sync.Mutex // guards the following fields
 	errors []string
 }
 
@@ -75,19 +76,19 @@ func newBrowser(t *testing.T) *browser {
 	t.Helper()
 	program, err := exec.LookPath("chromium")
 	if err != nil {
-		t.Fatalf("Debian's package chromium is needed: %v", err)
+		t.Fatalf("chromium was not found: %v, want Debian's package chromium", err)
 	}
 	allocate, cancel := chromedp.NewExecAllocator(context.WithoutCancel(t.Context()), append(chromedp.DefaultExecAllocatorOptions[:],
 		chromedp.ExecPath(program), chromedp.NoSandbox, chromedp.Flag("disable-quic", true))...)
 	t.Cleanup(cancel)
 	ctx, cancel := chromedp.NewContext(allocate)
 	t.Cleanup(func() {
-		_ = chromedp.Cancel(ctx) // the browser ends by itself, if it still runs
+		_ = chromedp.Cancel(ctx) // the browser exits when it is cancelled
 		cancel()
 	})
 	b := &browser{ctx: ctx}
 	if err := chromedp.Run(ctx); err != nil { // it lives as long as the context of its first run
-		t.Fatalf("start %s: %v", program, err)
+		t.Fatalf("start of %s failed: %v, want no error", program, err)
 	}
 	chromedp.ListenTarget(ctx, func(event any) {
 		b.mu.Lock()
@@ -111,7 +112,7 @@ func (b *browser) do(t *testing.T, what string, actions ...chromedp.Action) {
 	if err := chromedp.Run(ctx, actions...); err != nil {
 		var text string
 		_ = chromedp.Run(b.ctx, chromedp.Evaluate(`document.body.innerText`, &text))
-		t.Fatalf("%s: %v; %v; the page shows:\n%s", what, err, b.wrong(), text)
+		t.Fatalf("step %q: %v; %v; want no error; the page shows:\n%s", what, err, b.wrong(), text)
 	}
 }
 
@@ -171,16 +172,16 @@ func consoleOf(t *testing.T, dir, kubeconfig string) *browser {
 	var address string
 	b.do(t, "address", chromedp.Location(&address))
 	if strings.Contains(address, "token") {
-		t.Errorf("the token stays in the address: %s", address)
+		t.Errorf("address after the login = %s, want no token", address)
 	}
 	return b
 }
 
-// noName finds controls without a name for those who do not see them.
+// noName finds controls without an accessible name.
 const noName = `[...document.querySelectorAll("a, button, input, summary")].filter(e => e.offsetParent !== null &&
 	!(e.textContent.trim() || e.getAttribute("aria-label") || e.labels?.length)).map(e => e.outerHTML)`
 
-// overflow finds what is wider than the screen.
+// overflow finds elements that are wider than the screen.
 const overflow = `document.documentElement.scrollWidth > innerWidth ?
 	[...document.querySelectorAll("main *")].filter(e => e.getBoundingClientRect().right > innerWidth + 1).slice(0, 3).map(e => e.outerHTML.slice(0, 200)) : []`
 
@@ -194,7 +195,7 @@ func TestConsoleInChromium(t *testing.T) {
 	}
 	for _, args := range [][]string{{"apply", "-f", file}, {"delete", "namespace", "held", "--wait=false"}} {
 		if out, err := kubectl(args...); err != nil {
-			t.Fatalf("kubectl %v: %v: %s", args, err, out)
+			t.Fatalf("kubectl %v = %v: %s; want no error", args, err, out)
 		}
 	}
 	b := consoleOf(t, dir, kubeconfig)
@@ -208,13 +209,13 @@ func TestConsoleInChromium(t *testing.T) {
 				var unnamed, wide []string
 				b.do(t, "look", chromedp.Evaluate(noName, &unnamed), chromedp.Evaluate(overflow, &wide))
 				if len(unnamed) > 0 || len(wide) > 0 {
-					t.Errorf("%s at %d: without a name: %v, too wide: %v", v.fragment, screen.width, unnamed, wide)
+					t.Errorf("%s at the width %d: controls without a name %v, too wide %v; want none", v.fragment, screen.width, unnamed, wide)
 				}
 			}
 		}
 	}
 	if wrong := b.wrong(); len(wrong) > 0 {
-		t.Errorf("errors in the page: %v", wrong)
+		t.Errorf("errors in the page = %v, want none", wrong)
 	}
 }
 
@@ -233,7 +234,7 @@ func TestConsoleByKeyboard(t *testing.T) {
 			b.do(t, "tab", chromedp.KeyEvent(kb.Tab), chromedp.Evaluate(`if (document.activeElement !== document.body) tabbed.add(document.activeElement); tabbed.size`, &reached))
 		}
 		if reached < total {
-			t.Errorf("%s: the tab key reaches %d of %d controls", fragment, reached, total)
+			t.Errorf("%s: the tab key reaches %d of %d controls, want all", fragment, reached, total)
 		}
 	}
 	b.open(t, "doctor")
@@ -244,6 +245,6 @@ func TestConsoleByKeyboard(t *testing.T) {
 	b.open(t, "audit")
 	b.shows(t, "(?:doctor)")
 	if wrong := b.wrong(); len(wrong) > 0 {
-		t.Errorf("errors in the page: %v", wrong)
+		t.Errorf("errors in the page = %v, want none", wrong)
 	}
 }

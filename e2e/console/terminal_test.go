@@ -56,7 +56,7 @@ func (s session) shows(texts ...string) {
 // The console in a terminal, at the size of the smallest and of a large one.
 func TestTerminal(t *testing.T) {
 	if _, err := exec.LookPath("tmux"); err != nil {
-		t.Fatalf("Debian's package tmux is needed: %v", err)
+		t.Fatalf("tmux was not found: %v, want Debian's package tmux", err)
 	}
 	dir := t.TempDir()
 	_, kubeconfig := programs.Dev(t, binaries, dir)

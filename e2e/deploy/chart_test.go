@@ -8,8 +8,8 @@ import (
 	"portico.dev/e2e/programs"
 )
 
-// A front door takes what the chart makes: all three programs are installed, upgraded, rolled back and uninstalled by Helm. There are
-// no pods; what programs would write meanwhile is written here, and stays.
+// A front door accepts the objects of the chart: Helm installs, upgrades, rolls back and uninstalls all three programs. No pods
+// run. The test writes the objects that the programs would write, and they are kept.
 func TestTheChartIsInstalledAndUpgraded(t *testing.T) {
 	t.Parallel()
 	_, kubeconfig := deployFront(t)
@@ -24,13 +24,13 @@ func TestTheChartIsInstalledAndUpgraded(t *testing.T) {
 	says := func(want string, args ...string) {
 		t.Helper()
 		if said, err := helm(args...); err != nil || strings.TrimSpace(said) != want {
-			t.Fatalf("%q: %v: %q, want %q", args, err, said, want)
+			t.Fatalf("helm %q = %v: %q, want %q", args, err, said, want)
 		}
 	}
 	is := func(want string, args ...string) {
 		t.Helper()
 		if got := kubectl(append([]string{"get"}, args...)...); got != want {
-			t.Errorf("%q is %q, want %q", args, got, want)
+			t.Errorf("kubectl get %q = %q, want %q", args, got, want)
 		}
 	}
 	chart, all := filepath.Join("..", "..", "deploy", "chart"), []string{"gateway.enabled=true", "extserver.enabled=true"}
@@ -43,7 +43,7 @@ func TestTheChartIsInstalledAndUpgraded(t *testing.T) {
 	is("customresourcedefinition.apiextensions.k8s.io/apiroutes.routing.portico.dev", "crd", "-o", "name")
 	is("portico-extserver", "apiservice", "v1.metrics.k8s.io", "-o", "jsonpath={.spec.service.name}")
 
-	// What the programs write stays through upgrades.
+	// Upgrades keep the objects that the programs write.
 	kubectl("-n", "portico-gateway", "patch", "secret", "portico-gateway-keys", "--type=merge", "-p", `{"stringData":{"ca.key":"made by the gateway"}}`)
 	kubectl("patch", "apiservice", "v1.metrics.k8s.io", "--type=merge", "-p", `{"spec":{"caBundle":"`+caBundle(t, kubeconfig)+`"}}`)
 	kept := func() {
@@ -60,12 +60,13 @@ func TestTheChartIsInstalledAndUpgraded(t *testing.T) {
 	is("portico-aggregator", image...)
 	kept()
 
-	// What cannot be is refused, by the schema before anything is changed, or by the API; the release goes on from there.
+	// An invalid change is refused, by the schema before anything is changed, or by the API. The release can be upgraded
+	// afterwards.
 	if _, err := helm("upgrade", "portico", chart, "gateway.replica=3"); err == nil || !strings.Contains(err.Error(), "'replica' not allowed") {
-		t.Errorf("an unknown value: %v", err)
+		t.Errorf("upgrade with an unknown value = %v, want an error with its name", err)
 	}
 	if _, err := helm(append([]string{"upgrade", "portico", chart, "aggregator.mode=replicas"}, all...)...); err == nil || !strings.Contains(err.Error(), "StatefulSet") {
-		t.Errorf("another mode: %v", err)
+		t.Errorf("upgrade to another mode = %v, want an error about the StatefulSet", err)
 	}
 	says("portico revision 5 is deployed", append([]string{"upgrade", "portico", chart, "gateway.replicas=4"}, all...)...)
 	is("4", replicas...)
@@ -78,7 +79,7 @@ func TestTheChartIsInstalledAndUpgraded(t *testing.T) {
 	is("", "statefulsets,deployments,services", "-A", "-l", "app.kubernetes.io/part-of=portico", "-o", "name")
 	is("", "apiservice", "v1.metrics.k8s.io", "--ignore-not-found", "-o", "name")
 
-	// Again, by the same name: what was left is the release's.
+	// A second installation with the same name adopts the kept objects.
 	says("portico revision 1 is deployed", append([]string{"install", "portico", chart}, all...)...)
 	says("portico uninstalled", "uninstall", "portico")
 	if err := programs.Poll(nil, func() error { _, err := try(env, "kubectl", "get", "apiroutes"); return err }); err != nil {
@@ -86,7 +87,7 @@ func TestTheChartIsInstalledAndUpgraded(t *testing.T) {
 	}
 }
 
-// caBundle is an authority, as base64: that of the front door.
+// caBundle returns the front door's authority in base64.
 func caBundle(t *testing.T, kubeconfig string) string {
 	t.Helper()
 	return strings.TrimSpace(output(t, []string{"KUBECONFIG=" + kubeconfig}, "kubectl", "config", "view", "--raw", "-o", "jsonpath={.clusters[0].cluster.certificate-authority-data}"))

@@ -16,7 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/yaml"
 )
 
-// What deploy says about flags must be true of the programs.
+// The programs have every flag that the files in deploy use.
 func TestDeployedFlagsExist(t *testing.T) {
 	t.Parallel()
 	flag := regexp.MustCompile(`--[a-z][a-z0-9-]+`)
@@ -24,13 +24,13 @@ func TestDeployedFlagsExist(t *testing.T) {
 	for _, program := range []string{"aggregator", "extserver"} {
 		out, err := exec.Command(filepath.Join(binaries, program), "serve", "--help").CombinedOutput()
 		if err != nil {
-			t.Fatalf("%v: %s", err, out)
+			t.Fatalf("serve --help failed: %v: %s, want no error", err, out)
 		}
 		help[program] = string(out)
 	}
 	out, err := exec.Command(filepath.Join(binaries, "aggregator"), "gateway", "--help").CombinedOutput()
 	if err != nil {
-		t.Fatalf("%v: %s", err, out)
+		t.Fatalf("gateway --help failed: %v: %s, want no error", err, out)
 	}
 	help["aggregator gateway"] = string(out)
 	tests := map[string]struct {
@@ -53,11 +53,11 @@ func TestDeployedFlagsExist(t *testing.T) {
 			}
 			flags := flag.FindAllString(strings.Join(tt.line.FindAllString(string(data), -1), "\n"), -1)
 			if len(flags) == 0 {
-				t.Fatal("no flags found: the test looks at the wrong lines")
+				t.Fatal("no flags in the file, want at least one: the test reads the wrong lines")
 			}
 			for _, f := range flags {
 				if !regexp.MustCompile(regexp.QuoteMeta(f) + `\s`).MatchString(help[tt.program]) {
-					t.Errorf("%s has no flag %s", tt.program, f)
+					t.Errorf("%s has no flag %s, want one", tt.program, f)
 				}
 			}
 		})
@@ -79,26 +79,26 @@ func TestImagesStartWithFlagsThatExist(t *testing.T) {
 	for _, image := range images {
 		help, err := exec.Command(filepath.Join(binaries, image[1]), "serve", "--help").CombinedOutput()
 		if err != nil {
-			t.Fatalf("%v: %s", err, help)
+			t.Fatalf("serve --help failed: %v: %s, want no error", err, help)
 		}
 		for _, f := range regexp.MustCompile(`--[a-z-]+`).FindAllString(image[2], -1) {
 			if !strings.Contains(string(help), f+" ") {
-				t.Errorf("%s has no flag %s", image[1], f)
+				t.Errorf("%s has no flag %s, want one", image[1], f)
 			}
 		}
 	}
 }
 
-// The kustomize base is what `extserver manifests` prints.
+// The kustomize base equals the output of `extserver manifests`.
 func TestBaseMatchesManifests(t *testing.T) {
 	t.Parallel()
 	printed := objects(t, "extserver", "manifests", "--service-selector=app.kubernetes.io/name=portico-extserver")
 	base := objects(t, "kubectl", "kustomize", "../../deploy/extserver/base")
 	for id, want := range printed {
 		if got, ok := base[id]; !ok {
-			t.Errorf("the base has no %s", id)
+			t.Errorf("the base has no %s, want one", id)
 		} else if !reflect.DeepEqual(got, want) {
-			t.Errorf("%s:\nbase:    %v\nprinted: %v", id, got, want)
+			t.Errorf("%s:\nbase:    %v\nwant the printed %v", id, got, want)
 		}
 	}
 	own := map[string]bool{
@@ -107,7 +107,7 @@ func TestBaseMatchesManifests(t *testing.T) {
 	}
 	for id := range base {
 		if _, ok := printed[id]; !ok && !own[id] {
-			t.Errorf("the base has %s, which `extserver manifests` does not print", id)
+			t.Errorf("the base has %s, want only objects of `extserver manifests`", id)
 		}
 	}
 }
@@ -120,7 +120,7 @@ func objects(t *testing.T, program string, args ...string) map[string]map[string
 	cmd.Stderr = &stderr
 	out, err := cmd.Output()
 	if err != nil {
-		t.Fatalf("%s %v: %v: %s", program, args, err, stderr.String())
+		t.Fatalf("command %s %v = %v: %s; want no error", program, args, err, stderr.String())
 	}
 	found := map[string]map[string]any{}
 	decoder := yaml.NewYAMLOrJSONDecoder(bytes.NewReader(out), 4096)

@@ -15,8 +15,8 @@ import (
 	"portico.dev/internal/run/freeport"
 )
 
-// The gateway of deploy/gateway, with the arguments of its pods and the rights of its service account, adopts and releases. The API server
-// is a front door of ours, and reaches it by an external name: there are no pods.
+// The gateway of deploy/gateway, with the arguments of its pods and the rights of its service account, adopts and releases. The
+// API server is a front door, and reaches it by an external name: no pods run.
 func TestDeployedGateway(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -46,36 +46,36 @@ func TestDeployedGateway(t *testing.T) {
 	}
 	before := kubectl("get", "apiservice", name, "-o", "jsonpath={.spec}")
 	if said := output(t, env, "aggregator", "adopt", name, where); said != "apiservice/"+name+" adopted\n" {
-		t.Errorf("adopt says %q", said)
+		t.Errorf("output of adopt = %q, want adopted", said)
 	}
 	if said := output(t, env, "aggregator", "adopt", name, where); said != "apiservice/"+name+" unchanged\n" {
-		t.Errorf("adopted again: %q", said)
+		t.Errorf("output of the second adopt = %q, want unchanged", said)
 	}
 	if nodes := kubectl("get", "--raw", "/apis/metrics.k8s.io/v1/nodes"); !strings.Contains(nodes, "NodeMetrics") {
-		t.Errorf("by way of the gateway: %s", nodes)
+		t.Errorf("nodes through the gateway = %s, want NodeMetrics", nodes)
 	}
 	comparePrintedCommands(t, env, "v1beta1.metrics.k8s.io", where)
 	if diagnosis := output(t, env, "aggregator", "doctor", "apiservice", name); !strings.HasPrefix(diagnosis, name+" -> gateway portico-gateway/portico-gateway:"+port) {
-		t.Errorf("the doctor says %s", diagnosis)
+		t.Errorf("output of doctor = %s, want the hop to the gateway", diagnosis)
 	}
 	if strings.Contains(gateway.Output(), "forbidden") {
-		t.Error("the gateway lacks a right") // its output is shown
+		t.Error("log of the gateway contains \"forbidden\", want none: it lacks a right") // its output is shown
 	}
 	if code, err := gateway.Stop(os.Interrupt); err != nil || code != 0 {
-		t.Errorf("the gateway ended with %d, %v", code, err)
+		t.Errorf("exit status of the gateway = %d, %v; want 0", code, err)
 	}
 	gateway.Ended = true
 	if said := output(t, env, "aggregator", "release", "--all", "-o", "json"); !strings.Contains(said, `"result": "released"`) {
-		t.Errorf("release says %s", said)
+		t.Errorf("output of release = %s, want released", said)
 	}
 	if after := kubectl("get", "apiservice", name, "-o", "jsonpath={.spec}"); after != before {
-		t.Errorf("released: %s\nwas: %s", after, before)
+		t.Errorf("spec after the release = %s\nwant %s", after, before)
 	}
 	if err := programs.Poll(dev.Exited(), func() error {
 		_, err := try(env, "kubectl", "get", "--raw", "/apis/metrics.k8s.io/v1/nodes")
 		return err
 	}); err != nil {
-		t.Errorf("after the release: %v", err)
+		t.Errorf("nodes after the release failed: %v, want no error", err)
 	}
 	kubectl("delete", "-k", "../../deploy/gateway", "--wait=false", "--ignore-not-found")
 	if out, err := try(env, "kubectl", "get", "clusterrole", "portico-gateway-adopted"); err == nil || !strings.Contains(err.Error(), "NotFound") {
@@ -94,7 +94,7 @@ func comparePrintedCommands(t *testing.T, env []string, name, where string) {
 		cmd := exec.Command("sh", "-e", "-c", script)
 		cmd.Env = append([]string{"PATH=" + binaries + ":" + os.Getenv("PATH"), "KUBECACHEDIR=" + os.DevNull}, env...)
 		if out, err := cmd.CombinedOutput(); err != nil {
-			t.Fatalf("%s: %v: %s", script, err, out)
+			t.Fatalf("printed command %s failed: %v: %s, want no error", script, err, out)
 		}
 	}
 	adopt, release, _ := strings.Cut(output(t, env, "aggregator", "adopt", name, "--dry-run", where), "# release ")
@@ -103,25 +103,25 @@ func comparePrintedCommands(t *testing.T, env []string, name, where string) {
 	output(t, env, "aggregator", "release", name)
 	execute(adopt)
 	if got := state(); got != want {
-		t.Errorf("after the printed commands: %s\nafter adopt: %s", got, want)
+		t.Errorf("state after the printed commands = %s\nwant %s", got, want)
 	}
 	output(t, env, "kubectl", "apply", "-f", "../../deploy/gateway/rbac.yaml")
 	if got := state(); got != want {
-		t.Errorf("after the manifests were applied again: %s\nbefore: %s", got, want)
+		t.Errorf("state after the manifests were applied again = %s\nwant %s", got, want)
 	}
 	execute("# " + release)
 	if spec := output(t, env, "kubectl", "get", "apiservice", name, "-o", "jsonpath={.spec.service.name}"); spec == "portico-gateway" {
-		t.Errorf("after the printed commands to release, APIService %s leads to %s", name, spec)
+		t.Errorf("Service of the APIService %s after the printed release = %s, want another one", name, spec)
 	}
 }
 
-// startGateway starts what a pod of the Deployment runs; only places are others.
+// startGateway starts the command of the Deployment's pods, with other paths and addresses.
 func startGateway(t *testing.T, dir, kubeconfig, port string) *programs.Process {
 	t.Helper()
 	deployment := objects(t, "kubectl", "kustomize", "../../deploy/gateway")["Deployment/portico-gateway/portico-gateway"]
 	containers, _, err := unstructured.NestedSlice(deployment, "spec", "template", "spec", "containers")
 	if err != nil || len(containers) != 1 {
-		t.Fatalf("containers: %v, %v", containers, err)
+		t.Fatalf("containers = %v, %v; want one", containers, err)
 	}
 	args, _, err := unstructured.NestedStringSlice(containers[0].(map[string]any), "args")
 	if err != nil {
@@ -151,10 +151,10 @@ func startGateway(t *testing.T, dir, kubeconfig, port string) *programs.Process 
 	return p
 }
 
-// ports are for servers whose ports must be known before they start.
+// ports are for servers whose ports must be fixed before they start.
 var ports freeport.Ports
 
-// unusedPort is a port that nobody listens on.
+// unusedPort returns a port without a listener.
 func unusedPort(t *testing.T) string {
 	t.Helper()
 	port, err := ports.Free()

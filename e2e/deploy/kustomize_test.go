@@ -24,8 +24,8 @@ import (
 // deployed are the directories that a person applies.
 var deployed = []string{"aggregator/overlays/embedded", "aggregator/overlays/replicas", "extserver/base", "gateway"}
 
-// The API reads every field of what is deployed and takes it: unknown fields are errors, and so are values out of bounds.
-// Applying the same again changes nothing.
+// The API accepts every field of the deployed objects. Unknown fields and values out of range are errors. A second apply
+// changes nothing.
 func TestDeployedObjectsAreAccepted(t *testing.T) {
 	t.Parallel()
 	_, kubeconfig := deployFront(t)
@@ -43,20 +43,20 @@ func TestDeployedObjectsAreAccepted(t *testing.T) {
 				for _, o := range list.Items {
 					unstructured.RemoveNestedField(o.Object, "metadata", "managedFields") // has the moment of the apply
 					unstructured.RemoveNestedField(o.Object, "metadata", "resourceVersion")
-					unstructured.RemoveNestedField(o.Object, "status") // is others'
+					unstructured.RemoveNestedField(o.Object, "status") // is set by other clients
 				}
 				return list.Items
 			}
 			first, again := apply(), apply()
 			if want := len(objects(t, "kubectl", "kustomize", "../../deploy/"+dir)); len(first) != want || len(again) != want {
-				t.Fatalf("applied %d and again %d objects of %d", len(first), len(again), want)
+				t.Fatalf("applied %d and then %d objects, want %d", len(first), len(again), want)
 			}
 			for i, o := range again {
 				if !reflect.DeepEqual(o, first[i]) {
-					t.Errorf("applied again: %v\nand was: %v", o, first[i])
+					t.Errorf("object after the second apply = %v\nwant %v", o, first[i])
 				}
 			}
-			// The overlays are alternatives, so the next one finds nothing of this one.
+			// The overlays are alternatives, so each starts without the objects of the previous one.
 			kubectl(t, "delete", "-k", "../../deploy/"+dir, "--wait", "--timeout=2m", "--ignore-not-found")
 		})
 	}
@@ -68,13 +68,13 @@ func TestDeployedObjectsAreAccepted(t *testing.T) {
 		}
 		_, err := try([]string{"KUBECONFIG=" + kubeconfig}, "kubectl", "apply", "--server-side", "--validate=strict", "-f", dir)
 		if err == nil || !strings.Contains(err.Error(), "loadBalancer") {
-			t.Errorf("was not refused: %v", err)
+			t.Errorf("apply of an unknown field = %v, want an error with its name", err)
 		}
 	})
 }
 
-// Nothing is deployed that could do more than it must: the restricted profile of pod security, a root that cannot be
-// written, no token for who asks nothing, and images without a registry's name.
+// No pod has more rights than it needs: the restricted profile of pod security, a read-only root file system, no token for
+// programs that make no requests, and images without a registry.
 func TestDeployedPodsAreConfined(t *testing.T) {
 	t.Parallel()
 	for _, dir := range deployed {
@@ -94,7 +94,7 @@ func TestDeployedPodsAreConfined(t *testing.T) {
 					{"RuntimeDefault", []string{"securityContext", "seccompProfile", "type"}},
 				} {
 					if got, _, _ := unstructured.NestedFieldNoCopy(spec, want.path...); got != want.value {
-						t.Errorf("%s: %s is %v, want %v", id, strings.Join(want.path, "."), got, want.value)
+						t.Errorf("pod spec of %s: %s = %v, want %v", id, strings.Join(want.path, "."), got, want.value)
 					}
 				}
 				container := spec["containers"].([]any)[0].(map[string]any)
@@ -113,7 +113,7 @@ func TestDeployedPodsAreConfined(t *testing.T) {
 					t.Errorf("%s: capabilities dropped are %v, want ALL", id, drop)
 				}
 				if image := container["image"].(string); strings.ContainsAny(image, "/.:") {
-					t.Errorf("%s: image %s names a place or a version; both are whose who deploys it", id, image)
+					t.Errorf("%s: image %s has a registry or a version, want neither: the operator sets both", id, image)
 				}
 			}
 			if pods != 1 {
@@ -125,8 +125,8 @@ func TestDeployedPodsAreConfined(t *testing.T) {
 
 var openAt = regexp.MustCompile(`"msg":"the front door is open","url":"([^"]+)"`)
 
-// The command lines of the overlays serve together: the embedded front door, and two replicas over one etcd with the keys of
-// a third directory, as docs/deploying.md makes them. Only places are others: directories, addresses, the etcd.
+// The command lines of the overlays work together: the embedded front door, and two replicas over one etcd with the keys of a
+// third directory, as in docs/deploying.md. Only directories, addresses and the etcd differ.
 func TestDeployedCommandLinesServe(t *testing.T) {
 	t.Parallel()
 	sockets, err := os.MkdirTemp("", "p") // t.TempDir is too long for a socket
@@ -151,7 +151,7 @@ func TestDeployedCommandLinesServe(t *testing.T) {
 		}
 		return startedAt(t, data, append(args, more...))
 	}
-	embedded := start("embedded", seed, "--etcd-unix-socket", socket) // of whose etcd the replicas are
+	embedded := start("embedded", seed, "--etcd-unix-socket", socket) // its etcd is the replicas' etcd
 	one, two := start("replicas", t.TempDir()), start("replicas", t.TempDir())
 
 	ctx, cancel := context.WithTimeout(context.Background(), programs.Patience)
@@ -165,13 +165,13 @@ func TestDeployedCommandLinesServe(t *testing.T) {
 			t.Fatal(err)
 		}
 		clients[url] = kubernetes.NewForConfigOrDie(config)
-		// By its name inside a cluster, as the certificate says.
+		// Connect by the name inside a cluster, which the certificate has.
 		config.ServerName = "portico-aggregator.portico.svc"
 		if _, err := kubernetes.NewForConfigOrDie(config).CoreV1().Namespaces().Get(ctx, "default", metav1.GetOptions{}); err != nil {
-			t.Errorf("%s: %v", url, err)
+			t.Errorf("Get at %s by the name of the Service failed: %v, want no error", url, err)
 		}
 	}
-	// A token that one replica signed is good at the other.
+	// A token that one replica signed is valid at the second one.
 	token, err := clients[one].CoreV1().ServiceAccounts("kube-system").CreateToken(ctx, "default", &authenticationv1.TokenRequest{}, metav1.CreateOptions{})
 	if err != nil {
 		t.Fatal(err)
@@ -179,17 +179,17 @@ func TestDeployedCommandLinesServe(t *testing.T) {
 	review, err := clients[two].AuthenticationV1().TokenReviews().Create(ctx, &authenticationv1.TokenReview{
 		Spec: authenticationv1.TokenReviewSpec{Token: token.Status.Token}}, metav1.CreateOptions{})
 	if err != nil || !review.Status.Authenticated {
-		t.Errorf("a token of the other replica: %v %+v", err, review)
+		t.Errorf("review of a token of the other replica = %v %+v, want authenticated", err, review)
 	}
 }
 
-// arguments are those of the front door's container in an overlay.
+// arguments returns the arguments of the front door's container in an overlay.
 func arguments(t *testing.T, overlay string) []string {
 	t.Helper()
 	set := objects(t, "kubectl", "kustomize", "../../deploy/aggregator/overlays/"+overlay)["StatefulSet/portico/portico-aggregator"]
 	containers, _, err := unstructured.NestedSlice(set, "spec", "template", "spec", "containers")
 	if err != nil || len(containers) != 1 {
-		t.Fatalf("containers of overlay %s: %v, %v", overlay, containers, err)
+		t.Fatalf("containers of the overlay %s = %v, %v; want one", overlay, containers, err)
 	}
 	args, _, err := unstructured.NestedStringSlice(containers[0].(map[string]any), "args")
 	if err != nil {
@@ -243,18 +243,18 @@ func serveFrom(data string, args ...string) []string {
 	return append([]string{"serve", "--data-dir", data, "--secure-port", "0", "--access-log=false", "--logging-format=json"}, args...)
 }
 
-// output is what one of the programs prints when all is well.
+// output returns the output of a program that must succeed.
 func output(t *testing.T, env []string, program string, args ...string) string {
 	t.Helper()
 	out, err := try(env, program, args...)
 	if err != nil {
-		t.Fatalf("%s %s: %v", program, strings.Join(args, " "), err)
+		t.Fatalf("%s %s failed: %v, want no error", program, strings.Join(args, " "), err)
 	}
 	return out
 }
 
-// try runs a program without a home: what kubectl keeps of discovery there it keeps for hours, by host and port, and another
-// front door may have the same port by then.
+// try runs a program without a home directory: kubectl caches discovery there for hours, by host and port, and another front
+// door may have the same port by then.
 func try(env []string, program string, args ...string) (string, error) {
 	cmd := exec.Command(filepath.Join(binaries, program), args...)
 	cmd.Env = append([]string{"PATH=" + os.Getenv("PATH"), "KUBECACHEDIR=" + os.DevNull}, env...)

@@ -1,6 +1,6 @@
-// Package deploy tests what the directory deploy holds: manifests that kubectl applies to a front door, command lines that
-// serve, units of systemd that are notified, and images. With the build tag prometheus, which .ci/release-checks sets, a real
-// Prometheus finds every series of the alerts and of the dashboard.
+// Package deploy tests the directory deploy: manifests that kubectl applies to a front door, command lines that serve, units of
+// systemd that are notified, and images. With the build tag prometheus, which .ci/release-checks sets, a real Prometheus finds
+// every series of the alerts and of the dashboard.
 package deploy
 
 import (
@@ -19,7 +19,7 @@ func TestMain(m *testing.M) {
 	os.Exit(programs.Main(m, &binaries, "aggregator", "extserver", "kubectl", "installer"))
 }
 
-// startProcess starts one of the programs. Whoever starts it finishes it.
+// startProcess starts one of the programs. The caller stops it.
 func startProcess(name, dir string, env []string, program string, args ...string) (*programs.Process, error) {
 	return programs.Start(name, dir, env, io.Discard, filepath.Join(binaries, program), args...)
 }

@@ -29,9 +29,9 @@ import (
 	"portico.dev/internal/pki"
 )
 
-// Every expression of the alerts and of the dashboard speaks of series that our programs really have, with labels that these
-// series really have. A real Prometheus says so: it is configured by deploy/monitoring/scrape.yaml, reads the rules, scrapes two
-// replicas of a front door and an extension server, and takes the expressions apart.
+// Every expression of the alerts and of the dashboard uses existing series with existing labels. A real Prometheus checks that:
+// it is configured by deploy/monitoring/scrape.yaml, reads the rules, scrapes two replicas of a front door and an extension
+// server, and parses the expressions.
 func TestAlertsAndDashboardSpeakOfWhatIsThere(t *testing.T) {
 	t.Parallel()
 	m := startMonitored(t)
@@ -45,7 +45,7 @@ func TestAlertsAndDashboardSpeakOfWhatIsThere(t *testing.T) {
 			checkNames(t, labels, regexp.MustCompile(`\$labels\.(\w+)`), r.Annotations["summary"])
 			checkRunbook(t, r.Annotations["runbook"])
 			if !slices.Contains([]string{"critical", "warning"}, r.Labels["severity"]) {
-				t.Errorf("severity %q", r.Labels["severity"])
+				t.Errorf("severity = %q, want critical or warning", r.Labels["severity"])
 			}
 		})
 	}
@@ -65,7 +65,7 @@ func TestAlertsAndDashboardSpeakOfWhatIsThere(t *testing.T) {
 		t.Run("variable "+v.Name, func(t *testing.T) {
 			match := regexp.MustCompile(`^label_values\((.+), (\w+)\)$`).FindStringSubmatch(v.Definition)
 			if match == nil {
-				t.Fatalf("%q is not label_values", v.Definition)
+				t.Fatalf("definition of the variable = %q, want label_values", v.Definition)
 			}
 			checkNames(t, p.checkExpression(t, match[1]), regexp.MustCompile(`^\w+$`), match[2])
 		})
@@ -73,12 +73,12 @@ func TestAlertsAndDashboardSpeakOfWhatIsThere(t *testing.T) {
 	t.Run("raised", m.raise)
 }
 
-// checkNames compares labels that a text names with those that there are.
+// checkNames checks the labels in a text against the existing ones.
 func checkNames(t *testing.T, labels sets.Set[string], named *regexp.Regexp, text string) {
 	t.Helper()
 	for _, match := range named.FindAllStringSubmatch(text, -1) {
 		if name := match[len(match)-1]; !labels.Has(name) {
-			t.Errorf("%q names the label %s; there are %v", text, name, sets.List(labels))
+			t.Errorf("%q uses the label %s, want one of %v", text, name, sets.List(labels))
 		}
 	}
 }
@@ -88,7 +88,7 @@ func checkRunbook(t *testing.T, runbook string) {
 	t.Helper()
 	page, heading, _ := strings.Cut(runbook, "#")
 	if page == "" || heading == "" {
-		t.Fatalf("the runbook %q is not a page and a heading", runbook)
+		t.Fatalf("runbook = %q, want a page and a heading", runbook)
 	}
 	dropped := regexp.MustCompile(`[^a-z0-9 -]`)
 	for _, line := range strings.Split(readFile(t, "../../"+page), "\n") {
@@ -99,7 +99,7 @@ func checkRunbook(t *testing.T, runbook string) {
 			}
 		}
 	}
-	t.Errorf("%s has no heading %s", page, heading)
+	t.Errorf("%s has no heading %s, want one", page, heading)
 }
 
 type rule struct {
@@ -118,7 +118,7 @@ func alerts(t *testing.T) []rule {
 		all = append(all, g.Rules...)
 	}
 	if len(all) == 0 {
-		t.Fatal("no alerts")
+		t.Fatal("the rules have no alerts, want some")
 	}
 	return all
 }
@@ -142,7 +142,7 @@ func readDashboard(t *testing.T) (d dashboard) {
 	ids := sets.New[int]()
 	for _, p := range d.Panels {
 		if ids.Has(p.ID) {
-			t.Errorf("two panels have the id %d", p.ID)
+			t.Errorf("two panels have the id %d, want one", p.ID)
 		}
 		ids.Insert(p.ID)
 	}
@@ -158,20 +158,20 @@ func (d dashboard) fill(expr string) string {
 	return strings.NewReplacer(pairs...).Replace(expr)
 }
 
-// monitored is what a Prometheus watches: two replicas over an etcd of three servers, an extension server and a gateway.
+// monitored is the set of scraped processes: two replicas over an etcd of three members, an extension server and a gateway.
 type monitored struct {
 	prometheus    *prometheus
 	etcd          []*embed.Etcd
 	first, second *programs.Process
 	env           []string // of an administrator of the first
-	states        string   // the directory of the first one's state snapshot
+	states        string   // the directory of the first replica's state snapshot
 }
 
-// places are the addresses that are not those of scrape.yaml.
+// places are the addresses that differ from scrape.yaml.
 type places struct{ secondFront, extensionServer, gateway string }
 
-// startMonitored starts everything, and a Prometheus that scrapes it with the rights of rbac.yaml. What counts troubles has some to count:
-// audit is on, a backend of an APIRoute is given up, and the extension server is killed once it was scraped.
+// startMonitored starts everything, and a Prometheus that scrapes it with the rights of rbac.yaml. Counters of faults have some
+// to count: audit is on, a backend of an APIRoute is unusable, and the extension server is killed after it was scraped.
 func startMonitored(t *testing.T) *monitored {
 	t.Helper()
 	m := &monitored{etcd: startEtcd(t), states: filepath.Join(t.TempDir(), "states")}
@@ -212,12 +212,12 @@ func startMonitored(t *testing.T) *monitored {
 	adoptOne(t, env, dir, at.gateway)
 	output(t, env, "kubectl", "apply", "--server-side", "-f", "../../deploy/monitoring/rbac.yaml")
 	m.prometheus = startPrometheus(t, dir, kubeconfig, at)
-	// Both were scraped. Now the extension server goes, so that an APIService which was available is so no more.
+	// Both were scraped. Now the extension server is killed, so that an available APIService becomes unavailable.
 	if err := p.Kill(); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := try(env, "kubectl", "get", "nodes.metrics.k8s.io"); err == nil {
-		t.Error("a dead extension server answers")
+		t.Error("request to a dead extension server succeeded, want an error")
 	}
 	return m
 }
@@ -257,18 +257,18 @@ func startEtcd(t *testing.T) []*embed.Etcd {
 		select {
 		case <-e.Server.ReadyNotify():
 		case <-inAMinute():
-			t.Fatal("etcd does not start")
+			t.Fatal("etcd member did not start within a minute, want it ready")
 		}
 	}
 	return running
 }
 
-// raise breaks what alerts are about that need several replicas, or an etcd of several servers, and waits until they fire. That time has passed
-// is told to Prometheus by its clock; the rules are those that are delivered.
+// raise causes the faults of alerts that need several replicas, or an etcd of several members, and waits until they fire. The
+// clock of Prometheus is set forward to pass the time. The rules are the shipped ones.
 func (m *monitored) raise(t *testing.T) {
 	names := []string{"PorticoEtcdServerLost", "PorticoStateSnapshotNotSaved", "PorticoReplicaClockSkew"}
 	if err := m.prometheus.alertsAre(names, time.Time{}, "inactive"); err != nil {
-		t.Fatalf("before anything is broken: %v", err)
+		t.Fatalf("alerts before any fault: %v, want them inactive", err)
 	}
 	if err := m.second.SetClock(20 * time.Second); errors.Is(err, errors.ErrUnsupported) {
 		t.Skip(err)
@@ -290,7 +290,8 @@ func (m *monitored) raise(t *testing.T) {
 	}); err != nil {
 		t.Fatal(err)
 	}
-	// 30 minutes until the snapshot is too old, and then the 5 for which a rule must hold, in steps in which no series goes stale.
+	// 30 minutes until the snapshot is too old, and then the 5 minutes for which a rule must hold, in steps that leave no
+	// series stale.
 	for _, step := range []struct {
 		ahead  time.Duration
 		states []string

@@ -27,7 +27,7 @@ type prometheus struct {
 	address string
 	client  *http.Client
 	process *programs.Process
-	// settled: a series was waited for in vain once, so nothing new is to be expected.
+	// settled: a wait for a series has timed out once, so no new series is expected.
 	settled bool
 }
 
@@ -88,7 +88,7 @@ func (p *prometheus) ask(path string, query url.Values, into any) error {
 	return json.Unmarshal(answer.Data, into)
 }
 
-// targetsAreUp says nil when all jobs were scraped, so that what we configure is enough to be let in.
+// targetsAreUp returns nil when all jobs were scraped, so that the configured credentials are sufficient.
 func (p *prometheus) targetsAreUp() error {
 	var targets struct {
 		ActiveTargets []struct{ ScrapePool, Health, LastError string }
@@ -109,7 +109,7 @@ func (p *prometheus) targetsAreUp() error {
 	return nil
 }
 
-// rulesAreWell says nil when every rule was evaluated without an error.
+// rulesAreWell returns nil when every rule was evaluated without an error.
 func (p *prometheus) rulesAreWell() error {
 	var found struct {
 		Groups []struct {
@@ -132,7 +132,7 @@ func (p *prometheus) rulesAreWell() error {
 	return nil
 }
 
-// alertsAre says nil when all of some alerts are in one of the states, and were evaluated at a moment or later.
+// alertsAre returns nil when all given alerts are in one of the states, and were evaluated at the given time or later.
 func (p *prometheus) alertsAre(names []string, evaluated time.Time, states ...string) error {
 	var found struct {
 		Groups []struct {
@@ -173,7 +173,7 @@ type node struct {
 	Args     []*node
 }
 
-// checkExpression checks every selector in an expression against what was scraped, and returns the labels of the result.
+// checkExpression checks every selector in an expression against the scraped series, and returns the labels of the result.
 func (p *prometheus) checkExpression(t *testing.T, expr string) sets.Set[string] {
 	t.Helper()
 	var root node
@@ -186,12 +186,12 @@ func (p *prometheus) checkExpression(t *testing.T, expr string) sets.Set[string]
 		t.Error(err)
 	}
 	if selectors == 0 {
-		t.Errorf("%s selects nothing", expr)
+		t.Errorf("selectors in %s = none, want at least one", expr)
 	}
 	return labels
 }
 
-// labels are those of the result of an expression.
+// labels returns the labels of the result of an expression.
 func (p *prometheus) labels(n *node, selectors *int) (sets.Set[string], error) {
 	switch {
 	case n == nil:
@@ -236,7 +236,7 @@ func (p *prometheus) labels(n *node, selectors *int) (sets.Set[string], error) {
 	return p.labels(n.Expr, selectors)
 }
 
-// free are labels whose values depend on what happened: what a selector says of them need not be there now.
+// free are labels whose values depend on past requests: a selector may have a value that does not exist now.
 var free = sets.New("code", "verb")
 
 // selected finds the series that a selector means, and compares its labels with theirs.
@@ -259,7 +259,7 @@ func (p *prometheus) selected(n *node) (sets.Set[string], error) {
 		return nil
 	}
 	err := look()
-	if err != nil && !p.settled { // what has just happened is scraped in a second
+	if err != nil && !p.settled { // a new series is scraped within a second
 		err = programs.Poll(inAMinute(), look)
 	}
 	if err != nil {

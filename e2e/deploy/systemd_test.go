@@ -19,8 +19,8 @@ import (
 // exposure is the worst mark, in tenths, that systemd-analyze may give a unit; without settings it is 96.
 const exposure = "20"
 
-// The units are what systemd reads without complaint. Where systemd is not installed a small reader of ours looks at their
-// form, and at the settings that must not be missing, everywhere.
+// systemd accepts the units without a warning. A small parser checks their form and the required settings on every machine,
+// also without systemd.
 func TestUnitsAreSound(t *testing.T) {
 	t.Parallel()
 	for _, program := range []string{"aggregator", "extserver"} {
@@ -39,16 +39,16 @@ func TestUnitsAreSound(t *testing.T) {
 				t.Fatal(err)
 			}
 			if out, err := exec.Command(analyze, "verify", "--man=no", unit).CombinedOutput(); err != nil || len(out) > 0 {
-				t.Errorf("systemd-analyze verify: %v: %s", err, out)
+				t.Errorf("systemd-analyze verify = %v: %s; want no output", err, out)
 			}
 			if out, err := exec.Command(analyze, "security", "--offline=true", "--threshold="+exposure, unit).CombinedOutput(); err != nil {
-				t.Errorf("systemd-analyze security: %v: %s", err, out)
+				t.Errorf("systemd-analyze security = %v: %s; want no error", err, out)
 			}
 		})
 	}
 }
 
-// The socket unit is sound beside its service, and both say the same address.
+// The socket unit is valid together with its service, and both have the same address.
 func TestTheSocketUnitIsSound(t *testing.T) {
 	t.Parallel()
 	socket := readFile(t, "../../deploy/systemd/aggregator.socket")
@@ -56,7 +56,7 @@ func TestTheSocketUnitIsSound(t *testing.T) {
 	flags := regexp.MustCompile(`--bind-address=(\S+) --secure-port=(\d+)`).FindStringSubmatch(service)
 	listens := regexp.MustCompile(`(?m)^ListenStream=(.*)$`).FindStringSubmatch(socket)
 	if len(flags) != 3 || len(listens) != 2 || flags[1]+":"+flags[2] != listens[1] {
-		t.Errorf("the service listens on %q, and the socket on %q", flags, listens)
+		t.Errorf("addresses of the service and the socket = %q and %q, want the same", flags, listens)
 	}
 	analyze, err := exec.LookPath("systemd-analyze")
 	if err != nil {
@@ -70,7 +70,7 @@ func TestTheSocketUnitIsSound(t *testing.T) {
 		}
 	}
 	if out, err := exec.Command(analyze, "verify", "--man=no", filepath.Join(dir, "aggregator.socket")).CombinedOutput(); err != nil || len(out) > 0 {
-		t.Errorf("systemd-analyze verify: %v: %s", err, out)
+		t.Errorf("systemd-analyze verify of the socket = %v: %s; want no output", err, out)
 	}
 }
 
@@ -79,7 +79,7 @@ var (
 	unitSetting = regexp.MustCompile(`^([A-Z][A-Za-z]+)=(.*)$`)
 )
 
-// checkUnit reads a unit: comments, sections that services have, settings once each, and those that must be there.
+// checkUnit checks a unit: comments, sections of services, unique settings, and required settings.
 func checkUnit(t *testing.T, file string) {
 	t.Helper()
 	section, settings := "", map[string]string{}
@@ -90,12 +90,12 @@ func checkUnit(t *testing.T, file string) {
 		case unitSection.MatchString(line):
 			section = line
 		case section == "" || !unitSetting.MatchString(line):
-			t.Errorf("%s: %q is neither a section nor a setting in one", where, line)
+			t.Errorf("%s: %q is neither a section nor a setting in one, want either", where, line)
 		default:
 			match := unitSetting.FindStringSubmatch(line)
 			key := section + match[1]
 			if _, twice := settings[key]; twice {
-				t.Errorf("%s: %s is set twice", where, key)
+				t.Errorf("%s: %s is set twice, want once", where, key)
 			}
 			settings[key] = strings.TrimSpace(match[2])
 		}
@@ -108,13 +108,13 @@ func checkUnit(t *testing.T, file string) {
 		"[Service]SystemCallArchitectures": "native", "[Service]KillSignal": "SIGTERM", "[Install]WantedBy": "multi-user.target",
 	} {
 		if got, ok := settings[key]; !ok || got != want {
-			t.Errorf("%s: %s is %q, want %q", filepath.Base(file), key, got, want)
+			t.Errorf("setting in %s: %s = %q, want %q", filepath.Base(file), key, got, want)
 		}
 	}
 }
 
-// Both programs speak to the service manager as their units promise: ready when they answer and not before, alive as often as
-// it asks, and stopping at once on SIGTERM.
+// Both programs notify the service manager as their units declare: ready when they serve and not before, watchdog at the
+// required interval, and stopping at once on SIGTERM.
 func TestTheServiceManagerIsTold(t *testing.T) {
 	t.Parallel()
 	front := notified(t, "aggregator", "serve", "--data-dir", filepath.Join(t.TempDir(), "data"), "--secure-port", "0", "--access-log=false")
@@ -122,12 +122,12 @@ func TestTheServiceManagerIsTold(t *testing.T) {
 	kubeconfig := front.argument("--data-dir") + "/admin.kubeconfig"
 	env := []string{"KUBECONFIG=" + kubeconfig}
 	if got := output(t, env, "kubectl", "get", "--raw", "/readyz"); got != "ok" {
-		t.Errorf("ready, and /readyz says %q", got)
+		t.Errorf("/readyz after READY=1 = %q, want ok", got)
 	}
 	extension := notified(t, "extserver", "serve", "--kubeconfig", kubeconfig, "--bind-address", "127.0.0.1", "--secure-port", "0", "--service-name", "told")
 	extension.await("READY=1")
 	if got := output(t, env, "kubectl", "get", "apiservice", "v1.metrics.k8s.io", "-o", "jsonpath={.spec.service.name}"); got != "told" {
-		t.Errorf("ready, and the APIService names %q", got)
+		t.Errorf("Service of the APIService after READY=1 = %q, want told", got)
 	}
 	for _, s := range []*service{front, extension} {
 		s.await("WATCHDOG=1")
@@ -159,7 +159,7 @@ func notified(t *testing.T, program string, args ...string) *service {
 	if err != nil {
 		t.Fatal(err)
 	}
-	says := make(chan string, 10_000) // of which ten are said each second
+	says := make(chan string, 10_000) // ten notifications per second arrive
 	go listen(conn, says)
 	t.Cleanup(func() {
 		conn.Close()
@@ -178,8 +178,7 @@ func notified(t *testing.T, program string, args ...string) *service {
 	return &service{t: t, process: p, args: args, says: says}
 }
 
-// listen reads at once whatever is said, as service managers do: a socket that nobody reads holds ten messages, and then
-// whoever has more to say waits.
+// listen reads notifications at once, as service managers do: an unread socket holds ten messages, and then the sender blocks.
 func listen(conn *net.UnixConn, says chan<- string) {
 	defer close(says)
 	buffer := make([]byte, 256)
@@ -194,7 +193,7 @@ func listen(conn *net.UnixConn, says chan<- string) {
 
 func (s *service) argument(flag string) string { return s.args[slices.Index(s.args, flag)+1] }
 
-// await reads until state was said.
+// await reads until the state was notified.
 func (s *service) await(state string) {
 	s.t.Helper()
 	late := time.After(programs.Patience)
@@ -206,10 +205,10 @@ func (s *service) await(state string) {
 				return
 			}
 			if said != "WATCHDOG=1" {
-				s.t.Fatalf("it said %v, want %s", s.heard, state)
+				s.t.Fatalf("notifications = %v, want %s", s.heard, state)
 			}
 		case <-late:
-			s.t.Fatalf("waiting for %s after %v", state, s.heard)
+			s.t.Fatalf("no notification %s in time, want it after %v", state, s.heard)
 		}
 	}
 }
@@ -218,12 +217,12 @@ func (s *service) await(state string) {
 func (s *service) stop() {
 	s.t.Helper()
 	if code, err := s.process.Stop(syscall.SIGTERM); err != nil || code != 0 {
-		s.t.Errorf("ended with %d, %v", code, err)
+		s.t.Errorf("exit status of the service = %d, %v; want 0", code, err)
 	}
 	s.await("STOPPING=1")
 	select {
 	case said := <-s.says:
-		s.t.Errorf("after STOPPING=1 it said %s", said)
+		s.t.Errorf("notification after STOPPING=1 = %s, want none", said)
 	default:
 	}
 }

@@ -17,7 +17,7 @@ import (
 	"portico.dev/internal/toolclient"
 )
 
-// slice is what Kubernetes' controllers make for the chart's Service.
+// slice is the EndpointSlice that Kubernetes' controllers create for the chart's Service.
 const slice = `
 apiVersion: discovery.k8s.io/v1
 kind: EndpointSlice
@@ -41,10 +41,10 @@ func TestTrafficGoesOnThroughAnUpgrade(t *testing.T) {
 	}
 	helm("install", "portico", chart, "extserver.enabled=true")
 
-	const port = "4443" // that of the chart: with another one, the server would write the Service
+	const port = "4443" // the chart's port: with another one, the server would write the Service
 	address := programs.MachineAddress()
 	if address == "" {
-		t.Fatal("this machine has loopback addresses only, which the API refuses in endpoints")
+		t.Fatal("this machine has only loopback addresses, want one that may be an endpoint")
 	}
 	server, err := startProcess("extserver", dir, []string{"PATH=" + os.Getenv("PATH"), "HOME=" + dir}, "extserver", "serve", "--kubeconfig", kubeconfig,
 		"--bind-address", address, "--secure-port", port, "--service-selector", "app.kubernetes.io/name=portico-extserver", "--metric-resolution", "1s")
@@ -84,15 +84,15 @@ func TestTrafficGoesOnThroughAnUpgrade(t *testing.T) {
 		// More than a round of probes, by which a wrong caBundle would be found.
 		served += 40
 		if err := programs.Poll(nil, func() error { return w.servedAtLeast(served) }); err != nil {
-			t.Errorf("after %q: %v", step[0], err)
+			t.Errorf("requests after %q: %v, want them served", step[0], err)
 		}
 		if image := output(t, env, "kubectl", "-n", "kube-system", "get", "deployment", "portico-extserver", "-o", "jsonpath={.spec.template.spec.containers[0].image}"); strings.Contains(image, "v9.9.9") != (step[0] == "upgrade" && strings.Contains(step[4], "v9")) {
-			t.Errorf("after %q the image is %s", step[0], image)
+			t.Errorf("image after %q = %s, want v9.9.9 only after the upgrade", step[0], image)
 		}
 	}
 	w.stop()
 	for path, failures := range w.failed {
-		t.Errorf("%s: %d failed, the first: %s", path, len(failures), failures[0])
+		t.Errorf("%s: %d requests failed, want 0; the first: %s", path, len(failures), failures[0])
 	}
 }
 
@@ -102,14 +102,14 @@ func ask(ctx context.Context, client rest.Interface, path string) error {
 	return client.Get().AbsPath(path).MaxRetries(0).Do(ctx).Error()
 }
 
-// workload asks for paths in turn until it is stopped. It does not retry.
+// workload requests the paths in rotation until it is stopped. It does not retry.
 type workload struct {
 	client rest.Interface
 	paths  []string
 	wg     sync.WaitGroup
 	end    context.CancelFunc
 
-	mu     sync.Mutex // guards what follows
+	mu     sync.Mutex // guards the following fields
 	served int
 	failed map[string][]string
 }

@@ -24,10 +24,10 @@ var (
 	directory = flag.String("programs", "", "directory of the aggregator to test; default one built from the tree")
 )
 
-// ours: nobody named other servers.
+// ours is true if no flag names other servers.
 var ours bool
 
-// asked is what both servers said, once for all tests.
+// asked holds the responses of both servers, for all tests.
 var asked struct {
 	steps       []step
 	left, right []map[string]string
@@ -66,9 +66,9 @@ func failed(err error) int {
 	return 1
 }
 
-// servers starts what was not given. The right one is a replica of the left that differs as much as one may that must say the
-// same: etcd is external to it, it stores objects in another form, and it does not lead, so what controllers make comes from
-// the other.
+// servers starts the servers that no flag names. The right one is a replica of the left one with as many differences as
+// replicas may have: external etcd, another storage format, and no leadership, so that the left one's controllers create the
+// objects.
 func servers(dir string) (fronts []*programs.Process, err error) {
 	if *left != "" && *right != "" {
 		return nil, nil
@@ -109,8 +109,8 @@ func servers(dir string) (fronts []*programs.Process, err error) {
 
 var openLine = regexp.MustCompile(`the front door is open.*"url": ?"(https://[^"]+)"`)
 
-// startServe starts a front door without the extension server that dev has, and with what is recorded of kube-apiserver's
-// flags. kubeconfig is an administrator's.
+// startServe starts a front door without dev's extension server, and with the recorded flags of kube-apiserver. kubeconfig is
+// an administrator's.
 func startServe(program, home string, args ...string) (p *programs.Process, kubeconfig string, err error) {
 	data := filepath.Join(home, "data")
 	env := []string{"PATH=" + os.Getenv("PATH"), "HOME=" + home}
@@ -150,7 +150,7 @@ func askBoth() (err error) {
 	return err
 }
 
-// Both servers say the same, but for what is known.
+// The responses of both servers are the same, except for the known differences.
 func TestDifferential(t *testing.T) {
 	var list []known
 	if *knownFile != "" {
@@ -159,19 +159,19 @@ func TestDifferential(t *testing.T) {
 	judge(t, compare(asked.steps, asked.left, asked.right), list)
 }
 
-// judge fails for what nobody explains, and for explanations of nothing.
+// judge fails for every difference without an explanation, and for every explanation without a difference.
 func judge(t *testing.T, found []difference, list []known) {
 	t.Helper()
 	unexplained, idle := explain(found, list)
 	for _, d := range unexplained {
-		t.Errorf("%s", d)
+		t.Errorf("unexplained difference: %s, want none", d)
 	}
 	for _, part := range idle {
-		t.Errorf("nothing differs as is listed: %s", part)
+		t.Errorf("explanation without a difference: %s, want none", part)
 	}
 	for _, k := range list {
 		if fault := k.fault(); fault != "" {
-			t.Errorf("%q %q is listed %s", k.Steps, k.places(), fault)
+			t.Errorf("known difference %q %q is listed %s, want a valid entry", k.Steps, k.places(), fault)
 		}
 	}
 	t.Logf("%d requests, %d differences, %d of them explained", len(asked.steps), len(found), len(found)-len(unexplained))
@@ -184,6 +184,6 @@ func read(t *testing.T, file string, into any) {
 		t.Fatal(err)
 	}
 	if err := yaml.UnmarshalStrict(data, into); err != nil {
-		t.Fatalf("%s: %v", file, err)
+		t.Fatalf("decoding %s failed: %v, want no error", file, err)
 	}
 }

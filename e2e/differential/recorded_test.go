@@ -11,8 +11,8 @@ import (
 
 const recordedFile = "testdata/recorded.jsonl"
 
-// A front door answers as a kube-apiserver did, but for what is known. A server that was given by -left is held against the
-// same.
+// The responses of a front door are a kube-apiserver's, except for the known differences. A server of the flag -left is
+// compared with the same recording.
 func TestRecordedFacts(t *testing.T) {
 	if *record != "" {
 		makeRecording(t, *record)
@@ -29,12 +29,12 @@ func TestRecordedFacts(t *testing.T) {
 	right := make([]map[string]string, len(asked.steps))
 	for i, s := range asked.steps {
 		if right[i] = said[s.Name]; right[i] == nil {
-			t.Errorf("%s: nobody has recorded what a kube-apiserver answers; see docs/differential.md", s.Name)
+			t.Errorf("%s: no recorded response of a kube-apiserver, want one; see docs/differential.md", s.Name)
 		}
 		delete(said, s.Name)
 	}
 	for name := range said {
-		t.Errorf("%s is recorded, and nobody asks it", name)
+		t.Errorf("%s is recorded without a step, want one", name)
 	}
 	var list []known
 	if ours {
@@ -47,7 +47,7 @@ func TestRecordedFacts(t *testing.T) {
 	t.Logf("held against kube-apiserver %s", was.Server.Version)
 }
 
-// makeRecording writes what the right server has answered.
+// makeRecording stores the responses of the right server.
 func makeRecording(t *testing.T, file string) {
 	r := recording{}
 	for i, s := range asked.steps {
@@ -70,7 +70,7 @@ func TestWhatIsNotExplained(t *testing.T) {
 	if got, want := fmt.Sprint(found), fmt.Sprint([]difference{
 		{"one", "body.a[0].b", "1", "2"}, {"two", "code", "200", "404"}, {"two", "header.Allow", nothing, "GET"},
 	}); got != want {
-		t.Fatalf("got %s, want %s", got, want)
+		t.Fatalf("compare = %s, want %s", got, want)
 	}
 	on := func(step string, fields ...string) known {
 		return known{Steps: []string{step}, Fields: fields, Why: "x"}
@@ -97,7 +97,7 @@ func TestWhatIsNotExplained(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			unexplained, idle := explain(found, tt.list)
 			if len(unexplained) != tt.unexplained || len(idle) != tt.idle {
-				t.Errorf("unexplained %v, idle %q", unexplained, idle)
+				t.Errorf("explain = unexplained %v, idle %q; want %d and %d", unexplained, idle, tt.unexplained, tt.idle)
 			}
 		})
 	}
@@ -113,11 +113,11 @@ func TestEntriesThatSayTooLittle(t *testing.T) {
 	for name, k := range tests {
 		t.Run(name, func(t *testing.T) {
 			if k.fault() == "" {
-				t.Errorf("%+v is taken", k)
+				t.Errorf("fault of %+v is empty, want one", k)
 			}
 		})
 	}
 	if fault := (known{Steps: []string{"*"}, Left: map[string]string{"code": "400"}, Why: "x"}).fault(); fault != "" {
-		t.Errorf("a good one is %s", fault)
+		t.Errorf("fault of a valid entry = %s, want none", fault)
 	}
 }

@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// What differs between two runs of a command, and what it is replaced with.
+// Text that differs between two runs of a command, with its replacement.
 var variable = []struct {
 	pattern *regexp.Regexp
 	with    string
@@ -16,12 +16,12 @@ var variable = []struct {
 	{regexp.MustCompile(`\b[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}\b`), "ID"},
 	{regexp.MustCompile(`\b[0-9a-fA-F]*[0-9][0-9a-fA-F]*[a-fA-F][0-9a-fA-F]{6,}\b`), "ID"},
 	{regexp.MustCompile(`\b(\d+(\.\d+)?(y|d|h|m|s|ms|µs))+\b`), "AGE"},
-	{regexp.MustCompile(`\d+× \w+(, \d+× \w+)*`), "OUTCOMES"}, // of a drill's requests: one may be answered while the others are not
+	{regexp.MustCompile(`\d+× \w+(, \d+× \w+)*`), "OUTCOMES"}, // of a drill's requests: some may have a response earlier
 	{regexp.MustCompile(`\d+(\.\d+)?`), "0"},
 	{regexp.MustCompile(`[ \t]+`), " "},
 }
 
-// plain is a line without what differs between two runs.
+// plain returns a line without the text that differs between two runs.
 func plain(line string) string {
 	if host, err := os.Hostname(); err == nil {
 		line = regexp.MustCompile(`\b`+regexp.QuoteMeta(host)+`\b`).ReplaceAllString(line, "vm")
@@ -40,7 +40,7 @@ var starting = regexp.MustCompile(`^Warning: APIService \S+ is stale \(the backe
 
 const elision = "..."
 
-// compare returns how what was printed differs from what the page shows, nil if it does not.
+// compare returns the difference between the output and the page, or nil.
 func compare(shown []string, printed string) error {
 	var got []string
 	for _, line := range strings.Split(strings.TrimRight(printed, "\n"), "\n") {
@@ -59,7 +59,7 @@ func compare(shown []string, printed string) error {
 	return nil
 }
 
-// matches reports whether lines are as the page shows them; a line of three dots stands for any lines.
+// matches reports whether lines equal the page's lines. A line of three dots matches any lines.
 func matches(want, got []string) bool {
 	if len(want) == 0 {
 		return len(got) == 0
@@ -96,7 +96,7 @@ func lineMatches(want, got string) bool {
 	return true
 }
 
-// failure is how programs begin to say that they failed.
+// failure matches the first words of an error message of a program.
 var failure = regexp.MustCompile(`^(Error|error:|The \S+ "\S*" is invalid:|no: |aggregator:|extserver:|kubectl portico:|exit status [1-9])`)
 
 // fails reports whether the page shows that a command fails.

@@ -22,12 +22,12 @@ func TestMain(m *testing.M) {
 
 const root = "../.."
 
-// pages are README.md and those below docs, but for the reference, which is generated.
+// pages are README.md and the pages below docs, except for the generated reference.
 func pages(t *testing.T) []string {
 	t.Helper()
 	found, err := filepath.Glob(filepath.Join(root, "docs", "*.md"))
 	if err != nil || len(found) == 0 {
-		t.Fatalf("no pages: %v", err)
+		t.Fatalf("pages in docs: error %v, want at least one page", err)
 	}
 	return append([]string{filepath.Join(root, "README.md"), filepath.Join(root, "CONTRIBUTING.md")}, found...)
 }
@@ -42,7 +42,7 @@ func TestEveryCommandOfThePages(t *testing.T) {
 			}
 			blocks, err := readPage(string(text))
 			if err != nil {
-				t.Fatalf("%s:%v", filepath.Base(file), err)
+				t.Fatalf("page %s:%v, want a valid page", filepath.Base(file), err)
 			}
 			runPage(t, filepath.Base(file), blocks)
 		})
@@ -56,9 +56,9 @@ func runPage(t *testing.T, name string, blocks []block) {
 		b := &blocks[i]
 		switch {
 		case b.notRun != "" && (b.file != "" || len(b.setups) > 0 || b.varies != ""):
-			t.Errorf("%s:%d: a block that is not run needs nothing else", name, b.line)
+			t.Errorf("%s:%d: the block that is not run has other comments, want none", name, b.line)
 		case b.notRun != "" && !b.hasCommands():
-			t.Errorf("%s:%d: the block has no commands; remove the comment that it is not run", name, b.line)
+			t.Errorf("%s:%d: the block has no commands, want no comment that it is not run", name, b.line)
 		case b.notRun != "":
 			left += len(b.steps())
 		case b.file == "" && !b.hasCommands() && len(b.setups) == 0:
@@ -75,19 +75,19 @@ func runPage(t *testing.T, name string, blocks []block) {
 	t.Logf("%d commands were run, %d are marked as not run", ran, left)
 }
 
-// page is a page whose commands are run.
+// page is a page with the state of its commands.
 type page struct {
 	name  string
 	dir   string
 	shell *shell
-	// words are what the comments of the page so far say that words stand for.
+	// words are the placeholders that the page's comments have defined so far.
 	words [][2]string
 }
 
 // ports are for pages that name a port.
 var ports freeport.Ports
 
-// freePort is what a word stands for that is a port.
+// freePort is the placeholder value for a free port.
 const freePort = "free-port"
 
 func (p *page) replace(text string) string {
@@ -131,10 +131,10 @@ func startPage(t *testing.T, name string) *page {
 		"PATH=" + path, "HOME=" + dir, "KUBECONFIG=" + filepath.Join(dir, "admin.kubeconfig"), "LC_ALL=C",
 		"REPOSITORY=" + repository, "DATA=" + filepath.Dir(kubeconfig),
 	}
-	// What the go command has compiled and downloaded is below another home.
+	// The compiler's cache and the module cache are below another home directory.
 	out, err := exec.Command("go", "env", "GOCACHE", "GOMODCACHE").Output()
 	if err != nil {
-		t.Fatalf("go env: %v", err)
+		t.Fatalf("go env failed: %v, want no error", err)
 	}
 	if dirs := strings.Fields(string(out)); len(dirs) == 2 {
 		env = append(env, "GOCACHE="+dirs[0], "GOMODCACHE="+dirs[1])
@@ -158,7 +158,7 @@ func (p *page) run(t *testing.T, b *block) (ran int) {
 	for _, setup := range b.setups {
 		setup = p.replace(setup)
 		if err := p.setUp(setup); err != nil {
-			t.Fatalf("%s:%d: what comes before, %s: %v", p.name, b.line, setup, err)
+			t.Fatalf("%s:%d: setup %s failed: %v, want no error", p.name, b.line, setup, err)
 		}
 	}
 	if b.file != "" {
@@ -167,12 +167,12 @@ func (p *page) run(t *testing.T, b *block) (ran int) {
 			name = filepath.Join(p.dir, name)
 		}
 		if err := os.WriteFile(name, []byte(p.replace(strings.Join(b.text, "\n")+"\n")), 0o600); err != nil {
-			t.Fatalf("%s:%d: %v", p.name, b.line, err)
+			t.Fatalf("%s:%d: writing the file failed: %v, want no error", p.name, b.line, err)
 		}
 		return 0
 	}
 	if !b.hasCommands() {
-		t.Fatalf("%s:%d: the block has no commands", p.name, b.line)
+		t.Fatalf("%s:%d: the block has no commands, want some", p.name, b.line)
 	}
 	for _, s := range b.steps() {
 		command, output := p.replace(s.command), s.output
@@ -189,15 +189,15 @@ func (p *page) run(t *testing.T, b *block) (ran int) {
 			err = p.compare(command, output, fails(s.output))
 		}
 		if err != nil {
-			t.Fatalf("%s:%d: %s: %v", p.name, s.line, command, err)
+			t.Fatalf("page %s:%d: command %s: %v, want the output of the page", p.name, s.line, command, err)
 		}
 		ran++
 	}
 	return ran
 }
 
-// setUp runs commands that the page does not show. Those that serve stay in the background, "stop" stops the one that was started last, or
-// the last one whose command begins with what follows, and those that begin with "until" are repeated.
+// setUp runs commands that the page does not show. Servers stay in the background. "stop" stops the server that was started
+// last, or the last one whose command has the given prefix. Commands that begin with "until" are repeated.
 func (p *page) setUp(commands string) error {
 	switch {
 	case serves(commands):
@@ -221,7 +221,7 @@ func serves(command string) bool {
 	return endless.MatchString(command) && !strings.Contains(command, " -- ")
 }
 
-// reads is a command that changes nothing, and may be repeated until what it shows has come true.
+// reads matches commands that change nothing, and may be repeated until their output matches.
 var reads = regexp.MustCompile(`^(kubectl (-\S+ \S+ )*(get|describe|top|api-resources|explain|wait|auth|portico (doctor|why|route))|aggregator (doctor|why|route|debts|member list|token list)|curl|ask|grep|ls)\b`)
 
 func (p *page) compare(command string, output []string, fail bool) error {

@@ -6,10 +6,10 @@ import (
 	"strings"
 )
 
-// block is a code block of a page, with what the comments before it say.
+// block is a code block of a page, with the instructions in the comments before it.
 type block struct {
 	line int
-	// language is what stands behind a fence.
+	// language is the language of the fence.
 	language string
 	text     []string
 
@@ -18,7 +18,7 @@ type block struct {
 	words                [][2]string
 }
 
-// step is a command and what it prints.
+// step is a command with its output.
 type step struct {
 	line    int
 	command string
@@ -26,7 +26,7 @@ type step struct {
 	output []string
 }
 
-// readPage finds the code blocks of a page, and what comments say that no block follows.
+// readPage returns the code blocks of a page, and an error for comments without a block.
 func readPage(text string) ([]block, error) {
 	lines := strings.Split(text, "\n")
 	var found []block
@@ -88,7 +88,7 @@ func dedented(lines []string) []string {
 	return lines
 }
 
-// note adds what a comment says, and reports whether it is meant for this test.
+// note adds the instruction in a comment, and reports whether it is meant for this test.
 func (b *block) note(comment string) (known bool, err error) {
 	name, rest, ok := strings.Cut(comment, ":")
 	rest = strings.TrimSpace(rest)

@@ -25,7 +25,7 @@ func TestWhatVariesIsNotCompared(t *testing.T) {
 		{"one\ntwo", "one", false},
 	} {
 		if err := compare(strings.Split(c.shown, "\n"), c.printed+"\n"); (err == nil) != c.same {
-			t.Errorf("%q, %q: %v", c.shown, c.printed, err)
+			t.Errorf("compare(%q, %q) = %v, want equal: %v", c.shown, c.printed, err, c.same)
 		}
 	}
 }
@@ -58,27 +58,27 @@ two -->
 <!-- not run: reason -->
 ` + "```\nmake ci\n```\n```go\nkubectl := 1\n```\n")
 	if err != nil || len(blocks) != 5 {
-		t.Fatalf("%d blocks, %v", len(blocks), err)
+		t.Fatalf("%d blocks, %v; want 5", len(blocks), err)
 	}
 	steps := blocks[0].steps()
 	if !blocks[0].hasCommands() || len(steps) != 1 || steps[0].command != "kubectl get \\\n    pods" || len(steps[0].output) != 1 || blocks[0].line != 5 {
-		t.Errorf("%+v", blocks[0])
+		t.Errorf("first block = %+v, want one command with one line of output in line 5", blocks[0])
 	}
 	if b := blocks[1]; b.hasCommands() || b.file != "f.yaml" || len(b.setups) != 1 || b.setups[0] != "one\ntwo" || len(b.text) != 3 {
-		t.Errorf("%+v", b)
+		t.Errorf("second block = %+v, want the file f.yaml with a setup", b)
 	}
 	if b := blocks[2]; b.varies != "in a list" || len(b.steps()) != 1 || b.steps()[0].command != "kubectl get nodes" || b.steps()[0].output[0] != "  NAME" {
-		t.Errorf("%+v", b)
+		t.Errorf("third block = %+v, want a command that varies in a list", b)
 	}
 	if b := blocks[3]; !b.hasCommands() || b.notRun != "reason" || len(b.steps()) != 1 {
-		t.Errorf("%+v", b)
+		t.Errorf("fourth block = %+v, want a command that is not run", b)
 	}
 	if blocks[4].hasCommands() {
-		t.Errorf("%+v", blocks[4])
+		t.Errorf("fifth block = %+v, want no commands", blocks[4])
 	}
 	for _, bad := range []string{"<!-- not run: reason -->\n\ntext\n", "<!-- with: word -->\n\n    a\n", "<!-- file:\n", "<!-- setup: a -->\n"} {
 		if _, err := readPage(bad); err == nil {
-			t.Errorf("no error for %q", bad)
+			t.Errorf("readPage(%q) returned no error, want one", bad)
 		}
 	}
 }

@@ -17,7 +17,7 @@ import (
 	"time"
 )
 
-// shell is a bash that runs the commands of a page one after the other. What they set stays set.
+// shell is a bash that runs the commands of a page in order. Their variables stay set.
 type shell struct {
 	dir   string
 	cmd   *exec.Cmd
@@ -35,7 +35,7 @@ const (
 	marker = "__portico_docs_status__"
 	// commandTime bounds a command.
 	commandTime = 2 * time.Minute
-	// maxOutput bounds what is kept of one.
+	// maxOutput limits the stored output of a command.
 	maxOutput = 4 << 20
 )
 
@@ -55,7 +55,7 @@ func startShell(t *testing.T, dir string, env []string) *shell {
 	}
 	s.cmd.Stdout, s.cmd.Stderr = write, write
 	if err := s.cmd.Start(); err != nil {
-		t.Fatalf("start bash: %v", err)
+		t.Fatalf("start of bash failed: %v, want no error", err)
 	}
 	_ = write.Close()
 	go func() {
@@ -71,7 +71,7 @@ func startShell(t *testing.T, dir string, env []string) *shell {
 	return s
 }
 
-// run runs a command, and returns what it printed and its exit status.
+// run runs a command, and returns its output and its exit status.
 func (s *shell) run(command string) (printed string, status int, err error) {
 	if _, err := fmt.Fprintf(s.in, "{ %s\n} </dev/null 2>&1; printf '\\n%s %%d\\n' $?\n", command, marker); err != nil {
 		return "", 0, fmt.Errorf("bash has ended: %w", err)
@@ -99,7 +99,7 @@ func (s *shell) run(command string) (printed string, status int, err error) {
 	}
 }
 
-// patience bounds the wait for what a page shows, on a machine where other pages start servers too.
+// patience limits the wait for a page's output, on a machine where other pages start servers too.
 const patience = 2 * time.Minute
 
 // eventually calls try until it returns nil.
@@ -121,7 +121,7 @@ func eventually(try func() error) error {
 	}
 }
 
-// ready is what servers print when they serve.
+// ready matches the output of servers that are ready.
 var ready = regexp.MustCompile(`the front door is open|export KUBECONFIG=|INFO.*registered|Ctrl-C ends the console`)
 
 // serve runs a command in the background, and waits until it serves.
@@ -157,7 +157,7 @@ func (s server) alive() bool {
 	return err == nil && syscall.Kill(pid, 0) == nil
 }
 
-// stop stops the server that was started last of those whose command has a prefix. One that is not there any more has failed.
+// stop stops the last started server whose command has the prefix. A server that has exited before has failed.
 func (s *shell) stop(prefix string) error {
 	last := len(s.servers) - 1
 	for last >= 0 && !strings.HasPrefix(s.servers[last].command, prefix) {
@@ -179,7 +179,7 @@ func (s *shell) stop(prefix string) error {
 	return nil
 }
 
-// end stops what the page has started.
+// end stops the processes of the page.
 func (s *shell) end(t *testing.T) {
 	for len(s.servers) > 0 {
 		if err := s.stop(""); err != nil {
@@ -192,13 +192,13 @@ func (s *shell) end(t *testing.T) {
 		defer close(ended)
 		for range s.lines { // until the end
 		}
-		_ = s.cmd.Wait() // its status is that of the last command
+		_ = s.cmd.Wait() // its status is the last command's
 	}()
 	select {
 	case <-ended:
 	case <-time.After(30 * time.Second):
 		_ = syscall.Kill(-s.cmd.Process.Pid, syscall.SIGKILL)
 		<-ended
-		t.Error("bash did not end")
+		t.Error("bash did not exit within 30 s, want it to exit")
 	}
 }

@@ -24,12 +24,12 @@ import (
 	"portico.dev/internal/pki"
 )
 
-// soon is how long what a killed front door had claimed may be in use yet: its lease of 6 seconds, a look every 2, and a machine
-// that is busy. Claims that are repaired by age alone are in use for two to three minutes.
+// soon is the maximum time until the claims of a killed front door are free: its lease of 6 seconds, a check every 2 seconds,
+// and a margin for a busy machine. Claims that are repaired only by age are in use for two to three minutes.
 const soon = 45 * time.Second
 
-// holdServices has the creation of Services with the label held=yes wait after their addresses and ports are claimed, until
-// the test ends, and returns what is sent to when one waits.
+// holdServices holds the creation of Services with the label held=yes after their addresses and ports are claimed, until the
+// test ends. The returned channel receives a value for each held request.
 func holdServices(t *testing.T, client kubernetes.Interface) <-chan struct{} {
 	t.Helper()
 	authority, err := pki.NewAuthority("webhooks")
@@ -59,7 +59,7 @@ func holdServices(t *testing.T, client kubernetes.Interface) <-chan struct{} {
 		review.Response = &admissionv1.AdmissionResponse{UID: review.Request.UID, Result: &metav1.Status{Message: "would be held"}}
 		review.Request = nil
 		w.Header().Set("Content-Type", "application/json")
-		_ = json.NewEncoder(w).Encode(review) // whoever asked has gone, or not
+		_ = json.NewEncoder(w).Encode(review) // fails if the client has disconnected
 	}))
 	server.Config.ErrorLog = log.New(io.Discard, "", 0)
 	server.Listener = tls.NewListener(server.Listener, pki.ServerConfig(pair))
@@ -87,7 +87,7 @@ func holdServices(t *testing.T, client kubernetes.Interface) <-chan struct{} {
 	return held
 }
 
-// holds waits until a front door asks the webhook.
+// holds waits until a front door calls the webhook.
 func holds(t *testing.T, client kubernetes.Interface) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
@@ -101,12 +101,12 @@ func holds(t *testing.T, client kubernetes.Interface) {
 			t.Fatal(err)
 		}
 		if !pause(ctx, lookAgain) {
-			t.Fatal("the webhook never took effect")
+			t.Fatal("the webhook did not take effect in time, want it called")
 		}
 	}
 }
 
-// heldService is a Service that asks for an address and a port, and that the webhook holds.
+// heldService is a Service that requests an address and a port, and that the webhook holds.
 func heldService(name string) *corev1.Service {
 	s := asking(name)
 	s.Labels = map[string]string{"held": "yes"}
@@ -135,13 +135,13 @@ func begin(t *testing.T, d *frontDoor, held <-chan struct{}) {
 	select {
 	case <-held:
 	case err := <-ended:
-		t.Fatalf("it was not held: %v", err)
+		t.Fatalf("Create of the held Service returned %v, want it held by the webhook", err)
 	case <-time.After(patience):
-		t.Fatal("it was not held")
+		t.Fatal("Create of the held Service did not reach the webhook in time, want it held")
 	}
 }
 
-// free waits until another Service gets what the half-made one had claimed.
+// free waits until another Service gets the addresses and ports of the half-created one.
 func free(t *testing.T, client kubernetes.Interface) {
 	t.Helper()
 	began := time.Now()
@@ -154,7 +154,7 @@ func free(t *testing.T, client kubernetes.Interface) {
 			return
 		}
 		if !pause(ctx, 100*time.Millisecond) {
-			t.Fatalf("what a killed front door had claimed is not free after %s: %v", soon, err)
+			t.Fatalf("claims of a killed front door are in use after %s: %v, want them free", soon, err)
 		}
 	}
 }
@@ -167,18 +167,18 @@ func TestAddressesOfAKilledFrontDoorAreFreeAfterItsStart(t *testing.T) {
 	held := holdServices(t, d.client())
 	begin(t, d, held)
 	if _, err := d.client().CoreV1().Services("default").Create(context.Background(), asking("another"), metav1.CreateOptions{}); !apierrors.IsInvalid(err) {
-		t.Fatalf("nothing was claimed: %v", err)
+		t.Fatalf("Create with the claimed addresses = %v, want Invalid", err)
 	}
 	d.kill()
 	d.start()
 	free(t, d.client())
 }
 
-// With another replica they are free within seconds of the kill, and what that one has claimed itself, and did not store yet,
-// is not taken from it.
+// With another replica they are free within seconds of the kill. The claims of the live replica for a Service that is not
+// stored yet stay in use.
 func TestAddressesOfAKilledReplicaAreFree(t *testing.T) {
 	c := newCluster(t, 1)
-	// What is held has to be held for longer than the claims of a killed one last.
+	// The requests must be held for longer than the claims of a killed replica last.
 	args := []string{"--etcd-servers", strings.Join(c.endpoints(), ","), "--request-timeout", "60s"}
 	one := newFrontDoor(t, args...)
 	one.start()
@@ -200,15 +200,15 @@ func TestAddressesOfAKilledReplicaAreFree(t *testing.T) {
 	select {
 	case <-held:
 	case err := <-ended:
-		t.Fatalf("it was not held: %v", err)
+		t.Fatalf("Create of the held Service returned %v, want it held by the webhook", err)
 	case <-time.After(patience):
-		t.Fatal("it was not held")
+		t.Fatal("Create of the held Service did not reach the webhook in time, want it held")
 	}
 	one.kill()
 	free(t, two.client())
 	theirs := asking("thief")
 	theirs.Spec.ClusterIP, theirs.Spec.Ports[0].NodePort = "10.0.0.21", 0
 	if _, err := two.client().CoreV1().Services("default").Create(ctx, theirs, metav1.CreateOptions{}); !apierrors.IsInvalid(err) || !strings.Contains(fmt.Sprint(err), "already allocated") {
-		t.Errorf("what a living replica had claimed was given to another: %v", err)
+		t.Errorf("Create with an address that a live replica has claimed = %v, want \"already allocated\"", err)
 	}
 }

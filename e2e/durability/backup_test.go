@@ -34,16 +34,16 @@ func (d *frontDoor) mustCommand(args ...string) string {
 	d.t.Helper()
 	out, errOut, err := d.command(args...)
 	if err != nil {
-		d.t.Fatalf("%s: %v\n%s%s", strings.Join(args, " "), err, out, errOut)
+		d.t.Fatalf("command %s failed: %v, want no error\n%s%s", strings.Join(args, " "), err, out, errOut)
 	}
 	if errOut != "" {
-		d.t.Errorf("%s: said in a pipe: %s", strings.Join(args, " "), errOut)
+		d.t.Errorf("command %s wrote to standard error: %s, want nothing", strings.Join(args, " "), errOut)
 	}
 	return out
 }
 
-// What docs/backup.md tells operators to do: an encrypted backup with keys of a front door in use, and one of its directory after
-// it was killed; a restore, which is refused as long as there is something to lose; and the clients of before go on.
+// The steps of docs/backup.md: an encrypted backup with keys of a running front door, and one of its directory after it was
+// killed; a restore, which is refused while it would overwrite data. Existing clients continue afterwards.
 func TestBackedUpAndRestoredByCommand(t *testing.T) {
 	d := newFrontDoor(t)
 	d.start()
@@ -67,24 +67,24 @@ func TestBackedUpAndRestoredByCommand(t *testing.T) {
 	}
 	text := d.mustCommand("backup", "online.backup", "--include-keys", "--passphrase-file", "passphrase", "-o", "json")
 	if err := json.Unmarshal([]byte(text), &said); err != nil || !said.Encrypted || !said.Manifest.IncludesKeys {
-		t.Errorf("said %s, %v", text, err)
+		t.Errorf("output of backup = %s, %v; want an encrypted backup with keys", text, err)
 	}
 	info, err := os.Stat(filepath.Join(d.dir, "online.backup"))
 	if err != nil || info.Mode().Perm() != 0o600 || info.Size() != said.Bytes {
-		t.Errorf("the file is %v, %v", info, err)
+		t.Errorf("backup file = %v, %v; want mode 0600 and the reported size", info, err)
 	}
 	create("later")
 	if _, errOut, err := d.command("backup", "offline.backup", "--data-dir", "data"); err == nil || !strings.Contains(errOut, "in use") {
-		t.Errorf("backed up a directory in use: %v, %s", err, errOut)
+		t.Errorf("backup of a directory in use = %v, %s; want an error with \"in use\"", err, errOut)
 	}
 	d.kill()
 	d.mustCommand("backup", "offline.backup", "--data-dir", "data")
 
 	if _, errOut, err := d.command("restore", "online.backup", "--data-dir", "data"); err == nil || !strings.Contains(errOut, "--passphrase-file") {
-		t.Errorf("restored without the passphrase: %v, %s", err, errOut)
+		t.Errorf("restore without the passphrase = %v, %s; want an error that names the flag", err, errOut)
 	}
 	if _, errOut, err := d.command("restore", "online.backup", "--data-dir", "data", "--passphrase-file", "passphrase"); err == nil || !strings.Contains(errOut, "mv data/etcd ") {
-		t.Errorf("restored over what was there: %v, %s", err, errOut)
+		t.Errorf("restore over existing data = %v, %s; want an error with the mv command", err, errOut)
 	}
 	// The client is that of before: the authorities and its address are the same.
 	restored := func(file string, want map[string]bool, more ...string) {
@@ -104,7 +104,7 @@ func TestBackedUpAndRestoredByCommand(t *testing.T) {
 					return nil
 				}
 				if err == nil {
-					t.Fatalf("%s: %s is there", file, name)
+					t.Fatalf("%s: ConfigMap %s exists after the restore, want it only if the backup has it", file, name)
 				}
 				return err
 			})
@@ -112,7 +112,7 @@ func TestBackedUpAndRestoredByCommand(t *testing.T) {
 		d.kill()
 	}
 	restored("online.backup", map[string]bool{"early": true, "later": false}, "--passphrase-file", "passphrase")
-	// Without keys, those of before are kept.
+	// Without keys in the backup, the directory's keys are kept.
 	if err := os.Rename(filepath.Join(d.dir, "data", "etcd"), filepath.Join(d.dir, "data", "etcd.before-restore")); err != nil {
 		t.Fatal(err)
 	}
@@ -136,7 +136,7 @@ func TestAnExternalEtcdIsBackedUp(t *testing.T) {
 		t.Fatal(err)
 	}
 	d.mustCommand("backup", "through.backup")
-	c.stop(0, 1) // of three, so that the next one is asked
+	c.stop(0, 1) // two of three, so that the client uses the remaining one
 	d.mustCommand("backup", "direct.backup", "--etcd-servers", strings.Join(c.endpoints(), ","))
 	for _, file := range []string{"through.backup", "direct.backup"} {
 		embedded := newFrontDoor(t)
@@ -152,7 +152,7 @@ func TestAnExternalEtcdIsBackedUp(t *testing.T) {
 		embedded.mustCommand("restore", file, "--data-dir", "data")
 		embedded.start()
 		if _, err := embedded.client().CoreV1().ConfigMaps("default").Get(ctx, "early", metav1.GetOptions{}); err != nil {
-			t.Errorf("%s: %v", file, err)
+			t.Errorf("Get after the restore of %s failed: %v, want no error", file, err)
 		}
 		embedded.stop()
 	}

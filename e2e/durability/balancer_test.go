@@ -14,7 +14,8 @@ import (
 )
 
 const (
-	// probeInterval is how often the load balancer asks whether a front door is ready, and shutdownDelay what a front door gives it.
+	// probeInterval is the interval of the load balancer's readiness probes, and shutdownDelay the front door's delay that
+	// matches it.
 	probeInterval = 200 * time.Millisecond
 	shutdownDelay = 2 * time.Second
 	// probeTimeout is how long an answer may take, and a connection: longer than a busy machine needs.
@@ -29,9 +30,9 @@ type loadBalancer struct {
 	ctx      context.Context
 	running  sync.WaitGroup
 
-	mu    sync.Mutex // guards what follows
+	mu    sync.Mutex // guards the following fields
 	ready []bool     // by front door
-	asked []int      // how often each was asked
+	asked []int      // number of probes of each front door
 	next  int
 }
 
@@ -46,7 +47,7 @@ func newLoadBalancer(t testing.TB, fronts []*frontDoor) *loadBalancer {
 	t.Cleanup(func() { cancel(); b.running.Wait() })
 	for i := range fronts {
 		b.probe(i)
-		b.running.Go(func() { // for itself, so that one that does not answer hides nothing of another
+		b.running.Go(func() { // concurrently, so that a probe without a response delays no other probe
 			for pause(ctx, probeInterval) {
 				b.probe(i)
 			}
@@ -62,7 +63,7 @@ func newLoadBalancer(t testing.TB, fronts []*frontDoor) *loadBalancer {
 
 func (b *loadBalancer) address() string { return b.listener.Addr().String() }
 
-// probe asks a front door whether it is ready, by a connection of its own.
+// probe requests a front door's readiness over a new connection.
 func (b *loadBalancer) probe(i int) {
 	client := &http.Client{
 		Timeout:   probeTimeout,
@@ -79,7 +80,7 @@ func (b *loadBalancer) probe(i int) {
 	b.asked[i]++
 }
 
-// awaitReady waits until a front door, asked from now on, has said that it is ready.
+// awaitReady waits until a front door has passed a readiness probe that starts from now on.
 func (b *loadBalancer) awaitReady(d *frontDoor) {
 	d.t.Helper()
 	i := slices.Index(b.fronts, d)
@@ -134,7 +135,7 @@ func (b *loadBalancer) forward(in net.Conn) {
 		directions.Go(func() {
 			_, err := io.Copy(pair[0], pair[1])
 			if err != nil {
-				_, _ = in.Close(), out.Close() // a reset of one end is the end of the other
+				_, _ = in.Close(), out.Close() // a reset of one side ends both
 				return
 			}
 			_ = pair[0].(*net.TCPConn).CloseWrite()

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// A front door whose clock is set, while it serves, tells that time and no other, and the right one when it is set back.
+// A front door whose clock is changed while it serves reports only the new time, and the right one when the clock is set back.
 func TestSetClock(t *testing.T) {
 	d := newFrontDoor(t)
 	d.start()
@@ -31,7 +31,7 @@ func TestSetClock(t *testing.T) {
 			t.Fatal(err)
 		}
 		if date.Before(asked.Add(ahead-2*time.Second)) || date.After(time.Now().Add(ahead+time.Second)) {
-			t.Errorf("set %s ahead, it says %s at %s", ahead, date, asked)
+			t.Errorf("Date of a front door whose clock is %s ahead = %s at %s, want the changed time", ahead, date, asked)
 		}
 	}
 }

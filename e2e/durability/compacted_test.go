@@ -13,7 +13,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 )
 
-// What is older than etcd remembers is answered with 410, in each of the ways in which one can ask for it.
+// Requests for a compacted version get 410, with each request type.
 func TestWhatWasCompactedIsGone(t *testing.T) {
 	d := newFrontDoor(t, "--etcd-compaction-interval", "1s")
 	d.start()
@@ -27,7 +27,7 @@ func TestWhatWasCompactedIsGone(t *testing.T) {
 	}
 	first, err := client.CoreV1().ConfigMaps("default").List(ctx, metav1.ListOptions{Limit: 1})
 	if err != nil || first.Continue == "" {
-		t.Fatalf("%v, %q", err, first.Continue)
+		t.Fatalf("List with a limit = %v, continue %q; want no error and a token", err, first.Continue)
 	}
 	old := first.ResourceVersion
 	for _, way := range []struct {
@@ -61,7 +61,7 @@ func TestWhatWasCompactedIsGone(t *testing.T) {
 	})
 }
 
-// gone waits until ask is answered with 410. Each attempt makes a new revision, so that there is something to compact.
+// gone waits until ask gets 410. Each attempt makes a new revision, so that there is one to compact.
 func gone(t *testing.T, d *frontDoor, client kubernetes.Interface, ask func(context.Context) error) {
 	t.Helper()
 	d.await("told that it is gone", func(ctx context.Context) error {
@@ -77,7 +77,7 @@ func gone(t *testing.T, d *frontDoor, client kubernetes.Interface, ask func(cont
 	})
 }
 
-// firstError is the error with which a watch begins, nil when it begins with anything else or with nothing for a moment.
+// firstError returns the error with which a watch begins, or nil if it begins with an event or is silent for a moment.
 func firstError(ctx context.Context, begin func() (watch.Interface, error)) error {
 	stream, err := begin()
 	if err != nil {

@@ -17,11 +17,11 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// smallDisk is set in a test process that may mount file systems, for nobody else to see.
+// smallDisk is set in a test process that may mount file systems in a separate mount namespace.
 const smallDisk = "PORTICO_TEST_SMALL_DISK"
 
-// onSmallDisk runs the test that calls it once more, in a process with a mount namespace of its own, and there returns a
-// directory on a file system of so many MiB. In the process that was started first it returns false when that has ended.
+// onSmallDisk runs the calling test once more in a process with a separate mount namespace, and there returns a directory on a
+// file system of the given size. In the original process it returns false after that process has ended.
 func onSmallDisk(t *testing.T, mib int) (dir string, inside bool) {
 	t.Helper()
 	if os.Getenv(smallDisk) != "" {
@@ -51,13 +51,13 @@ func onSmallDisk(t *testing.T, mib int) (dir string, inside bool) {
 	}
 	out, err := cmd.CombinedOutput()
 	if err != nil {
-		t.Fatalf("in a mount namespace of its own, which has to be permitted here: %v\n%s", err, out)
+		t.Fatalf("test in a separate mount namespace, which this machine must permit: %v, want no error\n%s", err, out)
 	}
 	t.Logf("%s", out)
 	return "", false
 }
 
-// fillDisk leaves no block of the file system of dir free, most of them at once, and returns what makes room again.
+// fillDisk uses every free block of dir's file system, most of them at once. The returned function frees them.
 func fillDisk(t *testing.T, dir string) (free func()) {
 	t.Helper()
 	name := filepath.Join(dir, "ballast")
@@ -70,7 +70,7 @@ func fillDisk(t *testing.T, dir string) (free func()) {
 	if err := syscall.Statfs(dir, &fs); err != nil {
 		t.Fatal(err)
 	}
-	for most := int64(fs.Bavail) * fs.Bsize; most > 0; most -= 1 << 20 { // others write meanwhile
+	for most := int64(fs.Bavail) * fs.Bsize; most > 0; most -= 1 << 20 { // other processes write at the same time
 		if err := syscall.Fallocate(int(f.Fd()), 0, 0, most); err == nil {
 			break
 		} else if !errors.Is(err, syscall.ENOSPC) {
@@ -97,8 +97,8 @@ func fillDisk(t *testing.T, dir string) (free func()) {
 // hadToBeRestarted is in a refusal while no etcd runs, because the one before could not write.
 const hadToBeRestarted = "etcd had to be restarted"
 
-// The disk of the embedded etcd, which the audit log is on too, fills up under writers and watchers. The front door stays:
-// writes are 507, reads and requests to a backend go on, and writes do when there is room, all in one process.
+// The disk of the embedded etcd and the audit log fills up during writes and watches. The front door does not exit: writes get
+// 507, reads and requests to a backend succeed, and writes succeed when there is space again, all in one process.
 func TestAFullDisk(t *testing.T) {
 	dir, inside := onSmallDisk(t, 700)
 	if !inside {
@@ -151,7 +151,7 @@ func TestAFullDisk(t *testing.T) {
 				d.await("reading", func(ctx context.Context) error {
 					code, body, err := d.get(ctx, "/api/v1/namespaces/default/configmaps")
 					if err == nil && code == http.StatusInsufficientStorage && strings.Contains(body, hadToBeRestarted) {
-						waits = true // what was under way when the disk became full was written after a write was refused
+						waits = true // requests that began before the disk was full were stored after the first refusal
 						return nil
 					}
 					if err == nil && code != http.StatusOK {
@@ -161,7 +161,7 @@ func TestAFullDisk(t *testing.T) {
 				})
 			}
 			if err := proxied(ctx); err != nil {
-				t.Errorf("round %d: a request to a backend: %v", round, err)
+				t.Errorf("round %d: request to a backend = %v, want no error", round, err)
 			}
 		}
 		cancel()
@@ -174,7 +174,7 @@ func TestAFullDisk(t *testing.T) {
 	}
 	r.until(60)
 	if now := d.process.PID(); now != pid {
-		t.Errorf("it is process %d, and was %d", now, pid)
+		t.Errorf("PID of the front door = %d, want %d", now, pid)
 	}
 	t.Logf("etcd met the full disk before it was seen, and was restarted, %d times", strings.Count(d.process.Output(), "which is restarted in this process"))
 	r.verdict("unix://" + filepath.Join(d.dir, "etcd.sock"))

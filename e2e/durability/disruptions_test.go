@@ -11,12 +11,13 @@ import (
 
 var disruptionTime = flag.Duration("disruption-time", 2*time.Second, "how long each disruption of several front doors lasts")
 
-// What clients of three front doors over three members of etcd see when one of them fails: docs/replicas.md has the figures.
+// Disruptions for clients of three front doors over three members of etcd when one of them fails. docs/replicas.md has the
+// figures.
 func TestDisruptions(t *testing.T) {
 	disrupt(t, newReplicatedCluster(t, newPortico), false)
 }
 
-// disruption is something that goes wrong, and is over when do returns.
+// disruption is a fault that ends before do returns.
 type disruption struct {
 	name string
 	do   func(p *replicatedCluster, w *traffic)
@@ -24,8 +25,8 @@ type disruption struct {
 	mayFail func(kind string) bool
 }
 
-// Requests for extension servers need no etcd, and whoever waits for events has more than one front door to get them from. Requests fail that
-// are under way at a front door that dies, at one that is frozen for longer than they may take, or at one that has lost etcd.
+// Requests for extension servers need no etcd, and clients with watches have more than one front door. Only requests in
+// progress may fail: at a front door that is killed, that is frozen for longer than the request timeout, or that has lost etcd.
 var disruptions = []disruption{
 	{"nothing", func(*replicatedCluster, *traffic) { wait() }, noneMayFail},
 	{"a front door is restarted", func(p *replicatedCluster, w *traffic) { w.restart(p.fronts[0]) }, noneMayFail},
@@ -60,13 +61,13 @@ var disruptions = []disruption{
 
 func wait() { pause(context.Background(), *disruptionTime) }
 
-// disrupt reports what clients see of each disruption. Those of another server than ours may see anything.
+// disrupt reports the effect of each disruption on clients. For another project's server nothing is required.
 func disrupt(t *testing.T, p *replicatedCluster, theirs bool) {
 	w := newTraffic(t, p.fronts)
 	w.start()
 	for _, d := range disruptions {
 		d.do(p, w)
-		pause(context.Background(), *disruptionTime/2) // what comes of it later belongs to it
+		pause(context.Background(), *disruptionTime/2) // late effects belong to this disruption
 		if theirs {
 			w.log(d.name)
 		} else {

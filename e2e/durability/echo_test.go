@@ -83,7 +83,7 @@ func serveEcho(rw http.ResponseWriter, r *http.Request) {
 		}
 		defer conn.Close()
 		_, _ = io.WriteString(conn, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n")
-		_, _ = io.Copy(conn, buffered) // until the client has gone
+		_, _ = io.Copy(conn, buffered) // until the client has disconnected
 	case strings.HasSuffix(r.URL.Path, "/body"):
 		_, _ = io.Copy(rw, r.Body)
 	default:

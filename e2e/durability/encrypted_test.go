@@ -21,7 +21,7 @@ resources:
   - %s
 `
 
-// The real program: what is wrong with the file stops a start with words, and what is right about it is in force.
+// The real program: an invalid file stops the start with a message, and a valid file takes effect.
 func TestEncryptionOfTheRealProgram(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "encryption.yaml")
 	write := func(provider string, mode os.FileMode) {
@@ -47,7 +47,7 @@ func TestEncryptionOfTheRealProgram(t *testing.T) {
 		<-d.process.Exited()
 		d.process.Ended = true
 		if out := d.process.Output(); !strings.Contains(out, c.says) || strings.Contains(out, "AAAA") {
-			t.Errorf("%s: %s", name, out)
+			t.Errorf("%s: output = %s, want the fault and no key", name, out)
 		}
 	}
 	write(good, 0o600)
@@ -61,14 +61,14 @@ func TestEncryptionOfTheRealProgram(t *testing.T) {
 	etcd := etcdClient(t, "unix://"+filepath.Join(d.dir, "etcd.sock"))
 	stored, err := etcd.Get(ctx, "/registry/secrets/default/s")
 	if err != nil || len(stored.Kvs) != 1 || !strings.HasPrefix(string(stored.Kvs[0].Value), "k8s:enc:aesgcm:v1:one:") {
-		t.Errorf("stored as %v, %v", stored, err)
+		t.Errorf("stored Secret = %v, %v; want it encrypted by the key one", stored, err)
 	}
 	if code, body, err := d.get(ctx, "/readyz?verbose"); err != nil || code != http.StatusOK || !strings.Contains(body, "[+]kms-providers ok") {
-		t.Errorf("readyz: %d %v %s", code, err, body)
+		t.Errorf("GET /readyz = %d %v %s, want 200 with kms-providers", code, err, body)
 	}
 	write("{", 0o600)
 	d.unready("encryption-provider-config")
 	if _, err := d.client().CoreV1().Secrets("default").Get(ctx, "s", metav1.GetOptions{}); err != nil {
-		t.Errorf("the last good file is not in force: %v", err)
+		t.Errorf("Get of a Secret while the file is invalid = %v, want no error with the last valid file", err)
 	}
 }

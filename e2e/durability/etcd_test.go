@@ -16,7 +16,7 @@ import (
 	"go.uber.org/zap"
 )
 
-// cluster is an etcd of somebody else.
+// cluster is an external etcd.
 type cluster struct {
 	t       testing.TB
 	configs []*embed.Config
@@ -75,7 +75,7 @@ func (c *cluster) ready(i int) {
 	select {
 	case <-c.running[i].Server.ReadyNotify():
 	case <-time.After(patience):
-		c.t.Fatal("etcd does not start")
+		c.t.Fatal("etcd member did not start in time, want it ready")
 	}
 }
 
@@ -96,7 +96,7 @@ func (c *cluster) endpoints() []string {
 	return out
 }
 
-// etcdClient is what etcdctl would be.
+// etcdClient returns a client with direct access to etcd, as etcdctl has.
 func etcdClient(t testing.TB, endpoints ...string) *clientv3.Client {
 	t.Helper()
 	client, err := clientv3.New(clientv3.Config{Endpoints: endpoints, Logger: zap.NewNop()})
@@ -112,7 +112,7 @@ type relay struct {
 	listener net.Listener
 	to       string
 	delay    atomic.Int64 // of each piece of data, in each direction
-	mode     atomic.Int32 // what else passes
+	mode     atomic.Int32 // the traffic that passes
 	work     sync.WaitGroup
 
 	mu    sync.Mutex // guards conns
@@ -122,10 +122,10 @@ type relay struct {
 // Modes of a relay. A connection over which something was held back is cut.
 const (
 	passes  = iota
-	refuses // whoever connects is cut off
-	silent  // nothing comes through
-	deaf    // nothing comes back
-	mute    // nothing goes there
+	refuses // new connections are closed
+	silent  // no data passes in either direction
+	deaf    // no data passes back
+	mute    // no data passes forward
 )
 
 func newRelay(t testing.TB, to string) *relay {
@@ -170,7 +170,7 @@ func (r *relay) accept() {
 	}
 }
 
-// become changes what passes.
+// become changes the mode.
 func (r *relay) become(mode int32) {
 	r.mode.Store(mode)
 	if mode == refuses {
@@ -184,7 +184,7 @@ func (r *relay) held(back bool) bool {
 	return mode == silent || mode == deaf && back || mode == mute && !back
 }
 
-// copy holds each piece back for the delay that is in force when it comes.
+// copy delays each piece by the delay at its arrival.
 func (r *relay) copy(to, from net.Conn, back bool) {
 	defer to.Close()
 	defer from.Close()
@@ -204,7 +204,7 @@ func (r *relay) copy(to, from net.Conn, back bool) {
 			}
 		}
 		if err != nil {
-			return // io.EOF too: the other end is closed with it
+			return // io.EOF too: both ends are closed
 		}
 	}
 }

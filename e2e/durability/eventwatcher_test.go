@@ -18,8 +18,8 @@ type eventWatcher struct {
 	traffic *traffic
 	client  kubernetes.Interface
 
-	mu      sync.Mutex     // guards what follows
-	at      int64          // the version from which it goes on
+	mu      sync.Mutex     // guards the following fields
+	at      int64          // the version from which the next watch starts
 	seen    map[int64]bool // versions of events since the last report
 	doubled int            // events that were not newer than the one before
 }
@@ -55,8 +55,8 @@ func (e *eventWatcher) list() error {
 	return nil
 }
 
-// watch takes events until the watch ends, which is no error. Whoever is told that its version is too old begins anew, and has then lost
-// the events in between.
+// watch receives events until the watch ends, which is not an error. If its version is too old, the watcher starts again and
+// has lost the events in between.
 func (e *eventWatcher) watch() error {
 	stream, err := e.client.CoreV1().ConfigMaps("default").Watch(e.traffic.watching, metav1.ListOptions{
 		LabelSelector: trafficObjects, ResourceVersion: strconv.FormatInt(e.position(), 10), AllowWatchBookmarks: true,
@@ -100,7 +100,7 @@ func (e *eventWatcher) position() int64 {
 	return e.at
 }
 
-// countEvents waits until the watchers have come as far as the writes, and counts the writes of which they have no event.
+// countEvents waits until the watchers have caught up with the writes, and counts the writes without an event.
 func (w *traffic) countEvents() {
 	w.t.Helper()
 	w.mu.Lock()
@@ -124,7 +124,7 @@ func (w *traffic) countEvents() {
 	}
 }
 
-// compare returns of how many acknowledged writes there was no event, and how many events came twice, and forgets them.
+// compare returns the number of acknowledged writes without an event and of duplicate events, and resets both.
 func (e *eventWatcher) compare(written []int64) (lost, doubled int) {
 	e.mu.Lock()
 	defer e.mu.Unlock()

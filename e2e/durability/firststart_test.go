@@ -19,16 +19,16 @@ var (
 	firstStartPart   = flag.String("first-start-part", "1/1", "which part of those: 2/5 is the second, the seventh, the twelfth...")
 )
 
-// firstStartBound is how long the start after one that was cut short may take. docs/running.md says how long at most.
+// firstStartBound is the maximum duration of the start after an interrupted one. docs/running.md has the same limit.
 const firstStartBound = 2 * time.Minute
 
-// A first start is ended at system calls that change its data directory, and the next start has to become ready. A directory that
-// does not let it is lost, although nobody ever stored anything in it.
+// A first start is interrupted at system calls that change its data directory, and the next start must become ready. Otherwise
+// the directory would be unusable although it has no data.
 func TestAFirstStartMayBeEndedAtAnySystemCall(t *testing.T) {
 	calls := 0
 	t.Run("to its end", func(t *testing.T) { calls = endFirstStart(t, syscall.SIGKILL, 0).calls })
 	if calls < 50 {
-		t.Fatalf("a first start has %d calls that change its data directory: they are not seen", calls)
+		t.Fatalf("%d system calls of a first start that change its data directory, want at least 50", calls)
 	}
 	points := choosePoints(t, calls)
 	t.Logf("%d calls, ended at %d points", calls, len(points))
@@ -101,22 +101,22 @@ func endFirstStart(t *testing.T, signal syscall.Signal, call int) traceResult {
 	result, err := trace(point, log, *aggregator, args...)
 	if err != nil {
 		said, _ := os.ReadFile(log.Name())
-		t.Fatalf("%v\n%s", err, said)
+		t.Fatalf("trace of a first start failed: %v, want no error\n%s", err, said)
 	}
 	if call == 0 && !result.ready {
 		said, _ := os.ReadFile(log.Name())
-		t.Fatalf("the first start did not become ready:\n%s", said)
+		t.Fatalf("the first start did not become ready, want ready:\n%s", said)
 	}
 	began := time.Now()
 	d.start()
 	if took := time.Since(began); took > firstStartBound {
-		t.Errorf("the start after one that was ended at %s took %s", result.at, took)
+		t.Errorf("start after an interruption at %s took %s, want at most %s", result.at, took, firstStartBound)
 	}
 	t.Logf("ended at %q, ready again after %s", result.at, time.Since(began).Round(time.Millisecond))
 	d.stop()
 	for _, leftover := range []string{"member.new", "member.unused"} {
 		if _, err := os.Lstat(filepath.Join(data, "etcd", leftover)); !os.IsNotExist(err) {
-			t.Errorf("%s is left: %v", leftover, err)
+			t.Errorf("%s after the start: Lstat error = %v, want it not to exist", leftover, err)
 		}
 	}
 	return result

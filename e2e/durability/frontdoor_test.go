@@ -23,11 +23,11 @@ import (
 )
 
 const (
-	// patience bounds every wait for something to come true, also on a machine that is busy with other things.
+	// patience limits every wait for a condition, also on a busy machine.
 	patience = 3 * time.Minute
 	// lookAgain is how often it is looked at.
 	lookAgain = 20 * time.Millisecond
-	// requestTimeout is what the front door gives a request, and its client a little more.
+	// requestTimeout is the front door's request timeout. Its client has a slightly longer one.
 	requestTimeout = 10 * time.Second
 )
 
@@ -38,10 +38,10 @@ type frontDoor struct {
 	port    string
 	args    []string
 	process *programs.Process
-	// program is another one than ours, and admin how its administrator reaches it.
+	// program is the binary if it is not the one under test, and admin the administrator's configuration.
 	program string
 	admin   *rest.Config
-	// peers is how other front doors reach it; nil: directly.
+	// peers is the relay through which the remaining front doors reach it; nil: directly.
 	peers *relay
 }
 
@@ -74,7 +74,7 @@ func (d *frontDoor) finishWithTest() {
 	})
 }
 
-// beside makes the front door a replica of another one, which has been started: it gets the keys that replicas share.
+// beside makes the front door a replica of a started one: it gets a copy of the shared keys.
 func (d *frontDoor) beside(other *frontDoor) {
 	d.t.Helper()
 	if err := pki.CopyShared(filepath.Join(d.dir, "data", "pki"), filepath.Join(other.dir, "data", "pki")); err != nil {
@@ -121,7 +121,7 @@ func (d *frontDoor) stop() {
 	d.process.Ended = true
 	code, err := d.process.Stop(os.Interrupt)
 	if err != nil || code != 0 {
-		d.t.Fatalf("the front door ended with %d, %v:\n%s", code, err, d.process.Output())
+		d.t.Fatalf("exit status of the front door = %d, %v; want 0:\n%s", code, err, d.process.Output())
 	}
 }
 
@@ -139,12 +139,12 @@ func (d *frontDoor) await(what string, try func(context.Context) error) {
 		if d.process != nil {
 			select {
 			case <-d.process.Exited():
-				d.t.Fatalf("the front door ended before it was %s:\n%s", what, d.process.Output())
+				d.t.Fatalf("the front door ended before the condition was met, want %s:\n%s", what, d.process.Output())
 			default:
 			}
 		}
 		if time.Now().After(deadline) {
-			d.t.Fatalf("not %s after %s: %v", what, patience, err)
+			d.t.Fatalf("condition not met: want %s after %s: %v", what, patience, err)
 		}
 		pause(context.Background(), lookAgain)
 	}
@@ -179,7 +179,7 @@ func (d *frontDoor) client() kubernetes.Interface {
 // address is the one on which it listens.
 func (d *frontDoor) address() string { return net.JoinHostPort("127.0.0.1", d.port) }
 
-// get asks for a path as the administrator.
+// get requests a path as the administrator.
 func (d *frontDoor) get(ctx context.Context, path string) (code int, body string, err error) {
 	config, err := d.config()
 	if err != nil {
@@ -224,7 +224,7 @@ func freePort(t testing.TB) string {
 	return strconv.Itoa(port)
 }
 
-// pause is how those who poll wait; false when ctx ended first.
+// pause waits between polls, and returns false if ctx ends first.
 func pause(ctx context.Context, d time.Duration) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()

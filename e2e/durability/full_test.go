@@ -14,7 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// The embedded etcd fills up, the front door is killed and started again meanwhile, and an operator makes room.
+// The embedded etcd fills up, the front door is killed and started again, and an operator frees space.
 func TestAFullEtcd(t *testing.T) {
 	d := newFrontDoor(t, "--etcd-compaction-interval", "0", "--etcd-unix-socket", "etcd.sock", "--etcd-quota-backend-bytes", fmt.Sprint(24<<20))
 	d.start()
@@ -33,11 +33,11 @@ func TestAFullEtcd(t *testing.T) {
 	}
 	status, ok := err.(apierrors.APIStatus)
 	if !ok || status.Status().Code != http.StatusInsufficientStorage || !apierrors.IsInternalError(err) || !strings.Contains(err.Error(), "etcd is full") {
-		t.Fatalf("after %d objects: %v", made, err)
+		t.Fatalf("Create after %d objects = %v, want 507 with \"etcd is full\"", made, err)
 	}
 	d.unready("etcd-space")
 	if code, body, err := d.get(ctx, "/livez"); err != nil || code != http.StatusOK {
-		t.Errorf("livez: %d %v %s", code, err, body)
+		t.Errorf("GET /livez of a full etcd = %d %v %s, want 200", code, err, body)
 	}
 	serves := func(ctx context.Context) error {
 		_, err := configMaps.Get(ctx, "ballast-0", metav1.GetOptions{})
@@ -48,10 +48,10 @@ func TestAFullEtcd(t *testing.T) {
 	d.await("serving reads", serves)
 	d.unready("etcd-space")
 	if err := configMaps.Delete(ctx, "ballast-1", metav1.DeleteOptions{}); err != nil {
-		t.Errorf("a deletion: %v", err)
+		t.Errorf("Delete in a full etcd failed: %v, want no error", err)
 	}
 	if _, err := configMaps.Create(ctx, ballast(1), metav1.CreateOptions{}); !isFull(err) {
-		t.Errorf("a write after a restart: %v", err)
+		t.Errorf("Create after a restart = %v, want an error about a full etcd", err)
 	}
 	socket := "unix://" + filepath.Join(d.dir, "etcd.sock")
 	r.verdict(socket)
@@ -59,7 +59,7 @@ func TestAFullEtcd(t *testing.T) {
 		return
 	}
 
-	// What docs/storage.md tells operators to do.
+	// The steps of docs/storage.md.
 	for i := range made / 2 {
 		if err := configMaps.Delete(ctx, fmt.Sprintf("ballast-%d", i), metav1.DeleteOptions{}); err != nil && !apierrors.IsNotFound(err) {
 			t.Fatal(err)
@@ -76,6 +76,6 @@ func TestAFullEtcd(t *testing.T) {
 	d.stop()
 	d.start() // defragments, and disarms the alarm
 	if _, err := configMaps.Create(ctx, ballast(1), metav1.CreateOptions{}); err != nil {
-		t.Errorf("after room was made: %v", err)
+		t.Errorf("Create after space was freed failed: %v, want no error", err)
 	}
 }

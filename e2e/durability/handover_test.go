@@ -54,7 +54,7 @@ func TestHandOver(t *testing.T) {
 			t.Logf("%s (which took %s): the other one leads after %s, the endpoint is gone after %s", end.how,
 				ended.Round(time.Millisecond), led.Round(time.Millisecond), time.Since(began).Round(time.Millisecond))
 			saidSo := func() bool { return strings.Contains(other.process.Output()[said:], "its lease is ended") }
-			if end.dies { // what a process says arrives later than what it answers
+			if end.dies { // the output of a process may arrive later than its responses
 				other.await("heard to have ended the lease", func(context.Context) error {
 					if !saidSo() {
 						return errors.New("nothing of the lease in its output")
@@ -62,7 +62,7 @@ func TestHandOver(t *testing.T) {
 					return nil
 				})
 			} else if saidSo() {
-				t.Errorf("%s: the other replica ended the lease", end.how)
+				t.Errorf("%s: the other replica revoked the lease, want the leader to do so", end.how)
 			}
 			if end.how == "frozen" {
 				leader.signal(syscall.SIGCONT)
@@ -81,7 +81,7 @@ func (d *frontDoor) signal(s syscall.Signal) {
 	}
 }
 
-// leads asks a front door whether it leads.
+// leads checks whether a front door leads.
 func leads(ctx context.Context, d *frontDoor, want bool) error {
 	status := 0
 	if want {
@@ -94,7 +94,7 @@ func leads(ctx context.Context, d *frontDoor, want bool) error {
 	return err
 }
 
-// endpoints asks how many endpoints the Service kubernetes has.
+// endpoints checks the number of endpoints of the Service kubernetes.
 func endpoints(ctx context.Context, d *frontDoor, want int) error {
 	slices, err := d.client().DiscoveryV1().EndpointSlices("default").List(ctx, metav1.ListOptions{LabelSelector: "kubernetes.io/service-name=kubernetes"})
 	if err != nil {

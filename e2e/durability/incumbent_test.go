@@ -15,7 +15,8 @@ import (
 
 var kubeAPIServers = flag.String("kube-apiservers", "", "directory with a kube-apiserver; default built, which takes minutes the first time")
 
-// What clients of three kube-apiservers see of the same disruptions. Nothing is expected: docs/replicas.md has it beside ours.
+// The effect of the same disruptions on clients of three kube-apiservers. The test has no limits. docs/replicas.md has both
+// results.
 func TestDisruptionsOfKubeAPIServer(t *testing.T) {
 	disrupt(t, newReplicatedCluster(t, newKubeAPIServers(t)), true)
 }

@@ -12,8 +12,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Of three members of etcd two go, and come back. Meanwhile every request is answered in time by what is wrong, and
-// afterwards everything goes on by itself.
+// Two of three members of etcd stop and restart. In between every request gets an error in time, and afterwards everything
+// works without an intervention.
 func TestALostLeader(t *testing.T) {
 	const short = 3 * time.Second
 	c := newCluster(t, 3)
@@ -39,15 +39,15 @@ func TestALostLeader(t *testing.T) {
 
 	d.unready("etcd")
 	if code, body, err := d.get(ctx, "/readyz?verbose"); err != nil || code != http.StatusOK || !strings.Contains(body, "[+]etcd tolerated: ok") {
-		t.Errorf("readyz of the only replica: %d %s %v", code, body, err)
+		t.Errorf("GET /readyz of the only replica = %d %s %v, want 200 with etcd tolerated", code, body, err)
 	}
 	err = r.do(http.MethodPut, "steady", object("steady", "never", ""), nil)
 	if code := statusCode(err); code != http.StatusGatewayTimeout && code != http.StatusServiceUnavailable || !strings.Contains(err.Error(), "etcd") {
-		t.Errorf("a write without a leader: %v", err)
+		t.Errorf("Update without a leader = %v, want 503 or 504 with etcd", err)
 	}
 	_, err = d.client().CoreV1().ConfigMaps(namespace).Get(ctx, "k-0", metav1.GetOptions{})
 	if code := statusCode(err); code != http.StatusGatewayTimeout && code != http.StatusServiceUnavailable || !strings.Contains(err.Error(), "etcd") {
-		t.Errorf("a read without a leader: %v", err)
+		t.Errorf("Get without a leader = %v, want 503 or 504 with etcd", err)
 	}
 
 	c.start(1, 3)
@@ -64,21 +64,21 @@ func TestALostLeader(t *testing.T) {
 	for got := ""; got != "after"; {
 		event, open := <-watch.ResultChan()
 		if !open {
-			t.Fatal("a watch from before ended")
+			t.Fatal("the watch from before ended, want it open")
 		}
 		if m, ok := event.Object.(*corev1.ConfigMap); ok {
 			got = m.Data["value"]
 		}
 	}
 	if d.process.PID() != pid || closed(d.process.Exited()) {
-		t.Error("the front door did not live through it")
+		t.Error("the front door exited or restarted, want the same process")
 	}
 	if limit := short + 5*time.Second + 8*usual; r.slowest > limit { // a busy machine is slow with everything
-		t.Errorf("an answer took %s, and may take %s: requests have %s", r.slowest, limit, short)
+		t.Errorf("slowest response = %s, want at most %s with a request timeout of %s", r.slowest, limit, short)
 	}
 	for answer := range r.answers {
 		if answer == "no answer" || strings.HasPrefix(answer, "500 ") {
-			t.Errorf("%d times %q", r.answers[answer], answer)
+			t.Errorf("%d responses with %q, want none", r.answers[answer], answer)
 		}
 	}
 	r.verdict(c.endpoints()...)

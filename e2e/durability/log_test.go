@@ -9,16 +9,16 @@ import (
 	"testing"
 )
 
-// A kill can come while etcd writes to its log, so that the last record is only half there. It was not acknowledged, and
-// must not keep the front door from starting.
+// A kill may interrupt a write to etcd's log, so that the last record is incomplete. It was not acknowledged, and must not
+// prevent a start of the front door.
 func TestAHalfWrittenLog(t *testing.T) {
 	d := newFrontDoor(t, "--etcd-compaction-interval", "0", "--etcd-unix-socket", "etcd.sock")
 	d.start()
 	r := record(t, d.client(), 3, 2)
 	r.until(40)
 	for _, half := range [][]byte{
-		frame(20_000, 9_000),     // the record is longer than what was written of it
-		frame(20_000, 0),         // nothing but its length
+		frame(20_000, 9_000),     // the record is longer than its written part
+		frame(20_000, 0),         // only its length
 		{0x10, 0x27, 0x00, 0x00}, // half of its length
 	} {
 		d.kill()
@@ -41,7 +41,7 @@ func tearLog(t *testing.T, dir string, half []byte) {
 	t.Helper()
 	segments, err := filepath.Glob(filepath.Join(dir, "*.wal"))
 	if err != nil || len(segments) == 0 {
-		t.Fatalf("no log in %s: %v", dir, err)
+		t.Fatalf("log segments in %s: error %v, want at least one segment", dir, err)
 	}
 	last := slices.Max(segments)
 	content, err := os.ReadFile(last)
@@ -54,7 +54,7 @@ func tearLog(t *testing.T, dir string, half []byte) {
 		if field == 0 {
 			break
 		}
-		// The low 56 bits are the length of the record; the top byte says how much it is padded, if at all.
+		// The low 56 bits are the length of the record. The top byte contains the length of the padding.
 		size := int(field &^ (0xff << 56))
 		if field>>63 == 1 {
 			size += int(field>>56) & 0x7
@@ -62,7 +62,7 @@ func tearLog(t *testing.T, dir string, half []byte) {
 		end += 8 + size
 	}
 	if end == 0 {
-		t.Fatal("the log is empty")
+		t.Fatal("the log has no record, want at least one")
 	}
 	file, err := os.OpenFile(last, os.O_WRONLY, 0)
 	if err != nil {

@@ -16,9 +16,9 @@ var (
 	aggregator = flag.String("aggregator", "", "path of the program under test; default built from the tree")
 	// kills is how often the front door dies.
 	kills = flag.Int("kills", 20, "how often the front door is killed")
-	// built is the directory of what is built, until the tests end.
+	// built is the directory of the compiled programs, until the tests end.
 	built string
-	// ports are of those who are started again.
+	// ports are the fixed ports of processes that restart.
 	ports freeport.Ports
 )
 

@@ -19,9 +19,9 @@ import (
 	"k8s.io/client-go/kubernetes"
 )
 
-// memberWriter creates ConfigMaps without a pause, at one front door after another, and remembers what was acknowledged.
+// memberWriter creates ConfigMaps without a pause, at one front door after another, and records the acknowledged ones.
 type memberWriter struct {
-	mu   sync.Mutex // guards what follows
+	mu   sync.Mutex // guards the following fields
 	at   []kubernetes.Interface
 	made []string
 	stop context.CancelFunc
@@ -72,7 +72,7 @@ func (w *memberWriter) run(ctx context.Context) {
 	}
 }
 
-// acknowledged is what was written so far.
+// acknowledged returns the names that were written so far.
 func (w *memberWriter) acknowledged() []string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -104,7 +104,7 @@ func (d *frontDoor) has(names []string) {
 	}
 	for _, name := range names {
 		if !there[name] {
-			d.t.Errorf("%s was acknowledged, and is lost", name)
+			d.t.Errorf("ConfigMap %s was acknowledged and does not exist, want it stored", name)
 		}
 	}
 }
@@ -133,7 +133,7 @@ func (d *frontDoor) runs(args ...string) string {
 	return out
 }
 
-// url is where others join a front door.
+// url is the address for joining replicas.
 func (d *frontDoor) url() string {
 	config, err := d.config()
 	if err != nil {
@@ -169,7 +169,7 @@ func (d *frontDoor) isReady() {
 	})
 }
 
-// with is a start with further flags, and without those that begin with some.
+// with starts the front door with further flags, and without the flags that have one of the prefixes.
 func (d *frontDoor) with(further []string, without ...string) {
 	var args []string
 	for i := 0; i < len(d.args); i++ {
@@ -259,7 +259,7 @@ func TestFrontDoorsJoinEachOther(t *testing.T) {
 	}
 	backup := filepath.Join(c.dir, "backup")
 	if out, err := c.run("backup", backup); err != nil {
-		t.Errorf("a backup at a member that joined: %v: %s", err, out)
+		t.Errorf("backup at a member that joined = %v: %s; want no error", err, out)
 	}
 
 	// Two of three are lost for good.
@@ -268,19 +268,19 @@ func TestFrontDoorsJoinEachOther(t *testing.T) {
 	a.unready("etcd")
 	_, err := a.client().CoreV1().ConfigMaps("default").Create(context.Background(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "nobody"}}, metav1.CreateOptions{})
 	if !apierrors.IsServiceUnavailable(err) || !strings.Contains(err.Error(), "etcd does not answer") {
-		t.Errorf("a write without a quorum: %v", err)
+		t.Errorf("Create without a quorum = %v, want ServiceUnavailable with \"etcd does not answer\"", err)
 	}
 	if code, body, err := a.get(context.Background(), "/readyz"); err != nil || code != 200 {
-		t.Errorf("the last one that is left is not ready: %d, %v\n%s", code, err, body)
+		t.Errorf("GET /readyz of the last replica = %d, %v\n%s\nwant 200", code, err, body)
 	}
 	a.stop()
 	if out, err := a.run(append(slices.Clone(a.args), "--cluster-reset")...); err != nil {
-		t.Fatalf("the reset: %v: %s", err, out)
+		t.Fatalf("start with --cluster-reset = %v: %s; want no error", err, out)
 	}
 	a.start()
 	a.has(w.acknowledged())
 	if list := a.runs("member", "list"); strings.Count(list, "\n") != 1 {
-		t.Errorf("members after the reset:\n%s", list)
+		t.Errorf("members after the reset =\n%s\nwant 1", list)
 	}
 
 	// One that is alone runs as before.
@@ -289,7 +289,7 @@ func TestFrontDoorsJoinEachOther(t *testing.T) {
 	a.start()
 	a.has(w.acknowledged())
 	if out, err := a.run("member", "list"); err == nil || !strings.Contains(out, "no member of a cluster") {
-		t.Errorf("members of one that is alone: %v\n%s", err, out)
+		t.Errorf("member list of a single front door = %v\n%s\nwant an error", err, out)
 	}
 	w = startMemberWriter(t, a)
 	w.goesOn(a, 10)

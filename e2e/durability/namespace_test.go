@@ -26,7 +26,7 @@ import (
 	"portico.dev/internal/pki"
 )
 
-// slowHook is an admission webhook that answers each request about an object when the test says so, and never refuses.
+// slowHook is an admission webhook that holds each request about an object until the test releases it, and always allows it.
 type slowHook struct {
 	url    string
 	bundle []byte
@@ -35,7 +35,7 @@ type slowHook struct {
 	holds map[string]*hookHold
 }
 
-// hookHold is for the requests about one object. Whoever asks in a dry run is not held.
+// hookHold holds the requests about one object. Dry-run requests are not held.
 type hookHold struct {
 	once             sync.Once
 	entered, release chan struct{}
@@ -94,10 +94,10 @@ func (h *slowHook) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	review.Request, review.Response = nil, answer
 	w.Header().Set("Content-Type", "application/json")
-	_ = json.NewEncoder(w).Encode(review) // whoever asked has gone, or not
+	_ = json.NewEncoder(w).Encode(review) // fails if the client has disconnected
 }
 
-// register makes a front door ask it about ConfigMaps with the label held.
+// register configures the webhook for ConfigMaps with the label held.
 func (h *slowHook) register(t *testing.T, client kubernetes.Interface) {
 	t.Helper()
 	sideEffects := admissionregistrationv1.SideEffectClassNone
@@ -118,7 +118,7 @@ func (h *slowHook) register(t *testing.T, client kubernetes.Interface) {
 	}
 }
 
-// heeded waits until a front door asks the webhook.
+// heeded waits until a front door calls the webhook.
 func heeded(d *frontDoor) {
 	d.t.Helper()
 	client := d.client()
@@ -161,8 +161,8 @@ func heldMap(name string) *corev1.ConfigMap {
 	return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"held": "yes"}}}
 }
 
-// Creates are held by a webhook at two replicas while their namespace goes, the replica that empties it is killed, and
-// another namespace gets the name. What the killed one held is never stored, and what the other held is refused.
+// A webhook holds Creates at two replicas while their namespace is deleted, the replica that finalizes it is killed, and a new
+// namespace gets the name. The killed replica's object is never stored, and the other replica's Create is refused.
 func TestACreateThatIsHeldWhileAReplicaDiesAndItsNamespaceGoes(t *testing.T) {
 	c := newCluster(t, 1)
 	args := []string{"--etcd-servers", strings.Join(c.endpoints(), ","), "--request-timeout", "60s"}
@@ -206,7 +206,7 @@ func TestACreateThatIsHeldWhileAReplicaDiesAndItsNamespaceGoes(t *testing.T) {
 			}
 			one.kill() // with a request in hand, and a namespace to empty
 			if err := <-doomed; err == nil {
-				t.Error("the killed one has answered")
+				t.Error("the held Create at the killed replica succeeded, want an error")
 			}
 			if when != "begins to go" {
 				two.await("the namespace goes", func(ctx context.Context) error {
@@ -227,20 +227,20 @@ func TestACreateThatIsHeldWhileAReplicaDiesAndItsNamespaceGoes(t *testing.T) {
 			err := <-answered
 			switch {
 			case when == "begins to go" && !apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) && !apierrors.IsNotFound(err): // the survivor may have ended it by now
-				t.Errorf("got %v", err)
+				t.Errorf("Create in a terminating namespace = %v, want NamespaceTerminating or NotFound", err)
 			case when != "begins to go" && !apierrors.IsNotFound(err):
-				t.Errorf("got %v", err)
+				t.Errorf("Create in a deleted namespace = %v, want NotFound", err)
 			}
 			one.start()
 			for _, d := range []*frontDoor{one, two} {
 				all, err := d.client().CoreV1().ConfigMaps(name).List(ctx, metav1.ListOptions{LabelSelector: "held"})
 				if err != nil || len(all.Items) > 0 {
-					t.Errorf("%d objects of another time, %v", len(all.Items), err)
+					t.Errorf("%d objects of the deleted namespace, %v; want 0", len(all.Items), err)
 				}
 			}
 			stored, err := etcdClient(t, c.endpoints()...).Get(ctx, "/registry/configmaps/"+name+"/"+name, clientv3.WithPrefix())
 			if err != nil || stored.Count > 0 {
-				t.Errorf("etcd holds %v, %v", stored, err)
+				t.Errorf("etcd has the objects %v, %v; want none", stored, err)
 			}
 		})
 	}

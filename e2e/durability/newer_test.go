@@ -15,8 +15,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Replicas are restarted, as when they are rolled back to the release before, while etcd has values of a newer release under each of the front
-// door's own keys. No request fails, nothing that only the newer release understands is deleted, and the log names it.
+// Replicas are restarted, as in a rollback to the previous release, while etcd has values of a newer release under each key of
+// the front door. No request fails, no value that only the newer release can read is deleted, and the log names it.
 func TestValuesOfANewerRelease(t *testing.T) {
 	c := newCluster(t, 1)
 	var fronts []*frontDoor
@@ -80,12 +80,12 @@ func TestValuesOfANewerRelease(t *testing.T) {
 		Spec:       corev1.ServiceSpec{Type: corev1.ServiceTypeNodePort, Ports: []corev1.ServicePort{{Port: 80, NodePort: 30500}}},
 	}, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
 	if !apierrors.IsInvalid(err) || !strings.Contains(err.Error(), "already allocated") {
-		t.Errorf("a node port that a newer release has claimed: %v", err)
+		t.Errorf("Create with a node port that a newer release has claimed = %v, want \"already allocated\"", err)
 	}
 	for key, value := range kept {
 		found, err := client.Get(ctx, "/portico/"+key)
 		if err != nil || len(found.Kvs) != 1 || string(found.Kvs[0].Value) != value {
-			t.Errorf("%s is %v, %v", key, found.Kvs, err)
+			t.Errorf("etcd key %s = %v, %v; want no change", key, found.Kvs, err)
 		}
 	}
 	for key, value := range replaced {

@@ -32,7 +32,7 @@ func (v *versions) saw(version int64) {
 	v.last = max(v.last, version)
 }
 
-// pick returns a version of before, and the newest, 0 while there is none.
+// pick returns a past version and the newest one, or 0 if there is none.
 func (v *versions) pick(random *rand.Rand) (past, newest int64) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -42,7 +42,7 @@ func (v *versions) pick(random *rand.Rand) (past, newest int64) {
 	return v.some[random.IntN(min(v.n, len(v.some)))], v.last
 }
 
-// state is one way in which a read can be asked for. Kubernetes wants a model for all of them (kubernetes/kubernetes#141652).
+// state is one combination of read options. kubernetes/kubernetes#141652 proposes a model for all of them.
 type state struct {
 	verb    string // get, list or watch
 	version string // what resourceVersion names: nothing, "0", or a version that is past, the newest known, or of the future
@@ -54,7 +54,8 @@ type state struct {
 
 var versionNames = []string{"", "0", "past", "newest", "future"}
 
-// readStates are all states but those of watches that begin with objects and have no mark of where these end, of which nothing can be said.
+// readStates are all states except watches with initial objects and without a bookmark after them: the test cannot check
+// their objects.
 var readStates = func() (all []state) {
 	for _, version := range versionNames {
 		all = append(all, state{verb: "get", version: version})
@@ -90,7 +91,7 @@ func (s state) legal() bool {
 	return true
 }
 
-// asked is how new what is read has to be.
+// asked returns how recent the result must be.
 func (s state) asked() history.Asked {
 	switch {
 	case s.version == "":
@@ -125,7 +126,7 @@ func (r *recorder) readAll(random *rand.Rand) {
 			r.states[s.String()]++
 			r.mu.Unlock()
 			if !s.legal() {
-				r.t.Errorf("answered with success: %s, version %s", s, version)
+				r.t.Errorf("read succeeded: %s, version %s; want an error", s, version)
 			}
 		}
 		pause(r.ctx, lookAgain)
@@ -180,13 +181,13 @@ func (r *recorder) listIn(ctx context.Context, s state, version string, at int64
 			first = page.ResourceVersion
 		}
 		if page.ResourceVersion != first {
-			r.t.Errorf("%s: a page of %s after one of %s", s, page.ResourceVersion, first)
+			r.t.Errorf("%s: page with the version %s after one of %s, want the same", s, page.ResourceVersion, first)
 		}
 		if page.Continue == "" {
 			r.addList(l, first, items)
 			return nil
 		}
-		// The next page is asked of another front door.
+		// The next page is requested from another front door.
 		options = metav1.ListOptions{LabelSelector: "durability", Limit: 2, Continue: page.Continue}
 	}
 }

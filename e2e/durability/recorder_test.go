@@ -30,23 +30,23 @@ const (
 	filler = 40
 )
 
-// recorder has clients at work and writes down what they see.
+// recorder runs clients and records their operations.
 type recorder struct {
 	t testing.TB
-	// clients are of one front door each. Every request goes to any of them, and so does the next of the same worker.
+	// clients has one client per front door. Every request uses any of them, also the next one of the same worker.
 	clients []kubernetes.Interface
 	began   time.Time
 	ctx     context.Context
 	cancel  context.CancelFunc
 	work    sync.WaitGroup
 	serial  atomic.Int64
-	// acknowledged counts writes, and failed those of unknown outcome.
+	// acknowledged counts successful writes, and failed counts writes of unknown outcome.
 	acknowledged, failed atomic.Int64
 	// seen counts events of watches.
 	seen     atomic.Int64
 	versions versions
 
-	mu  sync.Mutex // guards what follows
+	mu  sync.Mutex // guards the following fields
 	all history.History
 	// slowest answer to any request.
 	slowest time.Duration
@@ -62,7 +62,7 @@ func record(t testing.TB, client kubernetes.Interface, writers, watchers int) *r
 	return recordAt(t, []kubernetes.Interface{client}, uint64(time.Now().UnixNano()), writers, watchers, 0)
 }
 
-// recordAt is record at several front doors, and with readers that ask for old and for new versions.
+// recordAt is record at several front doors, and with readers that request old and new versions.
 func recordAt(t testing.TB, clients []kubernetes.Interface, seed uint64, writers, watchers, readers int) *recorder {
 	t.Helper()
 	r := &recorder{t: t, clients: clients, began: time.Now(), answers: map[string]int{}, states: map[string]int{}}
@@ -102,7 +102,7 @@ func (r *recorder) until(writes int64) {
 		if time.Now().After(deadline) {
 			r.mu.Lock()
 			defer r.mu.Unlock()
-			r.t.Fatalf("%d writes acknowledged, %d were to be: %v", r.acknowledged.Load(), want, r.answers)
+			r.t.Fatalf("%d writes were acknowledged in time, want %d: %v", r.acknowledged.Load(), want, r.answers)
 		}
 		pause(context.Background(), lookAgain)
 	}
@@ -120,7 +120,7 @@ func (r *recorder) untilSeen() {
 	}
 }
 
-// usual is the slowest answer so far, before anything goes wrong.
+// usual is the slowest response so far, before the fault.
 func (r *recorder) usual() time.Duration {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -129,8 +129,7 @@ func (r *recorder) usual() time.Duration {
 
 func (r *recorder) now() int64 { return int64(time.Since(r.began)) }
 
-// write is one writer: it reads an object and then creates, changes or deletes it, on the condition that it still is
-// what was read.
+// write is one writer: it reads an object and then creates, changes or deletes it, on the condition that it is unchanged.
 func (r *recorder) write(random *rand.Rand) {
 	for n := 0; r.ctx.Err() == nil; n++ {
 		if n%10 == 9 {
@@ -148,7 +147,7 @@ func (r *recorder) write(random *rand.Rand) {
 	}
 }
 
-// read returns nil when there is nothing.
+// read returns nil if the object does not exist.
 func (r *recorder) read(name string) (*corev1.ConfigMap, error) {
 	op := history.Op{Verb: history.Get, Key: name, Start: r.now()}
 	var found corev1.ConfigMap
@@ -196,7 +195,7 @@ func (r *recorder) change(random *rand.Rand, name string, there *corev1.ConfigMa
 	default:
 		op.Verb = history.Patch
 		next.ResourceVersion = there.ResourceVersion
-		next.UID = there.UID // without it, an apply creates what was deleted meanwhile, whatever version it names, as at kube-apiserver
+		next.UID = there.UID // without the UID, an apply creates a deleted object again with any version, as at kube-apiserver
 		err = r.do(apply, name, next, answer)
 	}
 	op.End, op.Outcome = r.now(), outcome(err)
@@ -213,8 +212,8 @@ func (r *recorder) change(random *rand.Rand, name string, there *corev1.ConfigMa
 	return op.Outcome != history.Unknown
 }
 
-// outcome is what an error promises. Every refusal here is one that was made before anything was stored. That etcd is full
-// is none: the write that fills it is made, and answered with the error.
+// outcome classifies an error. Every listed refusal happens before anything is stored. A full etcd is not one of them: the
+// write that fills it is stored, and gets the error.
 func outcome(err error) history.Outcome {
 	switch {
 	case err == nil:
@@ -230,7 +229,7 @@ func isFull(err error) bool {
 	return ok && status.Status().Code == http.StatusInsufficientStorage
 }
 
-// do makes one request, once: what a client repeats by itself it could not report.
+// do makes one request without retries: the recorder must see every attempt.
 func (r *recorder) do(verb, name string, body, into any) error {
 	ctx, cancel := context.WithTimeout(r.ctx, requestTimeout+5*time.Second)
 	defer cancel()
@@ -297,7 +296,7 @@ func (r *recorder) list() {
 	}
 }
 
-// addList adds a list that has ended now, of which it is known when it began and how it was asked for.
+// addList adds a completed list with its start and its options.
 func (r *recorder) addList(l history.List, at string, items []corev1.ConfigMap) {
 	l.Version, l.Items, l.End = number(at), map[string]history.Item{}, r.now()
 	r.versions.saw(l.Version)
@@ -318,7 +317,7 @@ func (r *recorder) add(op history.Op) {
 // apply is a PATCH by server-side apply.
 const apply = "APPLY"
 
-// object says its value many times over.
+// object repeats its value in several fields.
 func object(name, value, after string) *corev1.ConfigMap {
 	return &corev1.ConfigMap{
 		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "ConfigMap"},
@@ -327,7 +326,7 @@ func object(name, value, after string) *corev1.ConfigMap {
 	}
 }
 
-// torn objects do not say the same everywhere.
+// torn reports whether the fields of an object differ.
 func torn(c *corev1.ConfigMap) bool {
 	value := c.Data["value"]
 	return c.Labels["durability"] != value || c.Data["filler"] != strings.Repeat(value+" ", filler)

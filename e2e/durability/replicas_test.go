@@ -37,7 +37,8 @@ type replicatedCluster struct {
 	client *clientv3.Client // of all members, without relays
 	fronts []*frontDoor
 	relays [][]*relay // by front door and member
-	// memberRelays are what members reach each other by: over that of one it answers the others, and sends them what the raft leader has.
+	// memberRelays carry the traffic between members: through a member's relay come its responses, and the entries of the raft
+	// leader.
 	memberRelays []*relay
 	changes      *changeLog
 	ofIngresses  *changeLog
@@ -49,9 +50,9 @@ const (
 	members    = 3
 )
 
-// Three front doors over three members of etcd have one fault after another, while clients go from front door to front door with every
-// request: nothing that was acknowledged is lost, nobody reads what is older than was asked for, and no watch misses or repeats anything,
-// wherever it goes on.
+// Three front doors over three members of etcd have one fault after another, while clients switch between front doors with
+// every request. No acknowledged write is lost, no read is older than requested, and no watch misses or repeats an event at any
+// front door.
 func TestReplicasUnderFaults(t *testing.T) {
 	seed := *faultSeed
 	if seed == 0 {
@@ -82,7 +83,7 @@ func TestReplicasUnderFaults(t *testing.T) {
 	statuses.judge(p.ofIngresses.all(p.client))
 	for answer, n := range p.recorder.answers {
 		if strings.HasPrefix(answer, "500 ") {
-			t.Errorf("%d times %q", n, answer)
+			t.Errorf("%d responses with %q, want none", n, answer)
 		}
 	}
 	legal := 0
@@ -94,7 +95,8 @@ func TestReplicasUnderFaults(t *testing.T) {
 	t.Logf("reads were answered in %d of %d states in which they may be", len(p.recorder.states), legal)
 }
 
-// newReplica makes a front door that is not started, over the etcd at these addresses. first is nil for the first one, whose keys the others get.
+// newReplica creates a front door over the etcd at these addresses, and does not start it. first is nil for the first one,
+// whose keys the following ones get.
 type newReplica func(t testing.TB, etcd []string, first *frontDoor) *frontDoor
 
 func newPortico(t testing.TB, etcd []string, first *frontDoor) *frontDoor {
@@ -116,7 +118,7 @@ func newReplicatedCluster(t testing.TB, replica newReplica) *replicatedCluster {
 	t.Helper()
 	p := &replicatedCluster{t: t}
 	p.etcd = newCluster(t, members, func(c *embed.Config) {
-		c.SnapshotCount, c.SnapshotCatchUpEntries = 50, 10 // who was away is sent a snapshot
+		c.SnapshotCount, c.SnapshotCatchUpEntries = 50, 10 // a member that was away gets a snapshot
 		r := newRelay(t, c.ListenPeerUrls[0].Host)
 		c.AdvertisePeerUrls = []url.URL{{Scheme: "http", Host: r.address()}}
 		p.memberRelays = append(p.memberRelays, r)
@@ -140,13 +142,13 @@ func newReplicatedCluster(t testing.TB, replica newReplica) *replicatedCluster {
 	return p
 }
 
-// fault is something that goes wrong, and is over when do returns.
+// fault is one fault. It ends before do returns.
 type fault struct {
 	name string
 	do   func(p *replicatedCluster)
 }
 
-// faults come in an order that the seed decides, each once before one comes again.
+// faults occur in an order that the seed decides, each once before one occurs again.
 var faults = []fault{
 	{"a front door is killed", func(p *replicatedCluster) {
 		d := p.front()
@@ -177,7 +179,7 @@ var faults = []fault{
 				p.t.Logf("not tried here: %v", err)
 				return
 			} else if err != nil {
-				p.t.Errorf("set the clock of a front door: %v", err)
+				p.t.Errorf("setting the clock of a front door failed: %v, want no error", err)
 			}
 			p.waitUpTo(4 * time.Second)
 		}
@@ -206,7 +208,7 @@ var faults = []fault{
 		for _, action := range []pb.AlarmRequest_AlarmAction{pb.AlarmRequest_ACTIVATE, pb.AlarmRequest_DEACTIVATE} {
 			ctx, cancel := context.WithTimeout(context.Background(), patience)
 			if _, err := m.Alarm(ctx, &pb.AlarmRequest{Action: action, Alarm: pb.AlarmType_NOSPACE, MemberID: uint64(m.MemberID())}); err != nil {
-				p.t.Errorf("%s the alarm: %v", action, err)
+				p.t.Errorf("%s the alarm failed: %v, want no error", action, err)
 			}
 			cancel()
 			p.waitUpTo(4 * time.Second)
@@ -303,13 +305,13 @@ func (p *replicatedCluster) slowDisks(n int, most time.Duration) {
 	case errors.Is(err, errors.ErrUnsupported):
 		p.t.Logf("not tried here: %v", err)
 	case err != nil:
-		p.t.Errorf("make the disk of a member slow: %v", err)
+		p.t.Errorf("slowing the disk of a member failed: %v, want no error", err)
 	case synced == 0 && n == members:
-		p.t.Error("the disks of all members were slow, and nothing was written to one")
+		p.t.Error("no fsync while the disks of all members were slow, want at least one")
 	}
 }
 
-// told is a revision up to which all changes that are compared later were told.
+// told is a revision that both change logs have reached.
 func (p *replicatedCluster) told() int64 { return min(p.changes.revision(), p.ofIngresses.revision()) }
 
 func (p *replicatedCluster) compact(revision int64) {
@@ -354,11 +356,11 @@ func (c *cluster) replace(client *clientv3.Client, i int) {
 		added, err = client.MemberAddAsLearner(ctx, []string{peer})
 		return err
 	})
-	// The name must be new: others may still know the old one.
+	// The name must be new: the members may still know the old one.
 	config.Name += "+"
 	config.ClusterState = embed.ClusterStateFlagExisting
 	config.InitialCluster = initialCluster(added.Members, config)
-	// The member that it asks may not have heard of it yet.
+	// The member that receives the request may not have the learner yet.
 	c.retry(ctx, "start the learner", func() (err error) {
 		if err = os.RemoveAll(config.Dir); err == nil {
 			c.running[i], err = embed.StartEtcd(config)
@@ -387,12 +389,12 @@ func (c *cluster) retry(ctx context.Context, what string, try func() error) {
 	c.t.Helper()
 	for err := try(); err != nil; err = try() {
 		if !pause(ctx, 10*lookAgain) {
-			c.t.Fatalf("%s: %v", what, err)
+			c.t.Fatalf("%s failed until the deadline: %v, want no error", what, err)
 		}
 	}
 }
 
-// changeLog keeps every change that etcd makes to our objects, so that etcd may forget it.
+// changeLog stores every change of the test's objects in etcd, so that etcd may compact it.
 type changeLog struct {
 	t         testing.TB
 	directory string
@@ -400,7 +402,7 @@ type changeLog struct {
 	cancel    context.CancelFunc
 	work      sync.WaitGroup
 
-	mu     sync.Mutex // guards what follows
+	mu     sync.Mutex // guards the following fields
 	events []history.Event
 	at     int64
 	failed error
@@ -437,14 +439,14 @@ func (c *changeLog) take(answer clientv3.WatchResponse) {
 	}
 }
 
-// revision is one up to which everything was told.
+// revision is the revision up to which the log is complete.
 func (c *changeLog) revision() int64 {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.at
 }
 
-// all waits until everything was told.
+// all waits until the log is complete.
 func (c *changeLog) all(client *clientv3.Client) []history.Event {
 	c.t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
@@ -458,7 +460,7 @@ func (c *changeLog) all(client *clientv3.Client) []history.Event {
 			c.t.Fatal(err)
 		}
 		if !pause(ctx, lookAgain) {
-			c.t.Fatalf("etcd did not tell all of its history: %v", c.failed)
+			c.t.Fatalf("the watch has not received all changes of etcd: %v, want the current revision", c.failed)
 		}
 	}
 	c.mu.Lock()

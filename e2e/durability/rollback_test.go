@@ -14,8 +14,8 @@ import (
 	"portico.dev/internal/routing/v1alpha1"
 )
 
-// One front door finds that a backend of an APIRoute fails too many requests. The others give it up too, also one that starts later, and all
-// try it again when the APIRoute changes.
+// One front door finds that a backend of an APIRoute fails too many requests. Every front door stops using it, also one that
+// starts later, and all of them use it again when the APIRoute changes.
 func TestABackendIsGivenUpByAllFrontDoors(t *testing.T) {
 	c := newCluster(t, 1)
 	var fronts []*frontDoor

@@ -8,8 +8,9 @@ import (
 
 var rollingRounds = flag.Int("rolling-rounds", 1, "how often three front doors are restarted, one after the other")
 
-// Three front doors are restarted one after the other behind a load balancer. No request of any client fails: over HTTP/1.1 and HTTP/2, reads
-// and writes, served here or by an extension server, by kubectl, and upgraded streams. Watches and informers miss nothing.
+// Three front doors are restarted one after the other behind a load balancer. No request of any client fails: over HTTP/1.1 and
+// HTTP/2, reads and writes, for local resources and for an extension server, by kubectl, and upgraded streams. Watches and
+// informers miss no event.
 func TestRollingRestarts(t *testing.T) {
 	c := newCluster(t, 1)
 	var fronts []*frontDoor

@@ -30,9 +30,9 @@ import (
 	"portico.dev/internal/pki"
 )
 
-// All authorities of two replicas are replaced, as docs/running.md says, while clients make requests at both: over new connections and old ones,
-// served here and by an extension server that believes only who shows a certificate of the published CAs. No request fails, and
-// at the end nobody accepts a certificate of before.
+// All authorities of two replicas are replaced, as in docs/running.md, while clients make requests to both: over new
+// connections and old ones, for local resources and for an extension server that accepts only certificates of the published
+// CAs. No request fails, and in the end no server accepts an old certificate.
 func TestAuthoritiesAreRotatedUnderTraffic(t *testing.T) {
 	c := newCluster(t, 1)
 	first := newPortico(t, c.endpoints(), nil)
@@ -54,7 +54,7 @@ func TestAuthoritiesAreRotatedUnderTraffic(t *testing.T) {
 		d.await("trusted with both CAs", func(context.Context) error { return r.accepted(d, 2) })
 	}
 	r.published(2)
-	r.renew() // clients learn the new CA
+	r.renew() // clients get the new CA
 
 	r.step("switch")
 	for _, d := range r.fronts {
@@ -79,7 +79,7 @@ type rotation struct {
 	t      *testing.T
 	fronts []*frontDoor
 
-	config   atomic.Pointer[rest.Config] // what clients have
+	config   atomic.Pointer[rest.Config] // the clients' configuration
 	made     atomic.Int64
 	stopping context.CancelFunc
 	clients  sync.WaitGroup
@@ -100,7 +100,7 @@ func (r *rotation) step(name string) {
 	for _, want := range []bool{true, false} {
 		text := r.fronts[0].mustCommand("pki", "rotate", name, "--data-dir", "data", "-o", "json")
 		if err := json.Unmarshal([]byte(text), &said); err != nil || len(said.Authorities) != 3 {
-			r.t.Fatalf("%s: %v: %s", name, err, text)
+			r.t.Fatalf("pki rotate %s = %v: %s; want three authorities", name, err, text)
 		}
 		for _, a := range said.Authorities {
 			if a.Changed != want {
@@ -134,7 +134,7 @@ func (r *rotation) more() {
 	})
 }
 
-// renew gives clients what admin.kubeconfig has now.
+// renew gives clients the current admin.kubeconfig.
 func (r *rotation) renew() {
 	r.t.Helper()
 	config, err := r.fronts[0].config()
@@ -155,7 +155,7 @@ func (r *rotation) signers() map[string]*x509.Certificate {
 	return map[string]*x509.Certificate{"ca": keys.Cluster().Certificate, "front-proxy-ca": keys.FrontProxy().Certificate}
 }
 
-// accepted compares how many CAs the administrator of a replica is told to trust.
+// accepted compares the number of CAs in the admin.kubeconfig of a replica.
 func (r *rotation) accepted(d *frontDoor, want int) error {
 	config, err := d.config()
 	if err != nil {
@@ -196,7 +196,7 @@ func (r *rotation) published(want int) {
 	})
 }
 
-// unpublish takes the authorities of before out of what extension servers trust, to which front doors only add.
+// unpublish removes the old authorities from the trust of extension servers, to which front doors only add.
 func (r *rotation) unpublish() {
 	r.t.Helper()
 	data := map[string]string{}
@@ -238,7 +238,7 @@ func (r *rotation) proxiesChanged(old map[string]*x509.Certificate) {
 func refusesClient(d *frontDoor, before *rest.Config) error {
 	config := rest.CopyConfig(before)
 	config.Host, config.Dial = "https://"+d.address(), (&net.Dialer{}).DialContext
-	config.CAData, config.Insecure = nil, true // the client certificate is what is refused
+	config.CAData, config.Insecure = nil, true // the client certificate is refused
 	client, err := rest.HTTPClientFor(config)
 	if err != nil {
 		return err
@@ -255,7 +255,7 @@ func refusesClient(d *frontDoor, before *rest.Config) error {
 	return nil
 }
 
-// startClients has clients ask both replicas, for an object that is served here and for one of the extension server.
+// startClients starts clients that send requests to both replicas, for a local object and for one of the extension server.
 func (r *rotation) startClients() {
 	r.t.Helper()
 	ctx, stop := context.WithCancel(context.Background())
@@ -287,7 +287,7 @@ func (r *rotation) ask(ctx context.Context, host, path string, fresh bool) {
 			config.Host, config.Dial = host, (&net.Dialer{}).DialContext
 			var err error
 			if client, err = rest.HTTPClientFor(config); err != nil {
-				r.t.Errorf("client: %v", err)
+				r.t.Errorf("creating a client failed: %v, want no error", err)
 				return
 			}
 			client.Timeout, used = answerTimeout, now
@@ -300,7 +300,7 @@ func (r *rotation) ask(ctx context.Context, host, path string, fresh bool) {
 			_ = resp.Body.Close()
 		}
 		if err != nil {
-			r.t.Errorf("%s%s, with new connections: %t: %v", host, path, fresh, err)
+			r.t.Errorf("GET %s%s with new connections %t: %v, want 200", host, path, fresh, err)
 		}
 		r.made.Add(1)
 		if fresh {
@@ -309,7 +309,8 @@ func (r *rotation) ask(ctx context.Context, host, path string, fresh bool) {
 	}
 }
 
-// startExtensionServer starts one that answers those only who show a certificate of requestheader-client-ca-file, as it is published.
+// startExtensionServer starts a server that accepts only requests with a certificate of the published
+// requestheader-client-ca-file.
 func (r *rotation) startExtensionServer() {
 	r.t.Helper()
 	authority, err := pki.NewAuthority("extension")
@@ -373,7 +374,7 @@ func (r *rotation) register(caBundle []byte, port int32) {
 
 func (r *rotation) serveTrusted(w http.ResponseWriter, req *http.Request) {
 	if err := r.trusted.VerifyClient(req.TLS.PeerCertificates); err != nil {
-		http.Error(w, err.Error(), http.StatusUnauthorized) // also for probes, which have no other certificate
+		http.Error(w, err.Error(), http.StatusUnauthorized) // also for probes, which have no certificate of a published CA
 		return
 	}
 	if strings.HasPrefix(req.URL.Path, echoPath) {
@@ -398,7 +399,7 @@ func (r *rotation) readTrust() ([]byte, error) {
 	return []byte(found.Data["requestheader-client-ca-file"]), nil
 }
 
-// followTrust reads what is published again and again, as an informer would.
+// followTrust repeatedly reads the published CAs, as an informer would.
 func (r *rotation) followTrust(ctx context.Context) {
 	for pause(ctx, 100*time.Millisecond) {
 		trust, err := r.readTrust()
@@ -406,7 +407,7 @@ func (r *rotation) followTrust(ctx context.Context) {
 			err = r.trusted.Set(trust)
 		}
 		if err != nil {
-			r.t.Errorf("read what is published: %v", err)
+			r.t.Errorf("reading the published CAs failed: %v, want no error", err)
 		}
 	}
 }

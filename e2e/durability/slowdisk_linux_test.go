@@ -16,9 +16,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// slowDisk makes the disk of members of etcd slow: each fsync of a file below one of the directories takes so much longer. The kernel asks
-// this process about every fsync of this process and of those that it starts (seccomp's user notifications), and goes on with it when it
-// is answered.
+// slowDisk makes the disk of members of etcd slow: each fsync of a file below one of the directories is delayed. The kernel
+// notifies this process about every fsync of its threads and children (seccomp's user notifications), and continues the call
+// after the response.
 type slowDisk struct {
 	listener int
 	delays   sync.Map // time.Duration by directory
@@ -82,7 +82,7 @@ func (s *slowDisk) run() {
 	for {
 		var notification [seccompNotification]byte // must be zero
 		if _, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(s.listener), seccompReceive, uintptr(unsafe.Pointer(&notification))); errno != 0 {
-			continue // the call was interrupted, or who asked is gone
+			continue // the call was interrupted, or the caller has exited
 		}
 		id := binary.NativeEndian.Uint64(notification[0:])
 		pid := binary.NativeEndian.Uint32(notification[8:])
@@ -112,7 +112,7 @@ func (s *slowDisk) delayOf(pid uint32, file uint64) (delay time.Duration) {
 	return delay
 }
 
-// answer lets the kernel go on. It fails if who asked is gone.
+// answer lets the kernel continue the call. It fails if the caller has exited.
 func (s *slowDisk) answer(id uint64) {
 	var response [seccompResponse]byte
 	binary.NativeEndian.PutUint64(response[0:], id)

@@ -26,8 +26,8 @@ import (
 // socketRestarts is how often a front door is restarted behind its socket.
 const socketRestarts = 5
 
-// A front door that stands alone is restarted, upgraded, and made the first of several behind a socket that a service manager holds for it.
-// Clients wait meanwhile; no request of theirs fails, whichever version of HTTP they use.
+// A single front door is restarted, upgraded, and made the first of several behind a socket that a service manager holds for
+// it. Clients wait in between. No request fails, with any version of HTTP.
 func TestRestartsBehindASocket(t *testing.T) {
 	socket, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -55,14 +55,14 @@ func TestRestartsBehindASocket(t *testing.T) {
 	t.Logf("%d requests, the slowest took %s", clients.served.Load(), time.Duration(clients.slowest.Load()).Round(time.Millisecond))
 }
 
-// behindSocket is a front door whose socket outlives it.
+// behindSocket is a front door with a socket that outlives it.
 type behindSocket struct {
 	t       *testing.T
 	dir     string
 	socket  *net.TCPListener
 	process *exec.Cmd
 	log     bytes.Buffer
-	// program is another one than ours.
+	// program is the binary if it is not the one under test.
 	program string
 }
 
@@ -74,7 +74,7 @@ func (d *behindSocket) start(flags ...string) {
 		d.t.Fatal(err)
 	}
 	defer file.Close()
-	// LISTEN_PID is that of the program, which the shell becomes.
+	// LISTEN_PID is the PID of the program, which replaces the shell.
 	args := append([]string{"-c", `LISTEN_PID=$$ LISTEN_FDS=1 exec "$0" "$@"`, cmp.Or(d.program, *aggregator), "serve", "--data-dir", d.dir, "--access-log=false", "--shutdown-delay-duration", "1s"}, flags...)
 	d.process = exec.Command("sh", args...)
 	d.process.ExtraFiles = []*os.File{file}
@@ -85,11 +85,11 @@ func (d *behindSocket) start(flags ...string) {
 	insecure := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, DisableKeepAlives: true}, Timeout: patience}
 	resp, err := insecure.Get("https://" + d.socket.Addr().String() + "/readyz") // waits in the socket
 	if err != nil {
-		d.t.Fatalf("%v\n%s", err, d.log.String())
+		d.t.Fatalf("GET /readyz after a start failed: %v, want no error\n%s", err, d.log.String())
 	}
 	defer resp.Body.Close()
 	if resp.StatusCode != http.StatusOK {
-		d.t.Fatalf("the first answer after a start is %s", resp.Status)
+		d.t.Fatalf("first response after a start = %s, want 200", resp.Status)
 	}
 }
 
@@ -102,12 +102,12 @@ func (d *behindSocket) stop() {
 		d.t.Error(err)
 	}
 	if err := d.process.Wait(); err != nil {
-		d.t.Errorf("%v\n%s", err, d.log.String())
+		d.t.Errorf("front door exited with %v, want status 0\n%s", err, d.log.String())
 	}
 	d.process = nil
 }
 
-// socketClients send one request after the other, each over connections of its own, and repeat none.
+// socketClients send one request after the other, each client over separate connections, without retries.
 type socketClients struct {
 	t       *testing.T
 	cancel  context.CancelFunc
@@ -126,7 +126,7 @@ func newSocketClients(t *testing.T, d *behindSocket) *socketClients {
 			break
 		}
 		if pause(ctx, 10*time.Millisecond); ctx.Err() != nil {
-			t.Fatalf("there is no %s", kubeconfig)
+			t.Fatalf("%s was not written in time, want the kubeconfig", kubeconfig)
 		}
 	}
 	config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
@@ -164,10 +164,10 @@ func (c *socketClients) run(ctx context.Context, kind string, client *http.Clien
 			return
 		}
 		if err != nil {
-			c.t.Errorf("%s, after %s: %v", kind, time.Since(began).Round(time.Millisecond), err)
+			c.t.Errorf("request %s failed after %s: %v, want no error", kind, time.Since(began).Round(time.Millisecond), err)
 		}
 		c.served.Add(1)
-		c.slowest.Store(max(c.slowest.Load(), int64(time.Since(began)))) // of about the slowest: clients do not wait for each other
+		c.slowest.Store(max(c.slowest.Load(), int64(time.Since(began)))) // approximately the slowest: concurrent clients do not synchronize
 		if fresh {
 			client.CloseIdleConnections()
 		}
@@ -216,7 +216,7 @@ func (c *socketClients) awaitMore(before int64) {
 		select {
 		case <-tick.C:
 		case <-deadline:
-			c.t.Fatal("the clients are not served again")
+			c.t.Fatal("fewer than 200 requests were served within a minute, want the clients served again")
 		}
 	}
 }

@@ -24,13 +24,13 @@ import (
 const (
 	ingressDirectory = "/registry/ingress/" + namespace + "/"
 	ingressKeys      = 4
-	// noStatus stands for the status of an object that has none, and ignored is what a request has in the part that it must not change.
+	// noStatus is the status of an object without one, and ignored is the value in the part that a request must not change.
 	noStatus = "none"
 	ignored  = "ignored"
 )
 
-// statusRecorder has clients write the spec and the status of Ingresses, and writes down what they see. The value of an Ingress is both,
-// because a write of one must leave the other as it was.
+// statusRecorder runs clients that write the spec and the status of Ingresses, and records their operations. The value of an
+// Ingress consists of both, because a write of one part must not change the other one.
 type statusRecorder struct {
 	*recorder
 
@@ -55,16 +55,16 @@ func (r *recorder) recordStatuses(seed uint64, writers int) *statusRecorder {
 	return s
 }
 
-// judge judges what was recorded by everything that was stored.
+// judge checks the recorded operations against the stored changes.
 func (s *statusRecorder) judge(stored []history.Event) {
 	s.t.Helper()
 	s.t.Logf("%d requests for Ingresses and their statuses; %d changes stored", len(s.ops), len(stored))
 	if len(stored) < 50 {
-		s.t.Error("too little happened to Ingresses for a verdict")
+		s.t.Errorf("%d stored changes of Ingresses, want at least 50", len(stored))
 	}
 	found := history.Check(history.History{Ops: s.ops, Stored: stored})
 	for _, v := range found[:min(len(found), 20)] {
-		s.t.Errorf("ingresses: %s", v)
+		s.t.Errorf("violation in the history of Ingresses: %s, want none", v)
 	}
 }
 
@@ -74,7 +74,7 @@ func (s *statusRecorder) note(op history.Op) {
 	s.ops = append(s.ops, op)
 }
 
-// get returns nil when there is nothing.
+// get returns nil if the object does not exist.
 func (s *statusRecorder) get(name string) (*networkingv1.Ingress, error) {
 	op := history.Op{Verb: history.Get, Key: name, Start: s.now(), Outcome: history.Acknowledged}
 	var found networkingv1.Ingress
@@ -93,7 +93,7 @@ func (s *statusRecorder) get(name string) (*networkingv1.Ingress, error) {
 	return &found, nil
 }
 
-// change makes one write of what was read, and reports whether it was answered.
+// change makes one write to the object that was read, and reports whether there was a response.
 func (s *statusRecorder) change(random *rand.Rand, name string, there *networkingv1.Ingress) bool {
 	next := fmt.Sprintf("v%d", s.serial.Add(1))
 	op := history.Op{Key: name, Start: s.now()}
@@ -188,7 +188,8 @@ func ingress(name, spec, specAfter, status, statusAfter string) *networkingv1.In
 	return i
 }
 
-// readIngress returns the value of both parts, and the one that the last write says that it replaced: that write left the other part as it was.
+// readIngress returns the value of both parts, and the value that the last write replaced: that write left the other part
+// unchanged.
 func readIngress(object runtime.Object) (value, after string, torn bool) {
 	i := object.(*networkingv1.Ingress)
 	if i.Spec.IngressClassName == nil || len(i.Spec.Rules) != 1 {
@@ -211,7 +212,7 @@ func readIngress(object runtime.Object) (value, after string, torn bool) {
 	return spec + "." + status, specAfter, false
 }
 
-// A server that lets a write of one part change the other is found out.
+// The check finds a server that lets a write of one part change the second one.
 func TestAWriteOfThePartThatItMustLeaveIsFound(t *testing.T) {
 	type stored struct{ spec, specAfter, status, statusAfter string }
 	check := func(second stored) []history.Violation {
@@ -229,7 +230,7 @@ func TestAWriteOfThePartThatItMustLeaveIsFound(t *testing.T) {
 		return history.Check(h)
 	}
 	if found := check(stored{"v1", "", "v2", "v1.none"}); len(found) > 0 {
-		t.Errorf("of a server that does it right: %v", found)
+		t.Errorf("violations in a valid history = %v, want none", found)
 	}
 	for what, second := range map[string]stored{
 		"the spec of a write of the status is stored": {ignored, "v1.none", "v2", "v1.none"}, "its status is not stored": {"v1", "", ignored, "v1.none"},
@@ -237,7 +238,7 @@ func TestAWriteOfThePartThatItMustLeaveIsFound(t *testing.T) {
 		found := check(second)
 		for _, rule := range []history.Rule{history.Lost, history.Unasked} {
 			if !slices.ContainsFunc(found, func(v history.Violation) bool { return v.Rule == rule }) {
-				t.Errorf("%s: want %q, found %v", what, rule, found)
+				t.Errorf("violations with %s: want %q, found %v", what, rule, found)
 			}
 		}
 	}

@@ -16,12 +16,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// tracerVariable makes this test program a tracer instead: a process of its own, because a tracer waits for whichever of
-// its children stops next. Its value is the point, and the arguments are the program to be traced.
+// tracerVariable makes this test program a tracer, in a separate process, because a tracer waits for any of its children to
+// stop. Its value is the point, and the arguments are the program to trace.
 const tracerVariable = "PORTICO_TEST_TRACER"
 
-// A tracePoint is where a program is sent a signal: at the entry of the nth system call that changes a file below a
-// directory. With 0 it is killed when it has made the file that says it is ready.
+// A tracePoint is the point at which a program gets a signal: at the entry of the nth system call that changes a file below a
+// directory. With 0 the program is killed after it has created its readiness file.
 type tracePoint struct {
 	signal syscall.Signal
 	call   int
@@ -47,14 +47,14 @@ func parseTracePoint(s string) (p tracePoint, err error) {
 	return p, err
 }
 
-// traceResult is what a tracer prints at its end.
+// traceResult is the output of a tracer.
 type traceResult struct {
 	calls int  // that changed a file
 	ready bool // the program got as far as that, and was killed there
 	at    string
 }
 
-// trace runs a program under a tracer until it has ended. Its log goes to log.
+// trace runs a program under a tracer until it has ended. It writes the output to log.
 func trace(p tracePoint, log *os.File, program string, args ...string) (traceResult, error) {
 	self, err := os.Executable()
 	if err != nil {
@@ -97,7 +97,7 @@ type tracer struct {
 }
 
 func (t *tracer) run(command []string) (traceResult, error) {
-	runtime.LockOSThread() // the kernel knows the tracer as a thread
+	runtime.LockOSThread() // the tracer is a thread
 	cmd := exec.Command(command[0], command[1:]...)
 	cmd.Stdout, cmd.Stderr = os.Stderr, os.Stderr
 	cmd.SysProcAttr = &syscall.SysProcAttr{Ptrace: true}
@@ -139,7 +139,7 @@ func (t *tracer) run(command []string) (traceResult, error) {
 	}
 }
 
-// stopped is called for each stop of a thread, and says which signal it is to get.
+// stopped handles each stop of a thread, and returns the signal to deliver.
 func (t *tracer) stopped(thread int, why syscall.Signal) (deliver syscall.Signal, err error) {
 	switch {
 	case why == syscall.SIGTRAP|0x80:
@@ -168,7 +168,7 @@ func (t *tracer) atCall(thread int) error {
 	var info callInfo
 	if _, _, errno := syscall.Syscall6(syscall.SYS_PTRACE, unix.PTRACE_GET_SYSCALL_INFO, uintptr(thread), unsafe.Sizeof(info), uintptr(unsafe.Pointer(&info)), 0, 0); errno != 0 {
 		if errno == syscall.ESRCH {
-			return nil // it was killed meanwhile
+			return nil // it was killed in between
 		}
 		return fmt.Errorf("PTRACE_GET_SYSCALL_INFO: %w", errno)
 	}
@@ -192,7 +192,7 @@ func (t *tracer) atCall(thread int) error {
 	return syscall.Kill(t.pid, t.point.signal)
 }
 
-// Calls that change files, by what says which file: a descriptor, or a directory and a path.
+// System calls that change files, by the arguments that identify the file: a descriptor, or a directory and a path.
 var (
 	byDescriptor = map[uint64]string{
 		unix.SYS_WRITE: "write", unix.SYS_PWRITE64: "pwrite64", unix.SYS_WRITEV: "writev", unix.SYS_PWRITEV: "pwritev",
@@ -206,7 +206,7 @@ var (
 	byTwoPaths = map[uint64]string{unix.SYS_RENAMEAT: "renameat", unix.SYS_RENAMEAT2: "renameat2", unix.SYS_LINKAT: "linkat"}
 )
 
-// changes says which file a call changes; empty: none.
+// changes returns the file that a call changes, or "".
 func (t *tracer) changes(thread int, info *callInfo) (name, target string) {
 	if name = byDescriptor[info.number]; name != "" {
 		descriptor := info.args[0]

@@ -52,7 +52,7 @@ const (
 
 var clientKinds = []string{localHTTP2, localHTTP1, proxiedHTTP2, proxiedHTTP1, kubectlGet, upgradedConns, watches, informersKind}
 
-// traffic is clients behind a load balancer, and what they have seen.
+// traffic is a set of clients behind a load balancer, with their results.
 type traffic struct {
 	t        *testing.T
 	fronts   []*frontDoor
@@ -61,26 +61,26 @@ type traffic struct {
 	admin    *rest.Config // by way of the load balancer
 	kubectl  []string
 
-	// requests is the context of what makes requests, and watching that of what waits for events, which goes on for longer.
+	// requests is the context of requests, and watching the context of watches, which end later.
 	requests, watching       context.Context
 	endRequests, endWatching context.CancelFunc
 	requesting, following    sync.WaitGroup
 	informers                []cache.SharedIndexInformer
 	watchers                 []*eventWatcher
 
-	mu      sync.Mutex // guards what follows
+	mu      sync.Mutex // guards the following fields
 	results map[string]*result
 	// written are the versions of the writes that were acknowledged since the last report.
 	written []int64
 }
 
-// result is what the clients of one kind have seen since the last report.
+// result is the result of the clients of one kind since the last report.
 type result struct {
 	made, failed int
 	// lost are acknowledged writes that a later read did not see, or of which a watch had no event, and doubled are events that a watch
 	// had twice.
 	lost, doubled int
-	slowest       time.Duration // of what did not fail
+	slowest       time.Duration // of the successful requests
 	first         error         // the first failure
 }
 
@@ -152,7 +152,7 @@ func (w *traffic) restart(d *frontDoor) {
 	w.balancer.awaitReady(d)
 }
 
-// stop ends the requests, and waits until watchers and informers know what is there.
+// stop ends the requests, and waits until watchers and informers have caught up.
 func (w *traffic) stop() {
 	w.t.Helper()
 	w.endRequests()
@@ -174,19 +174,20 @@ func (w *traffic) stop() {
 	}
 }
 
-// report logs what was seen since the last report, and fails the test if clients of a kind of which none may fail did, or any event or write
-// was lost.
+// report logs the results since the last report. It fails the test if a kind of client failed that may not fail, or if an event
+// or a write was lost.
 func (w *traffic) report(what string, mayFail func(kind string) bool) {
 	w.t.Helper()
 	results := w.log(what)
 	for _, kind := range clientKinds {
 		if r := results[kind]; r.made == 0 || r.lost+r.doubled > 0 || r.failed > 0 && !mayFail(kind) {
-			w.t.Errorf("%s: %s: %d made, %d failed, %d lost, %d doubled", what, kind, r.made, r.failed, r.lost, r.doubled)
+			w.t.Errorf("%s: %s: %d requests, %d failed, %d lost, %d duplicate; want some requests and no such failures",
+				what, kind, r.made, r.failed, r.lost, r.doubled)
 		}
 	}
 }
 
-// log returns and logs what was seen since the last report.
+// log returns and logs the results since the last report.
 func (w *traffic) log(what string) map[string]*result {
 	w.t.Helper()
 	w.awaitEachKind()
@@ -251,7 +252,7 @@ func (w *traffic) count(ctx context.Context, kind string, began time.Time, err e
 	}
 }
 
-// httpClient is an HTTP client with connections of its own.
+// httpClient returns an HTTP client with separate connections.
 func (w *traffic) httpClient(protocol string) *http.Client {
 	w.t.Helper()
 	config := w.configFor(protocol)
@@ -269,7 +270,7 @@ func (w *traffic) configFor(protocol string) *rest.Config {
 	return config
 }
 
-// exchange makes one request, whose body cannot be sent twice, so that no client library repeats it.
+// exchange makes one request. Its body cannot be sent twice, so that no client library repeats it.
 func (w *traffic) exchange(client *http.Client, method, path, contentType, body string) ([]byte, error) {
 	var sent io.Reader
 	if body != "" {
@@ -349,7 +350,7 @@ func configMap(name string, n int) string {
 	return fmt.Sprintf(`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":%q,"labels":{"traffic":"yes"}},"data":{"value":"%d"}}`, name, n)
 }
 
-// read must see the last write that was acknowledged, or one after it whose answer got lost.
+// read must return the last acknowledged write, or a later one whose response was lost.
 func (c *requestClient) read(kind string) error {
 	body, err := c.exchange(c.http, http.MethodGet, configMaps+"/"+c.name, "", "")
 	if err != nil {

@@ -50,8 +50,8 @@ var buildBefore = sync.OnceValues(func() (string, error) {
 	return program, nil
 })
 
-// Two replicas over an external etcd are upgraded one after the other, rolled back, and upgraded again, behind a load balancer. For a time
-// both releases serve side by side. No request fails, and watches and informers miss nothing.
+// Two replicas over an external etcd are upgraded one after the other, rolled back, and upgraded again, behind a load balancer.
+// For a time both releases serve together. No request fails, and watches and informers miss no event.
 func TestUpgradeAndRollbackOfReplicas(t *testing.T) {
 	old := programBefore(t)
 	c := newCluster(t, 1)
@@ -78,8 +78,8 @@ func TestUpgradeAndRollbackOfReplicas(t *testing.T) {
 	w.report("upgrade, rollback and upgrade", noneMayFail)
 }
 
-// A front door with its etcd inside is upgraded, rolled back and upgraded again on its data directory, behind a socket that a service manager
-// holds. Clients wait meanwhile; no request fails, and what was written with either release is there.
+// A front door with an embedded etcd is upgraded, rolled back and upgraded again on its data directory, behind a socket that a
+// service manager holds. Clients wait in between. No request fails, and the data of both releases is there.
 func TestUpgradeAndRollbackOfADataDirectory(t *testing.T) {
 	old := programBefore(t)
 	socket, err := net.Listen("tcp", "127.0.0.1:0")
@@ -107,7 +107,7 @@ func TestUpgradeAndRollbackOfADataDirectory(t *testing.T) {
 	t.Logf("%d requests, the slowest took %s", clients.served.Load(), time.Duration(clients.slowest.Load()).Round(time.Millisecond))
 }
 
-// A backup of either release is restored by either. kubectl then reads what was there, with the credentials of before, and writes.
+// Each release restores the backups of both releases. kubectl then reads the data with the old credentials, and writes.
 func TestBackupsOfOtherReleases(t *testing.T) {
 	old := programBefore(t)
 	for name, c := range map[string]struct{ makes, restores string }{
@@ -141,7 +141,7 @@ func TestBackupsOfOtherReleases(t *testing.T) {
 			d.start()
 			kubectl.has("early")
 			if out, err := kubectl.run("get", "widget", "later"); err == nil || !strings.Contains(out, "NotFound") {
-				t.Errorf("what is younger than the backup: %v, %s", err, out)
+				t.Errorf("Get of an object newer than the backup = %v, %s; want NotFound", err, out)
 			}
 			kubectl.apply("again")
 			kubectl.has("again")
@@ -164,14 +164,14 @@ func newKubectl(t *testing.T, kubeconfig string) *kubectlOf {
 	return &kubectlOf{t, t.TempDir(), kubeconfig}
 }
 
-// buildKubectl links kubectl into the directory of what is built, once.
+// buildKubectl compiles kubectl once.
 var buildKubectl = sync.OnceValue(func() error { return programs.Build(built, "kubectl") })
 
 func (k *kubectlOf) run(args ...string) (string, error) {
 	return programs.Kubectl(built, k.dir, k.kubeconfig)(args...)
 }
 
-// objects are of a local group, and of a custom resource, which is a definition, a watch cache and a conversion of its own.
+// objects are of a local group and of a custom resource. The latter has a definition, a watch cache and a conversion.
 const objects = `
 apiVersion: v1
 kind: ConfigMap
@@ -212,10 +212,10 @@ func (k *kubectlOf) apply(name string) {
 			k.t.Fatal(err)
 		}
 		if out, err := k.run("apply", "--server-side", "-f", file); err != nil {
-			k.t.Fatalf("%v: %s", err, out)
+			k.t.Fatalf("kubectl apply failed: %v: %s, want no error", err, out)
 		}
 		if out, err := k.run("wait", "--for=condition=Established", "--timeout=1m", "crd/widgets.shop.example.com"); err != nil {
-			k.t.Fatalf("%v: %s", err, out)
+			k.t.Fatalf("kubectl wait failed: %v: %s, want no error", err, out)
 		}
 	}
 }
@@ -230,7 +230,7 @@ func (k *kubectlOf) has(name string) {
 			return
 		}
 		if !pause(ctx, lookAgain) {
-			k.t.Errorf("%s is not there: %v: %s", name, err, out)
+			k.t.Errorf("kubectl get of %s = %v: %s; want all objects", name, err, out)
 			return
 		}
 	}

@@ -20,7 +20,7 @@ const directory = "/registry/configmaps/" + namespace + "/"
 // enough are the changes, and the events of watches, from which a verdict can be given.
 const enough = 50
 
-// verdict ends the recording and judges it by what etcd holds. There must have been something to judge.
+// verdict ends the recording and checks it against the data in etcd. It requires a minimum of operations.
 func (r *recorder) verdict(endpoints ...string) {
 	r.t.Helper()
 	r.untilSeen()
@@ -28,7 +28,7 @@ func (r *recorder) verdict(endpoints ...string) {
 	r.judge(stored(r.t, endpoints))
 }
 
-// judge judges what was recorded by everything that was stored.
+// judge checks the recorded operations against the stored changes.
 func (r *recorder) judge(stored []history.Event) {
 	r.t.Helper()
 	r.all.Stored = stored
@@ -39,17 +39,17 @@ func (r *recorder) judge(stored []history.Event) {
 	r.t.Logf("%d requests, %d writes acknowledged, %d of unknown outcome; %d lists; %d watches with %d events; %d changes stored; the slowest answer took %s; errors: %v",
 		len(r.all.Ops), r.acknowledged.Load(), r.failed.Load(), len(r.all.Lists), len(r.all.Watches), events, len(r.all.Stored), r.slowest, r.answers)
 	if len(r.all.Stored) < enough || events < enough {
-		r.t.Error("too little happened for a verdict")
+		r.t.Errorf("%d stored changes, %d events; want at least %d of each", len(r.all.Stored), events, enough)
 	}
 	for i, v := range history.Check(r.all) {
 		if i == 20 {
-			r.t.Fatal("and more")
+			r.t.Fatal("more than 20 violations, want none")
 		}
-		r.t.Error(v)
+		r.t.Errorf("violation: %v, want none", v)
 	}
 }
 
-// stored is every change of our objects, from etcd itself. Nothing may have been compacted.
+// stored returns every change of the test's objects from etcd. Nothing may be compacted.
 func stored(t testing.TB, endpoints []string) []history.Event {
 	t.Helper()
 	client, err := clientv3.New(clientv3.Config{Endpoints: endpoints, Logger: zap.NewNop()})
@@ -64,7 +64,7 @@ func stored(t testing.TB, endpoints []string) []history.Event {
 		t.Fatal(err)
 	}
 	changes := client.Watch(ctx, directory, clientv3.WithPrefix(), clientv3.WithRev(1), clientv3.WithPrevKV())
-	// The answer to this request comes when all that there was before it has been told, unless the watch had not begun yet.
+	// The response to this request arrives after all earlier changes, unless the watch had not begun yet.
 	ask := time.NewTicker(lookAgain)
 	defer ask.Stop()
 	var all []history.Event
@@ -76,7 +76,7 @@ func stored(t testing.TB, endpoints []string) []history.Event {
 			}
 		case answer, open := <-changes:
 			if !open || answer.Err() != nil {
-				t.Fatalf("etcd did not tell all of its history: %v", answer.Err())
+				t.Fatalf("the watch has not received all changes of etcd: %v, want the current revision", answer.Err())
 			}
 			for _, e := range answer.Events {
 				if strings.HasPrefix(string(e.Kv.Key), directory+"k-") {
@@ -90,7 +90,7 @@ func stored(t testing.TB, endpoints []string) []history.Event {
 	}
 }
 
-// objectReader returns the value of an object, the one that it says that it replaces, and whether it contradicts itself.
+// objectReader returns the value of an object, the value that it replaces, and whether its fields differ.
 type objectReader func(runtime.Object) (value, after string, torn bool)
 
 func readConfigMap(object runtime.Object) (value, after string, isTorn bool) {
@@ -110,7 +110,7 @@ func decode(t testing.TB, directory string, e *clientv3.Event, read objectReader
 	}
 	object, _, err := scheme.Codecs.UniversalDeserializer().Decode(value, nil, nil)
 	if err != nil {
-		t.Fatalf("%s at %d: %v", out.Key, out.Version, err)
+		t.Fatalf("decoding %s at the revision %d failed: %v, want no error", out.Key, out.Version, err)
 	}
 	out.Value, out.After, out.Torn = read(object)
 	if out.Kind == history.Deleted {

@@ -15,9 +15,9 @@ import (
 type watcher struct {
 	*recorder
 	name string
-	// initial asks for what is there as events, instead of a list before.
+	// initial requests the initial objects as events, instead of a list.
 	initial bool
-	// at is where it stopped, empty when it has to begin anew.
+	// at is the version at which the watch stopped, or "" if it must start again.
 	at string
 }
 
@@ -72,7 +72,7 @@ func (w *watcher) begin() (string, error) {
 	return found.ResourceVersion, nil
 }
 
-// first takes the events of what is there, up to the bookmark that ends them, as a list.
+// first collects the initial events, up to the bookmark at their end, as a list.
 func (w *watcher) first(l history.List, stream watch.Interface) error {
 	var items []corev1.ConfigMap
 	for e := range stream.ResultChan() {
@@ -121,7 +121,7 @@ func (w *watcher) rest(stream watch.Interface) error {
 	return nil
 }
 
-// lost begins anew when what comes after the last event cannot be had any more.
+// lost starts again when the changes after the last event are not available any more.
 func (w *watcher) lost(err error) error {
 	if apierrors.IsResourceExpired(err) || apierrors.IsGone(err) {
 		w.at = ""

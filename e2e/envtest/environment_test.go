@@ -66,7 +66,7 @@ func start(t *testing.T, env *envtest.Environment) *rest.Config {
 	config, err := env.Start()
 	t.Cleanup(func() {
 		if err := env.Stop(); err != nil {
-			t.Errorf("stop: %v", err)
+			t.Errorf("Stop of the environment failed: %v, want no error", err)
 		}
 	})
 	if err != nil {

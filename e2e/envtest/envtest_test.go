@@ -28,7 +28,7 @@ func poll(t *testing.T, condition func() error) {
 		return last == nil, nil
 	})
 	if err != nil {
-		t.Fatalf("%v: %v", err, last)
+		t.Fatalf("condition not met in time: %v: %v, want no error", err, last)
 	}
 }
 
@@ -41,7 +41,7 @@ func TestUsersHaveTheRightsThatRBACGivesThem(t *testing.T) {
 	}
 	alice, ctx := newClient(t, user.Config()), testContext(t)
 	if err := alice.List(ctx, &corev1.ConfigMapList{}, client.InNamespace("default")); !apierrors.IsForbidden(err) {
-		t.Fatalf("list without a right: %v", err)
+		t.Fatalf("List without the right = %v, want Forbidden", err)
 	}
 	binding := &rbacv1.RoleBinding{
 		ObjectMeta: metav1.ObjectMeta{Name: "readers", Namespace: "default"},
@@ -59,7 +59,7 @@ func TestUsersHaveTheRightsThatRBACGivesThem(t *testing.T) {
 	}
 	poll(t, func() error { return alice.List(ctx, &corev1.ConfigMapList{}, client.InNamespace("default")) })
 	if err := alice.Create(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "c", Namespace: "default"}}); !apierrors.IsForbidden(err) {
-		t.Errorf("create without a right: %v", err)
+		t.Errorf("Create without the right = %v, want Forbidden", err)
 	}
 }
 
@@ -73,7 +73,7 @@ func TestTwoEnvironmentsAtOnce(t *testing.T) {
 			patient(&both[i])
 			config, err := both[i].Start()
 			if err != nil {
-				t.Errorf("start: %v", err)
+				t.Errorf("Start of an environment failed: %v, want no error", err)
 				return
 			}
 			if clients[i], err = client.New(config, client.Options{}); err != nil {
@@ -85,7 +85,7 @@ func TestTwoEnvironmentsAtOnce(t *testing.T) {
 	t.Cleanup(func() {
 		for i := range both {
 			if err := both[i].Stop(); err != nil {
-				t.Errorf("stop: %v", err)
+				t.Errorf("Stop of an environment failed: %v, want no error", err)
 			}
 		}
 	})
@@ -100,11 +100,11 @@ func TestTwoEnvironmentsAtOnce(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := clients[1].Get(ctx, client.ObjectKeyFromObject(object()), object()); !apierrors.IsNotFound(err) {
-		t.Errorf("an object of the other environment: %v", err)
+		t.Errorf("Get of an object of the other environment = %v, want NotFound", err)
 	}
 }
 
-// A stop ends the processes at once, though somebody watches, and leaves no file.
+// A stop ends the processes at once, even with an open watch, and removes all files.
 func TestStopLeavesNothing(t *testing.T) {
 	before := running(t)
 	env := &envtest.Environment{UseExistingCluster: new(false)}
@@ -116,10 +116,10 @@ func TestStopLeavesNothing(t *testing.T) {
 	certDir, dataDir := env.ControlPlane.APIServer.CertDir, env.ControlPlane.Etcd.DataDir
 	own, err := filepath.Glob(filepath.Join(certDir, "portico-*"))
 	if err != nil || len(own) != 1 {
-		t.Errorf("directories of the server's own files: %v %v", own, err)
+		t.Errorf("directories of the server's files = %v %v, want 1", own, err)
 	}
 	if n := len(running(t)) - len(before); n != 2 {
-		t.Errorf("%d processes", n)
+		t.Errorf("%d processes of the environment, want 2", n)
 	}
 	c, err := client.NewWithWatch(config, client.Options{})
 	if err != nil {
@@ -134,20 +134,21 @@ func TestStopLeavesNothing(t *testing.T) {
 	if err := env.Stop(); err != nil {
 		t.Fatal(err)
 	}
-	if took := time.Since(began); took > 9*time.Second { // the front door's own grace is 10 s, and that of this program 0.2 s
-		t.Errorf("the stop took %s", took)
+	if took := time.Since(began); took > 9*time.Second { // the front door's grace period is 10 s, and this program's 0.2 s
+		t.Errorf("the stop took %s, want at most 9 s", took)
 	}
 	if left := running(t); len(left) > len(before) {
-		t.Errorf("%d processes are left: %q", len(left)-len(before), left)
+		t.Errorf("%d processes after the stop: %q; want 0", len(left)-len(before), left)
 	}
 	for _, dir := range []string{certDir, dataDir} {
 		if _, err := os.Stat(dir); !os.IsNotExist(err) {
-			t.Errorf("%s is left: %v", dir, err)
+			t.Errorf("directory %s after the stop: error = %v, want it not to exist", dir, err)
 		}
 	}
 }
 
-// Without a kube-controller-manager nothing finalizes a namespace; the front door's own controllers do so when they are asked for.
+// Without a kube-controller-manager no controller finalizes a namespace. The front door's controllers do so if the flag enables
+// them.
 func TestControllersRunWhenTheyAreAskedFor(t *testing.T) {
 	for name, c := range map[string]struct {
 		controllers []string
@@ -180,10 +181,10 @@ func TestControllersRunWhenTheyAreAskedFor(t *testing.T) {
 				return
 			}
 			if err := admin.Get(ctx, client.ObjectKeyFromObject(ns), ns); err != nil || ns.Status.Phase != corev1.NamespaceTerminating {
-				t.Errorf("phase %s, %v", ns.Status.Phase, err)
+				t.Errorf("phase of the namespace without controllers = %s, %v; want Terminating", ns.Status.Phase, err)
 			}
 			if err := admin.Get(ctx, client.ObjectKey{Namespace: "default", Name: "default"}, &corev1.ServiceAccount{}); !apierrors.IsNotFound(err) {
-				t.Errorf("a service account that a controller makes: %v", err)
+				t.Errorf("Get of the service account default without controllers = %v, want NotFound", err)
 			}
 		})
 	}

@@ -46,36 +46,37 @@ func TestManagerWithCRDsAndWebhooks(t *testing.T) {
 
 	awaitWebhooks(t, c)
 	if err := c.Create(ctx, newGadget("one", "purple")); !apierrors.IsInvalid(err) {
-		t.Errorf("the schema of the CRD lets a color pass: %v", err)
+		t.Errorf("Create of an object outside the CRD's schema = %v, want Invalid", err)
 	}
 	if err := c.Create(ctx, newGadget("one", "red")); err == nil || !strings.Contains(err.Error(), "red is not wanted") {
-		t.Errorf("the validating webhook was not asked: %v", err)
+		t.Errorf("Create of a red object = %v, want the validating webhook's refusal", err)
 	}
 	one := newGadget("one", "green")
 	if err := c.Create(ctx, one); err != nil {
 		t.Fatal(err)
 	}
 	if one.GetAnnotations()["mutated"] != "yes" {
-		t.Errorf("the mutating webhook was not asked: %v", one.Object)
+		t.Errorf("object after its creation = %v, want the annotation of the mutating webhook", one.Object)
 	}
 	for event := range events.ResultChan() {
 		g, ok := event.Object.(*unstructured.Unstructured)
 		if !ok {
-			t.Fatalf("the watch said %v", event)
+			t.Fatalf("event of the watch = %v, want an object", event)
 		}
 		if seen(g) == "green" {
 			break
 		}
 	}
 	if err := ctx.Err(); err != nil {
-		t.Fatalf("no event with the status that the controller writes: %v", err)
+		t.Fatalf("watch until the controller's status: %v, want an event with it", err)
 	}
 	if err := c.Get(ctx, client.ObjectKeyFromObject(one), one); err != nil || seen(one) != "green" {
-		t.Errorf("%v %v", err, one.Object)
+		t.Errorf("Get of the object = %v %v, want the status green", err, one.Object)
 	}
 }
 
-// awaitWebhooks waits until the server asks both webhooks. It learns of their configurations by watches, so that a write may come first.
+// awaitWebhooks waits until the server calls both webhooks. It receives their configurations through watches, so a write may
+// arrive earlier.
 func awaitWebhooks(t *testing.T, c client.Client) {
 	t.Helper()
 	poll(t, func() error {
@@ -119,7 +120,7 @@ func startManager(t *testing.T, config *rest.Config, hooks envtest.WebhookInstal
 	t.Cleanup(func() {
 		stop()
 		if err := <-ended; err != nil {
-			t.Errorf("the manager: %v", err)
+			t.Errorf("the manager ended with %v, want no error", err)
 		}
 	})
 	poll(t, func() error { return server.StartedChecker()(&http.Request{}) })

@@ -73,8 +73,8 @@ func tcp(t testing.TB, handle func(net.Conn)) string {
 	return l.Addr().String()
 }
 
-// goingAway serves so many requests on each connection, says GOAWAY with the last of them, and drops the rest, as was
-// announced. served hears of each that was served.
+// goingAway serves the given number of requests on each connection, sends GOAWAY with the last of them, and drops the rest, as
+// announced. It calls served for each served request.
 func goingAway(t testing.TB, config *tls.Config, per int, served func()) string {
 	t.Helper()
 	return tcp(t, func(raw net.Conn) {

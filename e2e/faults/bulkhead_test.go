@@ -10,8 +10,9 @@ import (
 	"time"
 )
 
-// One backend hangs and is at its limit, and its clients keep coming: more of them than there are seats for all writes of
-// the front door. Those of another backend and of the local groups do not notice. Times are taken in turns, healthy and not, because the machine has moods of its own.
+// One backend hangs and is at its limit, while its clients send more requests than there are seats for all writes of the front
+// door. Clients of another backend and of the local groups are not affected. Healthy and faulty rounds alternate, because the
+// machine's speed varies.
 func TestABackendThatHangsAtItsLimitDelaysNobodyElse(t *testing.T) {
 	const limit, rounds, each, workers = 250, 5, 150, 4
 	f := newFront(t)
@@ -33,7 +34,7 @@ func TestABackendThatHangsAtItsLimitDelaysNobodyElse(t *testing.T) {
 		for _, p := range paths {
 			times, errs := measure(workers, each, func() error { return f.send(our, http.MethodPost, p, `{"kind":"Foo"}`) })
 			if len(errs) > 0 {
-				t.Errorf("%d of %d requests for %s failed, first: %v", len(errs), len(times), p, errs[0])
+				t.Errorf("%d of %d requests for %s failed, want 0; first: %v", len(errs), len(times), p, errs[0])
 			}
 			into[p] = append(into[p], percentile(times, 0.99))
 		}
@@ -71,17 +72,17 @@ func TestABackendThatHangsAtItsLimitDelaysNobodyElse(t *testing.T) {
 					case res.StatusCode == http.StatusOK:
 						return // it hung until the round was over
 					case res.StatusCode != http.StatusTooManyRequests:
-						t.Errorf("answered %s: %s", res.Status, said)
+						t.Errorf("response of the hung backend = %s: %s; want 200 or 429", res.Status, said)
 						return
 					}
 					refused.Add(1)
 					if res.Header.Get("Retry-After") != "1" {
-						t.Errorf("429 with Retry-After %q", res.Header.Get("Retry-After"))
+						t.Errorf("Retry-After of a 429 = %q, want 1", res.Header.Get("Retry-After"))
 					}
 					select {
 					case <-stop:
 						return
-					case <-time.After(200 * time.Millisecond): // more eager than Retry-After asks
+					case <-time.After(200 * time.Millisecond): // earlier than Retry-After requires
 					}
 				}
 			})
@@ -92,17 +93,18 @@ func TestABackendThatHangsAtItsLimitDelaysNobodyElse(t *testing.T) {
 		eventually(t, func() bool { return atLimit(hung.Report().InFlight) && refused.Load() > 0 })
 		sample(faulted)
 		if n := hung.Report().InFlight; !atLimit(n) {
-			t.Errorf("%d requests in flight at the end of a round", n)
+			t.Errorf("%d requests in flight at the end of a round, want %d to %d", n, least, most)
 		}
 		close(stop)
 		wg.Wait()
 	}
 	for _, p := range paths {
-		// Who shares seats, connections or locks with what hangs is delayed in every round; by the machine, in some.
+		// Requests that share seats, connections or locks with the hung backend are slow in every round. The machine is slow
+		// only in some.
 		before, after := percentile(healthy[p], 0.5), slices.Min(faulted[p])
 		t.Logf("%s: p99 of rounds healthy %v, beside the hung backend %v", p, healthy[p], faulted[p])
 		if after > 2*before+20*time.Millisecond {
-			t.Errorf("%s: p99 went from %s to %s or more", p, before, after)
+			t.Errorf("%s: p99 rose from %s to at least %s, want at most twice and 20 ms more", p, before, after)
 		}
 	}
 }

@@ -44,7 +44,7 @@ type front struct {
 	table  *routetable.Table
 }
 
-// everybody may do everything; who they are was asked before.
+// everybody authorizes every request. The user was authenticated before.
 type everybody struct{}
 
 func (everybody) Authorize(context.Context, authorizer.Attributes) (authorizer.Decision, string, error) {
@@ -191,7 +191,7 @@ func (f *front) send(client *http.Client, method, path, body string) error {
 	return err
 }
 
-// certificate is what endpoints of the Service name show.
+// certificate returns the TLS configuration of endpoints of the Service name.
 func (f *front) certificate(name string) *tls.Config {
 	f.t.Helper()
 	return pki.ServerConfig(f.pair(pki.Leaf{CommonName: name, DNSNames: []string{name + ".ns.svc"}, Server: true}))

@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// hop passes connections on until it is deaf. Then it accepts, since the kernel does that for it, and passes nothing.
+// hop forwards connections until it is deaf. Then the kernel still accepts connections, and hop forwards no data.
 type hop struct {
 	address string
 	deaf    atomic.Bool

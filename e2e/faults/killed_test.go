@@ -6,9 +6,8 @@ import (
 	"testing"
 )
 
-// Of two endpoints one is killed while both are in use. A read that was under way is repeated on the other one. A write
-// that was sent, and never answered, must not be: it may have been done. Those are the writes that are lost, and there
-// can be no more of them than there were writers at that moment.
+// One of two endpoints is killed while both are in use. A pending read is repeated at the second one. A pending write must not
+// be repeated: the backend may have executed it. Only such writes are lost, at most one per writer.
 func TestAnEndpointIsKilledUnderLoad(t *testing.T) {
 	f := newFront(t)
 	config := f.certificate("pair")
@@ -25,11 +24,11 @@ func TestAnEndpointIsKilledUnderLoad(t *testing.T) {
 	const readers, writers = 2, 2
 	reads := begin(readers, func() error { return f.send(f.client, http.MethodGet, path("pair"), "") })
 	writing := begin(writers, func() error { return f.send(f.client, http.MethodPost, path("pair"), `{"kind":"Foo"}`) })
-	half := int64(max(*writes, 10_000*writers) / 2) // fewer could not tell one in 10,000 from one writer
+	half := int64(max(*writes, 10_000*writers) / 2) // a smaller number could not show one in 10,000
 	writing.upTo(t, half)
 	before := reached[1].Load()
 	if reached[0].Load() == 0 || before == 0 {
-		t.Fatal("the load is not on both endpoints")
+		t.Fatalf("requests at the endpoints = %d and %d, want some at both", reached[0].Load(), before)
 	}
 	doomed.kill()
 	writing.upTo(t, 2*half)
@@ -38,12 +37,12 @@ func TestAnEndpointIsKilledUnderLoad(t *testing.T) {
 	t.Logf("%d reads, %d failed; %d writes, %d lost: %v", reads.done.Load(), reads.failed.Load(),
 		writing.done.Load(), writing.failed.Load(), writing.errors)
 	if reads.failed.Load() != 0 {
-		t.Errorf("%d reads failed: %v", reads.failed.Load(), reads.errors)
+		t.Errorf("%d reads failed, want 0: %v", reads.failed.Load(), reads.errors)
 	}
 	if lost := writing.failed.Load(); lost*10_000 > writing.done.Load() {
-		t.Errorf("%d of %d writes were lost, more than one in 10,000: %v", lost, writing.done.Load(), writing.errors)
+		t.Errorf("%d of %d writes were lost, want at most one in 10,000: %v", lost, writing.done.Load(), writing.errors)
 	}
 	if reached[1].Load() == before {
-		t.Error("the other endpoint got nothing after the kill")
+		t.Errorf("requests at the other endpoint after the kill = %d, want more", before)
 	}
 }

@@ -8,13 +8,13 @@ import (
 	"time"
 )
 
-// load is workers that do the same thing over and over, until they are told to stop.
+// load is a set of workers that repeat one operation until they are stopped.
 type load struct {
 	stop chan struct{}
 	wg   sync.WaitGroup
 
 	done, failed atomic.Int64
-	mu           sync.Mutex // guards what follows
+	mu           sync.Mutex // guards the following fields
 	slowest      time.Duration
 	errors       []error // the first few
 }
@@ -71,7 +71,7 @@ func eventually(t testing.TB, ok func() bool) {
 	defer tick.Stop()
 	for !ok() {
 		if time.Now().After(deadline) {
-			t.Fatalf("not within %s", patience)
+			t.Fatalf("condition not met within %s, want it met", patience)
 		}
 		<-tick.C
 	}

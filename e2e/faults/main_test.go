@@ -25,8 +25,8 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// leaked finds goroutines that do not end. The library waits for them for a second or two, which on a busy machine is no
-// time for those that are about to.
+// leaked finds goroutines that do not end. goleak waits a second or two, which on a busy machine is too short for goroutines
+// that are about to end.
 func leaked() (err error) {
 	for deadline := time.Now().Add(patience); time.Now().Before(deadline); {
 		if err = goleak.Find(); err == nil {

@@ -13,8 +13,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// inNamespace is an endpoint in a network namespace of its own, behind a bridge. Taking the bridge's port away is a
-// true black hole: packets go out and nothing comes back, no reset and no ICMP. An error says what this machine lacks.
+// inNamespace creates an endpoint in a separate network namespace, behind a bridge. Removing the bridge's port makes it a black
+// hole: packets are dropped without a reset or an ICMP message. The error names the missing capability of this machine.
 func inNamespace(t testing.TB) (*blackHole, error) {
 	t.Helper()
 	if os.Geteuid() != 0 {
@@ -39,7 +39,7 @@ func inNamespace(t testing.TB) (*blackHole, error) {
 	}
 	t.Cleanup(func() {
 		for _, c := range []string{"link del " + port, "link del " + bridge, "netns del " + space} {
-			_ = ip(c) // what was never made cannot be removed
+			_ = ip(c) // an interface that was not created cannot be removed
 		}
 	})
 	for _, c := range commands {
@@ -80,7 +80,7 @@ func listenIn(space, address string) (net.Listener, error) {
 	}
 	made := make(chan result)
 	go func() {
-		// The thread ends with this goroutine, which leaves it locked: nobody else runs in the other namespace.
+		// The thread ends with this goroutine, which does not unlock it: no other goroutine runs in the namespace.
 		runtime.LockOSThread()
 		l, err := func() (net.Listener, error) {
 			there, err := os.Open(space)

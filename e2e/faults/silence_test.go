@@ -18,9 +18,9 @@ type blackHole struct {
 	restore  func()
 }
 
-// Of two endpoints one falls silent: its machine is gone, or a firewall forgot the connection. What was under way is
-// repeated on the other one, and within two seconds everything is as if there were only that one. When the network is
-// back the endpoint is used again.
+// One of two endpoints falls silent: its machine failed, or a firewall dropped the connection state. Pending requests are
+// repeated at the other one, and within two seconds all requests use only that one. When the network is back the endpoint is
+// used again.
 func TestAnEndpointFallsSilent(t *testing.T) {
 	for _, kind := range []struct {
 		name string
@@ -50,14 +50,14 @@ func fallSilent(t *testing.T, a *blackHole) {
 	b := f.register("pair", 0, a.address, alive.address)
 	f.register("well", 0, serve(t, listen(t), f.certificate("well"), ok).address)
 	warm := begin(4, func() error { return f.send(f.client, http.MethodGet, path("pair"), "") })
-	// A network that was just made may take a moment to carry anything, and all reads go elsewhere until then.
+	// A new network may need a moment before it carries data, and all reads use the other endpoint until then.
 	eventually(t, func() bool {
 		return !slices.ContainsFunc(b.Report().Endpoints, func(e transport.EndpointReport) bool { return e.Connections == 0 || e.State != "well" })
 	})
 	warm.upTo(t, warm.done.Load()+200)
 	warm.end()
 	if warm.failed.Load() > 0 {
-		t.Fatal(warm.errors)
+		t.Fatalf("reads before the fault failed: %v, want no error", warm.errors)
 	}
 
 	a.swallow()
@@ -79,16 +79,16 @@ func fallSilent(t *testing.T, a *blackHole) {
 	t.Logf("found after %s; of %d reads %d failed, and the slowest took %s; of those beside the slowest took %s",
 		found, reads.done.Load(), reads.failed.Load(), reads.slowest, beside.slowest)
 	if reads.failed.Load() > 0 {
-		t.Errorf("%d reads failed: %v", reads.failed.Load(), reads.errors)
+		t.Errorf("%d reads failed, want 0: %v", reads.failed.Load(), reads.errors)
 	}
 	if limit := 2*time.Second + 8*beside.slowest; reads.slowest > limit { // a busy machine is slow with everything
-		t.Errorf("a read took %s, and may take %s", reads.slowest, limit)
+		t.Errorf("slowest read = %s, want at most %s", reads.slowest, limit)
 	}
 	after := begin(4, func() error { return f.send(f.client, http.MethodPost, path("pair"), `{"kind":"Foo"}`) })
 	after.upTo(t, 100)
 	after.end()
 	if after.failed.Load() > 0 {
-		t.Errorf("once it is known, %d writes failed: %v", after.failed.Load(), after.errors)
+		t.Errorf("%d writes failed after the endpoint was found silent, want 0: %v", after.failed.Load(), after.errors)
 	}
 
 	a.restore()
@@ -105,7 +105,7 @@ func fallSilent(t *testing.T, a *blackHole) {
 	})
 }
 
-// behindHop is a TCP hop of our own. It keeps its connections and what was sent on them is never heard of.
+// behindHop starts a TCP relay. In a fault it keeps its connections and drops all data.
 func behindHop(t testing.TB) (*blackHole, error) {
 	t.Helper()
 	l := listen(t)

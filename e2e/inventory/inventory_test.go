@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// The package measures itself: one test that waits and starts a process, and one that does nothing.
+// The package measures itself: one test that waits and starts a process, and an empty one.
 func TestPackageIsMeasured(t *testing.T) {
 	dir := t.TempDir()
 	for name, text := range map[string]string{
@@ -52,11 +52,11 @@ func TestNothing(*testing.T) {}
 	}
 	for _, want := range []string{"| TestWaits ", "| all 1 "} {
 		if !strings.Contains(out.String(), want) {
-			t.Errorf("the table is\n%s\nwithout %q", &out, want)
+			t.Errorf("got the table\n%s\nwant %q in it", &out, want)
 		}
 	}
 	if strings.Contains(out.String(), "TestNothing") {
-		t.Errorf("the table of one test is\n%s", &out)
+		t.Errorf("got the table of one test\n%s\nwant no TestNothing", &out)
 	}
 }
 

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// What "extserver init" writes builds, and its tests pass.
+// The files of "extserver init" compile, and their tests pass.
 func TestTheScaffoldBuilds(t *testing.T) {
 	root, err := filepath.Abs("../..")
 	if err != nil {
@@ -19,11 +19,11 @@ func TestTheScaffoldBuilds(t *testing.T) {
 		cmd := exec.CommandContext(t.Context(), program, args...)
 		cmd.Dir = dir
 		if out, err := cmd.CombinedOutput(); err != nil {
-			t.Fatalf("%s %v: %v\n%s", program, args, err, out)
+			t.Fatalf("%s %v = %v\n%s\nwant no error", program, args, err, out)
 		}
 	}
 	run(root, "go", "run", "./cmd/extserver", "init", module, "--group=boxes.example.com", "--kind=Box")
-	// The sums of this module are enough, so that nothing else is downloaded.
+	// The sums of this module are sufficient, so that no further module is downloaded.
 	sums, err := os.ReadFile("go.sum")
 	if err != nil {
 		t.Fatal(err)

@@ -16,12 +16,12 @@ import (
 	"golang.org/x/net/http2/hpack"
 )
 
-// attack is what somebody does to have the front door hold memory.
+// attack is one way to make the front door allocate memory.
 type attack struct {
 	name string
 	// tries is how many bytes the front door would hold if it held all of it.
 	tries int64
-	// lasts is how long it goes on.
+	// lasts is the duration of the attack.
 	lasts time.Duration
 	// run returns how many connections were made that did their part.
 	run func(ctx context.Context, f *front) int64
@@ -63,7 +63,7 @@ func each(ctx context.Context, n int, do func(ctx context.Context, i int, next f
 	return made.Load()
 }
 
-// attackersAddress is not that of those who work: handshakes are bounded for each address, and behind it nobody is known yet.
+// attackersAddress differs from the workers' address: handshakes are limited per address, before a client is authenticated.
 var attackersAddress = &net.TCPAddr{IP: net.IPv4(127, 0, 0, 2)}
 
 // dial makes a connection that ends with ctx.
@@ -79,7 +79,7 @@ func (f *front) dial(ctx context.Context, protocol string) (conn *tls.Conn, clos
 	return c.(*tls.Conn), func() { stop(); _ = c.(*tls.Conn).NetConn().Close() }, nil
 }
 
-// streams opens n streams with a header on a connection of HTTP/2, and reads what comes when reads is set.
+// streams opens n streams with a header on a connection of HTTP/2, and reads responses if reads is set.
 func (f *front) streams(ctx context.Context, n int, path string, window uint32, reads bool, next func(), more ...hpack.HeaderField) {
 	conn, done, err := f.dial(ctx, "h2")
 	if err != nil {

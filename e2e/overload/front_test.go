@@ -33,30 +33,31 @@ import (
 	"portico.dev/internal/pki"
 )
 
-// front is a front door in a process of its own, with a limit on its memory.
+// front is a front door in a separate process, with a memory limit.
 type front struct {
 	process *programs.Process
 	address string
 	roots   *x509.CertPool
-	// The credentials of those who work, and of attackers.
+	// The credentials of workers and of attackers.
 	admin, node       tls.Certificate
 	controller        string // token
 	bystander, others string // tokens
 }
 
 const (
-	// limit is what the process is given, and margin what it may use beyond that at the worst moment: what comes between two readings
-	// and a collection, the mapped file of etcd, and the program's own pages.
+	// limit is the process's limit, and margin its maximum use above that: allocations between two readings and a collection,
+	// the mapped file of etcd, and the program's pages.
 	limit, margin = 384 << 20, 96 << 20
-	// big is the group-version of a backend whose answers have no end.
+	// big is the group-version of a backend with endless responses.
 	big = "/apis/big.example.com/v1"
 )
 
-// groupVariable names the directory of a control group (version 1 or 2) in which the test may make another, as root may. The front door
-// then runs in that one, which has the limit, instead of being told the limit: the kernel ends it if it goes beyond.
+// groupVariable names the directory of a control group (version 1 or 2) in which the test may create a child, which needs root.
+// The front door then runs in the child, which has the limit, instead of getting the limit as a flag: the kernel kills it above
+// the limit.
 const groupVariable = "PORTICO_TEST_MEMORY_CGROUP"
 
-// inGroup makes the control group, and returns what starts a command in it.
+// inGroup creates the control group, and returns the command prefix that starts a command in it.
 func inGroup(t *testing.T, parent string) []string {
 	t.Helper()
 	group, err := os.MkdirTemp(parent, "portico-overload-")
@@ -143,7 +144,7 @@ func start(t *testing.T) *front {
 	return f
 }
 
-// nodeCertificate is what a kubelet has.
+// nodeCertificate returns a kubelet's client certificate.
 func nodeCertificate(t *testing.T, dir string) tls.Certificate {
 	t.Helper()
 	certPEM, err := os.ReadFile(filepath.Join(dir, "client-ca.crt"))
@@ -264,7 +265,7 @@ func (f *front) client(c credential, h2 bool) *http.Client {
 	return &http.Client{Timeout: time.Minute, Transport: &http.Transport{TLSClientConfig: config, Protocols: protocols}}
 }
 
-// get returns the code of an answer that came whole, and its Retry-After.
+// get returns the code of a complete response, and its Retry-After.
 func (f *front) get(ctx context.Context, client *http.Client, c credential, path string) (code int, after string, err error) {
 	r, err := http.NewRequestWithContext(ctx, http.MethodGet, "https://"+f.address+path, nil)
 	if err != nil {

@@ -13,22 +13,22 @@ import (
 	"time"
 )
 
-// worker is a client that must be served, or told why not.
+// worker is a client that must get a successful response or a valid refusal.
 type worker struct {
 	name       string
 	credential credential
 	privileged bool // every request is answered 200
-	// untilExhausted is of those who may be told to come back on the highest level.
+	// untilExhausted is true for workers that may get 429 at the highest level.
 	untilExhausted bool
 
-	mu      sync.Mutex // guards what follows
+	mu      sync.Mutex // guards the following fields
 	served  int
 	refused int
 	took    []time.Duration
 	faults  []string
 }
 
-// work asks again and again, one request in ten over a new connection.
+// work sends requests repeatedly, one in ten over a new connection.
 func (w *worker) work(ctx context.Context, f *front) {
 	client := f.client(w.credential, true)
 	defer func() { client.CloseIdleConnections() }()
@@ -70,27 +70,27 @@ func (w *worker) note(code int, after string, err error, took time.Duration) {
 // goneElsewhere is how streams and connections of ordinary users are refused and ended.
 var goneElsewhere = regexp.MustCompile("REFUSED_STREAM|ENHANCE_YOUR_CALM|GOAWAY")
 
-// report fails for what must not be, and says how it went.
+// report fails the test for faults, and logs the results.
 func (w *worker) report(t *testing.T) {
 	t.Helper()
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	slices.Sort(w.took)
 	if len(w.took) == 0 {
-		t.Errorf("%s: no request was made", w.name)
+		t.Errorf("%s made no request, want some", w.name)
 		return
 	}
 	t.Logf("%-10s %4d served, %4d told to come back, p99 %s", w.name, w.served, w.refused, w.took[len(w.took)*99/100].Round(time.Millisecond))
 	if len(w.faults) > 0 {
-		t.Errorf("%s: %d requests failed, the first ones: %s", w.name, len(w.faults), strings.Join(w.faults[:min(3, len(w.faults))], "; "))
+		t.Errorf("%s: %d requests failed, want 0; the first ones: %s", w.name, len(w.faults), strings.Join(w.faults[:min(3, len(w.faults))], "; "))
 	}
 	if w.privileged && w.served == 0 {
-		t.Errorf("%s was never served", w.name)
+		t.Errorf("%s had no successful request, want some", w.name)
 	}
 }
 
-// attackTime is how long most attacks go on, and calmTime how long it may take until memory is free again: seconds, on a machine that
-// does something else too.
+// attackTime is the duration of most attacks, and calmTime the maximum time until memory is free again: seconds, on a machine
+// with other load.
 const (
 	attackTime = 6 * time.Second
 	calmTime   = 45 * time.Second
@@ -105,7 +105,7 @@ func TestD18D19AttackersAtTenTimesTheMemory(t *testing.T) {
 		t.Run(a.name, func(t *testing.T) { f.under(t, a) })
 	}
 	if all < 10*limit {
-		t.Errorf("the attackers try for %d bytes, which is not ten times %d", all, limit)
+		t.Errorf("the attackers try for %d bytes, want at least ten times %d", all, limit)
 	}
 	t.Run("all at once", func(t *testing.T) {
 		f.under(t, attack{"all at once", all, attackTime, func(ctx context.Context, f *front) int64 {
@@ -123,12 +123,12 @@ func TestD18D19AttackersAtTenTimesTheMemory(t *testing.T) {
 	for _, name := range []string{"portico_overload_shed_requests_total", "portico_overload_closed_connections_total"} {
 		n, err := f.metric(t.Context(), admin, name)
 		if err != nil || n == 0 {
-			t.Errorf("%s is %v, %v: the attacks were none", name, n, err)
+			t.Errorf("metric %s = %v, %v; want more than 0: the attacks had no effect", name, n, err)
 		}
 	}
 }
 
-// under has everybody work while the front door is attacked.
+// under runs all workers while the front door is attacked.
 func (f *front) under(t *testing.T, a attack) {
 	workers := []*worker{
 		{name: "admin", credential: credential{certificate: &f.admin}, privileged: true},
@@ -157,7 +157,7 @@ func (f *front) under(t *testing.T, a attack) {
 			t.Fatal(err)
 		}
 		if time.Since(began) > calmTime {
-			t.Fatalf("memory is still short %s after the attack: level %v", calmTime, level)
+			t.Fatalf("memory is short %s after the attack, want level 0: level %v", calmTime, level)
 		}
 	}
 	calm := time.Since(began)
@@ -167,12 +167,12 @@ func (f *front) under(t *testing.T, a attack) {
 	t.Logf("%d connections tried for up to %d MiB; resident %d MiB, at most %d of %d MiB; normal after %s; so far %v requests were shed and %v connections closed",
 		made, a.tries>>20, now>>20, most>>20, limit>>20, calm.Round(time.Millisecond), shed, closed)
 	if most > limit+margin {
-		t.Errorf("the process had %d MiB, which is more than %d and a margin of %d", most>>20, limit>>20, margin>>20)
+		t.Errorf("memory of the process = %d MiB, want at most %d and a margin of %d", most>>20, limit>>20, margin>>20)
 	}
 	bystander := workers[3]
 	client := f.client(bystander.credential, true)
 	defer client.CloseIdleConnections()
 	if code, _, err := f.get(t.Context(), client, bystander.credential, "/api/v1/namespaces/default/configmaps"); code != http.StatusOK {
-		t.Errorf("the bystander afterwards: %d, %v", code, err)
+		t.Errorf("GET by the bystander afterwards = %d, %v; want 200", code, err)
 	}
 }

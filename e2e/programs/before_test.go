@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// repository is a module in a repository of its own.
+// repository is a module in a temporary repository.
 type repository struct {
 	t   *testing.T
 	dir string
@@ -27,7 +27,7 @@ func (r *repository) git(args ...string) string {
 	cmd.Dir = r.dir
 	out, err := cmd.CombinedOutput()
 	if err != nil {
-		r.t.Fatalf("git %v: %v: %s", args, err, out)
+		r.t.Fatalf("git %v = %v: %s; want no error", args, err, out)
 	}
 	return strings.TrimSpace(string(out))
 }
@@ -82,17 +82,17 @@ func TestAProgramIsBuiltAsItWasAtACommit(t *testing.T) {
 		t.Fatal(err)
 	}
 	if out, err := exec.Command(program).CombinedOutput(); err != nil || string(out) != "as it was here" {
-		t.Errorf("the program of before: %v, %q", err, out)
+		t.Errorf("program of the old commit = %v, %q; want \"as it was here\"", err, out)
 	}
 	r.write("changed/uncommitted.go", "")
 	if err := BuildAt(r.dir, "HEAD", program, "."); err != nil {
 		t.Fatal(err)
 	}
 	if out, err := exec.Command(program).CombinedOutput(); err != nil || string(out) != "as it is new" {
-		t.Errorf("the program of HEAD: %v, %q", err, out)
+		t.Errorf("program of HEAD = %v, %q; want \"as it is new\"", err, out)
 	}
 	if left, err := os.ReadDir(filepath.Dir(program)); err != nil || len(left) != 1 {
-		t.Errorf("beside the program there are %v, %v", left, err)
+		t.Errorf("files in the program's directory = %v, %v; want only the program", left, err)
 	}
 }
 
@@ -110,7 +110,7 @@ func TestTheReleaseBefore(t *testing.T) {
 	}
 	first := r.commit(nil)
 	if got, err := CommitBefore(r.dir); err == nil || !strings.Contains(err.Error(), "no commit before") {
-		t.Errorf("before the first commit there is %q, %v", got, err)
+		t.Errorf("CommitBefore the first commit = %q, %v; want an error", got, err)
 	}
 	r.commit(nil)
 	is(first)
@@ -124,6 +124,6 @@ func TestTheReleaseBefore(t *testing.T) {
 	is(merge)
 	r.git("tag", "v0.1.0", first)
 	is(first)
-	r.git("tag", "v0.2.0") // what is being released is not the release before
+	r.git("tag", "v0.2.0") // the release in progress is not the release before
 	is(first)
 }

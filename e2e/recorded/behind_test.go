@@ -15,7 +15,7 @@ import (
 	"portico.dev/internal/drill"
 )
 
-// behind is what came of our programs beside and behind a real kube-apiserver.
+// behind is the recorded result of the programs in front of and behind a real kube-apiserver.
 type behind struct {
 	Parts map[string]struct {
 		Date          string `json:"date"`
@@ -59,7 +59,7 @@ type held struct {
 	Why        string   `json:"why"`
 }
 
-// times are the seconds as the page has them: a dash where there were none, one where there were neither.
+// times returns the seconds in the page's format: a dash for a missing value, one for two missing values.
 func (h held) times() string {
 	seconds := func(s float64) string {
 		if s == 0 {
@@ -83,11 +83,11 @@ func TestBehindKubeAPIServer(t *testing.T) {
 	checkParts(t, r, page, gateway)
 	for _, told := range r.ExtensionServer {
 		if !strings.Contains(page, "\n- "+told+"\n") {
-			t.Errorf("docs/incumbent.md does not say %q", told)
+			t.Errorf("docs/incumbent.md has no line %q, want it", told)
 		}
 	}
 	if got := strings.Count(section(page, "The extension server behind it", "While the"), "\n- "); got != len(r.ExtensionServer) || got == 0 {
-		t.Errorf("docs/incumbent.md lists %d steps of the extension server, and %d are recorded", got, len(r.ExtensionServer))
+		t.Errorf("docs/incumbent.md lists %d steps of the extension server, want %d", got, len(r.ExtensionServer))
 	}
 	checkDoctor(t, r, page)
 	checkScores(t, r, page)
@@ -96,7 +96,7 @@ func TestBehindKubeAPIServer(t *testing.T) {
 	checkStory(t, r, page)
 }
 
-// parts are all that there are to record. Those of the front door alone are of no kube-apiserver.
+// parts are the names of all recorded parts. The parts of the front door have no kube-apiserver.
 var parts = []string{
 	"doctor over an external name", "doctor over endpoints", "doctor to an extserver without rights", "drills at gateway",
 	"drills at kube-apiserver", "drills at portico", "extension server", "marks of extserver", "marks of sample-apiserver v0.37.2", "story at kube-apiserver",
@@ -111,11 +111,11 @@ func checkParts(t *testing.T, r behind, page, gateway string) {
 	}
 	pinned := regexp.MustCompile(`(?m)^\s*(?:require )?k8s\.io/kubernetes (v\S+)`).FindSubmatch(file(t, "../incumbent/go.mod"))
 	if pinned == nil {
-		t.Fatal("e2e/incumbent pins no Kubernetes")
+		t.Fatal("e2e/incumbent/go.mod has no version of k8s.io/kubernetes, want one")
 	}
 	version := string(pinned[1])
 	if !strings.Contains(page, version) {
-		t.Errorf("docs/incumbent.md does not name %s", version)
+		t.Errorf("docs/incumbent.md has no version %s, want it", version)
 	}
 	for name, part := range r.Parts {
 		where := page
@@ -123,7 +123,7 @@ func checkParts(t *testing.T, r behind, page, gateway string) {
 			where = gateway
 		}
 		if _, err := time.Parse(time.DateOnly, part.Date); err != nil || !strings.Contains(where, part.Date) {
-			t.Errorf("%s: made on %q, which the page does not say", name, part.Date)
+			t.Errorf("%s: the page has no date %q, want the date of the record", name, part.Date)
 		}
 		if want := map[bool]string{false: version}[strings.HasSuffix(name, " portico")]; part.KubeAPIServer != want {
 			t.Errorf("%s: made with kube-apiserver %q, want %q", name, part.KubeAPIServer, want)
@@ -131,31 +131,31 @@ func checkParts(t *testing.T, r behind, page, gateway string) {
 	}
 }
 
-// section is what the page says between two texts.
+// section returns the page's text between two markers.
 func section(page, from, to string) string {
 	_, rest, _ := strings.Cut(page, from)
 	text, _, _ := strings.Cut(rest, to)
 	return text
 }
 
-// checkDoctor: the page says how many diagnoses there were, and names each hop that was blamed.
+// checkDoctor: the page has the number of diagnoses and each diagnosed hop.
 func checkDoctor(t *testing.T, r behind, page string) {
 	t.Helper()
 	text := section(page, "## The doctor", "\n## ")
 	if count := fmt.Sprintf("%d diagnoses", len(r.Doctor)); !strings.Contains(text, count) {
-		t.Errorf("docs/incumbent.md does not say %q", count)
+		t.Errorf("docs/incumbent.md has no text %q, want it", count)
 	}
 	for _, d := range r.Doctor {
 		if _, ok := r.Parts["doctor "+d.Way]; !ok {
-			t.Errorf("%s, %s: of no part", d.Breakage, d.Way)
+			t.Errorf("diagnosis of %s, %s has no part, want one", d.Breakage, d.Way)
 		}
 		if d.Hop != "" && !strings.Contains(text, "| "+d.Hop+" |") {
-			t.Errorf("docs/incumbent.md blames %s for nothing; %q was found there", d.Hop, d.Breakage)
+			t.Errorf("docs/incumbent.md has no row of the hop %s, want one for %q", d.Hop, d.Breakage)
 		}
 	}
 }
 
-// checkScores: the page has a row for each, and no other.
+// checkScores: the page has a row for each score, and no further one.
 func checkScores(t *testing.T, r behind, page string) {
 	t.Helper()
 	text := section(page, "| server | APIService | score |\n|---|---|---|\n", "\n\n")
@@ -163,19 +163,19 @@ func checkScores(t *testing.T, r behind, page string) {
 	for _, s := range r.Scores {
 		want = append(want, fmt.Sprintf("| %s | %s | %s |", s.Server, s.APIService, s.Score))
 		if _, ok := r.Parts["marks of "+s.Server]; !ok {
-			t.Errorf("%s, %s: of no part", s.Server, s.APIService)
+			t.Errorf("score of %s, %s has no part, want one", s.Server, s.APIService)
 		}
 	}
 	if got := strings.Split(text, "\n"); !slices.Equal(got, want) {
-		t.Errorf("docs/incumbent.md has the scores\n%s\nrecorded are\n%s", text, strings.Join(want, "\n"))
+		t.Errorf("scores of docs/incumbent.md =\n%s\nwant\n%s", text, strings.Join(want, "\n"))
 	}
 }
 
-// checkStory: the page tells it with the same seconds and words.
+// checkStory: the page has the same seconds and text.
 func checkStory(t *testing.T, r behind, page string) {
 	t.Helper()
 	if len(r.Story) != 2 || r.Story[0].FrontDoor != "kube-apiserver" || r.Story[1].FrontDoor != "portico" {
-		t.Fatalf("the story is not told of both: %+v", r.Story)
+		t.Fatalf("story = %+v, want kube-apiserver and portico", r.Story)
 	}
 	theirs, ours := r.Story[0], r.Story[1]
 	cell := func(text string) string { return "`" + strings.TrimSpace(text) + "`" }
@@ -186,36 +186,37 @@ func checkStory(t *testing.T, r behind, page string) {
 		fmt.Sprintf("| its kind in `kubectl api-resources` | %s | %s |", ours.APIResources, theirs.APIResources),
 	} {
 		if !strings.Contains(page, row+"\n") {
-			t.Errorf("docs/incumbent.md has no row %q", row)
+			t.Errorf("docs/incumbent.md has no row %q, want it", row)
 		}
 	}
 }
 
-// checkDrills: all drills are there, ours passed them, what the other did is explained, and the page has the same.
+// checkDrills: all drills are recorded, the front door passed them, each failure of kube-apiserver has an explanation, and the
+// page has the same results.
 func checkDrills(t *testing.T, all []drilled, page string) {
 	t.Helper()
 	var names, want []string
 	for _, d := range all {
 		names = append(names, d.Drill)
 		if d.Portico.Verdict != string(drill.Passed) {
-			t.Errorf("%s: ours %s", d.Drill, d.Portico.Verdict)
+			t.Errorf("drill %s: verdict of the front door = %s, want passed", d.Drill, d.Portico.Verdict)
 		}
 		switch theirs := d.KubeAPIServer; drill.Verdict(theirs.Verdict) {
 		case drill.Passed:
 		case drill.Failed:
 			if len(theirs.DidNotHold) == 0 {
-				t.Errorf("%s: failed, and nothing says what did not hold", d.Drill)
+				t.Errorf("drill %s failed without unmet expectations, want some", d.Drill)
 			}
 		case drill.Skipped:
 			if theirs.Why == "" {
-				t.Errorf("%s: skipped without a reason", d.Drill)
+				t.Errorf("drill %s was skipped without a reason, want one", d.Drill)
 			}
 		default:
-			t.Errorf("%s: kube-apiserver %q", d.Drill, theirs.Verdict)
+			t.Errorf("drill %s: verdict of kube-apiserver = %q, want passed, failed or skipped", d.Drill, theirs.Verdict)
 		}
 		row := fmt.Sprintf("| `%s` | %s | %s | %s | %s |", d.Drill, d.Portico.Verdict, d.KubeAPIServer.Verdict, d.Portico.times(), d.KubeAPIServer.times())
 		if !strings.Contains(page, row) {
-			t.Errorf("docs/incumbent.md has no row that begins %q", row)
+			t.Errorf("docs/incumbent.md has no row that begins with %q, want one", row)
 		}
 	}
 	count := func(v drill.Verdict) (n int) {
@@ -227,7 +228,7 @@ func checkDrills(t *testing.T, all []drilled, page string) {
 		return n
 	}
 	if line := fmt.Sprintf("This front door passed all %d. kube-apiserver passed %d and failed %d.", len(all), count(drill.Passed), count(drill.Failed)); !strings.Contains(page, line) {
-		t.Errorf("docs/incumbent.md does not say %q", line)
+		t.Errorf("docs/incumbent.md has no text %q, want it", line)
 	}
 	for _, d := range drill.All() {
 		want = append(want, d.Name)
@@ -237,8 +238,8 @@ func checkDrills(t *testing.T, all []drilled, page string) {
 	}
 }
 
-// checkGateway: all drills were held with a gateway, none that passes without it fails with it, what did not pass is explained, and the
-// page has the same.
+// checkGateway: all drills ran with a gateway, no drill that passes without it fails with it, each failure has an explanation,
+// and the page has the same results.
 func checkGateway(t *testing.T, all []drilled, page string) {
 	t.Helper()
 	alone, with := 0, 0
@@ -251,22 +252,23 @@ func checkGateway(t *testing.T, all []drilled, page string) {
 			with++
 		case drill.Failed:
 			if len(d.Gateway.DidNotHold) == 0 || d.KubeAPIServer.Verdict == string(drill.Passed) {
-				t.Errorf("%s: kube-apiserver %s, with a gateway it failed: %q", d.Drill, d.KubeAPIServer.Verdict, d.Gateway.DidNotHold)
+				t.Errorf("drill %s: %s with kube-apiserver, failed with a gateway: %q; want no new failure",
+					d.Drill, d.KubeAPIServer.Verdict, d.Gateway.DidNotHold)
 			}
 		case drill.Skipped:
 			if d.Gateway.Why == "" {
-				t.Errorf("%s: skipped without a reason", d.Drill)
+				t.Errorf("drill %s was skipped without a reason, want one", d.Drill)
 			}
 		default:
-			t.Errorf("%s: with a gateway %q", d.Drill, d.Gateway.Verdict)
+			t.Errorf("drill %s: verdict with a gateway = %q, want passed, failed or skipped", d.Drill, d.Gateway.Verdict)
 		}
 		row := fmt.Sprintf("| `%s` | %s | %s | %s | %s |", d.Drill, d.KubeAPIServer.Verdict, d.Gateway.Verdict, d.KubeAPIServer.times(), d.Gateway.times())
 		if !strings.Contains(page, row) {
-			t.Errorf("docs/gateway.md has no row that begins %q", row)
+			t.Errorf("docs/gateway.md has no row that begins with %q, want one", row)
 		}
 	}
 	if line := fmt.Sprintf("kube-apiserver passes %d of %d drills alone, and %d with a gateway.", alone, len(all), with); !strings.Contains(page, line) {
-		t.Errorf("docs/gateway.md does not say %q", line)
+		t.Errorf("docs/gateway.md has no text %q, want it", line)
 	}
 }
 

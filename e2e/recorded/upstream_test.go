@@ -10,7 +10,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// The directory of Kubernetes' own specs, a module of its own.
+// The directory of Kubernetes' specs, a separate module.
 const upstream = "../upstream"
 
 type result struct {
@@ -42,7 +42,7 @@ type selection struct {
 	Also []string `json:"also"`
 }
 
-// explanations say why a spec fails or skips itself, by its full name.
+// explanations are the reasons why a spec fails or skips itself, by its full name.
 type explanations map[string]string
 
 func read(t *testing.T, name string, into any) {
@@ -52,7 +52,7 @@ func read(t *testing.T, name string, into any) {
 		t.Fatal(err)
 	}
 	if err := yaml.UnmarshalStrict(data, into); err != nil {
-		t.Fatalf("%s: %v", name, err)
+		t.Fatalf("decoding %s failed: %v, want no error", name, err)
 	}
 }
 
@@ -66,40 +66,40 @@ func TestUpstreamResult(t *testing.T) {
 
 	for field, value := range map[string]string{"suite": r.Suite, "libraries": r.Libraries, "server": r.Server} {
 		if value == "" {
-			t.Errorf("result.yaml does not say %s", field)
+			t.Errorf("result.yaml has no %s, want one", field)
 		}
 	}
 	if _, err := time.Parse(time.DateOnly, r.Date); err != nil {
-		t.Errorf("the date of the run: %v", err)
+		t.Errorf("date of the run: %v, want a valid date", err)
 	}
 	count(t, r, s)
 	outcomes := map[string]string{}
 	for _, spec := range r.Specs {
 		if outcomes[spec.Name] != "" {
-			t.Errorf("there twice: %s", spec.Name)
+			t.Errorf("spec %s is listed twice, want once", spec.Name)
 		}
 		outcomes[spec.Name] = spec.Outcome
 		if spec.Outcome != "passed" && strings.TrimSpace(why[spec.Name]) == "" {
-			t.Errorf("%s, and explanations.yaml does not say why: %s", spec.Outcome, spec.Name)
+			t.Errorf("%s spec without an explanation, want one in explanations.yaml: %s", spec.Outcome, spec.Name)
 		}
 	}
 	for name := range why {
 		if outcomes[name] == "" || outcomes[name] == "passed" {
-			t.Errorf("explained, but it did not fail: %s", name)
+			t.Errorf("explanation of a spec that did not fail: %s, want none", name)
 		}
 	}
 }
 
-// count compares the sums with what they are sums of.
+// count compares the totals with the listed specs.
 func count(t *testing.T, r result, s selection) {
 	leftOut, withoutNode := map[string]bool{}, 0
 	for _, group := range s.LeftOut {
 		if group.Needs == "" {
-			t.Error("specs are left out without a reason")
+			t.Error("a group of omitted specs has no reason, want one")
 		}
 		for _, name := range group.Specs {
 			if leftOut[name] {
-				t.Errorf("left out twice: %s", name)
+				t.Errorf("spec %s is omitted twice, want once", name)
 			}
 			leftOut[name] = true
 			if group.WithoutNode {
@@ -111,7 +111,7 @@ func count(t *testing.T, r result, s selection) {
 	run := 0
 	for _, spec := range r.Specs {
 		if leftOut[spec.Name] {
-			t.Errorf("left out, and run: %s", spec.Name)
+			t.Errorf("spec %s is omitted and was run, want one of both", spec.Name)
 		}
 		if strings.Contains(spec.Name, "[Conformance]") {
 			run++
@@ -124,13 +124,13 @@ func count(t *testing.T, r result, s selection) {
 		"passed": r.Passed, "failed": r.Failed, "also passed": r.AlsoPassed, "also failed": r.AlsoFailed,
 	} {
 		if got[outcome] != want {
-			t.Errorf("%s: %d are counted, %d are there", outcome, want, got[outcome])
+			t.Errorf("%s specs: total = %d, want the %d listed ones", outcome, want, got[outcome])
 		}
 	}
 	if want := r.Conformance - len(leftOut); run != want {
-		t.Errorf("%d Conformance specs were run, the selection has %d", run, want)
+		t.Errorf("%d Conformance specs were run, want %d of the selection", run, want)
 	}
 	if want := run + withoutNode; r.NeedNoNode != want {
-		t.Errorf("%d Conformance specs are said to need no node, the selection has %d", r.NeedNoNode, want)
+		t.Errorf("%d Conformance specs without a node, want %d of the selection", r.NeedNoNode, want)
 	}
 }

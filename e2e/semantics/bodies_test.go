@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// Large answers are compressed for those who take it, and small ones are not worth it.
+// Large responses are compressed for clients that accept it, and small ones are not.
 func TestCompression(t *testing.T) {
 	s := configMaps(t, "compressed")
 	put := func(name string, size int) {
@@ -31,7 +31,8 @@ func TestCompression(t *testing.T) {
 	} {
 		a := call(t, http.MethodGet, s.path+c.path, nil, "Accept-Encoding", c.accept).want(http.StatusOK)
 		if zipped := a.header.Get("Content-Encoding") == "gzip"; zipped != c.zipped {
-			t.Errorf("%q for %q: compressed %v, of %d bytes", c.path, c.accept, zipped, len(a.body))
+			t.Errorf("GET %q with the Accept-Encoding %q: compressed = %v, %d bytes; want compressed = %v",
+				c.path, c.accept, zipped, len(a.body), c.zipped)
 		}
 		if !c.zipped {
 			a.says(`"kind":"ConfigMap`)
@@ -42,7 +43,7 @@ func TestCompression(t *testing.T) {
 			t.Fatal(err)
 		}
 		if text, err := io.ReadAll(plain); err != nil || !bytes.HasPrefix(text, []byte(`{"kind":"ConfigMap`)) || !strings.Contains(a.header.Get("Vary"), "Accept-Encoding") {
-			t.Errorf("%v: %.100s, Vary %q", err, text, a.header.Get("Vary"))
+			t.Errorf("decompressed body: %v: %.100s, Vary %q; want a ConfigMap and Accept-Encoding", err, text, a.header.Get("Vary"))
 		}
 	}
 }

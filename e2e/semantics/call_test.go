@@ -19,7 +19,7 @@ const (
 	mediaProtobuf = "application/vnd.kubernetes.protobuf"
 )
 
-// answer is what came back.
+// answer is a response.
 type answer struct {
 	t      *testing.T
 	what   string
@@ -61,15 +61,15 @@ func (a *answer) want(codes ...int) *answer {
 			return a
 		}
 	}
-	a.t.Fatalf("%s: got %d, want %v: %s", a.what, a.code, codes, a.head())
+	a.t.Fatalf("response to %s: status = %d, want %v: %s", a.what, a.code, codes, a.head())
 	return nil
 }
 
-// says ends the test unless the answer has a text in it.
+// says ends the test unless the response contains a text.
 func (a *answer) says(text string) *answer {
 	a.t.Helper()
 	if !strings.Contains(string(a.body), text) {
-		a.t.Fatalf("%s: want %q in %s", a.what, text, a.head())
+		a.t.Fatalf("response to %s: want %q in %s", a.what, text, a.head())
 	}
 	return a
 }
@@ -88,7 +88,7 @@ func (a *answer) object() *unstructured.Unstructured {
 func (a *answer) into(to any) {
 	a.t.Helper()
 	if err := json.Unmarshal(a.body, to); err != nil {
-		a.t.Fatalf("%s: %v in %s", a.what, err, a.head())
+		a.t.Fatalf("body of %s: %v, want JSON in %s", a.what, err, a.head())
 	}
 }
 
@@ -98,7 +98,7 @@ func (a *answer) status() metav1.Status {
 	var status metav1.Status
 	a.into(&status)
 	if status.Kind != "Status" || int(status.Code) != a.code {
-		a.t.Fatalf("%s: an answer of %d is %s", a.what, a.code, a.head())
+		a.t.Fatalf("%s: body of the response %d = %s, want a Status with the code", a.what, a.code, a.head())
 	}
 	return status
 }

@@ -70,7 +70,7 @@ func (c *converter) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		}
 	}
 	review.Request, review.Response = nil, answer
-	_ = json.NewEncoder(w).Encode(review) // a caller that left does not want it
+	_ = json.NewEncoder(w).Encode(review) // fails if the client has disconnected
 }
 
 func convert(raw []byte, to string) runtime.RawExtension {
@@ -90,7 +90,7 @@ func convert(raw []byte, to string) runtime.RawExtension {
 	return runtime.RawExtension{Object: lamp}
 }
 
-// A webhook converts whatever is not asked for as it is stored: by its URL, or by its Service.
+// A webhook converts objects that are requested in another version than the stored one: by its URL, or by its Service.
 func TestConversionByWebhook(t *testing.T) {
 	for name, client := range map[string]func(*testing.T, *converter) string{
 		"byurl": func(_ *testing.T, c *converter) string {
@@ -114,14 +114,14 @@ func TestConversionByWebhook(t *testing.T) {
 			call(t, http.MethodPatch, lamps(name, "v1beta1")+"/a", []byte(`{"spec":{"watts":60}}`), "Content-Type", mergePatch).want(http.StatusOK)
 			w := openWatch(t, lamps(name, "v1beta1")+"?watch=true")
 			if e := w.next(); fmt.Sprint(e.Object.Object["spec"]) != "map[watts:60]" || e.Object.GetAPIVersion() != name+".example.com/v1beta1" {
-				t.Errorf("watched %v", e.Object.Object)
+				t.Errorf("watch event = %v, want the converted object with 60 watts", e.Object.Object)
 			}
 			stored, err := etcd(t).Get(within(t), "/registry/"+name+".example.com/lamps/a")
 			if err != nil || len(stored.Kvs) != 1 || !strings.Contains(string(stored.Kvs[0].Value), `"power":60`) {
-				t.Errorf("%v: stored %v", err, stored)
+				t.Errorf("stored object: %v, %v; want the power 60", err, stored)
 			}
 			if c.asked.Load() == 0 {
-				t.Error("the webhook was not asked")
+				t.Errorf("requests to the webhook = %d, want at least 1", c.asked.Load())
 			}
 			c.refuses.Store(true)
 			call(t, http.MethodGet, lamps(name, "v1beta1")+"/a", nil).says("these lamps are out").want(http.StatusInternalServerError)

@@ -70,9 +70,9 @@ func TestPruningAndDefaulting(t *testing.T) {
 		open: {unknown: 1, closed: {a: b, unknown: 1}}, embedded: {apiVersion: v1, kind: Pod, metadata: {name: a, unknown: 1}, spec: {a: b}}}`)).want(http.StatusCreated).object()
 	const want = `map[either:10% embedded:map[apiVersion:v1 kind:Pod metadata:map[name:a] spec:map[a:b]] known:white nullable:<nil> open:map[closed:map[a:b] unknown:1] plain:black]`
 	if spec := fmt.Sprint(got.Object["spec"]); spec != want {
-		t.Errorf("got  %s\nwant %s", spec, want)
+		t.Errorf("spec = %s\nwant %s", spec, want)
 	}
-	// A default that comes later shows in what was stored before, and so does a field that goes.
+	// A default that is added later applies to stored objects too, and so does the removal of a field.
 	edit(t, "things.pruned.example.com", `[{"op":"add","path":"/spec/versions/0/schema/openAPIV3Schema/properties/spec/properties/late","value":{"type":"integer","default":7}},
 		{"op":"remove","path":"/spec/versions/0/schema/openAPIV3Schema/properties/spec/properties/either"}]`)
 	eventually(t, func() error {
@@ -91,7 +91,7 @@ func TestRules(t *testing.T) {
 	at := things("ruled")
 	status := post(t, at, thing("ruled", "a", "{min: 3, max: 2}")).refused(http.StatusUnprocessableEntity, "Invalid")
 	if c := status.Details.Causes; len(c) != 1 || c[0].Type != "FieldValueForbidden" || c[0].Field != "spec.min" || !strings.Contains(c[0].Message, "3 is more than 2") {
-		t.Errorf("causes %+v", status.Details.Causes)
+		t.Errorf("causes = %+v, want spec.min with the rule's message", status.Details.Causes)
 	}
 	post(t, at, thing("ruled", "a", "{min: 1, max: 2, name: first, tags: [long, longer]}")).says("Too long").want(http.StatusUnprocessableEntity)
 	post(t, at, thing("ruled", "a", "{min: 1, max: 2, name: first}")).want(http.StatusCreated)
@@ -100,7 +100,7 @@ func TestRules(t *testing.T) {
 	}
 	change(`{"spec":{"name":"second"}}`).says("the name stays").refused(http.StatusUnprocessableEntity, "Invalid")
 	change(`{"spec":{"max":5}}`).want(http.StatusOK)
-	// A rule that comes later refuses what is new, and lets what was there before and has not changed be (ratcheting).
+	// A rule that is added later refuses new values, and accepts stored values that have not changed (ratcheting).
 	edit(t, "things.ruled.example.com", `[{"op":"add","path":"/spec/versions/0/schema/openAPIV3Schema/properties/spec/properties/max/x-kubernetes-validations",
 		"value":[{"rule":"self >= 10","message":"too little"}]},{"op":"add","path":"/spec/versions/0/schema/openAPIV3Schema/properties/spec/properties/min/minimum","value":10}]`)
 	eventually(t, func() error {
@@ -138,7 +138,7 @@ func waitForCondition(t *testing.T, definition, of, want string) {
 	})
 }
 
-// Of two definitions that want the same names the first has them until it goes.
+// Of two definitions with the same names, the first one has them until it is deleted.
 func TestNamesThatAreTaken(t *testing.T) {
 	define(t, custom("taken", "{type: object}", ""))
 	waitForCondition(t, "things.taken.example.com", "NamesAccepted", "True NoConflicts")
@@ -162,13 +162,13 @@ func TestNamesThatAreTaken(t *testing.T) {
 	})
 }
 
-// A definition that is deleted takes its objects along, each with its finalizers, and nothing new comes meanwhile.
+// The deletion of a definition deletes its objects, each with its finalizers, and refuses new ones.
 func TestDeletionOfADefinition(t *testing.T) {
 	define(t, custom("finalized", "{type: object, x-kubernetes-preserve-unknown-fields: true}", ""))
 	at, name := things("finalized"), "things.finalized.example.com"
 	created := call(t, http.MethodGet, definitionsPath+"/"+name, nil).want(http.StatusOK).object()
 	if f := created.GetFinalizers(); len(f) > 0 && f[0] != "customresourcecleanup.apiextensions.k8s.io" {
-		t.Errorf("finalizers %v", f)
+		t.Errorf("finalizers of the definition = %v, want the cleanup's first", f)
 	}
 	post(t, at, []byte("{apiVersion: finalized.example.com/v1, kind: Thing, metadata: {name: kept, finalizers: [example.com/wait]}}")).want(http.StatusCreated)
 	post(t, at, thing("finalized", "loose", "{}")).want(http.StatusCreated)
@@ -186,7 +186,7 @@ func TestDeletionOfADefinition(t *testing.T) {
 		return nil
 	})
 	if e := w.next(); e.Type != "MODIFIED" || e.Object.GetDeletionTimestamp() == nil {
-		t.Errorf("got %s", e)
+		t.Errorf("watch event = %s, want MODIFIED with a deletion timestamp", e)
 	}
 	call(t, http.MethodPatch, at+"/kept", []byte(`{"metadata":{"finalizers":null}}`), "Content-Type", mergePatch).want(http.StatusOK)
 	eventually(t, func() error {
@@ -201,9 +201,9 @@ func TestDeletionOfADefinition(t *testing.T) {
 		}
 		return nil
 	})
-	// A definition of that name starts from nothing.
+	// A new definition of that name has no objects.
 	define(t, custom("finalized", "{type: object}", ""))
 	if got := call(t, http.MethodGet, at, nil).want(http.StatusOK).object(); len(got.Object["items"].([]any)) != 0 {
-		t.Errorf("there is %v", got.Object["items"])
+		t.Errorf("items after the definition was created again = %v, want none", got.Object["items"])
 	}
 }

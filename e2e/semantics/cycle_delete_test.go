@@ -8,17 +8,17 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 )
 
-// finalizer keeps an object that is deleted until it is taken away; none can be added by then.
+// finalizer keeps a deleted object until the finalizer is removed. No finalizer can be added after the deletion.
 func finalizer(t *testing.T, k kind) {
 	o := k.create(t, "finalized", func(o *unstructured.Unstructured) { o.SetFinalizers([]string{"example.com/wait"}) })
 	call(t, http.MethodDelete, k.path(o), nil).want(http.StatusOK)
 	kept := k.get(t, o)
 	if kept.GetDeletionTimestamp() == nil || kept.GetDeletionGracePeriodSeconds() == nil && !k.lingers {
-		t.Errorf("deleted, and %v", kept.Object["metadata"])
+		t.Errorf("metadata after the deletion = %v, want a deletion timestamp and a grace period", kept.Object["metadata"])
 	}
 	call(t, http.MethodDelete, k.path(o), nil).want(http.StatusOK, http.StatusConflict) // of a namespace, once it is terminating
 	if k.get(t, o).GetDeletionTimestamp().Unix() != kept.GetDeletionTimestamp().Unix() {
-		t.Error("a second deletion moved the time of the first")
+		t.Errorf("a second deletion changed the deletion timestamp, want %v", kept.GetDeletionTimestamp())
 	}
 	more := []byte(`{"metadata":{"finalizers":["example.com/wait","example.com/more"]}}`)
 	call(t, http.MethodPatch, k.path(o), more, "Content-Type", mergePatch).refused(http.StatusUnprocessableEntity, "Invalid")
@@ -26,7 +26,7 @@ func finalizer(t *testing.T, k kind) {
 	k.gone(t, o)
 }
 
-// deleteWithPreconditions deletes the object that is meant, and no other of its name.
+// deleteWithPreconditions deletes only the object with the UID, not another one of that name.
 func deleteWithPreconditions(t *testing.T, k kind) {
 	o := k.create(t, "deleted")
 	del := func(options string) *answer { return call(t, http.MethodDelete, k.path(o), []byte(options)) }
@@ -39,7 +39,7 @@ func deleteWithPreconditions(t *testing.T, k kind) {
 	del(`{}`).refused(http.StatusNotFound, "NotFound")
 }
 
-// deleteCollection deletes what is selected.
+// deleteCollection deletes the selected objects.
 func deleteCollection(t *testing.T, k kind) {
 	if !slices.Contains(k.discovered.Verbs, "deletecollection") {
 		call(t, http.MethodDelete, k.collection()+"?labelSelector=none", nil).refused(http.StatusMethodNotAllowed, "MethodNotAllowed")
@@ -52,6 +52,6 @@ func deleteCollection(t *testing.T, k kind) {
 	call(t, http.MethodDelete, k.collection()+query("labelSelector", "color=red"), nil).want(http.StatusOK)
 	k.gone(t, red)
 	if k.get(t, blue).GetDeletionTimestamp() != nil {
-		t.Error("deleted what was not selected")
+		t.Error("an object outside the selection was deleted, want it kept")
 	}
 }

@@ -18,7 +18,7 @@ const (
 	asList     = "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io"
 )
 
-// table is how kubectl get asks.
+// table sends kubectl get's request.
 func table(t *testing.T, k kind) {
 	o := k.create(t, "tabled", labelled("tabled", "yes"))
 	for _, c := range []struct{ include, kind string }{
@@ -39,33 +39,33 @@ func table(t *testing.T, k kind) {
 			}
 			call(t, http.MethodGet, path+query(pairs...), nil, "Accept", asTable).want(http.StatusOK).into(&got)
 			if got.Kind != "Table" || len(got.Rows) != 1 || len(got.ColumnDefinitions) == 0 || len(got.Rows[0].Cells) != len(got.ColumnDefinitions) {
-				t.Fatalf("%s: got %+v", path, got)
+				t.Fatalf("Table of %s = %+v, want one row with a cell per column", path, got)
 			}
 			if kind, _ := got.Rows[0].Object["kind"].(string); kind != c.kind {
-				t.Errorf("includeObject=%s shows a %q", c.include, kind)
+				t.Errorf("object in the row with includeObject=%s has the kind %q, want %q", c.include, kind, c.kind)
 			}
 			if at := slices.IndexFunc(got.ColumnDefinitions, func(d metav1.TableColumnDefinition) bool { return d.Name == "Name" }); at < 0 || got.Rows[0].Cells[at] != o.GetName() {
-				t.Errorf("no name among %v", got.Rows[0].Cells)
+				t.Errorf("cells of the row = %v, want the name", got.Rows[0].Cells)
 			}
 		}
 	}
 	w := openWatch(t, k.collection()+query("watch", "true", "labelSelector", "tabled"), "Accept", asTable)
 	if e := w.next(); e.Type != "ADDED" || e.Object.GetKind() != "Table" {
-		t.Errorf("watched %s %s", e, e.Object.GetKind())
+		t.Errorf("watch event = %s %s, want ADDED with a Table", e, e.Object.GetKind())
 	}
 	call(t, http.MethodGet, k.collection()+"?includeObject=Half", nil, "Accept", asTable).want(http.StatusBadRequest)
 }
 
-// partialMetadata is how garbage collectors and caches of metadata ask.
+// partialMetadata sends the requests of garbage collectors and metadata caches.
 func partialMetadata(t *testing.T, k kind) {
 	o := k.create(t, "partial", labelled("partial", "yes"))
 	got := call(t, http.MethodGet, k.path(o), nil, "Accept", asMetadata).want(http.StatusOK).object()
 	if got.GetKind() != "PartialObjectMetadata" || got.GetAPIVersion() != "meta.k8s.io/v1" || got.GetUID() != o.GetUID() {
-		t.Errorf("got %v", got.Object)
+		t.Errorf("partial metadata = %v, want PartialObjectMetadata with the UID", got.Object)
 	}
 	for field := range got.Object {
 		if field != "kind" && field != "apiVersion" && field != "metadata" {
-			t.Errorf("metadata has %q", field)
+			t.Errorf("partial metadata has the field %q, want only the metadata", field)
 		}
 	}
 	selected := query("labelSelector", "partial")
@@ -74,29 +74,29 @@ func partialMetadata(t *testing.T, k kind) {
 		t.Fatal(err)
 	}
 	if list.GetKind() != "PartialObjectMetadataList" || len(list.Items) != 1 || list.Items[0].GetUID() != o.GetUID() || list.Items[0].Object["spec"] != nil {
-		t.Errorf("got %v", list)
+		t.Errorf("list of partial metadata = %v, want one item without a spec", list)
 	}
 	w := openWatch(t, k.collection()+selected+"&watch=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true", "Accept", asMetadata)
 	for {
 		e := w.next()
 		if e.Object.GetKind() != "PartialObjectMetadata" || e.Object.GetAPIVersion() != "meta.k8s.io/v1" {
-			t.Fatalf("watched %s %s", e, e.Object.GetKind())
+			t.Fatalf("watch event = %s %s, want PartialObjectMetadata", e, e.Object.GetKind())
 		}
 		if e.initialEventsEnd() {
 			break
 		}
 	}
-	// What is shown as metadata only has none of these forms otherwise.
+	// A resource that is available as metadata supports no unknown form.
 	call(t, http.MethodGet, k.collection(), nil, "Accept", "application/json;as=Nonsense;v=v1;g=meta.k8s.io").refused(http.StatusNotAcceptable, "NotAcceptable")
 }
 
-// mediaTypes are JSON, YAML and protobuf in both directions, and no others.
+// mediaTypes checks JSON, YAML and protobuf in both directions, and the refusal of further types.
 func mediaTypes(t *testing.T, k kind) {
 	o := k.create(t, "encoded")
 	inYAML := call(t, http.MethodGet, k.path(o), nil, "Accept", mediaYAML).want(http.StatusOK)
 	read := &unstructured.Unstructured{}
 	if err := yaml.Unmarshal(inYAML.body, &read.Object); err != nil || read.GetUID() != o.GetUID() || inYAML.header.Get("Content-Type") != mediaYAML {
-		t.Errorf("YAML: %v in %s", err, inYAML.head())
+		t.Errorf("YAML response: %v, %s; want the object as YAML", err, inYAML.head())
 	}
 	ghost, err := yaml.Marshal(k.object(t, "ghost-of-yaml").Object)
 	if err != nil {
@@ -112,17 +112,17 @@ func mediaTypes(t *testing.T, k kind) {
 	} else {
 		inProtobuf := call(t, http.MethodGet, k.path(o), nil, "Accept", mediaProtobuf).want(http.StatusOK)
 		if !bytes.HasPrefix(inProtobuf.body, []byte("k8s\x00")) || inProtobuf.header.Get("Content-Type") != mediaProtobuf {
-			t.Errorf("protobuf: %q", inProtobuf.head())
+			t.Errorf("protobuf response = %q, want the protobuf prefix", inProtobuf.head())
 		}
 		call(t, http.MethodPut, k.path(o)+"?dryRun=All", inProtobuf.body, "Content-Type", mediaProtobuf).want(http.StatusOK, http.StatusConflict)
 		list := call(t, http.MethodGet, k.collection(), nil, "Accept", mediaProtobuf).want(http.StatusOK)
 		if !bytes.HasPrefix(list.body, []byte("k8s\x00")) {
-			t.Errorf("protobuf: %q", list.head())
+			t.Errorf("protobuf list = %q, want the protobuf prefix", list.head())
 		}
 	}
 	either := call(t, http.MethodGet, k.path(o), nil, "Accept", "application/vnd.nobody, "+mediaJSON+";q=0.5").want(http.StatusOK)
 	if !strings.HasPrefix(either.header.Get("Content-Type"), mediaJSON) {
-		t.Errorf("got %s", either.header.Get("Content-Type"))
+		t.Errorf("Content-Type = %s, want JSON", either.header.Get("Content-Type"))
 	}
 	call(t, http.MethodGet, k.path(o), nil, "Accept", "text/html").refused(http.StatusNotAcceptable, "NotAcceptable")
 	call(t, http.MethodGet, k.collection(), nil, "Accept", "application/cbor").refused(http.StatusNotAcceptable, "NotAcceptable")
@@ -131,17 +131,17 @@ func mediaTypes(t *testing.T, k kind) {
 	post([]byte(`{"kind":`), mediaJSON).refused(http.StatusBadRequest, "BadRequest")
 }
 
-// subresources that show the object itself change their part of it and no other.
+// subresources that show the object itself change only their part of it.
 func subresources(t *testing.T, k kind) {
 	o := k.create(t, "parted")
 	for _, sub := range k.discovered.Subresources {
 		path := k.path(o) + "/" + sub.Subresource
-		if !slices.Contains(sub.Verbs, "get") || !slices.Contains(sub.Verbs, "update") || sub.Subresource == "proxy" { // which is answered elsewhere
+		if !slices.Contains(sub.Verbs, "get") || !slices.Contains(sub.Verbs, "update") || sub.Subresource == "proxy" { // its tests are in another package
 			continue
 		}
 		got := call(t, http.MethodGet, path, nil).want(http.StatusOK).object()
 		if got.GetKind() != sub.ResponseKind.Kind || got.GetName() != o.GetName() {
-			t.Errorf("%s shows %s %s", path, got.GetKind(), got.GetName())
+			t.Errorf("GET %s = %s %s, want the subresource's kind and the name", path, got.GetKind(), got.GetName())
 		}
 		call(t, http.MethodPut, path+"?dryRun=All", encode(t, got)).want(http.StatusOK, http.StatusConflict)
 		call(t, http.MethodPatch, path+"?dryRun=All", []byte(`{}`), "Content-Type", mergePatch).want(http.StatusOK)

@@ -33,7 +33,7 @@ func update(t *testing.T, k kind) {
 		return nil
 	})
 	if version(t, updated) <= version(t, created) || updated.GetUID() != created.GetUID() || updated.GetAnnotations()["n"] != "1" {
-		t.Errorf("updated to %v", updated.Object["metadata"])
+		t.Errorf("metadata after the update = %v, want a later version, the UID and the annotation", updated.Object["metadata"])
 	}
 	stale := updated.DeepCopy()
 	stale.SetResourceVersion(created.GetResourceVersion())
@@ -48,7 +48,7 @@ func update(t *testing.T, k kind) {
 	renamed.SetName("other")
 	call(t, http.MethodPut, k.path(created), encode(t, renamed)).refused(http.StatusBadRequest, "BadRequest")
 
-	eventually(t, func() error { // what changes nothing writes nothing
+	eventually(t, func() error { // an update without a change writes nothing
 		same := k.get(t, created)
 		a := call(t, http.MethodPut, k.path(created), encode(t, same))
 		if a.code == http.StatusConflict || a.want(http.StatusOK).object().GetResourceVersion() != same.GetResourceVersion() {
@@ -61,13 +61,13 @@ func update(t *testing.T, k kind) {
 	call(t, http.MethodPost, k.collection(), encode(t, bad)).refused(http.StatusBadRequest, "BadRequest")
 }
 
-// dryRun says what would have become of a write, and writes nothing.
+// dryRun returns the result of a write without writing.
 func dryRun(t *testing.T, k kind) {
 	const dry = "?dryRun=All"
 	ghost := k.object(t, "ghost")
 	made := call(t, http.MethodPost, k.collection()+dry, encode(t, ghost)).want(http.StatusCreated).object()
 	if made.GetUID() == "" || made.GetResourceVersion() != "" {
-		t.Errorf("a dry creation has uid %q and version %q", made.GetUID(), made.GetResourceVersion())
+		t.Errorf("dry-run Create returned the UID %q and the version %q, want a UID and no version", made.GetUID(), made.GetResourceVersion())
 	}
 	call(t, http.MethodGet, k.path(ghost), nil).want(http.StatusNotFound)
 	call(t, http.MethodPost, k.collection()+"?dryRun=Some", encode(t, ghost)).refused(http.StatusUnprocessableEntity, "Invalid")
@@ -77,7 +77,7 @@ func dryRun(t *testing.T, k kind) {
 	for _, media := range []string{mergePatch, applyPatch} {
 		a := call(t, http.MethodPatch, k.path(body)+dry+"&fieldManager=dry", changed, "Content-Type", media).want(http.StatusOK)
 		if a.object().GetAnnotations()["dry"] != "yes" {
-			t.Errorf("a dry %s gives %s", media, a.head())
+			t.Errorf("dry-run patch with %s = %s, want the annotation", media, a.head())
 		}
 	}
 	eventually(t, func() error {
@@ -96,11 +96,11 @@ func dryRun(t *testing.T, k kind) {
 	}
 	left := k.get(t, body)
 	if left.GetUID() != body.GetUID() || left.GetDeletionTimestamp() != nil || left.GetAnnotations()["dry"] != "" {
-		t.Errorf("dry runs left %v", left.Object["metadata"])
+		t.Errorf("metadata after dry runs = %v, want no change", left.Object["metadata"])
 	}
 }
 
-// unknownFields are dropped, with a warning, or refused: as the client asks.
+// unknownFields are dropped, with a warning, or refused, by the parameter of the request.
 func unknownFields(t *testing.T, k kind) {
 	o := k.object(t, "unknown")
 	o.Object["nobodyKnows"] = "this"
@@ -111,29 +111,29 @@ func unknownFields(t *testing.T, k kind) {
 	}
 	post(body, "Strict").says(`unknown field \"nobodyKnows\"`).refused(http.StatusBadRequest, "BadRequest")
 	post(doubled, "Strict").says(`duplicate field \"kind\"`).refused(http.StatusBadRequest, "BadRequest")
-	for _, validation := range []string{"Warn", ""} { // Warn is what is not said
+	for _, validation := range []string{"Warn", ""} { // Warn is the default
 		warnings := strings.Join(post(body, validation).want(http.StatusCreated).header.Values("Warning"), "\n")
 		if !strings.Contains(warnings, `299 - "unknown field \"nobodyKnows\""`) {
-			t.Errorf("%q warns of %q", validation, warnings)
+			t.Errorf("warnings with the validation %q = %q, want the unknown field", validation, warnings)
 		}
 		warnings = strings.Join(post(doubled, validation).want(http.StatusCreated).header.Values("Warning"), "\n")
 		if !strings.Contains(warnings, `duplicate field`) {
-			t.Errorf("%q warns of %q", validation, warnings)
+			t.Errorf("warnings with the validation %q = %q, want the duplicate field", validation, warnings)
 		}
 	}
 	ignored := post(body, "Ignore").want(http.StatusCreated)
 	if warnings := strings.Join(ignored.header.Values("Warning"), "\n"); strings.Contains(warnings, "nobodyKnows") {
-		t.Errorf("Ignore warns of %q", warnings)
+		t.Errorf("warnings with the validation Ignore = %q, want none of the field", warnings)
 	}
 	if _, kept := ignored.object().Object["nobodyKnows"]; kept {
-		t.Error("an unknown field was kept")
+		t.Error("the unknown field was stored, want it dropped")
 	}
 	post(body, "Perhaps").refused(http.StatusUnprocessableEntity, "Invalid")
 }
 
 // patch changes an object by all the languages there are.
 func patch(t *testing.T, k kind) {
-	o := k.create(t, "patched", labelled("a", "b")) // who owned nothing when it was created is not tracked
+	o := k.create(t, "patched", labelled("a", "b")) // a manager without fields at the creation is not tracked
 	do := func(media, body string) *answer {
 		return call(t, http.MethodPatch, k.path(o)+"?fieldManager=patcher", []byte(body), "Content-Type", media)
 	}
@@ -156,18 +156,18 @@ func patch(t *testing.T, k kind) {
 	got := k.get(t, o)
 	annotations := got.GetAnnotations()
 	if annotations["merge"] != "yes" || annotations["json"] != "yes" || annotations["gone"] != "" || (annotations["strategic"] == "yes") == k.custom() {
-		t.Errorf("patched to %v", annotations)
+		t.Errorf("annotations after the patches = %v, want merge, json and, for built-in kinds, strategic", annotations)
 	}
 	if slices.Contains(got.GetFinalizers(), "example.com/a") {
-		t.Errorf("finalizers %v", got.GetFinalizers())
+		t.Errorf("finalizers after the patches = %v, want example.com/a removed", got.GetFinalizers())
 	}
 	if !slices.ContainsFunc(got.GetManagedFields(), func(f metav1.ManagedFieldsEntry) bool { return f.Manager == "patcher" && f.Operation == "Update" }) {
-		t.Errorf("managed by %v", got.GetManagedFields())
+		t.Errorf("managed fields after the patches = %v, want an entry of patcher", got.GetManagedFields())
 	}
 	call(t, http.MethodPatch, k.collection()+"/missing", []byte(`{}`), "Content-Type", mergePatch).refused(http.StatusNotFound, "NotFound")
 }
 
-// apply shares an object among managers, who are told when they disagree.
+// apply shares an object among managers, which get a conflict if they disagree.
 func apply(t *testing.T, k kind) {
 	do := func(o *unstructured.Unstructured, manager, more string) *answer {
 		return call(t, http.MethodPatch, k.path(o)+"?fieldManager="+manager+more, encode(t, o), "Content-Type", applyPatch)
@@ -178,7 +178,7 @@ func apply(t *testing.T, k kind) {
 	created := do(o, "one", "").want(http.StatusCreated).object()
 	t.Cleanup(func() { call(t, http.MethodDelete, k.path(o), nil).want(http.StatusOK) })
 	if again := do(o, "one", "").want(http.StatusOK).object(); again.GetUID() != created.GetUID() {
-		t.Error("applied twice, made twice")
+		t.Error("second apply created another object, want the same UID")
 	}
 	other := &unstructured.Unstructured{Object: map[string]any{"apiVersion": k.groupVersion, "kind": o.GetKind()}}
 	other.SetName(o.GetName())
@@ -186,22 +186,22 @@ func apply(t *testing.T, k kind) {
 	conflict := do(other, "two", "").refused(http.StatusConflict, "Conflict")
 	if conflict.Details == nil || len(conflict.Details.Causes) != 1 || conflict.Details.Causes[0].Type != "FieldManagerConflict" ||
 		conflict.Details.Causes[0].Field != ".metadata.annotations.shared" || !strings.Contains(conflict.Details.Causes[0].Message, `"one"`) {
-		t.Errorf("causes %+v", conflict.Details)
+		t.Errorf("details of the conflict = %+v, want the annotation shared and the manager one", conflict.Details)
 	}
 	forced := do(other, "two", "&force=true").want(http.StatusOK).object()
 	if a := forced.GetAnnotations(); a["shared"] != "two" || a["own"] != "one" {
-		t.Errorf("forced to %v", a)
+		t.Errorf("annotations after the forced apply = %v, want two and one", a)
 	}
 	for _, f := range forced.GetManagedFields() {
 		owns := strings.Contains(string(f.FieldsV1.GetRawBytes()), `"f:shared"`)
 		if f.Operation == "Apply" && owns != (f.Manager == "two") {
-			t.Errorf("after force %s owns %s", f.Manager, f.FieldsV1.GetRawBytes())
+			t.Errorf("fields of %s after the forced apply = %s, want the annotation shared only at two", f.Manager, f.FieldsV1.GetRawBytes())
 		}
 	}
-	// What its only manager no longer applies goes.
+	// A field that its only manager does not apply any more is removed.
 	o.SetAnnotations(nil)
 	if a := do(o, "one", "").want(http.StatusOK).object().GetAnnotations(); a["own"] != "" || a["shared"] != "two" {
-		t.Errorf("given up, and there is %v", a)
+		t.Errorf("annotations after they were removed from the apply = %v, want only shared", a)
 	}
 	o.SetManagedFields([]metav1.ManagedFieldsEntry{{Manager: "me"}})
 	do(o, "one", "").refused(http.StatusBadRequest, "BadRequest")

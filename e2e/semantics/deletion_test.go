@@ -9,7 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 )
 
-// What depends on a deleted object goes before it, after it, or not at all: as whoever deletes it says.
+// Dependents of a deleted object are deleted before it, after it, or not at all, by the propagation policy of the deletion.
 func TestPropagation(t *testing.T) {
 	s := configMaps(t, "propagated")
 	family := func(name string) (child string) {
@@ -41,7 +41,7 @@ func TestPropagation(t *testing.T) {
 		child := family("background")
 		call(t, http.MethodDelete, s.path+"/background?propagationPolicy=Background", nil).want(http.StatusOK)
 		if there("background") != nil {
-			t.Error("the owner waited")
+			t.Error("the owner exists after a background deletion, want it deleted first")
 		}
 		gone(child)
 	})
@@ -57,7 +57,7 @@ func TestPropagation(t *testing.T) {
 		})
 		owner := there("foreground")
 		if owner == nil || owner.GetDeletionTimestamp() == nil || len(owner.GetFinalizers()) != 1 || owner.GetFinalizers()[0] != "foregroundDeletion" {
-			t.Errorf("meanwhile the owner is %v", owner)
+			t.Errorf("owner during a foreground deletion = %v, want one with the finalizer foregroundDeletion", owner)
 		}
 		call(t, http.MethodPatch, s.path+"/"+child, []byte(`{"metadata":{"finalizers":null}}`), "Content-Type", mergePatch).want(http.StatusOK)
 		gone(child)
@@ -68,15 +68,15 @@ func TestPropagation(t *testing.T) {
 		call(t, http.MethodDelete, s.path+"/orphan", []byte(`{"propagationPolicy":"Orphan"}`)).want(http.StatusOK)
 		gone("orphan")
 		if o := there(child); o == nil || len(o.GetOwnerReferences()) != 0 || o.GetDeletionTimestamp() != nil {
-			t.Errorf("the child is %v", o)
+			t.Errorf("dependent after an orphaning deletion = %v, want one without owners", o)
 		}
 	})
-	t.Run("orphanDependents", func(t *testing.T) { // what it was called first
+	t.Run("orphanDependents", func(t *testing.T) { // the former name of the policy
 		child := family("old")
 		call(t, http.MethodDelete, s.path+"/old", []byte(`{"orphanDependents":true}`)).want(http.StatusOK)
 		gone("old")
 		if o := there(child); o == nil || len(o.GetOwnerReferences()) != 0 {
-			t.Errorf("the child is %v", o)
+			t.Errorf("dependent after a deletion with orphanDependents = %v, want one without owners", o)
 		}
 	})
 }
@@ -99,11 +99,11 @@ func TestGrace(t *testing.T) {
 	first := left(60)
 	call(t, http.MethodDelete, pods+"/a?gracePeriodSeconds=90", nil).want(http.StatusOK)
 	if left(60) != first {
-		t.Error("a second deletion made the grace longer")
+		t.Errorf("a second deletion with a grace period of 90 s changed the deletion time, want %v", first)
 	}
 	call(t, http.MethodDelete, pods+"/a", []byte(`{"gracePeriodSeconds":10}`)).want(http.StatusOK)
 	if !left(10).Before(first) {
-		t.Error("a second deletion did not make the grace shorter")
+		t.Errorf("a second deletion with a grace period of 10 s did not shorten it, want a deletion time before %v", first)
 	}
 	call(t, http.MethodDelete, pods+"/a", []byte(`{"gracePeriodSeconds":-1}`)).want(http.StatusOK, http.StatusUnprocessableEntity)
 	call(t, http.MethodDelete, pods+"/a?gracePeriodSeconds=0", nil).want(http.StatusOK)

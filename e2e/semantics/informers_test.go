@@ -26,13 +26,13 @@ import (
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
 )
 
-// traffic is what a client sent, and what kind of answer it got.
+// traffic records the requests of a client with the types of their responses.
 type traffic struct {
 	mu       sync.Mutex
 	requests []string
 }
 
-// overheard is a copy of the configuration whose requests are written down.
+// overheard returns a copy of the configuration that records requests.
 func overheard() (*rest.Config, *traffic) {
 	config, seen := rest.CopyConfig(front.config), &traffic{}
 	config.Wrap(func(next http.RoundTripper) http.RoundTripper {
@@ -69,7 +69,7 @@ type roundTripper func(*http.Request) (*http.Response, error)
 
 func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
-// follow runs an informer and makes it see an object come, change and go.
+// follow runs an informer that receives the creation, the change and the deletion of an object.
 func follow(t *testing.T, informer cache.SharedIndexInformer, s collection) {
 	t.Helper()
 	told := make(chan string, 100)
@@ -92,7 +92,7 @@ func follow(t *testing.T, informer cache.SharedIndexInformer, s collection) {
 	defer running.Wait()
 	defer cancel()
 	if !cache.WaitForCacheSync(ctx.Done(), informer.HasSynced) {
-		t.Fatal("the informer does not sync")
+		t.Fatal("the informer has not synchronized in time, want it synchronized")
 	}
 	s.put("after")
 	s.touch("before", 1)
@@ -101,10 +101,10 @@ func follow(t *testing.T, informer cache.SharedIndexInformer, s collection) {
 		select {
 		case got := <-told:
 			if got != want {
-				t.Fatalf("told %q, want %q", got, want)
+				t.Fatalf("event of the informer = %q, want %q", got, want)
 			}
 		case <-ctx.Done():
-			t.Fatalf("never told %q", want)
+			t.Fatalf("no event %q arrived in time, want it", want)
 		}
 	}
 }
@@ -122,7 +122,7 @@ func TestInformers(t *testing.T) {
 		factory := informers.NewSharedInformerFactoryWithOptions(client, 0, informers.WithNamespace("informed-typed"))
 		follow(t, factory.Core().V1().ConfigMaps().Informer(), s)
 		if seen.with("sendInitialEvents=true", mediaProtobuf+";stream=watch") != 1 || seen.with() != 1 {
-			t.Errorf("asked %v", seen.requests)
+			t.Errorf("requests of the typed informer = %v, want one watch with initial events in protobuf", seen.requests)
 		}
 	})
 	t.Run("typed, by list and watch", func(t *testing.T) {
@@ -141,7 +141,7 @@ func TestInformers(t *testing.T) {
 		}}
 		follow(t, cache.NewSharedIndexInformer(lister, &corev1.ConfigMap{}, 0, nil), s)
 		if seen.with("sendInitialEvents") != 0 || seen.with("resourceVersion=0") != 1 || seen.with("watch=true", "allowWatchBookmarks=true") != 1 {
-			t.Errorf("asked %v", seen.requests)
+			t.Errorf("requests of the informer with lists = %v, want one list and one watch", seen.requests)
 		}
 	})
 	t.Run("dynamic, of a custom resource", func(t *testing.T) {
@@ -154,7 +154,7 @@ func TestInformers(t *testing.T) {
 		gem := schema.GroupVersionResource{Group: "informed-dynamic.example.com", Version: "v1", Resource: "gems"}
 		follow(t, dynamicinformer.NewFilteredDynamicInformer(client, gem, "informed-dynamic", 0, nil, nil).Informer(), s)
 		if seen.with("sendInitialEvents=true", mediaJSON) != 1 {
-			t.Errorf("asked %v", seen.requests)
+			t.Errorf("requests of the dynamic informer = %v, want one watch with initial events in JSON", seen.requests)
 		}
 	})
 	for name, c := range map[string]struct {
@@ -173,9 +173,9 @@ func TestInformers(t *testing.T) {
 			}
 			follow(t, metadatainformer.NewFilteredMetadataInformer(client, c.resource, name, 0, nil, nil).Informer(), s)
 			if seen.with("sendInitialEvents=true", mediaProtobuf) != 1 {
-				t.Errorf("asked %v", seen.requests)
+				t.Errorf("requests of the metadata informer = %v, want one watch with initial events in protobuf", seen.requests)
 			}
-			// A deletion's options come in protobuf, for custom resources too.
+			// The options of a deletion are in protobuf, for custom resources too.
 			precise := metav1.DeleteOptions{PropagationPolicy: new(metav1.DeletePropagationBackground)}
 			if err := client.Resource(c.resource).Namespace(name).Delete(within(t), "before", precise); err != nil {
 				t.Error(err)
@@ -184,12 +184,12 @@ func TestInformers(t *testing.T) {
 	}
 }
 
-// listsFirst is what clients from before WatchList do.
+// listsFirst behaves as clients before WatchList.
 type listsFirst struct{ *cache.ListWatch }
 
 func (listsFirst) IsWatchListSemanticsUnSupported() bool { return true }
 
-// Of two candidates one leads. When it goes it gives the Lease back, and the other leads at once.
+// Of two candidates one leads. When it stops it releases the Lease, and the second one leads at once.
 func TestLeaderElection(t *testing.T) {
 	configMaps(t, "led")
 	led := make(chan string, 2)
@@ -222,7 +222,7 @@ func TestLeaderElection(t *testing.T) {
 				t.Fatalf("%s leads, want %s", got, want)
 			}
 		case <-time.After(patience):
-			t.Fatal("nobody leads")
+			t.Fatal("no candidate leads in time, want one")
 		}
 	}
 	resign := candidate("first")
@@ -233,6 +233,6 @@ func TestLeaderElection(t *testing.T) {
 	expect("second")
 	lease, err := front.typed.CoordinationV1().Leases("led").Get(within(t), "crown", metav1.GetOptions{})
 	if err != nil || lease.Spec.HolderIdentity == nil || *lease.Spec.HolderIdentity != "second" || *lease.Spec.LeaseTransitions < 1 {
-		t.Errorf("%v: %+v", err, lease.Spec)
+		t.Errorf("lease after the change of the leader: %v, %+v; want the holder second and a transition", err, lease.Spec)
 	}
 }

@@ -15,10 +15,10 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// everyKind is the namespace of the objects of TestEveryKind: that of the samples.
+// everyKind is the namespace of the objects of TestEveryKind: the samples' namespace.
 const everyKind = "ns"
 
-// kind is a resource that can be created and listed, as discovery tells of it.
+// kind is a resource with the verbs create and list, with its discovery document.
 type kind struct {
 	sample
 	groupVersion string
@@ -28,10 +28,10 @@ type kind struct {
 
 func (k kind) id() string { return k.groupVersion + "/" + k.discovered.Resource }
 
-// custom kinds come of definitions.
+// custom reports whether the kind has a definition.
 func (k kind) custom() bool { return k.groupVersion == "every.example.com/v1" }
 
-// inProtobuf reports whether the kind has that form: custom resources do not, and neither do kinds that Kubernetes does not know.
+// inProtobuf reports whether the kind has a protobuf form. Custom resources and kinds outside Kubernetes have none.
 func (k kind) inProtobuf() bool {
 	return !k.custom() && !strings.Contains(k.groupVersion, ".portico.dev/")
 }
@@ -50,12 +50,12 @@ func (k kind) collection() string {
 
 func (k kind) path(of *unstructured.Unstructured) string { return k.collection() + "/" + of.GetName() }
 
-// object is a sample whose name is name, or has it inside.
+// object returns a sample with the name, or with a name that contains it.
 func (k kind) object(t *testing.T, name string) *unstructured.Unstructured {
 	t.Helper()
 	o := &unstructured.Unstructured{}
 	if err := yaml.Unmarshal([]byte(k.text), &o.Object); err != nil {
-		t.Fatalf("the sample of %s: %v", k.id(), err)
+		t.Fatalf("sample of %s: %v, want valid YAML", k.id(), err)
 	}
 	o.SetAPIVersion(k.groupVersion)
 	o.SetKind(k.discovered.ResponseKind.Kind)
@@ -66,7 +66,7 @@ func (k kind) object(t *testing.T, name string) *unstructured.Unstructured {
 	return o
 }
 
-// create makes an object of the sample, which goes when the test is over.
+// create creates an object of the sample, which is deleted at the end of the test.
 func (k kind) create(t *testing.T, name string, change ...func(*unstructured.Unstructured)) *unstructured.Unstructured {
 	t.Helper()
 	o := k.object(t, name)
@@ -87,7 +87,7 @@ func (k kind) get(t *testing.T, o *unstructured.Unstructured) *unstructured.Unst
 	return call(t, http.MethodGet, k.path(o), nil).want(http.StatusOK).object()
 }
 
-// gone waits until an object is no more.
+// gone waits until an object does not exist any more.
 func (k kind) gone(t *testing.T, o *unstructured.Unstructured) {
 	t.Helper()
 	eventually(t, func() error {
@@ -98,7 +98,7 @@ func (k kind) gone(t *testing.T, o *unstructured.Unstructured) {
 	})
 }
 
-// kinds are all that the front door serves itself. What is read-only or only asked (reviews) is none of them.
+// kinds returns all kinds that the front door serves. Read-only resources and reviews are excluded.
 func kinds(t *testing.T) []kind {
 	t.Helper()
 	remote := remoteGroupVersions(t)
@@ -145,7 +145,7 @@ func remoteGroupVersions(t *testing.T) map[string]bool {
 	return remote
 }
 
-// define creates a definition and waits until it is served, and told of.
+// define creates a definition and waits until it is served and in discovery.
 func define(t *testing.T, text string) *unstructured.Unstructured {
 	t.Helper()
 	const definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
@@ -174,7 +174,7 @@ func define(t *testing.T, text string) *unstructured.Unstructured {
 			if a := call(t, http.MethodGet, path+"/"+plural, nil); a.code != http.StatusOK {
 				return fmt.Errorf("%s: %s", plural, a.head())
 			}
-			// The merged document is a moment behind that of the group-version, here as at kube-apiserver.
+			// The merged document is updated shortly after the group-version's document, as at kube-apiserver.
 			if id := group + "/" + version["name"].(string) + "/" + plural; !slices.ContainsFunc(kinds(t), func(k kind) bool { return k.id() == id }) {
 				return fmt.Errorf("/apis has no %s", id)
 			}
@@ -206,7 +206,7 @@ func TestEveryKind(t *testing.T) {
 			found[k.id()] = true
 			t.Run(k.id(), func(t *testing.T) {
 				if k.text == "" {
-					t.Fatal("no sample; add one to the descriptor of the kind")
+					t.Fatal("the kind has no sample, want one: add it to the descriptor of the kind")
 				}
 				want := slices.Clone(verbs)
 				if k.id() == "v1/namespaces" {
@@ -227,12 +227,12 @@ func TestEveryKind(t *testing.T) {
 	})
 	for _, need := range []string{"v1/configmaps", "every.example.com/v1/boats", "every.example.com/v1/ports"} {
 		if !found[need] {
-			t.Errorf("discovery does not tell of %s", need)
+			t.Errorf("discovery has no %s, want it", need)
 		}
 	}
 }
 
-// cycle is what is true of every kind.
+// cycle contains the checks for every kind.
 var cycle = map[string]func(*testing.T, kind){
 	"create":           createAndRead,
 	"generateName":     generateName,

@@ -20,12 +20,12 @@ import (
 	"portico.dev/e2e/programs"
 )
 
-// patience bounds every wait for something to come true.
+// patience limits every wait for a condition.
 const patience = 3 * time.Minute
 
 var directory = flag.String("programs", "", "directory of the aggregator to test; default one built from the tree")
 
-// front is the front door that all tests share; each keeps to namespaces and names of its own.
+// front is the shared front door. Each test uses separate namespaces and names.
 var front *frontDoor
 
 type frontDoor struct {
@@ -107,7 +107,7 @@ func poll(ctx context.Context, try func() error) error {
 	}
 }
 
-// eventually fails the test when try does not come to return nil.
+// eventually fails the test if try does not return nil in time.
 func eventually(t *testing.T, try func() error) {
 	t.Helper()
 	if err := poll(within(t), try); err != nil {

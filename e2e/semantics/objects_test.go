@@ -96,7 +96,7 @@ func names(list *unstructured.UnstructuredList) string {
 	return strings.Join(all, " ")
 }
 
-// compact makes etcd forget every version before the one of now, and says so where replicas tell each other of it.
+// compact compacts etcd at the current revision, and writes the key by which replicas announce it.
 func compact(t *testing.T) {
 	t.Helper()
 	client := etcd(t)
@@ -108,7 +108,7 @@ func compact(t *testing.T) {
 	if _, err := client.Put(within(t), "compact_rev_key", strconv.FormatInt(now, 10)); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := client.Compact(within(t), now); err != nil && !errors.Is(err, rpctypes.ErrCompacted) { // a later one may have come first
+	if _, err := client.Compact(within(t), now); err != nil && !errors.Is(err, rpctypes.ErrCompacted) { // a concurrent compaction at a later revision is possible
 		t.Fatal(err)
 	}
 }

@@ -12,7 +12,7 @@ import (
 // everyStorage is a collection for each way of storing: with a watch cache, without one, and custom.
 var everyStorage = map[string]func(*testing.T, string) collection{"configmaps": configMaps, "events": events, "gems": gems}
 
-// The pages of a list are those of the moment when the first was read, whatever is written meanwhile.
+// All pages of a list have the state at the first one, in spite of later writes.
 func TestPagesAreOfOneMoment(t *testing.T) {
 	for name, of := range everyStorage {
 		t.Run(name, func(t *testing.T) {
@@ -22,7 +22,7 @@ func TestPagesAreOfOneMoment(t *testing.T) {
 			}
 			first := s.list("limit", "2", "fieldSelector", "metadata.name!=kube-root-ca.crt")
 			if names(first) != "a b" || first.GetContinue() == "" {
-				t.Fatalf("the first page is %q", names(first))
+				t.Fatalf("first page = %q, want \"a b\" and a token", names(first))
 			}
 			s.remove("d")
 			s.touch("c", 1)
@@ -30,23 +30,24 @@ func TestPagesAreOfOneMoment(t *testing.T) {
 			s.put("f")
 			second := s.list("limit", "2", "fieldSelector", "metadata.name!=kube-root-ca.crt", "continue", first.GetContinue())
 			if names(second) != "c d" || second.GetResourceVersion() != first.GetResourceVersion() {
-				t.Errorf("the second page is %q at %s, the first was at %s", names(second), second.GetResourceVersion(), first.GetResourceVersion())
+				t.Errorf("second page = %q at the version %s, want \"c d\" at %s",
+					names(second), second.GetResourceVersion(), first.GetResourceVersion())
 			}
 			third := s.list("fieldSelector", "metadata.name!=kube-root-ca.crt", "continue", second.GetContinue())
 			if names(third) != "e" || third.GetContinue() != "" {
-				t.Errorf("the third page is %q, more %q", names(third), third.GetContinue())
+				t.Errorf("third page = %q, continue %q; want \"e\" and no token", names(third), third.GetContinue())
 			}
 			if now := s.list("labelSelector", "on=shelf"); names(now) != "a ab b c=1 e f" {
-				t.Errorf("now there is %q", names(now))
+				t.Errorf("list after the writes = %q, want \"a ab b c=1 e f\"", names(now))
 			}
 			if left := s.list("limit", "2").GetRemainingItemCount(); left == nil || *left < 4 {
-				t.Errorf("the rest has %v", left)
+				t.Errorf("remaining item count = %v, want at least 4", left)
 			}
 		})
 	}
 }
 
-// A token outlives the moment it is for, and then says so, with another one that goes on from there in what is now.
+// A token of a compacted version gets 410 with another token, which continues with the current state.
 func TestExpiredPages(t *testing.T) {
 	for name, of := range everyStorage {
 		t.Run(name, func(t *testing.T) {
@@ -58,7 +59,7 @@ func TestExpiredPages(t *testing.T) {
 			first := s.list("limit", "1", "labelSelector", "on")
 			s.put("d")
 			compact(t)
-			// The watch cache remembers more than etcd, until it hears of the compaction: it asks every 15 seconds.
+			// The watch cache keeps more versions than etcd until it observes the compaction: it polls every 15 seconds.
 			var gone *answer
 			eventually(t, func() error {
 				gone = call(t, http.MethodGet, s.path+query("limit", "1", "labelSelector", "on", "continue", first.GetContinue()), nil)
@@ -69,11 +70,11 @@ func TestExpiredPages(t *testing.T) {
 			})
 			status := gone.refused(http.StatusGone, metav1.StatusReasonExpired)
 			if status.Continue == "" {
-				t.Fatalf("no token to go on with: %+v", status)
+				t.Fatalf("Status of an expired token = %+v, want one with a token", status)
 			}
 			next := s.list("limit", "5", "labelSelector", "on", "continue", status.Continue)
 			if names(next) != "b c d" || next.GetResourceVersion() == first.GetResourceVersion() {
-				t.Errorf("it goes on with %q at %s", names(next), next.GetResourceVersion())
+				t.Errorf("page with the new token = %q at the version %s, want \"b c d\" at a new version", names(next), next.GetResourceVersion())
 			}
 			old := call(t, http.MethodGet, s.path+query("resourceVersion", first.GetResourceVersion(), "resourceVersionMatch", "Exact"), nil)
 			old.refused(http.StatusGone, metav1.StatusReasonExpired)
@@ -81,7 +82,7 @@ func TestExpiredPages(t *testing.T) {
 	}
 }
 
-// What a list may be told of versions, and what that means.
+// The version parameters of a list and their meaning.
 func TestVersionsOfLists(t *testing.T) {
 	for name, of := range everyStorage {
 		t.Run(name, func(t *testing.T) {
@@ -91,23 +92,24 @@ func TestVersionsOfLists(t *testing.T) {
 			s.touch("one", 2)
 			at := one.GetResourceVersion()
 			if got := s.list("labelSelector", "on", "resourceVersion", at, "resourceVersionMatch", "Exact"); names(got) != "one" || got.GetResourceVersion() != at {
-				t.Errorf("exactly at %s there is %q at %s", at, names(got), got.GetResourceVersion())
+				t.Errorf("list exactly at %s = %q at the version %s, want \"one\" at that version", at, names(got), got.GetResourceVersion())
 			}
 			if got := s.list("labelSelector", "on", "limit", "1", "resourceVersion", two.GetResourceVersion(), "resourceVersionMatch", "Exact"); names(got) != "one" {
-				t.Errorf("exactly at %s the first page has %q", two.GetResourceVersion(), names(got))
+				t.Errorf("first page exactly at %s = %q, want \"one\"", two.GetResourceVersion(), names(got))
 			} else if rest := s.list("labelSelector", "on", "limit", "1", "continue", got.GetContinue()); names(rest) != "two" {
-				t.Errorf("exactly at %s the second page has %q", two.GetResourceVersion(), names(rest))
+				t.Errorf("second page exactly at %s = %q, want \"two\"", two.GetResourceVersion(), names(rest))
 			}
 			for _, pairs := range [][]string{
 				{"resourceVersion", two.GetResourceVersion(), "resourceVersionMatch", "NotOlderThan"},
 				{"resourceVersion", two.GetResourceVersion()},
 			} {
 				if got := s.list(append(pairs, "labelSelector", "on")...); !strings.HasPrefix(names(got), "one") || version(t, got) < version(t, two) {
-					t.Errorf("not older than %s there is %q at %s", two.GetResourceVersion(), names(got), got.GetResourceVersion())
+					t.Errorf("list not older than %s = %q at the version %s, want at least that version",
+						two.GetResourceVersion(), names(got), got.GetResourceVersion())
 				}
 			}
 			if got := s.list("labelSelector", "on"); names(got) != "one=2 two" {
-				t.Errorf("now there is %q", names(got))
+				t.Errorf("list without a version = %q, want \"one=2 two\"", names(got))
 			}
 			s.list("resourceVersion", "0", "resourceVersionMatch", "NotOlderThan")
 		})
@@ -147,13 +149,13 @@ func TestWhatAListMayNotAsk(t *testing.T) {
 			}
 		}
 		if got.code != c.code {
-			t.Errorf("%s: got %d %s, want %d", what, got.code, got.head(), c.code)
+			t.Errorf("list with %s: status = %d %s, want %d", what, got.code, got.head(), c.code)
 		} else {
 			got.status()
 		}
 	}
 	far := call(t, http.MethodGet, s.path+"?resourceVersion=999999999&resourceVersionMatch=NotOlderThan", nil)
 	if status := far.refused(http.StatusGatewayTimeout, "Timeout"); len(status.Details.Causes) == 0 || status.Details.Causes[0].Type != metav1.CauseTypeResourceVersionTooLarge {
-		t.Errorf("a version of the future: %+v", status)
+		t.Errorf("Status for a future version = %+v, want the cause ResourceVersionTooLarge", status)
 	}
 }

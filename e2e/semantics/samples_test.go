@@ -9,20 +9,20 @@ import (
 	"portico.dev/internal/coreapi/kinds/cluster"
 )
 
-// sample is an object that a kind can be created from, and what its tests have to know of the kind.
+// sample is an object from which a kind can be created, with the properties of the kind for the tests.
 type sample struct {
 	// text is YAML. The object gets a name of the test's choice.
 	text string
-	// rename gives an object the name that goes with name and with its content. Nil: name itself. With it, no name can be
+	// rename gives an object a name that contains name and matches its content. Nil: name itself. With it, no name can be
 	// generated.
 	rename func(o *unstructured.Unstructured, name string)
-	// lingers: a deletion is the beginning of something that others have to end.
+	// lingers: another component must complete a deletion.
 	lingers bool
 	// namesItself: an object without a name is given one.
 	namesItself bool
 }
 
-// sampleOf is the first sample in the descriptor of a kind, with what is said below. A new kind needs nothing here.
+// sampleOf returns the first sample in the descriptor of a kind, with the additions below. A new kind needs no addition.
 func sampleOf(groupVersion, resource string) sample {
 	s := beyondDescriptors[groupVersion+"/"+resource]
 	if s.text == "" {
@@ -53,8 +53,8 @@ var described = func() map[string]string {
 	return all
 }()
 
-// beyondDescriptors is what a sample cannot say: that a name depends on the content, that a kind departs from what is true
-// of every kind, and kinds without a descriptor.
+// beyondDescriptors contains additions to the samples: names that depend on the content, exceptions from the checks of every
+// kind, and kinds without a descriptor.
 var beyondDescriptors = map[string]sample{
 	"v1/limitranges": {namesItself: true},
 	"v1/namespaces":  {lingers: true},
@@ -74,7 +74,7 @@ var beyondDescriptors = map[string]sample{
 		o.SetName(fmt.Sprintf("10.98.%d.%d", hash.Sum32()>>8&0xff, hash.Sum32()&0xff))
 	}},
 
-	// Definitions are served by the library's server of custom resources, which has no descriptors.
+	// Definitions are served by k8s.io/apiextensions-apiserver, which has no descriptors.
 	"apiextensions.k8s.io/v1/customresourcedefinitions": {lingers: true,
 		text: `{spec: {scope: Namespaced, names: {plural: things, singular: thing, kind: Thing},
 		  versions: [{name: v1, served: true, storage: true, schema: {openAPIV3Schema: {type: object}}}]}}`,
@@ -87,8 +87,8 @@ var beyondDescriptors = map[string]sample{
 	"every.example.com/v1/ports": {text: `{}`},
 }
 
-// definitions of the two custom resources that go through the same cycle as everybody else: one in namespaces with all
-// the subresources there are, and one without.
+// definitions of the two custom resources with the same checks as built-in kinds: one with namespaces and all subresources, and
+// one without.
 var definitions = []string{`
 apiVersion: apiextensions.k8s.io/v1
 kind: CustomResourceDefinition

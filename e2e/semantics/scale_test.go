@@ -26,7 +26,7 @@ func resident(t *testing.T) int64 {
 	_, rest, _ := strings.Cut(string(text), "VmRSS:")
 	fields := strings.Fields(rest)
 	if len(fields) == 0 {
-		t.Fatal("the kernel does not say")
+		t.Fatal("/proc/PID/status has no VmRSS, want one")
 	}
 	kib, err := strconv.ParseInt(fields[0], 10, 64)
 	if err != nil {
@@ -37,16 +37,16 @@ func resident(t *testing.T) int64 {
 
 const (
 	manyObjects = 10_000
-	// mostGrowth is how much memory 10,000 objects of 1 KB and lists of all of them may take. They are there three times:
-	// in etcd's pages, in the watch cache, and in what a list that is being sent has not sent yet; and under such a load the
-	// heap has room for four times what is alive between two collections of garbage (internal/run/memory).
+	// mostGrowth is the maximum memory for 10,000 objects of 1 KB and lists of all of them. They exist three times: in etcd's
+	// pages, in the watch cache, and in the unsent part of a list. Under such a load the heap may grow to four times the live
+	// data between two garbage collections (internal/run/memory).
 	mostGrowth = 400 << 20
-	// mostCreep is how much more the same lists may take when they are asked for again and again.
+	// mostCreep is the maximum additional memory for repeated equal lists.
 	mostCreep = 96 << 20
 )
 
-// Ten thousand objects of a kilobyte are listed in pages and at once, as often as anybody likes, in memory that does not
-// grow with how often.
+// Ten thousand objects of a kilobyte are listed in pages and at once, repeatedly, in memory that does not grow with the number
+// of lists.
 func TestTenThousandObjects(t *testing.T) {
 	s := configMaps(t, "many")
 	empty := resident(t)
@@ -58,7 +58,7 @@ func TestTenThousandObjects(t *testing.T) {
 			for n := range work {
 				body := fmt.Appendf(nil, `{"metadata":{"name":"m-%05d","labels":{"on":"shelf"}},"data":{"k":"%s"}}`, n, value)
 				if a := call(t, http.MethodPost, s.path, body); a.code != http.StatusCreated {
-					t.Errorf("%d: %s", n, a.head())
+					t.Errorf("Create of object %d = %s, want 201", n, a.head())
 				}
 			}
 		})
@@ -83,7 +83,7 @@ func TestTenThousandObjects(t *testing.T) {
 		t.Helper()
 		for _, at := range []string{"", "0"} {
 			if n, _ := count(call(t, http.MethodGet, s.path+query("labelSelector", "on", "resourceVersion", at), nil).want(http.StatusOK).body); n != manyObjects {
-				t.Fatalf("a list from %q has %d", at, n)
+				t.Fatalf("list with the resourceVersion %q has %d objects, want %d", at, n, manyObjects)
 			}
 		}
 		total, pages := 0, 0
@@ -96,7 +96,7 @@ func TestTenThousandObjects(t *testing.T) {
 			}
 		}
 		if total != manyObjects || pages < manyObjects/1000-1 {
-			t.Fatalf("%d pages have %d", pages, total)
+			t.Fatalf("%d pages have %d objects, want %d", pages, total, manyObjects)
 		}
 	}
 	round()
@@ -107,10 +107,10 @@ func TestTenThousandObjects(t *testing.T) {
 	often := resident(t)
 	t.Logf("resident: %d MiB empty, %d MiB with %d objects, %d MiB after more lists", empty>>20, once>>20, manyObjects, often>>20)
 	if once-empty > mostGrowth {
-		t.Errorf("%d MiB for %d objects", (once-empty)>>20, manyObjects)
+		t.Errorf("growth = %d MiB for %d objects, want at most %d MiB", (once-empty)>>20, manyObjects, mostGrowth>>20)
 	}
 	if often-once > mostCreep {
-		t.Errorf("%d MiB more for the same lists again", (often-once)>>20)
+		t.Errorf("growth for repeated lists = %d MiB, want at most %d", (often-once)>>20, mostCreep>>20)
 	}
 }
 
@@ -137,7 +137,7 @@ func TestAThousandWatchers(t *testing.T) {
 		client := clients[len(clients)-1]
 		watching.Go(func() {
 			if err := watchAll(ctx, client, path, opened.Done); err != nil {
-				t.Errorf("watcher %d: %v", n, err)
+				t.Errorf("watcher %d: %v, want no error", n, err)
 			}
 		})
 	}
@@ -148,12 +148,12 @@ func TestAThousandWatchers(t *testing.T) {
 	watching.Wait()
 }
 
-// ownConnection is a client that shares no connection with others.
+// ownConnection returns a client that shares no connection with any other client.
 func ownConnection(t *testing.T) *http.Client {
 	t.Helper()
 	config := rest.CopyConfig(front.config)
 	dialer := &net.Dialer{}
-	config.Dial = dialer.DialContext // a transport of one dialer is not shared with those of others
+	config.Dial = dialer.DialContext // a transport with a dialer is not shared between clients
 	client, err := rest.HTTPClientFor(config)
 	if err != nil {
 		t.Fatal(err)
@@ -162,7 +162,7 @@ func ownConnection(t *testing.T) *http.Client {
 	return client
 }
 
-// watchAll reads events until it has seen all of them, one after the other.
+// watchAll reads events until it has received all of them in order.
 func watchAll(ctx context.Context, client *http.Client, path string, opened func()) error {
 	once := sync.OnceFunc(opened)
 	defer once()

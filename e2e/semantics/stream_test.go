@@ -48,8 +48,8 @@ func openWatch(t *testing.T, path string, headers ...string) *stream {
 		t.Fatal(err)
 	}
 	if response.StatusCode != http.StatusOK {
-		body, _ := io.ReadAll(response.Body) // what could be read of it
-		t.Fatalf("watch %s: %d %s", path, response.StatusCode, body)
+		body, _ := io.ReadAll(response.Body) // the readable part
+		t.Fatalf("GET of the watch %s = %d %s, want 200", path, response.StatusCode, body)
 	}
 	s := &stream{t, cancel, response.Body, json.NewDecoder(response.Body)}
 	t.Cleanup(s.stop)
@@ -68,13 +68,13 @@ func (s *stream) read() (event, error) {
 	return e, err
 }
 
-// next is the next event that is no periodic bookmark.
+// next returns the next event, except for periodic bookmarks.
 func (s *stream) next() event {
 	s.t.Helper()
 	for {
 		e, err := s.read()
 		if err != nil {
-			s.t.Fatalf("the watch ended: %v", err)
+			s.t.Fatalf("the watch ended with %v, want an event", err)
 		}
 		if e.Type != "BOOKMARK" || e.initialEventsEnd() {
 			return e

@@ -28,7 +28,7 @@ func lamps(group, version string) string {
 	return "/apis/" + group + ".example.com/" + version + "/lamps"
 }
 
-// apiService says what is registered for a group-version.
+// apiService returns the automanaged label and the priorities of an APIService, or "none".
 func apiService(t *testing.T, name string) string {
 	t.Helper()
 	a := call(t, http.MethodGet, "/apis/apiregistration.k8s.io/v1/apiservices/"+name, nil).want(http.StatusOK, http.StatusNotFound)
@@ -57,7 +57,7 @@ func TestVersions(t *testing.T) {
 	name := "lamps.versions.example.com"
 	old := call(t, http.MethodPost, lamps("versions", "v1beta1"), []byte(`{"apiVersion":"versions.example.com/v1beta1","kind":"Lamp","metadata":{"name":"a"},"spec":{"watts":40}}`)).want(http.StatusCreated)
 	if w := strings.Join(old.header.Values("Warning"), "; "); !strings.Contains(w, "v1beta1 goes out; use v1") {
-		t.Errorf("warned of %q", w)
+		t.Errorf("warnings = %q, want the deprecation", w)
 	}
 	call(t, http.MethodGet, lamps("versions", "v1")+"/a", nil).want(http.StatusOK).says(`"apiVersion":"versions.example.com/v1"`).says(`"watts":40`)
 	stored := func() string {
@@ -66,7 +66,7 @@ func TestVersions(t *testing.T) {
 		return strings.Join(versions, " ")
 	}
 	if s := stored(); s != "v1" {
-		t.Errorf("stored %s", s)
+		t.Errorf("stored versions = %s, want v1", s)
 	}
 	for _, v := range []string{"v1", "v1beta1"} {
 		waitForAPIService(t, v+".versions.example.com", "true 1000 100")
@@ -76,7 +76,7 @@ func TestVersions(t *testing.T) {
 			Version string `json:"version"`
 		} `json:"preferredVersion"`
 	}
-	eventually(t, func() error { // documents follow what is registered
+	eventually(t, func() error { // documents follow the registration
 		a := call(t, http.MethodGet, "/apis/versions.example.com", nil)
 		if a.code != http.StatusOK {
 			return errText(a.head())
@@ -86,7 +86,8 @@ func TestVersions(t *testing.T) {
 		}
 		return nil
 	})
-	// The stored version moves; what was stored stays in the list until somebody takes it out, and can be read.
+	// The storage version changes. The old version stays in the list of stored versions until a client removes it, and its
+	// objects stay readable.
 	edit(t, name, `[{"op":"replace","path":"/spec/versions/0/storage","value":true},{"op":"replace","path":"/spec/versions/1/storage","value":false}]`)
 	eventually(t, func() error {
 		if s := stored(); s != "v1 v1beta1" {
@@ -109,7 +110,7 @@ func TestVersions(t *testing.T) {
 	waitForAPIService(t, "v1beta1.versions.example.com", "none")
 }
 
-// An APIService that people made is theirs, and so is the group-version, whatever a definition says.
+// An APIService of an administrator, and with it the group-version, is not changed by a definition.
 func TestAPIServiceOfPeople(t *testing.T) {
 	const path = "/apis/apiregistration.k8s.io/v1/apiservices"
 	body := `{"metadata":{"name":"v1.people.example.com"},"spec":{"group":"people.example.com","version":"v1","groupPriorityMinimum":7,"versionPriority":7,"service":{"namespace":"nowhere","name":"none"}}}`
@@ -121,7 +122,7 @@ func TestAPIServiceOfPeople(t *testing.T) {
 	waitForCondition(t, "things.people.example.com", "Established", "True InitialNamesAccepted")
 	call(t, http.MethodGet, things("people"), nil).want(http.StatusServiceUnavailable)
 	if got := apiService(t, "v1.people.example.com"); got != " 7 7" {
-		t.Errorf("the APIService is %q", got)
+		t.Errorf("APIService = %q, want \" 7 7\"", got)
 	}
 	call(t, http.MethodDelete, path+"/v1.people.example.com", nil).want(http.StatusOK)
 	waitForAPIService(t, "v1.people.example.com", "true 1000 100")
@@ -133,7 +134,7 @@ func TestAPIServiceOfPeople(t *testing.T) {
 	})
 }
 
-// What definitions define is in the documents of both versions of OpenAPI, and goes from them.
+// The OpenAPI documents of both versions contain the kinds of definitions, and lose them with the definitions.
 func TestOpenAPIOfCustomResources(t *testing.T) {
 	define(t, versioned("described", ""))
 	const path = "apis/described.example.com/v1"
@@ -155,7 +156,7 @@ func TestOpenAPIOfCustomResources(t *testing.T) {
 	})
 	document := call(t, http.MethodGet, url, nil).want(http.StatusOK).says("gives light").says(`/apis/described.example.com/v1/lamps/{name}`)
 	if cache := document.header.Get("Cache-Control"); !strings.Contains(cache, "immutable") {
-		t.Errorf("Cache-Control %q", cache)
+		t.Errorf("Cache-Control = %q, want immutable", cache)
 	}
 	call(t, http.MethodGet, "/openapi/v3/"+path, nil, "If-None-Match", document.header.Get("ETag")).want(http.StatusNotModified)
 	inV2 := func() map[string]any {
@@ -165,11 +166,11 @@ func TestOpenAPIOfCustomResources(t *testing.T) {
 		}
 		call(t, http.MethodGet, "/openapi/v2", nil).want(http.StatusOK).into(&whole)
 		if whole.Paths["/api/v1/configmaps"] == nil {
-			t.Error("the rest is not described")
+			t.Error("OpenAPI v2 has no path of ConfigMaps, want it")
 		}
 		_, described := whole.Paths["/"+path+"/lamps/{name}"]
 		if definition := whole.Definitions["com.example.described.v1.Lamp"]; described != (definition != nil) {
-			t.Errorf("the path is there: %v, the definition is %v", described, definition)
+			t.Errorf("OpenAPI v2: path = %v, definition = %v; want both or neither", described, definition)
 		} else if described {
 			return definition
 		}
@@ -183,15 +184,15 @@ func TestOpenAPIOfCustomResources(t *testing.T) {
 		return nil
 	})
 	if lamp["description"] != "gives light" {
-		t.Fatalf("version 2 has %v", lamp)
+		t.Fatalf("definition in OpenAPI v2 = %v, want its description", lamp)
 	}
 	power, _, _ := unstructured.NestedString(lamp, "properties", "spec", "properties", "power", "description")
 	kinds, _, _ := unstructured.NestedSlice(lamp, "x-kubernetes-group-version-kind")
 	if power != "in watts" || !slices.ContainsFunc(kinds, func(k any) bool { return k.(map[string]any)["kind"] == "Lamp" }) {
-		t.Errorf("version 2 has %v", lamp)
+		t.Errorf("definition in OpenAPI v2 = %v, want the field and the kind", lamp)
 	}
 	if ref, _, _ := unstructured.NestedString(lamp, "properties", "metadata", "$ref"); ref != "#/definitions/io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta" {
-		t.Errorf("its metadata is %s, and not everybody's", ref)
+		t.Errorf("metadata of the definition = %s, want the reference to ObjectMeta", ref)
 	}
 	edit(t, "lamps.described.example.com", `[{"op":"replace","path":"/spec/versions/1/schema/openAPIV3Schema/description","value":"gives more light"}]`)
 	eventually(t, func() error {

@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// A watch lasts as long as it asked to, tells shortly before its end how far it has come, and ends as a stream does. On a
-// machine that had no second for the front door in its last two the end comes first, which is why several are looked at.
+// A watch lasts for its timeout, sends a bookmark shortly before its end, and ends as a stream does. If the front door gets no
+// CPU in the last two seconds the bookmark is missing, so the test checks several watches.
 func TestWatchHasItsTime(t *testing.T) {
 	s := configMaps(t, "timed")
 	s.put("a")
@@ -19,7 +19,7 @@ func TestWatchHasItsTime(t *testing.T) {
 	for _, n := range seconds {
 		w := openWatch(t, s.path+query("watch", "true", "timeoutSeconds", strconv.Itoa(n), "allowWatchBookmarks", "true", "labelSelector", "on"))
 		if e := w.next(); e.Type != "ADDED" {
-			t.Fatalf("got %s", e)
+			t.Fatalf("first event = %s, want ADDED", e)
 		}
 		watches = append(watches, w)
 	}
@@ -27,18 +27,18 @@ func TestWatchHasItsTime(t *testing.T) {
 	for i, w := range watches {
 		rest := w.rest()
 		if took := time.Since(begun); took < time.Duration(seconds[i]-1)*time.Second {
-			t.Errorf("one of %d seconds lasted %s", seconds[i], took)
+			t.Errorf("watch with a timeout of %d s lasted %s, want at least a second less than that", seconds[i], took)
 		}
 		if len(rest) > 0 && rest[len(rest)-1].Type == "BOOKMARK" {
 			told++
 		}
 	}
 	if told == 0 {
-		t.Error("none ended with a bookmark")
+		t.Error("watches that ended with a bookmark = 0, want at least 1")
 	}
 }
 
-// An event that is no longer known is an error in the stream, which a client answers by listing again.
+// A watch from a compacted version gets an error event, after which a client lists again.
 func TestWatchFromAForgottenVersion(t *testing.T) {
 	for name, of := range everyStorage {
 		t.Run(name, func(t *testing.T) {
@@ -49,16 +49,16 @@ func TestWatchFromAForgottenVersion(t *testing.T) {
 			w := openWatch(t, s.path+query("watch", "true", "resourceVersion", "1"))
 			e := w.next()
 			if code, _ := e.Object.Object["code"].(int64); e.Type != "ERROR" || e.Object.GetKind() != "Status" || e.Object.Object["reason"] != "Expired" && code != http.StatusGone {
-				t.Fatalf("got %v", e.Object)
+				t.Fatalf("event of a watch from a compacted version = %v, want ERROR with 410", e.Object)
 			}
 			if rest := w.rest(); len(rest) != 0 {
-				t.Errorf("then came %v", rest)
+				t.Errorf("events after the error = %v, want none", rest)
 			}
 		})
 	}
 }
 
-// Without a version a watch begins with what is there.
+// Without a version a watch begins with the existing objects.
 func TestWatchWithoutAVersion(t *testing.T) {
 	for name, of := range everyStorage {
 		for _, at := range []string{"", "0"} {
@@ -74,14 +74,14 @@ func TestWatchWithoutAVersion(t *testing.T) {
 				s.touch("a", 1)
 				got = append(got, w.next().String())
 				if s := strings.Join(got, ", "); s != "ADDED a, ADDED b, MODIFIED a" && s != "ADDED b, ADDED a, MODIFIED a" {
-					t.Errorf("got %s", s)
+					t.Errorf("events = %s, want ADDED of a and b, then MODIFIED of a", s)
 				}
 			})
 		}
 	}
 }
 
-// An object that comes to fit a selector is added to the watch, and one that no longer does is deleted from it.
+// An object that begins to match a selector is added to the watch, and one that does not match any more is deleted from it.
 func TestWatchBySelector(t *testing.T) {
 	for name, of := range everyStorage {
 		t.Run(name, func(t *testing.T) {
@@ -95,10 +95,10 @@ func TestWatchBySelector(t *testing.T) {
 				paint(c.color)
 				e := w.next()
 				if e.String() != c.want {
-					t.Fatalf("painted %s: %s", c.color, e)
+					t.Fatalf("event after the color %s = %s, want %s", c.color, e, c.want)
 				}
 				if at := e.Object.GetResourceVersion(); e.Type == "DELETED" && call(t, http.MethodGet, s.path+"/a", nil).object().GetResourceVersion() != at {
-					t.Errorf("deleted from the watch at %s, which is not the version of the change", at)
+					t.Errorf("version of the DELETED event = %s, want the version of the change", at)
 				}
 			}
 		})
@@ -116,7 +116,7 @@ func TestOneObjectIsWatchedByItsName(t *testing.T) {
 	call(t, http.MethodPost, rbac+"rolebindings", []byte(`{"metadata":{"name":"one"},"roleRef":{"apiGroup":"rbac.authorization.k8s.io","kind":"Role","name":"one"},
 		"subjects":[{"apiGroup":"rbac.authorization.k8s.io","kind":"User","name":"jane"}]}`)).want(http.StatusCreated)
 	jane := []string{"Impersonate-User", "jane"}
-	eventually(t, func() error { // rights come by a watch
+	eventually(t, func() error { // the authorizer receives rights through a watch
 		if a := call(t, http.MethodGet, s.path+"/mine", nil, jane...); a.code != http.StatusOK {
 			return errText(a.head())
 		}
@@ -126,7 +126,7 @@ func TestOneObjectIsWatchedByItsName(t *testing.T) {
 	call(t, http.MethodGet, s.path+"?"+mine, nil, jane...).want(http.StatusOK).says(`"name":"mine"`)
 	w := openWatch(t, s.path+"?watch=true&"+mine, jane...)
 	if e := w.next(); e.String() != "ADDED mine" {
-		t.Errorf("got %s", e)
+		t.Errorf("event = %s, want ADDED mine", e)
 	}
 	for _, other := range []string{"", "?fieldSelector=metadata.name%3Dother", "?watch=true",
 		"?watch=true&fieldSelector=metadata.name%21%3Dother", "?watch=true&labelSelector=on"} {

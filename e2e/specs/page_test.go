@@ -8,25 +8,25 @@ import (
 	"testing"
 )
 
-// What is recorded is complete, explained, and what the page says.
+// The records are complete and have explanations, and the page has the same results.
 func TestRecorded(t *testing.T) {
 	c, err := load(".")
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, problem := range c.problems() {
-		t.Error(problem)
+		t.Errorf("problem in the records: %v, want none", problem)
 	}
 	for _, list := range [][]row{c.Both, c.Differ, c.OursOnly, c.Neither} {
 		for _, r := range list {
 			if !c.Selection.has(r.Name) {
-				t.Errorf("it has results, and is not selected: %s", r.Name)
+				t.Errorf("a spec with results is not selected, want it selected: %s", r.Name)
 			}
 		}
 	}
 	for _, server := range []string{portico, kubeAPIServer} {
 		if run := c.Runs[server]; run.Server == "" || run.Date == "" || run.Limit == "" {
-			t.Errorf("notes.yaml does not say how %s was run: %+v", server, run)
+			t.Errorf("notes.yaml on the run of %s = %+v, want the server, the date and the limit", server, run)
 		}
 	}
 	want, err := c.markdown()
@@ -35,7 +35,7 @@ func TestRecorded(t *testing.T) {
 	}
 	got, err := os.ReadFile(filepath.Join("..", "..", "docs", "upstream-specs.md"))
 	if err != nil || !bytes.Equal(got, want) {
-		t.Errorf("docs/upstream-specs.md is not what is recorded (%v): go run ./e2e/specs -write docs/upstream-specs.md", err)
+		t.Errorf("docs/upstream-specs.md differs from the records (%v), want equal content: go run ./e2e/specs -write docs/upstream-specs.md", err)
 	}
 }
 
@@ -48,30 +48,30 @@ func TestCompare(t *testing.T) {
 	}
 	c := compare([]string{"[sig-b] six", "[sig-a] two"}, theirs, ours, notes{Reasons: map[string]string{"[sig-a] two": "because", "[sig-b] four": "old"}}, &selection{})
 	if len(c.Both) != 1 || len(c.Differ) != 2 || len(c.OursOnly) != 1 || len(c.Neither) != 2 || c.Neither[1].Ours != notRun {
-		t.Errorf("%+v", c)
+		t.Errorf("compare = %+v, want 1 passed by both, 2 differences, 1 of Portico alone and 2 failed by both", c)
 	}
 	if total := sum(c.Groups); total != (group{Run: 6, Theirs: 3, Ours: 1, Conformance: 1, ConformanceTheirs: 1, ConformanceOurs: 1}) {
-		t.Errorf("%+v", total)
+		t.Errorf("sum of the groups = %+v, want 6 run, 3 and 1 passed", total)
 	}
 	problems := strings.Join(c.problems(), "\n")
 	for _, want := range []string{"Portico: not run, and notes.yaml does not say why: [sig-b] five", "does not differ: [sig-b] four"} {
 		if !strings.Contains(problems, want) {
-			t.Errorf("the problems lack %q: %s", want, problems)
+			t.Errorf("problems have no %q, want it: %s", want, problems)
 		}
 	}
 	if len(c.problems()) != 2 {
-		t.Errorf("%s", problems)
+		t.Errorf("problems = %s, want 2", problems)
 	}
 	c.NotRun = "there was no time"
 	if problems := c.problems(); len(problems) != 1 || !strings.Contains(problems[0], "[sig-b] four") {
-		t.Errorf("what was not run has a reason: %q", problems)
+		t.Errorf("problems with a reason for the omitted spec = %q, want 1", problems)
 	}
 }
 
 func TestResults(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "results")
 	if got, err := readResults(file); err != nil || len(got) != 0 {
-		t.Errorf("a file that is not there: %v, %v", got, err)
+		t.Errorf("readResults of a missing file = %v, %v; want none and no error", got, err)
 	}
 	write := func(text string) {
 		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
@@ -80,10 +80,10 @@ func TestResults(t *testing.T) {
 	}
 	write(`{"name":"a","outcome":"limit","seconds":75}` + "\n" + `{"name":"b","outcome":"passed"}` + "\n" + `{"name":"a","outcome":"passed"}` + "\n")
 	if got, err := readResults(file); err != nil || len(got) != 2 || got["a"].Outcome != passed {
-		t.Errorf("the last line counts: %v, %v", got, err)
+		t.Errorf("readResults with two lines of a spec = %v, %v; want the last one", got, err)
 	}
 	write("{\n")
 	if _, err := readResults(file); err == nil || !strings.Contains(err.Error(), ":1 is no result") {
-		t.Errorf("a line that was cut: %v", err)
+		t.Errorf("readResults with a truncated line: error = %v, want its line number", err)
 	}
 }

@@ -15,7 +15,7 @@ example.com/m/other.test /src/other bytes,github.com/onsi/ginkgo/v2
 `
 	want := []testPackage{{path: "example.com/m/a", dir: "/src/a"}, {path: "example.com/m/pkg", dir: "/src/pkg", ginkgo: true}}
 	if got := parsePackages(list); !slices.Equal(got, want) {
-		t.Errorf("%+v, want %+v", got, want)
+		t.Errorf("parsePackages = %+v, want %+v", got, want)
 	}
 }
 
@@ -45,7 +45,7 @@ panic: test timed out after 1m0s
 		{Name: "TestHangs", State: failed, Message: "it did not end"},
 	}
 	if got := parseTests(output); !slices.Equal(got, want) {
-		t.Errorf("%+v\nwant %+v", got, want)
+		t.Errorf("parseTests = %+v\nwant %+v", got, want)
 	}
 }
 
@@ -64,10 +64,10 @@ func TestParseReport(t *testing.T) {
 		{Name: "[AfterSuite]", State: failed, Message: "f.go:9: late"},
 	}
 	if err != nil || !slices.Equal(got, want) {
-		t.Errorf("%v %+v\nwant %+v", err, got, want)
+		t.Errorf("parseReport: %v, %+v\nwant %+v", err, got, want)
 	}
 	if _, err := parseReport([]byte("{")); err == nil {
-		t.Error("half a report is taken")
+		t.Error("parseReport of a truncated report returned no error, want one")
 	}
 }
 
@@ -78,13 +78,13 @@ func TestNamesWithoutWhatIsRandom(t *testing.T) {
 		{"ns-7f0c2a54-08d1-4b5e-9f52-1d2a3b4c5d6e is there", "ns-N is there"}, {"at 0xc000123456", "at N"},
 	} {
 		if got := names.unique(c[0]); got != c[1] {
-			t.Errorf("%q is %q, want %q", c[0], got, c[1])
+			t.Errorf("unique(%q) = %q, want %q", c[0], got, c[1])
 		}
 	}
 }
 
 func TestBoundedKeepsCharactersWhole(t *testing.T) {
 	if got := bounded(strings.Repeat("é", maxMessage)); len(got) > maxMessage+3 || strings.ContainsRune(got, '�') {
-		t.Errorf("%d bytes", len(got))
+		t.Errorf("bounded = %d bytes, want at most %d and whole characters", len(got), maxMessage+3)
 	}
 }

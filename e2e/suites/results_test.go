@@ -11,20 +11,20 @@ import (
 func TestResultsGoOnWhereARunWasCut(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "results")
 	s := suite{module: "example.com/m", version: "v1.0.0"}
-	for _, state := range []string{failed, passed} { // the second run knows the first, and replaces it
+	for _, state := range []string{failed, passed} { // the second run finds the first one's result, and replaces it
 		store, err := openResults(file)
 		if err != nil {
 			t.Fatal(err)
 		}
 		if known := store.has(s, "example.com/m/p", portico); known != (state == passed) {
-			t.Errorf("before %s: known %t", state, known)
+			t.Errorf("result before the run %s exists = %t, want it only before the second run", state, known)
 		}
 		result := packageResult{Module: s.module, Version: s.version, Package: "example.com/m/p", Server: portico, Specs: []spec{{Name: "a", State: state}}}
 		if err := store.add(result); err != nil {
 			t.Fatal(err)
 		}
 		if store.has(s, "example.com/m/p", kubernetes) {
-			t.Error("the other server is known too")
+			t.Error("a result of the other server exists, want none")
 		}
 		if err := store.close(); err != nil {
 			t.Fatal(err)
@@ -36,15 +36,15 @@ func TestResultsGoOnWhereARunWasCut(t *testing.T) {
 	}
 	all, err := readResults(data)
 	if err != nil || len(all) != 1 {
-		t.Fatalf("%v %v", err, all)
+		t.Fatalf("readResults = %v, %v; want one result and no error", err, all)
 	}
 	for _, p := range all {
 		if p.count(passed) != 1 {
-			t.Errorf("the last line does not count: %v", p)
+			t.Errorf("result = %v, want the last line's", p)
 		}
 	}
 	if _, err := readResults([]byte("{}\nhalf a li")); err == nil || !strings.Contains(err.Error(), "line 2") {
-		t.Errorf("a broken line: %v", err)
+		t.Errorf("readResults with an invalid line: error = %v, want its line number", err)
 	}
 }
 
@@ -53,7 +53,7 @@ func TestDifferences(t *testing.T) {
 	ours := packageResult{Specs: []spec{{Name: "other", State: failed}, {Name: "same", State: passed}, {Name: "ours", State: passed}}}
 	want := []difference{{"other", passed, failed}, {"ours", "missing", passed}, {"theirs", skipped, "missing"}}
 	if got := differences(theirs, ours); !slices.Equal(got, want) {
-		t.Errorf("%v, want %v", got, want)
+		t.Errorf("differences = %v, want %v", got, want)
 	}
 }
 
@@ -70,7 +70,7 @@ func TestWritePage(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := writePage(results, page); err == nil || !strings.Contains(err.Error(), "no reason why it is passed on kube-apiserver and failed on Portico") {
-		t.Errorf("a difference without a reason: %v", err)
+		t.Errorf("writePage with an unexplained difference: error = %v, want one about the missing reason", err)
 	}
 	text, err := os.ReadFile(page)
 	if err != nil {
@@ -78,17 +78,17 @@ func TestWritePage(t *testing.T) {
 	}
 	for _, want := range []string{"before\n" + beginMark, "| `pkg/p` | 1 / 0 / 0 | 12 | 0 / 1 / 0 | 10 |\n", `| a \| b | passed | failed | not known yet |`, endMark + "\nafter\n"} {
 		if !strings.Contains(string(text), want) {
-			t.Errorf("no %q in:\n%s", want, text)
+			t.Errorf("the page has no %q, want it in:\n%s", want, text)
 		}
 	}
 	if strings.Contains(string(text), "old") {
-		t.Error("what was between the marks is still there")
+		t.Error("the page has the old text between the marks, want it replaced")
 	}
 	if err := os.WriteFile(page, []byte("no marks"), 0o644); err != nil {
 		t.Fatal(err)
 	}
 	if err := writePage(results, page); err == nil || !strings.Contains(err.Error(), "has no lines") {
-		t.Errorf("a page without marks: %v", err)
+		t.Errorf("writePage without marks: error = %v, want \"has no lines\"", err)
 	}
 }
 
@@ -100,7 +100,7 @@ func TestReasonOf(t *testing.T) {
 		{"example.com/m", "a", "", ""},
 	} {
 		if reason, of := reasonOf(c.path, c.name); reason != c.reason || of != c.of {
-			t.Errorf("%s of %s: %q of %q", c.name, c.path, reason, of)
+			t.Errorf("reasonOf %s of %s = %q of %q, want %q of %q", c.name, c.path, reason, of, c.reason, c.of)
 		}
 	}
 }

@@ -37,7 +37,7 @@ var suite string
 // suiteLimit bounds the run of all groups.
 const suiteLimit = time.Hour
 
-// unchecked are the groups whose result is not checked, with the reason. docs/upstream-conformance.md repeats them.
+// unchecked are the groups without a check of the result, with the reason. docs/upstream-conformance.md repeats them.
 var unchecked = map[string]string{
 	"run_multi_resources_tests": "reads a manifest from raw.githubusercontent.com",
 }
@@ -57,18 +57,18 @@ func TestUpstreamKubectlGroupsPass(t *testing.T) {
 
 	groups, output := runSuite(t, root, server)
 	if len(groups) == 0 {
-		t.Fatalf("the suite ran no group:\n%s", output)
+		t.Fatalf("the suite ran no group, want at least one:\n%s", output)
 	}
 	for _, name := range slices.Sorted(maps.Keys(groups)) {
 		if reason, ok := unchecked[name]; ok {
 			t.Logf("group %s passed: %t; not checked, because it %s", name, groups[name], reason)
 		} else if !groups[name] {
-			t.Errorf("group %s failed", name)
+			t.Errorf("result of the group %s = failed, want passed", name)
 		}
 	}
 	for name := range unchecked {
 		if _, ran := groups[name]; !ran {
-			t.Errorf("group %s did not run, and is listed as unchecked", name)
+			t.Errorf("unchecked group %s did not run, want it run or removed from the list", name)
 		}
 	}
 	t.Logf("%d groups ran", len(groups))
@@ -105,17 +105,17 @@ func kubernetesModule(t *testing.T) string {
 	t.Helper()
 	root, err := exec.Command("go", "list", "-m", "-f", "{{.Dir}}", "portico.dev").Output()
 	if err != nil {
-		t.Fatalf("find the repository: %v", err)
+		t.Fatalf("go list of the repository failed: %v, want no error", err)
 	}
 	download := exec.Command("go", "mod", "download", "-json", "k8s.io/kubernetes")
 	download.Dir, download.Env = filepath.Join(strings.TrimSpace(string(root)), "e2e", "incumbent"), append(os.Environ(), "GOWORK=off")
 	out, err := download.Output()
 	if err != nil {
-		t.Fatalf("download k8s.io/kubernetes: %v: %s", err, out)
+		t.Fatalf("download of k8s.io/kubernetes failed: %v: %s, want no error", err, out)
 	}
 	var module struct{ Dir string }
 	if err := json.Unmarshal(out, &module); err != nil || module.Dir == "" {
-		t.Fatalf("go mod download printed no directory: %v: %s", err, out)
+		t.Fatalf("go mod download = %v: %s; want a directory", err, out)
 	}
 	return module.Dir
 }
@@ -158,7 +158,7 @@ func startServer(t *testing.T, root string) apiServer {
 	}
 	key := filepath.Join(root, "service-accounts.key")
 	if out, err := exec.Command("openssl", "genrsa", "-out", key, "2048").CombinedOutput(); err != nil {
-		t.Fatalf("openssl genrsa: %v: %s", err, out)
+		t.Fatalf("openssl genrsa failed: %v: %s, want no error", err, out)
 	}
 	start(t, root, "aggregator", "serve", "--bind-address=127.0.0.1", "--secure-port="+strconv.Itoa(port), "--data-dir="+filepath.Join(root, "data"),
 		"--authorization-mode=RBAC,AlwaysAllow", "--token-auth-file=hack/testdata/auth-tokens.csv", "--client-ca-file=hack/testdata/ca/ca.crt",
@@ -237,7 +237,7 @@ var (
 	groupFailed = regexp.MustCompile(`^Error when running (run_\w+)$`)
 )
 
-// runSuite runs the script. It returns which groups ran and whether each passed, and what the script printed.
+// runSuite runs the script. It returns the result of each group that ran, and the output of the script.
 func runSuite(t *testing.T, root string, server apiServer) (groups map[string]bool, output string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), suiteLimit)
@@ -252,7 +252,7 @@ func runSuite(t *testing.T, root string, server apiServer) (groups map[string]bo
 	cmd.Stdout, cmd.Stderr, cmd.WaitDelay = &printed, &printed, time.Minute
 	var exit *exec.ExitError
 	if err := cmd.Run(); err != nil && !errors.As(err, &exit) {
-		t.Fatalf("run the suite: %v\n%s", err, printed.String())
+		t.Fatalf("start of the suite failed: %v, want no error\n%s", err, printed.String())
 	}
 	groups = map[string]bool{}
 	lines := bufio.NewScanner(strings.NewReader(printed.String()))
@@ -268,7 +268,7 @@ func runSuite(t *testing.T, root string, server apiServer) (groups map[string]bo
 		t.Fatal(err)
 	}
 	if !strings.Contains(printed.String(), "Clean up complete") {
-		t.Errorf("the suite ended early:\n%s", printed.String())
+		t.Errorf("the suite ended early, want \"Clean up complete\":\n%s", printed.String())
 	}
 	return groups, printed.String()
 }

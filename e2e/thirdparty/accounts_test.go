@@ -7,7 +7,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// isServiceAccount asks the front door whether a token is that of a service account of the same name as its namespace.
+// isServiceAccount reviews a token, and reports whether it is a service account's with the name of its namespace.
 func (d *frontDoor) isServiceAccount(ctx context.Context, token, name string) bool {
 	review, err := d.typed.AuthenticationV1().TokenReviews().Create(ctx, &authenticationv1.TokenReview{
 		Spec: authenticationv1.TokenReviewSpec{Token: token},

@@ -38,7 +38,7 @@ func TestMetricsServerInAVersionThatItDoesNotHave(t *testing.T) {
 		aliasIsDiscovered(t, d)
 		legacy, err := d.typed.Discovery().ServerResourcesForGroupVersion(metricsV1.String())
 		if err != nil || len(legacy.APIResources) != 2 || legacy.GroupVersion != metricsV1.String() {
-			t.Errorf("its own document: %v, %v", legacy, err)
+			t.Errorf("discovery document of v1beta1 = %v, %v; want two resources", legacy, err)
 		}
 	})
 	t.Run("OpenAPI", func(t *testing.T) { aliasIsDescribed(t, d) })
@@ -212,28 +212,28 @@ func aliasIsDescribed(t *testing.T, d *frontDoor) {
 	expect(t, d, `(?s)GROUP: +metrics.k8s.io\s+KIND: +NodeMetrics\s+VERSION: +v1\s.*usage\s+<map`, "explain", "nodes", "--api-version=metrics.k8s.io/v1")
 }
 
-// aliasIsRead reads with the client that Kubernetes generates for v1. It decodes what it gets by its apiVersion and kind.
+// aliasIsRead reads with the generated client of v1. It decodes objects by their apiVersion and kind.
 func aliasIsRead(t *testing.T, d *frontDoor, media string) {
 	config := rest.CopyConfig(d.config)
 	config.ContentType, config.AcceptContentTypes = media, media
 	c := must[metricsclient.Interface](t)(metricsclient.NewForConfig(config)).MetricsV1()
 	nodes, err := c.NodeMetricses().List(t.Context(), metav1.ListOptions{LabelSelector: "zone=attic"})
 	if err != nil || len(nodes.Items) != 1 || nodes.Items[0].Usage.Memory().Value() != 300<<20 {
-		t.Fatalf("nodes: %v, %v", nodes, err)
+		t.Fatalf("List of nodes with the label = %v, %v; want one with 300 MiB", nodes, err)
 	}
 	if none, err := c.NodeMetricses().List(t.Context(), metav1.ListOptions{LabelSelector: "zone=cellar"}); err != nil || len(none.Items) != 0 {
-		t.Errorf("nodes of no zone: %v, %v", none, err)
+		t.Errorf("List of nodes with another label = %v, %v; want none", none, err)
 	}
 	node, err := c.NodeMetricses().Get(t.Context(), "n1", metav1.GetOptions{})
 	if err != nil || node.Usage.Cpu().MilliValue() < 200 {
-		t.Errorf("a node: %v, %v", node, err)
+		t.Errorf("Get of a node = %v, %v; want at least 200m CPU", node, err)
 	}
 	pod, err := c.PodMetricses("shop").Get(t.Context(), "web-1", metav1.GetOptions{})
 	if err != nil || len(pod.Containers) != 1 || pod.Containers[0].Usage.Memory().Value() != 64<<20 || pod.Window.Duration <= 0 {
-		t.Errorf("a pod: %v, %v", pod, err)
+		t.Errorf("Get of a pod = %v, %v; want one container with 64 MiB and a window", pod, err)
 	}
 	if _, err := c.NodeMetricses().Get(t.Context(), "n2", metav1.GetOptions{}); !apierrors.IsNotFound(err) {
-		t.Errorf("a node that is not there: %v", err)
+		t.Errorf("Get of a node that does not exist = %v, want NotFound", err)
 	}
 	if _, err := c.NodeMetricses().List(t.Context(), metav1.ListOptions{FieldSelector: "spec.x=y"}); !apierrors.IsBadRequest(err) {
 		t.Errorf("a field that it does not know: %v, want its 400", err)
@@ -243,7 +243,7 @@ func aliasIsRead(t *testing.T, d *frontDoor, media string) {
 	}
 }
 
-// aliasInEveryForm looks at the bytes: v1beta1 is in none of them, and the rest is what v1beta1 has.
+// aliasInEveryForm checks the bytes: no form contains v1beta1, and the rest equals v1beta1's response.
 func aliasInEveryForm(t *testing.T, d *frontDoor) {
 	web := must[*http.Client](t)(rest.HTTPClientFor(d.config))
 	get := func(path, accept string) (string, string) {
@@ -254,7 +254,7 @@ func aliasInEveryForm(t *testing.T, d *frontDoor) {
 		defer resp.Body.Close()
 		body := must[[]byte](t)(io.ReadAll(io.LimitReader(resp.Body, 1<<20)))
 		if resp.StatusCode != http.StatusOK {
-			t.Fatalf("%s as %s: %s %s", path, accept, resp.Status, body)
+			t.Fatalf("GET %s as %s = %s %s, want 200", path, accept, resp.Status, body)
 		}
 		return string(body), resp.Header.Get("Content-Type")
 	}
@@ -264,11 +264,11 @@ func aliasInEveryForm(t *testing.T, d *frontDoor) {
 			got, media := get("v1/"+path, accept)
 			of, ofMedia := get("v1beta1/"+path, accept)
 			if media != ofMedia {
-				t.Errorf("%s as %s: the media type is %s, and of v1beta1 %s", path, accept, media, ofMedia)
+				t.Errorf("GET %s as %s: Content-Type = %s, want v1beta1's %s", path, accept, media, ofMedia)
 			}
 			// The objects in its Tables are metadata, which have no version of the group.
 			if accept != table && (!strings.Contains(of, "metrics.k8s.io/v1beta1") || !strings.Contains(got, "metrics.k8s.io/v1")) || strings.Contains(got, "v1beta1") {
-				t.Errorf("%s as %s is %q, and v1beta1 is %q", path, accept, got, of)
+				t.Errorf("GET %s as %s = %q, want v1 instead of v1beta1 in %q", path, accept, got, of)
 			}
 			// Between two scrapes the two are the same but for the version. Lengths in protobuf differ with it.
 			if accept != protobuf {
@@ -293,6 +293,6 @@ func aliasByKubectl(t *testing.T, d *frontDoor) {
 	expect(t, d, `(?m)^apiVersion: metrics.k8s.io/v1$`, "get", "pods.v1.metrics.k8s.io", "-n", "shop", "web-1", "-o", "yaml")
 	expect(t, d, `"apiVersion": "metrics.k8s.io/v1"`, "get", "nodes.v1.metrics.k8s.io", "-o", "json")
 	if _, err := d.kubectl("", "delete", "nodes.v1.metrics.k8s.io", "n1"); err == nil || !strings.Contains(err.Error(), "does not allow this method") && !strings.Contains(err.Error(), "v1beta1") {
-		t.Errorf("a deletion: %v", err)
+		t.Errorf("kubectl delete = %v, want an error without v1beta1", err)
 	}
 }

@@ -78,7 +78,7 @@ func TestCluster(t *testing.T) {
 		{"namespaces are deleted under load", c.deleteNamespaces},
 	} {
 		if !t.Run(step.name, step.run) {
-			t.FailNow() // each goes on from the one before
+			t.FailNow() // each step depends on the previous one
 		}
 	}
 }
@@ -118,7 +118,7 @@ func launch(t *testing.T, d *frontDoor, name string, args ...string) *programs.P
 	return p
 }
 
-// startKwok runs the Nodes of a zone and their Pods, by the stages that kwok comes with.
+// startKwok runs the Nodes of a zone and their Pods, by kwok's default stages.
 func (c *cluster) startKwok(t *testing.T, zone string, volumes bool) *programs.Process {
 	t.Helper()
 	find := exec.CommandContext(t.Context(), "go", "list", "-m", "-f", "{{.Dir}}", "sigs.k8s.io/kwok")
@@ -305,11 +305,11 @@ spec:
 	c.do(t, "-n", "agents", "rollout", "status", "daemonset/agent", "--timeout=170s")
 	o, err := c.typed.AppsV1().DaemonSets("agents").Get(t.Context(), "agent", metav1.GetOptions{})
 	if err != nil || int(o.Status.NumberAvailable) != *clusterNodes+1 {
-		t.Errorf("it has %+v, %v", o.Status, err)
+		t.Errorf("status of the DaemonSet = %+v, %v; want a pod on each node", o.Status, err)
 	}
 }
 
-// statefulSet has claims whose volumes kwok makes.
+// statefulSet has claims with volumes from kwok.
 func (c *cluster) statefulSet(t *testing.T) {
 	ctx, core := t.Context(), c.typed.CoreV1()
 	c.apply(t, `
@@ -342,11 +342,11 @@ spec:
 	bound := func() (volumes []string) {
 		claims, err := core.PersistentVolumeClaims("data").List(ctx, metav1.ListOptions{})
 		if err != nil || len(claims.Items) != 10 {
-			t.Fatalf("%d claims, %v", len(claims.Items), err)
+			t.Fatalf("%d claims, %v; want 10", len(claims.Items), err)
 		}
 		for _, claim := range claims.Items {
 			if claim.Status.Phase != corev1.ClaimBound {
-				t.Errorf("%s is %s", claim.Name, claim.Status.Phase)
+				t.Errorf("phase of the claim %s = %s, want Bound", claim.Name, claim.Status.Phase)
 			}
 			volumes = append(volumes, claim.Spec.VolumeName)
 		}
@@ -366,7 +366,7 @@ spec:
 		return err
 	})
 	if after := bound(); strings.Join(after, " ") != strings.Join(before, " ") {
-		t.Errorf("it has the volumes %q, and had %q", after, before)
+		t.Errorf("volumes after the pod was replaced = %q, want %q", after, before)
 	}
 	c.do(t, "-n", "data", "scale", "statefulset/db", "--replicas=0")
 	c.do(t, "-n", "data", "delete", "pvc", "--all", "--timeout=170s") // protection ends with the pods
@@ -379,7 +379,7 @@ spec:
 	})
 }
 
-// autoscaler scales by a metric of our extserver.
+// autoscaler scales by a metric of extserver.
 func (c *cluster) autoscaler(t *testing.T) {
 	var orders atomic.Int64
 	orders.Store(10)
@@ -414,7 +414,7 @@ spec:
 	c.do(t, "-n", "shop", "delete", "hpa", "web")
 }
 
-// drain empties a node whose pods of one team may go one by one only.
+// drain empties a node, with a disruption budget that permits one pod of a team at a time.
 func (c *cluster) drain(t *testing.T) {
 	ctx, team, core := t.Context(), c.team(0), c.typed.CoreV1()
 	pods, err := core.Pods(team).List(ctx, metav1.ListOptions{})
@@ -447,7 +447,7 @@ spec: {minAvailable: %d, selector: {}}
 		}
 	}
 	if most[node] < 2 {
-		t.Fatalf("no node has two pods of the %d, so that a budget could be seen", all)
+		t.Fatalf("no node has two of the %d pods, want one for the disruption budget", all)
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	w, err := c.typed.CoreV1().Pods(team).Watch(ctx, metav1.ListOptions{ResourceVersion: pods.ResourceVersion})
@@ -468,7 +468,7 @@ spec: {minAvailable: %d, selector: {}}
 	cancel()
 	watching.Wait()
 	if fewest < all-1 {
-		t.Errorf("%d pods were ready at a time, the budget is %d", fewest, all-1)
+		t.Errorf("fewest ready pods = %d, want at least %d", fewest, all-1)
 	}
 	t.Logf("%s was drained of %d pods of the team; of its %d, %d were ready at the fewest", node, most[node], all, fewest)
 	c.onlyDaemons(t, node)
@@ -488,7 +488,7 @@ spec: {minAvailable: %d, selector: {}}
 	})
 	err = core.Pods(team).EvictV1(t.Context(), &policyv1.Eviction{ObjectMeta: metav1.ObjectMeta{Name: pods.Items[0].Name, Namespace: team}})
 	if !apierrors.IsTooManyRequests(err) || !strings.Contains(err.Error(), "Cannot evict pod as it would violate the pod's disruption budget.") {
-		t.Errorf("an eviction against the budget: %v", err)
+		t.Errorf("eviction against the budget = %v, want 429", err)
 	}
 	c.do(t, "uncordon", node)
 }
@@ -511,7 +511,7 @@ func count[K comparable](m map[K]bool) (n int) {
 	return n
 }
 
-// onlyDaemons waits until no other pods are left on a node.
+// onlyDaemons waits until a node has only pods of DaemonSets.
 func (c *cluster) onlyDaemons(t *testing.T, node string) {
 	t.Helper()
 	eventually(t, "only the daemon is on "+node, func() error {
@@ -531,7 +531,7 @@ func (c *cluster) taint(t *testing.T) {
 	c.available(t)
 }
 
-// preemption is on a node of its own, on which four pods of the lower priority have room.
+// preemption uses a separate node with room for four pods of the lower priority.
 func (c *cluster) preemption(t *testing.T) {
 	ctx := t.Context()
 	c.apply(t, `
@@ -639,7 +639,7 @@ spec:
 	}
 	for _, p := range pods.Items {
 		if p.Spec.NodeName != node {
-			t.Errorf("%s is on %s, the devices are on %s", p.Name, p.Spec.NodeName, node)
+			t.Errorf("pod %s is on the node %s, want %s with the devices", p.Name, p.Spec.NodeName, node)
 		}
 	}
 	allocated := func() (devices []string, err error) {
@@ -658,7 +658,7 @@ spec:
 		return devices, nil
 	}
 	if devices, err := allocated(); err != nil || !slices.Equal(devices, []string{"gpu-0", "gpu-1"}) {
-		t.Errorf("allocated are %q, %v", devices, err)
+		t.Errorf("allocated devices = %q, %v; want gpu-0 and gpu-1", devices, err)
 	}
 	c.do(t, "-n", "devices", "scale", "deployment/training", "--replicas=3")
 	eventually(t, "a third pod finds no device", func() error {
@@ -760,7 +760,7 @@ func (c *cluster) deleteNamespaces(t *testing.T) {
 					err = maps.Delete(ctx, name, metav1.DeleteOptions{})
 				}
 				if err != nil && ctx.Err() == nil {
-					t.Errorf("in the namespace that stays: %v", err)
+					t.Errorf("write in the namespace that is kept failed: %v, want no error", err)
 					return
 				}
 				rounds.Add(1)
@@ -779,7 +779,7 @@ func (c *cluster) deleteNamespaces(t *testing.T) {
 	for i := range teams {
 		pods, err := c.typed.CoreV1().Pods(c.team(i)).List(t.Context(), metav1.ListOptions{})
 		if err != nil || len(pods.Items) > 0 {
-			t.Errorf("%s has %d pods, %v", c.team(i), len(pods.Items), err)
+			t.Errorf("namespace %s has %d pods, %v; want 0", c.team(i), len(pods.Items), err)
 		}
 	}
 }

@@ -9,7 +9,7 @@ import (
 
 const consolePath = "/apis/" + upgradeGroup + "/v1/namespaces/{namespace}/virtualmachineinstances/{name}/console"
 
-// documented answers what tools ask: discovery as it was before the aggregated one, whatever they prefer, and OpenAPI v2.
+// documented serves the documents for tools: unaggregated discovery, with any Accept header, and OpenAPI v2.
 func documented(w http.ResponseWriter, r *http.Request) bool {
 	version := metav1.GroupVersionForDiscovery{GroupVersion: upgradeV1.String(), Version: "v1"}
 	group := metav1.APIGroup{TypeMeta: metav1.TypeMeta{Kind: "APIGroup", APIVersion: "v1"}, Name: upgradeGroup,

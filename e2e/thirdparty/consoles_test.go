@@ -28,8 +28,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 )
 
-// consoles is a server as KubeVirt's virt-api is one: written by hand, with a trust of its own, without anything that the
-// libraries bring.
+// consoles is a server like KubeVirt's virt-api: without k8s.io/apiserver, and with a separate verification of front proxies.
 type consoles struct {
 	*third
 	server    *http.Server
@@ -38,7 +37,7 @@ type consoles struct {
 	factory   informers.SharedInformerFactory
 	ends      chan struct{} // closed to end the informers
 	served    chan struct{} // closed when the listener has ended
-	mu        sync.Mutex    // guards what is below
+	mu        sync.Mutex    // guards the following fields
 	caller    string
 	reviewed  string
 	hijacked  map[net.Conn]bool
@@ -116,7 +115,7 @@ func (c *consoles) reviewType() string {
 	return c.reviewed
 }
 
-// trusts reports whether a certificate may speak for others.
+// trusts reports whether a certificate may set identity headers.
 func (c *consoles) trusts(chain []*x509.Certificate) error {
 	o, ok, err := c.trusted.GetByKey("kube-system/" + trustName)
 	if err != nil || !ok || len(chain) == 0 {
@@ -178,7 +177,7 @@ func (c *consoles) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// allows asks the front door, as KubeVirt does: the verb is made of the method.
+// allows reviews access at the front door, as KubeVirt does: the verb is derived from the method.
 func (c *consoles) allows(ctx context.Context, user string, groups []string, method, name, action string) error {
 	if slices.Contains(groups, "system:masters") {
 		return nil
@@ -195,7 +194,7 @@ func (c *consoles) allows(ctx context.Context, user string, groups []string, met
 	return err
 }
 
-// console repeats what it is told.
+// console repeats each message.
 func (c *consoles) console(w http.ResponseWriter, r *http.Request, user string) {
 	upgrade := websocket.Upgrader{CheckOrigin: func(*http.Request) bool { return true }}
 	conn, err := upgrade.Upgrade(w, r, nil)

@@ -51,7 +51,7 @@ var (
 	externalBeta1 = schema.GroupVersion{Group: "external.metrics.k8s.io", Version: "v1beta1"}
 )
 
-// described is what metrics servers read of the objects that their metrics describe.
+// described are the rights of metrics servers to read the objects of their metrics.
 var described = rbacv1.PolicyRule{APIGroups: []string{"", "apps"}, Resources: []string{"*"}, Verbs: []string{"get", "list", "watch"}}
 
 func newTestAdapter(t *testing.T, d *frontDoor) *third {
@@ -72,7 +72,7 @@ func newTestAdapter(t *testing.T, d *frontDoor) *third {
 	return s
 }
 
-// measure tells the adapter a value, on the port that it has for that.
+// measure sets a value of the adapter, on its port for that.
 func measure(t *testing.T, path, value string) {
 	t.Helper()
 	client := &http.Client{Timeout: 30 * time.Second, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
@@ -106,16 +106,16 @@ func exerciseTestAdapter(t *testing.T, s *third) {
 		} {
 			raw(t, d, `"kind":"MetricValueList".*"value":"`+value+`"`, "/apis/custom.metrics.k8s.io/v1beta2/"+path)
 		}
-		// It cannot be told a value for a namespace itself. What it says shows that it understood which was asked for.
+		// The adapter accepts no value for a namespace itself. Its error shows that it received the right metric.
 		if _, err := d.kubectl("", "get", "--raw", "/apis/custom.metrics.k8s.io/v1beta2/namespaces/shop/metrics/queue"); err == nil || !matches("could not find the metric queue for namespaces shop", err.Error()) {
-			t.Errorf("a metric of a namespace: %v", err)
+			t.Errorf("GET of a metric of a namespace = %v, want the error with the metric's name", err)
 		}
 	})
 	step(customDiscovery, func(t *testing.T) { customIsListed(t, d) })
 	step(customHPA, func(t *testing.T) {
 		got, err := podMetric(d, "shop", "app=web", "packets")
 		if err != nil || got != "web-1 12" {
-			t.Errorf("%q, %v", got, err)
+			t.Errorf("metric of the pods = %q, %v; want web-1 12", got, err)
 		}
 	})
 	step(customExternal, func(t *testing.T) {
@@ -123,7 +123,7 @@ func exerciseTestAdapter(t *testing.T, s *third) {
 		selector := must[labels.Selector](t)(labels.Parse("foo=baz"))
 		list, err := client.NamespacedMetrics("shop").List("my-external-metric", selector)
 		if err != nil || len(list.Items) != 1 || list.Items[0].Value.Value() != 43 {
-			t.Errorf("%v, %v", list, err)
+			t.Errorf("external metric = %v, %v; want 43", list, err)
 		}
 	})
 	step(customTable, func(t *testing.T) {
@@ -140,8 +140,8 @@ func exerciseTestAdapter(t *testing.T, s *third) {
 	})
 }
 
-// customIsListed reads discovery as current clients do, and the server's own document to know that it is the empty one. The
-// legacy one of its custom metrics has a resource without a name, which must not spoil anything either.
+// customIsListed reads discovery as current clients do, and the server's document to check that it is the empty one. The
+// unaggregated document of its custom metrics has a resource without a name, which must not break discovery.
 func customIsListed(t *testing.T, d *frontDoor) {
 	eventually(t, "its resources are listed", func() error {
 		groups, resources, failed, err := discovery.NewDiscoveryClient(d.typed.Discovery().RESTClient()).GroupsAndMaybeResources()
@@ -166,12 +166,12 @@ func customIsListed(t *testing.T, d *frontDoor) {
 			continue
 		}
 		if code, body, err := s.direct(t.Context(), d.proxyCA, "/apis"); err != nil || code != http.StatusOK || strings.Contains(body, "externalmetrics") {
-			t.Errorf("its own document: %d %s, %v", code, body, err)
+			t.Errorf("discovery document of the server = %d %s, %v; want 200 without externalmetrics", code, body, err)
 		}
 	}
 }
 
-// raw gets a path of the front door, whose answer must match.
+// raw gets a path of the front door, and fails unless the response matches.
 func raw(t *testing.T, d *frontDoor, pattern, path string) {
 	t.Helper()
 	expect(t, d, pattern, "get", "--raw", path)
@@ -203,12 +203,12 @@ func podMetric(d *frontDoor, namespace, selector, metric string) (string, error)
 // metricsPort is where the test adapter takes values; it has no flag for it.
 const metricsPort = ":8080"
 
-// awaitMetricsPort fails early when somebody else has it.
+// awaitMetricsPort fails early if another process uses the port.
 func awaitMetricsPort(t *testing.T) {
 	t.Helper()
 	listener, err := net.Listen("tcp", metricsPort)
 	if err != nil {
-		t.Fatalf("the test adapter needs port 8080 of this machine, which is taken: %v", err)
+		t.Fatalf("port 8080 of this machine: %v, want it free for the test adapter", err)
 	}
 	if err := listener.Close(); err != nil {
 		t.Fatal(err)

@@ -9,7 +9,7 @@ import (
 	"portico.dev/e2e/programs"
 )
 
-// `aggregator dev --nodes` has Nodes that kwok simulates, as many as were asked for last.
+// `aggregator dev --nodes` has the number of Nodes in the last flag, which kwok simulates.
 func TestDevNodes(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -36,7 +36,7 @@ func TestDevNodes(t *testing.T) {
 				return
 			}
 			pod := fmt.Sprintf("pod-%d", nodes)
-			eventually(t, "a pod is taken", func() error { // its service account may come later
+			eventually(t, "a pod is taken", func() error { // its service account may be created later
 				_, err := kubectl("run", pod, "--image=i", `--overrides={"spec":{"nodeName":"node-1"}}`)
 				if err != nil && strings.Contains(err.Error(), "AlreadyExists") {
 					err = nil
@@ -47,10 +47,10 @@ func TestDevNodes(t *testing.T) {
 				t.Fatal(err)
 			}
 			if out, err := kubectl("logs", pod); err != nil || !strings.Contains(out, "kwok simulates this container") {
-				t.Errorf("its log is %q, %v", out, err)
+				t.Errorf("log of the pod = %q, %v; want kwok's line", out, err)
 			}
 			if out := dev.Output(); strings.Contains(out, "\twarn\t") {
-				t.Errorf("it is not quiet: %s", out)
+				t.Errorf("output of aggregator dev has a warning, want none: %s", out)
 			}
 			if _, err := kubectl("delete", "pod", pod, "--timeout=170s"); err != nil {
 				t.Error(err)

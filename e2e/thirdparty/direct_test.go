@@ -12,7 +12,7 @@ import (
 	"portico.dev/internal/pki"
 )
 
-// direct asks the server without the front door, as the holder of a certificate who speaks for an administrator.
+// direct sends a request to the server without the front door, with a certificate and an administrator's identity headers.
 func (s *third) direct(ctx context.Context, ca *pki.Authority, path string) (int, string, error) {
 	return s.directAs(ctx, ca, path, "somebody", "system:masters")
 }

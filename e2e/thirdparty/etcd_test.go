@@ -27,7 +27,7 @@ func startEtcd(t *testing.T) string {
 	select {
 	case <-server.Server.ReadyNotify():
 	case <-time.After(programs.Patience):
-		t.Fatalf("etcd is not ready; its log is %s", c.LogOutputs[0])
+		t.Fatalf("etcd was not ready in time, want ready; its log is %s", c.LogOutputs[0])
 	}
 	return "http://" + server.Clients[0].Addr().String()
 }

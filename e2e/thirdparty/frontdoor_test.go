@@ -24,13 +24,12 @@ import (
 	"portico.dev/internal/pki"
 )
 
-// users is the group of everybody who may use the extension servers.
+// users is the group with access to the extension servers.
 const users = "users-of-third-parties"
 
-// frontDoor is a front door of several extension servers, whose front-proxy certificates come from outside, as they do where a
-// cluster has them.
+// frontDoor is a front door of several extension servers with external front-proxy certificates, as in an existing cluster.
 type frontDoor struct {
-	t          *testing.T // what it and its servers live as long as
+	t          *testing.T // bounds the lifetime of its servers
 	name, dir  string
 	port       int
 	flags      []string
@@ -38,7 +37,7 @@ type frontDoor struct {
 	process    *programs.Process
 	proxyCA    *pki.Authority
 	config     *rest.Config // of an administrator; each request is bounded
-	endless    *rest.Config // the same for what goes on for as long as it likes
+	endless    *rest.Config // the same without a timeout
 	typed      kubernetes.Interface
 	dynamic    dynamic.Interface
 	aggregator aggregatorclient.Interface
@@ -46,7 +45,7 @@ type frontDoor struct {
 	parties    []*third
 }
 
-// startFrontDoor starts a front door with these flags beside the usual ones.
+// startFrontDoor starts a front door with these flags in addition to the usual ones.
 func startFrontDoor(t *testing.T, name string, flags ...string) *frontDoor {
 	t.Helper()
 	d := &frontDoor{t: t, name: name, dir: t.TempDir(), port: freePort(t), flags: flags}
@@ -55,7 +54,7 @@ func startFrontDoor(t *testing.T, name string, flags ...string) *frontDoor {
 	return d
 }
 
-// beside starts another front door with the flags and the keys of d, over the same etcd, which a flag of d names.
+// beside starts another front door with the flags and the keys of d, over the etcd in a flag of d.
 func (d *frontDoor) beside(t *testing.T, name string) *frontDoor {
 	t.Helper()
 	other := &frontDoor{t: t, name: name, dir: t.TempDir(), port: freePort(t), flags: d.flags}
@@ -121,7 +120,7 @@ func (d *frontDoor) trust(t *testing.T, authorities ...*pki.Authority) {
 	place(t, d.file("front-proxy-ca.crt"), bundle)
 }
 
-// place replaces a file that somebody may be reading.
+// place replaces a file atomically.
 func place(t *testing.T, name string, data []byte) {
 	t.Helper()
 	if err := os.WriteFile(name+".new", data, 0o600); err != nil {
@@ -182,7 +181,7 @@ func (d *frontDoor) letUsersIn(t *testing.T) {
 	})
 }
 
-// bind gives somebody these rights, everywhere.
+// bind grants a subject these rights in all namespaces.
 func (d *frontDoor) bind(t *testing.T, name string, who rbacv1.Subject, rules ...rbacv1.PolicyRule) {
 	t.Helper()
 	ctx := t.Context()
@@ -202,8 +201,8 @@ func (d *frontDoor) bindTo(t *testing.T, name string, who rbacv1.Subject, role s
 	}
 }
 
-// newUser is a user whom no server has seen before, so that none has an answer about them in a cache: it must ask the front
-// frontDoor what they may do.
+// newUser returns a user that no server has seen before, so that no cache has a decision: a server must send an access review
+// to the front door.
 func (d *frontDoor) newUser(groups ...string) (*rest.Config, error) {
 	return d.named(fmt.Sprintf("visitor-%d", d.users.Add(1)), groups...)
 }
@@ -223,7 +222,7 @@ func (d *frontDoor) named(user string, groups ...string) (*rest.Config, error) {
 	}, nil
 }
 
-// kubectl runs kubectl as an administrator and returns what it prints.
+// kubectl runs kubectl as an administrator and returns its output.
 func (d *frontDoor) kubectl(input string, args ...string) (string, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), programs.Patience)
 	defer cancel()

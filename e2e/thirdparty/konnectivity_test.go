@@ -41,8 +41,8 @@ type konnectivity struct {
 	server, peer *programs.Process // peer is the agent
 }
 
-// Extension servers, kubelets and pods are reached through a real konnectivity server, in all of its ways. What of it fails is told as
-// such, and what fails behind it as without it.
+// A real konnectivity server connects to extension servers, kubelets and pods, in all of its modes. Failures of the tunnel are
+// reported as such, and failures behind it as without a tunnel.
 func TestKonnectivity(t *testing.T) {
 	for _, k := range []konnectivity{
 		{name: "http-connect-uds", mode: "http-connect"},
@@ -145,7 +145,7 @@ func (k *konnectivity) run(t *testing.T, program string, args ...string) *progra
 	return p
 }
 
-// tunnelled is an extension server that accepts whom its machine lets in, and notes whether that was the agent.
+// tunnelled is an extension server that accepts connections of its machine, and records whether they came from the agent.
 type tunnelled struct {
 	*frontDoor
 	*konnectivity
@@ -196,7 +196,7 @@ func (e *tunnelled) listen(t *testing.T) {
 	t.Cleanup(func() { _ = server.Close() })
 }
 
-// note finds out whether the agent has made a connection: it is reached through the tunnel, and by no other way.
+// note records whether the agent has made a connection: through the tunnel, and not directly.
 func (e *tunnelled) note(c net.Conn) {
 	byAgent := ownsSocket(e.peer.PID(), c.RemoteAddr().(*net.TCPAddr).Port, c.LocalAddr().(*net.TCPAddr).Port)
 	e.mu.Lock()
@@ -210,7 +210,7 @@ func (e *tunnelled) note(c net.Conn) {
 // ownsSocket reports whether a process has the connection over IPv4 from a port of this machine to another.
 func ownsSocket(pid, from, to int) bool {
 	if runtime.GOOS != "linux" {
-		return true // not known
+		return true // unknown
 	}
 	table, err := os.ReadFile("/proc/net/tcp")
 	if err != nil {
@@ -274,7 +274,7 @@ func (e *tunnelled) condition(ctx context.Context) (apiregistrationv1.APIService
 	return apiregistrationv1.APIServiceCondition{}, errors.New("no condition Available")
 }
 
-// awaitServed waits until the extension server answers, and checks that everybody who asked it so far came through the tunnel.
+// awaitServed waits until the extension server responds, and checks that all connections so far came through the tunnel.
 func (e *tunnelled) awaitServed(t *testing.T) {
 	t.Helper()
 	eventually(t, "the extension server answers", func() error {
@@ -286,11 +286,11 @@ func (e *tunnelled) awaitServed(t *testing.T) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.accepted == 0 || e.direct > 0 {
-		t.Errorf("of %d connections to the extension server, %d were not made by the agent", e.accepted, e.direct)
+		t.Errorf("of %d connections to the extension server, %d were direct, want some and 0", e.accepted, e.direct)
 	}
 }
 
-// awaitFailure waits until the condition and a request say what has happened.
+// awaitFailure waits until the condition and a request report the failure.
 func (e *tunnelled) awaitFailure(t *testing.T, message, condition string) {
 	t.Helper()
 	eventually(t, "it is told: "+condition, func() error {
@@ -307,7 +307,7 @@ func (e *tunnelled) awaitFailure(t *testing.T, message, condition string) {
 	}
 }
 
-// kubelet is kwok's, which has the tests of its own without a tunnel.
+// kubelet runs the tests of kwok's kubelet through the tunnel.
 func (e *tunnelled) kubelet(t *testing.T) {
 	k := &kwok{frontDoor: e.frontDoor, fronts: []*frontDoor{e.frontDoor}, dir: e.konnectivity.dir, ip: addressOfKubelets(), port: freePort(t)}
 	k.start(t, e.konnectivity.authority)
@@ -323,7 +323,7 @@ func (e *tunnelled) serverGone(t *testing.T) {
 	}
 	e.awaitFailure(t, "connection refused", "dial tcp: connect: connection refused")
 	if c, err := e.condition(t.Context()); err != nil || strings.Contains(c.Message, "tunnel to") {
-		t.Errorf("the tunnel is blamed: %s, %v", c.Message, err)
+		t.Errorf("condition with a dead server = %s, %v; want no mention of the tunnel", c.Message, err)
 	}
 	e.listen(e.frontDoor.t)
 	e.awaitServed(t)
@@ -343,16 +343,16 @@ func (e *tunnelled) konnectivityGone(t *testing.T) {
 		t.Fatal(err)
 	}
 	e.awaitFailure(t, "the tunnel to the cluster network cannot be reached", "the tunnel to the cluster network cannot be reached: ")
-	// Kubelets behind it are told the same way.
+	// Requests for kubelets behind the tunnel get the same error.
 	_, err := e.kubectl("", "logs", "a")
 	if err == nil || !strings.Contains(err.Error(), "the kubelet of node n1") || !strings.Contains(err.Error(), "the tunnel to the cluster network cannot be reached") {
-		t.Errorf("kubectl logs: %v", err)
+		t.Errorf("kubectl logs = %v, want an error about the tunnel", err)
 	}
 	e.startServer(e.frontDoor.t)
 	e.awaitServed(t)
 }
 
-// konnectivityHangs stops the server, and lets many ask meanwhile.
+// konnectivityHangs stops the server while many requests are sent.
 func (e *tunnelled) konnectivityHangs(t *testing.T) {
 	pid := e.konnectivity.server.PID()
 	if err := syscall.Kill(pid, syscall.SIGSTOP); err != nil {
@@ -371,7 +371,7 @@ func (e *tunnelled) konnectivityHangs(t *testing.T) {
 	for range 100 {
 		asking.Go(func() {
 			if err := e.list(ctx); err == nil {
-				t.Error("a request was answered through a server that hangs")
+				t.Error("a request through a hanging konnectivity server succeeded, want an error")
 			}
 		})
 	}
@@ -389,7 +389,7 @@ func (e *tunnelled) konnectivityHangs(t *testing.T) {
 	e.awaitServed(t)
 }
 
-// nothingLeft looks for dials, connections and goroutines after everything that used the tunnel is gone.
+// nothingLeft checks for dials, connections and goroutines after all users of the tunnel have ended.
 func (e *tunnelled) nothingLeft(t *testing.T) {
 	ctx := t.Context()
 	if err := e.aggregator.ApiregistrationV1().APIServices().Delete(ctx, tunnelledName, metav1.DeleteOptions{}); err != nil {

@@ -35,7 +35,7 @@ const (
 	apiClient = "kube-apiserver-kubelet-client"
 )
 
-// realNode is a cluster with one node, n1, whose kubelet is Kubernetes' and whose containers run.
+// realNode is a cluster with one node, n1, with a real kubelet and running containers.
 type realNode struct {
 	*cluster
 	*machine
@@ -45,8 +45,8 @@ type realNode struct {
 	token   string            // of a service account, bound to a pod
 }
 
-// A kubelet of Kubernetes, with containerd, is a node of the front door: it joins with a bootstrap token, and runs pods, which kubectl reaches through
-// the front door. kube-scheduler and kube-controller-manager run beside it.
+// A kubelet of Kubernetes, with containerd, is a node of the front door: it joins with a bootstrap token, and runs pods, which
+// kubectl reaches through the front door. kube-scheduler and kube-controller-manager run too.
 func TestKubelet(t *testing.T) {
 	n := &realNode{machine: newMachine(t)}
 	n.openFrontDoor(t)
@@ -75,12 +75,13 @@ func TestKubelet(t *testing.T) {
 		{"everything is deleted", n.deleted},
 	} {
 		if !t.Run(step.name, step.run) {
-			t.FailNow() // most go on from the one before
+			t.FailNow() // most steps depend on the previous one
 		}
 	}
 }
 
-// openFrontDoor starts a front door that does for nodes what kubeadm has kube-apiserver and kube-controller-manager do.
+// openFrontDoor starts a front door with the node support that kubeadm configures at kube-apiserver and
+// kube-controller-manager.
 func (n *realNode) openFrontDoor(t *testing.T) {
 	t.Helper()
 	d := &frontDoor{t: t, name: "front-kubelet", dir: t.TempDir(), port: freePort(t)}
@@ -123,7 +124,7 @@ func (n *realNode) writeKubeconfig(t *testing.T, name string, user *clientcmdapi
 	place(t, n.in(name), must[[]byte](t)(clientcmd.Write(*config)))
 }
 
-// joins has nothing but a token at first.
+// joins starts with only a token.
 func (n *realNode) joins(t *testing.T) {
 	ctx, core := t.Context(), n.typed.CoreV1()
 	id, secret, _ := strings.Cut(joinToken, ".")
@@ -184,7 +185,8 @@ imageGCHighThresholdPercent: 100
 		return err
 	})
 	if serving.Spec.Username != "system:node:n1" || len(serving.Status.Conditions) > 0 {
-		t.Errorf("its request is of %s, and has %+v", serving.Spec.Username, serving.Status.Conditions)
+		t.Errorf("request for the serving certificate: user %s, conditions %+v; want system:node:n1 and none",
+			serving.Spec.Username, serving.Status.Conditions)
 	}
 	eventually(t, "the Node says where its kubelet is", func() error {
 		node, err := core.Nodes().Get(ctx, "n1", metav1.GetOptions{})
@@ -195,7 +197,7 @@ imageGCHighThresholdPercent: 100
 	})
 	_, err := n.kubectl("", "get", "--raw", "/api/v1/nodes/n1/proxy/healthz")
 	if err == nil || !strings.Contains(err.Error(), fmt.Sprintf("the kubelet of node n1 at %s:%d (InternalIP): it could not complete the TLS handshake: it may have no serving certificate yet (kubectl get csr)", n.nodeIP, kubeletPort)) {
-		t.Errorf("before it has a serving certificate: %v", err)
+		t.Errorf("GET of the kubelet without a serving certificate = %v, want the error with the next step", err)
 	}
 	t.Logf("before it has a serving certificate: %v", err)
 	n.do(t, "certificate", "approve", serving.Name)
@@ -205,10 +207,10 @@ imageGCHighThresholdPercent: 100
 		t.Fatal(err)
 	}
 	if i := node.Status.NodeInfo; i.KubeletVersion == "" || !strings.HasPrefix(i.ContainerRuntimeVersion, "containerd://") {
-		t.Errorf("it is %+v", i)
+		t.Errorf("node info = %+v, want a kubelet with containerd", i)
 	}
 	if !slices.Contains(node.Status.Addresses, corev1.NodeAddress{Type: corev1.NodeInternalIP, Address: n.nodeIP.String()}) {
-		t.Errorf("its addresses are %v", node.Status.Addresses)
+		t.Errorf("addresses of the node = %v, want its internal IP", node.Status.Addresses)
 	}
 	t.Log(n.do(t, "get", "node", "n1", "-o", "wide"))
 	leases := n.typed.CoordinationV1().Leases("kube-node-lease")
@@ -281,7 +283,7 @@ spec:
 	n.do(t, "-n", "shop", "rollout", "status", "deployment/web", "--timeout=170s")
 	for _, p := range n.web(t) {
 		if p.Spec.NodeName != "n1" || p.Status.HostIP != n.nodeIP.String() || !strings.HasPrefix(p.Status.ContainerStatuses[0].ContainerID, "containerd://") {
-			t.Errorf("%s is on %s, %s: %+v", p.Name, p.Spec.NodeName, p.Status.HostIP, p.Status.ContainerStatuses)
+			t.Errorf("pod %s is on %s, %s: %+v; want n1 with containerd", p.Name, p.Spec.NodeName, p.Status.HostIP, p.Status.ContainerStatuses)
 		}
 	}
 	t.Log(n.do(t, "-n", "shop", "get", "pods", "-o", "wide"))
@@ -292,7 +294,7 @@ func (n *realNode) web(t *testing.T) []corev1.Pod {
 	t.Helper()
 	pods, err := n.typed.CoreV1().Pods("shop").List(t.Context(), metav1.ListOptions{LabelSelector: "app=web"})
 	if err != nil || len(pods.Items) != 2 {
-		t.Fatalf("there are %d pods, %v", len(pods.Items), err)
+		t.Fatalf("%d pods of the Deployment, %v; want 2", len(pods.Items), err)
 	}
 	return pods.Items
 }
@@ -335,15 +337,15 @@ func (n *realNode) tokens(t *testing.T) {
 	extra := review.Status.User.Extra
 	if review.Status.User.Username != "system:serviceaccount:shop:default" || !slices.Equal(extra["authentication.kubernetes.io/pod-name"], []string{pod.Name}) ||
 		!slices.Equal(extra["authentication.kubernetes.io/node-name"], []string{"n1"}) {
-		t.Errorf("the token is of %+v", review.Status)
+		t.Errorf("review of the pod's token = %+v, want the service account, the pod and the node", review.Status)
 	}
 	if ca := n.do(t, "-n", "shop", "exec", pod.Name, "--", "cat", directory+"ca.crt"); !strings.Contains(ca, strings.TrimSpace(string(n.keys.Cluster().PEM()))) {
-		t.Errorf("the pod trusts %s", ca)
+		t.Errorf("ca.crt in the pod = %s, want the cluster's CA", ca)
 	}
 	n.token = token
 }
 
-// services are what kube-proxy makes of them: a pod reaches another Service, and the front door by the Service kubernetes.
+// services checks kube-proxy's rules: a pod reaches another Service, and the front door by the Service kubernetes.
 func (n *realNode) services(t *testing.T) {
 	cert, key, err := n.keys.ClientKeyPair("system:kube-proxy", nil, time.Hour)
 	if err != nil {
@@ -387,7 +389,7 @@ func (n *realNode) completes(t *testing.T) {
 	n.says(t, "the job has run\n", "logs", "job/once")
 }
 
-// says runs kubectl in the namespace shop, and fails unless it prints wanted.
+// says runs kubectl in the namespace shop, and fails unless its output is wanted.
 func (n *realNode) says(t *testing.T, wanted string, args ...string) {
 	t.Helper()
 	if out, err := n.kubectl("", append([]string{"-n", "shop"}, args...)...); err != nil || out != wanted {
@@ -398,12 +400,12 @@ func (n *realNode) says(t *testing.T, wanted string, args ...string) {
 func (n *realNode) logs(t *testing.T) {
 	pod := n.web(t)[0].Name
 	if out := n.do(t, "-n", "shop", "logs", pod); !strings.HasPrefix(out, "started\n") {
-		t.Errorf("its log is %q", out)
+		t.Errorf("log of the pod = %q, want it to begin with \"started\"", out)
 	}
 	n.says(t, "started\n", "logs", pod, "--limit-bytes=8")
 	n.says(t, "", "logs", pod, "--tail=0")
 	if out := n.do(t, "-n", "shop", "logs", pod, "--timestamps", "--limit-bytes=100"); !strings.Contains(out, "Z started\n") {
-		t.Errorf("with timestamps: %q", out)
+		t.Errorf("log with timestamps = %q, want a time before \"started\"", out)
 	}
 	// One that fails is restarted, and has the log of before too.
 	n.apply(t, `
@@ -422,9 +424,9 @@ spec: {terminationGracePeriodSeconds: 1, containers: [{name: c, image: %q, comma
 	n.says(t, "first\n", "logs", "fails", "--previous")
 	failed, err := n.typed.CoreV1().Pods("shop").Get(t.Context(), "fails", metav1.GetOptions{})
 	if err != nil || failed.Status.ContainerStatuses[0].RestartCount != 1 || failed.Status.ContainerStatuses[0].LastTerminationState.Terminated.ExitCode != 3 {
-		t.Errorf("it has %+v, %v", failed.Status.ContainerStatuses, err)
+		t.Errorf("container statuses = %+v, %v; want one restart after the exit code 3", failed.Status.ContainerStatuses, err)
 	}
-	// A log that is followed goes on.
+	// A followed log stays open.
 	ctx, cancel := context.WithTimeout(t.Context(), programs.Patience)
 	defer cancel()
 	stream, err := n.typed.CoreV1().Pods("shop").GetLogs(pod, &corev1.PodLogOptions{Container: "c", Follow: true}).Stream(ctx)
@@ -469,7 +471,7 @@ func (n *realNode) executes(t *testing.T) {
 		_, err := n.kubectlIn(websockets, "", "exec", pod, "--", "sh", "-c", "exit 7")
 		var exit *exec.ExitError
 		if !errors.As(err, &exit) || exit.ExitCode() != 7 {
-			t.Errorf("websockets %s: a command that ends with 7: %v", websockets, err)
+			t.Errorf("websockets %s: error of a command that exits with 7 = %v, want the exit code 7", websockets, err)
 		}
 		s := n.onTerminal(t, websockets, "-n", "shop", "exec", "-it", pod, "--", "sh")
 		s.isOf("31 97")
@@ -483,7 +485,7 @@ func (n *realNode) executes(t *testing.T) {
 		s.types("echo still 'here'; exit 5\n")
 		s.shows("still here\r\n")
 		if err := s.ends(); !errors.As(err, &exit) || exit.ExitCode() != 5 {
-			t.Errorf("websockets %s: a shell that ends with 5: %v", websockets, err)
+			t.Errorf("websockets %s: error of a shell that exits with 5 = %v, want the exit code 5", websockets, err)
 		}
 	}
 }
@@ -573,7 +575,7 @@ func (n *realNode) forwards(t *testing.T) {
 			readUntil(t, out, "\n") // it listens
 			for range 3 {
 				if body, err := fetch(ctx, "http://127.0.0.1:"+strconv.Itoa(port)+"/"); err != nil || body != "good morning xyzzy\n" {
-					t.Errorf("through a port-forward to %s, websockets %s: %q, %v", to, websockets, body, err)
+					t.Errorf("GET through the port-forward to %s, websockets %s = %q, %v; want the page", to, websockets, body, err)
 				}
 			}
 			cancel()
@@ -582,7 +584,7 @@ func (n *realNode) forwards(t *testing.T) {
 	}
 }
 
-// fetch is for plain HTTP with a connection of its own.
+// fetch sends a plain HTTP request over a new connection.
 func fetch(ctx context.Context, url string) (string, error) {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {
@@ -616,7 +618,7 @@ func (n *realNode) proxied(t *testing.T) {
 		"/api/v1/nodes/n1:10250/proxy/healthz":                 "ok",
 	} {
 		if out, err := n.kubectl("", "get", "--raw", path); err != nil || out != wanted {
-			t.Errorf("%s: %q, %v, want %q", path, out, err, wanted)
+			t.Errorf("GET %s = %q, %v; want %q", path, out, err, wanted)
 		}
 	}
 	for path, wanted := range map[string]string{
@@ -627,7 +629,7 @@ func (n *realNode) proxied(t *testing.T) {
 		"/api/v1/nodes/n1/proxy/containerLogs/shop/" + pod + "/c": "started\n",
 	} {
 		if out, err := n.kubectl("", "get", "--raw", path); err != nil || !strings.Contains(out, wanted) {
-			t.Errorf("%s: %.300q, %v, want %q", path, out, err, wanted)
+			t.Errorf("GET %s = %.300q, %v; want %q", path, out, err, wanted)
 		}
 	}
 }
@@ -642,7 +644,7 @@ func (n *realNode) debugged(t *testing.T) {
 		s.shows("goo is served\r\n")
 		s.types("exit\n")
 		if err := s.ends(); err != nil {
-			t.Errorf("kubectl debug of a pod, websockets %s: %v", websockets, err)
+			t.Errorf("kubectl debug of a pod, websockets %s, failed: %v, want no error", websockets, err)
 		}
 
 		s = n.onTerminal(t, websockets, "-n", "shop", "debug", "-it", "node/n1", "--image="+busybox, "--", "sh")
@@ -651,7 +653,7 @@ func (n *realNode) debugged(t *testing.T) {
 		s.shows("on n1, " + n.groups + "\r\n")
 		s.types("exit\n")
 		if err := s.ends(); err != nil {
-			t.Errorf("kubectl debug of a node, websockets %s: %v", websockets, err)
+			t.Errorf("kubectl debug of a node, websockets %s, failed: %v, want no error", websockets, err)
 		}
 	}
 }
@@ -663,7 +665,7 @@ func (n *realNode) groupsFile(t *testing.T) string {
 	return n.in("groups")
 }
 
-// top is by metrics-server, which asks the kubelet directly, with the token of its service account.
+// top uses metrics-server, which requests the kubelet directly, with the token of its service account.
 func (n *realNode) top(t *testing.T) {
 	s := metricsServerOf(n.t, n.frontDoor)
 	place(t, kubeletCA(s), n.keys.Client().BundlePEM())
@@ -715,7 +717,7 @@ func (n *realNode) killed(t *testing.T) {
 	_, err := n.kubectl("", "-n", "shop", "logs", pod)
 	t.Log(err)
 	n.says(t, "good morning xyzzy\n", "get", "--raw", "/api/v1/namespaces/shop/pods/"+pod+"/proxy/")
-	n.do(t, "wait", "--for=condition=Ready=Unknown", "node/n1", "--timeout=170s") // kube-controller-manager says so
+	n.do(t, "wait", "--for=condition=Ready=Unknown", "node/n1", "--timeout=170s") // kube-controller-manager sets the condition
 
 	n.startKubelet(t)
 	n.do(t, "wait", "--for=condition=Ready", "node/n1", "--timeout=170s")
@@ -729,12 +731,12 @@ func (n *realNode) killed(t *testing.T) {
 	for i, after := range n.web(t) {
 		b, a := before[i].Status.ContainerStatuses[0], after.Status.ContainerStatuses[0]
 		if a.ContainerID != b.ContainerID || a.RestartCount != 0 {
-			t.Errorf("%s has the container %s, restarted %d times; it had %s", after.Name, a.ContainerID, a.RestartCount, b.ContainerID)
+			t.Errorf("container of %s = %s with %d restarts, want %s without restarts", after.Name, a.ContainerID, a.RestartCount, b.ContainerID)
 		}
 	}
 }
 
-// deleted ends with nothing on the node.
+// deleted ends without a container on the node.
 func (n *realNode) deleted(t *testing.T) {
 	pod := n.web(t)[0].Name
 	ctx, cancel := context.WithTimeout(t.Context(), programs.Patience)
@@ -746,7 +748,7 @@ func (n *realNode) deleted(t *testing.T) {
 	defer stream.Close()
 	readUntil(t, stream, "started\n")
 	n.do(t, "-n", "shop", "delete", "deployment", "web")
-	readUntil(t, stream, "terminated\n") // it was told to, and had the time to say so
+	readUntil(t, stream, "terminated\n") // it got SIGTERM, and its grace period for the output
 	n.do(t, "delete", "namespace", "shop", "--timeout=170s")
 	eventually(t, "no container is left", func() error {
 		out, err := n.run("ctr", "--namespace", "k8s.io", "containers", "list", "--quiet")
@@ -757,8 +759,8 @@ func (n *realNode) deleted(t *testing.T) {
 	})
 	review, err := n.typed.AuthenticationV1().TokenReviews().Create(t.Context(), &authenticationv1.TokenReview{Spec: authenticationv1.TokenReviewSpec{Token: n.token}}, metav1.CreateOptions{})
 	if err != nil || review.Status.Authenticated {
-		t.Errorf("the token of a pod that is gone: %+v, %v", review, err)
+		t.Errorf("review of a token of a deleted pod = %+v, %v; want not authenticated", review, err)
 	}
-	n.kill(t, n.proxy) // it ends by itself when its Node is deleted
+	n.kill(t, n.proxy) // it exits when its Node is deleted
 	n.do(t, "delete", "node", "n1")
 }

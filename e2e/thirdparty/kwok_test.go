@@ -27,7 +27,7 @@ import (
 	"portico.dev/internal/pki"
 )
 
-// kwokConfig makes kwok run Nodes and Pods, and answer what kubelets answer. Its stages are shorter than kwok's own.
+// kwokConfig makes kwok simulate Nodes and Pods with a kubelet's API. Its stages are shorter than kwok's defaults.
 const kwokConfig = `
 kind: Stage
 apiVersion: kwok.x-k8s.io/v1alpha1
@@ -111,8 +111,8 @@ spec:
     target: {address: 127.0.0.1, port: PORT}
 `
 
-// Kubectl reaches pods and nodes through the front door, which reaches kwok's kubelet: SPDY on that side, websockets and SPDY on the other.
-// With two front doors over one etcd, each kubectl asks the next one.
+// Kubectl reaches pods and nodes through the front door, which reaches kwok's kubelet: with SPDY to kwok, and with websockets
+// and SPDY from kubectl. With two front doors over one etcd, each kubectl uses the next one.
 func TestKwok(t *testing.T) {
 	t.Parallel()
 	t.Run("one front door", func(t *testing.T) { throughFrontDoors(t, "front-kwok") })
@@ -153,7 +153,7 @@ type kwok struct {
 	asked      int // how often kubectl was run
 	dir, ip    string
 	port       int
-	web        int // port of a web server on all addresses, which is that of the pod
+	web        int // port of a web server on all addresses, which the pod declares
 	process    *programs.Process
 }
 
@@ -214,7 +214,7 @@ func (k *kwok) start(t *testing.T, authority *pki.Authority) {
 		_, err := core.ServiceAccounts("default").Get(ctx, "default", metav1.GetOptions{})
 		return err
 	})
-	// Of pods that it sees before it knows its lease of their node, kwok says nothing.
+	// kwok reports no status of pods that it sees before it holds the lease of their node.
 	eventually(t, "the node is ready", func() error {
 		node, err := core.Nodes().Get(ctx, "n1", metav1.GetOptions{})
 		if err == nil && !slices.ContainsFunc(node.Status.Conditions, func(c corev1.NodeCondition) bool {
@@ -242,7 +242,7 @@ func (k *kwok) start(t *testing.T, authority *pki.Authority) {
 	})
 }
 
-// next is the front door that kubectl asks now.
+// next is the front door for the next kubectl.
 func (k *kwok) next() *frontDoor {
 	k.asked++
 	return k.fronts[k.asked%len(k.fronts)]
@@ -269,7 +269,7 @@ func (k *kwok) run(t *testing.T) {
 	})
 }
 
-// echo is a server on loopback that says every line again.
+// echo starts a server on loopback that repeats every line.
 func (k *kwok) echo(t *testing.T) int {
 	t.Helper()
 	listener := must[net.Listener](t)(net.Listen("tcp", "127.0.0.1:0"))
@@ -289,7 +289,7 @@ func (k *kwok) echo(t *testing.T) int {
 	return listener.Addr().(*net.TCPAddr).Port
 }
 
-// says runs kubectl, and fails unless it prints wanted.
+// says runs kubectl, and fails unless its output is wanted.
 func (k *kwok) says(t *testing.T, wanted, input string, args ...string) {
 	t.Helper()
 	out, err := k.kubectl(input, args...)
@@ -308,7 +308,7 @@ func (k *kwok) logs(t *testing.T) {
 	k.says(t, "before\n", "", "logs", "a", "--previous")
 	k.says(t, "one\ntwo\n", "", "logs", "a", "--insecure-skip-tls-verify-backend")
 	if out, err := k.kubectl("", "logs", "a", "--timestamps", "--tail=1"); err != nil || !strings.HasPrefix(out, "2026-11-28T01:00:01") {
-		t.Errorf("with timestamps: %q, %v", out, err)
+		t.Errorf("log with timestamps = %q, %v; want the time first", out, err)
 	}
 	for wanted, args := range map[string][]string{
 		"container x is not valid for pod a":         {"logs", "a", "-c", "x"},
@@ -323,7 +323,7 @@ func (k *kwok) logs(t *testing.T) {
 			t.Errorf("kubectl %q: %v, want %q", args, err, wanted)
 		}
 	}
-	// A log that is followed goes on, and has no deadline.
+	// A followed log stays open, without a deadline.
 	ctx, cancel := context.WithTimeout(t.Context(), programs.Patience)
 	defer cancel()
 	stream, err := k.typed.CoreV1().Pods("default").GetLogs("a", &corev1.PodLogOptions{Follow: true}).Stream(ctx)
@@ -343,7 +343,7 @@ func readUntil(t *testing.T, from io.Reader, wanted string) {
 	var got []byte
 	for b := make([]byte, 1); !bytes.HasSuffix(got, []byte(wanted)); {
 		if _, err := io.ReadFull(from, b); err != nil {
-			t.Fatalf("after %q: %v", got, err)
+			t.Fatalf("stream after %q: %v, want further data", got, err)
 		}
 		got = append(got, b[0])
 	}
@@ -356,8 +356,8 @@ func (k *kwok) exec(t *testing.T) {
 		k.saysIn(t, websockets, "out\n", "", "exec", "a", "-c", "c", "--", "sh", "-c", "echo out")
 		out, err := k.kubectlIn(websockets, "", "exec", "a", "--", "sh", "-c", "exit 7")
 		var exit *exec.ExitError
-		if !errors.As(err, &exit) || !strings.Contains(string(exit.Stderr), "exit status 7") { // kwok hands the text on, and not the code
-			t.Errorf("websockets %s: a command that ends with 7: %q, %v", websockets, out, err)
+		if !errors.As(err, &exit) || !strings.Contains(string(exit.Stderr), "exit status 7") { // kwok forwards the text without the code
+			t.Errorf("websockets %s: command that exits with 7 = %q, %v; want \"exit status 7\"", websockets, out, err)
 		}
 	}
 	for _, websockets := range []string{"true", "false"} {
@@ -365,8 +365,8 @@ func (k *kwok) exec(t *testing.T) {
 	}
 }
 
-// interactive types into a command, whose terminal is as large as the one that kubectl is on. kwok closes it when the command ends, and does not
-// read the rest.
+// interactive types into a command with a terminal of kubectl's size. kwok closes it when the command ends, and does not read
+// the rest.
 func (k *kwok) interactive(t *testing.T, websockets string) {
 	const command = `
 until_it_is() { i=0; until test "$(stty size)" = "$1"; do i=$((i+1)); test $i -lt 600 || exit 1; sleep 0.1; done; echo "it is $1"; }
@@ -377,13 +377,13 @@ echo done; sleep 0.5`
 	s := k.next().onTerminal(t, websockets, "exec", "-it", "a", "--", "sh", "-c", command)
 	s.shows("it is 31 97")
 	s.types("some words\n")
-	s.shows("some words", "read <some words>") // the terminal shows what is typed
+	s.shows("some words", "read <some words>") // the terminal echoes the input
 	if err := s.terminal.resize(40, 120); err != nil {
 		t.Fatal(err)
 	}
 	s.shows("it is 40 120", "done")
 	if err := s.ends(); err != nil {
-		t.Errorf("exec -it, websockets %s: %v", websockets, err)
+		t.Errorf("exec -it, websockets %s, failed: %v, want no error", websockets, err)
 	}
 }
 
@@ -404,7 +404,7 @@ func (k *kwok) saysIn(t *testing.T, websockets, wanted, input string, args ...st
 	}
 }
 
-// attach shows what kwok has as the output of the container, from then on.
+// attach shows kwok's output of the container, from then on.
 func (k *kwok) attach(t *testing.T) {
 	log := must[*os.File](t)(os.OpenFile(filepath.Join(k.dir, "log"), os.O_APPEND|os.O_WRONLY, 0))
 	defer log.Close()
@@ -455,7 +455,7 @@ func (k *kwok) debug(t *testing.T) {
 		t.Fatalf("the pod has %d ephemeral containers, want 2", n)
 	}
 	if c := pod.Spec.EphemeralContainers[0]; c.Name != "in-pod-true" || c.TargetContainerName != "c" || !c.Stdin || !c.TTY || len(c.Command) != 1 {
-		t.Errorf("the first ephemeral container is %+v", c)
+		t.Errorf("first ephemeral container = %+v, want in-pod-true for the container c with a terminal", c)
 	}
 	k.says(t, "before\n", "", "logs", "a", "-c", "in-pod-true", "--previous")
 	k.saysIn(t, "true", "out\n", "", "exec", "a", "-c", "in-pod-false", "--", "echo", "out")
@@ -465,12 +465,12 @@ func (k *kwok) debug(t *testing.T) {
 	}
 	for _, debugger := range debuggers.Items {
 		if !debugger.Spec.HostPID || !debugger.Spec.HostNetwork || len(debugger.Spec.Volumes) == 0 || debugger.Spec.Volumes[0].HostPath == nil {
-			t.Errorf("the pod on the node is %+v", debugger.Spec)
+			t.Errorf("spec of the pod on the node = %+v, want the host's namespaces and file system", debugger.Spec)
 		}
 	}
 }
 
-// debugs runs kubectl debug on a terminal until it shows what kwok has as the output of the container.
+// debugs runs kubectl debug on a terminal until it shows kwok's output of the container.
 func (k *kwok) debugs(t *testing.T, websockets, before string, args ...string) {
 	t.Helper()
 	s := k.next().onTerminal(t, websockets, args...)
@@ -538,7 +538,7 @@ func (k *kwok) proxies(t *testing.T) {
 	if k.onLoopback() { // as in kube-apiserver
 		for _, path := range []string{"/api/v1/nodes/n1/proxy/healthz", "/api/v1/namespaces/default/pods/a/proxy/x"} {
 			if _, err := k.kubectl("", "get", "--raw", path); err == nil || !strings.Contains(err.Error(), "address not allowed") {
-				t.Errorf("%s: %v", path, err)
+				t.Errorf("GET %s = %v, want \"address not allowed\"", path, err)
 			}
 		}
 		return
@@ -560,7 +560,7 @@ func (k *kwok) proxies(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := k.kubectl("", "get", "--raw", "/api/v1/namespaces/default/services/web:81/proxy/"); err == nil || !strings.Contains(err.Error(), `no service port 81 found for service "web"`) {
-		t.Errorf("another port: %v", err)
+		t.Errorf("GET of another port of the Service = %v, want the error with the port", err)
 	}
 	name, port, ready := "http", int32(k.web), true
 	slice := func(name string, of *corev1.ObjectReference) *discoveryv1.EndpointSlice {
@@ -578,7 +578,7 @@ func (k *kwok) proxies(t *testing.T) {
 	}
 	create(slice("no-pod", nil))
 	if _, err := k.kubectl("", "get", "--raw", "/api/v1/namespaces/default/services/web:"+name+"/proxy/"); err == nil || !strings.Contains(err.Error(), `no endpoints available for service "web"`) {
-		t.Errorf("an endpoint that is no pod: %v", err)
+		t.Errorf("GET of an endpoint without a pod = %v, want \"no endpoints available\"", err)
 	}
 	create(slice("pod", &corev1.ObjectReference{Kind: "Pod", Namespace: "default", Name: "a"}))
 	eventually(t, "the Service has an endpoint", func() error {
@@ -590,15 +590,15 @@ func (k *kwok) proxies(t *testing.T) {
 	})
 	body := must[[]byte](t)(k.typed.CoreV1().RESTClient().Post().AbsPath("/api/v1/namespaces/default/services/http:web:http/proxy/post").Body([]byte("body")).DoRaw(ctx))
 	if string(body) != `POST /post?timeout=1m0s body authorization="" user=""` {
-		t.Errorf("a POST: %q", body)
+		t.Errorf("response to the POST = %q, want its method, path and body without credentials", body)
 	}
 	k.says(t, `GET /here  authorization="" user=""`, "", "get", "--raw", "/api/v1/namespaces/default/services/web:80/proxy/elsewhere") // a redirect, which kubectl follows
 	if out := must[[]byte](t)(k.typed.CoreV1().RESTClient().Get().AbsPath("/api/v1/namespaces/default/services/web:80/proxy").DoRaw(ctx)); string(out) != `GET /?timeout=1m0s  authorization="" user=""` {
-		t.Errorf("without a slash at the end: %q", out)
+		t.Errorf("response to a GET without a trailing slash = %q, want the path /", out)
 	}
 }
 
-// kubectlProxy asks for a path of the pod and for the node's kubelet through kubectl proxy, as a browser does.
+// kubectlProxy requests a path of the pod and the node's kubelet through kubectl proxy, as a browser does.
 func (k *kwok) kubectlProxy(t *testing.T) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), programs.Patience)
@@ -634,7 +634,7 @@ func (k *kwok) kubectlProxy(t *testing.T) {
 	}
 }
 
-// audited finds what was done in the audit log.
+// audited checks the entries of the operations in the audit log.
 func (k *kwok) audited(t *testing.T) {
 	for _, wanted := range []string{
 		`/api/v1/namespaces/default/pods/a/log`, `"subresource":"exec"`, `"subresource":"portforward"`, `"subresource":"attach"`, `"subresource":"ephemeralcontainers"`,
@@ -654,7 +654,7 @@ func (k *kwok) audited(t *testing.T) {
 	}
 }
 
-// gone is what clients are told when a kubelet does not answer.
+// gone checks the error messages when a kubelet does not respond.
 func (k *kwok) gone(t *testing.T) {
 	if _, err := k.process.Stop(os.Interrupt); err != nil {
 		t.Fatal(err)
@@ -687,6 +687,6 @@ func (k *kwok) gone(t *testing.T) {
 		}
 	}
 	if out, err := k.kubectl("", "logs", "d"); err != nil || !strings.Contains(out, "it is assigned to no node") {
-		t.Errorf("logs of a pod without a node: %q, %v", out, err)
+		t.Errorf("logs of a pod without a node = %q, %v; want the message that it has none", out, err)
 	}
 }

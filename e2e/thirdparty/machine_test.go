@@ -32,16 +32,16 @@ import (
 // tagged are the programs that only tests with a build tag need.
 var tagged = []string{"kubelet", "kube-proxy", "fetch"}
 
-// packages are Debian's names for where the programs of a node come from, which are found in PATH, or where they say.
+// packages are the names of Debian's packages with a node's programs, which are found in PATH or at the given path.
 var packages = map[string]string{
 	"containerd": "containerd", "ctr": "containerd", "containerd-shim-runc-v2": "containerd", "runc": "runc", plugins + "/bridge": "containernetworking-plugins",
 	"busybox": "busybox-static", "iptables": "iptables", "ip": "iproute2", "nsenter": "util-linux", "mount": "mount",
 }
 
-// plugins is where Debian has those of containernetworking-plugins.
+// plugins is the directory of Debian's containernetworking-plugins.
 const plugins = "/usr/lib/cni"
 
-// lacking says what has to be installed before a machine can be made.
+// lacking returns an error with the packages that must be installed before a machine can be made.
 func lacking() error {
 	var missing []string
 	for program, from := range packages {
@@ -59,9 +59,9 @@ func lacking() error {
 	return nil
 }
 
-// machine is a machine of its own as far as a kubelet can see: processes, mounts, network and host name are in namespaces, and control groups
-// are below one. The kernel's settings that a kubelet changes are copies. Everything in it ends when its process 1 does, and that
-// when this process does.
+// machine is a separate machine from a kubelet's view: processes, mounts, network and host name are in namespaces, and control
+// groups are below one. Kernel settings that a kubelet changes are copies. Everything in it ends with its process 1, and that
+// ends with this process.
 type machine struct {
 	dir            string
 	init           *exec.Cmd // process 1
@@ -76,7 +76,7 @@ const (
 	pause   = "registry.example/pause:1"
 )
 
-// machineScript is what process 1 does; $1 is a directory. Its input ends with the test.
+// machineScript is the script of process 1; $1 is a directory. Its input ends with the test.
 const machineScript = `
 set -e
 mount --make-rprivate /
@@ -120,7 +120,7 @@ func newMachine(t *testing.T) *machine {
 	t.Cleanup(func() {
 		_ = alive.Close()
 		if err := m.init.Wait(); err != nil {
-			t.Errorf("process 1 of the machine: %v; its log is %s", err, m.log.Name())
+			t.Errorf("process 1 of the machine exited with %v, want status 0; its log is %s", err, m.log.Name())
 		}
 		m.removeGroups(t)
 	})
@@ -134,14 +134,14 @@ func newMachine(t *testing.T) *machine {
 func (m *machine) connect(t *testing.T) {
 	t.Helper()
 	link := fmt.Sprintf("pk%x", os.Getpid()&0xffffff)
-	t.Cleanup(func() { _ = exec.Command("ip", "link", "del", link).Run() }) // it may be gone with the machine
+	t.Cleanup(func() { _ = exec.Command("ip", "link", "del", link).Run() }) // it may have been deleted with the machine
 	for _, command := range []string{
 		fmt.Sprintf("link add %s type veth peer name eth0 netns %d", link, m.init.Process.Pid),
 		fmt.Sprintf("addr add %s/30 dev %s", m.hostIP, link),
 		fmt.Sprintf("link set %s up", link),
 	} {
 		if out, err := exec.Command("ip", strings.Fields(command)...).CombinedOutput(); err != nil {
-			t.Fatalf("ip %s: %v: %s", command, err, out)
+			t.Fatalf("ip %s failed: %v: %s, want no error", command, err, out)
 		}
 	}
 	for _, command := range []string{
@@ -150,11 +150,11 @@ func (m *machine) connect(t *testing.T) {
 		m.succeed(t, strings.Fields(command)...)
 	}
 	if out, err := exec.Command("ip", "route", "add", m.pods.Masked().String(), "via", m.nodeIP.String()).CombinedOutput(); err != nil {
-		t.Fatalf("a route to pods: %v: %s", err, out)
+		t.Fatalf("adding a route to pods failed: %v: %s, want no error", err, out)
 	}
 }
 
-// controllers are those of control groups that a kubelet needs, as directories of version 1, or the one of version 2.
+// controllers returns a kubelet's control groups, as directories of version 1, or the one of version 2.
 func (m *machine) controllers(t *testing.T) []string {
 	t.Helper()
 	if _, err := os.Stat("/sys/fs/cgroup/cgroup.controllers"); err == nil {
@@ -214,7 +214,7 @@ func (m *machine) inside(args ...string) []string {
 	return append([]string{"--target", strconv.Itoa(m.init.Process.Pid), "--mount", "--net", "--pid", "--uts", "--ipc", "--"}, args...)
 }
 
-// run runs a program in the machine, and returns what it prints.
+// run runs a program in the machine, and returns its output.
 func (m *machine) run(args ...string) (string, error) {
 	out, err := exec.Command("nsenter", m.inside(args...)...).CombinedOutput()
 	if err != nil {
@@ -239,7 +239,7 @@ func (m *machine) start(t *testing.T, name string, args ...string) *programs.Pro
 		select {
 		case <-p.Exited():
 			if !p.Ended {
-				t.Errorf("%s ended by itself", name)
+				t.Errorf("%s exited during the test, want it running", name)
 			}
 		default:
 			m.kill(t, p)
@@ -249,14 +249,14 @@ func (m *machine) start(t *testing.T, name string, args ...string) *programs.Pro
 	return p
 }
 
-// kill ends what was started without a word to it. nsenter waits for it, and ends with it.
+// kill kills a started process with SIGKILL. nsenter waits for it, and exits too.
 func (m *machine) kill(t *testing.T, p *programs.Process) {
 	t.Helper()
 	p.Ended = true
 	text := must[[]byte](t)(os.ReadFile(fmt.Sprintf("/proc/%[1]d/task/%[1]d/children", p.PID())))
 	pid, err := strconv.Atoi(strings.TrimSpace(string(text)))
 	if err != nil {
-		t.Fatalf("nsenter has the children %q", text)
+		t.Fatalf("children of nsenter = %q, want one PID", text)
 	}
 	if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
 		t.Fatal(err)
@@ -300,7 +300,8 @@ disabled_plugins = ["io.containerd.snapshotter.v1.aufs", "io.containerd.snapshot
 	})
 }
 
-// writeImages writes images in the format of `docker save`. They have Debian's busybox and our fetch, which are linked statically.
+// writeImages writes images in the format of `docker save`. They contain Debian's busybox and the test's fetch, which are
+// linked statically.
 func writeImages(file string) error {
 	program, err := exec.LookPath("busybox")
 	if err != nil {

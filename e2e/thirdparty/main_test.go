@@ -19,7 +19,7 @@ var (
 )
 
 var (
-	// binaries is the directory of the programs, and logs the one of everybody's logs; both are set before any test runs.
+	// binaries is the directory of the programs, and logs the directory of all logs. Both are set before any test runs.
 	binaries, logs string
 	ports          freeport.Ports
 	book           = compat.Open("Extension servers", sampleAPIServer, metricsServer, customMetrics, prometheusAdapter, upgrader)
@@ -71,17 +71,17 @@ func failed(err error) int {
 	return 1
 }
 
-// eventually tries again until there is no error.
+// eventually calls try until it returns no error.
 func eventually(t *testing.T, what string, try func() error) {
 	t.Helper()
 	began := time.Now()
 	if err := programs.Poll(nil, try); err != nil {
-		t.Fatalf("%s: %v", what, err)
+		t.Fatalf("condition not met in time: %s: %v, want no error", what, err)
 	}
 	t.Logf("%s: after %s", what, time.Since(began).Round(time.Millisecond))
 }
 
-// freePort is a port of 127.0.0.1 that nobody listens on. Servers keep theirs over a restart, as Services name them.
+// freePort returns a free port of 127.0.0.1. Servers keep it over a restart, because Services name it.
 func freePort(t *testing.T) int {
 	t.Helper()
 	return must[int](t)(ports.Free())

@@ -54,7 +54,7 @@ func newMetricsServer(t *testing.T, d *frontDoor) *third {
 	return s
 }
 
-// kubeletCA is the file with the authority of the kubelets that metrics-server asks.
+// kubeletCA is the file with the authority of metrics-server's kubelets.
 func kubeletCA(s *third) string { return filepath.Join(s.dir, "kubelet-ca.crt") }
 
 // metricsServerOf is metrics-server for one node.
@@ -80,7 +80,7 @@ func metricsServerOf(t *testing.T, d *frontDoor) *third {
 	return s
 }
 
-// startKubelet answers /metrics/resource to whom the front door says may get nodes/metrics, as kubelets ask it.
+// startKubelet serves /metrics/resource to users with the right to get nodes/metrics, which it reviews as kubelets do.
 func startKubelet(t *testing.T, caFile string, d *frontDoor) int32 {
 	t.Helper()
 	ca := newAuthority(t, "kubelets")
@@ -183,11 +183,11 @@ func exerciseMetricsServer(t *testing.T, s *third) {
 		client := must[metricsclient.Interface](t)(metricsclient.NewForConfig(d.config)).MetricsV1beta1().NodeMetricses()
 		for selector, want := range map[string]int{"zone=attic": 1, "zone=cellar": 0} {
 			if list, err := client.List(t.Context(), metav1.ListOptions{LabelSelector: selector}); err != nil || len(list.Items) != want {
-				t.Errorf("%s: %v, %v", selector, list, err)
+				t.Errorf("List of nodes with the selector %s = %v, %v; want %d", selector, list, err, want)
 			}
 		}
 		if _, err := client.List(t.Context(), metav1.ListOptions{FieldSelector: "spec.x=y"}); !apierrors.IsBadRequest(err) {
-			t.Errorf("a field that it does not know: %v", err)
+			t.Errorf("List with an unknown field = %v, want BadRequest", err)
 		}
 	})
 	step(metricsWatch, func(t *testing.T) {
@@ -195,7 +195,7 @@ func exerciseMetricsServer(t *testing.T, s *third) {
 		_, err := client.MetricsV1beta1().NodeMetricses().Watch(t.Context(), metav1.ListOptions{})
 		var status apierrors.APIStatus
 		if !errors.As(err, &status) || status.Status().Code != http.StatusMethodNotAllowed || status.Status().Reason != metav1.StatusReasonMethodNotAllowed {
-			t.Errorf("want its 405, got %v", err)
+			t.Errorf("Watch of node metrics = %v, want the server's 405", err)
 		}
 	})
 	step(metricsOpenAPI, func(t *testing.T) {

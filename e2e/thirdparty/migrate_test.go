@@ -65,8 +65,8 @@ const flundersToMigrate = "flunders.v1alpha1.wardle.example.com"
 
 var ponds = wardleAlpha.WithResource("ponds")
 
-// Flunders of the sample-apiserver become custom resources, namespace by namespace, while clients write, watch and list. Then it dies, comes
-// back, and they go back.
+// Flunders of the sample-apiserver become custom resources, namespace by namespace, while clients write, watch and list. Then
+// the server is killed and restarted, and the flunders are moved back.
 func TestFlundersBecomeCustomResources(t *testing.T) {
 	t.Parallel()
 	d := startFrontDoor(t, "front-migrate")
@@ -113,7 +113,7 @@ func TestFlundersBecomeCustomResources(t *testing.T) {
 		for _, namespace := range []string{"shop", "attic"} {
 			left, err := toBackend(t, d, "server").Resource(flunders).Namespace(namespace).List(t.Context(), metav1.ListOptions{})
 			if err != nil || len(left.Items) != 0 {
-				t.Errorf("the server still has %d in %s, %v", len(left.Items), namespace, err)
+				t.Errorf("objects at the server in the namespace %s after the migration = %d, %v; want 0", namespace, len(left.Items), err)
 			}
 		}
 	})
@@ -132,7 +132,7 @@ func TestFlundersBecomeCustomResources(t *testing.T) {
 		s.stop(t)
 		list, err := d.dynamic.Resource(flunders).List(t.Context(), metav1.ListOptions{})
 		if err != nil || len(list.Items) != 16 {
-			t.Errorf("there are %d flunders, %v", len(list.Items), err)
+			t.Errorf("%d flunders after the migration, %v; want 16", len(list.Items), err)
 		}
 		watched.agrees(t, d)
 	})
@@ -223,7 +223,7 @@ func kindByKind(t *testing.T, d *frontDoor) {
 	await(t, w, "DELETED")
 }
 
-// migrationRefuses: nothing changes where somebody would lose something.
+// migrationRefuses: a migration with data loss is refused and changes nothing.
 func migrationRefuses(t *testing.T, d *frontDoor) {
 	owner, err := d.dynamic.Resource(flunders).Namespace("shop").Get(t.Context(), "f-01", metav1.GetOptions{})
 	if err != nil {
@@ -236,7 +236,7 @@ func migrationRefuses(t *testing.T, d *frontDoor) {
 		t.Fatal(err)
 	}
 	if _, err := aggregator(d, "migrate", flundersToMigrate, "--to", "custom-resources", "-n", "shop"); err == nil || !strings.Contains(err.Error(), "configmaps owned is owned by Flunder f-01, which gets another uid") {
-		t.Errorf("with a dependent: %v", err)
+		t.Errorf("migrate with a dependent = %v, want an error with its name", err)
 	}
 	if err := d.typed.CoreV1().ConfigMaps("shop").Delete(t.Context(), "owned", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
@@ -246,19 +246,19 @@ func migrationRefuses(t *testing.T, d *frontDoor) {
 		t.Fatal(err)
 	}
 	if _, err := aggregator(d, "migrate", flundersToMigrate, "--to", "custom-resources", "-n", "shop"); err == nil || !strings.Contains(err.Error(), "backend custom-resources has a Flunder f-03 that is no copy of what backend server has") {
-		t.Errorf("over an object that is no copy: %v", err)
+		t.Errorf("migrate over another object = %v, want an error with its name", err)
 	}
 	if err := hidden.Delete(t.Context(), "f-03", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := aggregator(d, "migrate", flundersToMigrate, "--to", "nowhere", "-n", "shop"); err == nil || !strings.Contains(err.Error(), `has no backend "nowhere"`) {
-		t.Errorf("to a backend that is not there: %v", err)
+		t.Errorf("migrate to an unknown backend = %v, want an error with its name", err)
 	}
 	if _, err := aggregator(d, "migrate", "ponds.v1alpha1.wardle.example.com", "--to", "server", "-n", "shop"); err == nil || !strings.Contains(err.Error(), "could not find the requested resource") {
-		t.Errorf("of a kind that the server does not have: %v", err)
+		t.Errorf("migrate of an unknown kind = %v, want an error from the server", err)
 	}
 	if _, err := aggregator(d, "migrate", flundersToMigrate, "--to", "custom-resources", "-n", "shop"); err == nil || !strings.Contains(err.Error(), "wardle.example.com/v1beta1 has flunders too") {
-		t.Errorf("with another version of the same: %v", err)
+		t.Errorf("migrate of a kind with another version = %v, want an error with the version", err)
 	}
 	if err := d.aggregator.ApiregistrationV1().APIServices().Delete(t.Context(), "v1beta1.wardle.example.com", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
@@ -269,7 +269,7 @@ func migrationRefuses(t *testing.T, d *frontDoor) {
 		}
 		return nil
 	})
-	if _, err := d.kubectl("", "api-resources"); err != nil { // it forgets what was there
+	if _, err := d.kubectl("", "api-resources"); err != nil { // it refreshes its discovery cache
 		t.Fatal(err)
 	}
 	nobody := must[*rest.Config](t)(d.newUser(users))
@@ -280,19 +280,19 @@ func migrationRefuses(t *testing.T, d *frontDoor) {
 	}
 }
 
-// bothPlacesAreSeen: lists in every form are whole, whoever stores what.
+// bothPlacesAreSeen: lists in every form are complete, for each place of the objects.
 func bothPlacesAreSeen(t *testing.T, d *frontDoor, moved string) {
 	t.Helper()
 	here, err := toBackend(t, d, "custom-resources").Resource(flunders).Namespace(moved).List(t.Context(), metav1.ListOptions{})
 	if err != nil || len(here.Items) != 13 {
-		t.Fatalf("there are %d custom resources, %v", len(here.Items), err)
+		t.Fatalf("%d custom resources, %v; want 13", len(here.Items), err)
 	}
 	copied, err := toBackend(t, d, "custom-resources").Resource(flunders).Namespace(moved).Get(t.Context(), "f-00", metav1.GetOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	if copied.GetAnnotations()[migrate.FromUID] == "" || copied.GetAnnotations()["about"] != "a & b" || copied.GetLabels()["number"] == "" {
-		t.Errorf("a copy is %v", copied)
+		t.Errorf("copied object = %v, want the source's UID, annotations and labels", copied)
 	}
 	var all []string
 	options := metav1.ListOptions{Limit: 4}
@@ -318,19 +318,20 @@ func bothPlacesAreSeen(t *testing.T, d *frontDoor, moved string) {
 	expect(t, d, `flunder.wardle.example.com/f-05 labeled`, "label", "flunder", "f-05", "-n", "shop", "moved=yes")
 }
 
-// customResourcesWithoutServer: what has moved needs the server no more, and a list that would lack something is refused.
+// customResourcesWithoutServer: migrated objects do not need the server any more, and a list that would be incomplete is
+// refused.
 func customResourcesWithoutServer(t *testing.T, d *frontDoor, s *third, watched *flunderWatch) {
 	s.stop(t)
 	d.awaitRouteIs(t, wardleAlpha, metav1.ConditionFalse)
 	expect(t, d, `(?m)^f-03 `, "get", "flunders", "-n", "shop")
 	if _, err := d.dynamic.Resource(flunders).Namespace("shop").Create(t.Context(), flunder("f-20", nil), metav1.CreateOptions{}); err != nil {
-		t.Errorf("a custom resource while the server is dead: %v", err)
+		t.Errorf("Create of a custom resource while the server is dead failed: %v, want no error", err)
 	}
 	if _, err := d.dynamic.Resource(flunders).List(t.Context(), metav1.ListOptions{}); !apierrors.IsServiceUnavailable(err) || !strings.Contains(err.Error(), "backend server of APIRoute v1alpha1.wardle.example.com is unavailable") {
 		t.Errorf("a list of all: %v, want 503 that says why", err)
 	}
 	if n := watched.count("attic"); n != 3 {
-		t.Errorf("whoever watches sees %d of the 3 flunders of the dead server", n)
+		t.Errorf("flunders of the dead server in the informer = %d, want 3", n)
 	}
 	s.start(t)
 	d.awaitRoute(t, wardleAlpha)
@@ -358,7 +359,7 @@ func namingBackend(config *rest.Config, backend string) {
 	})
 }
 
-// flunderWatch is an informer of client-go, and what it was told.
+// flunderWatch is an informer of client-go with the events that it received.
 type flunderWatch struct {
 	informer cache.SharedIndexInformer
 	mu       sync.Mutex
@@ -380,12 +381,12 @@ func watchFlunders(t *testing.T, d *frontDoor) *flunderWatch {
 		factory.Shutdown()
 	})
 	if !cache.WaitForCacheSync(t.Context().Done(), w.informer.HasSynced) {
-		t.Fatal("the informer does not sync")
+		t.Fatal("the informer has not synchronized in time, want it synchronized")
 	}
 	return w
 }
 
-// changed notes an object that goes back to what it was before.
+// changed records an object that returns to an earlier state.
 func (w *flunderWatch) changed(object any) {
 	o := object.(*unstructured.Unstructured)
 	n, _ := strconv.ParseInt(o.GetLabels()["count"], 10, 64)
@@ -408,7 +409,7 @@ func (w *flunderWatch) count(namespace string) int {
 	return n
 }
 
-// agrees waits until the informer has what a list has, and reports what was wrong.
+// agrees waits until the informer has the objects of a list, and reports invalid events.
 func (w *flunderWatch) agrees(t *testing.T, d *frontDoor) {
 	t.Helper()
 	eventually(t, "whoever watches sees what whoever lists sees", func() error {
@@ -437,14 +438,14 @@ func (w *flunderWatch) agrees(t *testing.T, d *frontDoor) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if len(w.wrong) > 0 {
-		t.Errorf("whoever watches saw %v", w.wrong)
+		t.Errorf("invalid events at the informer = %v, want none", w.wrong)
 	}
 }
 
 // written is the flunder that is written all the time.
 const written = "shop/counted"
 
-// flunderWriter counts in a label of a flunder, and knows how far it got.
+// flunderWriter increments a label of a flunder, and records its progress.
 type flunderWriter struct {
 	client  dynamic.ResourceInterface
 	cancel  context.CancelFunc
@@ -467,7 +468,7 @@ func startWriter(t *testing.T, d *frontDoor) *flunderWriter {
 		return roundTripper(func(r *http.Request) (*http.Response, error) {
 			response, err := next.RoundTrip(r)
 			if err == nil && response.StatusCode == http.StatusServiceUnavailable {
-				w.refused.Add(1) // client-go tries it again, as Retry-After says
+				w.refused.Add(1) // client-go retries it after Retry-After
 			}
 			return response, err
 		})
@@ -500,7 +501,7 @@ func (w *flunderWriter) run(ctx context.Context) {
 	}
 }
 
-// write counts on from what is stored. A write that was too late is tried again.
+// write increments the stored value. A write with a conflict is retried.
 func (w *flunderWriter) write(ctx context.Context) error {
 	o, err := w.client.Get(ctx, "counted", metav1.GetOptions{})
 	if err != nil {
@@ -532,7 +533,7 @@ func (w *flunderWriter) goesOn(t *testing.T) {
 		w.mu.Lock()
 		defer w.mu.Unlock()
 		if w.failed != nil {
-			t.Fatalf("the writer: %v", w.failed)
+			t.Fatalf("write failed: %v, want no error", w.failed)
 		}
 		if w.count <= before {
 			return errors.New("it does not")
@@ -546,7 +547,7 @@ func (w *flunderWriter) stop(t *testing.T) {
 	w.cancel()
 	<-w.done
 	if w.failed != nil || w.count == 0 || w.refused.Load() == 0 {
-		t.Errorf("the writer wrote %d times, was refused %d times while objects were copied, and failed with %v", w.count, w.refused.Load(), w.failed)
+		t.Errorf("%d writes, %d refused during the copy, error %v; want some, some and none", w.count, w.refused.Load(), w.failed)
 	}
 }
 
@@ -570,6 +571,6 @@ func aggregatorSays(t *testing.T, d *frontDoor, pattern string, args ...string) 
 		t.Fatal(err)
 	}
 	if !matches(pattern, out) {
-		t.Fatalf("aggregator %q printed\n%s\nwhich does not match %s", args, out, pattern)
+		t.Fatalf("output of aggregator %q =\n%s\nwant a match of %s", args, out, pattern)
 	}
 }

@@ -92,7 +92,7 @@ func startPrometheus(t *testing.T, dir string) string {
 	})
 }
 
-// scrape starts a Prometheus that asks every second what an application has to say, and returns its URL.
+// scrape starts a Prometheus that scrapes the metrics of an application every second, and returns its URL.
 func scrape(t *testing.T, dir string, says func(io.Writer)) string {
 	t.Helper()
 	application := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { says(w) }))
@@ -125,7 +125,7 @@ func exercisePrometheusAdapter(t *testing.T, s *third) {
 	})
 	step(promHPA, func(t *testing.T) {
 		if got, err := podMetric(d, "shop", "app=web", "http_requests_per_second"); err != nil || !matches(`^web-1 [234]`, got) {
-			t.Errorf("%q, %v", got, err)
+			t.Errorf("metric of the pods = %q, %v; want web-1 with 2 to 4", got, err)
 		}
 	})
 	step(promExternal, func(t *testing.T) {
@@ -136,7 +136,8 @@ func exercisePrometheusAdapter(t *testing.T, s *third) {
 	})
 }
 
-// listsThenWatches reads from the audit log how an informer of this user asked for the ConfigMap that it trusts by.
+// listsThenWatches checks in the audit log how an informer of this user read the ConfigMap with the authentication
+// configuration.
 func listsThenWatches(file, user string) error {
 	f, err := os.Open(file)
 	if err != nil {

@@ -110,7 +110,7 @@ func exerciseSample(t *testing.T, s *third) {
 	step(sampleNamespace, func(t *testing.T) { sampleNamespaceGoes(t, s.frontDoor) })
 }
 
-// sampleIsReady asks the server itself: it is ready when all its informers have synced.
+// sampleIsReady sends requests to the server directly: it is ready when all its informers have synchronized.
 func sampleIsReady(t *testing.T, s *third) {
 	s.awaitAvailable(t)
 	eventually(t, "it is ready", func() error {
@@ -135,7 +135,7 @@ func sampleInVersions(t *testing.T, d *frontDoor) {
 		t.Fatal(err)
 	}
 	if got, _, _ := unstructured.NestedString(newer.Object, "spec", "flunderReference"); got != "other" || newer.GetAPIVersion() != wardleBeta.String() {
-		t.Errorf("in v1beta1 it is %v", newer.Object)
+		t.Errorf("object in v1beta1 = %v, want the reference other", newer.Object)
 	}
 }
 
@@ -147,7 +147,7 @@ func sampleAdmits(t *testing.T, d *frontDoor) {
 	if _, err := d.dynamic.Resource(fischers).Create(ctx, fischer, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "a banned name is refused", func() error { // the plugin learns of it from an informer of its own
+	eventually(t, "a banned name is refused", func() error { // the plugin receives it through an informer
 		_, err := d.dynamic.Resource(flunders).Namespace("default").Create(ctx, flunder("banned", nil), metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
 		if !apierrors.IsForbidden(err) {
 			return fmt.Errorf("want 403, got %w", err)
@@ -158,21 +158,21 @@ func sampleAdmits(t *testing.T, d *frontDoor) {
 	u.SetAPIVersion(wardleBeta.String())
 	u.Object["spec"] = map[string]any{"flunderReference": "x", "fischerReference": "y"}
 	if _, err := d.dynamic.Resource(wardleBeta.WithResource("flunders")).Namespace("default").Create(ctx, u, metav1.CreateOptions{}); !apierrors.IsInvalid(err) {
-		t.Errorf("want 422 of its validation, got %v", err)
+		t.Errorf("Create of an invalid flunder = %v, want the server's 422", err)
 	}
 }
 
-// sampleRefuses asks the server directly, too: somebody without rights never gets beyond the front door.
+// sampleRefuses sends requests to the server directly too: a user without rights never gets through the front door.
 func sampleRefuses(t *testing.T, s *third) {
 	nobody, err := s.frontDoor.newUser()
 	if err != nil {
 		t.Fatal(err)
 	}
 	if err := s.serves(t.Context(), nobody); !apierrors.IsForbidden(err) {
-		t.Errorf("somebody without rights: %v", err)
+		t.Errorf("GET by a user without rights = %v, want Forbidden", err)
 	}
 	code, body, err := s.directAs(t.Context(), s.frontDoor.proxyCA, "/apis/wardle.example.com/v1alpha1/flunders", "nobody", "nobodies")
 	if err != nil || code != 403 || !matches(`flunders\.wardle\.example\.com is forbidden: User \\"nobody\\" cannot list`, body) {
-		t.Errorf("asked directly: %d %s, %v", code, body, err)
+		t.Errorf("direct GET by a user without rights = %d %s, %v; want 403", code, body, err)
 	}
 }

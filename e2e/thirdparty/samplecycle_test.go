@@ -14,7 +14,7 @@ import (
 
 func matches(pattern, s string) bool { return regexp.MustCompile(pattern).MatchString(s) }
 
-// expect runs kubectl, which must print what matches.
+// expect runs kubectl, and fails unless its output matches.
 func expect(t *testing.T, d *frontDoor, pattern string, args ...string) {
 	t.Helper()
 	out, err := d.kubectl("", args...)
@@ -22,7 +22,7 @@ func expect(t *testing.T, d *frontDoor, pattern string, args ...string) {
 		t.Fatal(err)
 	}
 	if !matches(pattern, out) {
-		t.Fatalf("kubectl %q printed\n%s\nwhich does not match %s", args, out, pattern)
+		t.Fatalf("output of kubectl %q =\n%s\nwant a match of %s", args, out, pattern)
 	}
 }
 
@@ -69,7 +69,7 @@ func sampleCycle(t *testing.T, d *frontDoor) {
 		t.Fatal(err)
 	}
 	if got := u.GetAnnotations(); len(got) != 3 {
-		t.Errorf("annotations %v", got)
+		t.Errorf("annotations after the patches = %v, want 3", got)
 	}
 	if err := client.Delete(ctx, "cycle-0", metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: new(types.UID("another"))}}); !apierrors.IsConflict(err) {
 		t.Errorf("a deletion of another one: %v, want 409", err)
@@ -81,7 +81,7 @@ func sampleCycle(t *testing.T, d *frontDoor) {
 		t.Error(err)
 	}
 	if left, err := client.List(ctx, metav1.ListOptions{LabelSelector: "in=the-cycle"}); err != nil || len(left.Items) != 0 {
-		t.Errorf("left %v, %v", left, err)
+		t.Errorf("objects after the deletion of the collection = %v, %v; want none", left, err)
 	}
 }
 
@@ -107,7 +107,7 @@ func sampleApplies(t *testing.T, d *frontDoor) {
 		managers = append(managers, m.Manager+" "+string(m.Operation))
 	}
 	if got, _, _ := unstructured.NestedString(u.Object, "spec", "reference"); got != "b" || len(managers) == 0 {
-		t.Errorf("applied %v, managed by %v", u.Object["spec"], managers)
+		t.Errorf("spec after the apply = %v, managed by %v; want the reference b and a manager", u.Object["spec"], managers)
 	}
 }
 
@@ -122,13 +122,13 @@ func sampleByKubectl(t *testing.T, d *frontDoor) {
 		t.Helper()
 		out, err := d.kubectl(fmt.Sprintf(kubectlFlunder, "true", value), append(args, "-f", "-")...)
 		if err != nil || !matches(want, out) {
-			t.Fatalf("kubectl %q: %s, %v", args, out, err)
+			t.Fatalf("output of kubectl %q = %s, %v; want a match of %s", args, out, err, want)
 		}
 	}
 	apply(`flunder.wardle.example.com/by-kubectl created`, "a", "apply")
 	apply(`by-kubectl unchanged`, "a", "apply")
 	if out, err := d.kubectl(fmt.Sprintf(kubectlFlunder, "true", "b"), "diff", "-f", "-"); err == nil || !matches(`\+  reference: b`, err.Error()) {
-		t.Errorf("diff: %s, %v", out, err) // it exits with 1 when there is a difference
+		t.Errorf("kubectl diff = %s, %v; want the changed reference", out, err) // it exits with 1 when there is a difference
 	}
 	apply(`by-kubectl configured`, "b", "apply")
 	apply(`by-kubectl serverside-applied`, "b", "apply", "--server-side", "--field-manager=kubectl", "--force-conflicts")
@@ -138,7 +138,7 @@ func sampleByKubectl(t *testing.T, d *frontDoor) {
 	expect(t, d, `"by-kubectl" deleted`, "delete", "flunder", "by-kubectl")
 }
 
-// sampleNamespaceGoes deletes a namespace whose only object is at the server.
+// sampleNamespaceGoes deletes a namespace with one object at the server.
 func sampleNamespaceGoes(t *testing.T, d *frontDoor) {
 	ctx, namespaces := t.Context(), d.typed.CoreV1().Namespaces()
 	if _, err := namespaces.Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "holder"}}, metav1.CreateOptions{}); err != nil {

@@ -47,7 +47,7 @@ func sampleIsWatched(t *testing.T, d *frontDoor) {
 	}
 	await(t, w, watch.Added, watch.Modified, watch.Deleted)
 
-	// From where it was, everything comes again.
+	// A watch from the earlier version repeats all events.
 	again, err := objects.Watch(ctx, options)
 	if err != nil {
 		t.Fatal(err)
@@ -66,7 +66,7 @@ func sampleIsWatched(t *testing.T, d *frontDoor) {
 	await(t, initial, watch.Bookmark)
 }
 
-// await expects events of these types, and nothing else but bookmarks between them.
+// await expects events of these types, with only bookmarks between them.
 func await(t *testing.T, w watch.Interface, want ...watch.EventType) {
 	t.Helper()
 	late := time.After(programs.Patience)
@@ -75,14 +75,14 @@ func await(t *testing.T, w watch.Interface, want ...watch.EventType) {
 		case e, open := <-w.ResultChan():
 			switch {
 			case !open:
-				t.Fatalf("the watch ended before %v", want)
+				t.Fatalf("the watch ended, want the events %v", want)
 			case e.Type == want[0]:
 				want = want[1:]
 			case e.Type != watch.Bookmark:
 				t.Fatalf("watched %s %v, want %s", e.Type, e.Object, want[0])
 			}
 		case <-late:
-			t.Fatalf("never watched: %v", want)
+			t.Fatalf("events that did not arrive in time = %v, want none", want)
 		}
 	}
 }
@@ -123,7 +123,7 @@ func sampleInforms(t *testing.T, d *frontDoor) {
 	defer mu.Unlock()
 	for _, a := range asked[1:] { // after the creation
 		if !strings.HasPrefix(a, "200 ") || !strings.Contains(a, "sendInitialEvents=true") {
-			t.Errorf("the informer asked %q: it fell back", asked)
+			t.Errorf("requests of the informer = %q, want only watches with initial events", asked)
 		}
 	}
 }
@@ -147,10 +147,10 @@ func sampleOverWebsocket(t *testing.T, d *frontDoor) {
 	}
 	var event metav1.WatchEvent
 	if err := json.Unmarshal(frame, &event); err != nil || event.Type != string(watch.Added) || !strings.Contains(string(event.Object.Raw), `"framed"`) {
-		t.Errorf("frame %q, error %v", frame, err)
+		t.Errorf("frame of the watch = %q, %v; want ADDED of framed", frame, err)
 	}
 	if _, code, err := dial(t, d.config, path, nil); err == nil || code != http.StatusForbidden {
-		t.Errorf("without an Origin: %d, %v", code, err)
+		t.Errorf("dial without an Origin = %d, %v; want 403", code, err)
 	}
 }
 

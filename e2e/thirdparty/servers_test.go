@@ -2,7 +2,7 @@ package thirdparty
 
 import "testing"
 
-// Two front doors, because two of the servers want the same group, and one of them a front door with a short patience.
+// The test uses two front doors, because two of the servers have the same group. One front door has a short timeout.
 func TestExtensionServers(t *testing.T) {
 	t.Run("storing and measuring", func(t *testing.T) {
 		t.Parallel()
@@ -23,7 +23,7 @@ type exercise struct {
 	run    func(t *testing.T, s *third)
 }
 
-// live starts and registers servers, asks each for everything it has, and puts them through their lives.
+// live starts and registers servers, requests every resource of each, and runs the steps of their life cycle.
 func (d *frontDoor) live(t *testing.T, all ...exercise) {
 	for _, e := range all {
 		e.server.start(t)

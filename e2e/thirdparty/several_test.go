@@ -33,13 +33,13 @@ import (
 	"portico.dev/internal/routing/v1alpha1"
 )
 
-// kedaAdapter and ours are beside prometheus-adapter here. What they go through in their lives is told elsewhere.
+// kedaAdapter and ours run with prometheus-adapter here. Further tests cover their life cycle.
 var (
 	kedaAdapter = &compat.Party{Name: "KEDA's metrics server", Module: "github.com/kedacore/keda/v2", In: "e2e/thirdparty/keda"}
 	ours        = &compat.Party{Name: "extserver"}
 )
 
-// extserverRules are for what prometheus-adapter does not have, and for one metric that it has too.
+// extserverRules are for metrics that prometheus-adapter does not have, and for one metric that it has too.
 const extserverRules = `rules:
 - seriesQuery: 'http_requests_total{namespace!="",pod!=""}'
   resources:
@@ -60,8 +60,8 @@ externalRules:
   metricsQuery: <<.Series>>{<<.LabelMatchers>>}
 `
 
-// Three metrics servers in one cluster: prometheus-adapter, KEDA's and extserver. Each has the metrics of its rule, and the controller of
-// HorizontalPodAutoscalers scales by those of all three.
+// Three metrics servers in one cluster: prometheus-adapter, KEDA's and extserver. Each has the metrics of its rule, and the
+// controller of HorizontalPodAutoscalers uses all three.
 func TestSeveralMetricsServers(t *testing.T) {
 	t.Parallel()
 	d := startFrontDoor(t, "front-several")
@@ -134,11 +134,11 @@ func TestSeveralMetricsServers(t *testing.T) {
 		d.awaitReplicas(t, "worker", 4, "8 jobs, 2 each")
 		hpa, err := d.typed.AutoscalingV2().HorizontalPodAutoscalers("shop").Get(t.Context(), "web", metav1.GetOptions{})
 		if err != nil || len(hpa.Status.CurrentMetrics) != 3 {
-			t.Fatalf("it has %v, %v", hpa.Status, err)
+			t.Fatalf("status of the HorizontalPodAutoscaler = %v, %v; want 3 metrics", hpa.Status, err)
 		}
 		for _, m := range hpa.Status.CurrentMetrics {
 			if m.External == nil || m.External.Current.AverageValue == nil || m.External.Current.AverageValue.Sign() <= 0 {
-				t.Errorf("it does not know %v", m)
+				t.Errorf("current metric = %v, want a positive average", m)
 			}
 		}
 		queue.Store(28)
@@ -154,7 +154,7 @@ func TestSeveralMetricsServers(t *testing.T) {
 		expect(t, d, `(?s)Warning: the list is not complete: it lacks what these backends have: extserver \(.*"name":"web-1"`, "get", "--raw", "/apis/custom.metrics.k8s.io/v1beta2/namespaces/shop/pods/*/http_requests_per_second")
 		raw(t, d, `"value":"28"`, "/apis/external.metrics.k8s.io/v1beta1/namespaces/shop/queue_depth")
 		if _, err := d.kubectl("", "get", "--raw", "/apis/external.metrics.k8s.io/v1beta1/namespaces/shop/orders_open"); err == nil || !strings.Contains(err.Error(), "backend extserver of APIRoute v1beta1.external.metrics.k8s.io is unavailable") {
-			t.Errorf("its metric: %v", err)
+			t.Errorf("GET of a metric of a dead server = %v, want an error with the backend", err)
 		}
 		metricsAreDiscovered(t, d)
 		queue.Store(44)
@@ -166,14 +166,14 @@ func TestSeveralMetricsServers(t *testing.T) {
 	})
 }
 
-// newExtserver is our extserver, with rules of prometheus-adapter.
+// newExtserver starts extserver, with rules of prometheus-adapter.
 func newExtserver(t *testing.T, d *frontDoor, prometheus string) *third {
 	s := newThird(t, d, ours, "extserver", []rbacv1.PolicyRule{described})
 	extserverOf(t, s, prometheus)
 	return s
 }
 
-// extserverOf makes s our extserver.
+// extserverOf makes s an extserver.
 func extserverOf(t *testing.T, s *third, prometheus string) {
 	t.Helper()
 	rules := filepath.Join(s.dir, "rules.yaml")
@@ -237,7 +237,7 @@ spec:
 	return s
 }
 
-// workerSelector is what KEDA finds a ScaledObject by.
+// workerSelector is KEDA's label selector of a ScaledObject.
 const workerSelector = "scaledobject.keda.sh%2Fname%3Dworker"
 
 // kedaMetric is the name of the metric of the autoscaler that KEDA makes.
@@ -257,7 +257,7 @@ func (d *frontDoor) kedaMetric(t *testing.T) (name string) {
 	return name
 }
 
-// routeMetrics says which server has which metric.
+// routeMetrics writes the APIRoutes that assign metrics to servers.
 func routeMetrics(t *testing.T, d *frontDoor, keda, extserver *third) {
 	t.Helper()
 	backend := func(s *third) v1alpha1.APIRouteBackend {
@@ -304,7 +304,7 @@ func metricsAreDiscovered(t *testing.T, d *frontDoor) {
 	}
 }
 
-// startControllerManager starts kube-controller-manager with the controllers of autoscalers and of what they scale.
+// startControllerManager starts kube-controller-manager with the controllers of autoscalers and of their targets.
 func startControllerManager(t *testing.T, d *frontDoor) {
 	t.Helper()
 	launch(t, d, "kube-controller-manager",

@@ -16,7 +16,7 @@ import (
 	"portico.dev/internal/pki"
 )
 
-// What happens to servers in their lives.
+// The events in the life cycle of a server.
 const (
 	reRegistered    = "survives the deletion and re-creation of its APIService"
 	restarted       = "survives being killed and started again; meanwhile clients are told 503 and why"
@@ -26,7 +26,7 @@ const (
 	namespaceGone   = "survives the deletion and re-creation of the namespace that holds it"
 )
 
-// life is those steps, for every party.
+// life returns those steps, for every party.
 func life(before ...compat.Step) []compat.Step {
 	for _, what := range []string{reRegistered, restarted, frontRestarted, frontProxyMoved, expired, namespaceGone} {
 		before = append(before, compat.Step{What: what})
@@ -85,7 +85,7 @@ func (d *frontDoor) survive(t *testing.T) {
 		s.awaitAvailable(t)
 		if s.kept != nil {
 			if err := s.kept(t.Context()); err != nil {
-				t.Error(err) // the namespace has come back with what the old one held
+				t.Error(err) // the namespace has the objects of the old one
 			}
 		}
 	})
@@ -102,13 +102,13 @@ func (d *frontDoor) each(t *testing.T, what string, run func(t *testing.T, s *th
 		}
 	})
 	if t.Failed() {
-		t.FailNow() // what comes next would only fail by it
+		t.FailNow() // later steps would fail for the same reason
 	}
 }
 
-// rotateFrontProxies replaces the authority of the front door's client certificate in three steps, none of which anybody
-// notices: both are trusted, the new one is used, the old one is not trusted any more. The last takes an administrator: as
-// with kube-apiserver, what servers trust is only ever added to, until it expires.
+// rotateFrontProxies replaces the authority of the front door's client certificate in three steps, without an effect on
+// clients: both are trusted, the new one is used, the old one is not trusted any more. The last step is manual: as with
+// kube-apiserver, the published CAs are only extended, until they expire.
 func (d *frontDoor) rotateFrontProxies(t *testing.T) {
 	before, after := d.proxyCA, newAuthority(t, "front proxies, the next")
 	for _, s := range d.parties {
@@ -130,7 +130,7 @@ func (d *frontDoor) rotateFrontProxies(t *testing.T) {
 	})
 }
 
-// distrust takes an authority out of what servers are told to trust. It comes back as long as the front door trusts it.
+// distrust removes an authority from the published CAs. It is added again while the front door trusts it.
 func (d *frontDoor) distrust(ctx context.Context, before, after *pki.Authority) error {
 	configMaps := d.typed.CoreV1().ConfigMaps("kube-system")
 	c, err := configMaps.Get(ctx, trustName, metav1.GetOptions{})
@@ -148,8 +148,8 @@ func (d *frontDoor) distrust(ctx context.Context, before, after *pki.Authority) 
 	return errors.New("it was there until now")
 }
 
-// awaitTrust waits until the server believes what holders of a certificate of that authority say of others, or does not: it
-// then takes them for nobody in particular (403), or turns them away (401).
+// awaitTrust waits until the server accepts, or refuses, identity headers with a certificate of that authority. A refused
+// client is anonymous (403) or unauthenticated (401).
 func (s *third) awaitTrust(t *testing.T, ca *pki.Authority, want bool) {
 	t.Helper()
 	eventually(t, fmt.Sprintf("%s trusts %s: %v", s.name, ca.Certificate.Subject.CommonName, want), func() error {
@@ -162,10 +162,10 @@ func (s *third) awaitTrust(t *testing.T, ca *pki.Authority, want bool) {
 	})
 }
 
-// path is of a document that the server shows to whoever it knows.
+// path is the path of a document that every authenticated user may read.
 func (s *third) path() string { return "/apis/" + s.versions[0].Group + "/" + s.versions[0].Version }
 
-// awaitUnknown waits until nobody serves the server's group-versions.
+// awaitUnknown waits until the server's group-versions are not served any more.
 func (s *third) awaitUnknown(t *testing.T) {
 	t.Helper()
 	eventually(t, s.name+" is unknown", func() error {
@@ -177,7 +177,7 @@ func (s *third) awaitUnknown(t *testing.T) {
 	})
 }
 
-// refuses checks that a client is told who is not there.
+// refuses checks that the error message names the unavailable server.
 func (s *third) refuses(t *testing.T) {
 	t.Helper()
 	newUser, err := s.frontDoor.newUser(users)
@@ -187,10 +187,10 @@ func (s *third) refuses(t *testing.T) {
 	err = s.serves(t.Context(), newUser)
 	var status apierrors.APIStatus
 	if !errors.As(err, &status) {
-		t.Fatalf("want a Status, got %v", err)
+		t.Fatalf("request to an unavailable server = %v, want a Status", err)
 	}
 	name := s.versions[0].Version + "." + s.versions[0].Group
 	if got := status.Status(); got.Code != http.StatusServiceUnavailable || got.Details == nil || got.Details.Name != name {
-		t.Errorf("told %+v, want 503 that names %s", got, name)
+		t.Errorf("Status of an unavailable server = %+v, want 503 with the name %s", got, name)
 	}
 }

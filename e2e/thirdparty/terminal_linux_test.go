@@ -13,7 +13,7 @@ import (
 // terminal is the side of a pseudo-terminal that a person looks at and types into.
 type terminal struct{ *os.File }
 
-// startOnTerminal starts a program whose controlling terminal is a new one of this size.
+// startOnTerminal starts a program on a new controlling terminal of this size.
 func startOnTerminal(cmd *exec.Cmd, rows, columns uint16) (terminal, error) {
 	file, err := os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
 	if err != nil {
@@ -41,7 +41,7 @@ func startOnTerminal(cmd *exec.Cmd, rows, columns uint16) (terminal, error) {
 	return t, nil
 }
 
-// give starts a program on the other side, which only it has open then.
+// give starts a program on the second side, which only the program has open then.
 func (t terminal) give(cmd *exec.Cmd, side string) error {
 	theirs, err := os.OpenFile(side, os.O_RDWR|unix.O_NOCTTY, 0)
 	if err != nil {
@@ -53,7 +53,7 @@ func (t terminal) give(cmd *exec.Cmd, side string) error {
 	return cmd.Start()
 }
 
-// resize tells the programs on the terminal too, by a signal.
+// resize notifies the programs on the terminal too, by a signal.
 func (t terminal) resize(rows, columns uint16) error {
 	return t.control(func(fd int) error {
 		return unix.IoctlSetWinsize(fd, unix.TIOCSWINSZ, &unix.Winsize{Row: rows, Col: columns})

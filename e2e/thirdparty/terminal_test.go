@@ -20,13 +20,13 @@ type session struct {
 	terminal terminal
 	cmd      *exec.Cmd
 	end      context.CancelFunc // kills kubectl
-	unread   []byte             // of what is printed
+	unread   []byte             // of the output
 }
 
-// mostShown is how much of what kubectl prints a session keeps.
+// mostShown limits the stored output of kubectl in a session.
 const mostShown = 64 << 10
 
-// onTerminal starts kubectl on a terminal of 31 rows and 97 columns. Nothing of it is left at the end of the test.
+// onTerminal starts kubectl on a terminal of 31 rows and 97 columns. It is killed at the end of the test.
 func (d *frontDoor) onTerminal(t *testing.T, websockets string, args ...string) *session {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), programs.Patience)
@@ -67,7 +67,7 @@ func (s *session) await(text string) error {
 	}
 }
 
-// shows fails the test unless the terminal shows these texts, one after the other.
+// shows fails the test unless the terminal shows these texts in order.
 func (s *session) shows(texts ...string) {
 	s.t.Helper()
 	for _, text := range texts {
@@ -84,11 +84,11 @@ func (s *session) types(text string) {
 	}
 }
 
-// ends waits until kubectl has ended by itself.
+// ends waits until kubectl has exited.
 func (s *session) ends() error {
-	for b := make([]byte, 1024); ; { // somebody has to read what it prints until then
+	for b := make([]byte, 1024); ; { // its output must be read until then
 		_, err := s.terminal.Read(b)
-		if errors.Is(err, syscall.EIO) { // nobody has the other side open
+		if errors.Is(err, syscall.EIO) { // the other side is closed
 			return s.cmd.Wait()
 		}
 		if err != nil {

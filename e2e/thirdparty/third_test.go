@@ -43,9 +43,9 @@ type third struct {
 	ca        *pki.Authority // signs its serving certificate
 	runner
 	versions []schema.GroupVersion
-	// serves asks something of it, by the front door, that it must think about.
+	// serves sends a request that the server must process, through the front door.
 	serves func(context.Context, *rest.Config) error
-	// keep puts an object into the server's own namespace, and kept reports one that is there. Nil: it keeps nothing.
+	// keep writes an object to the server's storage, and kept reports one that exists. Nil: it has no storage.
 	keep func(context.Context) error
 	kept func(context.Context) error
 }
@@ -71,7 +71,7 @@ func newThird(t *testing.T, d *frontDoor, party *compat.Party, name string, rule
 	return s
 }
 
-// settle makes what is in the server's namespace, and the kubeconfig that it runs with.
+// settle creates the objects of the server's namespace, and its kubeconfig.
 func (s *third) settle(t *testing.T) {
 	t.Helper()
 	ctx, core := t.Context(), s.frontDoor.typed.CoreV1()
@@ -115,7 +115,7 @@ func (s *third) certify(t *testing.T, ttl time.Duration) {
 	place(t, filepath.Join(s.dir, "apiserver.crt"), cert)
 }
 
-// program is a server that is a program. It listens where the flags that all of them have say.
+// program runs the server as a process. It listens at the address of the common flags.
 func (s *third) program(name string, args ...string) {
 	s.runner = &program{third: s, name: name, args: append([]string{
 		"--authentication-kubeconfig", s.kubeconfig(), "--authorization-kubeconfig", s.kubeconfig(),
@@ -127,7 +127,7 @@ type program struct {
 	*third
 	name    string
 	args    []string
-	env     []string // besides the usual
+	env     []string // in addition to the usual ones
 	process *programs.Process
 }
 
@@ -147,13 +147,13 @@ func (p *program) stop(t *testing.T) {
 	p.kill(t, p.process)
 }
 
-// kill ends it without a word, as machines do. One that has ended by itself before is a failure.
+// kill kills the process, as a machine failure does. A process that has exited before is an error.
 func (p *program) kill(t *testing.T, process *programs.Process) {
 	t.Helper()
 	select {
 	case <-process.Exited():
 		if !process.Ended {
-			t.Errorf("%s ended by itself; its log is %s", p.name, p.log.Name())
+			t.Errorf("%s exited before it was killed, want it running; its log is %s", p.name, p.log.Name())
 			process.Ended = true
 		}
 	default:
@@ -190,7 +190,7 @@ func (s *third) unregister(t *testing.T) {
 	}
 }
 
-// condition is what the front door says of one of the server's group-versions.
+// condition returns the front door's condition of one of the server's group-versions.
 func (s *third) condition(ctx context.Context, gv schema.GroupVersion) (apiregistrationv1.APIServiceCondition, error) {
 	a, err := s.frontDoor.aggregator.ApiregistrationV1().APIServices().Get(ctx, gv.Version+"."+gv.Group, metav1.GetOptions{})
 	if err != nil {
@@ -204,7 +204,7 @@ func (s *third) condition(ctx context.Context, gv schema.GroupVersion) (apiregis
 	return apiregistrationv1.APIServiceCondition{}, errors.New("no condition Available")
 }
 
-// awaitAvailable waits until it can be asked, and answers somebody whom it does not know.
+// awaitAvailable waits until the server responds, also to an unknown user.
 func (s *third) awaitAvailable(t *testing.T) {
 	t.Helper()
 	eventually(t, s.name+" serves", func() error {
@@ -225,7 +225,7 @@ func (s *third) awaitAvailable(t *testing.T) {
 	})
 }
 
-// awaitReason waits until all its group-versions are unavailable for that reason, and people are told so.
+// awaitReason waits until all its group-versions are unavailable for that reason, and clients get that message.
 func (s *third) awaitReason(t *testing.T, reason, message string) {
 	t.Helper()
 	eventually(t, s.name+" is "+reason, func() error {

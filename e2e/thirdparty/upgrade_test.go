@@ -85,10 +85,10 @@ func exerciseUpgrader(t *testing.T, s *third) {
 	s.awaitAvailable(t)
 	step(upgradeTrust, func(t *testing.T) {
 		if code, body, err := s.direct(t.Context(), newAuthority(t, "a stranger"), machines+"running/pause"); err != nil || code != http.StatusUnauthorized {
-			t.Errorf("a stranger: %d %s, %v", code, body, err)
+			t.Errorf("GET with the certificate of another authority = %d %s, %v; want 401", code, body, err)
 		}
 		if code, body, err := s.directAs(t.Context(), d.proxyCA, machines+"running/pause", "somebody", ""); err != nil || code != http.StatusInternalServerError {
-			t.Errorf("no group: %d %s, %v", code, body, err)
+			t.Errorf("GET without a group = %d %s, %v; want 500", code, body, err)
 		}
 		newUser := must[*rest.Config](t)(d.named("jane", users, "another"))
 		if err := act(t.Context(), newUser, "running"); err != nil {
@@ -100,11 +100,11 @@ func exerciseUpgrader(t *testing.T, s *third) {
 	})
 	step(upgradeRights, func(t *testing.T) {
 		if got := server.reviewType(); got != runtime.ContentTypeProtobuf {
-			t.Errorf("it asks as %q", got)
+			t.Errorf("media type of the access review = %q, want protobuf", got)
 		}
 		code, body, err := s.directAs(t.Context(), d.proxyCA, machines+"running/pause", "nobody", "nobodies")
 		if err != nil || code != http.StatusForbidden {
-			t.Errorf("nobody: %d %s, %v", code, body, err)
+			t.Errorf("GET by a user without rights = %d %s, %v; want 403", code, body, err)
 		}
 	})
 	step(upgradeAction, func(t *testing.T) {
@@ -115,11 +115,11 @@ func exerciseUpgrader(t *testing.T, s *third) {
 	step(upgradeDiscovery, func(t *testing.T) {
 		list, err := d.typed.Discovery().ServerResourcesForGroupVersion(upgradeV1.String())
 		if err != nil || !slices.ContainsFunc(list.APIResources, func(r metav1.APIResource) bool { return r.Name == "virtualmachineinstances/console" }) {
-			t.Errorf("%v, %v", list, err)
+			t.Errorf("resources of the group-version = %v, %v; want the subresource console", list, err)
 		}
 		groups, err := d.typed.Discovery().ServerGroups()
 		if err != nil || !slices.ContainsFunc(groups.Groups, func(g metav1.APIGroup) bool { return g.Name == upgradeGroup }) {
-			t.Errorf("the group is not listed: %v", err)
+			t.Errorf("groups: error %v, want the server's group in the list", err)
 		}
 	})
 	step(upgradeOpenAPI, func(t *testing.T) {
@@ -143,10 +143,10 @@ func exerciseUpgrader(t *testing.T, s *third) {
 	})
 	step(upgradeRefused, func(t *testing.T) {
 		if _, code, err := dial(t, d.config, machines+"stopped/console", nil); err == nil || code != http.StatusConflict || !strings.Contains(err.Error(), "is not running") {
-			t.Errorf("%d, %v", code, err)
+			t.Errorf("dial of a stopped machine = %d, %v; want 409", code, err)
 		}
 		if err := act(t.Context(), d.config, "stopped"); !apierrors.IsConflict(err) {
-			t.Errorf("an action: %v", err)
+			t.Errorf("action on a stopped machine = %v, want Conflict", err)
 		}
 	})
 	step(upgradeConsole, func(t *testing.T) { holdConsole(t, d) })
@@ -165,7 +165,7 @@ func holdConsole(t *testing.T, d *frontDoor) {
 			t.Fatal(err)
 		}
 		if _, got, err := conn.ReadMessage(); err != nil || string(got) != "joe: "+what {
-			t.Fatalf("%q, %v", got, err)
+			t.Fatalf("echo = %q, %v; want the user joe and the text", got, err)
 		}
 	}
 	say("hello")

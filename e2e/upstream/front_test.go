@@ -21,15 +21,15 @@ const (
 	stopWithin = time.Minute
 )
 
-// front is a front door of our own, started for the run.
+// front is a front door that was started for the run.
 type front struct {
 	cmd        *exec.Cmd
 	kubeconfig string
 	drained    chan struct{} // closed when its output has ended
 }
 
-// startFront runs `aggregator dev` on a free port with its data in dir. What it logs goes to dir/front.log. Old versions
-// are removed every minute, because one spec waits for it.
+// startFront runs `aggregator dev` on a free port with its data in dir. Its log is dir/front.log. Old versions are compacted
+// every minute, because one spec waits for it.
 func startFront(program, dir string) (*front, error) {
 	log, err := os.Create(filepath.Join(dir, "front.log"))
 	if err != nil {

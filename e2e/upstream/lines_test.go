@@ -14,7 +14,7 @@ import (
 	"github.com/onsi/ginkgo/v2/types"
 )
 
-// line is what came of a spec. Command e2e/specs reads it.
+// line is the result of a spec. Command e2e/specs reads it.
 type line struct {
 	Name string `json:"name"`
 	// Outcome is passed, failed, skipped (by the spec itself), or limit: it took longer than it may.
@@ -23,8 +23,8 @@ type line struct {
 	Message string  `json:"message,omitempty"`
 }
 
-// addLines has a line added to a file for each spec that ends. One that was interrupted, or not selected, has no line. It is called after the
-// framework's preview of all specs: there they all pass, and ginkgo forgets what was registered before it.
+// addLines appends a line to a file for each spec that ends. An interrupted or unselected spec has no line. The call must
+// follow the framework's preview of all specs: there all specs pass, and ginkgo drops earlier registrations.
 func addLines(file string) {
 	if file == "" {
 		return
@@ -61,7 +61,7 @@ func lineOf(spec ginkgo.SpecReport) (l line, ok bool) {
 	return l, true
 }
 
-// additional is what a spec failed with after it had to end, which says what it waited for.
+// additional returns the failure of a spec after its timeout, which names the missing condition.
 func additional(spec ginkgo.SpecReport) string {
 	if len(spec.AdditionalFailures) == 0 {
 		return ""
@@ -83,7 +83,7 @@ func add(file string, l line) error {
 	return errors.Join(err, f.Close())
 }
 
-// list writes the name of every spec that there is. One that may not run beside others ends in a tab and the word serial.
+// list writes the name of every spec. The name of a serial spec is followed by a tab and the word serial.
 func list(file string, report ginkgo.Report) error {
 	var names []string
 	for _, spec := range report.SpecReports {
@@ -100,7 +100,7 @@ func list(file string, report ginkgo.Report) error {
 	return os.WriteFile(file, []byte(strings.Join(names, "\n")+"\n"), 0o644)
 }
 
-// limitSpecs bounds how long each spec may take, unless it says so itself. Specs are made after this.
+// limitSpecs sets a timeout for each later spec without one.
 func limitSpecs(d time.Duration) {
 	if d == 0 {
 		return
@@ -120,7 +120,7 @@ func isLimit(arg any) bool {
 
 var contextType = reflect.TypeFor[context.Context]()
 
-// takesContext reports whether it is the function of a spec that can be told to end.
+// takesContext reports whether the argument is the function of a spec that can be interrupted.
 func takesContext(arg any) bool {
 	t := reflect.TypeOf(arg)
 	return t != nil && t.Kind() == reflect.Func && t.NumIn() == 1 && t.In(0).Implements(contextType)

@@ -19,19 +19,19 @@ type result struct {
 	// Suite is the module and version of the specs, Libraries the version of the k8s.io modules they were built with.
 	Suite     string `json:"suite"`
 	Libraries string `json:"libraries"`
-	// Server is what the server says of itself at /version.
+	// Server is the server's version at /version.
 	Server string `json:"server"`
 	// Date is the day of the run.
 	Date string `json:"date"`
 	// Conformance is how many Conformance specs upstream has, NeedNoNode how many of them need no node.
 	Conformance int `json:"conformance"`
 	NeedNoNode  int `json:"needNoNode"`
-	// Passed and Failed count the Conformance specs that were run, AlsoPassed and AlsoFailed the others.
+	// Passed and Failed count the Conformance specs of the run, AlsoPassed and AlsoFailed the remaining ones.
 	Passed     int `json:"passed"`
 	Failed     int `json:"failed"`
 	AlsoPassed int `json:"alsoPassed"`
 	AlsoFailed int `json:"alsoFailed"`
-	// Specs are those that were run, by name.
+	// Specs are the specs of the run, by name.
 	Specs []outcome `json:"specs"`
 }
 
@@ -77,7 +77,7 @@ var (
 	libraryLine = regexp.MustCompile(`(?m)^\s*k8s\.io/client-go => k8s\.io/client-go (v\S+)`)
 )
 
-// versions are what go.mod pins: a test binary does not know its modules.
+// versions returns the versions in go.mod: a test binary does not contain its modules.
 func versions(file string) (suite, libraries string, err error) {
 	data, err := os.ReadFile(file)
 	if err != nil {

@@ -12,9 +12,9 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// selection says what is run: every Conformance spec of the suite but those that are left out by name.
+// selection is the set of specs to run: every Conformance spec of the suite except the omitted ones.
 type selection struct {
-	// LeftOut are Conformance specs that cannot run here, by what they need.
+	// LeftOut are Conformance specs that cannot run here, by the missing component.
 	LeftOut []leftOut `json:"leftOut"`
 	// Also are specs outside Conformance that need no node either, by full name.
 	Also []string `json:"also,omitempty"`
@@ -23,7 +23,7 @@ type selection struct {
 }
 
 type leftOut struct {
-	// Needs says what they need that is not there.
+	// Needs names the missing component.
 	Needs string `json:"needs"`
 	// WithoutNode: they need no node, and are left out for another reason.
 	WithoutNode bool `json:"withoutNode,omitempty"`

@@ -49,7 +49,7 @@ var (
 	limit         = flag.Duration("portico.limit", 0, "how long a spec may take; 0 leaves it to upstream")
 )
 
-// chosen is what TestMain read, for the recorder.
+// chosen is the selection that TestMain read, for the recorder.
 var chosen *selection
 
 func TestMain(m *testing.M) {
@@ -100,7 +100,7 @@ func run(m *testing.M) (code int, err error) {
 	return m.Run(), nil
 }
 
-// The specs' own set-up also waits for nodes and system pods, which nothing here needs.
+// The specs' set-up also waits for nodes and system pods, which no spec here needs.
 var _ = ginkgo.BeforeSuite(func(ctx context.Context) {
 	commontest.CurrentSuite = commontest.E2E
 	client, err := framework.LoadClientset()

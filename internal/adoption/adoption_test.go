@@ -50,34 +50,34 @@ func TestAReleaseRestoresExactly(t *testing.T) {
 				t.Fatal(err)
 			}
 			if !equality.Semantic.DeepEqual(o.Spec, before.Spec) || !Adopted(o) || gateway.Fronts(o) {
-				t.Fatalf("a prepared APIService leads elsewhere already: %+v", o)
+				t.Fatalf("APIService after Prepare = %+v, want the original spec and the annotation", o)
 			}
 			if err := gateway.Adopt(o, ours); err != nil {
 				t.Fatal(err)
 			}
 			if !gateway.Fronts(o) || string(o.Spec.CABundle) != string(ours) || o.Spec.InsecureSkipTLSVerify {
-				t.Fatalf("adopted: %+v", o.Spec)
+				t.Fatalf("spec after Adopt = %+v, want the gateway and its CA", o.Spec)
 			}
 			original, err := gateway.OriginalOf(o)
 			if err != nil || original.Service != ServiceOf(before.Spec.Service) || string(original.CABundle) != string(before.Spec.CABundle) || original.InsecureSkipTLSVerify != before.Spec.InsecureSkipTLSVerify {
-				t.Fatalf("original %+v, %v", original, err)
+				t.Fatalf("OriginalOf = %+v, %v; want the original Service and CA", original, err)
 			}
 			if err := gateway.Prepare(o); err != nil {
-				t.Fatalf("prepared again: %v", err)
+				t.Fatalf("second Prepare failed: %v, want no error", err)
 			}
 			o.Status.Conditions = append(o.Status.Conditions, apiregistrationv1.APIServiceCondition{Type: BackendAvailable}, apiregistrationv1.APIServiceCondition{Type: FrontProxyTrusted}, apiregistrationv1.APIServiceCondition{Type: "TLSVerified"})
 			released, err := Release(o)
 			if err != nil || !released || !equality.Semantic.DeepEqual(o, before) {
-				t.Fatalf("%t, %v\ngot  %+v\nwant %+v", released, err, o, before)
+				t.Fatalf("Release = %t, %v\ngot  %+v\nwant %+v", released, err, o, before)
 			}
 			if released, err := Release(o); err != nil || released {
-				t.Fatalf("released twice: %t, %v", released, err)
+				t.Fatalf("second Release = %t, %v; want no change", released, err)
 			}
 		})
 	}
 }
 
-// Whoever writes spec.caBundle of an adopted APIService means its server, as they do without a gateway.
+// A client that writes spec.caBundle of an adopted APIService sets the CA of its server, as without a gateway.
 func TestABundleOfOthersIsTheServers(t *testing.T) {
 	ours, former, next := authority(t, gateway.ServingAuthorityName()), authority(t, gateway.ServingAuthorityName()), authority(t, "server")
 	for name, tt := range map[string]struct {
@@ -102,7 +102,7 @@ func TestABundleOfOthersIsTheServers(t *testing.T) {
 				t.Fatal(err)
 			}
 			if gateway.KeepBundle(o, ours) {
-				t.Error("what is right is changed")
+				t.Error("KeepBundle of an unchanged APIService = true, want false")
 			}
 			o.Spec.CABundle = tt.written
 			want := tt.wantsOriginal
@@ -112,13 +112,13 @@ func TestABundleOfOthersIsTheServers(t *testing.T) {
 			changed := gateway.KeepBundle(o, ours)
 			original, err := gateway.OriginalOf(o)
 			if !changed || err != nil || string(o.Spec.CABundle) != string(ours) || string(original.CABundle) != string(want) || original.InsecureSkipTLSVerify {
-				t.Errorf("changed=%t, %v, original %q", changed, err, original.CABundle)
+				t.Errorf("KeepBundle = %t, %v, original CA %q; want a change and %q", changed, err, original.CABundle, want)
 			}
 		})
 	}
 	direct := metricsServer(443, next)
 	if gateway.KeepBundle(direct, ours) {
-		t.Error("an APIService that does not lead here is changed")
+		t.Error("KeepBundle of an APIService that is not adopted = true, want false")
 	}
 }
 
@@ -145,7 +145,7 @@ func TestWhatCannotBeAdopted(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			if err := gateway.Prepare(tt.o); err == nil || !strings.Contains(err.Error(), tt.want) {
-				t.Errorf("%v, want %q", err, tt.want)
+				t.Errorf("Prepare error = %v, want %q", err, tt.want)
 			}
 		})
 	}
@@ -167,14 +167,14 @@ func TestAnnotationsByHand(t *testing.T) {
 		o.Annotations[OriginalServiceAnnotation] = text
 		original, err := gateway.OriginalOf(o)
 		if got := original.Service.String(); (err == nil) != (want != "") || err == nil && got != want {
-			t.Errorf("%q: %s, %v; want %q", text, got, err, want)
+			t.Errorf("OriginalOf with the annotation %q = %s, %v; want %q", text, got, err, want)
 		}
 	}
 	for annotation, value := range map[string]string{OriginalInsecureAnnotation: "yes", OriginalCABundleAnnotation: "!"} {
 		o := metricsServer(443, nil)
 		o.Annotations[OriginalServiceAnnotation], o.Annotations[annotation] = "a/b", value
 		if _, err := OriginalOf(o); err == nil || !strings.Contains(err.Error(), annotation) {
-			t.Errorf("%s=%s: %v", annotation, value, err)
+			t.Errorf("OriginalOf with %s=%s: error = %v, want one that names the annotation", annotation, value, err)
 		}
 	}
 }
@@ -189,27 +189,27 @@ func TestTrustIsAddedAndRemoved(t *testing.T) {
 		t.Fatal(err)
 	}
 	if published[proxyCAKey] != string(cluster)+string(own) || published[allowedNamesKey] != `["front-proxy-client","portico-gateway.portico-gateway.svc"]` || published["client-ca-file"] != "of others" {
-		t.Fatalf("%q", published)
+		t.Fatalf("Publish = %q, want both CAs, both names and the other key unchanged", published)
 	}
 	again, err := gateway.Publish(published, own)
 	if err != nil || !equal(again, published) {
-		t.Errorf("a second time it changes: %q, %v", again, err)
+		t.Errorf("second Publish = %q, %v; want no change", again, err)
 	}
 	both, err := gateway.Publish(published, append(append([]byte{}, own...), next...))
 	if err != nil || both[proxyCAKey] != string(cluster)+string(own)+string(next) {
-		t.Errorf("with the next authority: %q, %v", both[proxyCAKey], err)
+		t.Errorf("Publish with the next authority = %q, %v; want all three CAs", both[proxyCAKey], err)
 	}
 	rotated, err := gateway.Publish(both, next)
 	if err != nil || rotated[proxyCAKey] != string(cluster)+string(next) {
-		t.Errorf("without the previous authority: %q, %v", rotated[proxyCAKey], err)
+		t.Errorf("Publish without the previous authority = %q, %v; want the cluster's and the next CA", rotated[proxyCAKey], err)
 	}
 	withdrawn, err := gateway.Withdraw(both)
 	if err != nil || !equal(withdrawn, before) {
-		t.Errorf("withdrawn: %q, %v\nwant %q", withdrawn, err, before)
+		t.Errorf("Withdraw = %q, %v\nwant %q", withdrawn, err, before)
 	}
 	other := Service{Namespace: "elsewhere", Name: "portico-gateway", Port: 443}
 	if kept, err := other.Withdraw(both); err != nil || !equal(kept, both) {
-		t.Errorf("another gateway removes ours: %q, %v", kept, err)
+		t.Errorf("Withdraw of another gateway = %q, %v; want no change", kept, err)
 	}
 }
 
@@ -219,7 +219,8 @@ func TestG8TrustThatMustNotBeWritten(t *testing.T) {
 		data := map[string]string{proxyCAKey: cluster, allowedNamesKey: names}
 		got, err := gateway.Publish(data, own)
 		if err != nil || got[allowedNamesKey] != names {
-			t.Errorf("where any name is allowed (%q), the list became %q, %v: it would exclude the API server", names, got[allowedNamesKey], err)
+			t.Errorf("allowed names after Publish with %q = %q, %v; want no change, since a list would exclude the API server",
+				names, got[allowedNamesKey], err)
 		}
 	}
 	for name, data := range map[string]map[string]string{
@@ -230,11 +231,11 @@ func TestG8TrustThatMustNotBeWritten(t *testing.T) {
 		"no name but our own": {proxyCAKey: cluster, allowedNamesKey: `["` + gateway.FrontProxyName() + `"]`},
 	} {
 		if got, err := gateway.Withdraw(data); err == nil {
-			t.Errorf("%s: %q", name, got)
+			t.Errorf("Withdraw with %s = %q, want an error", name, got)
 		}
 	}
 	if _, err := gateway.Publish(map[string]string{proxyCAKey: cluster}, nil); err == nil {
-		t.Error("published without an authority")
+		t.Error("Publish without an authority returned no error, want one")
 	}
 }
 

@@ -20,7 +20,7 @@ import (
 type objects struct {
 	t          *testing.T
 	apiService *apiregistrationv1.APIService
-	role       *rbacv1.ClusterRole // nil: there is none
+	role       *rbacv1.ClusterRole // nil for none
 }
 
 func (c *objects) execute(commands []string) {
@@ -29,7 +29,7 @@ func (c *objects) execute(commands []string) {
 		script, input, _ := strings.Cut(line, " <<'EOF'\n")
 		words := splitShell(script)
 		if len(words) < 3 || words[0] != "kubectl" {
-			c.t.Fatalf("not a kubectl command: %s", line)
+			c.t.Fatalf("command of the recipe = %s, want kubectl", line)
 		}
 		var err error
 		switch words[1] {
@@ -44,7 +44,7 @@ func (c *objects) execute(commands []string) {
 			err = fmt.Errorf("unknown command")
 		}
 		if err != nil {
-			c.t.Fatalf("%s: %v", line, err)
+			c.t.Fatalf("command %s failed: %v, want no error", line, err)
 		}
 	}
 }
@@ -195,7 +195,7 @@ func TestRevokeRemovesOnlyOneName(t *testing.T) {
 		t.Errorf("role = %+v, want %+v", role, before)
 	}
 	if !Revoke(role, "a") || Revoke(role, "a") || len(role.Rules) != 3 || len(role.Rules[0].ResourceNames) != 1 || role.Rules[0].ResourceNames[0] != "b" {
-		t.Errorf("role without a = %+v", role)
+		t.Errorf("role without a = %+v, want 3 rules with b only", role)
 	}
 	if Revoke(role, "b"); len(role.Rules) != 2 {
 		t.Errorf("rules without b = %+v, want the two of c", role.Rules)

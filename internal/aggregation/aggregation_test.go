@@ -108,7 +108,7 @@ func start(t *testing.T, handler http.HandlerFunc) http.Handler {
 	t.Cleanup(func() {
 		cancel()
 		if err := <-done; err != nil {
-			t.Errorf("the group returned %v", err)
+			t.Errorf("group.Run() = %v, want no error", err)
 		}
 		apiServices.Shutdown()
 		kinds.Shutdown()
@@ -117,9 +117,9 @@ func start(t *testing.T, handler http.HandlerFunc) http.Handler {
 	case <-a.OpenAPI.Ready():
 	case err := <-done:
 		done <- err
-		t.Fatalf("the group ended with %v", err)
+		t.Fatalf("group.Run() ended with %v, want it to run until the test ends", err)
 	case <-time.After(patience):
-		t.Fatal("the last member is not ready")
+		t.Fatal("the last member was not ready within a minute, want it ready")
 	}
 	return chain
 }
@@ -144,7 +144,7 @@ func listen(t *testing.T, authority *pki.Authority, handler http.HandlerFunc) in
 
 func never() <-chan struct{} { return nil }
 
-// nothingKnown is the storage of a first start.
+// nothingKnown is the empty storage of a first start.
 type nothingKnown struct{}
 
 func (nothingKnown) Load(context.Context) (map[string][]byte, error) { return nil, nil }
@@ -170,7 +170,7 @@ func eventually(t *testing.T, h http.Handler, path, text string) {
 		select {
 		case <-tick.C:
 		case <-deadline:
-			t.Fatalf("GET %s: got %d %s, want %q", path, w.Code, w.Body, text)
+			t.Fatalf("GET %s = %d %s after a minute, want 200 with %q", path, w.Code, w.Body, text)
 		}
 	}
 }
@@ -196,7 +196,7 @@ func TestAnAPIServiceIsServedAndDocumented(t *testing.T) {
 	eventually(t, h, "/openapi/v3", `"apis/example.com/v1"`)
 	eventually(t, h, "/elsewhere", "static")
 	if w := get(h, "/apis/other.example.com/v1/things"); w.Code != http.StatusNotFound {
-		t.Errorf("a group without an APIService: got %d, want 404", w.Code)
+		t.Errorf("GET of a group without an APIService = %d, want 404", w.Code)
 	}
 }
 
@@ -204,11 +204,11 @@ func TestADeadBackendIsNamed(t *testing.T) {
 	h := start(t, func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) })
 	w := get(h, "/apis/example.com/v1/things")
 	if w.Code != http.StatusServiceUnavailable || !strings.Contains(w.Body.String(), "v1.example.com") {
-		t.Errorf("got %d %s, want 503 with the name of the APIService", w.Code, w.Body)
+		t.Errorf("GET from a dead backend = %d %s, want 503 with the name of the APIService", w.Code, w.Body)
 	}
 }
 
-// The routing table is there before its readers start, and they stop before it does.
+// The routing table exists before its readers start, and they stop before it does.
 func TestMembersStartAfterWhatTheyUse(t *testing.T) {
 	a := &Aggregation{
 		APIServices: &apiservice.Controller{}, Discovery: &discovery.Merger{}, OpenAPI: &openapi.Publisher{},
@@ -219,7 +219,7 @@ func TestMembersStartAfterWhatTheyUse(t *testing.T) {
 	}
 	want := []string{"apiservices", "further", "mirror", "shared watches", "moved watches", "discovery", "watch list probes", "openapi"}
 	if !slices.Equal(names, want) {
-		t.Errorf("got the members %v, want %v", names, want)
+		t.Errorf("members = %v, want %v", names, want)
 	}
 }
 
@@ -230,6 +230,6 @@ func TestTransportIsClosedAtTheEndOfItsContext(t *testing.T) {
 	go func() { done <- a.CloseTransport(ctx) }()
 	cancel()
 	if err := <-done; err != nil {
-		t.Errorf("got %v", err)
+		t.Errorf("CloseTransport after the cancellation = %v, want no error", err)
 	}
 }

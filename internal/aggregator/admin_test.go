@@ -71,7 +71,7 @@ func runReady(t *testing.T, c Config) (a *Aggregator, lines *observer.ObservedLo
 		t.Fatal(err)
 	case <-time.After(time.Minute):
 		cancel()
-		t.Fatal("not ready within a minute")
+		t.Fatal("the front door was not ready within a minute, want ready")
 	}
 	return a, lines, func() {
 		cancel()
@@ -96,7 +96,7 @@ func TestNoKubeconfigIsWrittenThatTheClientCARefuses(t *testing.T) {
 	}
 	stop()
 
-	// With another CA, the kubeconfig of before goes too.
+	// With another CA, the existing kubeconfig is removed.
 	c.ClientCAFile = o.write(t, "clients.crt", o.authority.PEM())
 	a, lines, stop := runReady(t, c)
 	if _, err := os.Stat(c.AdminKubeconfig()); !errors.Is(err, fs.ErrNotExist) {

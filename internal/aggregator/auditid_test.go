@@ -22,7 +22,7 @@ import (
 	"portico.dev/pkg/extension"
 )
 
-// Letter is what the extension server of the test hosts.
+// Letter is the resource that the extension server of the test hosts.
 type Letter struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata"`
@@ -56,9 +56,9 @@ func TestOneAuditIDOnAllHops(t *testing.T) {
 	select {
 	case <-back.Ready():
 	case err := <-ended:
-		t.Fatalf("the extension server ended: %v", err)
+		t.Fatalf("the extension server ended before it was ready: %v, want ready", err)
 	case <-time.After(time.Minute):
-		t.Fatal("the extension server is not ready in a minute")
+		t.Fatal("the extension server was not ready within a minute, want ready")
 	}
 	awaitReadiness(t, front, path, http.StatusOK, "LetterList")
 
@@ -66,29 +66,30 @@ func TestOneAuditIDOnAllHops(t *testing.T) {
 		response, _ := withAuditID(t, front, front.Host+path, offered)
 		ids := response.Header["Audit-Id"]
 		if response.StatusCode != http.StatusOK || len(ids) != 1 || offered != "" && ids[0] != offered || ids[0] == "" {
-			t.Fatalf("offered %q: %s, ids %q", offered, response.Status, ids)
+			t.Fatalf("GET with the Audit-Id %q = %s with the Audit-Ids %q, want 200 and one id, the offered one if any",
+				offered, response.Status, ids)
 		}
 		awaitEvent(t, frontLog, ids[0], 200)
 		if e := awaitEvent(t, backLog, ids[0], 200); e.User.Username == "" || e.ObjectRef == nil || e.ObjectRef.Resource != "letters" {
-			t.Errorf("event of the extension server: %+v", e)
+			t.Errorf("event in the audit log of the extension server = %+v, want one with a user and the resource letters", e)
 		}
 		if !slices.ContainsFunc(access.FilterMessage("request").All(), func(l observer.LoggedEntry) bool { return l.ContextMap()["audit-id"] == ids[0] }) {
-			t.Errorf("%s is not in the access log of the extension server", ids[0])
+			t.Errorf("access log of the extension server has no line with the Audit-ID %s, want one", ids[0])
 		}
 	}
 
-	// A client that goes around the front door cannot give its request the id of another one.
+	// A client that bypasses the front door cannot give its request the id of another one.
 	direct := rest.CopyConfig(front)
 	direct.Host, direct.CAData, direct.CAFile = "https://"+back.Address(), back.CABundle(), ""
 	response, _ := withAuditID(t, direct, direct.Host+path, "forged")
 	if ids := response.Header["Audit-Id"]; response.StatusCode != http.StatusOK || len(ids) != 1 || ids[0] == "forged" {
-		t.Errorf("around the front door: %s, ids %q", response.Status, ids)
+		t.Errorf("GET of the extension server with a forged Audit-Id = %s with the Audit-Ids %q, want 200 and one other id", response.Status, ids)
 	}
 
-	// The server dies: its Status has the id, whether the request finds out or the front door knows already.
+	// The server stops. Its Status has the id, both when the request finds out and when the front door knows already.
 	cancel()
 	if err := <-ended; err != nil {
-		t.Errorf("stop the extension server: %v", err)
+		t.Errorf("the extension server ended with the error %v, want no error", err)
 	}
 	for _, offered := range []string{"to-the-dead", "to-the-dead-again", ""} {
 		response, body := withAuditID(t, front, front.Host+path, offered)
@@ -96,18 +97,19 @@ func TestOneAuditIDOnAllHops(t *testing.T) {
 		var status metav1.Status
 		if err := json.Unmarshal([]byte(body), &status); err != nil || response.StatusCode != http.StatusServiceUnavailable || len(ids) != 1 ||
 			offered != "" && ids[0] != offered || status.Details == nil {
-			t.Fatalf("offered %q: %s, ids %q: %v: %s", offered, response.Status, ids, err, body)
+			t.Fatalf("GET with the Audit-Id %q of a stopped server = %s with the Audit-Ids %q, %v: %s; want 503, one id and a Status with details",
+				offered, response.Status, ids, err, body)
 		}
 		if last := status.Details.Causes[len(status.Details.Causes)-1]; last.Type != respond.CauseAuditID || last.Message != ids[0] || strings.Contains(status.Message, ids[0]) {
-			t.Errorf("status %s", body)
+			t.Errorf("Status of a stopped server = %s, want the Audit-ID in the last cause and not in the message", body)
 		}
 		awaitEvent(t, frontLog, ids[0], 503)
 	}
 	if text, err := os.ReadFile(backLog); err != nil || bytes.Contains(text, []byte("forged")) || bytes.Contains(text, []byte("to-the-dead")) {
-		t.Errorf("audit log of the extension server: %v\n%s", err, text)
+		t.Errorf("audit log of the extension server = %v\n%s\nwant no error and no rejected Audit-ID", err, text)
 	}
 	if err := stopFront(); err != nil {
-		t.Errorf("stop the front door: %v", err)
+		t.Errorf("stopping the front door failed: %v, want no error", err)
 	}
 }
 

@@ -45,7 +45,7 @@ func TestAuthenticationSettingsThatCannotWork(t *testing.T) {
 			}
 			err := config.Validate()
 			if (err == nil) != (c.refused == "") || err != nil && !strings.Contains(err.Error(), c.refused) {
-				t.Fatalf("%v, want %q", err, c.refused)
+				t.Fatalf("Validate(%q) error = %v, want %q", c.args, err, c.refused)
 			}
 		})
 	}
@@ -70,7 +70,7 @@ func TestPrivateKeysThatAnybodyCanReadAreRefused(t *testing.T) {
 			set(&c)
 			_, err := prepare(t.Context(), &c, zap.NewNop())
 			if err == nil || !strings.Contains(err.Error(), flag) || !strings.Contains(err.Error(), "chmod 600 "+key) {
-				t.Fatal(err)
+				t.Fatalf("prepare with a readable %s: error = %v, want an error that names the flag and chmod 600", flag, err)
 			}
 		})
 	}
@@ -113,23 +113,23 @@ func TestAuthenticationReviewRights(t *testing.T) {
 	t.Run("B14 a right is needed to have tokens and rights reviewed", func(t *testing.T) {
 		tina := clientOf(as("canary-token"))
 		if _, err := review(tina, "canary-token"); !apierrors.IsForbidden(err) {
-			t.Errorf("token review: %v", err)
+			t.Errorf("TokenReview of a user without the right = %v, want Forbidden", err)
 		}
 		_, err := tina.AuthorizationV1().SubjectAccessReviews().Create(t.Context(), &authorizationv1.SubjectAccessReview{
 			Spec: authorizationv1.SubjectAccessReviewSpec{User: "kubernetes-admin", NonResourceAttributes: &authorizationv1.NonResourceAttributes{Path: "/", Verb: "get"}},
 		}, metav1.CreateOptions{})
 		if !apierrors.IsForbidden(err) {
-			t.Errorf("access review: %v", err)
+			t.Errorf("SubjectAccessReview of a user without the right = %v, want Forbidden", err)
 		}
 	})
 	t.Run("B14 whoever has it learns of the token in hand and no other", func(t *testing.T) {
 		good, err := review(clientOf(admin), "canary-token")
 		if err != nil || !good.Status.Authenticated || good.Status.User.Username != "tina" {
-			t.Errorf("%+v, %v", good, err)
+			t.Errorf("TokenReview of a valid token = %+v, %v; want the user tina", good, err)
 		}
 		bad, err := review(clientOf(admin), "canary-toke")
 		if err != nil || bad.Status.Authenticated || strings.Contains(bad.Status.Error, "canary") {
-			t.Errorf("%+v, %v", bad.Status, err)
+			t.Errorf("TokenReview of an invalid token = %+v, %v; want unauthenticated and no token in the error", bad.Status, err)
 		}
 	})
 	t.Run("B14 rights are reviewed for the user that is written there, and groups of that name only", func(t *testing.T) {
@@ -138,7 +138,7 @@ func TestAuthenticationReviewRights(t *testing.T) {
 				ResourceAttributes: &authorizationv1.ResourceAttributes{Verb: "delete", Resource: "secrets"}},
 		}, metav1.CreateOptions{})
 		if err != nil || got.Status.Allowed {
-			t.Fatalf("%+v, %v", got.Status, err)
+			t.Fatalf("SubjectAccessReview of system:masters with extra groups = %+v, %v; want not allowed", got.Status, err)
 		}
 	})
 	t.Run("B13 nobody from outside is the front door itself", func(t *testing.T) {
@@ -150,7 +150,7 @@ func TestAuthenticationReviewRights(t *testing.T) {
 			"a name that only is for insiders": withHeaders(as("canary-token"), http.Header{"Impersonate-User": {self.Name}}),
 		} {
 			if code, _ := get(t, config, "/api/v1/secrets"); code != http.StatusForbidden && code != http.StatusUnauthorized {
-				t.Errorf("%s: %d", name, code)
+				t.Errorf("%s: status of GET /api/v1/secrets = %d, want 403 or 401", name, code)
 			}
 		}
 	})
@@ -161,7 +161,7 @@ func TestAuthenticationReviewRights(t *testing.T) {
 			}
 			info, err := d.Info()
 			if err == nil && info.Mode().Perm()&0o077 != 0 {
-				t.Errorf("%s has mode %s", path, info.Mode())
+				t.Errorf("mode of %s = %s, want no permissions for group and world", path, info.Mode())
 			}
 			return err
 		})
@@ -176,7 +176,7 @@ func TestAuthenticationReviewRights(t *testing.T) {
 		}
 		for name, cluster := range c.Clusters {
 			if cluster.InsecureSkipTLSVerify || len(cluster.CertificateAuthorityData) == 0 {
-				t.Errorf("%s: %+v", name, cluster)
+				t.Errorf("cluster %s of admin.kubeconfig = %+v, want a CA and verification", name, cluster)
 			}
 		}
 	})
@@ -185,11 +185,11 @@ func TestAuthenticationReviewRights(t *testing.T) {
 		for _, want := range []string{`authentication_attempts{result="success"}`, `authentication_attempts{result="error"}`,
 			`authenticated_user_requests{username="other"}`, `portico_trust_stale{file="client-ca-file"} 0`} {
 			if !strings.Contains(text, want) {
-				t.Errorf("no %s", want)
+				t.Errorf("/metrics has no %s, want one", want)
 			}
 		}
 		if strings.Contains(text, "canary") {
-			t.Error("a token is in a metric")
+			t.Error("/metrics contains a token, want none")
 		}
 	})
 }

@@ -30,23 +30,23 @@ import (
 	"portico.dev/internal/store/backup"
 )
 
-// eventually tries until there is no error.
+// eventually calls try until it returns no error.
 func eventually(t *testing.T, what string, try func() error) {
 	t.Helper()
 	deadline := time.Now().Add(time.Minute)
 	for err := try(); err != nil; err = try() {
 		if time.Now().After(deadline) {
-			t.Fatalf("not %s: %v", what, err)
+			t.Fatalf("condition not met within a minute: %s: %v, want no error", what, err)
 		}
 		select {
 		case <-t.Context().Done():
-			t.Fatalf("not %s: %v", what, err)
+			t.Fatalf("condition not met before the test ended: %s: %v, want no error", what, err)
 		case <-time.After(20 * time.Millisecond):
 		}
 	}
 }
 
-// takeBackup asks a front door for its backup, as the command does.
+// takeBackup requests a backup of a front door, as the command does.
 func takeBackup(t *testing.T, config *rest.Config, path, file string) backup.Manifest {
 	t.Helper()
 	manifest, _, err := backup.WriteFile(file, nil, func(w io.Writer) error {
@@ -80,8 +80,8 @@ func configMap(name string) *corev1.ConfigMap {
 	return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name}}
 }
 
-// Of what was made after a backup nothing is left after its restore: watches that have seen it are told 410 Gone, an informer
-// lists anew and forgets it, and both go on. Leases, the election, debts and verdicts are as after any restart.
+// A restore drops every object that was created after the backup. Watches that have seen such an object get 410 Gone. An
+// informer lists again, drops it and continues. Leases, the election, debts and verdicts are as after any restart.
 func TestClientsAfterARestore(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes seconds")
@@ -103,7 +103,7 @@ func TestClientsAfterARestore(t *testing.T) {
 	if _, err := configMaps.Create(ctx, configMap("early"), metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	// An event is kept by a lease; a debt is one of our own keys.
+	// A lease holds an event. A debt is a key of Portico.
 	event := &corev1.Event{ObjectMeta: metav1.ObjectMeta{Name: "early"}, InvolvedObject: corev1.ObjectReference{Namespace: "default"}}
 	if _, err := client.CoreV1().Events("default").Create(ctx, event, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
@@ -122,7 +122,7 @@ func TestClientsAfterARestore(t *testing.T) {
 		}
 		return nil
 	})
-	_ = etcd.Close() // answers the cancellation of its own context
+	_ = etcd.Close() // returns the error of its cancelled context
 
 	factory := informers.NewSharedInformerFactoryWithOptions(client, 0, informers.WithNamespace("default"))
 	lister := factory.Core().V1().ConfigMaps().Lister().ConfigMaps("default")
@@ -148,7 +148,7 @@ func TestClientsAfterARestore(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "b")
 	manifest := takeBackup(t, config, "/backup/keys", file)
 	if !manifest.IncludesKeys || manifest.Etcd.Revision == 0 {
-		t.Errorf("the manifest is %+v", manifest)
+		t.Errorf("manifest of the backup = %+v, want one with keys and a revision", manifest)
 	}
 	var last string
 	for i := range 50 {
@@ -172,7 +172,7 @@ func TestClientsAfterARestore(t *testing.T) {
 	if _, err := notesServer.Restore(backup.Target{DataDir: dir, Log: zap.NewNop()}); err != nil {
 		t.Fatal(err)
 	}
-	// The keys came along, so that the clients of before go on with what they have.
+	// The backup includes the keys, so existing clients keep their credentials.
 	_, stop = open(t, dir, samePort)
 	defer func() {
 		if err := stop(); err != nil {
@@ -185,7 +185,7 @@ func TestClientsAfterARestore(t *testing.T) {
 		{ResourceVersion: last, AllowWatchBookmarks: true},
 	} {
 		if err := gone(ctx, client, options); err != nil {
-			t.Errorf("a watch from version %s: %v", last, err)
+			t.Errorf("watch from the lost version %s: %v, want 410 Gone", last, err)
 		}
 	}
 	eventually(t, "informed of the restore", informed("early"))
@@ -194,17 +194,17 @@ func TestClientsAfterARestore(t *testing.T) {
 		t.Fatal(err)
 	}
 	if len(made.ResourceVersion) <= len(last) {
-		t.Errorf("a version after the restore is %s, and one of before was %s", made.ResourceVersion, last)
+		t.Errorf("resource version after the restore = %s, want one longer than %s", made.ResourceVersion, last)
 	}
 	eventually(t, "informed of what came after the restore", informed("early", "afterwards"))
 
 	if _, err := client.CoreV1().Events("default").Get(ctx, "early", metav1.GetOptions{}); err != nil {
-		t.Errorf("what is kept by a lease: %v", err)
+		t.Errorf("Get of an event with a lease after the restore failed: %v, want no error", err)
 	}
 	if code, body := get(t, config, "/debug/debts"); code != http.StatusOK || !strings.Contains(body, "a-debt") {
-		t.Errorf("debts: %d %s", code, body)
+		t.Errorf("/debug/debts after the restore = %d %s, want 200 and the debt a-debt", code, body)
 	}
-	// Only a replica that leads gives namespaces what they need.
+	// Only the leader creates the default objects of a namespace.
 	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "afterwards"}}
 	if _, err := client.CoreV1().Namespaces().Create(ctx, namespace, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
@@ -219,12 +219,12 @@ func TestClientsAfterARestore(t *testing.T) {
 	}
 	for _, s := range slice.Items {
 		if len(s.Endpoints) > 1 {
-			t.Errorf("replicas of before count as alive: %v", s.Endpoints)
+			t.Errorf("endpoints of the Service kubernetes after the restore = %v, want at most 1", s.Endpoints)
 		}
 	}
 }
 
-// gone watches, and returns nil when it was told 410, in whichever way.
+// gone starts a watch and returns nil if the result is 410, as a response or as an event.
 func gone(ctx context.Context, client kubernetes.Interface, options metav1.ListOptions) error {
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
@@ -249,8 +249,8 @@ func gone(ctx context.Context, client kubernetes.Interface, options metav1.ListO
 	return nil
 }
 
-// A backup is every Secret there is, so the right to take one is a right of its own: no role that may read or see everything
-// has it, and the one to take keys is another.
+// A backup contains every Secret. Taking one therefore requires a separate right that no role with read access to everything
+// includes. A backup with keys requires another right.
 func TestWhoMayBackUp(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes seconds")
@@ -340,7 +340,7 @@ func TestWhoMayBackUp(t *testing.T) {
 		{"anonymous", http.MethodPost, "/backup/keys", http.StatusForbidden},
 	} {
 		if code := ask(users[c.user], c.method, c.path); code != c.code {
-			t.Errorf("%s: %s %s is %d, want %d", c.user, c.method, c.path, code, c.code)
+			t.Errorf("user %s: status of %s %s = %d, want %d", c.user, c.method, c.path, code, c.code)
 		}
 	}
 	// Of the roles that every cluster begins with, only the one for everything has it.
@@ -353,7 +353,7 @@ func TestWhoMayBackUp(t *testing.T) {
 				})
 			})
 			if want := role.Name == "cluster-admin" || role.Name == "backups" && path == "/backup"; may != want {
-				t.Errorf("%s: may post %s: %v", role.Name, path, may)
+				t.Errorf("role %s may post %s = %v, want %v", role.Name, path, may, want)
 			}
 		}
 	}
@@ -382,7 +382,7 @@ func TestBackupSettingsThatCannotWork(t *testing.T) {
 			}
 			err := config.Validate()
 			if c.refused == "" && err != nil || c.refused != "" && (err == nil || !strings.Contains(err.Error(), c.refused)) {
-				t.Errorf("got %v", err)
+				t.Errorf("Validate(%q) error = %v, want %q", c.args, err, c.refused)
 			}
 		})
 	}

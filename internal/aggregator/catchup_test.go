@@ -19,7 +19,8 @@ import (
 	aggregatorclient "k8s.io/kube-aggregator/pkg/client/clientset_generated/clientset"
 )
 
-// What one replica has told a client, another one serves at once, also if etcd's events reach it late.
+// An object that one replica has returned to a client is served by the other replica at once, also if etcd's events reach it
+// late.
 func TestWhatOneReplicaTellsAllServe(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes seconds")
@@ -51,7 +52,7 @@ func TestWhatOneReplicaTellsAllServe(t *testing.T) {
 		t.Helper()
 		began := time.Now()
 		if code, body := get(t, two, path); code != http.StatusOK {
-			t.Errorf("%s: %s: %d %s", what, path, code, body)
+			t.Errorf("%s: GET %s at the second replica = %d %s, want 200", what, path, code, body)
 		}
 		t.Logf("%s: served after %s", what, time.Since(began).Round(time.Millisecond))
 	}
@@ -84,10 +85,10 @@ func TestWhatOneReplicaTellsAllServe(t *testing.T) {
 	define("seconds", "Second")
 	serves("another resource of the group", objects+"seconds")
 	if code, body := get(t, two, objects+"nothings"); code != http.StatusNotFound {
-		t.Errorf("a resource that there is not: %d %s", code, body)
+		t.Errorf("GET of a resource that does not exist = %d %s, want 404", code, body)
 	}
 	if code, body := get(t, two, "/apis/nothing.example.com/v1/nothings"); code != http.StatusNotFound {
-		t.Errorf("a group that there is not: %d %s", code, body)
+		t.Errorf("GET of a group that does not exist = %d %s, want 404", code, body)
 	}
 
 	port, caBundle := notesBackend(t)

@@ -25,18 +25,18 @@ func TestInformersHoldWhatSomebodyReads(t *testing.T) {
 	pass := func(obj any) {
 		t.Helper()
 		if out, err := transform(obj); err != nil || out != obj {
-			t.Fatalf("became %v, %v", out, err)
+			t.Fatalf("transform = %v, %v; want the same object", out, err)
 		}
 	}
 	pod := &corev1.Pod{ObjectMeta: meta("p")}
 	pass(pod)
 	if pod.ManagedFields != nil || pod.UID != "u" || pod.Labels["a"] != "b" {
-		t.Errorf("a pod: %+v", pod.ObjectMeta)
+		t.Errorf("metadata of a transformed Pod = %+v, want no managed fields, the UID and the labels", pod.ObjectMeta)
 	}
 	if out, err := transform(&rbacv1.RoleBinding{ObjectMeta: meta("b")}); err != nil {
 		t.Error(err)
 	} else if _, ok := out.(*rbac.Binding); !ok {
-		t.Errorf("a binding became a %T", out)
+		t.Errorf("type of a transformed RoleBinding = %T, want *rbac.Binding", out)
 	}
 	pass(cache.DeletedFinalStateUnknown{Key: "k", Obj: "what was deleted is no object"})
 
@@ -47,18 +47,18 @@ func TestInformersHoldWhatSomebodyReads(t *testing.T) {
 	}
 	one, two, three := bundle("one"), bundle("two"), bundle("one")
 	if &one.Spec.CABundle[0] != &three.Spec.CABundle[0] {
-		t.Error("one bundle is there twice")
+		t.Error("two equal CA bundles have two copies, want one")
 	}
 	if string(two.Spec.CABundle) != "two" || string(one.Spec.CABundle) != "one" {
-		t.Errorf("bundles are %q and %q", one.Spec.CABundle, two.Spec.CABundle)
+		t.Errorf("CA bundles = %q and %q, want one and two", one.Spec.CABundle, two.Spec.CABundle)
 	}
 	if none := bundle(""); len(none.Spec.CABundle) != 0 {
-		t.Errorf("no bundle became %q", none.Spec.CABundle)
+		t.Errorf("empty CA bundle became %q, want it empty", none.Spec.CABundle)
 	}
-	for n := range 100 { // far more than are known
+	for n := range 100 { // far more than the table holds
 		says := string(rune('A' + n%50))
 		if a := bundle(says); string(a.Spec.CABundle) != says {
-			t.Fatalf("%q became %q", says, a.Spec.CABundle)
+			t.Fatalf("CA bundle %q became %q, want no change", says, a.Spec.CABundle)
 		}
 	}
 }
@@ -80,9 +80,9 @@ func TestDeletionsAskForJSON(t *testing.T) {
 	_ = things.DeleteCollection(t.Context(), metav1.DeleteOptions{}, metav1.ListOptions{}) // all of them end with 404
 	_, _ = things.List(t.Context(), metav1.ListOptions{})
 	if got := asked[http.MethodDelete]; got != "application/json" {
-		t.Errorf("a deletion accepts %q", got)
+		t.Errorf("Accept of DeleteCollection = %q, want application/json", got)
 	}
 	if got := asked[http.MethodGet]; got == "application/json" || got == "" {
-		t.Errorf("a list accepts %q: metadata in protobuf is what it saves with", got)
+		t.Errorf("Accept of List = %q, want protobuf first", got)
 	}
 }

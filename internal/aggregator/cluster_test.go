@@ -22,7 +22,8 @@ import (
 	"portico.dev/internal/store"
 )
 
-// What the data directory says counts, so that a member is one after a restart without its flags, and the last one is none any more.
+// The data directory decides. A member remains a member after a restart without its flags, and the last member can become a
+// single replica again.
 func TestWhoIsAMemberOfACluster(t *testing.T) {
 	for name, c := range map[string]struct {
 		file   string
@@ -49,10 +50,10 @@ func TestWhoIsAMemberOfACluster(t *testing.T) {
 			}
 			member, _, err := config.findMember()
 			if err != nil || (member != nil) != c.member {
-				t.Fatalf("member: %+v, %v", member, err)
+				t.Fatalf("findMember = %+v, %v; want a member: %v", member, err, c.member)
 			}
 			if c.file != "" && member != nil && member.Name != "a" {
-				t.Errorf("its name is %q now", member.Name)
+				t.Errorf("name of the member = %q, want a", member.Name)
 			}
 		})
 	}
@@ -61,17 +62,17 @@ func TestWhoIsAMemberOfACluster(t *testing.T) {
 func TestMembersAgreeInTheirSettings(t *testing.T) {
 	here, there := Default(), Default()
 	if err := differingSettings(there.sharedSettings(), here.sharedSettings()); err != nil {
-		t.Errorf("the same: %v", err)
+		t.Errorf("differingSettings of equal settings = %v, want no error", err)
 	}
 	here.EtcdPrefix, here.ClientCAFile = "/other", "ca.crt"
 	err := differingSettings(there.sharedSettings(), here.sharedSettings())
 	for _, want := range []string{`--etcd-prefix is "/registry" in the cluster, and "/other" here`, `--client-ca-file is "" in the cluster, and "a file" here`} {
 		if err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("%v, want %s", err, want)
+			t.Errorf("differingSettings error = %v, want %s", err, want)
 		}
 	}
 	if err := differingSettings(map[string]string{}, here.sharedSettings()); err != nil {
-		t.Errorf("a cluster of a release that knows no settings: %v", err)
+		t.Errorf("differingSettings of a cluster without recorded settings = %v, want no error", err)
 	}
 }
 
@@ -80,7 +81,7 @@ func TestWhatCannotJoin(t *testing.T) {
 	config.DataDir = t.TempDir()
 	config.Cluster.Join = "https://192.0.2.1:6443"
 	if _, err := config.prepareCluster(t.Context(), zap.NewNop()); err == nil || !strings.Contains(err.Error(), "aggregator token create") {
-		t.Errorf("without a token: %v", err)
+		t.Errorf("prepareCluster without a token: error = %v, want one that names aggregator token create", err)
 	}
 	if err := os.MkdirAll(filepath.Join(config.etcdDir(), "member", "wal"), 0o700); err != nil {
 		t.Fatal(err)
@@ -89,14 +90,15 @@ func TestWhatCannotJoin(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := config.prepareCluster(t.Context(), zap.NewNop()); err == nil || !strings.Contains(err.Error(), "data of its own") {
-		t.Errorf("with data of its own: %v", err)
+		t.Errorf("prepareCluster with existing data: error = %v, want one that contains \"data of its own\"", err)
 	}
 	if _, err := MembersIn(config.DataDir, zap.NewNop()); !errors.Is(err, store.ErrSingle) {
-		t.Errorf("members of one that runs alone: %v", err)
+		t.Errorf("MembersIn a directory without a cluster = %v, want ErrSingle", err)
 	}
 }
 
-// E23: who may read everything and write all objects may neither make tokens nor change members; and who joins reaches nothing else.
+// E23: a user who may read everything and write all objects may neither create tokens nor change members. A joining replica
+// reaches only the join endpoints.
 func TestE23WhoMayChangeACluster(t *testing.T) {
 	t.Parallel()
 	port, dir := fixedPort(t), t.TempDir()
@@ -150,7 +152,7 @@ func TestE23WhoMayChangeACluster(t *testing.T) {
 			method, path, _ := strings.Cut(request, " ")
 			code := ask(name, method, path)
 			if refused := code == http.StatusForbidden || code == http.StatusUnauthorized; refused == slices.Contains(allowed[name], request) {
-				t.Errorf("%s, %s: %d", name, request, code)
+				t.Errorf("user %s, request %s: status = %d, want 401 or 403 unless the request is one of %q", name, request, code, allowed[name])
 			}
 		}
 	}
@@ -163,13 +165,13 @@ func TestE23WhoMayChangeACluster(t *testing.T) {
 		t.Fatal(err)
 	}
 	joining := &http.Client{Transport: &http.Transport{TLSClientConfig: pki.AuthorityPinnedConfig(cluster.ServerName, token.CAHash), DisableKeepAlives: true}, Timeout: 10 * time.Second}
-	resp, err := joining.Get(admin.Host + "/version") // which everybody may get elsewhere
+	resp, err := joining.Get(admin.Host + "/version") // which every client may get under another server name
 	if err != nil {
 		t.Fatal(err)
 	}
 	_ = resp.Body.Close()
 	if resp.StatusCode != http.StatusNotFound {
-		t.Errorf("under the name for those who join, /version is answered %d", resp.StatusCode)
+		t.Errorf("status of GET /version under the server name for joining = %d, want 404", resp.StatusCode)
 	}
 	if err := stop(); err != nil {
 		t.Error(err)

@@ -95,7 +95,7 @@ func TestSettingsThatCannotWorkAreNamedByTheirFlag(t *testing.T) {
 			}
 			for _, text := range c.refused {
 				if err == nil || !strings.Contains(err.Error(), text) {
-					t.Errorf("got %v, want %q", err, text)
+					t.Errorf("Validate(%q) error = %v, want %q", c.args, err, text)
 				}
 			}
 		})
@@ -120,7 +120,7 @@ func TestEnginesAreChosenByFlags(t *testing.T) {
 			got = string(config.HTTPEngine + " " + config.BackendEngine)
 		}
 		if !strings.Contains(got, want) {
-			t.Errorf("%q: %s, want %s", args, got, want)
+			t.Errorf("engines with the flags %q = %s, want %s", args, got, want)
 		}
 	}
 }
@@ -130,17 +130,17 @@ func TestKubeconfigsAreIssuedFromADirectoryThatWasStarted(t *testing.T) {
 	c := Default()
 	c.DataDir = dir
 	if _, err := Kubeconfig(dir, "https://a:6443", "alice", nil, 0); err == nil || !strings.Contains(err.Error(), "start `aggregator") {
-		t.Errorf("a directory without keys: %v", err)
+		t.Errorf("Kubeconfig from a directory without keys: error = %v, want one that names aggregator", err)
 	}
 	if _, err := pki.OpenDirectory(c.pkiDir(), pki.Leaf{CommonName: "front"}); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := Kubeconfig(dir, "", "alice", nil, 0); err == nil || !strings.Contains(err.Error(), "--server") {
-		t.Errorf("a front door whose address nobody knows: %v", err)
+		t.Errorf("Kubeconfig without a known address: error = %v, want one that names --server", err)
 	}
 	for user, text := range map[string]string{"": "--user", "system:serviceaccount:a:b": "kubectl create token"} {
 		if _, err := Kubeconfig(dir, "https://a:6443", user, nil, 0); err == nil || !strings.Contains(err.Error(), text) {
-			t.Errorf("user %q: %v", user, err)
+			t.Errorf("Kubeconfig for the user %q: error = %v, want %q", user, err, text)
 		}
 	}
 	data, err := Kubeconfig(dir, "https://a:6443", "alice", []string{"dev", "ops"}, 0)
@@ -164,10 +164,10 @@ func TestKubeconfigsAreIssuedFromADirectoryThatWasStarted(t *testing.T) {
 	}
 	leaf := pair.Leaf()
 	if err := clients.VerifyClient([]*x509.Certificate{leaf}); err != nil || leaf.Subject.CommonName != "alice" || len(leaf.Subject.Organization) != 2 {
-		t.Errorf("certificate of %v: %v", leaf.Subject, err)
+		t.Errorf("certificate of the subject %v: %v; want alice in two groups, signed by the client CA", leaf.Subject, err)
 	}
 	if config.Host != "https://a:6443" || len(config.CAData) == 0 {
-		t.Errorf("cluster %q", config.Host)
+		t.Errorf("server of the kubeconfig = %q, want https://a:6443 and CA data", config.Host)
 	}
 }
 
@@ -179,7 +179,7 @@ func TestShellQuote(t *testing.T) {
 		"/$(reboot)":             "'/$(reboot)'",
 	} {
 		if got := shellQuote(path); got != want {
-			t.Errorf("%s: got %s, want %s", path, got, want)
+			t.Errorf("shellQuote(%s) = %s, want %s", path, got, want)
 		}
 	}
 }

@@ -64,7 +64,7 @@ const configHead = "apiVersion: config.portico.dev/v1alpha1\nkind: AggregatorCon
 // otherThanDefault is a value of a flag, as on the command line and as in YAML.
 func otherThanDefault(t *testing.T, f *pflag.Flag) (args []string, value any) {
 	t.Helper()
-	switch f.Name { // those that take few values
+	switch f.Name { // flags with few valid values
 	case "http-engine", "backend-engine":
 		return []string{"library"}, "library"
 	case "service-node-port-range":
@@ -87,7 +87,7 @@ func otherThanDefault(t *testing.T, f *pflag.Flag) (args []string, value any) {
 	case "stringToString", "mapStringString":
 		return []string{"a=b", "c=d=e"}, map[string]string{"a": "b", "c": "d=e"}
 	default:
-		t.Fatalf("--%s is a %s, which configuration files do not have yet", f.Name, kind)
+		t.Fatalf("type of --%s = %s, want one that configuration files support", f.Name, kind)
 		return nil, nil
 	}
 }
@@ -103,12 +103,12 @@ func TestEveryFlagIsAFieldOfTheConfigurationFile(t *testing.T) {
 			args = append(args, "--"+f.Name+"="+v)
 		}
 		if _, ok := fields[fieldName(f.Name)]; ok {
-			t.Errorf("two flags are the field %s", fieldName(f.Name))
+			t.Errorf("two flags have the field name %s, want one", fieldName(f.Name))
 		}
 		fields[fieldName(f.Name)] = value
 	}
 	if len(fields) < 100 {
-		t.Fatalf("only %d fields", len(fields))
+		t.Fatalf("%d fields, want at least 100", len(fields))
 	}
 	byFlags.parse(t, args...)
 	text, err := yaml.Marshal(fields)
@@ -141,12 +141,12 @@ func TestEveryFlagIsAFieldOfTheConfigurationFile(t *testing.T) {
 	}
 }
 
-// What is printed of the defaults is nothing, or all of them.
+// PrintConfig prints no defaults or all of them.
 func TestDefaultsArePrinted(t *testing.T) {
 	s := newSettings()
 	var printed bytes.Buffer
 	if err := PrintConfig(&printed, s.sets, false); err != nil || printed.String() != configHead {
-		t.Errorf("%v: %s", err, printed.String())
+		t.Errorf("PrintConfig without defaults = %v: %s, want only the head", err, printed.String())
 	}
 	printed.Reset()
 	if err := PrintConfig(&printed, s.sets, true); err != nil {
@@ -154,7 +154,7 @@ func TestDefaultsArePrinted(t *testing.T) {
 	}
 	for _, want := range []string{"\n# Secure serving\n", "\nsecurePort: 6443\n", "\nrequestTimeout: 1m0s\n", "\nanonymousAuth: true\n", "\nclientCaFile: \"\"\n", "\nrequestheaderUsernameHeaders:\n- X-Remote-User\n", "\nruntimeConfig: {}\n", "\noidcRequiredClaim: {}\n", "\nlogLevel: info\n"} {
 		if !strings.Contains(printed.String(), want) {
-			t.Errorf("what is printed lacks %q:\n%s", want, printed.String())
+			t.Errorf("PrintConfig with defaults has no %q, want it:\n%s", want, printed.String())
 		}
 	}
 	again := newSettings()
@@ -163,7 +163,7 @@ func TestDefaultsArePrinted(t *testing.T) {
 	}
 	for _, f := range again.flags() {
 		if f.Value.String() != f.DefValue {
-			t.Errorf("--%s is %s, want %s", f.Name, f.Value, f.DefValue)
+			t.Errorf("flag --%s after reading the printed defaults = %s, want %s", f.Name, f.Value, f.DefValue)
 		}
 	}
 	if err := again.config.Validate(); err != nil {
@@ -180,11 +180,12 @@ func TestTheCommandLineWins(t *testing.T) {
 	}
 	c := s.config
 	if c.SecurePort != 1 || c.Zone != "z" || !slices.Equal(c.AdvertiseNames, []string{"a"}) || len(c.RuntimeConfig) != 1 || len(c.Controllers) != 0 {
-		t.Errorf("%d %q %q %v %q", c.SecurePort, c.Zone, c.AdvertiseNames, c.RuntimeConfig, c.Controllers)
+		t.Errorf("port, zone, names, runtime config, controllers = %d %q %q %v %q; want 1 \"z\" [\"a\"], one entry and none",
+			c.SecurePort, c.Zone, c.AdvertiseNames, c.RuntimeConfig, c.Controllers)
 	}
 }
 
-// Mistakes are refused, each with its line; nothing is guessed.
+// Mistakes are refused, each with its line, without a guess.
 func TestMistakesInAConfigurationFile(t *testing.T) {
 	for text, want := range map[string]string{
 		"":                           "the file is empty; it begins with apiVersion: config.portico.dev/v1alpha1",
@@ -220,17 +221,17 @@ func TestMistakesInAConfigurationFile(t *testing.T) {
 	} {
 		err := ReadConfigFile(writeConfig(t, text), newSettings().sets)
 		if err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("%.200q: %v, want %q", text, err, want)
+			t.Errorf("ReadConfigFile of %.200q: error = %v, want %q", text, err, want)
 		}
 	}
 	if err := ReadConfigFile(filepath.Join(t.TempDir(), "none"), newSettings().sets); err == nil || !strings.Contains(err.Error(), "--config: ") {
-		t.Errorf("no file: %v", err)
+		t.Errorf("ReadConfigFile of a missing file: error = %v, want one that names --config", err)
 	}
 	// All at once, also of a field that the command line sets.
 	s := newSettings()
 	s.parse(t, "--zone=a")
 	err := ReadConfigFile(writeConfig(t, configHead+"zone: 1\nport: 1\nsecurePort: x\n"), s.sets)
 	if err == nil || strings.Count(err.Error(), "\n") != 2 {
-		t.Errorf("three mistakes: %v", err)
+		t.Errorf("ReadConfigFile with three mistakes: error = %v, want three lines", err)
 	}
 }

@@ -18,7 +18,7 @@ import (
 	"portico.dev/internal/pki"
 )
 
-// What --controllers leaves to others is not begun, and what it does not goes on.
+// Controllers outside --controllers do not start. The listed ones run.
 func TestControllersAreLeftToOthers(t *testing.T) {
 	t.Parallel()
 	config, stop := open(t, t.TempDir(), func(c *Config) {
@@ -37,18 +37,18 @@ func TestControllersAreLeftToOthers(t *testing.T) {
 		return err == nil, err
 	})
 	if err != nil {
-		t.Errorf("kube-root-ca.crt: %v", err)
+		t.Errorf("kube-root-ca.crt: %v, want it created", err)
 	}
-	// At a start that does not leave it out, this one is there before anybody is answered.
+	// A start with this controller enabled creates the account before it serves requests.
 	if _, err := client.CoreV1().ServiceAccounts("default").Get(ctx, "default", metav1.GetOptions{}); !apierrors.IsNotFound(err) {
-		t.Errorf("service account default: %v", err)
+		t.Errorf("Get of the service account default = %v, want NotFound", err)
 	}
 	if err := stop(); err != nil {
 		t.Error(err)
 	}
 }
 
-// What runs by the flag, as far as it is decided here: the garbage collector. An empty flag is not the default.
+// The flag decides whether the garbage collector runs. An empty flag differs from the default.
 func TestControllersByTheirFlag(t *testing.T) {
 	for name, c := range map[string]struct {
 		args     []string
@@ -76,13 +76,13 @@ func TestControllersByTheirFlag(t *testing.T) {
 				t.Fatal(err)
 			}
 			if collects := front.collector != nil; collects != c.collects {
-				t.Errorf("the garbage collector runs: %v", collects)
+				t.Errorf("garbage collector runs = %v, want %v", collects, c.collects)
 			}
 		})
 	}
 }
 
-// Replicas with a certificate of the operator's each have a CA of their own that did not sign it: none of them publishes that.
+// Replicas with an operator's certificate each have a generated CA that did not sign it. None of them publishes that CA.
 func TestThePublishedRootCA(t *testing.T) {
 	authority, err := pki.NewAuthority("the operator's")
 	if err != nil {
@@ -137,8 +137,8 @@ func TestThePublishedRootCA(t *testing.T) {
 	}
 }
 
-// A kube-controller-manager elects its leader, makes accounts for its controllers and tokens for them, and watches: with
-// what a first start gives it, and nothing else.
+// A kube-controller-manager elects its leader, creates accounts and tokens for its controllers, and watches. The rights of a
+// first start are enough for it.
 func TestComponentsFindTheirRights(t *testing.T) {
 	t.Parallel()
 	config, stop := open(t, t.TempDir())
@@ -176,11 +176,11 @@ func TestComponentsFindTheirRights(t *testing.T) {
 		},
 	} {
 		if err := try(); err != nil {
-			t.Errorf("%s: %v", name, err)
+			t.Errorf("request of a component (%s) failed: %v, want no error", name, err)
 		}
 	}
 	if _, err := as("system:kube-proxy").CoreV1().Secrets("").List(ctx, metav1.ListOptions{}); !apierrors.IsForbidden(err) {
-		t.Errorf("the proxy lists Secrets: %v", err)
+		t.Errorf("List of Secrets by system:kube-proxy = %v, want Forbidden", err)
 	}
 	if _, err := admin.RbacV1().ClusterRoles().Get(ctx, "system:node", metav1.GetOptions{}); err != nil {
 		t.Error(err)

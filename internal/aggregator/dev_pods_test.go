@@ -11,7 +11,7 @@ import (
 	"portico.dev/internal/clients"
 )
 
-// A pod that no scheduler looks at gets one Event that says why it stays Pending.
+// A pod without a scheduler gets one Event with the reason why it stays Pending.
 func TestPendingPodsAreTold(t *testing.T) {
 	t.Parallel()
 	admin, stop := open(t, t.TempDir(), func(c *Config) { c.Admission.Disable = []string{"ServiceAccount"} })
@@ -36,14 +36,14 @@ func TestPendingPodsAreTold(t *testing.T) {
 		}
 	}
 	if told, err := tellPending(ctx, client, pendingMessage(0), map[types.UID]bool{}, now.Add(-2*time.Hour)); err != nil || len(told) != 0 {
-		t.Errorf("at once: %v, %v", told, err)
+		t.Errorf("tellPending for a new pod = %v, %v; want none and no error", told, err)
 	}
 	told, err := tellPending(ctx, client, pendingMessage(0), map[types.UID]bool{}, now)
 	if err == nil {
 		told, err = tellPending(ctx, client, pendingMessage(0), told, now)
 	}
 	if err != nil || len(told) != 1 {
-		t.Fatalf("told %v, %v", told, err)
+		t.Fatalf("tellPending = %v, %v; want one pod and no error", told, err)
 	}
 	if _, err := tellPending(ctx, client, pendingMessage(0), map[types.UID]bool{}, now); err != nil { // as after a restart
 		t.Error(err)
@@ -53,6 +53,6 @@ func TestPendingPodsAreTold(t *testing.T) {
 		t.Fatal(err)
 	}
 	if len(events.Items) != 1 || events.Items[0].InvolvedObject.Name != "waits" || events.Items[0].Message != pendingMessage(0) {
-		t.Errorf("events %+v", events.Items)
+		t.Errorf("events = %+v, want one of the pod waits", events.Items)
 	}
 }

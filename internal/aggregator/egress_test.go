@@ -18,7 +18,8 @@ import (
 	"portico.dev/internal/transport"
 )
 
-// Webhooks that are URLs are reached by the tunnel to the control plane, and those addresses are refused that are refused without one.
+// The tunnel to the control plane also carries calls to webhooks with URLs. The address checks are the same as without a
+// tunnel.
 func TestWebhooksThatAreURLsGoThroughTheTunnel(t *testing.T) {
 	dir := t.TempDir()
 	listener, err := net.Listen("unix", filepath.Join(dir, "s"))
@@ -54,7 +55,7 @@ func TestWebhooksThatAreURLsGoThroughTheTunnel(t *testing.T) {
 	}
 	h := &parts{Base: base}
 	if h.Egress.Cluster() != nil {
-		t.Error("there is a tunnel to the cluster, which the file does not have")
+		t.Error("Egress.Cluster is set, want nil without a cluster tunnel in the file")
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 	defer cancel()
@@ -66,7 +67,7 @@ func TestWebhooksThatAreURLsGoThroughTheTunnel(t *testing.T) {
 	_ = conn.Close()
 	var forbidden *transport.ForbiddenAddressError
 	if _, err := dial(ctx, "tcp", "169.254.169.254:80"); !errors.As(err, &forbidden) {
-		t.Errorf("a metadata service: %v", err)
+		t.Errorf("dial of a metadata service = %v, want a ForbiddenAddressError", err)
 	}
 	_ = listener.Close()
 	<-served
@@ -76,6 +77,6 @@ func TestWebhooksThatAreURLsGoThroughTheTunnel(t *testing.T) {
 		all = append(all, address)
 	}
 	if fmt.Sprint(all) != "[hooks.example:443]" {
-		t.Errorf("the tunnel was asked for %v", all)
+		t.Errorf("addresses that the tunnel received = %v, want [hooks.example:443]", all)
 	}
 }

@@ -19,8 +19,8 @@ import (
 	"portico.dev/internal/store"
 )
 
-// Replicas come and go over one etcd. When the one that leads goes, another goes on with everything, and the Service
-// kubernetes names those that are alive.
+// Replicas start and stop over one etcd. When the leader stops, another replica takes the lead, and the Service kubernetes
+// lists the live replicas.
 func TestAnotherReplicaTakesOver(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes seconds")
@@ -47,7 +47,7 @@ func TestAnotherReplicaTakesOver(t *testing.T) {
 	awaitEndpoints(ctx, t, client, "192.0.2.1", "192.0.2.2")
 
 	if err := stopOne(); err != nil {
-		t.Errorf("stop one: %v", err)
+		t.Errorf("stopping replica one failed: %v, want no error", err)
 	}
 	awaitEndpoints(ctx, t, client, "192.0.2.2")
 	// Everything that only the leader does is done.
@@ -90,8 +90,8 @@ func TestAnotherReplicaTakesOver(t *testing.T) {
 	}
 }
 
-// A leader that was killed says no goodbye: it goes on leading, and has its place in the Service kubernetes, until its
-// lease has run out. Here the lease is all that is left of it.
+// A killed leader does not release its lease. It keeps the lead and its endpoint in the Service kubernetes until the lease has
+// expired. In this test only the lease exists.
 func TestAKilledLeaderIsForgottenWithItsLease(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes seconds")
@@ -126,7 +126,7 @@ func TestAKilledLeaderIsForgottenWithItsLease(t *testing.T) {
 		c.EtcdServers, c.Services.AdvertiseAddress = []string{"unix://" + socket}, "192.0.2.1"
 	})
 	client := kubernetes.NewForConfigOrDie(alive)
-	// As the killed one has left it: nobody else could have told its address.
+	// The EndpointSlice is as the killed replica left it. No other source has its address.
 	ready, port, name := true, int32(6443), "https"
 	slice := &discoveryv1.EndpointSlice{
 		ObjectMeta:  metav1.ObjectMeta{Name: "kubernetes", Labels: map[string]string{discoveryv1.LabelServiceName: "kubernetes"}},
@@ -134,14 +134,14 @@ func TestAKilledLeaderIsForgottenWithItsLease(t *testing.T) {
 		Endpoints: []discoveryv1.Endpoint{{Addresses: []string{"192.0.2.9"}, Conditions: discoveryv1.EndpointConditions{Ready: &ready}}},
 	}
 	if _, err := client.DiscoveryV1().EndpointSlices("default").Create(ctx, slice, metav1.CreateOptions{}); err != nil {
-		t.Fatalf("the one that is alive wrote although another leads: %v", err)
+		t.Fatalf("creating the EndpointSlice failed: %v; want no slice from the replica that does not lead", err)
 	}
-	const seconds = 8 // only now: on a busy machine the start of the other one may have taken longer
+	const seconds = 8 // declared here: on a busy machine the start of the second replica may have taken longer
 	killed := time.Now()
 	live(seconds)
 	awaitEndpoints(ctx, t, client, "192.0.2.1")
 	if took := time.Since(killed); took < (seconds-1)*time.Second {
-		t.Errorf("the lease was not waited for: %v", took)
+		t.Errorf("the endpoint was removed after %v, want at least the lease's %d seconds minus one", took, seconds)
 	}
 	for _, stop := range []func() error{stop, stopEtcd} {
 		if err := stop(); err != nil {
@@ -150,19 +150,19 @@ func TestAKilledLeaderIsForgottenWithItsLease(t *testing.T) {
 	}
 }
 
-// await polls until it is so.
+// await polls until the condition holds.
 func await(ctx context.Context, t *testing.T, what string, is func() bool) {
 	t.Helper()
 	for !is() {
 		select {
 		case <-ctx.Done():
-			t.Fatalf("%s never came", what)
+			t.Fatalf("%s: condition not met before the deadline, want it met", what)
 		case <-time.After(20 * time.Millisecond):
 		}
 	}
 }
 
-// awaitEndpoints waits until the Service kubernetes leads to these addresses and no other, in slices and in Endpoints.
+// awaitEndpoints waits until the Service kubernetes has exactly these addresses, in slices and in Endpoints.
 func awaitEndpoints(ctx context.Context, t *testing.T, client kubernetes.Interface, want ...string) {
 	t.Helper()
 	var inSlices, inEndpoints []string
@@ -197,7 +197,7 @@ func awaitEndpoints(ctx context.Context, t *testing.T, client kubernetes.Interfa
 	}
 }
 
-// startEtcd runs an etcd that no replica goes away with.
+// startEtcd runs an etcd that outlives each replica.
 func startEtcd(t *testing.T, socket string) (stop func() error) {
 	t.Helper()
 	return startEtcdIn(t, t.TempDir(), socket)
@@ -219,7 +219,7 @@ func startEtcdIn(t *testing.T, dir, socket string) (stop func() error) {
 	case err := <-done:
 		t.Fatal(err)
 	case <-time.After(time.Minute):
-		t.Fatal("etcd is not ready within a minute")
+		t.Fatal("etcd was not ready within a minute, want ready")
 	}
 	return func() error {
 		cancel()

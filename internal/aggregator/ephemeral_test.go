@@ -26,16 +26,16 @@ func TestACommandWithAFrontDoorOfItsOwn(t *testing.T) {
 			config.SecurePort, config.AccessLog = 0, false
 			status, err := Ephemeral(t.Context(), config, []string{"sh", "-c", c.script}, Stdio{Stdout: &out, Stderr: &out}, nil, zap.NewNop())
 			if err != nil || status != c.status {
-				t.Errorf("status %d, error %v: %s", status, err, out.String())
+				t.Errorf("Ephemeral = %d, %v; want %d and no error: %s", status, err, c.status, out.String())
 			}
 			if c.status == 0 && out.String() != "well\n" {
-				t.Errorf("output %q", out.String())
+				t.Errorf("output of the command = %q, want \"well\\n\"", out.String())
 			}
 		})
 	}
 	left, err := os.ReadDir(os.TempDir())
 	if err != nil || len(left) > 0 {
-		t.Errorf("left in the directory for temporary files: %v %v", left, err)
+		t.Errorf("directory for temporary files = %v, %v; want it empty", left, err)
 	}
 }
 
@@ -45,7 +45,7 @@ func TestACommandThatCannotRun(t *testing.T) {
 	config.SecurePort, config.AccessLog = 0, false
 	_, err := Ephemeral(t.Context(), config, []string{filepath.Join(t.TempDir(), "missing")}, Stdio{}, nil, zap.NewNop())
 	if err == nil || !strings.Contains(err.Error(), "missing") {
-		t.Errorf("error %v", err)
+		t.Errorf("Ephemeral with a missing command: error = %v, want one that names the command", err)
 	}
 }
 
@@ -56,6 +56,6 @@ func TestAnEphemeralFrontDoorEndsWithItsContext(t *testing.T) {
 	config.SecurePort, config.AccessLog = 0, false
 	status, err := Ephemeral(ctx, config, nil, Stdio{}, func(string, string) { cancel() }, zap.NewNop())
 	if status != 0 || err != nil {
-		t.Errorf("%d %v", status, err)
+		t.Errorf("Ephemeral that is cancelled = %d, %v; want 0 and no error", status, err)
 	}
 }

@@ -32,9 +32,9 @@ import (
 type relay struct {
 	target   string
 	listener net.Listener
-	delay    atomic.Int64 // of what comes back, in nanoseconds
+	delay    atomic.Int64 // of the response data, in nanoseconds
 
-	mu    sync.Mutex // guards what follows
+	mu    sync.Mutex // guards the following fields
 	cut   bool
 	conns map[net.Conn]bool
 }
@@ -86,7 +86,7 @@ func (r *relay) keep(c net.Conn) bool {
 	return true
 }
 
-// back passes on what the server sends, each part after the delay.
+// back forwards the server's data, each part after the delay.
 func (r *relay) back(client, server net.Conn) {
 	type part struct {
 		data []byte
@@ -100,7 +100,7 @@ func (r *relay) back(client, server net.Conn) {
 			if wait := time.Until(p.due); wait > 0 {
 				<-time.After(wait)
 			}
-			_, _ = client.Write(p.data) // a client that is gone closes the server's end too
+			_, _ = client.Write(p.data) // a disconnected client closes the server's end too
 		}
 	})
 	defer close(parts)
@@ -130,7 +130,7 @@ func (r *relay) pass(client net.Conn) {
 	var wg sync.WaitGroup
 	defer wg.Wait()
 	wg.Go(func() {
-		_, _ = io.Copy(server, client) // until either end goes
+		_, _ = io.Copy(server, client) // until either end closes
 		_, _ = server.Close(), client.Close()
 	})
 	r.back(client, server)
@@ -141,8 +141,8 @@ func (r *relay) pass(client net.Conn) {
 	delete(r.conns, server)
 }
 
-// A replica that alone has lost etcd is not ready, hands what needs etcd to another one, and sends its clients away. When all have lost
-// it, all stay ready: what needs no etcd goes on, and what does fails at once.
+// A replica that alone has lost etcd is not ready, forwards requests that need etcd to another replica, and closes its clients'
+// connections. When all replicas have lost etcd, all stay ready: requests that need no etcd succeed, and the rest fail at once.
 func TestWhoHasLostEtcd(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes seconds")
@@ -171,7 +171,7 @@ func TestWhoHasLostEtcd(t *testing.T) {
 	now := func(what string, replica *rest.Config, path string, code int, text string) {
 		t.Helper()
 		if err := answers(replica, path, code, text)(); err != nil {
-			t.Errorf("%s: %v; want %d %s", what, err, code, text)
+			t.Errorf("condition %s: %v; want %d %s", what, err, code, text)
 		}
 	}
 	const maps = "/api/v1/namespaces/default/configmaps"
@@ -192,7 +192,7 @@ func TestWhoHasLostEtcd(t *testing.T) {
 	now("alive", two, "/livez", http.StatusOK, "ok")
 	now("reads from a cache", two, maps+"?resourceVersion=0", http.StatusOK, "ConfigMapList")
 	now("metrics", two, "/metrics", http.StatusOK, "portico_etcd_available 0")
-	// Whatever it is asked for, its clients get from the other one, also when its lease has ended.
+	// The other replica answers every request, also after the lease has expired.
 	etcd, err := clientv3.New(clientv3.Config{Endpoints: []string{"unix://" + socket}, Logger: zap.NewNop()})
 	if err != nil {
 		t.Fatal(err)
@@ -208,10 +208,10 @@ func TestWhoHasLostEtcd(t *testing.T) {
 		}
 		name := fmt.Sprintf("handed-%d", i)
 		if _, err := client.CoreV1().ConfigMaps("default").Create(ctx, configMap(name), metav1.CreateOptions{}); err != nil {
-			t.Fatalf("a write: %v", err)
+			t.Fatalf("Create at a replica without etcd failed: %v, want no error", err)
 		}
 		if _, err := client.CoreV1().ConfigMaps("default").Get(ctx, name, metav1.GetOptions{}); err != nil {
-			t.Fatalf("a consistent read: %v", err)
+			t.Fatalf("consistent Get at a replica without etcd failed: %v, want no error", err)
 		}
 		run.Pause(ctx, 20*time.Millisecond)
 	}
@@ -220,18 +220,18 @@ func TestWhoHasLostEtcd(t *testing.T) {
 		t.Fatal(err)
 	}
 	if e := <-elsewhere.ResultChan(); e.Type != apiwatch.Added {
-		t.Errorf("a new watch begins with %v", e)
+		t.Errorf("first event of a new watch = %v, want ADDED", e)
 	}
 	elsewhere.Stop()
 	now("metrics", two, "/metrics", http.StatusOK, `portico_peer_requests_sent_total{apiservice="v1."}`)
 	if _, err := client.AuthenticationV1().SelfSubjectReviews().Create(ctx, &authenticationv1.SelfSubjectReview{}, metav1.CreateOptions{}); err != nil {
-		t.Errorf("a review: %v", err)
+		t.Errorf("SelfSubjectReview at a replica without etcd failed: %v, want no error", err)
 	}
 	for open := true; open; {
 		select {
 		case _, open = <-watch.ResultChan():
 		case <-ctx.Done():
-			t.Fatal("the watch at a replica without etcd goes on for ever")
+			t.Fatal("the watch at a replica without etcd is still open, want it closed")
 		}
 	}
 
@@ -253,11 +253,11 @@ func TestWhoHasLostEtcd(t *testing.T) {
 			client := kubernetes.NewForConfigOrDie(replica).CoreV1().RESTClient()
 			err := client.Get().AbsPath(maps).MaxRetries(0).Do(ctx).Error()
 			if seconds, again := apierrors.SuggestsClientDelay(err); !apierrors.IsServiceUnavailable(err) || !again || seconds == 0 || !strings.Contains(err.Error(), "no member of etcd has answered since") {
-				t.Errorf("a consistent read: %v", err)
+				t.Errorf("consistent List without etcd = %v, want ServiceUnavailable with Retry-After", err)
 			}
 			never := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "never"}}
 			if err := client.Post().AbsPath(maps).MaxRetries(0).Body(never).Do(ctx).Error(); !apierrors.IsServiceUnavailable(err) {
-				t.Errorf("a write: %v", err)
+				t.Errorf("Create without etcd = %v, want ServiceUnavailable", err)
 			}
 		}
 	}
@@ -268,45 +268,45 @@ func TestWhoHasLostEtcd(t *testing.T) {
 	}
 }
 
-// While it is only known that another replica has etcd since a moment ago, a replica stays ready.
+// A replica stays ready while the information that another replica has etcd is recent.
 func TestWhenALossIsTolerated(t *testing.T) {
 	lost := fmt.Errorf("lost")
 	l := &etcdLoss{lost: func() error { return lost }, alone: func() bool { return true }}
 	if !l.tolerated() {
-		t.Error("the only replica is not ready")
+		t.Error("tolerated = false for the only replica, want true")
 	}
 	l.alone = func() bool { return false }
 	if l.tolerated() {
-		t.Error("what the others have is not known, and the loss is tolerated")
+		t.Error("tolerated = true while the state of the other replicas is unknown, want false")
 	}
 	l.withEtcd = func(context.Context) []string { return []string{"b"} }
 	if !l.tolerated() {
-		t.Error("no other replica is known to have etcd, and the loss is not tolerated")
+		t.Error("tolerated = false while no other replica is known to have etcd, want true")
 	}
 	if got := l.replicasWithEtcd(); got != nil {
-		t.Errorf("nobody was asked, and %q have etcd", got)
+		t.Errorf("replicasWithEtcd before any query = %q, want nil", got)
 	}
 	l.holders, l.asked = []string{"b"}, time.Now()
 	if got := l.replicasWithEtcd(); !slices.Equal(got, l.holders) {
-		t.Errorf("%q have etcd", got)
+		t.Errorf("replicasWithEtcd = %q, want %q", got, l.holders)
 	}
 	l.asked = time.Now().Add(-2 * holdersLife)
 	if got := l.replicasWithEtcd(); got != nil {
-		t.Errorf("%q are said to have etcd, long after they were asked", got)
+		t.Errorf("replicasWithEtcd after the answers have expired = %q, want nil", got)
 	}
 	l.since = time.Now()
 	if !l.tolerated() {
-		t.Error("not ready at once")
+		t.Error("tolerated = false at the moment of the loss, want true")
 	}
 	l.since = time.Now().Add(-2 * aloneAfter)
 	if l.tolerated() {
-		t.Error("another replica has etcd, and the loss is tolerated")
+		t.Error("tolerated = true while another replica has etcd, want false")
 	}
 	lost, l.asked = nil, time.Now()
 	if got := l.replicasWithEtcd(); got != nil {
-		t.Errorf("nothing is lost, and requests go to %q", got)
+		t.Errorf("replicasWithEtcd without a loss = %q, want nil", got)
 	}
 	if l.tolerated() {
-		t.Error("nothing is lost")
+		t.Error("tolerated = true without a loss, want false")
 	}
 }

@@ -16,13 +16,13 @@ func TestProfilesAreForAdministrators(t *testing.T) {
 	t.Parallel()
 	admin, stop := open(t, t.TempDir())
 	if code, body := get(t, admin, "/debug/pprof/goroutine?debug=1"); code != http.StatusOK || !strings.Contains(body, "goroutine profile") {
-		t.Errorf("system:masters: %d %s", code, body)
+		t.Errorf("GET of a profile by system:masters = %d %s, want 200 and a goroutine profile", code, body)
 	}
 	ordinary := rest.CopyConfig(admin)
 	ordinary.Impersonate = rest.ImpersonationConfig{UserName: "alice", Groups: []string{"system:authenticated"}}
 	for _, path := range []string{"/debug/pprof/", "/debug/pprof/heap", "/debug/pprof/profile?seconds=1"} {
 		if code, body := get(t, ordinary, path); code != http.StatusForbidden {
-			t.Errorf("an ordinary user, %s: %d %s", path, code, body)
+			t.Errorf("GET %s by an ordinary user = %d %s, want 403", path, code, body)
 		}
 	}
 	if err := stop(); err != nil {
@@ -38,7 +38,7 @@ func TestClientCAsAreNamedInTheHandshake(t *testing.T) {
 		var seen pki.Inspection
 		conn, err := tls.Dial("tcp", strings.TrimPrefix(admin.Host, "https://"), pki.InspectionConfig(serverName, nil, &seen))
 		if err != nil {
-			t.Fatalf("%s: %v", serverName, err)
+			t.Fatalf("dial with the server name %s failed: %v, want no error", serverName, err)
 		}
 		_ = conn.Close()
 		if !seen.Asked || len(seen.AcceptableCAs) != want {
@@ -54,7 +54,7 @@ func TestProfilesAreNotServedWhenTheyAreTurnedOff(t *testing.T) {
 	t.Parallel()
 	admin, stop := open(t, t.TempDir(), func(c *Config) { c.Profiling = false })
 	if code, body := get(t, admin, "/debug/pprof/"); code != http.StatusNotFound {
-		t.Errorf("%d %s", code, body)
+		t.Errorf("GET /debug/pprof/ with profiling disabled = %d %s, want 404", code, body)
 	}
 	if err := stop(); err != nil {
 		t.Error(err)

@@ -70,7 +70,7 @@ func (e *garbageEnv) until(what string, is func() bool) {
 		select {
 		case <-tick.C:
 		case <-e.ctx.Done():
-			e.t.Fatalf("not in time: %s", what)
+			e.t.Fatalf("condition not met in time: %s, want it met", what)
 		}
 	}
 }
@@ -127,7 +127,7 @@ func TestOwnersTakeTheirDependentsAlong(t *testing.T) {
 		e.delete("owner", metav1.DeletePropagationForeground)
 		e.until("the dependent is being deleted", func() bool { return e.read("held").DeletionTimestamp != nil })
 		if owner := e.read("owner"); owner == nil || !slices.Contains(owner.Finalizers, metav1.FinalizerDeleteDependents) {
-			t.Fatalf("the owner did not wait for what blocks it: %+v", owner)
+			t.Fatalf("owner with a blocking dependent = %+v, want one with the finalizer foregroundDeletion", owner)
 		}
 		_, err = e.client.CoreV1().ConfigMaps("default").Patch(e.ctx, "held", types.MergePatchType,
 			[]byte(`{"metadata":{"finalizers":null}}`), metav1.PatchOptions{})
@@ -139,7 +139,7 @@ func TestOwnersTakeTheirDependentsAlong(t *testing.T) {
 		e.delete("gone", metav1.DeletePropagationOrphan)
 		e.until("the owner is gone", func() bool { return e.read("gone") == nil })
 		if kept := e.read("kept"); kept == nil || len(kept.OwnerReferences) != 0 {
-			t.Errorf("the dependent should be there without an owner: %+v", kept)
+			t.Errorf("dependent after orphaning = %+v, want one without owner references", kept)
 		}
 	})
 	if err := stop(); err != nil {
@@ -180,7 +180,7 @@ func TestCustomResourcesOwnToTheEndOfTheirDefinition(t *testing.T) {
 		return apierrors.IsNotFound(err)
 	})
 	if e.read("rudder") == nil {
-		t.Fatal("the ConfigMap went before its boat")
+		t.Fatal("the ConfigMap was deleted before the Boat that owns it, want it after")
 	}
 	e.must(definitions.Delete(e.ctx, crd.Name, metav1.DeleteOptions{}))
 	e.until("the ConfigMap went with the last boat", func() bool { return e.read("rudder") == nil })
@@ -189,7 +189,7 @@ func TestCustomResourcesOwnToTheEndOfTheirDefinition(t *testing.T) {
 	}
 }
 
-// notesServer is an extension server that keeps one note and can lose its senses: then it knows no path at all.
+// notesServer is an extension server with one note. While lost is set it returns 404 for every path.
 type notesServer struct{ lost atomic.Bool }
 
 const theNote = `{"kind":"Note","apiVersion":"notes.example.com/v1","metadata":{"name":"first","namespace":"default","uid":"note-uid","resourceVersion":"7"}}`
@@ -213,13 +213,13 @@ func (a *notesServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		_, _ = w.Write([]byte(theNote))
 	default:
 		missing := apierrors.NewNotFound(schema.GroupResource{Group: "notes.example.com", Resource: "notes"}, path[strings.LastIndex(path, "/")+1:])
-		missing.ErrStatus.TypeMeta = metav1.TypeMeta{Kind: "Status", APIVersion: "v1"} // without, it is nobody's word
+		missing.ErrStatus.TypeMeta = metav1.TypeMeta{Kind: "Status", APIVersion: "v1"} // without it, the body is not a Status
 		w.WriteHeader(http.StatusNotFound)
 		_ = json.NewEncoder(w).Encode(missing.ErrStatus)
 	}
 }
 
-// watch has nothing to tell, and ends when the archive loses its senses.
+// watch sends no events, and ends when lost is set.
 func (a *notesServer) watch(w http.ResponseWriter, r *http.Request) {
 	_ = http.NewResponseController(w).Flush()
 	tick := time.NewTicker(10 * time.Millisecond)
@@ -281,20 +281,20 @@ func TestAnOwnerBehindADeadBackendLives(t *testing.T) {
 	e.config.CAData, e.config.CertData, e.config.KeyData = credentials.CAData, credentials.CertData, credentials.KeyData
 	e.client = kubernetes.NewForConfigOrDie(e.config)
 
-	// What is certainly garbage shows that the collector is at work.
+	// Local garbage shows that the collector runs.
 	owner := e.configMap("owner")
 	e.configMap("garbage", owner)
 	e.delete("owner", metav1.DeletePropagationBackground)
 	e.until("local garbage is collected beside the dead backend", func() bool { return e.read("garbage") == nil })
 	for _, name := range []string{"mine", "unclear"} {
 		if e.read(name) == nil {
-			t.Errorf("%s was deleted on the word of a server that knew no path", name)
+			t.Errorf("%s was deleted after a 404 for every path, want it kept", name)
 		}
 	}
 	notes.lost.Store(false)
 	e.until("the backend is back and says that one owner is gone", func() bool { return e.read("unclear") == nil })
 	if e.read("mine") == nil {
-		t.Error("mine was deleted although its owner lives")
+		t.Error("mine was deleted although its owner exists, want it kept")
 	}
 	if err := stop(); err != nil {
 		t.Error(err)

@@ -17,9 +17,9 @@ import (
 	aggregatorclient "k8s.io/kube-aggregator/pkg/client/clientset_generated/clientset"
 )
 
-// A restart does not bring etcd back, and ends what goes on without it. So /livez, which service managers restart by, is
-// good while etcd is stopped, and proxied requests are answered; so is /readyz, because no other replica has etcd, and its check
-// for etcd is not.
+// A restart does not bring etcd back and interrupts requests that need no etcd. /livez, by which service managers restart a
+// process, therefore succeeds while etcd is stopped, and proxied requests are answered. /readyz succeeds too, because no other
+// replica has etcd. Its check for etcd fails.
 func TestLivenessDoesNotAskEtcd(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes seconds")
@@ -77,7 +77,7 @@ func TestLivenessDoesNotAskEtcd(t *testing.T) {
 	}{
 		{"/livez", http.StatusOK, "ok"},
 		{"/livez?verbose", http.StatusOK, "[+]ping ok\nlivez check passed\n"},
-		{"/livez?exclude=etcd", http.StatusOK, "ok"}, // what probes of kube-apiservers are told by careful people
+		{"/livez?exclude=etcd", http.StatusOK, "ok"}, // the recommended probe of a kube-apiserver
 		{"/livez/ping", http.StatusOK, "ok"},
 		{"/readyz?verbose", http.StatusOK, "[+]etcd tolerated: ok"},
 		{"/readyz?exclude=etcd&exclude=etcd-space", http.StatusOK, "ok"},
@@ -93,9 +93,9 @@ func TestLivenessDoesNotAskEtcd(t *testing.T) {
 	_, stopEtcd = open(t, dir, withEtcd)
 	eventually(t, "ready again", answers("/readyz/etcd", http.StatusOK, "ok"))
 	if err := stop(); err != nil {
-		t.Errorf("stop the front door: %v", err)
+		t.Errorf("stopping the front door failed: %v, want no error", err)
 	}
 	if err := stopEtcd(); err != nil {
-		t.Errorf("stop etcd: %v", err)
+		t.Errorf("stopping etcd failed: %v, want no error", err)
 	}
 }

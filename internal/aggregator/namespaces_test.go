@@ -25,7 +25,7 @@ func (e *garbageEnv) createNamespace(name string) {
 	e.must(err)
 }
 
-// namespaceCondition returns the message of a condition that is True, empty for any other.
+// namespaceCondition returns the message of a condition that is True, or "".
 func (e *garbageEnv) namespaceCondition(name string, kind corev1.NamespaceConditionType) string {
 	e.t.Helper()
 	ns, err := e.client.CoreV1().Namespaces().Get(e.ctx, name, metav1.GetOptions{})

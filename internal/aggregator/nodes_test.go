@@ -61,12 +61,13 @@ func createObject[T any, O any](t *testing.T, with func(context.Context, T, O) (
 	var options O
 	made, err := with(t.Context(), object, options)
 	if err != nil {
-		t.Fatalf("%T: %v", object, err)
+		t.Fatalf("creating %T failed: %v, want no error", object, err)
 	}
 	return made
 }
 
-// forNodes makes what `kubeadm init` makes for `kubeadm join`: a token, what it may do, and the ConfigMap cluster-info.
+// forNodes creates the objects that `kubeadm init` creates for `kubeadm join`: a token, its rights, and the ConfigMap
+// cluster-info.
 func forNodes(t *testing.T, admin kubernetes.Interface, config *rest.Config) {
 	t.Helper()
 	createObject(t, admin.CoreV1().Secrets("kube-system").Create, &corev1.Secret{
@@ -116,12 +117,12 @@ func rootCA(t *testing.T, config *rest.Config) []byte {
 func inTime(t *testing.T, what string, done func(context.Context) (bool, error)) {
 	t.Helper()
 	if err := wait.PollUntilContextTimeout(t.Context(), 20*time.Millisecond, time.Minute, true, done); err != nil {
-		t.Fatalf("%s: %v", what, err)
+		t.Fatalf("%s: condition not met within a minute: %v, want it met", what, err)
 	}
 }
 
-// kubeconfigByToken is the kubeconfig of the server as `kubeadm join` finds it: read from a server that nothing verifies, and believed because of the
-// signature that only who has the token can make.
+// kubeconfigByToken returns the server's kubeconfig as `kubeadm join` finds it: read over an unverified connection and verified
+// by the signature that requires the token.
 func kubeconfigByToken(t *testing.T, host string) *rest.Config {
 	t.Helper()
 	anonymous := kubernetes.NewForConfigOrDie(&rest.Config{Host: host, TLSClientConfig: rest.TLSClientConfig{Insecure: true}})
@@ -149,7 +150,7 @@ func kubeconfigByToken(t *testing.T, host string) *rest.Config {
 	return &rest.Config{Host: found.Server, TLSClientConfig: rest.TLSClientConfig{CAData: found.CertificateAuthorityData}}
 }
 
-// clientCertificate is a client certificate of a node, requested as a kubelet does it, by who has the configuration.
+// clientCertificate returns a client certificate of a node, requested as a kubelet does it, with the given configuration.
 func clientCertificate(t *testing.T, by *rest.Config, node, name string) (*rest.Config, error) {
 	t.Helper()
 	keyPEM, err := keyutil.MakeEllipticPrivateKeyPEM()
@@ -179,7 +180,7 @@ func clientCertificate(t *testing.T, by *rest.Config, node, name string) (*rest.
 	return &rest.Config{Host: by.Host, QPS: -1, TLSClientConfig: rest.TLSClientConfig{CAData: by.CAData, CertData: certPEM, KeyData: keyPEM}}, nil
 }
 
-// joinedNode is clientCertificate with a bootstrap token whose rights may be a moment old.
+// joinedNode calls clientCertificate with a bootstrap token whose rights may not be in effect yet.
 func joinedNode(t *testing.T, bootstrap *rest.Config, node string) (identity *rest.Config) {
 	t.Helper()
 	inTime(t, "a certificate for "+node, func(context.Context) (bool, error) {
@@ -219,8 +220,8 @@ func servingManager(t *testing.T, client kubernetes.Interface, node string) cert
 	return m
 }
 
-// A machine that has nothing but a token becomes a node: it finds the server, gets a client certificate, makes its Node and its
-// lease, and gets a serving certificate when somebody approves it. Then it renews its certificate by itself.
+// A machine with only a token becomes a node. It finds the server, gets a client certificate, creates its Node and its lease,
+// and gets a serving certificate after an approval. Then it renews its certificate without one.
 func TestAMachineBecomesANode(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -232,12 +233,12 @@ func TestAMachineBecomesANode(t *testing.T) {
 	bootstrap.BearerToken = joinID + "." + joinSecret
 	who, err := kubernetes.NewForConfigOrDie(bootstrap).AuthenticationV1().SelfSubjectReviews().Create(t.Context(), &authenticationv1.SelfSubjectReview{}, metav1.CreateOptions{})
 	if err != nil || who.Status.UserInfo.Username != "system:bootstrap:"+joinID || strings.Join(who.Status.UserInfo.Groups, " ") != "system:bootstrappers "+nodesToken+" system:authenticated" {
-		t.Fatalf("the token is of %+v, %v", who, err)
+		t.Fatalf("review of the bootstrap token = %+v, %v; want system:bootstrap and its groups", who, err)
 	}
 	identity := joinedNode(t, bootstrap, "n1")
 	node := kubernetes.NewForConfigOrDie(identity)
 	if _, err := node.CoreV1().Nodes().Get(t.Context(), "n1", metav1.GetOptions{}); !apierrors.IsNotFound(err) {
-		t.Errorf("its Node, before there is one: %v", err)
+		t.Errorf("Get of the Node before it exists = %v, want NotFound", err)
 	}
 	made := createObject(t, node.CoreV1().Nodes().Create, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1", Labels: map[string]string{corev1.LabelHostname: "n1"}}})
 	made.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}}
@@ -257,7 +258,7 @@ func TestAMachineBecomesANode(t *testing.T) {
 		return true, nil
 	})
 	if len(pending.Status.Conditions) > 0 || pending.Spec.Username != "system:node:n1" {
-		t.Errorf("nobody has approved it yet: %+v", pending)
+		t.Errorf("CertificateSigningRequest before its approval = %+v, want no conditions and the user system:node:n1", pending)
 	}
 	pending.Status.Conditions = []certificatesv1.CertificateSigningRequestCondition{{Type: certificatesv1.CertificateApproved, Status: corev1.ConditionTrue, Reason: "Test"}}
 	if _, err := admin.CertificatesV1().CertificateSigningRequests().UpdateApproval(t.Context(), pending.Name, &pending, metav1.UpdateOptions{}); err != nil {
@@ -266,7 +267,7 @@ func TestAMachineBecomesANode(t *testing.T) {
 	inTime(t, "the serving certificate", func(context.Context) (bool, error) { return serving.Current() != nil, nil })
 	leaf := serving.Current().Leaf
 	if leaf.VerifyHostname("n1") != nil || leaf.VerifyHostname("192.0.2.1") != nil || leaf.Subject.CommonName != "system:node:n1" {
-		t.Errorf("the serving certificate is of %v", leaf)
+		t.Errorf("serving certificate = %v, want one of system:node:n1 for n1 and 192.0.2.1", leaf)
 	}
 
 	renewed, err := clientCertificate(t, identity, "n1", "csr-renewal")
@@ -274,7 +275,7 @@ func TestAMachineBecomesANode(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := kubernetes.NewForConfigOrDie(renewed).CoreV1().Nodes().Get(t.Context(), "n1", metav1.GetOptions{}); err != nil {
-		t.Errorf("with the renewed certificate: %v", err)
+		t.Errorf("Get of the Node with the renewed certificate failed: %v, want no error", err)
 	}
 	if err := admin.CoreV1().Secrets("kube-system").Delete(t.Context(), "bootstrap-token-"+joinID, metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
@@ -289,7 +290,7 @@ func TestAMachineBecomesANode(t *testing.T) {
 	}
 }
 
-// A node reads and writes what belongs to it, and nothing of another node.
+// A node reads and writes its objects, and none of another node.
 func TestC24ANodeDoesNotTouchWhatIsAnothers(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -322,7 +323,7 @@ func TestC24ANodeDoesNotTouchWhatIsAnothers(t *testing.T) {
 			},
 		})
 	}
-	// Other nodes' objects are refused, and the same of its own is not.
+	// Access to another node's objects is refused, and access to the node's objects is allowed.
 	type try struct {
 		what string
 		do   func(c kubernetes.Interface, whose string) error
@@ -420,11 +421,11 @@ func TestC24ANodeDoesNotTouchWhatIsAnothers(t *testing.T) {
 		})
 		for from, of := range map[string]string{"n1": "n2", "n2": "n1"} {
 			if err := c.do(nodes[from], of); !apierrors.IsForbidden(err) {
-				t.Errorf("%s: %s of %s: %v", from, c.what, of, err)
+				t.Errorf("node %s: %s of %s = %v, want Forbidden", from, c.what, of, err)
 			}
 		}
 	}
-	// And what no node may do, not even with its own.
+	// No node may do the following, even with its objects.
 	me := nodes["n1"]
 	for what, do := range map[string]func() error{
 		"a token for any audience": func() error { return token("vault")(me, "n1") },
@@ -468,10 +469,10 @@ func TestC24ANodeDoesNotTouchWhatIsAnothers(t *testing.T) {
 		},
 	} {
 		if err := do(); !apierrors.IsForbidden(err) {
-			t.Errorf("n1 may not: %s: %v", what, err)
+			t.Errorf("node n1: %s = %v, want Forbidden", what, err)
 		}
 	}
-	// A mirror pod is the node's to write, and gives it nothing.
+	// A node may write a mirror pod, which gives it no rights.
 	node, err := me.CoreV1().Nodes().Get(ctx, "n1", metav1.GetOptions{})
 	if err != nil {
 		t.Fatal(err)
@@ -492,10 +493,10 @@ func TestC24ANodeDoesNotTouchWhatIsAnothers(t *testing.T) {
 	if err := mirror(func(p *corev1.Pod) {
 		p.Spec.Containers[0].EnvFrom = []corev1.EnvFromSource{{ConfigMapRef: &corev1.ConfigMapEnvSource{LocalObjectReference: corev1.LocalObjectReference{Name: "config-n2"}}}}
 	}); !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), "can not create pods that reference configmaps") {
-		t.Errorf("a mirror pod with another's ConfigMap: %v", err)
+		t.Errorf("Create of a mirror pod with another node's ConfigMap = %v, want Forbidden", err)
 	}
 	if err := mirror(func(*corev1.Pod) {}); err != nil {
-		t.Errorf("a mirror pod: %v", err)
+		t.Errorf("Create of a mirror pod failed: %v, want no error", err)
 	}
 	if err := stop(); err != nil {
 		t.Error(err)
@@ -508,6 +509,6 @@ func TestACertificateThatIsNoneOfACADoesNotSign(t *testing.T) {
 	c.Signing.KubeletServing = KeyFiles{filepath.Join(c.DataDir, "pki", "serving.crt"), filepath.Join(c.DataDir, "pki", "serving.key")}
 	_, err := prepare(t.Context(), &c, zap.NewNop())
 	if err == nil || !strings.Contains(err.Error(), "--cluster-signing-kubelet-serving-cert-file: the certificate of ") || !strings.Contains(err.Error(), "is not one of a CA") {
-		t.Error(err)
+		t.Errorf("prepare with a signing certificate that is not a CA: error = %v, want one that names the flag", err)
 	}
 }

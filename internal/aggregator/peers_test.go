@@ -134,7 +134,7 @@ func openPair(t *testing.T, change ...func(*Config)) *pairOfReplicas {
 	return p
 }
 
-// register makes the backend known to both replicas.
+// register registers the backend at both replicas.
 func (p *pairOfReplicas) register(t *testing.T) {
 	t.Helper()
 	authority, err := pki.NewAuthority("extension")
@@ -187,7 +187,7 @@ func (p *pairOfReplicas) register(t *testing.T) {
 
 const notes = "/apis/notes.example.com/v1/namespaces/default/notes"
 
-// partition cuts the second replica off, and waits until it knows.
+// partition cuts the second replica off, and waits until it has noticed.
 func (p *pairOfReplicas) partition(t *testing.T) {
 	t.Helper()
 	p.backend.cut.Store(p.identity)
@@ -219,7 +219,7 @@ func TestUsersWithThousandsOfGroupsAreHandedToAnotherReplica(t *testing.T) {
 	}
 }
 
-// What a replica does not reach is answered by one that does, whatever it is.
+// Requests for a backend that one replica cannot reach are served by a replica that can.
 func TestAnotherReplicaAnswersForABackend(t *testing.T) {
 	t.Parallel()
 	p := openPair(t)
@@ -255,23 +255,23 @@ func TestAnotherReplicaAnswersForABackend(t *testing.T) {
 		return resp.StatusCode, string(text)
 	}
 	if code, text := read("POST", notes, `{"kind":"Note","metadata":{"name":"new"}}`, nil); code != http.StatusCreated || text != `{"kind":"Note","metadata":{"name":"new"}}` {
-		t.Errorf("create: %d %s", code, text)
+		t.Errorf("POST of a note = %d %s, want 201 and the note", code, text)
 	}
 	if code, text := read("GET", notes+"/large", "", nil); code != http.StatusOK || len(text) != 10<<20+2 {
-		t.Errorf("a large object: %d, %d bytes", code, len(text))
+		t.Errorf("GET of a large note = %d, %d bytes; want 200 and the whole object", code, len(text))
 	}
 	if code, text := read("GET", "/apis/notes.example.com/v1", "", nil); code != http.StatusOK || !strings.Contains(text, `"notes"`) {
-		t.Errorf("the document of the group-version: %d %s", code, text)
+		t.Errorf("GET of the group-version's discovery document = %d %s, want 200 and the resource notes", code, text)
 	}
 
-	// The backend is told of the client what the second replica would have told it, and no client can tell more.
+	// The backend gets the same identity headers as from the second replica. A client cannot add to them.
 	if code, text := read("GET", notes+"/a", "", http.Header{"Audit-Id": {"the-same"}, peers.Header: {"forged"}, "X-Remote-User": {"root"}, "X-Forwarded-For": {"192.0.2.9"}}); code != http.StatusOK {
-		t.Errorf("get: %d %s", code, text)
+		t.Errorf("GET of a note = %d %s, want 200", code, text)
 	}
 	got := *p.backend.seen.Load()
 	if got.Get("X-Remote-User") != "portico-admin" || got.Get("Audit-Id") != "the-same" || got.Get("X-Forwarded-For") != "127.0.0.1" ||
 		got.Get("Via") != "1.1 portico" || got.Get("X-Forwarded-Host") != strings.TrimPrefix(p.two.Host, "https://") || len(got[peers.Header]) > 0 {
-		t.Errorf("the backend is told %v", got)
+		t.Errorf("headers at the backend = %v, want those of the second replica and no forged ones", got)
 	}
 
 	// A watch, and a connection that is upgraded.
@@ -281,11 +281,11 @@ func TestAnotherReplicaAnswersForABackend(t *testing.T) {
 	}
 	defer resp.Body.Close()
 	if line, err := bufio.NewReader(resp.Body).ReadString('\n'); err != nil || !strings.Contains(line, "ADDED") {
-		t.Errorf("watch: %q, %v", line, err)
+		t.Errorf("first event of the watch = %q, %v; want ADDED", line, err)
 	}
 	p.echo(t)
 
-	// Discovery says the same at both.
+	// Discovery is the same at both.
 	for _, replica := range []*rest.Config{p.one, p.two} {
 		r, err := http.NewRequestWithContext(ctx, http.MethodGet, replica.Host+"/apis", nil)
 		if err != nil {
@@ -295,14 +295,14 @@ func TestAnotherReplicaAnswersForABackend(t *testing.T) {
 		resp, text := do(t, replica, r)
 		code := resp.StatusCode
 		if code != http.StatusOK || strings.Contains(text, "Stale") || !strings.Contains(text, "notes.example.com") {
-			t.Errorf("discovery: %d %.500s", code, text)
+			t.Errorf("discovery = %d %.500s, want 200 with notes.example.com and nothing stale", code, text)
 		}
 	}
 	if code, text := get(t, p.one, "/metrics"); code != http.StatusOK || !strings.Contains(text, `portico_peer_requests_received_total{result="served"}`) {
-		t.Error("the other replica has not counted requests")
+		t.Error("/metrics of the first replica has no received peer requests, want some")
 	}
 	if code, text := get(t, p.two, "/metrics"); code != http.StatusOK || !strings.Contains(text, `portico_peer_requests_sent_total{apiservice="v1.notes.example.com"}`) {
-		t.Error("requests that were handed on are not counted")
+		t.Error("/metrics of the second replica has no sent peer requests, want some")
 	}
 
 	p.backend.cut.Store(nil)
@@ -332,18 +332,18 @@ func (p *pairOfReplicas) echo(t *testing.T) {
 	reader := bufio.NewReader(conn)
 	resp, err := http.ReadResponse(reader, nil)
 	if err != nil || resp.StatusCode != http.StatusSwitchingProtocols {
-		t.Fatalf("upgrade: %v, %v", resp, err)
+		t.Fatalf("upgrade = %v, %v; want 101", resp, err)
 	}
 	if _, err := io.WriteString(conn, "hello"); err != nil {
 		t.Fatal(err)
 	}
 	answer := make([]byte, 5)
 	if _, err := io.ReadFull(reader, answer); err != nil || string(answer) != "hello" {
-		t.Errorf("echo: %q, %v", answer, err)
+		t.Errorf("echo over the upgraded connection = %q, %v; want hello", answer, err)
 	}
 }
 
-// The replica that leads deletes what a namespace has at a backend that only another one reaches.
+// The leader deletes a namespace's objects at a backend that only another replica reaches.
 func TestALeaderThatIsCutOffFinalizesNamespaces(t *testing.T) {
 	t.Parallel()
 	p := openPair(t)
@@ -362,11 +362,11 @@ func TestALeaderThatIsCutOffFinalizesNamespaces(t *testing.T) {
 		return apierrors.IsNotFound(err)
 	})
 	if p.backend.deleted.Load() == 0 {
-		t.Error("what the namespace has at the backend was not deleted")
+		t.Error("no deletion reached the backend of the namespace, want at least one")
 	}
 }
 
-// Whoever asks for the name of replicas and is none is told nothing, whatever certificate it has.
+// A client that uses the server name of replicas without being one gets no data, with any certificate.
 func TestOnlyReplicasAreTakenForReplicas(t *testing.T) {
 	t.Parallel()
 	p := openPair(t)
@@ -385,7 +385,7 @@ func TestOnlyReplicasAreTakenForReplicas(t *testing.T) {
 		text, _ := io.ReadAll(resp.Body)
 		resp.Body.Close()
 		if resp.StatusCode != http.StatusServiceUnavailable || !bytes.Contains(text, []byte("other replicas")) {
-			t.Errorf("%s: %d %s", path, resp.StatusCode, text)
+			t.Errorf("GET %s as a false replica = %d %s, want 503 and a message about other replicas", path, resp.StatusCode, text)
 		}
 	}
 }
@@ -396,6 +396,6 @@ func TestPeerProxyTurnedOff(t *testing.T) {
 	p := openPair(t, func(c *Config) { c.Peers.Enabled = false })
 	p.partition(t)
 	if code, text := get(t, p.two, notes+"/a"); code != http.StatusServiceUnavailable || !strings.Contains(text, "v1.notes.example.com") {
-		t.Errorf("%d %s", code, text)
+		t.Errorf("GET of a note without the peer proxy = %d %s, want 503 and the APIService", code, text)
 	}
 }

@@ -21,8 +21,8 @@ import (
 	"portico.dev/internal/pki"
 )
 
-// Two replicas share etcd, and the backend answers only one of them. That one stays ready, the other does not, until neither
-// can do better.
+// Two replicas share etcd, and the backend is reachable by only one of them. That replica stays ready and the second one does
+// not, until neither can reach the backend.
 func TestReadinessFollowsABackend(t *testing.T) {
 	t.Parallel()
 	const name = "v1.notes.example.com"
@@ -40,13 +40,13 @@ func TestReadinessFollowsABackend(t *testing.T) {
 	failing := "[-]apiservice-" + name + " failed: reason withheld\n"
 	tolerated := "[+]apiservice-" + name + " tolerated: ok\n"
 
-	// It does not exist: the check fails, and nothing else does.
+	// It does not exist: only the check fails.
 	awaitReadiness(t, one, "/readyz/backends?verbose", 500, failing)
 	awaitReadiness(t, one, "/readyz?verbose", 500, failing)
 	awaitReadiness(t, one, "/readyz?exclude=apiservice-"+name, 200, "ok")
 	awaitReadiness(t, one, "/healthz", 200, "ok")
 
-	// The replicas present different certificates, by which the backend tells them apart.
+	// The replicas present different certificates, by which the backend distinguishes them.
 	dirTwo := beside(t, dirOne)
 	var refuseTwo atomic.Bool
 	refuseTwo.Store(true)
@@ -104,10 +104,10 @@ func TestReadinessFollowsABackend(t *testing.T) {
 		awaitReadiness(t, replica, "/readyz/backends?verbose", 200, tolerated)
 	}
 	if err := stopTwo(); err != nil {
-		t.Errorf("stop two: %v", err)
+		t.Errorf("stopping replica two failed: %v, want no error", err)
 	}
 	if err := stopOne(); err != nil {
-		t.Errorf("stop one: %v", err)
+		t.Errorf("stopping replica one failed: %v, want no error", err)
 	}
 }
 
@@ -147,7 +147,7 @@ func TestReadinessSettings(t *testing.T) {
 		test.change(&c.Readiness)
 		err := c.Validate()
 		if (err != nil) != (test.flag != "") || err != nil && !strings.Contains(err.Error(), test.flag) {
-			t.Errorf("%+v: %v", c.Readiness, err)
+			t.Errorf("Validate of %+v: error = %v, want %q", c.Readiness, err, test.flag)
 		}
 	}
 }

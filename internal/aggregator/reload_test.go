@@ -21,7 +21,7 @@ const (
 	auditsNone = "apiVersion: audit.k8s.io/v1\nkind: Policy\nrules: [{level: None}]\n"
 )
 
-// The audit policy is read again; settings that are wrong change nothing, and a metric says so.
+// A reload reads the audit policy again. Invalid settings change nothing and set a metric.
 func TestReload(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -42,7 +42,7 @@ func TestReload(t *testing.T) {
 	ask := func(name string) {
 		t.Helper()
 		if code, _ := get(t, client, "/api/v1/namespaces/"+name); code != http.StatusNotFound {
-			t.Fatalf("a namespace that there is not: %d", code)
+			t.Fatalf("status of the GET of a namespace that does not exist = %d, want 404", code)
 		}
 	}
 	audited := func(name string) bool {
@@ -59,45 +59,45 @@ func TestReload(t *testing.T) {
 		deadline := time.Now().Add(time.Minute)
 		for tick := time.Tick(10 * time.Millisecond); !audited(name); <-tick { // the response may be there before the event
 			if time.Now().After(deadline) {
-				t.Fatalf("%s is not audited", name)
+				t.Fatalf("no audit event of %s within a minute, want one", name)
 			}
 		}
 	}
 	metric := func(want string) {
 		t.Helper()
 		if _, text := get(t, client, "/metrics"); !strings.Contains(text, "portico_config_last_reload_successful "+want+"\n") {
-			t.Errorf("the metric is not %s", want)
+			t.Errorf("/metrics has another value of portico_config_last_reload_successful, want %s", want)
 		}
 	}
 	awaitAudited("first")
 	metric("1")
 	write(policy, auditsNone)
-	awaitAudited("second") // nobody has asked for the other policy yet
+	awaitAudited("second") // the new policy is not loaded yet
 	if err := front.Reload(read); err != nil {
-		t.Errorf("another policy: %v", err)
+		t.Errorf("Reload with another policy failed: %v, want no error", err)
 	}
 	ask("third")
 	metric("1")
 
 	write(policy, "apiVersion: audit.k8s.io/v1\nkind: Policy\nrules: [{level: Everything}]\n")
 	if err := front.Reload(read); err == nil || !strings.Contains(err.Error(), "--audit-policy-file") {
-		t.Errorf("a bad policy: %v", err)
+		t.Errorf("Reload with an invalid policy: error = %v, want one that names --audit-policy-file", err)
 	}
 	ask("fourth")
 	metric("0")
 	write(policy, auditsAll)
 	settings.SecurePort = -1
 	if err := front.Reload(read); err == nil || !strings.Contains(err.Error(), "--secure-port") {
-		t.Errorf("settings that a start refuses: %v", err)
+		t.Errorf("Reload with an invalid port: error = %v, want one that names --secure-port", err)
 	}
 	ask("fifth")
 	if err := front.Reload(func() (Config, error) { return Config{}, errors.New("no such file") }); err == nil {
-		t.Error("settings that cannot be read were taken over")
+		t.Error("Reload with unreadable settings returned no error, want one")
 	}
 	ask("sixth")
 	settings.SecurePort = 0
 	if err := front.Reload(read); err != nil {
-		t.Errorf("good settings: %v", err)
+		t.Errorf("Reload with valid settings failed: %v, want no error", err)
 	}
 	awaitAudited("seventh")
 	metric("1")
@@ -106,15 +106,15 @@ func TestReload(t *testing.T) {
 	}
 	for _, name := range []string{"third", "fourth", "fifth", "sixth"} {
 		if audited(name) {
-			t.Errorf("%s is audited", name)
+			t.Errorf("the audit log has an event of %s, want none", name)
 		}
 	}
 	if err := front.Reload(read); err == nil {
-		t.Error("a front door that has stopped reloads")
+		t.Error("Reload of a stopped front door returned no error, want one")
 	}
 }
 
-// Flags go from one set to another as they are, whatever kind they are of.
+// CopyFlags copies flags of every type unchanged.
 func TestCopyFlags(t *testing.T) {
 	from, to := Default(), Default()
 	given, into := from.NamedFlags(), to.NamedFlags()
@@ -128,19 +128,19 @@ func TestCopyFlags(t *testing.T) {
 	}
 	different, err := DifferentFlags(given, into)
 	if err != nil || len(different) != 7 {
-		t.Errorf("%d flags differ, %v", len(different), err)
+		t.Errorf("DifferentFlags = %d flags, %v; want 7 and no error", len(different), err)
 	}
 	if err := CopyFlags(into, different); err != nil {
 		t.Fatal(err)
 	}
 	if left, err := DifferentFlags(given, into); err != nil || len(left) > 0 {
-		t.Errorf("%v still differ, %v", left, err)
+		t.Errorf("DifferentFlags after CopyFlags = %v, %v; want none and no error", left, err)
 	}
 	if to.SecurePort != 7443 || !slices.Equal(to.CORSAllowedOrigins, []string{"a", "b"}) || to.RuntimeConfig["apps/v1"] != "true" || to.ShutdownDelay != 3*time.Second {
-		t.Errorf("%+v", to)
+		t.Errorf("settings after CopyFlags = %+v, want the values of the other set", to)
 	}
 	if err := CopyFlags(cliflag.NamedFlagSets{}, different); err == nil {
-		t.Error("flags went where there are none")
+		t.Error("CopyFlags into an empty set returned no error, want one")
 	}
 }
 
@@ -180,7 +180,7 @@ func TestAuthoritiesAreReplacedWhileTheFrontDoorRuns(t *testing.T) {
 				}
 			}
 			if time.Now().After(deadline) {
-				t.Fatalf("%s: the kubeconfig has %d CAs, %v", step, len(certs), err)
+				t.Fatalf("%s: kubeconfig with %d CAs, %v; want it renewed within the deadline", step, len(certs), err)
 			}
 		}
 	}

@@ -58,7 +58,7 @@ func serveTLS(t *testing.T, h http.Handler) (port int32, caBundle []byte) {
 	return int32(number), authority.PEM()
 }
 
-// Two replicas over one etcd tell clients the same, down to the ETag: a load balancer in front of them must not make
+// Two replicas over one etcd return the same documents, including the ETag: a load balancer in front of them must not make
 // discovery flicker.
 func TestTwoReplicasSayTheSame(t *testing.T) {
 	if testing.Short() {
@@ -104,18 +104,18 @@ func TestTwoReplicasSayTheSame(t *testing.T) {
 		}
 		select {
 		case <-ctx.Done():
-			t.Fatalf("the replicas never agreed:\n%s %s\n%s %s", tagOne, bodyOne, tagTwo, bodyTwo)
+			t.Fatalf("ETags and bodies of the replicas:\n%s %s\n%s %s\nwant equal ETags", tagOne, bodyOne, tagTwo, bodyTwo)
 		case <-time.After(20 * time.Millisecond):
 		}
 	}
 	if bodyOne != bodyTwo {
-		t.Error("one ETag stands for two documents")
+		t.Error("two documents have one ETag, want equal documents")
 	}
 	if err := stopTwo(); err != nil {
-		t.Errorf("stop two: %v", err)
+		t.Errorf("stopping replica two failed: %v, want no error", err)
 	}
 	if err := stopOne(); err != nil {
-		t.Errorf("stop one: %v", err)
+		t.Errorf("stopping replica one failed: %v, want no error", err)
 	}
 }
 

@@ -45,7 +45,7 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m,
 		// The library that rotates audit logs never ends the goroutine that removes old ones (natefinch/lumberjack#56).
 		goleak.IgnoreTopFunction("gopkg.in/natefinch/lumberjack%2ev2.(*Logger).millRun"),
-		// A timer of the library's watch cache, which ends by itself within three seconds.
+		// A timer of k8s.io/apiserver's watch cache, which ends within three seconds.
 		goleak.IgnoreTopFunction("k8s.io/apiserver/pkg/storage/cacher.(*watchCache).waitUntilFreshLocked.func2"),
 		// A kubelet's certificate manager that was stopped waits for the next rotation first.
 		goleak.IgnoreAnyFunction("k8s.io/client-go/util/certificate.(*manager).run"),
@@ -86,18 +86,18 @@ func openFront(t *testing.T, dir string, change ...func(*Config)) (a *Aggregator
 		cancel()
 		t.Fatal(err)
 	case <-time.After(time.Minute):
-		t.Fatal("not ready within a minute")
+		t.Fatal("the front door was not ready within a minute, want ready")
 	}
 	config, err := clientcmd.BuildConfigFromFlags("", c.AdminKubeconfig())
 	if err != nil {
 		t.Fatal(err)
 	}
-	config.QPS = -1 // nothing here waits for a client's own limit of requests
+	config.QPS = -1 // the tests do not wait for the client's rate limit
 	return a, config, stop
 }
 
-// fixedPort is a port for a server that has to be told a number. It is below those that the kernel gives to whoever asks for any,
-// so that nobody else is given it before the server has it, or between two lives of the server.
+// fixedPort returns a port for a server that needs a fixed number. It is below the kernel's ephemeral range, so that no other
+// process gets it before the server listens or while the server restarts.
 func fixedPort(t *testing.T) int {
 	t.Helper()
 	for range 100 {
@@ -107,14 +107,14 @@ func fixedPort(t *testing.T) int {
 			return port
 		}
 	}
-	t.Fatal("all ports are taken")
+	t.Fatal("no free port between 20000 and 30000, want one")
 	return 0
 }
 
-// beside returns the data directory of a further replica, with what it must share with that of another one.
+// beside returns the data directory of a further replica with the files that it must share with another replica's directory.
 func beside(t *testing.T, other string) string {
 	t.Helper()
-	dir := filepath.Join(t.TempDir(), "second") // private, which what the test makes is not
+	dir := filepath.Join(t.TempDir(), "second") // private, unlike the test's directory
 	if err := pki.CopyShared(filepath.Join(dir, "pki"), filepath.Join(other, "pki")); err != nil {
 		t.Fatal(err)
 	}
@@ -160,16 +160,16 @@ func TestTwoFrontDoorsInOneProcess(t *testing.T) {
 	one, stopOne := open(t, filepath.Join(t.TempDir(), "one"))
 	two, stopTwo := open(t, filepath.Join(t.TempDir(), "two"))
 	if err := stopOne(); err != nil {
-		t.Errorf("stop one: %v", err)
+		t.Errorf("stopping front door one failed: %v, want no error", err)
 	}
 	if code, body := get(t, two, "/readyz?verbose"); code != http.StatusOK {
-		t.Errorf("the other one is not ready any more: %d\n%s", code, body)
+		t.Errorf("/readyz of the other front door = %d\n%s, want 200", code, body)
 	}
 	if one.Host == two.Host {
-		t.Error("both have one address")
+		t.Error("both front doors have one address, want two")
 	}
 	if err := stopTwo(); err != nil {
-		t.Errorf("stop two: %v", err)
+		t.Errorf("stopping front door two failed: %v, want no error", err)
 	}
 }
 
@@ -189,10 +189,10 @@ func TestARestartKeepsDataAndKeys(t *testing.T) {
 	}
 	code, body := get(t, config, "/metrics")
 	if code != http.StatusOK || !strings.Contains(body, "apiserver_request_total") {
-		t.Errorf("metrics: %d", code)
+		t.Errorf("status of /metrics = %d, want 200 and apiserver_request_total", code)
 	}
 	if want := fmt.Sprintf("portico_http_engine_info{engine=%q,side=\"clients\"} 1", enginetest.HTTP(t)); !strings.Contains(body, want) {
-		t.Errorf("metrics do not have %s", want)
+		t.Errorf("/metrics has no %s, want one", want)
 	}
 	if err := stop(); err != nil {
 		t.Fatal(err)
@@ -201,10 +201,10 @@ func TestARestartKeepsDataAndKeys(t *testing.T) {
 	again.CAData, again.CertData, again.KeyData = config.CAData, config.CertData, config.KeyData
 	after, err := kubernetes.NewForConfigOrDie(again).CoreV1().Namespaces().Get(ctx, "default", metav1.GetOptions{})
 	if err != nil {
-		t.Fatalf("with the first start's credentials: %v", err)
+		t.Fatalf("Get with the credentials of the first start failed: %v, want no error", err)
 	}
 	if before.UID != after.UID {
-		t.Error("the data is gone")
+		t.Errorf("UID of the namespace default = %s after a restart, want %s", after.UID, before.UID)
 	}
 	if err := stop(); err != nil {
 		t.Error(err)
@@ -239,7 +239,7 @@ func TestStartsThatCannotWorkSayWhyInOneLine(t *testing.T) {
 			}
 			err = a.Run(t.Context())
 			if err == nil || !strings.Contains(err.Error(), c.says) || strings.Contains(err.Error(), "\n") {
-				t.Errorf("got %v, want one line with %q", err, c.says)
+				t.Errorf("Run error = %v, want one line with %q", err, c.says)
 			}
 		})
 	}

@@ -16,7 +16,8 @@ import (
 	"portico.dev/internal/pki"
 )
 
-// Replicas with other keys do not serve beside each other: one that starts with them ends, and one that gets them later is not ready.
+// Replicas with different keys do not serve together. A replica that starts with different keys exits, and one that gets them
+// later is not ready.
 func TestReplicasWithOtherKeys(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes seconds")
@@ -43,7 +44,7 @@ func TestReplicasWithOtherKeys(t *testing.T) {
 	defer cancel()
 	err = different.Run(ctx)
 	if err == nil || !strings.Contains(err.Error(), "the client CA, front-proxy CA, service account keys, serving CA of this replica and of ") {
-		t.Fatalf("a replica with keys of its own ends with %v", err)
+		t.Fatalf("Run of a replica with different keys: error = %v, want one that lists the keys", err)
 	}
 
 	second := beside(t, dir)

@@ -23,8 +23,7 @@ import (
 	"portico.dev/pkg/extension"
 )
 
-// capability is something that makes whoever has it more than their role says. One of the verbs on one of the resources is
-// enough for it.
+// capability is an effect beyond the purpose of a role. One of the verbs on one of the resources is enough for it.
 type capability struct {
 	name  string
 	verbs []string
@@ -37,7 +36,7 @@ var (
 	anyRead  = []string{"get", "list", "watch"}
 )
 
-// dangerous is the fixed list of what a role is looked at for.
+// dangerous is the fixed list of capabilities that the test looks for in a role.
 var dangerous = []capability{
 	{"read Secrets", anyRead, []string{"/secrets"}},
 	{"write Secrets", anyWrite, []string{"/secrets"}},
@@ -80,7 +79,7 @@ var dangerous = []capability{
 	}},
 }
 
-// worst is what rules allow of the list, each with the names to which it is limited, in the order of the list.
+// worst returns the capabilities that the rules grant, each with the names to which it is limited, in the order of the list.
 func worst(rules []rbacv1.PolicyRule) []string {
 	var found []string
 	for _, c := range dangerous {
@@ -141,9 +140,9 @@ type shippedRole struct {
 	RoleRef rbacv1.RoleRef
 }
 
-// TestWhatShippedRolesCouldDoAtWorst compares every role that is printed by `extserver manifests`, made by `aggregator dev` or
-// lies in deploy with testdata/shipped-roles.txt. A line "at worst" there is a decision that somebody made: a role that gains
-// a capability of the list fails this test until the line is written.
+// TestWhatShippedRolesCouldDoAtWorst compares every role that `extserver manifests` prints, `aggregator dev` creates or deploy
+// contains with testdata/shipped-roles.txt. A line "at worst" in that file is a reviewed decision. A role that gains a
+// capability fails this test until the line is added.
 func TestWhatShippedRolesCouldDoAtWorst(t *testing.T) {
 	var got strings.Builder
 	tell := func(source string, roles []shippedRole) {
@@ -205,7 +204,7 @@ func TestWhatShippedRolesCouldDoAtWorst(t *testing.T) {
 		v.change(&o)
 		manifests, err := extserver.Manifests(o)
 		if err != nil {
-			t.Fatalf("%s: %v", v.source, err)
+			t.Fatalf("Manifests of %s failed: %v, want no error", v.source, err)
 		}
 		text, err := json.Marshal(manifests)
 		if err != nil {
@@ -232,7 +231,7 @@ func TestWhatShippedRolesCouldDoAtWorst(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got.String() != string(want) {
-		t.Errorf("roles that are shipped differ from %s: look at what each could do at worst, and write it there\n%s", golden, got.String())
+		t.Errorf("shipped roles differ from %s, want equal ones: review the capabilities of each and update the file\n%s", golden, got.String())
 	}
 }
 
@@ -252,7 +251,7 @@ func deployedFiles(t *testing.T) []deployedFile {
 	var files []deployedFile
 	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
 		if err == nil && d.IsDir() && d.Name() == "chart" {
-			return fs.SkipDir // templates; e2e/chart compares what they make with the files here
+			return fs.SkipDir // templates; e2e/chart compares their output with the files here
 		}
 		if err != nil || d.IsDir() || filepath.Ext(path) != ".yaml" {
 			return err
@@ -287,12 +286,12 @@ func deployedFiles(t *testing.T) []deployedFile {
 		t.Fatal(err)
 	}
 	if len(files) < 2 {
-		t.Fatalf("%d files with roles below deploy: the test looks in the wrong place", len(files))
+		t.Fatalf("%d files with roles below deploy, want at least 2", len(files))
 	}
 	return files
 }
 
-// bootstrapRules are those of a role that a server has from its first start.
+// bootstrapRules returns the rules of a role of the first start.
 func bootstrapRules(t *testing.T, ref rbacv1.RoleRef, namespace string) []rbacv1.PolicyRule {
 	t.Helper()
 	p := rbac.Bootstrap()
@@ -306,7 +305,7 @@ func bootstrapRules(t *testing.T, ref rbacv1.RoleRef, namespace string) []rbacv1
 			return r.Rules
 		}
 	}
-	t.Fatalf("%s %s is bound, and is no role of the first start", ref.Kind, ref.Name)
+	t.Fatalf("%s %s is bound and is not a role of the first start, want one", ref.Kind, ref.Name)
 	return nil
 }
 
@@ -324,8 +323,8 @@ func sentence(r rbacv1.PolicyRule) string {
 	return strings.TrimSpace(verbs + " " + strings.Join(on, ",") + " " + strings.Join(r.ResourceNames, ","))
 }
 
-// The roles of the first start are kube-apiserver's (auth/rbac compares them with a recording). That none of them was given the
-// right to replace what is served here is ours to keep.
+// The roles of the first start are kube-apiserver's (auth/rbac compares them with a recording). This test checks that only
+// cluster-admin may replace an API that Portico serves.
 func TestOnlyClusterAdminReplacesWhatIsServedHere(t *testing.T) {
 	p := rbac.Bootstrap()
 	var may []string
@@ -345,11 +344,11 @@ func TestOnlyClusterAdminReplacesWhatIsServedHere(t *testing.T) {
 		}
 	}
 	if !slices.Equal(may, []string{"cluster-admin"}) {
-		t.Errorf("%v may", may)
+		t.Errorf("roles that may replace local APIs = %v, want only cluster-admin", may)
 	}
 }
 
-// The list finds what it is there to find.
+// worst finds every capability of the list.
 func TestDangerousCapabilitiesAreFound(t *testing.T) {
 	old := []rbacv1.PolicyRule{
 		{APIGroups: []string{""}, Resources: []string{"services"}, Verbs: []string{"create", "get", "patch"}},
@@ -357,7 +356,7 @@ func TestDangerousCapabilitiesAreFound(t *testing.T) {
 		{APIGroups: []string{"apiregistration.k8s.io"}, Resources: []string{"apiservices"}, Verbs: []string{"create", "delete", "get", "patch"}},
 	}
 	if got := strings.Join(worst(old), "; "); got != "write APIServices; delete APIServices; redirect Services; redirect endpoints" {
-		t.Errorf("the role that was shipped before: %s", got)
+		t.Errorf("capabilities of a broad role = %s, want APIServices, Services and endpoints", got)
 	}
 	for _, c := range dangerous {
 		for _, on := range c.on {
@@ -368,7 +367,7 @@ func TestDangerousCapabilitiesAreFound(t *testing.T) {
 				{APIGroups: []string{group}, Resources: []string{resource}, Verbs: []string{"*"}},
 			} {
 				if !slices.Contains(worst([]rbacv1.PolicyRule{rule}), c.name) {
-					t.Errorf("%s is not found in %s", c.name, sentence(rule))
+					t.Errorf("capability %s is missing in %s, want it found", c.name, sentence(rule))
 				}
 			}
 		}

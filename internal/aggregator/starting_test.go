@@ -21,7 +21,7 @@ import (
 	"portico.dev/internal/engine/enginetest"
 )
 
-// A front door that waits for etcd says so on its port, and serves there as soon as etcd answers.
+// A front door that waits for etcd reports that on its port, and serves there as soon as etcd answers.
 func TestStartingWhileEtcdIsAway(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes seconds")
@@ -71,7 +71,7 @@ func TestStartingWhileEtcdIsAway(t *testing.T) {
 	core := kubernetes.NewForConfigOrDie(config).CoreV1().RESTClient()
 	err = core.Get().AbsPath("/api/v1/namespaces/default").MaxRetries(0).Do(t.Context()).Error()
 	if seconds, again := apierrors.SuggestsClientDelay(err); !apierrors.IsServiceUnavailable(err) || !again || seconds != 1 {
-		t.Errorf("a client is told %v", err)
+		t.Errorf("GET while etcd is away = %v, want ServiceUnavailable with Retry-After 1", err)
 	}
 
 	startEtcd(t, socket)

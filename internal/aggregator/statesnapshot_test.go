@@ -37,7 +37,7 @@ import (
 	"portico.dev/internal/store"
 )
 
-// withoutEtcd is a front door with a state snapshot whose etcd can be stopped.
+// withoutEtcd is a front door with a state snapshot and an etcd that the test can stop.
 type withoutEtcd struct {
 	t       *testing.T
 	dir     string // of the front door
@@ -178,7 +178,7 @@ func (e *withoutEtcd) fill(ctx context.Context, admin *rest.Config) (robot, gone
 	for name, token := range map[string]string{"alice": "canary-alice", "mallory": "canary-mallory", "robot": robot, "gone": gone} {
 		eventually(t, "that "+name+" is served", func() error { return answers(t, tokenOf(admin, token), notes+"/a", http.StatusOK, "Note") })
 	}
-	// What is taken away before the end is away afterwards.
+	// Rights that are removed before the end stay removed.
 	must(nil, client.RbacV1().ClusterRoleBindings().Delete(ctx, "mallory", metav1.DeleteOptions{}))
 	must(nil, client.CoreV1().ServiceAccounts("default").Delete(ctx, "gone", metav1.DeleteOptions{}))
 	e.recordDebt(ctx)
@@ -223,8 +223,8 @@ func answers(t *testing.T, config *rest.Config, path string, code int, text stri
 	return nil
 }
 
-// A front door that starts while etcd is away serves backends from its state snapshot, as it was: who is refused stays refused, and local
-// groups are not served. When etcd is back it serves what has changed meanwhile, and no client of a backend notices.
+// A front door that starts while etcd is away serves backends from its state snapshot. Refused users stay refused, and local
+// groups are not served. When etcd is back it serves the changes since then, and requests to backends succeed throughout.
 func TestStartingWithoutEtcd(t *testing.T) {
 	t.Parallel()
 	e := newWithoutEtcd(t)
@@ -233,11 +233,11 @@ func TestStartingWithoutEtcd(t *testing.T) {
 	admin, stop := open(t, e.dir, e.change)
 	robot, gone := e.fill(ctx, admin)
 	discovered := e.discovery(ctx, admin)
-	if err := stop(); err != nil { // writes what has changed
+	if err := stop(); err != nil { // writes the changes
 		t.Fatal(err)
 	}
 	if file, err := os.ReadFile(e.file); err != nil || strings.Contains(string(file), "hunter2") || strings.Contains(string(file), "noting") {
-		t.Errorf("the snapshot has something in the clear, or %v", err)
+		t.Errorf("snapshot file: error = %v, want no error and no plain text of the state", err)
 	}
 	if err := e.stop(); err != nil {
 		t.Fatal(err)
@@ -247,7 +247,7 @@ func TestStartingWithoutEtcd(t *testing.T) {
 	now := func(what string, config *rest.Config, path string, code int, text string) {
 		t.Helper()
 		if err := answers(t, config, path, code, text); err != nil {
-			t.Errorf("%s: %v", what, err)
+			t.Errorf("response (%s): %v, want no error", what, err)
 		}
 	}
 	alice := tokenOf(admin, "canary-alice")
@@ -265,13 +265,13 @@ func TestStartingWithoutEtcd(t *testing.T) {
 	core := kubernetes.NewForConfigOrDie(admin).CoreV1().RESTClient()
 	err := core.Post().AbsPath("/api/v1/namespaces/default/configmaps").MaxRetries(0).Body(configMap("never")).Do(ctx).Error()
 	if seconds, again := apierrors.SuggestsClientDelay(err); !apierrors.IsServiceUnavailable(err) || !again || seconds != 1 {
-		t.Errorf("a write: %v", err)
+		t.Errorf("Create without etcd = %v, want ServiceUnavailable with Retry-After 1", err)
 	}
 	review, err := kubernetes.NewForConfigOrDie(alice).AuthorizationV1().SelfSubjectAccessReviews().Create(ctx, &authorizationv1.SelfSubjectAccessReview{
 		Spec: authorizationv1.SelfSubjectAccessReviewSpec{ResourceAttributes: &authorizationv1.ResourceAttributes{Group: "notes.example.com", Resource: "notes", Verb: "get", Namespace: "default"}},
 	}, metav1.CreateOptions{})
 	if err != nil || !review.Status.Allowed {
-		t.Errorf("a review, which extension servers need: %v, %v", review, err)
+		t.Errorf("SelfSubjectAccessReview without etcd = %v, %v; want allowed", review, err)
 	}
 	r, err := http.NewRequestWithContext(ctx, http.MethodPost, admin.Host+notes, strings.NewReader(`{"kind":"Note"}`))
 	if err != nil {
@@ -279,9 +279,9 @@ func TestStartingWithoutEtcd(t *testing.T) {
 	}
 	r.Header.Set("Content-Type", "application/json")
 	if res, body := do(t, alice, r); res.StatusCode != http.StatusCreated || body != `{"kind":"Note"}` || !strings.Contains(res.Header.Get("Warning"), "started without it, from its state of") {
-		t.Errorf("a create: %d %s, %v", res.StatusCode, body, res.Header)
+		t.Errorf("POST of a note without etcd = %d %s, %v; want 201 and a warning", res.StatusCode, body, res.Header)
 	}
-	// A start waits for no backend: what they serve is that of before until they have been polled.
+	// A start does not wait for backends. Their discovery documents are the stored ones until the first poll.
 	eventually(t, "that discovery is as before", func() error {
 		if again := e.discovery(ctx, admin); again != discovered {
 			return fmt.Errorf("it is\n%s\nand was\n%s", again, discovered)
@@ -293,10 +293,10 @@ func TestStartingWithoutEtcd(t *testing.T) {
 	now("readiness of etcd", admin, "/readyz/etcd", http.StatusInternalServerError, "[-]etcd failed")
 	now("metrics", admin, "/metrics", http.StatusOK, "portico_etcd_available 0")
 	if _, text := get(t, admin, "/metrics"); !strings.Contains(text, "portico_state_snapshot_served_age_seconds") || strings.Contains(text, "portico_state_snapshot_served_age_seconds 0\n") {
-		t.Error("the age is no metric")
+		t.Error("/metrics has no age of the served snapshot or the age 0, want a positive one")
 	}
 
-	// Requests, a watch and an upgraded connection go on while etcd comes back.
+	// Requests, a watch and an upgraded connection continue while etcd comes back.
 	traffic := e.keepAsking(ctx, alice)
 	watch := e.watch(ctx, alice)
 	upgraded := e.upgrade(alice)
@@ -320,7 +320,7 @@ func TestStartingWithoutEtcd(t *testing.T) {
 	now("a kind", admin, "/apis/shop.example.com/v1/widgets", http.StatusOK, "WidgetList")
 	now("a Secret", admin, "/api/v1/namespaces/default/secrets/safe", http.StatusOK, "safe")
 	if _, err := kubernetes.NewForConfigOrDie(admin).CoreV1().ConfigMaps("default").Create(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "now"}}, metav1.CreateOptions{}); err != nil {
-		t.Errorf("a write: %v", err)
+		t.Errorf("Create after etcd came back failed: %v, want no error", err)
 	}
 	now("metrics", admin, "/metrics", http.StatusOK, "portico_state_snapshot_served_age_seconds 0\n")
 	now("the debt is still there", admin, "/apis/owing.example.com/v1/namespaces/default/notes/a", http.StatusServiceUnavailable, "CleanupDebt")
@@ -328,7 +328,7 @@ func TestStartingWithoutEtcd(t *testing.T) {
 		return answers(t, admin, "/metrics", http.StatusOK, `leader_election_master_status{name="portico-aggregator"} 0`)
 	})
 	if res, _ := do(t, alice, newGet(ctx, t, admin.Host+notes+"/a")); res.Header.Get("Warning") != "" {
-		t.Errorf("it still warns: %s", res.Header.Get("Warning"))
+		t.Errorf("Warning after etcd came back = %s, want none", res.Header.Get("Warning"))
 	}
 	upgraded.echo(t)
 	watch.stillOpen(t)
@@ -342,8 +342,8 @@ func TestStartingWithoutEtcd(t *testing.T) {
 	}
 }
 
-// An etcd that comes back for moments only, in the middle of the change over to it, costs no request for a backend either. Local groups are served
-// when it stays.
+// An etcd that is available only for moments, during the change over to it, causes no failed request for a backend either.
+// Local groups are served when it stays available.
 func TestEtcdComesAndGoes(t *testing.T) {
 	t.Parallel()
 	e := newWithoutEtcd(t)
@@ -385,7 +385,7 @@ func TestEtcdComesAndGoes(t *testing.T) {
 	}
 }
 
-// What a release would write at its start, and cannot without etcd, is no reason not to start.
+// A release that cannot write its objects at the start, because etcd is away, starts nevertheless.
 func TestANewReleaseStartsWithoutEtcd(t *testing.T) {
 	t.Parallel()
 	e := newWithoutEtcd(t)
@@ -421,7 +421,7 @@ func TestAStateThatBecomesTooOld(t *testing.T) {
 		t.Error(err)
 	}
 	if err := checkAge(of, time.Hour, of.Add(time.Hour+time.Nanosecond)); err == nil || !strings.Contains(err.Error(), "the state of 2026-11-25T12:00:00Z is older than --state-snapshot-max-age (1h0m0s)") {
-		t.Errorf("too old: %v", err)
+		t.Errorf("checkAge of a state that is too old: error = %v, want one that names --state-snapshot-max-age", err)
 	}
 }
 
@@ -443,18 +443,18 @@ func (e *withoutEtcd) discovery(ctx context.Context, admin *rest.Config) string 
 		r.Header.Set("Accept", "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList")
 		res, body := do(e.t, admin, r)
 		if res.StatusCode != http.StatusOK || !json.Valid([]byte(body)) {
-			e.t.Fatalf("discovery: %d %.300s", res.StatusCode, body)
+			e.t.Fatalf("discovery = %d %.300s, want 200 and JSON", res.StatusCode, body)
 		}
 		all += body
 	}
 	return all
 }
 
-// traffic is requests for a backend that follow each other.
+// traffic is a sequence of requests for a backend.
 type traffic struct {
 	end    context.CancelFunc
 	ended  sync.WaitGroup
-	mu     sync.Mutex // guards what follows
+	mu     sync.Mutex // guards the following fields
 	served int
 	failed []string
 }
@@ -519,7 +519,7 @@ func (c *traffic) stop(t *testing.T) {
 	c.end()
 	c.ended.Wait()
 	if len(c.failed) > 0 || c.served < 50 {
-		t.Errorf("%d requests were served, and these were not: %q", c.served, c.failed)
+		t.Errorf("%d requests were served, want at least 50; failed requests = %q, want none", c.served, c.failed)
 	}
 	t.Logf("%d requests were served, none failed", c.served)
 }
@@ -543,7 +543,7 @@ func (e *withoutEtcd) watch(ctx context.Context, config *rest.Config) *openWatch
 	e.t.Cleanup(func() { _ = res.Body.Close() })
 	reader := bufio.NewReader(res.Body)
 	if line, err := reader.ReadString('\n'); err != nil || !strings.Contains(line, "ADDED") {
-		e.t.Fatalf("the watch begins with %q, %v", line, err)
+		e.t.Fatalf("first event of the watch = %q, %v; want ADDED", line, err)
 	}
 	w := &openWatch{body: res.Body, ended: make(chan error, 1)}
 	go func() {
@@ -557,7 +557,7 @@ func (w *openWatch) stillOpen(t *testing.T) {
 	t.Helper()
 	select {
 	case err := <-w.ended:
-		t.Errorf("the watch has ended: %v", err)
+		t.Errorf("the watch ended with %v, want it open", err)
 	default:
 	}
 }
@@ -583,7 +583,7 @@ func (e *withoutEtcd) upgrade(config *rest.Config) *upgradedConn {
 	fmt.Fprintf(conn, "GET %s/a/attach HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer %s\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n", notes, config.BearerToken)
 	reader := bufio.NewReader(conn)
 	if res, err := http.ReadResponse(reader, nil); err != nil || res.StatusCode != http.StatusSwitchingProtocols {
-		e.t.Fatalf("upgrade: %v, %v", res, err)
+		e.t.Fatalf("upgrade = %v, %v; want 101", res, err)
 	}
 	return &upgradedConn{conn, reader}
 }
@@ -598,6 +598,6 @@ func (u *upgradedConn) echo(t *testing.T) {
 	}
 	answer := make([]byte, 5)
 	if _, err := io.ReadFull(u.reader, answer); err != nil || string(answer) != "hello" {
-		t.Errorf("echo: %q, %v", answer, err)
+		t.Errorf("echo over the upgraded connection = %q, %v; want hello", answer, err)
 	}
 }

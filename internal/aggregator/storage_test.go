@@ -27,7 +27,7 @@ func TestStorageSettingsThatCannotWork(t *testing.T) {
 			}
 			err := config.Validate()
 			if c.refused == "" && err != nil || c.refused != "" && (err == nil || !strings.Contains(err.Error(), c.refused)) {
-				t.Errorf("got %v", err)
+				t.Errorf("Validate(%q) error = %v, want %q", c.args, err, c.refused)
 			}
 		})
 	}

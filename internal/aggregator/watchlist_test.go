@@ -28,7 +28,7 @@ import (
 	"portico.dev/pkg/apitest"
 )
 
-// patience is for what takes seconds.
+// patience is the limit for operations that take seconds.
 const patience = 60 * time.Second
 
 // widgetServer is an extension server that stores widgets, and honours watches with initial events or treats them as plain
@@ -115,11 +115,11 @@ func eventually(t *testing.T, what string, condition func(ctx context.Context) (
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	if err := wait.PollUntilContextCancel(ctx, 10*time.Millisecond, true, condition); err != nil {
-		t.Fatalf("%s: %v", what, err)
+		t.Fatalf("%s: condition not met in time: %v, want it met", what, err)
 	}
 }
 
-// inform starts an informer of client-go, which asks for initial events.
+// inform starts an informer of client-go, which requests initial events.
 func inform(t *testing.T, objects dynamic.Interface, of schema.GroupVersionResource) cache.SharedIndexInformer {
 	factory := dynamicinformer.NewDynamicSharedInformerFactory(objects, 0)
 	informer := factory.ForResource(of).Informer()
@@ -140,7 +140,7 @@ func create(t *testing.T, objects dynamic.Interface, of schema.GroupVersionResou
 	})
 }
 
-// verdictOf is what /debug/aggregation says of a group.
+// verdictOf returns a group's verdict from /debug/aggregation.
 func verdictOf(ctx context.Context, t *testing.T, core *kubernetes.Clientset, group string) string {
 	raw, err := core.Discovery().RESTClient().Get().AbsPath("/debug/aggregation").DoRaw(ctx)
 	must(t, err)
@@ -150,7 +150,7 @@ func verdictOf(ctx context.Context, t *testing.T, core *kubernetes.Clientset, gr
 	}
 	must(t, json.Unmarshal(raw, &state))
 	if len(state.APIServices) == 0 {
-		t.Errorf("/debug/aggregation: %s", raw)
+		t.Errorf("/debug/aggregation = %s, want at least one APIService", raw)
 	}
 	for _, r := range state.InitialEvents {
 		if r.APIService == "v1."+group && r.Resource == "widgets.v1."+group {
@@ -160,8 +160,8 @@ func verdictOf(ctx context.Context, t *testing.T, core *kubernetes.Clientset, gr
 	return ""
 }
 
-// Informers of client-go sync at extension servers that honour initial events and at those that ignore them, without an
-// annotation, whether they begin before the server is registered, in the moment that it is, or later.
+// Informers of client-go synchronize with extension servers that honour initial events and with servers that ignore them,
+// without an annotation, whether they start before, during or after the registration of the server.
 func TestInformersSyncWhateverAServerMakesOfInitialEvents(t *testing.T) {
 	t.Parallel()
 	env := apitest.Start(t)
@@ -203,7 +203,7 @@ func TestInformersSyncWhateverAServerMakesOfInitialEvents(t *testing.T) {
 				has(when, "second")
 			}
 			if streams := server.streams.Load(); test.honours && streams == before || !test.honours && streams != 0 {
-				t.Errorf("%d watches with initial events of clients reached the server", streams)
+				t.Errorf("%d watches with initial events of clients reached the server, want some only if it honours them", streams)
 			}
 		})
 	}
@@ -256,13 +256,13 @@ func TestTheAnnotationAboutInitialEvents(t *testing.T) {
 				}
 			}
 			if n := lists.Load(); (n > 0) != test.clientLists {
-				t.Errorf("the informer made %d lists", n)
+				t.Errorf("lists of the informer = %d, want some: %v", n, test.clientLists)
 			}
 			if streams := server.streams.Load(); (streams > 0) != test.serverStreams {
-				t.Errorf("%d watches with initial events reached the server", streams)
+				t.Errorf("watches with initial events at the server = %d, want some: %v", streams, test.serverStreams)
 			}
 			if verdict := verdictOf(t.Context(), t, core, test.group); verdict != "" || server.probes.Load() != 0 {
-				t.Errorf("probed in vain: %q, %d probes", verdict, server.probes.Load())
+				t.Errorf("verdict %q after %d probes, want none", verdict, server.probes.Load())
 			}
 		})
 	}

@@ -37,10 +37,10 @@ func TestRequestAndResponse(t *testing.T) {
 	})
 	var out struct{ Said string }
 	if err := c.Get(t.Context(), "/api/v1/pods", map[string][]string{"labelSelector": {"a=b"}}, "", &out); err != nil || out.Said != "GET /api/v1/pods?labelSelector=a%3Db Bearer secret " {
-		t.Errorf("%q %v", out.Said, err)
+		t.Errorf("request of Get = %q, %v; want the path, the query and the token", out.Said, err)
 	}
 	if err := c.Create(t.Context(), "/x", map[string]int{"a": 1}, &out); err != nil || out.Said != `POST /x Bearer secret {"a":1}` {
-		t.Errorf("%q %v", out.Said, err)
+		t.Errorf("request of Create = %q, %v; want the path, the token and the body", out.Said, err)
 	}
 	uid := types.UID("u")
 	if err := c.Delete(t.Context(), "/x/y", metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &uid}}); err != nil {
@@ -70,7 +70,7 @@ func TestARefusalIsNotTheCallers(t *testing.T) {
 			})
 			err := client.Get(t.Context(), "/api/v1/pods", nil, "", nil)
 			if err == nil || !strings.Contains(err.Error(), c.want) || c.reason != "" && !apiclient.HasReason(err, c.reason) {
-				t.Errorf("%v", err)
+				t.Errorf("Get with the status %d: error = %v, want %q", c.code, err, c.want)
 			}
 		})
 	}
@@ -80,14 +80,14 @@ func TestWhatCannotBeRead(t *testing.T) {
 	c := dial(t, func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "{") })
 	var out any
 	if err := c.Get(t.Context(), "/x", nil, "", &out); err == nil || !strings.Contains(err.Error(), "decode answer") {
-		t.Errorf("%v", err)
+		t.Errorf("Get of invalid JSON: error = %v, want \"decode answer\"", err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	if err := c.Get(ctx, "/x", nil, "", &out); err == nil {
-		t.Error("a question that nobody waits for was asked")
+		t.Error("Get with a cancelled context returned no error, want one")
 	}
 	if _, err := apiclient.New(nil); err == nil || !strings.Contains(err.Error(), "kubeconfig is required") {
-		t.Errorf("%v", err)
+		t.Errorf("New without a configuration: error = %v, want one that requires a kubeconfig", err)
 	}
 }

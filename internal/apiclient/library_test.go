@@ -16,7 +16,7 @@ import (
 	"portico.dev/internal/auth/authtest"
 )
 
-// What this client reads, and what it takes a refusal for, is what client-go's clientset reads from the same server.
+// This client reads responses and refusals as client-go's clientset does.
 func TestResponsesAreReadAsClientGoDoes(t *testing.T) {
 	for _, c := range []struct {
 		situation string
@@ -55,17 +55,17 @@ func TestResponsesAreReadAsClientGoDoes(t *testing.T) {
 			theirs, theirsErr := library.CoreV1().ConfigMaps("ns").Get(t.Context(), "c", metav1.GetOptions{})
 			if theirsErr == nil {
 				if oursErr != nil || ours.Data["k"] != theirs.Data["k"] || ours.Name != theirs.Name || ours.Labels["a"] != theirs.Labels["a"] {
-					t.Errorf("%+v %v, client-go %+v", ours, oursErr, theirs)
+					t.Errorf("Get = %+v, %v; want client-go's %+v", ours, oursErr, theirs)
 				}
 				return
 			}
 			var refused *apiclient.Error
 			var status apierrors.APIStatus
 			if !errors.As(oursErr, &refused) || !errors.As(theirsErr, &status) {
-				t.Fatalf("%v, client-go %v", oursErr, theirsErr)
+				t.Fatalf("Get error = %v, want client-go's %v", oursErr, theirsErr)
 			}
 			if status, ours := status.Status(), refused.StatusError().ErrStatus; ours.Code != status.Code || ours.Reason != status.Reason {
-				t.Errorf("%d %s, client-go %d %s", ours.Code, ours.Reason, status.Code, status.Reason)
+				t.Errorf("Status of the error = %d %s, want client-go's %d %s", ours.Code, ours.Reason, status.Code, status.Reason)
 			}
 		})
 	}

@@ -35,9 +35,9 @@ type apiRoutes struct {
 	ids      int
 
 	mu        sync.Mutex
-	stored    map[string]string // resource versions: a status does not bring back what was deleted, nor what was before
+	stored    map[string]string // resource versions: a status does not restore a deleted object, nor an older one
 	writes    int               // of the status
-	conflicts int               // so many writes are refused, as if somebody else had written
+	conflicts int               // number of writes to refuse with a conflict
 }
 
 func withAPIRoutes(t *testing.T, into **apiRoutes) option {
@@ -66,7 +66,7 @@ func withAPIRoutes(t *testing.T, into **apiRoutes) option {
 				return
 			}
 			r.writes++
-			r.store(o, r.source.Modify) // readers have it from now on
+			r.store(o, r.source.Modify) // readers see it from now on
 			w.Header().Set("Content-Type", "application/json")
 			_ = json.NewEncoder(w).Encode(o)
 		}))
@@ -89,7 +89,7 @@ func withAPIRoutes(t *testing.T, into **apiRoutes) option {
 			core.Shutdown()
 			r.source.Shutdown()
 		})
-		t.Cleanup(server.Close) // before the source is shut down, which may not be used afterwards
+		t.Cleanup(server.Close) // before the source is shut down, which must not be used afterwards
 		*into = r
 	}
 }
@@ -136,7 +136,7 @@ func (r *apiRoutes) get(name string) *v1alpha1.APIRoute {
 	return o.(*v1alpha1.APIRoute)
 }
 
-// remove deletes a copy: the source sets its resource version, and the object is in the cache.
+// remove deletes a copy, because the source sets the resource version, and the object is in the cache.
 func (r *apiRoutes) remove(name string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -203,13 +203,13 @@ func TestEachBackendOfAnAPIRouteHasAVerdictOfItsOwn(t *testing.T) {
 		"rule others Accepted=True(Accepted) rule others Available=True(BackendsAvailable)")
 	r, _ := h.Table().Lookup(gvExample)
 	if r.Routing == nil || len(r.Parts) != 2 || !r.Parts[0].Available() || r.Parts[1].Backend == nil || r.Parts[0].Backend == r.Parts[1].Backend {
-		t.Fatalf("the route is %+v", r)
+		t.Fatalf("route = %+v, want routing with an available first backend and a different second one", r)
 	}
 	for _, part := range r.Parts {
 		request(t, part.Backend)
 	}
 
-	// One is down: the APIService is available, and says what is missing.
+	// One backend is down: the APIService is available, and its condition names the missing backend.
 	other.stop()
 	h.backendFailed(r.Parts[1].Backend)
 	h.is("v1.example.com", "True", "SomeBackendsAvailable")
@@ -222,7 +222,7 @@ func TestEachBackendOfAnAPIRouteHasAVerdictOfItsOwn(t *testing.T) {
 	other.start()
 	h.is("v1.example.com", "True", "Passed")
 
-	// Without the APIRoute the APIService is as it was.
+	// Without the APIRoute the APIService returns to its former state.
 	routes.remove("v1.example.com")
 	eventually(t, "the plain APIService is back", func() bool {
 		r, _ := h.Table().Lookup(gvExample)
@@ -246,14 +246,14 @@ func TestAnAPIRouteIsNoOutageOfItsAPIService(t *testing.T) {
 		changed = h.Changed()
 		r, _ := h.Table().Lookup(gvExample)
 		if !r.Available() {
-			t.Fatalf("it is %+v", r.Condition)
+			t.Fatalf("condition while the APIRoute was added = %+v, want available throughout", r.Condition)
 		}
 		if r.Routing != nil && r.Parts[0].Available() {
 			break
 		}
 	}
 	if r, _ := h.Table().Lookup(gvExample); r.Parts[0].GroupVersion != (schema.GroupVersion{Group: "example.com", Version: "v1beta1"}) {
-		t.Errorf("the backend is asked for %s", r.Parts[0].GroupVersion)
+		t.Errorf("group-version of the backend = %s, want example.com/v1beta1", r.Parts[0].GroupVersion)
 	}
 }
 
@@ -271,7 +271,7 @@ func TestAPIRoutesWithoutEffectSayWhy(t *testing.T) {
 	routes.is("v1.apps", "Accepted=False(LocalAPIService)")
 	routes.is("v1.example.com", "Accepted=False(Invalid)")
 	if r, _ := h.Table().Lookup(gvExample); r.Routing != nil || !r.Available() {
-		t.Errorf("an invalid APIRoute changed the route to %+v", r)
+		t.Errorf("route with an invalid APIRoute = %+v, want it unchanged and available", r)
 	}
 }
 
@@ -320,11 +320,11 @@ func TestABackendOfCustomResourcesIsAvailableOnceOneIsDefined(t *testing.T) {
 		"rule ponds Accepted=True(Accepted) rule ponds Available=True(BackendsAvailable)")
 	r, _ := h.Table().Lookup(gvExample)
 	if part := r.Parts[1]; !part.Local || part.Backend != nil || part.Service != nil || r.Backend != r.Parts[0].Backend {
-		t.Errorf("the part is %+v", part)
+		t.Errorf("part of custom resources = %+v, want a local one without backend and Service", part)
 	}
 	for _, c := range r.Extra {
 		if c.Type == hidesLocal {
-			t.Errorf("%s: %s, and the APIRoute serves them", c.Type, c.Message)
+			t.Errorf("condition %s: %s, want none because the APIRoute serves the custom resources", c.Type, c.Message)
 		}
 	}
 	if err := h.crds.ApiextensionsV1().CustomResourceDefinitions().Delete(t.Context(), crd.Name, metav1.DeleteOptions{}); err != nil {

@@ -15,7 +15,7 @@ import (
 	"portico.dev/internal/routetable"
 )
 
-// The table of kube-aggregator's autoregister controller, cell by cell.
+// The table of kube-aggregator's autoregister controller, one case for each cell.
 func TestDecide(t *testing.T) {
 	gv := schema.GroupVersion{Group: "apps", Version: "v1"}
 	object := func(label string, groupPriority int32) *apiregistrationv1.APIService {
@@ -67,7 +67,7 @@ func TestDecide(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			if got := decide(test.current, test.wanted, test.atStart, test.done); got != test.want {
-				t.Errorf("got %v, want %v", got, test.want)
+				t.Errorf("decide() = %v, want %v", got, test.want)
 			}
 		})
 	}
@@ -96,7 +96,7 @@ func TestPrioritiesAndOrderAreKubeAPIServers(t *testing.T) {
 		}
 		p, ok := priorityFor(gv)
 		if !ok {
-			t.Errorf("%s has no priority", gv)
+			t.Errorf("priorityFor(%s) found none, want a priority", gv)
 		}
 		routes = append(routes, &routetable.Route{GroupVersion: gv, Name: apiServiceName(gv), GroupPriority: p.group, VersionPriority: p.version})
 	}
@@ -111,7 +111,7 @@ func TestPrioritiesAndOrderAreKubeAPIServers(t *testing.T) {
 func TestUnknownGroupVersionsHaveNoPriority(t *testing.T) {
 	for _, gv := range []schema.GroupVersion{{Group: "example.com", Version: "v1"}, {Group: "apps", Version: "v9"}, ownGroupVersion} {
 		if p, ok := priorityFor(gv); ok {
-			t.Errorf("%s has priority %v", gv, p)
+			t.Errorf("priorityFor(%s) = %v, want none", gv, p)
 		}
 	}
 }

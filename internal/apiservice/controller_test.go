@@ -33,17 +33,17 @@ func TestLocalGroupVersionsAreRegisteredRoutedAndAvailable(t *testing.T) {
 	h.is("v1.apps", "True", "Local")
 	o := h.get("v1.apps")
 	if o.Labels[managedLabel] != "onstart" || o.Spec.GroupPriorityMinimum != 17800 || o.Spec.VersionPriority != 15 || o.Spec.Service != nil {
-		t.Errorf("registered as %+v %+v", o.Labels, o.Spec)
+		t.Errorf("labels and spec of APIService v1.apps = %+v %+v, want label onstart, priorities 17800 and 15, and no Service", o.Labels, o.Spec)
 	}
 	if h.get("v1.apiregistration.k8s.io") != nil {
-		t.Error("the group of APIServices must not have one")
+		t.Error("APIService v1.apiregistration.k8s.io exists, want none for the group of APIServices")
 	}
 	table := h.Table()
 	if r, ok := table.Lookup(ownGroupVersion); !ok || !r.Local || !r.Available() || table.Routes()[0] != r {
-		t.Error("the group of APIServices is served, and comes first")
+		t.Errorf("route of %v = %+v (found %t), want the first route of the table, local and available", ownGroupVersion, r, ok)
 	}
 	if !table.Synced() {
-		t.Error("ready, but not synced")
+		t.Error("Synced() = false after Ready, want true")
 	}
 }
 
@@ -55,7 +55,7 @@ func TestNobodyTakesOverTheGroupOfAPIServices(t *testing.T) {
 	h.run()
 	<-h.Ready()
 	if r, _ := h.Table().Lookup(ownGroupVersion); !r.Local || r.Backend != nil {
-		t.Errorf("it is routed to %v", r.Backend)
+		t.Errorf("backend of the route of %v = %v, want a local route without a backend", ownGroupVersion, r.Backend)
 	}
 }
 
@@ -78,16 +78,16 @@ aggregator_unavailable_apiservice{name="v1.example.com"} 1
 	h.add(external("server"))
 	h.is("v1.example.com", "True", "Passed")
 	if got := h.written("v1.example.com", apiregistrationv1.Available).Message; got != "all checks passed" {
-		t.Errorf("message is %q", got)
+		t.Errorf("message of condition Available = %q, want %q", got, "all checks passed")
 	}
 	if got := h.written("v1.example.com", caBundleValid).Status; got != "True" {
-		t.Errorf("CABundleValid is %q", got)
+		t.Errorf("status of condition CABundleValid = %q, want True", got)
 	}
 	if b := h.DebugState().Backends[0]; b.Name == "" || b.Limit == 0 || len(b.Endpoints) != 1 || b.Endpoints[0].State != "well" {
-		t.Errorf("/debug/aggregation does not show how the backend is reached: %+v", b.Report)
+		t.Errorf("backend in /debug/aggregation = %+v, want a name, a limit and one endpoint in state well", b.Report)
 	}
 	if probe := h.DebugState().Backends[0].Probes[0]; !probe.Up || probe.CertificateExpires.Before(time.Now()) {
-		t.Errorf("the probe left %+v", probe)
+		t.Errorf("probe in DebugState = %+v, want Up and a certificate that has not expired", probe)
 	}
 	r, _ := h.Table().Lookup(gvExample)
 	request(t, r.Backend)
@@ -99,7 +99,7 @@ func request(t *testing.T, b *transport.Backend) {
 	req, _ := http.NewRequestWithContext(t.Context(), http.MethodGet, "https://ignored/apis/example.com/v1", nil)
 	resp, err := b.RoundTrip(req)
 	if err != nil {
-		t.Fatalf("the route leads nowhere: %v", err)
+		t.Fatalf("RoundTrip of a request through the route failed: %v, want no error", err)
 	}
 	_ = resp.Body.Close()
 }
@@ -123,18 +123,18 @@ func TestABackendThatStopsIsSeenAtOnceAndItsReturnToo(t *testing.T) {
 	down := h.written("v1.example.com", apiregistrationv1.Available)
 	const url = "https://server.test.svc:"
 	if !strings.HasPrefix(down.Message, "failing or missing response from "+url) || strings.Contains(down.Message, "127.0.0.1") {
-		t.Errorf("message is %q", down.Message)
+		t.Errorf("message of condition Available = %q, want prefix %q and no 127.0.0.1", down.Message, "failing or missing response from "+url)
 	}
 	if down.LastTransitionTime.Before(&before) {
-		t.Errorf("lastTransitionTime went back from %v to %v", before, down.LastTransitionTime)
+		t.Errorf("lastTransitionTime went from %v back to %v, want it not to go back", before, down.LastTransitionTime)
 	}
 
-	// Nothing changes while it stays down, so nothing is written, however often it is probed.
+	// The status does not change while the backend stays down, so nothing is written, no matter how often it is probed.
 	writes := h.statusWrites()
 	probed := func() int { return h.DebugState().Backends[0].Probes[0].Failures }
 	eventually(t, "three more failures", func() bool { return probed() >= 4 })
 	if n := h.statusWrites() - writes; n != 0 {
-		t.Errorf("%d writes while nothing changed", n)
+		t.Errorf("%d status writes while the backend stayed down, want 0", n)
 	}
 
 	b.start()
@@ -145,24 +145,24 @@ func TestABackendThatStopsIsSeenAtOnceAndItsReturnToo(t *testing.T) {
 		path = append(path, string(tr.To))
 	}
 	if got := strings.Join(path, " "); !strings.HasSuffix(got, "True False True") {
-		t.Errorf("transitions are %q", got)
+		t.Errorf("transitions of v1.example.com = %q, want suffix %q", got, "True False True")
 	}
 }
 
 func TestAHungBackendDelaysNobody(t *testing.T) {
 	t.Parallel()
-	for try := 1; ; try++ { // on a busy machine anything takes long now and then, and what waits for others does so each time
+	for try := 1; ; try++ { // on a busy machine a single try can be slow; waiting for the hung backend is slow in each try
 		others, ready := besideAHungBackend(t)
 		if others <= probeTimeout && ready <= firstProbeTime+probeTimeout {
 			return
 		}
 		if try == 5 {
-			t.Fatalf("others waited %v for a backend that hangs, ready after %v, as in four tries before", others, ready)
+			t.Fatalf("beside a hung backend another one became available after %v and the controller ready after %v in five tries, want at most %v and %v", others, ready, probeTimeout, firstProbeTime+probeTimeout)
 		}
 	}
 }
 
-// besideAHungBackend is how long others take to become available, and the controller to become ready.
+// besideAHungBackend returns how long the other APIServices take to become available, and the controller to become ready.
 func besideAHungBackend(t *testing.T) (others, ready time.Duration) {
 	t.Helper()
 	h := newEnv(t, nil)
@@ -191,7 +191,7 @@ func besideAHungBackend(t *testing.T) (others, ready time.Duration) {
 	<-h.Ready()
 	ready = time.Since(start)
 	if r, ok := h.Table().Lookup(schema.GroupVersion{Group: "a.hung.io", Version: "v1"}); !ok || r.Available() {
-		t.Errorf("the hung one is routed, and not available: %+v", r)
+		t.Errorf("route of the hung backend = %+v (found %t), want a route that is not available", r, ok)
 	}
 	return others, ready
 }
@@ -211,10 +211,10 @@ func TestGroupVersionsOfOneBackendShareItsMonitor(t *testing.T) {
 	h.is("v2.example.com", "False", "FailedDiscoveryCheck")
 	state := h.DebugState()
 	if len(state.Backends) != 1 || len(state.Backends[0].Probes) != 2 || len(state.APIServices) != 2 {
-		t.Errorf("state is %+v", state)
+		t.Errorf("state = %+v, want 1 backend with 2 probes and 2 APIServices", state)
 	}
 	if got := h.written("v2.example.com", apiregistrationv1.Available).Message; !strings.Contains(got, "bad status from https://server.test.svc:") || !strings.HasSuffix(got, ": 404") {
-		t.Errorf("message is %q", got)
+		t.Errorf("message of v2.example.com = %q, want a bad status from https://server.test.svc: that ends in 404", got)
 	}
 }
 
@@ -233,7 +233,7 @@ func TestEndpointsComeAndGo(t *testing.T) {
 	<-h.Ready()
 	h.is("v1.example.com", "False", "MissingEndpoints")
 	if b.asked.Load() != 0 {
-		t.Error("an endpoint that is not ready was asked")
+		t.Errorf("an endpoint that is not ready received %d requests, want 0", b.asked.Load())
 	}
 
 	es = es.DeepCopy()
@@ -273,7 +273,7 @@ func TestAnInvalidCABundleIsReportedUntilItIsUpdated(t *testing.T) {
 	h.add(o)
 	h.is("v1.example.com", "False", "InvalidCABundle")
 	if got := h.written("v1.example.com", caBundleValid).Status; got != "False" {
-		t.Errorf("CABundleValid is %q", got)
+		t.Errorf("status of condition CABundleValid = %q, want False", got)
 	}
 
 	o = h.get("v1.example.com")
@@ -306,7 +306,7 @@ func TestANewCertificateAuthorityIsNoOutage(t *testing.T) {
 	eventually(t, "requests go by the new bundle", func() bool {
 		r, _ = h.Table().Lookup(gvExample)
 		if !r.Available() {
-			t.Fatalf("it was %s meanwhile: %s", r.Condition.Reason, r.Condition.Message)
+			t.Fatalf("v1.example.com became unavailable while its CA bundle changed: %s: %s, want available throughout", r.Condition.Reason, r.Condition.Message)
 		}
 		return r.Backend != old && len(h.DebugState().Backends) == 1
 	})
@@ -321,7 +321,7 @@ func TestABackendThatTheBundleDoesNotSignIsUnavailable(t *testing.T) {
 	h.add(h.remote("example.com", "v1", "server", b.port()))
 	h.is("v1.example.com", "False", "FailedDiscoveryCheck")
 	if got := h.written("v1.example.com", apiregistrationv1.Available).Message; !strings.Contains(got, "x509: certificate signed by unknown authority") {
-		t.Errorf("message is %q", got)
+		t.Errorf("message of condition Available = %q, want it to contain %q", got, "x509: certificate signed by unknown authority")
 	}
 }
 
@@ -338,14 +338,14 @@ func TestADeletedAPIServiceLeavesNothingBehind(t *testing.T) {
 	select {
 	case <-changed:
 	case <-time.After(patience):
-		t.Fatal("nobody was told")
+		t.Fatal("Changed() did not fire within a minute after v1.example.com was deleted, want one change")
 	}
 	eventually(t, "no route and no backend", func() bool {
 		_, routed := h.Table().Lookup(gvExample)
 		return !routed && len(h.DebugState().Backends) == 0
 	})
 	if n, err := testutil.GatherAndCount(h.registry, "aggregator_unavailable_apiservice_total"); err != nil || n != 0 {
-		t.Errorf("%d series are left, error %v", n, err)
+		t.Errorf("series of aggregator_unavailable_apiservice_total after the deletion = %d, error %v, want 0 and no error", n, err)
 	}
 	families, err := h.registry.Gather()
 	if err != nil {
@@ -353,7 +353,7 @@ func TestADeletedAPIServiceLeavesNothingBehind(t *testing.T) {
 	}
 	for _, f := range families {
 		if strings.Contains(f.String(), "example.com") {
-			t.Errorf("left: %s", f)
+			t.Errorf("metric after the deletion of v1.example.com = %s, want none for example.com", f)
 		}
 	}
 }
@@ -377,10 +377,10 @@ func TestAUsersOwnAPIServiceForALocalGroupVersionStands(t *testing.T) {
 	<-h.Ready()
 	h.is("v1.apps", "True", "Passed")
 	if o := h.get("v1.apps"); o.Spec.Service == nil || o.Labels[managedLabel] != "" {
-		t.Errorf("it was touched: %+v %+v", o.Labels, o.Spec)
+		t.Errorf("labels and spec of the user's v1.apps = %+v %+v, want its Service and no label of ours", o.Labels, o.Spec)
 	}
 	if r, _ := h.Table().Lookup(schema.GroupVersion{Group: "apps", Version: "v1"}); r.Local {
-		t.Error("it is not routed to the backend")
+		t.Error("route of apps/v1 is local, want the user's backend")
 	}
 	eventually(t, "the status says what it hides", func() bool {
 		return slices.ContainsFunc(h.get("v1.apps").Status.Conditions, func(c apiregistrationv1.APIServiceCondition) bool {
@@ -389,8 +389,8 @@ func TestAUsersOwnAPIServiceForALocalGroupVersionStands(t *testing.T) {
 	})
 }
 
-// However a backend took a local group-version over, and however it gives it back: the registration is as it was, at once, and
-// is so at another front door that starts after it.
+// After a backend had taken a local group-version over, the original registration is restored at once, in every way of giving
+// the group-version back. Another front door that starts afterwards restores it too.
 func TestALocalGroupVersionIsRestoredAfterABackend(t *testing.T) {
 	t.Parallel()
 	crd := &apiextensionsv1.CustomResourceDefinition{
@@ -420,7 +420,7 @@ func TestALocalGroupVersionIsRestoredAfterABackend(t *testing.T) {
 				h.change(o)
 			},
 		}
-		if gv != gvExample { // with its label the APIService of a definition is put right at once, whoever changed it
+		if gv != gvExample { // the labelled APIService of a definition is repaired at once after any change
 			replace["changed with its label"] = func(h *env, port int32) {
 				o := h.get(name)
 				o.Spec = h.remote(gv.Group, gv.Version, "server", port).Spec
@@ -449,7 +449,7 @@ func TestALocalGroupVersionIsRestoredAfterABackend(t *testing.T) {
 					take(h, b.port())
 					h.is(name, "True", "Passed")
 					if h.written(name, hidesLocal).Status != apiregistrationv1.ConditionTrue {
-						t.Error("nothing says that it hides what is served here")
+						t.Errorf("condition HidesLocalResources of %s is not True, want True", name)
 					}
 					give(h)
 					h.is(name, "True", "Local")
@@ -472,7 +472,7 @@ func TestALocalGroupVersionIsRestoredAfterABackend(t *testing.T) {
 	}
 }
 
-// change updates an APIService, as a user does.
+// change updates an APIService as a user does.
 func (h *env) change(o *apiregistrationv1.APIService) {
 	h.t.Helper()
 	if _, err := h.api.ApiregistrationV1().APIServices().Update(h.t.Context(), o, metav1.UpdateOptions{}); err != nil {
@@ -491,11 +491,11 @@ func TestCustomResourceDefinitionsAreRegisteredAndForgotten(t *testing.T) {
 	h := open(t, []runtime.Object{crd, stale})
 	h.is("v1.example.com", "True", "Local")
 	if o := h.get("v1.example.com"); o.Labels[managedLabel] != "true" || o.Spec.GroupPriorityMinimum != 1000 || o.Spec.VersionPriority != 100 {
-		t.Errorf("registered as %+v %+v", o.Labels, o.Spec)
+		t.Errorf("labels and spec of v1.example.com = %+v %+v, want label true and priorities 1000 and 100", o.Labels, o.Spec)
 	}
 	eventually(t, "the APIService of a CRD that is gone is deleted", func() bool { return h.get("v1.gone.io") == nil })
 	if h.get("v1alpha1.example.com") != nil {
-		t.Error("a version that is not served is registered")
+		t.Error("v1alpha1.example.com is registered, want no APIService for a version that is not served")
 	}
 	if err := h.crds.ApiextensionsV1().CustomResourceDefinitions().Delete(t.Context(), crd.Name, metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
@@ -542,10 +542,10 @@ func TestAForeignStatusIsReverted(t *testing.T) {
 	}
 	h.is("v1.example.com", "True", "Passed")
 	if h.written("v1.example.com", "TheirOwn").Status != "True" {
-		t.Error("a condition that is not ours was lost")
+		t.Error("condition TheirOwn was lost from the status of v1.example.com, want it kept with status True")
 	}
 	if r, _ := h.Table().Lookup(gvExample); !r.Available() {
-		t.Error("a written status must not route")
+		t.Errorf("v1.example.com is not available after a foreign status write, want routing by the probes only: %+v", r.Condition)
 	}
 }
 
@@ -559,7 +559,7 @@ func TestNothingIsRoutedBeforeTheCachesAreFull(t *testing.T) {
 	go func() { done <- h.Run(ctx) }()
 	eventually(t, "the other caches are full", func() bool { return h.cfg.APIServices.Informer().HasSynced() })
 	if h.Table().Synced() {
-		t.Error("half of the caches are empty, yet the table says it is complete: unknown group-versions would be 404")
+		t.Error("Synced() = true while the cache of Services is empty, want false: unknown group-versions would be 404")
 	}
 	cancel()
 	if err := <-done; err != nil {
@@ -567,7 +567,7 @@ func TestNothingIsRoutedBeforeTheCachesAreFull(t *testing.T) {
 	}
 	select {
 	case <-h.Ready():
-		t.Error("ready")
+		t.Error("Ready is closed while the cache of Services is empty, want not ready")
 	default:
 	}
 }

@@ -35,7 +35,7 @@ func TestMinority(t *testing.T) {
 		{"none answered", map[string]string{"a": "", "b": ""}, nil},
 	} {
 		if got := minority(c.served); !slices.Equal(got, c.want) {
-			t.Errorf("%s: %q, want %q", c.name, got, c.want)
+			t.Errorf("%s: minority() = %q, want %q", c.name, got, c.want)
 		}
 	}
 }
@@ -46,14 +46,14 @@ func TestResourcesInIgnoresOrder(t *testing.T) {
 	}
 	a, b := `{"name":"a","kind":"A","namespaced":true,"verbs":["get","list"]}`, `{"name":"b","kind":"B","namespaced":false,"verbs":["get"]}`
 	if resourcesIn(list(a, b)) != resourcesIn(list(b, strings.Replace(a, `"get","list"`, `"list","get"`, 1))) {
-		t.Error("the order makes a difference")
+		t.Error("resourcesIn differs for two orders of the same resources, want the same")
 	}
 	if resourcesIn(list(a)) == resourcesIn(list(a, b)) || resourcesIn(list(a)) == resourcesIn(list(strings.Replace(a, "true", "false", 1))) {
-		t.Error("other resources make no difference")
+		t.Error("resourcesIn is the same for different resources, want different values")
 	}
 	for _, bad := range []string{"", "<html>", `{"kind":"Status"}`, string(list())} {
 		if got := resourcesIn([]byte(bad)); got != "" {
-			t.Errorf("%q: %q", bad, got)
+			t.Errorf("resourcesIn(%q) = %q, want an empty string", bad, got)
 		}
 	}
 }
@@ -139,20 +139,20 @@ func TestAnEndpointWithOtherDiscoveryIsNotUsedUntilItAgrees(t *testing.T) {
 		time.Sleep(time.Second)
 		synctest.Wait()
 		if got := out(); got != "" {
-			t.Fatal(got)
+			t.Fatalf("ejected endpoints while all agree = %q, want none", got)
 		}
 		d.serve("192.0.2.2:443", "gadgets")
 		before := told.Load()
-		time.Sleep(3 * endpointInterval) // rounds are a little less or more than it apart, and one may come just too early
+		time.Sleep(3 * endpointInterval) // rounds are a little less or more than the interval apart, so one can come just too early
 		synctest.Wait()
 		if got := out(); got != "1 of 3 endpoints is not used: 192.0.2.2:443 ("+errOtherDiscovery.Error()+")" || told.Load() == before {
-			t.Errorf("%q, told %d times", got, told.Load()-before)
+			t.Errorf("ejected endpoints = %q with %d changes, want 192.0.2.2:443 and at least 1 change", got, told.Load()-before)
 		}
 		d.serve("192.0.2.2:443", "widgets")
 		time.Sleep(2 * ejectedInterval)
 		synctest.Wait()
 		if got := out(); got != "" {
-			t.Errorf("it agrees: %q", got)
+			t.Errorf("ejected endpoints after all agree again = %q, want none", got)
 		}
 	})
 }
@@ -164,17 +164,17 @@ func TestEjectedEndpointsAreACondition(t *testing.T) {
 	}
 	text := ejectedMessage(ejected, 20)
 	if !strings.HasPrefix(text, "7 of 20 endpoints are not used: 192.0.2.0:443 (read tcp <endpoint>: broken), ") || !strings.HasSuffix(text, ", and 2 more") {
-		t.Error(text)
+		t.Errorf("ejectedMessage() = %q, want 7 of 20 endpoints, five of them listed, and 2 more", text)
 	}
 	now := time.Now()
 	spec := &apiregistrationv1.APIServiceSpec{Service: &apiregistrationv1.ServiceReference{Name: "s", Namespace: "n"}}
 	in := verdictInput{ejected: text, probes: history{}.record(outcome{at: now})}
 	found := extraConditions(spec, in, now)
 	if len(found) != 1 || found[0].Type != EndpointsInUse || found[0].Status != apiregistrationv1.ConditionFalse || found[0].Message != text {
-		t.Errorf("%+v", found)
+		t.Errorf("conditions = %+v, want %s False with message %q", found, EndpointsInUse, text)
 	}
 	in.probes = history{}.record(outcome{at: now, failure: failureFromError(errors.New("broken"))})
 	if found := extraConditions(spec, in, now); len(found) != 0 {
-		t.Errorf("of a backend that is not available: %+v", found)
+		t.Errorf("conditions of an unavailable backend = %+v, want none", found)
 	}
 }

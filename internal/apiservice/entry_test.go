@@ -13,7 +13,7 @@ import (
 	"portico.dev/internal/transport"
 )
 
-// orphanedAt reports whether an entry is called an orphan.
+// orphanedAt reports whether an entry has the condition Orphaned at a time.
 func orphanedAt(e *entry, now time.Time) bool {
 	_, ok := findCondition(extraConditions(&e.object.Spec, e.input, now), orphaned)
 	return ok
@@ -28,36 +28,36 @@ func TestOrphaned(t *testing.T) {
 	e := &entry{object: object("server"), input: missing}
 	e.recordAbsence(nil, start)
 	if orphanedAt(e, start.Add(orphanAfter-1)) {
-		t.Error("an orphan before the time")
+		t.Errorf("the APIService is an orphan before %v, want an orphan only afterwards", orphanAfter)
 	}
 	if got := e.input.untilTimeMatters(start.Add(time.Minute)); got != orphanAfter-time.Minute {
-		t.Errorf("looked at again after %v", got)
+		t.Errorf("untilTimeMatters() = %v, want %v", got, orphanAfter-time.Minute)
 	}
 	e.input = missing
 	e.recordAbsence(e.object, start.Add(5*time.Minute))
 	if !orphanedAt(e, start.Add(orphanAfter)) {
-		t.Error("not an orphan after the time")
+		t.Errorf("the APIService is not an orphan after %v, want an orphan", orphanAfter)
 	}
 	if got := e.input.untilTimeMatters(start.Add(orphanAfter)); got != 0 {
-		t.Errorf("looked at again after %v although nothing is to come", got)
+		t.Errorf("untilTimeMatters() of an orphan = %v, want 0", got)
 	}
 
 	e.input = there
 	e.recordAbsence(e.object, start.Add(orphanAfter))
 	if orphanedAt(e, start.Add(time.Hour)) {
-		t.Error("the Service is back")
+		t.Error("the APIService is an orphan after its Service returned, want none")
 	}
 	e.input = missing
 	e.recordAbsence(e.object, start.Add(time.Hour))
 	if orphanedAt(e, start.Add(time.Hour+orphanAfter-1)) {
-		t.Error("the time of the first absence counted for the second")
+		t.Errorf("the APIService is an orphan %v after the second absence began, want the first absence not to count", orphanAfter-1)
 	}
 
 	before := e.object
 	e.object, e.input = object("other"), missing
 	e.recordAbsence(before, start.Add(2*time.Hour))
 	if orphanedAt(e, start.Add(2*time.Hour)) {
-		t.Error("another Service inherited the time of the one before")
+		t.Error("the APIService is an orphan right after it names another Service, want the absence to start anew")
 	}
 }
 
@@ -71,7 +71,7 @@ func TestOrphanedOutlivesARestart(t *testing.T) {
 	now := time.Unix(1000, 0)
 	e.recordAbsence(nil, now)
 	if !orphanedAt(e, now) {
-		t.Error("the condition of before is lost")
+		t.Error("the APIService is not an orphan after a restart, want the stored condition to count")
 	}
 }
 
@@ -79,13 +79,13 @@ func TestACertificateIsLookedAtWhenItsLastWeekBegins(t *testing.T) {
 	now := time.Unix(1000, 0)
 	e := verdictInput{probes: history{}.record(outcome{at: now, certificateExpires: now.Add(expiryWarning + time.Hour)})}
 	if got := e.untilTimeMatters(now); got != time.Hour {
-		t.Errorf("in %v", got)
+		t.Errorf("untilTimeMatters() = %v, want 1h0m0s", got)
 	}
 }
 
-// fakeDebts is what one APIService owes.
+// fakeDebts is the cleanup debt of one APIService.
 type fakeDebts struct {
-	mu      sync.Mutex // guards what follows
+	mu      sync.Mutex // guards text and changed
 	text    string
 	changed chan struct{}
 }
@@ -113,7 +113,7 @@ func (b *fakeDebts) say(text string) {
 	b.changed = make(chan struct{})
 }
 
-// A backend with debts is up and not available: what is left there must be seen by nobody.
+// A backend with debts is up but not available, because clients must not see the leftover objects.
 func TestDebtsKeepABackendFromBeingAvailable(t *testing.T) {
 	debts := &fakeDebts{text: "paying: objects of namespace a", changed: make(chan struct{})}
 	h := newEnv(t, nil, func(_ *env, cfg *Config, _ *transport.Options) { cfg.Debts = debts })
@@ -126,7 +126,7 @@ func TestDebtsKeepABackendFromBeingAvailable(t *testing.T) {
 	h.is("v1.other.example.com", "True", reasonPassed)
 	route, _ := h.Table().Lookup(schema.GroupVersion{Group: "example.com", Version: "v1"})
 	if route.Available() || route.Backend == nil || !strings.Contains(route.Condition.Message, "namespace a") {
-		t.Errorf("route %+v", route)
+		t.Errorf("route = %+v, want a backend that is unavailable because of namespace a", route)
 	}
 	debts.say("")
 	h.is("v1.example.com", "True", reasonPassed)
@@ -134,7 +134,7 @@ func TestDebtsKeepABackendFromBeingAvailable(t *testing.T) {
 	h.is("v1.example.com", "False", CleanupDebt)
 }
 
-// A debt that is paid while its APIService is on its way into the table keeps nobody out for good.
+// A debt that is paid while its APIService is entering the table does not keep the APIService unavailable.
 func TestADebtThatChangesDuringTheVerdict(t *testing.T) {
 	const name = "v1.example.com"
 	debts := &fakeDebts{changed: make(chan struct{})}
@@ -143,14 +143,14 @@ func TestADebtThatChangesDuringTheVerdict(t *testing.T) {
 	h.add(external("server"))
 	h.run()
 	<-h.Ready()
-	debts.say("paying: objects of namespace a") // nobody in the table owes it
+	debts.say("paying: objects of namespace a") // no APIService in the table has this debt yet
 	h.add(h.remote("example.com", "v1", "server", b.port()))
 	h.is(name, "False", CleanupDebt)
 	debts.say("")
 	h.is(name, "True", reasonPassed)
 }
 
-// Somebody who waits for a backend does not wait until its turn in the rounds comes.
+// ProbeSoon probes a backend before its next turn in the rounds.
 func TestProbeSoon(t *testing.T) {
 	t.Parallel()
 	h := newEnv(t, []runtime.Object{external("server")})
@@ -161,7 +161,7 @@ func TestProbeSoon(t *testing.T) {
 	route, _ := h.Table().Lookup(schema.GroupVersion{Group: "example.com", Version: "v1"})
 	m, ok := h.monitors.lookup(route.Backend)
 	if !ok {
-		t.Fatal("nobody watches the backend")
+		t.Fatal("lookup of the monitor of the route's backend = false, want a monitor")
 	}
 	h.ProbeSoon("v1.nobody.example.com")
 	before := m.history(route.GroupVersion).last.at

@@ -35,7 +35,7 @@ import (
 	"portico.dev/internal/transport"
 )
 
-// patience is how long a test waits for something that should take milliseconds.
+// patience is the time that a test waits for an event that should take milliseconds.
 const patience = time.Minute
 
 // eventually waits until condition holds.
@@ -49,7 +49,7 @@ func eventually(t *testing.T, what string, condition func() bool) {
 		select {
 		case <-tick.C:
 		case <-deadline.C:
-			t.Fatalf("still not: %s", what)
+			t.Fatalf("condition not met after %v: want %s", patience, what)
 		}
 	}
 }
@@ -84,7 +84,7 @@ func newEnv(t *testing.T, objects []runtime.Object, opts ...option) *env {
 		o.UID = types.UID(o.Name + "-" + time.Now().String())
 		return false, nil, nil
 	})
-	// Nor does it keep a write of the status from bringing an older spec back.
+	// The tracker also lets a write of the status restore an older spec; the API server does not.
 	h.api.PrependReactor("update", "apiservices", func(a clienttesting.Action) (bool, runtime.Object, error) {
 		if a.GetSubresource() != "status" {
 			return false, nil, nil
@@ -106,7 +106,7 @@ func newEnv(t *testing.T, objects []runtime.Object, opts ...option) *env {
 	return h
 }
 
-// another is a second replica: a controller of its own over the same API.
+// another returns a second replica: another controller over the same API.
 func (h *env) another(opts ...option) *env {
 	h.t.Helper()
 	other := *h
@@ -159,7 +159,7 @@ func (h *env) build(opts ...option) {
 		core.Shutdown()
 		crds.Shutdown()
 	})
-	// A fake clientset loses what happens between a list and the watch that follows it.
+	// A fake clientset loses events between a list and the watch that follows it.
 	wg.Wait()
 }
 
@@ -182,7 +182,7 @@ func open(t *testing.T, objects []runtime.Object, opts ...option) *env {
 	select {
 	case <-h.Ready():
 	case <-time.After(patience):
-		t.Fatal("not ready")
+		t.Fatalf("the controller is not ready after %v, want Ready closed", patience)
 	}
 	return h
 }
@@ -197,10 +197,10 @@ func (h *env) run() (stop func()) {
 		select {
 		case err := <-done:
 			if err != nil {
-				h.t.Errorf("Run: %v", err)
+				h.t.Errorf("Run failed: %v, want no error", err)
 			}
 		case <-time.After(patience):
-			h.t.Error("Run did not return")
+			h.t.Errorf("Run did not return within %v after its context was cancelled, want it to return", patience)
 		}
 	})
 	h.t.Cleanup(stop)
@@ -235,7 +235,7 @@ func (h *env) get(name string) *apiregistrationv1.APIService {
 	return o
 }
 
-// written is a condition as it stands in the status.
+// written returns a condition from the written status.
 func (h *env) written(name string, kind apiregistrationv1.APIServiceConditionType) apiregistrationv1.APIServiceCondition {
 	h.t.Helper()
 	if o := h.get(name); o != nil {
@@ -248,7 +248,7 @@ func (h *env) written(name string, kind apiregistrationv1.APIServiceConditionTyp
 	return apiregistrationv1.APIServiceCondition{}
 }
 
-// is waits until the written condition and the route of an APIService say the same: this status, for this reason.
+// is waits until the written condition and the route of an APIService have the same status and reason.
 func (h *env) is(name string, status apiregistrationv1.ConditionStatus, reason string) {
 	h.t.Helper()
 	eventually(h.t, name+" is "+string(status)+" because "+reason, func() bool {
@@ -262,7 +262,7 @@ func (h *env) is(name string, status apiregistrationv1.ConditionStatus, reason s
 	})
 }
 
-// statusWrites counts writes of status so far.
+// statusWrites returns the number of writes of status so far.
 func (h *env) statusWrites() int {
 	n := 0
 	for _, a := range h.api.Actions() {

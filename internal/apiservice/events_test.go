@@ -18,7 +18,7 @@ import (
 	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
 )
 
-// standing is an APIService whose Available condition stands at status; "" for none.
+// standing returns an APIService whose Available condition has a status, or no conditions for "".
 func standing(name, status, reason string) *apiregistrationv1.APIService {
 	o := &apiregistrationv1.APIService{
 		ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID("uid-" + name)},
@@ -35,7 +35,7 @@ func TestWhichChangesAreEvents(t *testing.T) {
 	local.Spec.Service = nil
 	for name, c := range map[string]struct {
 		before, after *apiregistrationv1.APIService
-		reason        string // "" for nothing
+		reason        string // "" for no event
 	}{
 		"a backend went":             {standing("x", "True", reasonPassed), standing("x", "False", "A"), backendUnavailable},
 		"nobody knows any more":      {standing("x", "True", reasonPassed), standing("x", "Unknown", "A"), backendUnavailable},
@@ -48,7 +48,7 @@ func TestWhichChangesAreEvents(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			got, ok := availabilityEventOf(c.before, c.after)
 			if ok != (c.reason != "") || got.reason != c.reason {
-				t.Errorf("told %+v", got)
+				t.Errorf("availabilityEventOf() = %+v, %t, want reason %q", got, ok, c.reason)
 			}
 		})
 	}
@@ -78,7 +78,7 @@ func TestWhenReplicasDisagreeIsAnEvent(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			if got, ok := replicasEventOf(c.before, c.after); ok != (c.reason != "") || got.reason != c.reason {
-				t.Errorf("told %+v", got)
+				t.Errorf("replicasEventOf() = %+v, %t, want reason %q", got, ok, c.reason)
 			}
 		})
 	}
@@ -114,18 +114,18 @@ func TestAnEventRefersToItsAPIService(t *testing.T) {
 		synctest.Wait()
 		got := events()
 		if len(got) != 1 {
-			t.Fatalf("%d events", len(got))
+			t.Fatalf("%d events, want 1", len(got))
 		}
 		e := got[0]
 		about := corev1.ObjectReference{APIVersion: "apiregistration.k8s.io/v1", Kind: "APIService", Name: "v1.example.com", UID: "uid-v1.example.com"}
 		if e.Namespace != "default" || e.InvolvedObject != about {
-			t.Errorf("in %s about %+v", e.Namespace, e.InvolvedObject)
+			t.Errorf("event in namespace %s about %+v, want default and %+v", e.Namespace, e.InvolvedObject, about)
 		}
 		if e.Type != "Warning" || e.Reason != backendUnavailable || e.Message != "FailedDiscoveryCheck: message" || e.Count != 1 {
-			t.Errorf("it says %s %s %q %d", e.Type, e.Reason, e.Message, e.Count)
+			t.Errorf("event = %s %s %q, count %d, want Warning %s, message of the condition, count 1", e.Type, e.Reason, e.Message, e.Count, backendUnavailable)
 		}
 		if e.Source.Component != "portico" || e.ReportingInstance != "replica-a" || e.FirstTimestamp.IsZero() || !strings.HasPrefix(e.Name, "v1.example.com.") {
-			t.Errorf("it is %+v", e)
+			t.Errorf("event = %+v, want source portico, instance replica-a, a first timestamp and a name that begins with v1.example.com.", e)
 		}
 	})
 }
@@ -144,11 +144,11 @@ func TestAFlappingBackendIsTwoEventsThatCount(t *testing.T) {
 		synctest.Wait()
 		got := events()
 		if len(got) != 2 {
-			t.Fatalf("%d events", len(got))
+			t.Fatalf("%d events of a flapping backend, want 2", len(got))
 		}
 		for _, e := range got {
 			if e.Count < flaps-int32(countInterval/time.Second) || e.Count > flaps || !e.LastTimestamp.After(e.FirstTimestamp.Time) {
-				t.Errorf("%s counts %d from %v to %v", e.Reason, e.Count, e.FirstTimestamp, e.LastTimestamp)
+				t.Errorf("event %s has count %d from %v to %v, want about %d and a later last timestamp", e.Reason, e.Count, e.FirstTimestamp, e.LastTimestamp, flaps)
 			}
 		}
 	})
@@ -163,18 +163,18 @@ func TestTheRateOfEventsIsLimited(t *testing.T) {
 		}
 		time.Sleep(time.Second)
 		if n := len(events()); n < eventBurst || n > eventBurst+2*eventsPerSecond {
-			t.Errorf("%d in the first second", n)
+			t.Errorf("%d events in the first second, want %d to %d", n, eventBurst, eventBurst+2*eventsPerSecond)
 		}
 		time.Sleep(time.Minute)
 		if n := len(events()); n != 200 {
-			t.Errorf("%d in the end", n)
+			t.Errorf("%d events after a minute, want 200", n)
 		}
 	})
 }
 
-// TestTheLibrarysRecorder compares eventRecorder with k8s.io/client-go/tools/events. Both say the same of one change. They
-// differ in what ARCHITECTURE.md gives as the reasons for our own: the library writes all Events of an outage at once, and
-// the count of a flapping backend up to half an hour late.
+// TestTheLibrarysRecorder compares eventRecorder with k8s.io/client-go/tools/events. Both write the same event for one change.
+// They differ in the points that docs/decisions/0011-limits.md gives as the reasons for eventRecorder: client-go writes all Events of an
+// outage at once, and updates the count of a flapping backend up to half an hour late.
 func TestTheLibrarysRecorder(t *testing.T) {
 	library := func(t *testing.T) (record func(before, after *apiregistrationv1.APIService), events func() []eventsv1.Event) {
 		t.Helper()
@@ -213,12 +213,12 @@ func TestTheLibrarysRecorder(t *testing.T) {
 			time.Sleep(time.Second)
 			ours, theirs := ownEvents(), events()
 			if len(ours) != 1 || len(theirs) != 1 {
-				t.Fatalf("%d events of ours, %d of the library", len(ours), len(theirs))
+				t.Fatalf("%d events of ours and %d of client-go, want 1 and 1", len(ours), len(theirs))
 			}
 			a, b := ours[0], theirs[0]
 			if a.Type != b.Type || a.Reason != b.Reason || a.Message != b.Note || a.ReportingController != b.ReportingController ||
 				a.Namespace != b.Namespace || a.InvolvedObject.Name != b.Regarding.Name || a.InvolvedObject.UID != b.Regarding.UID {
-				t.Errorf("ours %+v, the library's %+v", a, b)
+				t.Errorf("event = %+v, want the same as client-go's %+v", a, b)
 			}
 		})
 	})
@@ -228,11 +228,11 @@ func TestTheLibrarysRecorder(t *testing.T) {
 			for i := range 200 {
 				name := strings.Repeat("x", i+1)
 				record(standing(name, "True", reasonPassed), standing(name, "False", "A"))
-				time.Sleep(time.Millisecond) // its queue drops what comes faster
+				time.Sleep(time.Millisecond) // client-go's queue drops events that arrive faster
 			}
 			time.Sleep(time.Second)
 			if n := len(events()); n <= eventBurst+2*eventsPerSecond {
-				t.Errorf("the library limits the rate by itself: %d events in a second", n)
+				t.Errorf("client-go wrote %d events in a second, want more than %d: it limits the rate", n, eventBurst+2*eventsPerSecond)
 			}
 		})
 	})
@@ -248,10 +248,10 @@ func TestTheLibrarysRecorder(t *testing.T) {
 			}
 			ours, theirs := ownEvents(), events()
 			if len(ours) != 1 || len(theirs) != 1 || ours[0].Count < flaps-int32(countInterval/time.Second) {
-				t.Fatalf("ours %+v, the library's %+v", ours, theirs)
+				t.Fatalf("events of ours = %+v, of client-go = %+v, want 1 each, ours with the count up to date", ours, theirs)
 			}
 			if theirs[0].Series == nil || theirs[0].Series.Count > flaps/10 {
-				t.Errorf("the library's count is not late: %+v", theirs[0].Series)
+				t.Errorf("client-go's series = %+v, want a late count of at most %d", theirs[0].Series, flaps/10)
 			}
 		})
 	})

@@ -56,14 +56,14 @@ func TestMergeReplicaVotes(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			votes := verdictsOf(c.votes...)
-			for range 20 { // whoever folds, in whatever order
+			for range 20 { // any replica folds, in any order
 				got := fold(votes)
 				if string(got.Status) != c.status || got.Reason != c.reason || got.Message != c.message {
-					t.Fatalf("got %s %s %q, want %s %s %q", got.Status, got.Reason, got.Message, c.status, c.reason, c.message)
+					t.Fatalf("fold() = %s %s %q, want %s %s %q", got.Status, got.Reason, got.Message, c.status, c.reason, c.message)
 				}
 				all := allReplicasCondition(votes, func(string) bool { return false })
 				if string(all.Status) != c.everywhere || !strings.Contains(all.Message, c.everywhereWords) || all.Type != AvailableOnAllReplicas {
-					t.Fatalf("everywhere: got %s %q, want %s %q", all.Status, all.Message, c.everywhere, c.everywhereWords)
+					t.Fatalf("allReplicasCondition() = %s %q, want %s %q", all.Status, all.Message, c.everywhere, c.everywhereWords)
 				}
 				rand.Shuffle(len(votes), func(i, j int) { votes[i], votes[j] = votes[j], votes[i] })
 			}
@@ -74,7 +74,7 @@ func TestMergeReplicaVotes(t *testing.T) {
 func TestALongListOfReplicasIsCutShort(t *testing.T) {
 	votes := verdictsOf(append([]string{"T"}, strings.Split(strings.Repeat("F|A|x,", 24)+"F|A|x", ",")...)...)
 	if got := allReplicasCondition(votes, func(string) bool { return false }).Message; !strings.HasSuffix(got, "b, c, d, e, f, g, h, i, j, k and 15 more") {
-		t.Errorf("got %q", got)
+		t.Errorf("message = %q, want suffix %q", got, "b, c, d, e, f, g, h, i, j, k and 15 more")
 	}
 }
 
@@ -82,11 +82,11 @@ func TestWhoTakesTheRequestsOfOthersIsNamed(t *testing.T) {
 	votes := verdictsOf("T", "F|A|x", "T")
 	message := allReplicasCondition(votes, func(replica string) bool { return replica == votes[2].replica }).Message
 	if want := "replicas that do not reach the backend: " + votes[1].replica + "; they hand its requests to replicas that do: " + votes[2].replica; message != want {
-		t.Errorf("got %q, want %q", message, want)
+		t.Errorf("message = %q, want %q", message, want)
 	}
 }
 
-// peerGroup is replicas in one process. The first to sit down leads.
+// peerGroup is a group of replicas in one process. The first one to join leads.
 type peerGroup struct {
 	mu      sync.Mutex
 	seats   []*peer
@@ -97,7 +97,7 @@ type peer struct {
 	circle *peerGroup
 	name   string
 	said   []byte
-	words  int // how often something new was said
+	words  int // number of new values
 }
 
 func newPeerGroup() *peerGroup { return &peerGroup{changed: make(chan struct{})} }
@@ -117,7 +117,7 @@ func (c *peerGroup) wake() {
 	c.changed = make(chan struct{})
 }
 
-// die is a replica whose lease ran out.
+// die removes a replica, as when its lease runs out.
 func (s *peer) die() {
 	s.circle.mu.Lock()
 	defer s.circle.mu.Unlock()
@@ -159,7 +159,7 @@ func (s *peer) spoke() int {
 	return s.words
 }
 
-// routed is a remote route with a verdict.
+// routed returns a remote route with a verdict.
 func routed(i int, status, reason, message string) *routetable.Route {
 	gv := schema.GroupVersion{Group: fmt.Sprintf("g%d.io", i), Version: "v1"}
 	return &routetable.Route{
@@ -186,15 +186,15 @@ func TestVerdictsAreDecodedAsEncoded(t *testing.T) {
 		down.Name: {UID: down.UID, Service: "test/server:443", Status: "False", Reason: "A", Message: "why"},
 	}
 	if !maps.Equal(got, want) {
-		t.Errorf("got %+v", got)
+		t.Errorf("decodeVerdicts() = %+v, want %+v", got, want)
 	}
 	if !got[up.Name].matches(up) {
-		t.Error("it is not recognised")
+		t.Errorf("the decoded verdict on %s does not match its route, want a match", up.Name)
 	}
 	moved, anew := *up, *up
 	moved.Service, anew.UID = &apiregistrationv1.ServiceReference{Namespace: "test", Name: "other"}, "another"
 	if got[up.Name].matches(&moved) || got[up.Name].matches(&anew) {
-		t.Error("it is taken for an opinion of something else")
+		t.Errorf("the verdict on %s matches a route with another Service or UID, want no match", up.Name)
 	}
 }
 
@@ -205,10 +205,10 @@ func TestTooManyVerdictsAreEncodedWithoutMessages(t *testing.T) {
 	}
 	text, err := encodeVerdicts(routetable.NewTable(routes, true))
 	if err != nil || len(text) > maxEncodedVerdicts {
-		t.Fatalf("%d bytes, error %v", len(text), err)
+		t.Fatalf("encodeVerdicts() = %d bytes, error %v, want at most %d bytes and no error", len(text), err, maxEncodedVerdicts)
 	}
 	if got, err := decodeVerdicts(text); err != nil || len(got) != 3000 || got[routes[0].Name].Reason != reasonFailedDiscoveryCheck {
-		t.Errorf("%d opinions, error %v", len(got), err)
+		t.Errorf("decodeVerdicts() = %d verdicts, error %v, want 3000 with reason %s", len(got), err, reasonFailedDiscoveryCheck)
 	}
 }
 
@@ -224,25 +224,25 @@ func TestPeerChangesSinceTheLastUpdate(t *testing.T) {
 		other.Publish(text)
 	}
 	if n := own.update(); !n.all {
-		t.Error("somebody is new, and it leads")
+		t.Errorf("first update = %+v, want all: a replica is new and leads", n)
 	}
 	say(routed(1, "True", reasonPassed, ""), routed(2, "True", reasonPassed, ""))
 	if n := own.update(); n.all || n.names.Len() != 2 {
-		t.Errorf("got %+v", n)
+		t.Errorf("update after two new verdicts = %+v, want 2 names", n)
 	}
 	say(routed(1, "False", "A", ""), routed(2, "True", reasonPassed, ""))
 	if n := own.update(); n.all || n.names.Len() != 1 || !n.names.Has("v1.g1.io") || !own.disagrees(routed(1, "True", reasonPassed, "")) {
-		t.Errorf("got %+v", n)
+		t.Errorf("update after one changed verdict = %+v, want v1.g1.io and disagreement", n)
 	}
 	if n := own.update(); n.all || n.names.Len() != 0 {
-		t.Errorf("nothing is new, yet %+v", n)
+		t.Errorf("update without changes = %+v, want none", n)
 	}
 	other.Publish([]byte("{nonsense"))
 	if n := own.update(); !n.names.Has("v1.g1.io") || len(own.verdicts(routed(1, "True", reasonPassed, ""))) != 1 || own.size() != 2 {
-		t.Errorf("a replica that is not understood lives, and has no vote: %+v", n)
+		t.Errorf("update after an unreadable value = %+v, want v1.g1.io changed, one verdict left and 2 replicas", n)
 	}
 	other.die()
 	if n := own.update(); !n.all || own.size() != 1 {
-		t.Errorf("one left: %+v", n)
+		t.Errorf("update after the other replica left = %+v, want all and 1 replica", n)
 	}
 }

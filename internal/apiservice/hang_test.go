@@ -12,7 +12,7 @@ import (
 	"portico.dev/internal/transport"
 )
 
-// silenceReport is what the transport reports about silence.
+// silenceReport is the silence that the transport reports.
 type silenceReport struct {
 	since  atomic.Int64 // Unix nanoseconds, 0 for not silent
 	broken atomic.Bool
@@ -32,12 +32,12 @@ func (q *silenceReport) answers(after time.Duration) func(context.Context, strin
 	}
 }
 
-// monitoredWithSilence is monitored, for a backend of which the transport reports silence.
+// monitoredWithSilence is like monitored, with a transport that reports silence.
 func monitoredWithSilence(t *testing.T, b *backendDouble, q *silenceReport) *monitor {
 	t.Helper()
 	return monitoredWith(t, b, func(m *monitor) {
 		m.silence = func() transport.Silence {
-			since := q.since.Load() // once: an attempt may end the silence meanwhile
+			since := q.since.Load() // read once, because an attempt can end the silence in the meantime
 			if since == 0 {
 				return transport.Silence{}
 			}
@@ -46,7 +46,7 @@ func monitoredWithSilence(t *testing.T, b *backendDouble, q *silenceReport) *mon
 	}, gvA)
 }
 
-// fallsIn waits until the group-version is down, and says how long that took; most when it did not come to that.
+// fallsIn waits until the group-version is down, at most for the given time, and returns the time that it waited.
 func fallsIn(m *monitor, most time.Duration) time.Duration {
 	start := time.Now()
 	for time.Since(start) < most && m.history(gvA).up {
@@ -70,11 +70,11 @@ func TestALongHangMakesABackendUnavailable(t *testing.T) {
 				b.set(hangs)
 				q.broken.Store(c.broken)
 				q.begin()
-				time.Sleep(time.Second) // until transport tells
+				time.Sleep(time.Second) // until the transport reports the silence
 				m.probeSoon()
 				took := time.Second + fallsIn(m, time.Minute)
 				if took < c.want || took > c.want+2*hangCheckInterval {
-					t.Errorf("it fell after %v, want %v", took, c.want)
+					t.Errorf("the backend became unavailable after %v, want %v", took, c.want)
 				}
 			})
 		})
@@ -87,12 +87,12 @@ func TestASlowBackendIsNotAHungOne(t *testing.T) {
 		b, q := &backendDouble{answer: well}, &silenceReport{}
 		m := monitoredWithSilence(t, b, q)
 		b.set(q.answers(slow)) // suddenly
-		for range 100 {        // requests, one after another, each of which is told as overdue
+		for range 100 {        // requests one after another, each of which is reported as overdue
 			q.begin()
 			time.Sleep(time.Second)
 			m.probeSoon()
 			if fallsIn(m, slow-time.Second) < slow-time.Second {
-				t.Fatalf("it fell: %+v", m.history(gvA))
+				t.Fatalf("history of a slow backend = %+v, want up", m.history(gvA))
 			}
 			q.over()
 			m.recordAnswer()
@@ -106,12 +106,12 @@ func TestAUsuallySlowBackendGetsMoreTime(t *testing.T) {
 		b.set(q.answers(4 * time.Second))
 		m := monitoredWithSilence(t, b, q)
 		time.Sleep(5 * time.Second)
-		for range 100 { // clients that leave before they have an answer
+		for range 100 { // clients that leave before they receive an answer
 			q.begin()
 			time.Sleep(time.Second)
 			m.probeSoon()
 			if took := fallsIn(m, 10*time.Second); took < 10*time.Second {
-				t.Fatalf("it fell after %v: %+v", took, m.history(gvA))
+				t.Fatalf("the usually slow backend became unavailable after %v, want up: %+v", took, m.history(gvA))
 			}
 		}
 	})
@@ -126,20 +126,20 @@ func TestAnAnswerWithdrawsAHang(t *testing.T) {
 		m.probeSoon()
 		fallsIn(m, time.Minute)
 		if h := m.history(gvA); h.up {
-			t.Fatalf("%+v", h)
+			t.Fatalf("history after a hang = %+v, want down", h)
 		}
 		q.over()
 		m.recordAnswer() // the answer to a request that was sent before
 		if h := m.history(gvA); !h.up || h.good() {
-			t.Errorf("not refuted: %+v", h)
+			t.Errorf("history after an answer = %+v, want up, and not confirmed yet", h)
 		}
-		// A probe of its own must confirm it, and has all the time it wants.
+		// A probe must confirm it, and has the full timeout.
 		b.set(q.answers(4 * time.Second))
 		if took := fallsIn(m, 20*time.Second); took < 20*time.Second {
-			t.Errorf("it fell again after %v", took)
+			t.Errorf("the backend became unavailable again after %v, want up for 20s", took)
 		}
 		if h := m.history(gvA); !h.good() {
-			t.Errorf("not confirmed: %+v", h)
+			t.Errorf("history after a successful probe = %+v, want good", h)
 		}
 	})
 }
@@ -156,7 +156,7 @@ func TestAProbeOfAnUnavailableBackendGetsTheFullTimeout(t *testing.T) {
 		time.Sleep(20 * time.Second)
 		synctest.Wait()
 		if h := m.history(gvA); !h.up {
-			t.Errorf("it answers in four seconds and did not return: %+v", h)
+			t.Errorf("history of a backend that answers in four seconds = %+v, want up", h)
 		}
 	})
 }
@@ -165,9 +165,9 @@ func TestTimeInWhichTheProcessDidNotRunIsNoHang(t *testing.T) {
 	now := time.Now()
 	s := newHangDetector(func() transport.Silence { return transport.Silence{Since: now.Add(-time.Second)} }, 0)
 	s.started, s.lastCheck = now, now
-	for _, at := range []time.Duration{10 * time.Second, 20 * time.Second, 30 * time.Second} { // a standstill between any two looks
+	for _, at := range []time.Duration{10 * time.Second, 20 * time.Second, 30 * time.Second} { // a standstill between any two checks
 		if f := s.check(now.Add(at)); f != nil {
-			t.Fatalf("after %v: %+v", at, f)
+			t.Fatalf("failure after a standstill of %v = %+v, want none", at, f)
 		}
 	}
 	at := now.Add(30 * time.Second)
@@ -177,7 +177,7 @@ func TestTimeInWhichTheProcessDidNotRunIsNoHang(t *testing.T) {
 			return
 		}
 	}
-	t.Error("it never falls")
+	t.Errorf("no failure within %v of silence, want one", hungTimeout)
 }
 
 func TestAHungBackendBecomesUnavailableWhileClientsWait(t *testing.T) {
@@ -206,9 +206,9 @@ func TestAHungBackendBecomesUnavailableWhileClientsWait(t *testing.T) {
 		}
 		done <- err
 	}()
-	h.is("v1.example.com", "False", "FailedDiscoveryCheck") // in ten seconds; probes alone would need forty
+	h.is("v1.example.com", "False", "FailedDiscoveryCheck") // within ten seconds; probes alone would need forty
 	if err := <-done; !errors.Is(err, transport.ErrUnresponsive) {
-		t.Errorf("the request that waited: %v", err)
+		t.Errorf("error of the request that waited = %v, want %v", err, transport.ErrUnresponsive)
 	}
 	close(release)
 	h.is("v1.example.com", "True", "Passed")

@@ -17,7 +17,7 @@ import (
 	"portico.dev/internal/transport"
 )
 
-// endpointsOf returns Endpoints with one subset for the Service of the other tests.
+// endpointsOf returns Endpoints with one subset for the Service that the other tests use.
 func endpointsOf(portName string, port int32, addresses ...string) *corev1.Endpoints {
 	e := &corev1.Endpoints{ObjectMeta: metav1.ObjectMeta{Namespace: "metrics", Name: "server", ResourceVersion: "1"}}
 	e.Subsets = []corev1.EndpointSubset{{Ports: []corev1.EndpointPort{{Name: portName, Port: port}}}}
@@ -159,7 +159,7 @@ func TestMirroredEndpointsAreBounded(t *testing.T) {
 	}
 	TrimEndpoints(e)
 	if got := e.Subsets[0].Addresses; len(got) != maxMirrored || got[0] != (corev1.EndpointAddress{IP: "10.1.0.0"}) {
-		t.Errorf("after TrimEndpoints: %d addresses, the first %+v; want %d with the IP only", len(got), got[0], maxMirrored)
+		t.Errorf("TrimEndpoints left %d addresses, the first %+v, want %d with the IP only", len(got), got[0], maxMirrored)
 	}
 	if got := len(MirrorEndpoints(service(corev1.ServiceTypeClusterIP, "10.0.0.1"), e)[0].Endpoints); got != maxMirrored {
 		t.Errorf("MirrorEndpoints returned %d endpoints, want %d", got, maxMirrored)
@@ -180,7 +180,7 @@ func (h *env) addServiceWithEndpoints(port int32, address string) {
 	}
 }
 
-// resolved returns the endpoints that the caches lead to at this moment.
+// resolved returns the endpoints that the caches resolve to at this moment.
 func (h *env) resolved() []transport.Endpoint {
 	return h.resolver.resolve(&h.get("v1.example.com").Spec).spec.Endpoints
 }
@@ -230,7 +230,7 @@ func TestDeletedEndpointsAreNotUsed(t *testing.T) {
 	h.is("v1.example.com", "False", "EndpointsNotFound")
 }
 
-// Users who may edit a namespace may write Endpoints, so that the addresses in them are not trusted (CVE-2021-25740).
+// Users who can edit a namespace can write Endpoints, so their addresses are not trusted (CVE-2021-25740).
 func TestAForbiddenAddressOfEndpointsIsReported(t *testing.T) {
 	t.Parallel()
 	for _, address := range []string{"169.254.169.254", "127.0.0.1", "::1"} {

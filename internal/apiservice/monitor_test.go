@@ -19,7 +19,7 @@ import (
 	"portico.dev/internal/transport"
 )
 
-// backendDouble is a probe whose answer may change at any time, and that counts.
+// backendDouble is a probe transport with a replaceable answer. It records the requests.
 type backendDouble struct {
 	mu     sync.Mutex
 	answer func(ctx context.Context, path string) (int, error)
@@ -33,7 +33,7 @@ func (b *backendDouble) set(answer func(ctx context.Context, path string) (int, 
 	b.answer = answer
 }
 
-// reset forgets what was asked and returns it.
+// reset clears the recorded requests and returns them.
 func (b *backendDouble) reset() (paths []string, at []time.Time) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -63,14 +63,14 @@ func hangs(ctx context.Context, _ string) (int, error) { return hang(ctx) }
 
 var gvA, gvB, gvC = schema.GroupVersion{Group: "a.io", Version: "v1"}, schema.GroupVersion{Group: "b.io", Version: "v1"}, schema.GroupVersion{Group: "c.io", Version: "v1"}
 
-// monitored runs a monitor of b in a bubble, until the test ends.
+// monitored runs a monitor of b in a bubble until the test ends.
 func monitored(t *testing.T, b *backendDouble, gvs ...schema.GroupVersion) (m *monitor, changes *atomic.Int64) {
 	t.Helper()
 	changes = new(atomic.Int64)
 	return monitoredWith(t, b, func(m *monitor) { m.historyChanged = func([]schema.GroupVersion) { changes.Add(1) } }, gvs...), changes
 }
 
-// monitoredWith is monitored, with changes to the monitor before it runs.
+// monitoredWith is like monitored, and changes the monitor before it runs.
 func monitoredWith(t *testing.T, b *backendDouble, change func(*monitor), gvs ...schema.GroupVersion) *monitor {
 	t.Helper()
 	m := newMonitor(b, func() int { return 1 }, "https://server.metrics.svc:443", newProber(), func([]schema.GroupVersion) {})
@@ -97,13 +97,13 @@ func TestAHealthyBackendIsAskedOncePerRoundHoweverMuchItServes(t *testing.T) {
 		b := &backendDouble{answer: well}
 		monitored(t, b, gvA, gvB, gvC)
 		if paths, _ := b.reset(); len(paths) != 3 {
-			t.Fatalf("at first everything is asked for, got %v", paths)
+			t.Fatalf("first probes = %v, want one of each of 3 group-versions", paths)
 		}
 		time.Sleep(10*healthyInterval + healthyInterval/2)
 		synctest.Wait()
 		paths, _ := b.reset()
 		if n := len(paths); n < 8 || n > 12 {
-			t.Errorf("%d probes in ten and a half intervals", n)
+			t.Errorf("%d probes in ten and a half intervals, want 8 to 12", n)
 		}
 		count := make(map[string]int)
 		for _, p := range paths {
@@ -111,7 +111,7 @@ func TestAHealthyBackendIsAskedOncePerRoundHoweverMuchItServes(t *testing.T) {
 		}
 		for _, gv := range []schema.GroupVersion{gvA, gvB, gvC} {
 			if n := count[DiscoveryPath(gv)]; n < 2 || n > 5 {
-				t.Errorf("%v was asked for %d times: %v", gv, n, count)
+				t.Errorf("%d probes of %v in ten and a half intervals, want 2 to 5: %v", n, gv, count)
 			}
 		}
 	})
@@ -128,25 +128,25 @@ func TestARefusedConnectionTakesEverythingDownAtOnceAndBacksOff(t *testing.T) {
 		synctest.Wait()
 		for _, gv := range []schema.GroupVersion{gvA, gvB, gvC} {
 			if m.history(gv).up {
-				t.Errorf("%v is still up", gv)
+				t.Errorf("%v is still up after a refused connection, want down", gv)
 			}
 		}
-		// Two attempts on one path have shown what holds for all three.
+		// Two attempts on one path are enough, because a refused connection holds for all three group-versions.
 		if paths, _ := b.reset(); len(paths) != 2 {
-			t.Errorf("it took %v", paths)
+			t.Errorf("probes after a refused connection = %v, want 2", paths)
 		}
 
 		time.Sleep(fastRetryTime)
 		_, at := b.reset()
 		if rounds := len(at) / 2; rounds < 25 || rounds > 40 {
-			t.Errorf("%d rounds in the first %v; a return must be seen within a second or so, and without a storm", rounds, fastRetryTime)
+			t.Errorf("%d rounds in the first %v of an outage, want 25 to 40", rounds, fastRetryTime)
 		}
 		time.Sleep(5 * time.Minute)
 		b.reset()
 		time.Sleep(10 * time.Minute)
 		_, at = b.reset()
 		if rounds := len(at) / 2; rounds < 100 || rounds > 150 {
-			t.Errorf("%d rounds in ten minutes of a long outage, want one in about %v", rounds, maxRetry)
+			t.Errorf("%d rounds in ten minutes of a long outage, want 100 to 150, one in about %v", rounds, maxRetry)
 		}
 
 		b.set(well)
@@ -154,7 +154,7 @@ func TestARefusedConnectionTakesEverythingDownAtOnceAndBacksOff(t *testing.T) {
 		synctest.Wait()
 		for _, gv := range []schema.GroupVersion{gvA, gvB, gvC} {
 			if !m.history(gv).up {
-				t.Errorf("%v did not return", gv)
+				t.Errorf("%v is still down after the backend recovered, want up", gv)
 			}
 		}
 	})
@@ -172,7 +172,7 @@ func TestAReturnIsSeenWithinASecondOrSo(t *testing.T) {
 		time.Sleep(1200 * time.Millisecond)
 		synctest.Wait()
 		if !m.history(gvA).up {
-			t.Error("a restart of ten seconds was not noticed to be over")
+			t.Errorf("%v is still down 1.2s after a restart of ten seconds ended, want up", gvA)
 		}
 	})
 }
@@ -185,10 +185,10 @@ func TestChangedBackendEndsItsBackoff(t *testing.T) {
 		b.reset()
 		b.set(well)
 		m.probeFast()
-		time.Sleep(minProbeGap) // the last attempt may have been a moment ago
+		time.Sleep(minProbeGap) // the last attempt can be very recent
 		synctest.Wait()
 		if !m.history(gvA).up {
-			t.Error("new endpoints must be asked at once")
+			t.Errorf("%v is down after its endpoints changed, want up by an immediate probe", gvA)
 		}
 	})
 }
@@ -203,12 +203,12 @@ func TestTheSecondSlowFailureMakesABackendUnavailable(t *testing.T) {
 		time.Sleep(minProbeGap + probeTimeout + hedgeDelay)
 		synctest.Wait()
 		if h := m.history(gvA); !h.up || h.failures != 1 || changes.Load() != before {
-			t.Fatalf("after one slow answer: %+v, %d changes", h, changes.Load()-before)
+			t.Fatalf("after one slow answer: history %+v, %d changes, want up, 1 failure and 0 changes", h, changes.Load()-before)
 		}
 		time.Sleep(minRetry*2 + probeTimeout + hedgeDelay)
 		synctest.Wait()
 		if h := m.history(gvA); h.up || changes.Load() != before+1 {
-			t.Errorf("after two slow answers: %+v, %d changes", h, changes.Load()-before)
+			t.Errorf("after two slow answers: history %+v, %d changes, want down and 1 change", h, changes.Load()-before)
 		}
 	})
 }
@@ -226,7 +226,7 @@ func TestAFaultOfOneGroupVersionIsNotThatOfTheOthers(t *testing.T) {
 		time.Sleep(3 * healthyInterval)
 		synctest.Wait()
 		if m.history(gvA).up || !m.history(gvB).up {
-			t.Errorf("a: %+v, b: %+v", m.history(gvA), m.history(gvB))
+			t.Errorf("history of the failing group-version = %+v, of the other = %+v, want down and up", m.history(gvA), m.history(gvB))
 		}
 	})
 }
@@ -240,7 +240,7 @@ func TestAFailureThatStaysTheSameIsReportedOnce(t *testing.T) {
 		_, changes := monitored(t, b, gvA)
 		time.Sleep(time.Hour)
 		if n := changes.Load(); n != 1 {
-			t.Errorf("%d reports of one fault", n)
+			t.Errorf("%d reports of one fault, want 1", n)
 		}
 	})
 }
@@ -255,11 +255,11 @@ func TestRequestsThatAreAnsweredReplaceProbes(t *testing.T) {
 			time.Sleep(time.Second)
 		}
 		if paths, _ := b.reset(); len(paths) < 1 || len(paths) > 3 {
-			t.Errorf("%d probes in ten minutes of traffic; it vouches for %v at most", len(paths), maxTrafficTrust)
+			t.Errorf("%d probes in ten minutes of traffic, want 1 to 3, because traffic replaces probes for %v at most", len(paths), maxTrafficTrust)
 		}
 		time.Sleep(2 * healthyInterval)
 		if paths, _ := b.reset(); len(paths) == 0 {
-			t.Error("traffic ended and nobody asked")
+			t.Error("no probe within two intervals after the traffic ended, want at least 1")
 		}
 	})
 }
@@ -274,7 +274,7 @@ func TestAStormOfFailingRequestsIsNotAStormOfProbes(t *testing.T) {
 			time.Sleep(time.Millisecond)
 		}
 		if paths, _ := b.reset(); len(paths) > 5 {
-			t.Errorf("%d probes for a second of failures", len(paths))
+			t.Errorf("%d probes in a second of failing requests, want at most 5", len(paths))
 		}
 	})
 }
@@ -287,13 +287,13 @@ func TestAGroupVersionThatWasAwayStartsAfresh(t *testing.T) {
 		b.reset()
 		time.Sleep(3 * healthyInterval)
 		if paths, _ := b.reset(); len(paths) != 0 {
-			t.Errorf("nothing is to be asked for, but %v was", paths)
+			t.Errorf("probes without a group-version to watch = %v, want none", paths)
 		}
 		b.set(hangs)
 		m.watch([]schema.GroupVersion{gvA})
 		synctest.Wait()
 		if m.history(gvA).probed() {
-			t.Error("what was heard of endpoints that are gone must not count for new ones")
+			t.Errorf("history of %v counts as probed after the group-version was away, want no result for the new endpoints yet", gvA)
 		}
 	})
 }
@@ -301,23 +301,23 @@ func TestAGroupVersionThatWasAwayStartsAfresh(t *testing.T) {
 func TestProbeInterval(t *testing.T) {
 	for failures, want := range []time.Duration{healthyInterval, 500 * time.Millisecond, time.Second, 2 * time.Second, 4 * time.Second, 5 * time.Second, maxRetry, maxRetry} {
 		if got := probeInterval(failures, false); got != want {
-			t.Errorf("after %d failures: %v, want %v", failures, got, want)
+			t.Errorf("probeInterval(%d, false) = %v, want %v", failures, got, want)
 		}
 		if got := probeInterval(failures, true); failures > 0 && got > fastRetry {
-			t.Errorf("eager after %d failures: %v", failures, got)
+			t.Errorf("probeInterval(%d, true) = %v, want at most %v", failures, got, fastRetry)
 		}
 	}
 	if got := probeInterval(1_000_000, false); got != maxRetry {
-		t.Errorf("after very many failures: %v", got)
+		t.Errorf("probeInterval(1000000, false) = %v, want %v", got, maxRetry)
 	}
 	for range 1000 {
 		if d := jitter(healthyInterval); d < 25*time.Second || d > 35*time.Second {
-			t.Fatalf("jitter gave %v", d)
+			t.Fatalf("jitter(%v) = %v, want 25s to 35s", healthyInterval, d)
 		}
 	}
 }
 
-// speaking is a probe that answers with what it says at the moment.
+// speaking is a probe transport that answers with the current code and body.
 type speaking struct {
 	mu   sync.Mutex
 	code int
@@ -379,7 +379,7 @@ func TestDocumentsMayDifferIsReportedOnce(t *testing.T) {
 			time.Sleep(2 * healthyInterval)
 			synctest.Wait()
 			if n := told.Swap(0); n != step.told {
-				t.Errorf("%s: told %d times, want %d", step.situation, n, step.told)
+				t.Errorf("%s: documentsMayDiffer called %d times, want %d", step.situation, n, step.told)
 			}
 		}
 		cancel()
@@ -387,9 +387,9 @@ func TestDocumentsMayDifferIsReportedOnce(t *testing.T) {
 	})
 }
 
-// connected lets what the transport meets come to the controller, as in the whole env.
+// connected reports the transport's failures and answers to the controller, as in the whole program.
 func connected(h *env, _ *Config, o *transport.Options) {
-	// The controller is made after the transport, and before anybody is dialled.
+	// The controller is created after the transport and before the first connection.
 	o.OnFailure = func(b *transport.Backend, _ error) { h.backendFailed(b) }
 	o.OnSuccess = func(b *transport.Backend) { h.backendAnswered(b) }
 }
@@ -405,7 +405,7 @@ func TestAnIdleBackendThatGoesIsNoticedWithoutARequest(t *testing.T) {
 	start := time.Now()
 	h.is("v1.example.com", "False", "FailedDiscoveryCheck")
 	if took := time.Since(start); took > 10*time.Second {
-		t.Errorf("it took %v", took)
+		t.Errorf("v1.example.com became unavailable %v after its idle backend stopped, want at most 10s", took)
 	}
 }
 
@@ -416,11 +416,11 @@ func TestAnAnsweredRequestReplacesAProbe(t *testing.T) {
 	h.add(h.remote("example.com", "v1", "server", b.port()))
 	h.is("v1.example.com", "True", "Passed")
 	if at := h.DebugState().Backends[0].LastAnswer; !at.IsZero() {
-		t.Errorf("a probe vouched for itself at %v", at)
+		t.Errorf("LastAnswer after probes only = %v, want zero", at)
 	}
 	r, _ := h.Table().Lookup(gvExample)
 	request(t, r.Backend)
 	if at := h.DebugState().Backends[0].LastAnswer; time.Since(at) > time.Minute {
-		t.Errorf("the last answer was noted at %v", at)
+		t.Errorf("LastAnswer after an answered request = %v, want a time within the last minute", at)
 	}
 }

@@ -22,7 +22,7 @@ import (
 	"portico.dev/internal/transport"
 )
 
-// toServer is a connection to one server, whatever host is asked for.
+// toServer is a transport that sends requests for any host to one server.
 type toServer struct {
 	http.RoundTripper
 	host string
@@ -50,25 +50,25 @@ func TestProbeIsKubeAggregatorsRequest(t *testing.T) {
 	}
 	r := <-got
 	if r.Method != http.MethodGet || r.URL.RequestURI() != "/apis/metrics.k8s.io/v1" {
-		t.Errorf("got %s %s", r.Method, r.URL.RequestURI())
+		t.Errorf("probe request = %s %s, want GET /apis/metrics.k8s.io/v1", r.Method, r.URL.RequestURI())
 	}
 	if strings.Join(r.Header["X-Remote-User"], "|") != "system:kube-aggregator" || strings.Join(r.Header["X-Remote-Group"], "|") != "system:masters" {
-		t.Errorf("identity is %v", r.Header)
+		t.Errorf("headers of the probe = %v, want user system:kube-aggregator and group system:masters", r.Header)
 	}
 	if r.Header.Get("Authorization") != "" || r.Header.Get("Accept") != "" {
-		t.Errorf("headers that the incumbent does not send: %v", r.Header)
+		t.Errorf("headers of the probe = %v, want no Authorization and no Accept, as with kube-aggregator", r.Header)
 	}
 	if o.certificateExpires.IsZero() || o.at.IsZero() {
-		t.Errorf("the outcome is incomplete: %+v", o)
+		t.Errorf("outcome = %+v, want a certificate expiry and a time", o)
 	}
 }
 
 func TestDiscoveryPath(t *testing.T) {
 	if got := DiscoveryPath(schema.GroupVersion{Version: "v1"}); got != "/api/v1" {
-		t.Errorf("legacy group: got %s", got)
+		t.Errorf("DiscoveryPath(v1) = %s, want /api/v1", got)
 	}
 	if got := DiscoveryPath(schema.GroupVersion{Group: "a.io", Version: "v2"}); got != "/apis/a.io/v2" {
-		t.Errorf("got %s", got)
+		t.Errorf("DiscoveryPath(a.io/v2) = %s, want /apis/a.io/v2", got)
 	}
 }
 
@@ -82,10 +82,10 @@ func TestProbeJudgesByTheStatusAlone(t *testing.T) {
 		})
 		o := newProber().probe(t.Context(), probeTarget{transport: rt, url: "https://x/apis/a/v1", endpoints: 1})
 		if (o.failure == nil) != passes {
-			t.Errorf("status %d: failure is %+v", status, o.failure)
+			t.Errorf("status %d: failure = %+v, want success %t", status, o.failure, passes)
 		}
 		if n := asked.Load(); n != 1 {
-			t.Errorf("status %d: the only endpoint was asked %d times, or a redirect was followed", status, n)
+			t.Errorf("status %d: %d requests, want 1: one endpoint, and redirects are not followed", status, n)
 		}
 	}
 }
@@ -102,7 +102,7 @@ func TestProbeReadsLittleAndLeavesTheConnectionUsable(t *testing.T) {
 		}
 	}
 	if a, b, c := <-connections, <-connections, <-connections; a != b || b != c {
-		t.Errorf("three probes took connections %s, %s and %s", a, b, c)
+		t.Errorf("three probes used connections %s, %s and %s, want one connection", a, b, c)
 	}
 }
 
@@ -118,7 +118,7 @@ func TestProbeDoesNotWaitForABodyThatNeverEnds(t *testing.T) {
 		}
 	})
 	defer close(release)
-	for try := 1; ; try++ { // on a busy machine it takes long now and then, and what waits for the end of a body does so each time
+	for try := 1; ; try++ { // on a busy machine a single try can be slow; waiting for the end of a body is slow in each try
 		start := time.Now()
 		o := newProber().probe(t.Context(), probeTarget{transport: rt, url: "https://x/apis/a/v1", endpoints: 1})
 		took := time.Since(start)
@@ -126,12 +126,12 @@ func TestProbeDoesNotWaitForABodyThatNeverEnds(t *testing.T) {
 			return
 		}
 		if try == 5 {
-			t.Fatalf("failure %+v after %v, as in four tries before", o.failure, took)
+			t.Fatalf("probe of an endless body: failure = %+v after %v in the fifth try, want none within %v", o.failure, took, probeTimeout/2)
 		}
 	}
 }
 
-// script is a transport whose answers are given: one function for each request, the last for all that follow.
+// script is a transport with given answers: one function for each request, the last one for all later requests.
 type script struct {
 	answers chan func(ctx context.Context) (int, error)
 	asked   chan time.Time
@@ -171,7 +171,7 @@ func TestProbeAsksAnotherEndpointWhenOneIsSilent(t *testing.T) {
 		start := time.Now()
 		o := newProber().probe(t.Context(), probeTarget{transport: rt, url: "https://x/apis/a/v1", endpoints: 2})
 		if o.failure != nil || time.Since(start) != hedgeDelay {
-			t.Errorf("failure %+v after %v", o.failure, time.Since(start))
+			t.Errorf("failure = %+v after %v, want none after %v", o.failure, time.Since(start), hedgeDelay)
 		}
 	})
 }
@@ -183,7 +183,7 @@ func TestProbeAsksEachEndpointBeforeItGivesUp(t *testing.T) {
 			rt.answers <- status(500)
 			o := newProber().probe(t.Context(), probeTarget{transport: rt, url: "https://x/apis/a/v1", endpoints: endpoints})
 			if o.failure == nil || len(rt.asked) != attempts {
-				t.Errorf("%d endpoints: %d attempts, failure %+v", endpoints, len(rt.asked), o.failure)
+				t.Errorf("%d endpoints: %d attempts, failure = %+v, want %d attempts and a failure", endpoints, len(rt.asked), o.failure, attempts)
 			}
 		})
 	}
@@ -196,7 +196,7 @@ func TestProbeTimesOut(t *testing.T) {
 		start := time.Now()
 		o := newProber().probe(t.Context(), probeTarget{transport: rt, url: "https://x/apis/a/v1", endpoints: 1})
 		if o.failure == nil || !o.failure.slow || time.Since(start) > probeTimeout+hedgeDelay {
-			t.Errorf("failure %+v after %v", o.failure, time.Since(start))
+			t.Errorf("failure = %+v after %v, want a slow one within %v", o.failure, time.Since(start), probeTimeout+hedgeDelay)
 		}
 	})
 }
@@ -213,7 +213,7 @@ func TestProbesUnderWayAreBounded(t *testing.T) {
 		}
 		synctest.Wait()
 		if len(rt.asked) != maxProbes {
-			t.Errorf("%d probes at a time, the bound is %d", len(rt.asked), maxProbes)
+			t.Errorf("%d probes at a time, want %d", len(rt.asked), maxProbes)
 		}
 		cancel()
 		for range 2 * maxProbes {
@@ -286,7 +286,7 @@ func TestErrorMessageIsTheSameForTheSameFault(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			for i := 1; i < 4; i++ {
 				if got := errorMessage(test.err(i)); got != test.want {
-					t.Errorf("occurrence %d: got %q, want %q", i, got, test.want)
+					t.Errorf("occurrence %d: errorMessage() = %q, want %q", i, got, test.want)
 				}
 			}
 		})
@@ -309,7 +309,7 @@ func TestMessageOfASlowBackendNamesTheLimit(t *testing.T) {
 func TestErrorMessageIsBounded(t *testing.T) {
 	got := errorMessage(errors.New("evil\x1b[2J\n" + strings.Repeat("x", 10_000)))
 	if len(got) > maxErrorMessage+len("...") || strings.ContainsAny(got, "\x1b\n") {
-		t.Errorf("a backend wrote %d bytes into a status: %.40q", len(got), got)
+		t.Errorf("errorMessage() of a long text has %d bytes: %.40q, want at most %d without control characters", len(got), got, maxErrorMessage+len("..."))
 	}
 }
 
@@ -347,7 +347,7 @@ func TestFailureFromError(t *testing.T) {
 			got := *failureFromError(test.err)
 			got.message = ""
 			if got != test.want {
-				t.Errorf("got %+v, want %+v", got, test.want)
+				t.Errorf("failureFromError(%v) = %+v, want %+v", test.err, got, test.want)
 			}
 		})
 	}
@@ -362,10 +362,10 @@ func TestMergedFailuresDoNotDependOnTheirOrder(t *testing.T) {
 		for _, b := range all {
 			ab, ba := (*failure)(nil).merge(a).merge(b), (*failure)(nil).merge(b).merge(a)
 			if *ab != *ba {
-				t.Errorf("%+v and %+v give %+v or %+v", a, b, ab, ba)
+				t.Errorf("merge of %+v and %+v = %+v in one order and %+v in the other, want the same", a, b, ab, ba)
 			}
 			if ab.slow != (a.slow || b.slow) || ab.unreachable != (a.unreachable && b.unreachable) {
-				t.Errorf("%+v and %+v give %+v", a, b, ab)
+				t.Errorf("merge of %+v and %+v = %+v, want slow if one is, unreachable if both are", a, b, ab)
 			}
 		}
 	}

@@ -20,8 +20,8 @@ import (
 
 const metricsAPI, shopAPI = "v1beta1.metrics.k8s.io", "v1.shop.example.com"
 
-// Each row is what the live replicas reach: "a:m" is that replica a reaches metrics.k8s.io, "b:ms" that b reaches both, "c:" that c
-// reaches none.
+// Each row lists the backends that the live replicas reach: "a:m" means that replica a reaches metrics.k8s.io, "b:ms" that b
+// reaches both, "c:" that c reaches none.
 func TestWhichReplicasLeave(t *testing.T) {
 	for _, test := range []struct {
 		live  string
@@ -30,15 +30,15 @@ func TestWhichReplicasLeave(t *testing.T) {
 	}{
 		{"a:ms", 0.5, ""},
 		{"a:", 0.5, ""},
-		{"a:", 1, ""}, // alone it can do no worse than nobody
+		{"a:", 1, ""}, // alone, it is not worse than no replica
 		{"a:ms b:ms", 0.5, ""},
 		{"a:s b:ms", 0.5, "a"},
 		{"a:ms b:s", 0.5, "b"},
-		{"a: b:", 0.5, ""}, // the other cannot do better
+		{"a: b:", 0.5, ""}, // the other replica is not better
 		{"a: b:", 1, ""},
 		{"a:m b:s", 0.5, "a"}, // each misses one: one of the two stays
 		{"a:m b:s", 1, "a b"},
-		{"a:m b:", 0.5, "b"}, // nobody reaches the shop, b misses metrics
+		{"a:m b:", 0.5, "b"}, // no replica reaches the shop, b misses metrics
 		{"a:ms b:ms c:s", 0.5, "c"},
 		{"a:s b:s c:ms", 0.5, "a"}, // at most one of three
 		{"a:s b: c:ms", 0.5, "b"},  // b misses more
@@ -58,16 +58,16 @@ func TestWhichReplicasLeave(t *testing.T) {
 			}})
 		}
 		d := Readiness{APIServices: []string{metricsAPI, shopAPI}, MaxNotReady: test.share}
-		for range 5 { // every replica sees them in an order of its own
+		for range 5 { // every replica sees them in a different order
 			rand.Shuffle(len(live), func(i, j int) { live[i], live[j] = live[j], live[i] })
 			if got := strings.Join(d.leaving(live), " "); got != test.want {
-				t.Errorf("%s, at most %v: %q leave, want %q", test.live, test.share, got, test.want)
+				t.Errorf("%s, at most %v: leaving = %q, want %q", test.live, test.share, got, test.want)
 			}
 		}
 	}
 }
 
-// fakePeers are other replicas as data.
+// fakePeers are other replicas with fixed values.
 type fakePeers struct{ others map[string][]byte }
 
 func (p fakePeers) Publish([]byte)                      {}
@@ -83,7 +83,7 @@ func routeTo(name string, status apiregistrationv1.ConditionStatus) *routetable.
 	}
 }
 
-// replicaNamed is the controller of one of several replicas whose verdicts on the same registrations are given.
+// replicaNamed returns the controller of one of several replicas with the given verdicts on the same registrations.
 func replicaNamed(t *testing.T, name string, verdicts map[string]map[string]apiregistrationv1.ConditionStatus) *Controller {
 	t.Helper()
 	peers := fakePeers{make(map[string][]byte)}
@@ -110,7 +110,7 @@ func replicaNamed(t *testing.T, name string, verdicts map[string]map[string]apir
 	return c
 }
 
-// Replicas decide each for itself, by what they have published, and come to one result.
+// Each replica decides by the published verdicts, and all reach the same result.
 func TestReplicasAgreeOnWhoIsReady(t *testing.T) {
 	const up, down = apiregistrationv1.ConditionTrue, apiregistrationv1.ConditionFalse
 	readiness := Readiness{APIServices: []string{metricsAPI}, MaxNotReady: 0.5}
@@ -139,12 +139,12 @@ func TestReplicasAgreeOnWhoIsReady(t *testing.T) {
 			case err != nil && !tolerated:
 				notReady = append(notReady, replica)
 			case tolerated == strings.Contains(test.up, replica):
-				t.Errorf("%+v: %s: %v", test, replica, err)
+				t.Errorf("%+v: CheckReadiness of %s: error = %v, tolerated %t, want a tolerated error if it is down and none if it is up", test, replica, err, tolerated)
 			}
 		}
 		slices.Sort(notReady)
 		if got := strings.Join(notReady, " "); got != test.notReady {
-			t.Errorf("%+v: not ready: %q", test, got)
+			t.Errorf("%+v: replicas that are not ready = %q, want %q", test, got, test.notReady)
 		}
 	}
 }
@@ -156,33 +156,33 @@ func TestReadinessOfOneReplica(t *testing.T) {
 		"a": {metricsAPI: down}, "b": {metricsAPI: up}, "c": {},
 	})
 	if err := c.CheckReadiness(readiness, shopAPI); err == nil || err.Error() != "APIService "+shopAPI+" does not exist" {
-		t.Errorf("one that does not exist: %v", err)
+		t.Errorf("CheckReadiness(%s) error = %v, want an error that the APIService does not exist", shopAPI, err)
 	}
 	if err := c.CheckReadiness(readiness, "nonsense"); err == nil || !strings.Contains(err.Error(), "does not exist") {
-		t.Errorf("no name: %v", err)
+		t.Errorf("CheckReadiness(nonsense) error = %v, want an error that contains %q", err, "does not exist")
 	}
 	if err := c.CheckReadiness(readiness, metricsAPI); err == nil || !strings.Contains(err.Error(), "it hangs") {
-		t.Errorf("one that another replica reaches: %v", err)
+		t.Errorf("CheckReadiness of an APIService that another replica reaches: error = %v, want one that contains %q", err, "it hangs")
 	}
 	c.table.Store(routetable.NewTable(nil, false))
 	if err := c.CheckReadiness(readiness, metricsAPI); err == nil || strings.Contains(err.Error(), "exist") {
-		t.Errorf("before the APIServices are read: %v", err)
+		t.Errorf("CheckReadiness before the APIServices are read: error = %v, want one that does not contain %q", err, "exist")
 	}
 	c.table.Store(routetable.NewTable([]*routetable.Route{{GroupVersion: schema.GroupVersion{Group: "apps", Version: "v1"}, Name: "v1.apps", Local: true}}, true))
 	if err := c.CheckReadiness(readiness, "v1.apps"); err != nil {
-		t.Errorf("one that is served here: %v", err)
+		t.Errorf("CheckReadiness of a local APIService failed: %v, want no error", err)
 	}
-	// The others' verdicts on another registration of that name do not count.
+	// Verdicts of other replicas on another registration of that name do not count.
 	again := routeTo(metricsAPI, down)
 	again.UID = "another"
 	c.table.Store(routetable.NewTable([]*routetable.Route{again}, true))
 	err := c.CheckReadiness(readiness, metricsAPI)
 	if tolerated, ok := errors.AsType[*ToleratedError](err); !ok || tolerated.Why != "it is available on no replica" {
-		t.Errorf("one that was registered again: %v", err)
+		t.Errorf("CheckReadiness of an APIService that was registered again: error = %v, want a tolerated one, available on no replica", err)
 	}
 }
 
-// A verdict that has just turned may have turned on the other replicas too, which this one has not heard of yet.
+// A verdict that has just turned may have turned on the other replicas too, before this replica receives their verdicts.
 func TestAVerdictThatHasJustTurned(t *testing.T) {
 	const up, down = apiregistrationv1.ConditionTrue, apiregistrationv1.ConditionFalse
 	readiness := Readiness{APIServices: []string{metricsAPI}, MaxNotReady: 0.5}
@@ -191,15 +191,15 @@ func TestAVerdictThatHasJustTurned(t *testing.T) {
 		c.transitions.add(metricsAPI, Transition{Time: time.Now(), From: up, To: down})
 		err := c.CheckReadiness(readiness, metricsAPI)
 		if _, tolerated := errors.AsType[*ToleratedError](err); !tolerated {
-			t.Errorf("at once: %v", err)
+			t.Errorf("CheckReadiness right after the verdict turned: error = %v, want a tolerated one", err)
 		}
 		<-time.After(debounceTime)
 		err = c.CheckReadiness(readiness, metricsAPI)
 		if _, tolerated := errors.AsType[*ToleratedError](err); err == nil || tolerated {
-			t.Errorf("after %s: %v", debounceTime, err)
+			t.Errorf("CheckReadiness %s after the verdict turned: error = %v, want one that is not tolerated", debounceTime, err)
 		}
 	})
 	if text := fmt.Sprint(&ToleratedError{metricsAPI, "it hangs", "so it is"}); !strings.Contains(text, metricsAPI) || !strings.Contains(text, "it hangs") {
-		t.Error(text)
+		t.Errorf("ToleratedError = %q, want the APIService and %q", text, "it hangs")
 	}
 }

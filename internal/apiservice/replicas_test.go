@@ -28,7 +28,7 @@ func (p countingAPIServices) UpdateStatus(ctx context.Context, o *apiregistratio
 	return p.Client.UpdateStatus(ctx, o, opts)
 }
 
-// seated makes a controller one of several replicas, and counts its writes.
+// asPeer makes a controller one of several replicas, and counts its writes.
 func asPeer(name string, peers Peers, writes *atomic.Int64) option {
 	return func(h *env, cfg *Config, _ *transport.Options) {
 		cfg.Peers, cfg.Replica = peers, name
@@ -37,7 +37,8 @@ func asPeer(name string, peers Peers, writes *atomic.Int64) option {
 	}
 }
 
-// blindTo keeps a replica from dialling a backend while blind is set, by taking its address for our own.
+// cutOffFrom keeps a replica from dialling a backend while blind is set, by treating the backend's address as one of the
+// replica's addresses.
 func cutOffFrom(address func() string, blind *atomic.Bool) option {
 	return func(_ *env, _ *Config, o *transport.Options) {
 		o.OwnAddresses = func() []string {
@@ -54,7 +55,7 @@ func (h *env) standsAt(name string, kind apiregistrationv1.APIServiceConditionTy
 	eventually(h.t, string(kind)+" of "+name+" is "+string(status), func() bool { return h.written(name, kind).Status == status })
 }
 
-// routes waits until this replica's own verdict is to route, or not.
+// routes waits until this replica's verdict is to route, or not to route.
 func (h *env) routes(want bool) {
 	h.t.Helper()
 	eventually(h.t, "the replica's own verdict", func() bool {
@@ -93,26 +94,26 @@ func TestDisagreeingReplicasWriteOneStatusAndRouteByTheirOwnVerdict(t *testing.T
 		return a.DebugState().APIServices[0].Elsewhere["replica-b"] == "True"
 	})
 	if !a.DebugState().WritesStatus || other.DebugState().WritesStatus {
-		t.Error("it is not known who writes")
+		t.Errorf("WritesStatus = %t at the first replica and %t at the other, want true and false", a.DebugState().WritesStatus, other.DebugState().WritesStatus)
 	}
 
-	// They go on disagreeing, and that is not news.
+	// The replicas continue to disagree without a new event.
 	before, words := writesA.Load(), seatA.spoke()+seatB.spoke()
 	failures := func() int { return a.DebugState().Backends[0].Probes[0].Failures }
 	from := failures()
 	eventually(t, "two more failures", func() bool { return failures() >= from+2 }) // the time between them doubles
 	if n := writesA.Load() - before; n != 0 {
-		t.Errorf("%d writes while they disagreed", n)
+		t.Errorf("%d status writes while the replicas disagreed, want 0", n)
 	}
 	if n := seatA.spoke() + seatB.spoke() - words; n != 0 {
-		t.Errorf("they said %d new things while nothing changed", n)
+		t.Errorf("the replicas published %d new values while nothing changed, want 0", n)
 	}
 
 	blind.Store(false)
 	a.standsAt("v1.example.com", AvailableOnAllReplicas, "True")
 	a.routes(true)
 	if n := writesB.Load(); n != 0 {
-		t.Errorf("the replica that does not lead wrote %d times", n)
+		t.Errorf("the replica that does not lead wrote %d times, want 0", n)
 	}
 }
 
@@ -127,20 +128,20 @@ func TestAnIdleReplicaLearnsFromABusyOne(t *testing.T) {
 	b := a.serve("server")
 	a.add(external("server"))
 	a.add(a.remote("example.com", "v1", "server", b.port()))
-	// The other hears of no lost connection by itself: only backendFailed leads to a probe outside of the rounds.
+	// The other replica does not see lost connections: only backendFailed leads to a probe outside the rounds.
 	other := a.another(asPeer("replica-b", c.join("replica-b"), &writesB))
 	a.run()
 	other.run()
 	a.standsAt("v1.example.com", AvailableOnAllReplicas, "True")
 
-	start := time.Now() // before it stops: a round of probes may notice it while stop waits
+	start := time.Now() // taken before stop: a round of probes can notice it while stop waits
 	b.stop()
 	r, _ := a.Table().Lookup(gvExample)
 	a.backendFailed(r.Backend)
 	a.standsAt("v1.example.com", apiregistrationv1.Available, "False")
 	other.routes(false)
 	if took := time.Since(start); took < debounceTime-50*time.Millisecond {
-		t.Errorf("written after %v", took)
+		t.Errorf("unavailability was written after %v, want at least %v", took, debounceTime-50*time.Millisecond)
 	}
 	b.start()
 	a.standsAt("v1.example.com", apiregistrationv1.Available, "True")
@@ -160,7 +161,7 @@ func TestAnIdleReplicaLearnsFromABusyOne(t *testing.T) {
 	})
 }
 
-// TestReplicasOverEtcd is the whole of it: leases, election, handover.
+// TestReplicasOverEtcd covers leases, election and handover.
 func TestReplicasOverEtcd(t *testing.T) {
 	t.Parallel()
 	s, err := store.New(store.Config{DataDir: t.TempDir()})
@@ -193,15 +194,15 @@ func TestReplicasOverEtcd(t *testing.T) {
 	a.standsAt("v1.example.com", apiregistrationv1.Available, "True")
 	a.standsAt("v1.example.com", AvailableOnAllReplicas, "True")
 	if n := writesB.Load(); n != 0 {
-		t.Errorf("the replica that does not lead wrote %d times", n)
+		t.Errorf("the replica that does not lead wrote %d times, want 0", n)
 	}
 
-	// The first replica ends, and the second writes from now on; alone, without delay.
+	// The first replica ends, and the second one writes from now on, without delay because it is alone.
 	stopA()
 	leaveA()
 	eventually(t, "the other replica leads", func() bool { return other.DebugState().WritesStatus })
 	before := writesA.Load()
-	for try := 1; ; try++ { // on a busy machine anything takes long now and then, and what waits for others does so each time
+	for try := 1; ; try++ { // on a busy machine a single try can be slow; waiting for other replicas is slow in each try
 		b.stop()
 		start := time.Now()
 		r, _ := other.Table().Lookup(gvExample)
@@ -212,21 +213,21 @@ func TestReplicasOverEtcd(t *testing.T) {
 			break
 		}
 		if try == 5 {
-			t.Errorf("one replica, and it took %v, as in four tries before", took)
+			t.Errorf("one replica wrote the unavailability after %v in the fifth try, want at most %v", took, debounceTime)
 			break
 		}
 		b.start()
 		other.standsAt("v1.example.com", apiregistrationv1.Available, "True")
 	}
 	if writesA.Load() != before || writesB.Load() == 0 {
-		t.Errorf("writes: %d after its end, and %d", writesA.Load()-before, writesB.Load())
+		t.Errorf("%d writes of the first replica after its end and %d of the second, want 0 and more than 0", writesA.Load()-before, writesB.Load())
 	}
 	if c := other.written("v1.example.com", AvailableOnAllReplicas); c.Status != "False" || c.Reason != "NoReplica" {
-		t.Errorf("the condition of all replicas is %+v", c)
+		t.Errorf("condition AvailableOnAllReplicas = %+v, want False with reason NoReplica", c)
 	}
 }
 
-// background runs something until stop is called.
+// background runs a function until stop is called.
 func background(t *testing.T, run func(context.Context) error) (stop func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
@@ -259,7 +260,7 @@ func TestTheLimitOfABackendIsTheSmallestThatItsAPIServicesSet(t *testing.T) {
 	h.add(annotated("v3", "5"))
 	h.add(annotated("v4", "none at all"))
 	h.run()
-	h.is("v1.example.com", "True", "Passed") // the informers, which run since before, may hear of it after Ready
+	h.is("v1.example.com", "True", "Passed") // the informers run already, and can receive the object after Ready
 	r, _ := h.Table().Lookup(gvExample)
 	admitted := func() int {
 		n := 0
@@ -295,7 +296,7 @@ func TestTheLimitOfABackendIsTheSmallestThatItsAPIServicesSet(t *testing.T) {
 	gv := gvExample
 	gv.Version = "v4"
 	if r, _ := h.Table().Lookup(gv); len(r.Options.LongRunningSubresources) != 1 {
-		t.Errorf("options are %+v", r.Options)
+		t.Errorf("options = %+v, want 1 long-running subresource", r.Options)
 	}
 }
 
@@ -322,7 +323,7 @@ func TestAnUnusableOpenAPIDocumentIsACondition(t *testing.T) {
 	h.is("v1.example.com", "True", "Passed")
 	h.standsAt("v1.example.com", openAPIValid, "False")
 	if got := h.written("v1.example.com", openAPIValid).Message; got != "it claims paths of another group" {
-		t.Errorf("message is %q", got)
+		t.Errorf("message of condition OpenAPIValid = %q, want %q", got, "it claims paths of another group")
 	}
 	say("")
 	eventually(t, "it goes with the trouble", func() bool { return h.written("v1.example.com", openAPIValid).Type == "" })

@@ -83,7 +83,7 @@ func listers(t *testing.T, s *corev1.Service, found ...*discoveryv1.EndpointSlic
 	}
 }
 
-// withEndpoints has a resolver read Endpoints too.
+// withEndpoints makes a resolver read Endpoints too.
 //
 //lint:ignore SA1019 deprecated, and still written for Services without selector
 func withEndpoints(t *testing.T, r *resolver, endpoints ...*corev1.Endpoints) *resolver {
@@ -267,11 +267,11 @@ func TestResolve(t *testing.T) {
 				p = *got.problem
 			}
 			if p.reason != test.reason || p.message != test.message {
-				t.Errorf("problem is %q %q, want %q %q", p.reason, p.message, test.reason, test.message)
+				t.Errorf("problem = %q %q, want %q %q", p.reason, p.message, test.reason, test.message)
 			}
 			if test.service == nil {
 				if got.spec != nil {
-					t.Errorf("without a Service there is nothing to reach, got %v", got.spec)
+					t.Errorf("spec without a Service = %v, want none", got.spec)
 				}
 				return
 			}
@@ -280,7 +280,7 @@ func TestResolve(t *testing.T) {
 				Endpoints: test.want, LoopbackOK: test.service == external,
 			}
 			if diff := cmp.Diff(want, got.spec); diff != "" {
-				t.Error("spec (-want +got):\n" + diff)
+				t.Errorf("spec differs (-want +got):\n%s", diff)
 			}
 		})
 	}
@@ -290,7 +290,7 @@ func TestResolveUsesPort443WhenDefaultingDidNotRun(t *testing.T) {
 	r := listers(t, service(corev1.ServiceTypeClusterIP, "10.0.0.1"))
 	got := r.resolve(&apiregistrationv1.APIServiceSpec{Service: &apiregistrationv1.ServiceReference{Namespace: "metrics", Name: "server"}})
 	if want := `service/server in "metrics" is not listening on port 443`; got.problem.message != want {
-		t.Errorf("got %q, want %q", got.problem.message, want)
+		t.Errorf("message = %q, want %q", got.problem.message, want)
 	}
 }
 
@@ -331,12 +331,12 @@ func TestResolveSaysUnknownWhenItCannotLook(t *testing.T) {
 	r.slices = brokenSliceLister{}
 	want := problem{apiregistrationv1.ConditionUnknown, "EndpointsAccessError", message}
 	if got := r.resolve(spec); *got.problem != want {
-		t.Errorf("slices: got %v, want %v", *got.problem, want)
+		t.Errorf("problem with unreadable slices = %v, want %v", *got.problem, want)
 	}
 	r.services = brokenServiceLister{}
 	want.reason = "ServiceAccessError"
 	if got := r.resolve(spec); *got.problem != want {
-		t.Errorf("services: got %v, want %v", *got.problem, want)
+		t.Errorf("problem with unreadable Services = %v, want %v", *got.problem, want)
 	}
 }
 
@@ -380,21 +380,21 @@ func TestAddressOfAService(t *testing.T) {
 			spec, err := ways.Spec("metrics", "server", 443)
 			if c.problems != "" {
 				if err == nil || !strings.Contains(err.Error(), c.problems) {
-					t.Fatalf("got %v, %v", spec, err)
+					t.Fatalf("Spec() = %v, error %v, want an error that contains %q", spec, err, c.problems)
 				}
 				return
 			}
 			if err != nil || spec.Name != "metrics/server:443" || spec.ServerName != "server.metrics.svc" {
-				t.Fatalf("got %v, %v", spec, err)
+				t.Fatalf("Spec() = %v, error %v, want name metrics/server:443 and server name server.metrics.svc", spec, err)
 			}
 			given := map[string]bool{}
 			for _, e := range spec.Endpoints {
 				if given[e.Address] = true; c.want[e.Address] == e.Terminating {
-					t.Errorf("got %+v", e)
+					t.Errorf("endpoint = %+v, want one of %v", e, c.want)
 				}
 			}
 			if len(given) != len(c.want) {
-				t.Errorf("of %v only %v", c.want, given)
+				t.Errorf("endpoints = %v, want %v", given, c.want)
 			}
 		})
 	}

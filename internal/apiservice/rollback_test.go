@@ -64,7 +64,7 @@ func TestARollbackHoldsUntilTheSpecChanges(t *testing.T) {
 	routes.is("v1.example.com", good)
 	route := h.goesTo("other")
 
-	// It is written although somebody else writes the status too, and is in effect without a restart.
+	// The rollback is written in spite of conflicting writes of the status, and takes effect without a restart.
 	routes.mu.Lock()
 	routes.conflicts = 2
 	routes.mu.Unlock()
@@ -73,7 +73,7 @@ func TestARollbackHoldsUntilTheSpecChanges(t *testing.T) {
 	routes.is("v1.example.com", good+" rule all RolledBack=True(ErrorRate)")
 	c := routes.rolledBack("v1.example.com")
 	if c.ObservedGeneration != 1 || c.Message != "3 of 4 requests for backend other failed within 1m0s: they go to own now; change the spec of the APIRoute to try it again" {
-		t.Errorf("the condition is %+v", c)
+		t.Errorf("condition RolledBack = %+v, want generation 1 and a message with 3 of 4 failed requests", c)
 	}
 	eventually(t, "there is an Event", func() bool {
 		list, err := h.core.CoreV1().Events(metav1.NamespaceDefault).List(t.Context(), metav1.ListOptions{})
@@ -89,7 +89,7 @@ func TestARollbackHoldsUntilTheSpecChanges(t *testing.T) {
 		return false
 	})
 
-	// The leader, which writes the status anew, keeps it: while a backend is down, and while the APIRoute has no effect.
+	// The leader, which rewrites the status, keeps the rollback while a backend is down and while the APIRoute has no effect.
 	other.stop()
 	h.backendFailed(route.Parts[1].Backend)
 	routes.is("v1.example.com", "Accepted=True(Accepted) Available=True(BackendsAvailable) backend own=True(Passed) backend other=False(FailedDiscoveryCheck) "+
@@ -103,7 +103,7 @@ func TestARollbackHoldsUntilTheSpecChanges(t *testing.T) {
 	h.add(h.remote("example.com", "v1", "own", own.port()))
 	h.goesTo("own")
 
-	// Another spec tries the backend again, and an old finding does not come back.
+	// A new spec tries the backend again, and an old finding is not restored.
 	routes.change("v1.example.com", func(o *v1alpha1.APIRoute) { o.Spec.Rules[0].Rollback.ErrorPercent = 20 })
 	h.goesTo("other")
 	routes.is("v1.example.com", good)
@@ -115,11 +115,11 @@ func TestARollbackHoldsUntilTheSpecChanges(t *testing.T) {
 	routes.mu.Lock()
 	defer routes.mu.Unlock()
 	if stored := routes.stored["v1.example.com"]; stored != version {
-		t.Errorf("the status was written: version %s, and was %s", stored, version)
+		t.Errorf("resource version after an old rollback = %s, want %s: the status must not be written", stored, version)
 	}
 }
 
-// A replica that starts later, or that has not seen a request, reads it from the status.
+// A replica that starts later, or that has not seen a request, reads the rollback from the status.
 func TestEveryReplicaObeysARollback(t *testing.T) {
 	var routes, others *apiRoutes
 	h := open(t, nil, withAPIRoutes(t, &routes))
@@ -179,10 +179,10 @@ func TestWhatIsAddedToTheStatus(t *testing.T) {
 	} {
 		first, added := addRollback(o, rollback{rule: c.rule, backend: c.backend, generation: 2, found: found})
 		if added != c.added || added && first != "a" || routing.RolledBack(o) != c.rolledBack {
-			t.Errorf("%s of %s: %v %q, rolled back is %q", c.backend, c.rule, added, first, routing.RolledBack(o))
+			t.Errorf("addRollback(backend %s of rule %s) = %q, %v and rolled back %q, want first a, %v and %q", c.backend, c.rule, first, added, routing.RolledBack(o), c.added, c.rolledBack)
 		}
 	}
 	if message := o.Status.Rules[0].Conditions[0].Message; !strings.Contains(message, "backend b failed") || !strings.Contains(message, "backend c failed") || strings.Contains(message, "before") {
-		t.Errorf("the message is %q", message)
+		t.Errorf("message of condition RolledBack = %q, want backends b and c, and nothing of the spec before", message)
 	}
 }

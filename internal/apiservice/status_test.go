@@ -18,7 +18,7 @@ import (
 	"portico.dev/internal/routetable"
 )
 
-// writerEnv is a statusWriter in a synctest bubble, with a store in the place of an API server, and one remote APIService.
+// writerEnv is a statusWriter in a synctest bubble, with a store instead of an API server, and one remote APIService.
 type writerEnv struct {
 	t        *testing.T
 	writer   *statusWriter
@@ -59,7 +59,7 @@ func newWriterEnv(t *testing.T, peers Peers, store cache.Indexer) *writerEnv {
 	return d
 }
 
-// indexer holds the APIService that routed(1, ...) is about.
+// indexer returns a store with the APIService of routed(1, ...).
 func indexer(t *testing.T) cache.Indexer {
 	t.Helper()
 	r := routed(1, "True", reasonPassed, "")
@@ -72,7 +72,7 @@ func indexer(t *testing.T) cache.Indexer {
 	return store
 }
 
-// sees is a new verdict of this replica.
+// sees sets a new verdict of this replica.
 func (d *writerEnv) sees(status, reason string) {
 	message := "why"
 	if status == "True" {
@@ -82,7 +82,7 @@ func (d *writerEnv) sees(status, reason string) {
 	d.listen()
 }
 
-// listen is what the controller does when another replica says something.
+// listen updates the state as the controller does after another replica publishes.
 func (d *writerEnv) listen() {
 	if d.replicas.peers != nil {
 		d.replicas.update()
@@ -95,13 +95,13 @@ func (d *writerEnv) stands(t apiregistrationv1.APIServiceConditionType) string {
 	d.t.Helper()
 	o, exists, err := d.store.GetByKey("v1.g1.io")
 	if err != nil || !exists {
-		d.t.Fatal(exists, err)
+		d.t.Fatalf("GetByKey(v1.g1.io) = %v, error %v, want the APIService", exists, err)
 	}
 	c, _ := findCondition(o.(*apiregistrationv1.APIService).Status.Conditions, t)
 	return string(c.Status)
 }
 
-// thinks is what another replica says of the same APIService.
+// thinks publishes a verdict of another replica on the same APIService.
 func (s *peer) thinks(t *testing.T, status, reason string) {
 	t.Helper()
 	text, err := encodeVerdicts(routetable.NewTable([]*routetable.Route{routed(1, status, reason, "why")}, true))
@@ -119,11 +119,11 @@ func TestASingleReplicaWritesItsVerdictAtOnce(t *testing.T) {
 				for _, status := range []string{"False", "True", "False"} {
 					d.sees(status, "A")
 					if got := d.stands(apiregistrationv1.Available); got != status {
-						t.Fatalf("%s is not written at once; it stands at %s", status, got)
+						t.Fatalf("Available right after the verdict = %s, want %s", got, status)
 					}
 				}
 				if got := d.stands(AvailableOnAllReplicas); got != "" {
-					t.Errorf("with one replica it says %s of all", got)
+					t.Errorf("AvailableOnAllReplicas with one replica = %s, want none", got)
 				}
 			})
 		})
@@ -137,11 +137,11 @@ func TestUnavailableIsDebouncedWithSeveralReplicas(t *testing.T) {
 		other.thinks(t, "True", reasonPassed)
 		d := newWriterEnv(t, own, indexer(t))
 		if got := d.stands(AvailableOnAllReplicas); got != "True" {
-			t.Fatalf("all reach it, but it stands at %q", got)
+			t.Fatalf("AvailableOnAllReplicas = %q, want True because all replicas reach it", got)
 		}
 		writes := d.writes.Load()
 
-		// A moment in which neither reaches it.
+		// For a moment neither replica reaches the backend.
 		d.sees("False", "A")
 		other.thinks(t, "False", "A")
 		d.listen()
@@ -152,15 +152,15 @@ func TestUnavailableIsDebouncedWithSeveralReplicas(t *testing.T) {
 		time.Sleep(2 * debounceTime)
 		synctest.Wait()
 		if n := d.writes.Load() - writes; n != 0 {
-			t.Errorf("a moment's trouble was written %d times", n)
+			t.Errorf("%d status writes for a short failure, want 0", n)
 		}
 
-		// One replica goes blind.
+		// One replica loses the backend.
 		d.sees("False", "A")
 		time.Sleep(2 * debounceTime)
 		synctest.Wait()
 		if d.stands(apiregistrationv1.Available) != "True" || d.stands(AvailableOnAllReplicas) != "False" || d.writes.Load()-writes != 1 {
-			t.Errorf("one blind replica: available %s, on all %s, %d writes", d.stands(apiregistrationv1.Available), d.stands(AvailableOnAllReplicas), d.writes.Load()-writes)
+			t.Errorf("with one blind replica: Available = %s, AvailableOnAllReplicas = %s, %d writes, want True, False and 1", d.stands(apiregistrationv1.Available), d.stands(AvailableOnAllReplicas), d.writes.Load()-writes)
 		}
 
 		// The other follows.
@@ -168,26 +168,26 @@ func TestUnavailableIsDebouncedWithSeveralReplicas(t *testing.T) {
 		d.listen()
 		time.Sleep(debounceTime - time.Millisecond)
 		if got := d.stands(apiregistrationv1.Available); got != "True" {
-			t.Errorf("too early: %s", got)
+			t.Errorf("Available before the debounce time = %s, want True", got)
 		}
 		time.Sleep(2 * time.Millisecond)
 		synctest.Wait()
 		if got := d.stands(apiregistrationv1.Available); got != "False" {
-			t.Errorf("too late: %s", got)
+			t.Errorf("Available after the debounce time = %s, want False", got)
 		}
 
-		// And returns, which is told at once.
+		// The backend returns, which is written at once.
 		other.thinks(t, "True", reasonPassed)
 		d.listen()
 		if got := d.stands(apiregistrationv1.Available); got != "True" {
-			t.Errorf("a return is not told at once: %s", got)
+			t.Errorf("Available right after the backend returned = %s, want True", got)
 		}
 
-		// When the replica that reaches it dies, the other is left, and its verdict is all there is.
+		// When the replica that reaches the backend dies, only the verdict of the other one counts.
 		other.die()
 		d.listen()
 		if d.stands(apiregistrationv1.Available) != "False" || d.stands(AvailableOnAllReplicas) != "False" {
-			t.Errorf("available %s, on all %s", d.stands(apiregistrationv1.Available), d.stands(AvailableOnAllReplicas))
+			t.Errorf("Available = %s, AvailableOnAllReplicas = %s, want False and False", d.stands(apiregistrationv1.Available), d.stands(AvailableOnAllReplicas))
 		}
 	})
 }
@@ -200,7 +200,7 @@ func TestOnlyTheLeaderWritesAndItsSuccessorContinuesTheDebounce(t *testing.T) {
 		store := indexer(t)
 		d := newWriterEnv(t, own, store)
 		if d.writes.Load() != 0 {
-			t.Fatal("a replica that does not lead wrote")
+			t.Fatalf("a replica that does not lead wrote %d times, want 0", d.writes.Load())
 		}
 		o := standing("v1.g1.io", "True", reasonPassed)
 		existing, _, _ := store.GetByKey("v1.g1.io")
@@ -215,13 +215,13 @@ func TestOnlyTheLeaderWritesAndItsSuccessorContinuesTheDebounce(t *testing.T) {
 		time.Sleep(10 * debounceTime)
 		synctest.Wait()
 		if d.writes.Load() != 0 {
-			t.Fatal("a replica that does not lead wrote")
+			t.Fatalf("a replica that does not lead wrote %d times, want 0", d.writes.Load())
 		}
-		// The leader died before it wrote. What it would have written is due, not due again in a while.
+		// The leader died before it wrote. Its pending write is due at once, not after another debounce time.
 		leader.die()
 		d.listen()
 		if got := d.stands(apiregistrationv1.Available); got != "False" {
-			t.Errorf("it stands at %s", got)
+			t.Errorf("Available after the leader died = %s, want False", got)
 		}
 	})
 }
@@ -253,12 +253,12 @@ func TestDebouncer(t *testing.T) {
 				wanted := available(condition(apiregistrationv1.ConditionStatus(s.wanted), "R", "wanted"))
 				got, wait := d.debounce("x", stored, []apiregistrationv1.APIServiceCondition{wanted}, time.Unix(1000, 0).Add(s.at))
 				if len(got) != 1 || string(got[0].Status) != s.settled || wait != s.wait {
-					t.Fatalf("step %d: got %v, %v; want %v, %v", i, got, wait, s.settled, s.wait)
+					t.Fatalf("step %d: debounce() = %v, %v, want %v, %v", i, got, wait, s.settled, s.wait)
 				}
 			}
 			d.forget("x")
 			if len(d.falseSince) != 0 {
-				t.Errorf("left: %v", d.falseSince)
+				t.Errorf("falseSince after forget = %v, want empty", d.falseSince)
 			}
 		})
 	}

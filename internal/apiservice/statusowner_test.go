@@ -9,7 +9,7 @@ import (
 	"portico.dev/internal/transport"
 )
 
-// beside makes a controller another program of the same cluster, which reads the same APIRoutes.
+// beside makes a controller another program of the same cluster that reads the same APIRoutes.
 func beside(h *env, owns func(string) bool) option {
 	return func(_ *env, cfg *Config, _ *transport.Options) {
 		routes := *h.cfg.APIRoutes
@@ -63,17 +63,17 @@ func TestA55AFrontDoorLeavesTheStatusToAGateway(t *testing.T) {
 	h.add(o)
 	eventually(t, "the APIService is read", func() bool { _, err := h.lister.Get(o.Name); return err == nil })
 	if h.ownsAPIRouteStatus(o.Name) {
-		t.Error("the front door owns the status of an APIRoute whose APIService leads to a gateway")
+		t.Errorf("ownsAPIRouteStatus(%s) = true for an APIService that leads to a gateway, want false", o.Name)
 	}
 	if leadsToGateway(prepared) {
-		t.Error("an APIService that is prepared for a gateway leads to it, want to its server")
+		t.Error("leadsToGateway() = true for an APIService that is only prepared for a gateway, want false")
 	}
 	if !h.ownsAPIRouteStatus("v1.nobody.example.com") {
-		t.Error("the front door does not own the status of an APIRoute without an APIService")
+		t.Error("ownsAPIRouteStatus() = false for an APIRoute without an APIService, want true")
 	}
 }
 
-// Two writers that disagree cannot write as fast as they can.
+// Two writers that disagree do not write without limit.
 func TestA55WritesOfAStatusAreLimited(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var limits writeLimits

@@ -14,7 +14,7 @@ import (
 	"portico.dev/internal/transport"
 )
 
-// What the condition says of a tunnel, and of a backend behind one.
+// Messages of the condition for failures of a tunnel, and of a backend behind one.
 func TestFailuresOfTunnels(t *testing.T) {
 	refused := &net.OpError{Op: "dial", Net: "unix", Addr: &net.UnixAddr{Name: "/run/secret/socket", Net: "unix"}, Err: os.NewSyscallError("connect", syscall.ECONNREFUSED)}
 	for wanted, err := range map[string]error{
@@ -28,12 +28,13 @@ func TestFailuresOfTunnels(t *testing.T) {
 	} {
 		f := failureFromError(&transport.Error{Op: transport.OpDial, Endpoint: "10.0.0.1:443", Err: fmt.Errorf("dial: %w", err)})
 		if f.message != wanted || !f.unreachable || f.slow {
-			t.Errorf("%q (unreachable %t, slow %t), want %q", f.message, f.unreachable, f.slow, wanted)
+			t.Errorf("failure = %q (unreachable %t, slow %t), want %q (true, false)", f.message, f.unreachable, f.slow, wanted)
 		}
 	}
 }
 
-// Nothing comes from the backend, nor for anybody else through the tunnel to it: which of both hangs is not known.
+// The backend sends nothing, and the tunnel carries nothing for other backends either: the message names both as possible
+// causes.
 func TestAHangBehindATunnel(t *testing.T) {
 	for network, wanted := range map[string]string{
 		"":        "connections are taken and nothing comes from them",
@@ -48,13 +49,13 @@ func TestAHangBehindATunnel(t *testing.T) {
 				f = h.check(time.Now())
 			}
 			if f == nil || f.message != wanted || !f.silent {
-				t.Errorf("%+v, want %q", f, wanted)
+				t.Errorf("failure = %+v, want a silent one with message %q", f, wanted)
 			}
 		})
 	}
 }
 
-// A connection that was lost, and none since because of the tunnel, is the tunnel's failure. A response is the backend's.
+// A lost connection, with failing dials through the tunnel since then, is the tunnel's failure. A response is the backend's.
 func TestFailuresThatTheTunnelExplains(t *testing.T) {
 	tunnel := failureFromError(&transport.Error{Op: transport.OpDial, Err: &transport.TunnelError{Network: "cluster", Err: io.EOF}})
 	lost := failureFromError(&transport.Error{Op: transport.OpRoundTrip, Sent: true, Err: io.EOF})
@@ -64,7 +65,7 @@ func TestFailuresThatTheTunnelExplains(t *testing.T) {
 	}{"a lost connection": {lost, true}, "a response": {failureFromStatus(503), false}} {
 		for _, merged := range []*failure{tunnel.merge(c.other), c.other.merge(tunnel)} {
 			if merged.tunnel != c.kept || merged.slow == c.kept {
-				t.Errorf("%s: %+v", name, merged)
+				t.Errorf("%s: merged failure = %+v, want tunnel %t", name, merged, c.kept)
 			}
 		}
 	}

@@ -14,7 +14,7 @@ func refused() *failure {
 }
 func slow() *failure { return &failure{message: "context deadline exceeded", slow: true} }
 
-// after is the history that outcomes leave; nil passes.
+// after returns the history of the given outcomes; nil is a success.
 func after(failures ...*failure) history {
 	var h history
 	for i, f := range failures {
@@ -97,7 +97,7 @@ func TestVerdict(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			got := verdict(test.evidence, time.Now())
 			if got.Type != apiregistrationv1.Available || got.Status != test.status || got.Reason != test.reason || got.Message != test.message {
-				t.Errorf("got %s %s %q %q, want %s %q %q", got.Type, got.Status, got.Reason, got.Message, test.status, test.reason, test.message)
+				t.Errorf("verdict() = %s %s %q %q, want %s %q %q", got.Type, got.Status, got.Reason, got.Message, test.status, test.reason, test.message)
 			}
 		})
 	}
@@ -107,15 +107,15 @@ func TestLastTransitionTimeChangesWithTheStatusOnly(t *testing.T) {
 	then, now := time.Unix(1000, 0), time.Unix(2000, 0)
 	before := verdict(verdictInput{probes: after(nil)}, then)
 	if got := verdict(verdictInput{probes: after(nil, nil), previous: &before}, now); !got.LastTransitionTime.Time.Equal(then) {
-		t.Errorf("still up: lastTransitionTime moved to %v", got.LastTransitionTime)
+		t.Errorf("still up: lastTransitionTime = %v, want %v", got.LastTransitionTime, then)
 	}
 	down := verdict(verdictInput{probes: after(nil, refused()), previous: &before}, now)
 	if !down.LastTransitionTime.Time.Equal(now) {
-		t.Errorf("went down: lastTransitionTime is %v", down.LastTransitionTime)
+		t.Errorf("went down: lastTransitionTime = %v, want %v", down.LastTransitionTime, now)
 	}
 	again := verdict(verdictInput{problem: falseProblem("MissingEndpoints", ""), previous: &down}, now.Add(time.Hour))
 	if !again.LastTransitionTime.Time.Equal(now) {
-		t.Errorf("down for another reason: lastTransitionTime moved to %v", again.LastTransitionTime)
+		t.Errorf("down for another reason: lastTransitionTime = %v, want %v", again.LastTransitionTime, now)
 	}
 }
 
@@ -156,11 +156,11 @@ func TestExtraConditions(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			got := extraConditions(&test.spec, test.evidence, now)
 			if len(got) != len(test.want) {
-				t.Fatalf("got %v, want %v", got, test.want)
+				t.Fatalf("extraConditions() = %v, want %v", got, test.want)
 			}
 			for _, c := range got {
 				if string(c.Status) != test.want[string(c.Type)] || c.LastTransitionTime != metav1.NewTime(now) {
-					t.Errorf("got %v", c)
+					t.Errorf("condition = %v, want one of %v since %v", c, test.want, now)
 				}
 			}
 		})

@@ -34,7 +34,7 @@ import (
 	"portico.dev/internal/metrics"
 )
 
-// The library that rotates files never ends the goroutine that removes old ones (natefinch/lumberjack#56).
+// lumberjack never ends its goroutine that removes old files (natefinch/lumberjack#56).
 func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m, goleak.IgnoreTopFunction("gopkg.in/natefinch/lumberjack%2ev2.(*Logger).millRun"))
 }
@@ -84,7 +84,7 @@ func TestPolicy(t *testing.T) {
 		"a service account itself is no token": {resource("alice", "", "serviceaccounts", ""), auditinternal.LevelRequestResponse},
 	} {
 		if got := p.Level(c.asked); got.Level != c.want {
-			t.Errorf("%s: %s, want %s", name, got.Level, c.want)
+			t.Errorf("%s: level = %s, want %s", name, got.Level, c.want)
 		}
 	}
 }
@@ -99,7 +99,7 @@ func TestAPolicyThatCannotBe(t *testing.T) {
 	} {
 		file := write(t, "policy.yaml", text)
 		if _, err := LoadPolicy(file); err == nil || !strings.Contains(err.Error(), "audit policy") {
-			t.Errorf("%s: %v", name, err)
+			t.Errorf("LoadPolicy of %s: error = %v, want an error that contains \"audit policy\"", name, err)
 		}
 	}
 }
@@ -108,7 +108,7 @@ func event(uri string) *auditinternal.Event {
 	return &auditinternal.Event{Level: auditinternal.LevelMetadata, AuditID: "id", Stage: auditinternal.StageResponseComplete, RequestURI: uri}
 }
 
-// start runs an auditor; stop waits for its end.
+// start runs an auditor. stop waits for its end.
 func start(t *testing.T, c Config) (a *Auditor, m *metrics.Audit, stop func()) {
 	t.Helper()
 	c.Metrics, c.Logger = metrics.NewAudit(prometheus.NewRegistry()), zap.NewNop()
@@ -136,23 +136,23 @@ func TestLogHoldsALineForEachEvent(t *testing.T) {
 			}
 			if mode == ModeBlocking {
 				if n := len(linesOf(t, file)); n != 1000 {
-					t.Errorf("%d lines before the end", n)
+					t.Errorf("log has %d lines before the end, want 1000", n)
 				}
 			}
 			stop()
 			lines := linesOf(t, file)
 			if len(lines) != 1000 {
-				t.Fatalf("%d lines", len(lines))
+				t.Fatalf("log has %d lines, want 1000", len(lines))
 			}
 			var e auditv1.Event
 			if err := json.Unmarshal(lines[0], &e); err != nil || e.Kind != "Event" || e.APIVersion != "audit.k8s.io/v1" || e.RequestURI != "/api/\r\n\x1b[31mforged" {
-				t.Errorf("%v %s", err, lines[0])
+				t.Errorf("first line = %s, error %v, want the event", lines[0], err)
 			}
 			if n := testutil.ToFloat64(m.Written.WithLabelValues("log")); n != 1000 {
-				t.Errorf("%v written", n)
+				t.Errorf("metric of written events = %v, want 1000", n)
 			}
 			if info, err := os.Stat(file); err != nil || info.Mode().Perm() != 0o600 {
-				t.Errorf("%v %v", info.Mode(), err)
+				t.Errorf("mode of the log = %v, error %v, want 0600", info.Mode(), err)
 			}
 		})
 	}
@@ -172,7 +172,7 @@ func linesOf(t *testing.T, file string) [][]byte {
 	return lines
 }
 
-// A device is written to and never renamed, however much goes into it.
+// A device is written and never renamed, independent of the amount of data.
 func TestOnlyFilesAreRotated(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "null")
@@ -187,7 +187,7 @@ func TestOnlyFilesAreRotated(t *testing.T) {
 	event.add(bytes.Repeat([]byte("x"), 100<<10))
 	for range 30 {
 		if n, err := log.send(t.Context(), &event); n != 1 || err != nil {
-			t.Fatal(n, err)
+			t.Fatalf("send = %d, %v, want 1 event and no error", n, err)
 		}
 	}
 	if err := log.close(); err != nil {
@@ -195,7 +195,7 @@ func TestOnlyFilesAreRotated(t *testing.T) {
 	}
 	entries, err := os.ReadDir(dir)
 	if err != nil || len(entries) != 1 {
-		t.Errorf("beside the device are %v, %v", entries, err)
+		t.Errorf("directory of the device = %v, error %v, want one entry", entries, err)
 	}
 }
 
@@ -206,7 +206,7 @@ func TestAPathThatCannotBeWrittenIsFoundAtTheStart(t *testing.T) {
 	}
 }
 
-// full fails as a disk without room does; hung never answers.
+// full fails like a full disk. hung never returns.
 type full struct{ broken atomic.Bool }
 
 func (f *full) send(_ context.Context, b *batch) (int, error) {
@@ -241,16 +241,16 @@ func TestE7AFullDiskCostsEventsAndIsCounted(t *testing.T) {
 		}
 		synctest.Wait()
 		if n := testutil.ToFloat64(m.Dropped.WithLabelValues("log")); n != 25 {
-			t.Errorf("%v dropped, want 25", n)
+			t.Errorf("%v events dropped, want 25", n)
 		}
 		if logs.FilterMessage("audit events are being lost").Len() != 1 {
-			t.Errorf("the log says %v, want one line", logs.All())
+			t.Errorf("log = %v, want one line \"audit events are being lost\"", logs.All())
 		}
 		f.broken.Store(false)
 		a.Process(event("/api"), nil)
 		synctest.Wait()
 		if logs.FilterField(zap.Int("lost", 25)).Len() != 1 {
-			t.Errorf("there is room again, and the log says %v", logs.All())
+			t.Errorf("log after the disk has space again = %v, want one line with 25 lost events", logs.All())
 		}
 		cancel()
 		wg.Wait()
@@ -266,7 +266,7 @@ func TestE7AHungSinkNeverHoldsARequestAndDropsAreExact(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		var wg sync.WaitGroup
 		wg.Go(func() { _ = a.Run(ctx) })
-		a.Process(event("/api"), nil) // the one that hangs
+		a.Process(event("/api"), nil) // the event whose write hangs
 		synctest.Wait()
 		big := event("/" + strings.Repeat("x", 1<<19))
 		line, err := encode(nil, big, nil)
@@ -278,16 +278,16 @@ func TestE7AHungSinkNeverHoldsARequestAndDropsAreExact(t *testing.T) {
 			a.Process(big, nil)
 		}
 		if n := testutil.ToFloat64(m.Dropped.WithLabelValues("webhook")); n != 7 {
-			t.Errorf("%v dropped, want 7", n)
+			t.Errorf("%v events dropped, want 7", n)
 		}
 		before := time.Now()
 		cancel()
-		wg.Wait() // the fake clock jumps to the end of shutdownTimeout
+		wg.Wait() // The fake clock advances to the end of shutdownTimeout.
 		if d := time.Since(before); d != shutdownTimeout {
-			t.Errorf("stopped after %s", d)
+			t.Errorf("shutdown took %s, want %s", d, shutdownTimeout)
 		}
 		if n := testutil.ToFloat64(m.Dropped.WithLabelValues("webhook")); n != float64(7+fits) {
-			t.Errorf("%v dropped at the end, want %d", n, 7+fits)
+			t.Errorf("%v events dropped at the end, want %d", n, 7+fits)
 		}
 		close(h.until)
 	})
@@ -308,7 +308,7 @@ func TestWebhookReceivesLists(t *testing.T) {
 		var list auditv1.EventList
 		body, _ := io.ReadAll(r.Body)
 		if err := json.Unmarshal(body, &list); err != nil || list.Kind != "EventList" || r.URL.Path != "/sink" {
-			t.Errorf("%v %s %s", err, r.URL, body)
+			t.Errorf("request = %s %s, error %v, want an EventList for /sink", r.URL, body, err)
 		}
 		got.Items = append(got.Items, list.Items...)
 	}))
@@ -328,14 +328,14 @@ current-context: sink
 	for range 25 {
 		a.Process(event("/api"), nil)
 	}
-	stop() // sends the last five
+	stop() // sends the last five events
 	mu.Lock()
 	defer mu.Unlock()
 	if len(got.Items) != 25 || dialled.Load() == 0 {
-		t.Errorf("%d events, dialled %d times", len(got.Items), dialled.Load())
+		t.Errorf("webhook received %d events over %d connections, want 25 and at least one", len(got.Items), dialled.Load())
 	}
 	if n := testutil.ToFloat64(m.Dropped.WithLabelValues("webhook")); n != 0 {
-		t.Errorf("%v dropped", n)
+		t.Errorf("%v events dropped, want 0", n)
 	}
 }
 
@@ -345,14 +345,14 @@ func TestAnEventThatIsTooLargeGoesWithoutItsBodies(t *testing.T) {
 	e.Annotations = map[string]string{"kept": "yes"}
 	line, err := encode(nil, e, nil)
 	if err != nil || len(line) > 1000 || !strings.Contains(string(line), truncatedAnnotation) || !strings.Contains(string(line), "kept") {
-		t.Errorf("%v, %d bytes", err, len(line))
+		t.Errorf("encoded event = %d bytes, error %v, want at most 1000 bytes with the truncated annotation", len(line), err)
 	}
 	if len(e.Annotations) != 1 {
-		t.Error("the event of the caller was changed")
+		t.Errorf("annotations of the caller's event = %v, want them unchanged", e.Annotations)
 	}
 }
 
-// A refusal of a secret may quote what is wrong with it.
+// The message of a refused secret may contain its values.
 func TestE2WhatIsWrongWithASecretIsNotQuoted(t *testing.T) {
 	for resource, quoted := range map[string]bool{"secrets": false, "configmaps": true} {
 		e := event("/api/v1/namespaces/default/" + resource)
@@ -360,10 +360,10 @@ func TestE2WhatIsWrongWithASecretIsNotQuoted(t *testing.T) {
 		e.ResponseStatus = &metav1.Status{Status: metav1.StatusFailure, Code: 422, Reason: metav1.StatusReasonInvalid, Message: `Invalid value: "canary"`}
 		line, err := encode(nil, e, nil)
 		if err != nil || strings.Contains(string(line), "canary") != quoted || !strings.Contains(string(line), `"reason":"Invalid","code":422`) {
-			t.Errorf("%v %s", err, line)
+			t.Errorf("encoded event = %s, error %v, want the message: %t", line, err, quoted)
 		}
 		if e.ResponseStatus.Message == "" {
-			t.Error("the event of the caller was changed")
+			t.Error("message of the caller's event is empty, want it unchanged")
 		}
 	}
 }

@@ -32,7 +32,7 @@ func everyday() (*auditinternal.Event, []Annotation) {
 		}
 }
 
-// BenchmarkEvent is one event from the request to the queue; "encode" is without the queue.
+// BenchmarkEvent processes one event from the request to the queue. "encode" omits the queue.
 func BenchmarkEvent(b *testing.B) {
 	event, more := everyday()
 	b.Run("encode", func(b *testing.B) {

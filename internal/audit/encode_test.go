@@ -14,7 +14,7 @@ import (
 	"sigs.k8s.io/randfill"
 )
 
-// library is the encoding that appendEvent must not differ from.
+// library returns the encoding of k8s.io/apiserver, which appendEvent must reproduce.
 func library(t *testing.T, e *auditinternal.Event) string {
 	t.Helper()
 	var out auditv1.Event
@@ -58,10 +58,10 @@ func TestEventsAreEncodedAsTheLibraryDoes(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			if !isSimple(e) {
-				t.Fatal("not encoded here")
+				t.Fatal("isSimple = false, want true")
 			}
 			if got, want := string(appendEvent(nil, e, nil)), library(t, e); got != want {
-				t.Error(diff.Diff(got, want))
+				t.Errorf("encoded event differs from k8s.io/apiserver's, want equal text: %s", diff.Diff(got, want))
 			}
 		})
 	}
@@ -78,12 +78,12 @@ func TestEventsAreEncodedAsTheLibraryDoes(t *testing.T) {
 			e.ResponseStatus = &metav1.Status{Status: s.Status, Message: s.Message, Reason: s.Reason, Code: s.Code}
 		}
 		if got, want := string(appendEvent(nil, e, nil)), library(t, e); got != want {
-			t.Fatal(diff.Diff(got, want))
+			t.Fatalf("encoded event differs from k8s.io/apiserver's, want equal text: %s", diff.Diff(got, want))
 		}
 	}
 }
 
-// Annotations that come beside an event read as if they were in it, whether it has some itself or not.
+// Separate annotations are encoded as annotations of the event, whether it has annotations or not.
 func TestAnnotationsBesideAnEvent(t *testing.T) {
 	more := []Annotation{{"a", `by "x\y" <z>`}, {"b", ""}, {"c", "3"}}
 	for name, e := range map[string]*auditinternal.Event{
@@ -103,10 +103,10 @@ func TestAnnotationsBesideAnEvent(t *testing.T) {
 				t.Fatal(err)
 			}
 			if want := library(t, with); string(got) != want {
-				t.Error(diff.Diff(string(got), want))
+				t.Errorf("event with separate annotations differs, want equal text: %s", diff.Diff(string(got), want))
 			}
 			if len(e.Annotations) != len(before.Annotations) || e.Annotations["c"] != before.Annotations["c"] {
-				t.Error("the event itself was changed, which has further stages to come")
+				t.Errorf("annotations of the event = %v, want %v: later stages use them", e.Annotations, before.Annotations)
 			}
 		})
 	}

@@ -17,9 +17,9 @@ import (
 	"portico.dev/internal/metrics"
 )
 
-// memory remembers each batch.
+// memory records each batch.
 type memory struct {
-	gate    chan struct{} // each batch waits for it; nil: none does
+	gate    chan struct{} // Each batch waits for it; nil: no wait.
 	mu      sync.Mutex    // guards batches
 	batches [][]string
 }
@@ -46,7 +46,7 @@ func (m *memory) said() string {
 	return fmt.Sprint(m.batches)
 }
 
-// running is a queue that runs until stop is called.
+// running returns a queue that runs until stop is called.
 func running(t *testing.T, s sink, b batching) (q *queue, m *metrics.Audit, stop func()) {
 	t.Helper()
 	m = metrics.NewAudit(prometheus.NewRegistry())
@@ -75,7 +75,7 @@ func TestTheLogIsWrittenAtOnceAndThenInBatches(t *testing.T) {
 			t.Helper()
 			synctest.Wait()
 			if got := said.said(); got != want {
-				t.Errorf("%s: %.300s, want %s", when, got, want)
+				t.Errorf("%s: batches = %.300s, want %s", when, got, want)
 			}
 		}
 		offer(q, "a")
@@ -106,42 +106,42 @@ func TestACompleteBatchDoesNotWait(t *testing.T) {
 			}
 			synctest.Wait()
 			if got := len(said.batches); got != 3 {
-				t.Errorf("%s: %d batches without waiting: %v", name, got, said.batches)
+				t.Errorf("%s: %d batches without waiting, want 3: %v", name, got, said.batches)
 			}
 			offer(q, "event-9-")
 			synctest.Wait()
 			if got := len(said.batches); got != 3 {
-				t.Errorf("%s: one more did not wait: %v", name, said.batches)
+				t.Errorf("%s: batches after one more event = %v, want 3", name, said.batches)
 			}
 			stop()
 			if got := strings.Fields(said.said()); len(got) != 10 || len(said.batches) != 4 {
-				t.Errorf("%s: at the end %v", name, said.batches)
+				t.Errorf("%s: batches at the end = %v, want 10 events in 4 batches", name, said.batches)
 			}
 		}
 	})
 }
 
-// What comes while batches are being sent is sent too, however many there were and without anything else coming.
+// Events that arrive during a write are written too, for any number of batches and without later events.
 func TestNothingIsLeftBehindBatchesThatAreBeingSent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		said := &memory{gate: make(chan struct{})}
 		q, _, stop := running(t, said, batching{maxEvents: 1})
 		offer(q, "a")
-		synctest.Wait() // it is being sent
+		synctest.Wait() // The write is in progress.
 		offer(q, "b", "c", "d")
 		said.gate <- struct{}{}
-		synctest.Wait() // b is being sent, and two more are to follow
+		synctest.Wait() // The write of b is in progress, and two more batches follow.
 		offer(q, "e")
 		close(said.gate)
 		synctest.Wait()
 		if got := said.said(); got != "[[a] [b] [c] [d] [e]]" {
-			t.Error(got)
+			t.Errorf("batches = %s, want [[a] [b] [c] [d] [e]]", got)
 		}
 		stop()
 	})
 }
 
-// Whatever happens at one time, each event is written whole, once and in its order, or counted as lost.
+// In all interleavings each event is either written completely, once and in order, or counted as dropped.
 func TestEachEventIsWrittenOrCounted(t *testing.T) {
 	said := &memory{}
 	q, m, stop := running(t, said, batching{maxBytes: 1 << 10})
@@ -162,18 +162,18 @@ func TestEachEventIsWrittenOrCounted(t *testing.T) {
 		for _, event := range batch {
 			var w, n int
 			if _, err := fmt.Sscanf(event, "%d %d", &w, &n); err != nil || n != next[w] || !strings.HasSuffix(event, strings.Repeat("x", n%97)) {
-				t.Fatalf("%q after %d events of its writer, %v", event, next[w], err)
+				t.Fatalf("event = %q, error %v, want event %d of its writer", event, err, next[w])
 			}
 			next[w]++
 		}
 	}
 	written, dropped := testutil.ToFloat64(m.Written.WithLabelValues("log")), testutil.ToFloat64(m.Dropped.WithLabelValues("log"))
 	if written != writers*each || dropped != 1 {
-		t.Errorf("%v written, %v dropped", written, dropped)
+		t.Errorf("%v events written, %v dropped, want %d and 1", written, dropped, writers*each)
 	}
 }
 
-// What is kept for reuse is little, and a queue that was emptied has all its room again.
+// The memory kept for reuse is small. An empty queue has its full capacity.
 func TestTheSpaceOfAQueueIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := &slow{until: make(chan struct{})}
@@ -185,21 +185,21 @@ func TestTheSpaceOfAQueueIsBounded(t *testing.T) {
 			synctest.Wait()
 		}
 		if q.bytes > maxQueued || q.bytes < maxQueued-2*maxWriteBytes {
-			t.Errorf("%d bytes wait", q.bytes)
+			t.Errorf("queue holds %d bytes, want %d to %d", q.bytes, maxQueued-2*maxWriteBytes, maxQueued)
 		}
 		close(h.until)
 		synctest.Wait()
 		stop()
 		if q.bytes != 0 || q.events != 0 || len(q.free) > maxSpare {
-			t.Errorf("left: %d bytes, %d events, %d rooms", q.bytes, q.events, len(q.free))
+			t.Errorf("empty queue = %d bytes, %d events, %d spare buffers, want 0, 0 and at most %d", q.bytes, q.events, len(q.free), maxSpare)
 		}
 		if n := testutil.ToFloat64(m.Written.WithLabelValues("log")); int(n) != offered-1 {
-			t.Errorf("%v written of %d", n, offered)
+			t.Errorf("%v events written, want %d", n, offered-1)
 		}
 	})
 }
 
-// slow takes everything, later.
+// slow accepts batches after a delay.
 type slow struct{ until chan struct{} }
 
 func (s *slow) send(_ context.Context, b *batch) (int, error) {

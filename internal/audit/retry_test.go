@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// receiver is an audit webhook that cannot be reached for some time.
+// receiver is an audit webhook that is unreachable for some time.
 type receiver struct {
 	began  time.Time
 	outage time.Duration

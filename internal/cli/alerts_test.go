@@ -44,7 +44,7 @@ func shipped(t *testing.T, base string) alertGroups {
 		for i := range g.Rules {
 			r := &g.Rules[i]
 			if r.Annotations["runbook"] == "" {
-				t.Errorf("%s has no runbook", r.Alert)
+				t.Errorf("alert %s has no runbook, want one", r.Alert)
 			}
 			if base != "" {
 				r.Annotations = maps.Clone(r.Annotations)
@@ -53,14 +53,14 @@ func shipped(t *testing.T, base string) alertGroups {
 		}
 	}
 	if len(want.Groups) < 3 {
-		t.Fatalf("%d groups", len(want.Groups))
+		t.Fatalf("%d groups of alerts, want at least 3", len(want.Groups))
 	}
 	return want
 }
 
 func TestAlertsWithoutLinksAreTheFile(t *testing.T) {
 	if out, err := printAlerts(t); err != nil || out != monitoring.Alerts {
-		t.Errorf("%v:\n%s", err, out)
+		t.Errorf("alerts without links = %v:\n%s\nwant the shipped file", err, out)
 	}
 }
 
@@ -81,10 +81,10 @@ func TestEveryAlertLinksToItsRunbook(t *testing.T) {
 				t.Fatal(err)
 			}
 			if want := shipped(t, links); !reflect.DeepEqual(got, want) {
-				t.Errorf("got %+v, want %+v", got, want)
+				t.Errorf("printed alerts = %+v, want %+v", got, want)
 			}
 			if !strings.Contains(out, "# min: no replica reaches it.") {
-				t.Error("comments are lost")
+				t.Error("the printed alerts have no comments, want them kept")
 			}
 		})
 	}
@@ -104,17 +104,17 @@ func TestAlertsAsAnObjectForTheOperator(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got.APIVersion != "monitoring.coreos.com/v1" || got.Kind != "PrometheusRule" || got.Metadata.Name != "portico" {
-		t.Errorf("%s %s %s", got.APIVersion, got.Kind, got.Metadata.Name)
+		t.Errorf("printed object = %s %s %s, want monitoring.coreos.com/v1 PrometheusRule portico", got.APIVersion, got.Kind, got.Metadata.Name)
 	}
 	if want := shipped(t, "https://wiki.example.com/"); !reflect.DeepEqual(got.Spec, want) {
-		t.Errorf("got %+v, want %+v", got.Spec, want)
+		t.Errorf("spec of the PrometheusRule = %+v, want %+v", got.Spec, want)
 	}
 }
 
 func TestWhatIsNoURLOfRunbooks(t *testing.T) {
 	for _, base := range []string{"docs", "wiki.example.com/portico", "ftp://example.com", "https://", "https://example.com/#top", "https://exa mple.com", "https://example.com/\n"} {
 		if out, err := printAlerts(t, "--runbook-url", base); err == nil || !strings.Contains(err.Error(), "--runbook-url") || out != "" {
-			t.Errorf("%q: %v, %s", base, err, out)
+			t.Errorf("alerts with the runbook URL %q = %v, %s; want an error that names the flag", base, err, out)
 		}
 	}
 }

@@ -26,14 +26,14 @@ func TestYAML(t *testing.T) {
 	out, err := execute(t, "version", "-o", "yaml")
 	var info struct{ GitVersion string }
 	if err != nil || yaml.Unmarshal([]byte(out), &info) != nil || !strings.HasPrefix(info.GitVersion, "v1.") || strings.Contains(out, "{") {
-		t.Errorf("%q, %v", out, err)
+		t.Errorf("version -o yaml = %q, %v; want YAML with a version", out, err)
 	}
 	if out, err := execute(t, "version", "-o", "xml"); err == nil || !strings.Contains(err.Error(), `"xml"`) {
-		t.Errorf("%q, %v", out, err)
+		t.Errorf("version -o xml = %q, %v; want an error that names xml", out, err)
 	}
 }
 
-// Every command that has JSON says that it has YAML.
+// Every command with JSON output offers YAML.
 func TestHelpSaysYAML(t *testing.T) {
 	var look func(c *cobra.Command)
 	look = func(c *cobra.Command) {
@@ -41,7 +41,7 @@ func TestHelpSaysYAML(t *testing.T) {
 			look(below)
 		}
 		if f := c.Flags().Lookup("output"); f != nil && strings.Contains(f.Usage, "json") && !strings.Contains(f.Usage, "yaml") {
-			t.Errorf("%s: %s", c.CommandPath(), f.Usage)
+			t.Errorf("usage of --output of %s = %s, want yaml", c.CommandPath(), f.Usage)
 		}
 	}
 	for _, c := range Commands(Options{}) {
@@ -49,16 +49,16 @@ func TestHelpSaysYAML(t *testing.T) {
 	}
 }
 
-// Without front doors of its own, a program drills only what it is told to.
+// A program without local front doors drills only an explicit cluster.
 func TestDrillsNeedACluster(t *testing.T) {
 	_, err := execute(t, "drill", "run", "refuse")
 	var exit *ExitError
 	if !errors.As(err, &exit) || exit.Code != exitDrillUsage || !strings.Contains(err.Error(), "--context or --kubeconfig") {
-		t.Errorf("%v", err)
+		t.Errorf("drill run without a cluster: error = %v, want exit code %d and the flags", err, exitDrillUsage)
 	}
 }
 
-// Who gives the doctor a name alone is told the command that was meant, before any server is asked.
+// The doctor suggests the intended command if it gets a name alone, before it sends a request.
 func TestTheDoctorNamesTheCommandThatWasMeant(t *testing.T) {
 	for _, c := range []struct {
 		args []string
@@ -74,7 +74,7 @@ func TestTheDoctorNamesTheCommandThatWasMeant(t *testing.T) {
 		_, err := execute(t, append([]string{"doctor", "--kubeconfig", "nowhere"}, c.args...)...)
 		var exit *ExitError
 		if !errors.As(err, &exit) || exit.Code != exitUnexamined || !strings.Contains(err.Error(), c.want) {
-			t.Errorf("%v: %v, want %q", c.args, err, c.want)
+			t.Errorf("doctor %v: error = %v, want %q", c.args, err, c.want)
 		}
 	}
 }

@@ -20,27 +20,27 @@ func TestStatesAreColoured(t *testing.T) {
 		"refuse   passed    0.32 s     0.86 s      36× 503   7 s\n": "refuse   " + green + "passed" + noColour + "    0.32 s     0.86 s      36× 503   7 s\n",
 	} {
 		if got := paint(line); got != want {
-			t.Errorf("%q is %q, want %q", line, got, want)
+			t.Errorf("paint(%q) = %q, want %q", line, got, want)
 		}
 	}
 }
 
-// What comes in pieces, as from a tabwriter, is coloured when the line is complete.
+// Text in pieces, as from a tabwriter, is coloured when the line is complete.
 func TestColoursOfALineInPieces(t *testing.T) {
 	var out bytes.Buffer
 	p := &painter{out: &out}
 	for _, piece := range []string{"a   fai", "led\nb   o", "k"} {
 		if n, err := p.Write([]byte(piece)); err != nil || n != len(piece) {
-			t.Fatal(n, err)
+			t.Fatalf("Write(%q) = %d, %v; want %d and no error", piece, n, err, len(piece))
 		}
 	}
 	p.flush()
 	if want := "a   " + red + "failed" + noColour + "\nb   " + green + "ok" + noColour; out.String() != want {
-		t.Errorf("%q, want %q", out.String(), want)
+		t.Errorf("painted output = %q, want %q", out.String(), want)
 	}
 }
 
-// A file gets no colours, whatever the environment says.
+// A file gets no colours, regardless of the environment.
 func TestAFileHasNoColours(t *testing.T) {
 	f, err := os.Create(filepath.Join(t.TempDir(), "out"))
 	if err != nil {
@@ -50,6 +50,6 @@ func TestAFileHasNoColours(t *testing.T) {
 	t.Setenv("NO_COLOR", "")
 	t.Setenv("TERM", "xterm")
 	if w, _ := Colours(f); w != f {
-		t.Errorf("%T", w)
+		t.Errorf("Colours of a file = %T, want the file", w)
 	}
 }

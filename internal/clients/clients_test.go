@@ -30,7 +30,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// absent are those of the methods of a value that end in the nil interface which it embeds.
+// absent returns the methods of a value that an embedded nil interface provides.
 func absent(value any) (names []string) {
 	v := reflect.ValueOf(value)
 	for i := range v.NumMethod() {
@@ -49,7 +49,8 @@ func absent(value any) (names []string) {
 	return names
 }
 
-// notLinked are files with calls of what we do not have, in functions that nothing reaches; or of something else by that name.
+// notLinked are files with calls of methods that are not linked, in unreachable functions, or of other methods with the same
+// name.
 var notLinked = map[string]string{
 	"k8s.io/apiserver/pkg/storageversion/manager.go":                   "of a client that it makes itself; made only by server.NewConfig, which links all groups",
 	"k8s.io/client-go/tools/events/event_broadcaster.go":               "of NewEventBroadcasterAdapter; we write events of core/v1",
@@ -61,8 +62,8 @@ var notLinked = map[string]string{
 
 var version = regexp.MustCompile(`V\d[a-z0-9]*$`)
 
-// Whatever is linked into the aggregator and knows typed clients or informers is read for calls of groups, versions and kinds
-// that there are none of here.
+// The test reads every package that is linked into the aggregator and uses typed clients or informers. It looks for calls of
+// groups, versions and kinds that Interface does not have.
 func TestLibrariesCallOnlyWhatIsLinked(t *testing.T) {
 	client, err := New(&rest.Config{Host: "http://127.0.0.1:1"})
 	if err != nil {
@@ -103,12 +104,12 @@ func TestLibrariesCallOnlyWhatIsLinked(t *testing.T) {
 	}
 	for _, want := range []string{"AppsV1", "StorageV1", "RbacV1", "Apps.V1", "Rbac.V1beta1", ".CSINodes", ".Endpoints", ".Deployments", ".Pods"} {
 		if !gone[want] {
-			t.Fatalf("%s is there; this test looks for calls of what is not: %v", want, gone)
+			t.Fatalf("%s is linked, want it missing in this test's list: %v", want, gone)
 		}
 	}
 	for _, have := range []string{"CoreV1", "FlowcontrolV1", "Core.V1", "Flowcontrol.V1", ".FlowSchemas", ".Namespaces", ".ValidatingAdmissionPolicies", ".TypedInformer"} {
 		if gone[have] {
-			t.Errorf("%s is not there", have)
+			t.Errorf("%s is not linked, want it linked", have)
 		}
 	}
 	calls := 0
@@ -116,16 +117,16 @@ func TestLibrariesCallOnlyWhatIsLinked(t *testing.T) {
 		for _, call := range called {
 			calls++
 			if gone[call] && !(strings.HasPrefix(file, "portico.dev/") && compiled(call)) && notLinked[file] == "" {
-				t.Errorf("%s calls %s, which is not linked; add it to Interface or library.go", file, call)
+				t.Errorf("%s calls %s, want it linked: add it to Interface or library.go", file, call)
 			}
 		}
 	}
 	if calls < 100 {
-		t.Errorf("only %d calls were found: the search has gone blind", calls)
+		t.Errorf("%d calls were found, want at least 100", calls)
 	}
 }
 
-// compiled reports whether our own code can call this of Interface or Informers: then the compiler knows that it is linked.
+// compiled reports whether Interface or Informers declares the method. Then the compiler checks that it is linked.
 func compiled(call string) bool {
 	_, group := reflect.TypeFor[Interface]().MethodByName(call)
 	return group || strings.HasPrefix(call, ".")
@@ -179,8 +180,8 @@ func groupCalls(t *testing.T) map[string][]string {
 	return calls
 }
 
-// chain is CoreV1 of x.CoreV1(), Core.V1 of x.Core().V1(), .Pods of x.Pods(), and otherwise empty. Of x.CoreV1().Pods() too,
-// for kinds that are in no namespace: those are all there.
+// chain returns CoreV1 for x.CoreV1(), Core.V1 for x.Core().V1(), .Pods for x.Pods(), and "" otherwise, also for
+// x.CoreV1().Pods() with kinds without a namespace: all of those exist.
 func chain(n ast.Node) string {
 	name, of := method(n)
 	before, _ := method(of)
@@ -195,7 +196,7 @@ func chain(n ast.Node) string {
 	return ""
 }
 
-// method is the name of a method that is called without arguments, and on what.
+// method returns the name of a method that is called without arguments, and its receiver.
 func method(n ast.Node) (string, ast.Node) {
 	call, ok := n.(*ast.CallExpr)
 	if !ok || len(call.Args) > 0 {
@@ -208,7 +209,7 @@ func method(n ast.Node) (string, ast.Node) {
 	return selector.Sel.Name, selector.X
 }
 
-// A group of ours asks for what the library's asks for, at the same place.
+// A group of this package requests the same paths as client-go's.
 func TestGroupsAreTheLibrarys(t *testing.T) {
 	config := &rest.Config{Host: "https://example.com:6443/below"}
 	ours, err := New(config)
@@ -227,16 +228,16 @@ func TestGroupsAreTheLibrarys(t *testing.T) {
 		}
 		o, th := restOf(ours), restOf(theirs)
 		if o.APIVersion() != th.APIVersion() || o.Get().Resource("things").URL().String() != th.Get().Resource("things").URL().String() {
-			t.Errorf("%s is at %s, want %s", name, o.Get().Resource("things").URL(), th.Get().Resource("things").URL())
+			t.Errorf("URL of the group %s = %s, want %s", name, o.Get().Resource("things").URL(), th.Get().Resource("things").URL())
 		}
 		compared++
 	}
 	if compared < 10 {
-		t.Errorf("%d groups were compared", compared)
+		t.Errorf("%d groups were compared, want at least 10", compared)
 	}
 }
 
-// Parameters of policies may be of any kind that the library has an informer of, and of no other.
+// Parameters of policies may be of exactly the kinds that client-go has an informer of.
 func TestForResourceKnowsWhatTheLibraryKnows(t *testing.T) {
 	client, err := New(&rest.Config{Host: "http://127.0.0.1:1"})
 	if err != nil {
@@ -250,7 +251,7 @@ func TestForResourceKnowsWhatTheLibraryKnows(t *testing.T) {
 		got, err := ours.ForResource(resource)
 		_, wantErr := theirs.ForResource(resource)
 		if (err == nil) != (wantErr == nil) {
-			t.Errorf("%s: %v, and of the library %v", resource, err, wantErr)
+			t.Errorf("ForResource(%s) = %v, want client-go's %v", resource, err, wantErr)
 		}
 		if err != nil {
 			continue
@@ -259,15 +260,15 @@ func TestForResourceKnowsWhatTheLibraryKnows(t *testing.T) {
 		object, _ := scheme.Scheme.New(kind)
 		same := ours.InformerFor(object, func(kubernetes.Interface, time.Duration) cache.SharedIndexInformer { return nil })
 		if same != got.Informer() {
-			t.Errorf("%s is not an informer of %s", resource, kind)
+			t.Errorf("ForResource(%s) and InformerFor(%s) return two informers, want the same", resource, kind)
 		}
 	}
 	if known < 140 {
-		t.Errorf("only %d resources are known", known)
+		t.Errorf("%d resources are known, want at least 140", known)
 	}
 }
 
-// An index by namespace is in every informer but those of tens of thousands of objects of which nobody lists one namespace.
+// Every informer has an index by namespace, except for kinds with very many objects that no caller lists by namespace.
 func TestVeryManyObjectsHaveNoIndex(t *testing.T) {
 	client, err := New(&rest.Config{Host: "http://127.0.0.1:1"})
 	if err != nil {
@@ -280,11 +281,11 @@ func TestVeryManyObjectsHaveNoIndex(t *testing.T) {
 		"bindings": i.RoleBindings(), "service accounts": i.ServiceAccounts(), "namespaces": i.Namespaces(),
 	} {
 		if indexers := informer.Informer().GetIndexer().GetIndexers(); len(indexers) != 0 {
-			t.Errorf("%s have %d indexes", kind, len(indexers))
+			t.Errorf("informer of %s has %d indexes, want 0", kind, len(indexers))
 		}
 	}
 	if i.RoleBindings().Informer() != i.RoleBindings().Informer() {
-		t.Error("each call makes another informer")
+		t.Error("two calls return two informers, want one")
 	}
 	accounts := i.ServiceAccounts()
 	for _, namespace := range []string{"a", "b"} {
@@ -295,14 +296,14 @@ func TestVeryManyObjectsHaveNoIndex(t *testing.T) {
 	}
 	got, err := accounts.Lister().ServiceAccounts("b").List(labels.Everything())
 	if err != nil || len(got) != 1 || got[0].Name != "in-b" {
-		t.Errorf("those of one namespace are %v, %v", got, err)
+		t.Errorf("service accounts of one namespace = %v, %v; want in-b", got, err)
 	}
 	if i.Pods().Informer().GetIndexer().GetIndexers()[cache.NamespaceIndex] == nil {
-		t.Error("pods have no index by namespace")
+		t.Error("informer of pods has no index by namespace, want one")
 	}
 }
 
-// A kind without a client of its own is listed and watched; what a group gives and what is asked for by resource are one.
+// A kind without a client is listed and watched. A group's informer and the informer of the resource are the same.
 func TestAnInformerOfAnyKind(t *testing.T) {
 	class := func(name string) storagev1.StorageClass {
 		return storagev1.StorageClass{ObjectMeta: metav1.ObjectMeta{Name: name, ResourceVersion: "7"}, Provisioner: "p"}
@@ -313,7 +314,7 @@ func TestAnInformerOfAnyKind(t *testing.T) {
 	}
 	served := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path != "/apis/storage.k8s.io/v1/storageclasses" {
-			t.Errorf("asked for %s", r.URL)
+			t.Errorf("request for %s, want storageclasses", r.URL)
 		}
 		w.Header().Set("Content-Type", "application/json")
 		switch {
@@ -345,7 +346,7 @@ func TestAnInformerOfAnyKind(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := factory.ForResource(schema.GroupVersionResource{Group: "example.com", Version: "v1", Resource: "things"}); err == nil {
-		t.Error("an informer of what nobody knows")
+		t.Error("ForResource of an unknown resource returned no error, want one")
 	}
 	came := make(chan *storagev1.StorageClass, 2)
 	if _, err := generic.Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{AddFunc: func(obj any) { came <- obj.(*storagev1.StorageClass) }}); err != nil {
@@ -355,24 +356,24 @@ func TestAnInformerOfAnyKind(t *testing.T) {
 	factory.Start(stop)
 	for of, synced := range factory.WaitForCacheSync(stop) {
 		if !synced {
-			t.Errorf("%s is not synced", of)
+			t.Errorf("informer of %s has not synchronized, want it synchronized", of)
 		}
 	}
 	for range 2 {
 		select {
 		case c := <-came:
 			if c.Labels["was"] != "transformed" || c.Provisioner != "p" {
-				t.Errorf("got %v", c)
+				t.Errorf("received object = %v, want a transformed one", c)
 			}
 		case <-time.After(30 * time.Second):
-			t.Fatal("the list and the watch did not bring one each")
+			t.Fatal("fewer than two objects arrived, want one of the list and one of the watch")
 		}
 	}
 	if _, err := lister.Get("listed"); err != nil {
 		t.Error(err)
 	}
 	if object, err := generic.Lister().Get("came"); err != nil || object.(*storagev1.StorageClass).Name != "came" {
-		t.Errorf("%v, %v", object, err)
+		t.Errorf("generic Get = %v, %v; want the StorageClass came", object, err)
 	}
 	close(stop)
 	factory.Shutdown()
@@ -381,6 +382,6 @@ func TestAnInformerOfAnyKind(t *testing.T) {
 	})
 	factory.Start(make(chan struct{}))
 	if after := factory.WaitForCacheSync(stop); len(after) != 1 {
-		t.Errorf("something was started after the end: %v", after)
+		t.Errorf("synchronized informers after the shutdown = %v, want no new one", after)
 	}
 }

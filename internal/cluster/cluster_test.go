@@ -72,7 +72,7 @@ func (m *memory) List(_ context.Context, prefix string) (map[string][]byte, erro
 	return found, m.err
 }
 
-// fakeEtcd answers AddLearner with the errors that it has, in turn, and then with members.
+// fakeEtcd answers AddLearner with its errors in order, and then with members.
 type fakeEtcd struct {
 	mu     sync.Mutex
 	errs   []error
@@ -99,7 +99,7 @@ func (f *fakeEtcd) AddLearner(_ context.Context, name, address string) (map[stri
 
 var ours = Versions{Portico: "v1", Kubernetes: "1.37", Etcd: "3.7", Storage: 1}
 
-// handedOver is what the fixture hands over.
+// handedOver is the HandOver that the fixture sends to a joining replica.
 var handedOver = HandOver{
 	Files: map[string][]byte{"ca.key": []byte("the key of the CA")}, Encryption: []byte("keys: []"), Settings: map[string]string{"etcd-prefix": "/registry"},
 }
@@ -173,21 +173,21 @@ func TestJoining(t *testing.T) {
 	j := f.joiner(f.token(), ours)
 	handed, err := j.Keys(within(t))
 	if err != nil || string(handed.Files["ca.key"]) != "the key of the CA" || string(handed.Encryption) != "keys: []" || handed.Settings["etcd-prefix"] != "/registry" {
-		t.Fatalf("handed over: %v, %v", handed, err)
+		t.Fatalf("Keys = %v, %v; want the CA's key, the encryption configuration and the settings", handed, err)
 	}
 	members, err := j.Member(within(t), "second", "192.0.2.2:2380")
 	if err != nil || !slices.Equal(slices.Sorted(maps.Keys(members)), []string{"first", "second"}) {
-		t.Fatalf("members: %v, %v", members, err)
+		t.Fatalf("Member = %v, %v; want first and second", members, err)
 	}
 	if want := []string{"second 192.0.2.2:2380", "second 192.0.2.2:2380"}; !slices.Equal(f.etcd.asked, want) {
 		t.Errorf("etcd was asked for %q, want %q: a member waits for its turn", f.etcd.asked, want)
 	}
 	if n := f.logs.FilterMessage("the keys of the cluster were handed over to one that joins").Len(); n != 1 {
-		t.Errorf("%d lines about the hand-over", n)
+		t.Errorf("%d log lines about the hand-over, want 1", n)
 	}
 }
 
-// E17: nobody gets the keys, or becomes a member, without a token that can be used.
+// E17: a replica without a valid token neither gets the keys nor becomes a member.
 func TestE17WithoutAGoodTokenNobodyJoins(t *testing.T) {
 	f := newFixture(t)
 	good := f.token()
@@ -214,30 +214,30 @@ func TestE17WithoutAGoodTokenNobodyJoins(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			j := f.joiner(token, ours)
 			if _, err := j.Keys(within(t)); err == nil || !strings.Contains(err.Error(), ErrToken.Error()) {
-				t.Errorf("keys: %v", err)
+				t.Errorf("Keys with a bad token: error = %v, want ErrToken", err)
 			}
 			if _, err := j.Member(within(t), "second", "192.0.2.2:2380"); err == nil || !strings.Contains(err.Error(), ErrToken.Error()) {
-				t.Errorf("member: %v", err)
+				t.Errorf("Member with a bad token: error = %v, want ErrToken", err)
 			}
 		})
 	}
 	if len(f.etcd.asked) > 0 {
-		t.Errorf("etcd was asked for %q", f.etcd.asked)
+		t.Errorf("requests to etcd with bad tokens = %q, want none", f.etcd.asked)
 	}
 	if bytes.Contains(f.storage.keys[tokenKeys+good.ID], []byte(good.Secret)) {
-		t.Error("who reads etcd has the token")
+		t.Error("the stored token contains the secret, want a hash")
 	}
 	for _, line := range f.logs.All() {
 		if text := fmt.Sprint(line.Message, line.ContextMap()); strings.Contains(text, good.Secret) {
-			t.Errorf("the log has the token: %s", text)
+			t.Errorf("the log contains the token: %s, want no secret", text)
 		}
 	}
 	if f.logs.FilterMessage("a request to join the cluster was refused").Len() == 0 {
-		t.Error("refusals are not logged")
+		t.Error("no log line about a refused request, want at least one")
 	}
 }
 
-// E18: who joins sends its token, and believes, nobody but the cluster of the token.
+// E18: a joining replica sends its token only to the cluster of the token and trusts only that cluster.
 func TestE18WhoJoinsBelievesTheCAOfTheTokenOnly(t *testing.T) {
 	f := newFixture(t)
 	other, err := pki.NewAuthority("ca")
@@ -281,21 +281,21 @@ func TestE18WhoJoinsBelievesTheCAOfTheTokenOnly(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
 			defer cancel()
 			if _, err := j.askOnce(ctx, keysPath, []byte("{}"), &keysAnswer{}); err == nil {
-				t.Error("it was believed")
+				t.Error("askOnce of a false server returned no error, want one")
 			}
 		})
 	}
 	if asked > 0 {
-		t.Errorf("%d requests, with the token, reached a server of somebody else", asked)
+		t.Errorf("%d requests with the token reached another server, want 0", asked)
 	}
 	otherCA := good
 	otherCA.CAHash[0]++
 	if _, err := f.joiner(otherCA, ours).Keys(within(t)); !errors.Is(err, pki.ErrOtherAuthority) {
-		t.Errorf("a token of another cluster: %v", err)
+		t.Errorf("Keys with a token of another cluster: error = %v, want ErrOtherAuthority", err)
 	}
 }
 
-// E19: what is handed over is for who knows the secret, and is the answer to one request.
+// E19: the keys are readable only with the secret, and answer one request.
 func TestE19WhatIsHandedOverIsSealed(t *testing.T) {
 	ca, err := pki.NewAuthority("ca")
 	if err != nil {
@@ -307,10 +307,10 @@ func TestE19WhatIsHandedOverIsSealed(t *testing.T) {
 		t.Fatal(err)
 	}
 	if opened, err := open(token, nonce, sealed); err != nil || string(opened.Files["ca.key"]) != "the key of the CA" {
-		t.Fatalf("opened: %v, %v", opened, err)
+		t.Fatalf("open = %v, %v; want the key of the CA", opened, err)
 	}
 	if bytes.Contains(sealed, []byte("the key of")) {
-		t.Error("the answer can be read")
+		t.Error("the sealed answer contains the key in plain text, want it encrypted")
 	}
 	changed := slices.Clone(sealed)
 	changed[len(changed)/2] ^= 1
@@ -332,11 +332,11 @@ func TestE19WhatIsHandedOverIsSealed(t *testing.T) {
 		"empty":                         {token, nonce, nil},
 	} {
 		if _, err := open(c.token, c.nonce, c.sealed); !errors.Is(err, errNotSealed) {
-			t.Errorf("%s: %v", name, err)
+			t.Errorf("open of %s: error = %v, want errNotSealed", name, err)
 		}
 	}
 	if _, err := seal(token, nonce[1:], handedOver); err == nil {
-		t.Error("a short nonce was taken")
+		t.Error("seal with a short nonce returned no error, want one")
 	}
 }
 
@@ -361,7 +361,7 @@ func TestARecordedAnswerIsRefused(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := f.joiner(token, ours).Keys(within(t)); !errors.Is(err, errNotSealed) {
-		t.Errorf("the answer of before: %v", err)
+		t.Errorf("Keys with a replayed answer: error = %v, want errNotSealed", err)
 	}
 }
 
@@ -385,7 +385,7 @@ func TestOtherVersionsAreRefused(t *testing.T) {
 	v := ours
 	v.Portico = "v1.0.7"
 	if _, err := f.joiner(f.token(), v).Keys(within(t)); err != nil {
-		t.Errorf("another patch release: %v", err)
+		t.Errorf("Keys of another patch release failed: %v, want no error", err)
 	}
 }
 
@@ -396,11 +396,11 @@ func TestMembersThatCannotBeReachedAreRefused(t *testing.T) {
 		"127.0.0.1:2380": "--bind-address", "0.0.0.0:2380": "no IP address", "host:2380": "no IP address", "192.0.2.2": "no IP address",
 	} {
 		if _, err := j.Member(within(t), "second", address); err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("%s: %v", address, err)
+			t.Errorf("Member with the address %s: error = %v, want %q", address, err, want)
 		}
 	}
 	if _, err := j.Member(within(t), "a=b", "192.0.2.2:2380"); err == nil {
-		t.Error("a name that etcd would take for two was accepted")
+		t.Error("Member with the name a=b returned no error, want one")
 	}
 }
 
@@ -412,17 +412,17 @@ func TestTokensAreParsed(t *testing.T) {
 	token := NewToken(ca.Certificate)
 	text := token.String()
 	if got, err := ParseToken(" " + text + "\n"); err != nil || got != token {
-		t.Errorf("%v, %v", got, err)
+		t.Errorf("ParseToken of a token with spaces = %v, %v; want the token", got, err)
 	}
 	if NewToken(ca.Certificate).Secret == token.Secret {
-		t.Error("two tokens have one secret")
+		t.Error("two tokens have the same secret, want different ones")
 	}
 	for _, bad := range []string{
 		"", "x", text[1:], text[:len(text)-1], text + "a", strings.ToUpper(text), strings.Replace(text, "join1", "join2", 1), strings.Replace(text, ".", "", 1), text + ".a",
 		strings.Replace(text, token.Secret, strings.Repeat("!", secretLength), 1),
 	} {
 		if _, err := ParseToken(bad); !errors.Is(err, errMalformedToken) || strings.Contains(err.Error(), token.Secret) {
-			t.Errorf("%q: %v", bad, err)
+			t.Errorf("ParseToken(%q) error = %v, want errMalformedToken without the secret", bad, err)
 		}
 	}
 }
@@ -432,7 +432,7 @@ func FuzzParseToken(f *testing.F) {
 	f.Fuzz(func(t *testing.T, text string) {
 		token, err := ParseToken(text)
 		if err == nil && token.String() != strings.TrimSpace(strings.ToLower(text)) && !strings.EqualFold(token.String(), strings.TrimSpace(text)) {
-			t.Errorf("%q is read as %q", text, token)
+			t.Errorf("ParseToken(%q) = %q, want the same token", text, token)
 		}
 	})
 }
@@ -442,7 +442,7 @@ func TestTheLifeOfTokens(t *testing.T) {
 	ctx := t.Context()
 	for _, ttl := range []time.Duration{-time.Hour, time.Second, maxTTL + 1} {
 		if _, _, err := f.tokens.Create(ctx, ttl, ""); !errors.Is(err, ErrTTL) {
-			t.Errorf("a life of %s: %v", ttl, err)
+			t.Errorf("Create with the lifetime %s: error = %v, want ErrTTL", ttl, err)
 		}
 	}
 	forever, _, err := f.tokens.Create(ctx, 0, "for ever")
@@ -451,29 +451,29 @@ func TestTheLifeOfTokens(t *testing.T) {
 	}
 	f.tokens.now = func() time.Time { return time.Now().Add(50 * 365 * 24 * time.Hour) }
 	if err := f.tokens.Check(ctx, forever.ID, forever.Secret); err != nil {
-		t.Errorf("a token that does not expire: %v", err)
+		t.Errorf("Check of a token without expiry after 50 years = %v, want no error", err)
 	}
 	f.tokens.now = time.Now
 	day := f.token()
 	f.tokens.now = func() time.Time { return time.Now().Add(time.Hour) }
 	if err := f.tokens.Check(ctx, day.ID, day.Secret); !errors.Is(err, ErrToken) {
-		t.Errorf("a token whose time has come: %v", err)
+		t.Errorf("Check of an expired token: error = %v, want ErrToken", err)
 	}
 	for len(f.storage.keys) < maxTokens {
 		f.token()
 	}
 	if _, _, err := f.tokens.Create(ctx, 0, ""); !errors.Is(err, ErrTooManyTokens) {
-		t.Errorf("one more: %v", err)
+		t.Errorf("Create of one token too many: error = %v, want ErrTooManyTokens", err)
 	}
 	if list, err := f.tokens.List(ctx); err != nil || len(list) != maxTokens {
-		t.Errorf("%d tokens, %v", len(list), err)
+		t.Errorf("List = %d tokens, %v; want %d", len(list), err, maxTokens)
 	}
 	if err := f.tokens.Delete(ctx, "../../x"); !errors.Is(err, ErrNoToken) {
-		t.Errorf("a name that is no ID: %v", err)
+		t.Errorf("Delete of an invalid ID: error = %v, want ErrNoToken", err)
 	}
 }
 
-// E20: who has no token cannot keep the server busy, nor fill its log.
+// E20: a client without a token can neither overload the server nor fill its log.
 func TestE20AttemptsAreLimited(t *testing.T) {
 	f := newFixture(t)
 	now := time.Now()
@@ -491,30 +491,30 @@ func TestE20AttemptsAreLimited(t *testing.T) {
 		codes[ask("192.0.2.9:1234").Code]++
 	}
 	if codes[http.StatusUnauthorized] != attemptsAtOnce || codes[http.StatusTooManyRequests] != 1000-attemptsAtOnce {
-		t.Errorf("answers: %v", codes)
+		t.Errorf("responses by status = %v, want %d with 401 and the rest with 429", codes, attemptsAtOnce)
 	}
 	if w := ask("192.0.2.9:99"); w.Header().Get("Retry-After") == "" {
-		t.Error("no Retry-After")
+		t.Error("response 429 has no Retry-After, want one")
 	}
 	if w := ask("192.0.2.10:1234"); w.Code != http.StatusUnauthorized {
-		t.Errorf("another address is limited with it: %d", w.Code)
+		t.Errorf("status for another address = %d, want 401", w.Code)
 	}
 	if n := f.logs.Len(); n > 200 {
-		t.Errorf("%d lines are logged", n)
+		t.Errorf("%d log lines, want at most 200", n)
 	}
 	for i := range 2 * limitedAddresses {
 		f.server.limit.allow(fmt.Sprint(i), now)
 	}
 	if n := len(f.server.limit.limiters); n > limitedAddresses {
-		t.Errorf("%d addresses are remembered", n)
+		t.Errorf("%d addresses in the limiter, want at most %d", n, limitedAddresses)
 	}
 	now = now.Add(time.Minute)
 	if w := ask("192.0.2.11:1"); w.Code != http.StatusUnauthorized {
-		t.Errorf("after a minute, a new address gets %d", w.Code)
+		t.Errorf("status for a new address after a minute = %d, want 401", w.Code)
 	}
 }
 
-// E21: nothing is read without a bound, and nothing but the protocol is served.
+// E21: every read has a limit, and only the protocol is served.
 func TestE21OtherRequestsAreRefused(t *testing.T) {
 	f := newFixture(t)
 	token := f.token()
@@ -539,7 +539,7 @@ func TestE21OtherRequestsAreRefused(t *testing.T) {
 		w := httptest.NewRecorder()
 		f.server.ServeHTTP(w, r)
 		if w.Code != c.want {
-			t.Errorf("%s: %d %s, want %d", name, w.Code, w.Body, c.want)
+			t.Errorf("request (%s): status = %d %s, want %d", name, w.Code, w.Body, c.want)
 		}
 	}
 }
@@ -551,11 +551,11 @@ func TestTheCertificateForWhoJoinsIsRenewed(t *testing.T) {
 		t.Fatal(err)
 	}
 	if again, err := f.server.certificate(); err != nil || again != first {
-		t.Errorf("it is issued for each handshake: %v", err)
+		t.Errorf("second certificate is a new one, error %v; want the first one", err)
 	}
 	f.server.now = func() time.Time { return time.Now().Add(pki.LeafTTL * 3 / 4) }
 	if renewed, err := f.server.certificate(); err != nil || renewed.Fingerprint() == first.Fingerprint() {
-		t.Errorf("it is not renewed: %v", err)
+		t.Errorf("certificate after 3/4 of its lifetime is the first one, error %v; want a new one", err)
 	}
 }
 
@@ -579,13 +579,13 @@ func TestWhoJoinsWaits(t *testing.T) {
 		})
 		began := time.Now()
 		if _, err := j.Member(t.Context(), "a", "192.0.2.2:1"); err != nil || tries != 4 || time.Since(began) != 3*joinRetry {
-			t.Errorf("%v after %d attempts and %s", err, tries, time.Since(began))
+			t.Errorf("Member = %v after %d attempts and %s, want no error after 4 attempts and %s", err, tries, time.Since(began), 3*joinRetry)
 		}
 		tries = -1000
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
 		if _, err := j.Member(ctx, "a", "192.0.2.2:1"); !errors.Is(err, context.DeadlineExceeded) {
-			t.Errorf("it ended with %v", err)
+			t.Errorf("Member until the deadline: error = %v, want DeadlineExceeded", err)
 		}
 	})
 }
@@ -603,18 +603,18 @@ func TestAdministration(t *testing.T) {
 		return w
 	}
 	if w := ask(http.MethodGet, MembersPath, ""); w.Code != 200 || !strings.Contains(w.Body.String(), `"name": "first"`) {
-		t.Errorf("members: %d %s", w.Code, w.Body)
+		t.Errorf("GET of the members = %d %s, want 200 and first", w.Code, w.Body)
 	}
 	var made NewTokenAnswer
 	if w := ask(http.MethodPost, TokensPath, `{"description":"x"}`); w.Code != 200 || json.Unmarshal(w.Body.Bytes(), &made) != nil || w.Header().Get("Cache-Control") != "no-store" {
-		t.Errorf("token: %d %s", w.Code, w.Body)
+		t.Errorf("POST of a token = %d %s, want 200, JSON and no-store", w.Code, w.Body)
 	}
 	token, err := ParseToken(made.Token)
 	if err != nil || token.ID != made.ID || made.Server != "https://192.0.2.1:6443" || f.tokens.Check(t.Context(), token.ID, token.Secret) != nil {
-		t.Errorf("the token that was made cannot be used: %v", err)
+		t.Errorf("created token is not usable: %v; want one with the ID, the server and a valid secret", err)
 	}
 	if w := ask(http.MethodGet, TokensPath, ""); !strings.Contains(w.Body.String(), made.ID) || strings.Contains(w.Body.String(), token.Secret) {
-		t.Errorf("tokens: %s", w.Body)
+		t.Errorf("GET of the tokens = %s, want the ID without the secret", w.Body)
 	}
 	for _, c := range []struct {
 		method, path, body string

@@ -16,7 +16,7 @@ import (
 
 var update = flag.Bool("update", false, "rewrite the golden files")
 
-// patience is for a loaded machine: nothing that passes waits for it.
+// patience is for a loaded machine: a passed check does not wait for it.
 const patience = time.Minute
 
 func examine(t *testing.T, c conformance.Config) []*conformance.Report {
@@ -48,7 +48,7 @@ func golden(t *testing.T, name string, cards []*conformance.Report) {
 	want, err := os.ReadFile(file)
 	must(t, err)
 	if got.String() != string(want) {
-		t.Errorf("%s differs (-update rewrites it)\ngot:\n%s", file, got.String())
+		t.Errorf("%s differs, want no difference (-update rewrites it)\ngot:\n%s", file, got.String())
 	}
 }
 
@@ -56,7 +56,7 @@ func full(t *testing.T, cards []*conformance.Report) {
 	t.Helper()
 	for _, c := range cards {
 		if marks, of := c.Score(); marks != of || of == 0 {
-			t.Errorf("%s: %d of %d", c.GroupVersion, marks, of)
+			t.Errorf("score of %s = %d of %d, want all", c.GroupVersion, marks, of)
 		}
 	}
 }
@@ -71,7 +71,7 @@ func TestOursAskedDirectlyHasFullMarks(t *testing.T) {
 	full(t, cards)
 	golden(t, "ours-directly", cards)
 	if bytes.Count([]byte(w.data["requestheader-client-ca-file"]), []byte("BEGIN")) != 1 {
-		t.Error("the authority was not taken back")
+		t.Error("the rotated authority is still published, want it removed")
 	}
 }
 
@@ -113,7 +113,7 @@ func TestWhatCannotBeExaminedIsAnError(t *testing.T) {
 				_, err = e.Run(t.Context())
 			}
 			if err == nil || !strings.Contains(err.Error(), c.says) {
-				t.Errorf("got %v, want something with %q", err, c.says)
+				t.Errorf("Run error = %v, want one with %q", err, c.says)
 			}
 		})
 	}
@@ -129,13 +129,13 @@ func TestPrintedForPrograms(t *testing.T) {
 	var text, asJSON, junit bytes.Buffer
 	must(t, conformance.WriteText(&text, cards))
 	if !strings.Contains(text.String(), "score 1/3, 1 failed, 1 with a warning, 1 not applicable\n") {
-		t.Errorf("the score is missing:\n%s", text.String())
+		t.Errorf("text report =\n%s\nwant the score 1/3", text.String())
 	}
 	must(t, conformance.WriteJSON(&asJSON, cards))
 	var back []*conformance.Report
 	must(t, json.Unmarshal(asJSON.Bytes(), &back))
 	if len(back) != 1 || len(back[0].Results) != 4 || back[0].Results[2] != cards[0].Results[2] {
-		t.Errorf("JSON lost something: %s", asJSON.String())
+		t.Errorf("JSON report = %s, want the same results", asJSON.String())
 	}
 	must(t, conformance.WriteJUnit(&junit, cards))
 	var suites struct {
@@ -153,9 +153,9 @@ func TestPrintedForPrograms(t *testing.T) {
 	}
 	must(t, xml.Unmarshal(junit.Bytes(), &suites))
 	if suites.Failures != 1 || suites.Skipped != 1 || len(suites.Suite) != 1 || suites.Suite[0].Tests != 4 {
-		t.Errorf("JUnit counts wrongly:\n%s", junit.String())
+		t.Errorf("JUnit report =\n%s\nwant 4 tests with 1 failure and 1 skipped", junit.String())
 	}
 	if f := suites.Suite[0].Cases[2].Failure; f == nil || f.Message != `<wrong> & "so"` {
-		t.Errorf("JUnit lost the failure:\n%s", junit.String())
+		t.Errorf("JUnit report =\n%s\nwant the escaped failure", junit.String())
 	}
 }

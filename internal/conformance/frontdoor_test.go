@@ -29,14 +29,14 @@ import (
 	"portico.dev/pkg/extension"
 )
 
-// testFrontDoor is a host of ours, and the parts of an API server that it and the examiner speak to.
+// testFrontDoor is a host, and the parts of an API server that it and the examiner use.
 type testFrontDoor struct {
 	t       *testing.T
 	host    *hosttest.Server
 	proxies *authtest.CA
 	front   *authtest.Server
 
-	mu      sync.Mutex // guards what follows
+	mu      sync.Mutex // guards the following fields
 	data    map[string]string
 	version int
 	changed chan struct{}
@@ -44,7 +44,7 @@ type testFrontDoor struct {
 
 const configMaps = "/api/v1/namespaces/kube-system/configmaps"
 
-// build hosts our resources behind a front door, with delegated authentication and authorization.
+// build starts the host behind a front door, with delegated authentication and authorization.
 func build(t *testing.T) *testFrontDoor {
 	w := &testFrontDoor{t: t, proxies: authtest.NewCA(t, "front-proxy-ca"), version: 1, changed: make(chan struct{})}
 	w.data = map[string]string{
@@ -86,7 +86,7 @@ func (w *testFrontDoor) server() *conformance.Server {
 	return &conformance.Server{URL: w.url(), Roots: w.roots(), FrontProxy: w.pair(), User: "system:admin", Groups: []string{"system:masters"}}
 }
 
-// ServeHTTP is the front door: what it has itself, and everything else by way of the host.
+// ServeHTTP is the front door: it serves its paths, and forwards the rest to the host.
 func (w *testFrontDoor) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 	switch path := r.URL.Path; {
 	case path == configMaps+"/extension-apiserver-authentication":
@@ -95,7 +95,7 @@ func (w *testFrontDoor) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 		w.follow(rw, r)
 	case path == "/apis/authorization.k8s.io/v1/subjectaccessreviews":
 		var review authorizationv1.SubjectAccessReview
-		_ = json.NewDecoder(r.Body).Decode(&review) // nonsense allows nothing
+		_ = json.NewDecoder(r.Body).Decode(&review) // an invalid body allows no access
 		rw.WriteHeader(http.StatusCreated)
 		write(rw, review)
 	case path == "/apis/apiregistration.k8s.io/v1/apiservices/v1."+group:
@@ -169,7 +169,7 @@ func (w *testFrontDoor) follow(rw http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// identity is who a request is forwarded as; nil leaves it as it came, and without a certificate.
+// identity returns the identity headers of a forwarded request. nil forwards it unchanged and without a certificate.
 type identity func(r *http.Request) http.Header
 
 func masters(*http.Request) http.Header {
@@ -213,7 +213,7 @@ func (w *testFrontDoor) transport(certificate *pki.KeyPair) *http.Transport {
 	return transport
 }
 
-// verified reports whether a request comes with a front proxy's certificate.
+// verified reports whether a request has a front proxy's certificate.
 func (w *testFrontDoor) verified(r *http.Request) bool {
 	return len(r.TLS.PeerCertificates) > 0 && r.TLS.PeerCertificates[0].CheckSignatureFrom(w.proxies.Cert) == nil
 }

@@ -19,21 +19,21 @@ import (
 	"portico.dev/internal/conformance"
 )
 
-// mutant is our host with one fault.
+// mutant is the host with one fault.
 type mutant struct {
-	// wrong wraps what forwards to the host.
+	// wrong wraps the handler that forwards to the host.
 	wrong func(next http.Handler) http.Handler
-	// who is whom the host takes the caller for. Default: whom a verified front proxy vouches for.
+	// who returns the caller's identity. Default: the identity headers of a verified front proxy.
 	who func(w *testFrontDoor, r *http.Request) http.Header
-	// write and rotate run the checks that need them, on a host of its own.
+	// write and rotate run the checks that need them, on a separate host.
 	write, rotate bool
-	// steady is a fault that no watch can see: those checks, which take their time, are left out.
+	// steady is a fault that no watch can show: the slow watch checks are omitted.
 	steady bool
 	// timeout is for faults that the checks have to wait for. Default: patience.
 	timeout time.Duration
 }
 
-// vouched believes headers with the front proxy's certificate.
+// vouched accepts identity headers with the front proxy's certificate.
 func vouched(w *testFrontDoor, r *http.Request) http.Header {
 	if !w.verified(r) {
 		return nil
@@ -41,7 +41,7 @@ func vouched(w *testFrontDoor, r *http.Request) http.Header {
 	return http.Header{"X-Remote-User": r.Header.Values("X-Remote-User"), "X-Remote-Group": r.Header.Values("X-Remote-Group")}
 }
 
-// examine runs every check against the mutant, and returns those that did not pass.
+// examine runs every check against the mutant, and returns the failed ones.
 func (m mutant) examine(t *testing.T, w *testFrontDoor, at *authtest.Server) ([]string, error) {
 	server := w.server()
 	server.URL, server.Roots = at.URL, at.RootPEM
@@ -83,7 +83,7 @@ func (m mutant) serve(t *testing.T, w *testFrontDoor) *authtest.Server {
 	return authtest.Serve(t, handler)
 }
 
-// TestEachFaultFailsItsCheckAlone: there is a faulty server for every check, and no other check minds its fault.
+// TestEachFaultFailsItsCheckAlone: every check has a faulty server that fails only that check.
 func TestEachFaultFailsItsCheckAlone(t *testing.T) {
 	t.Parallel()
 	if testing.Short() {
@@ -94,7 +94,7 @@ func TestEachFaultFailsItsCheckAlone(t *testing.T) {
 	for _, r := range examine(t, conformance.Config{Server: build(t).server()})[0].Results {
 		known[r.ID] = true
 		if _, ok := all[r.ID]; !ok {
-			t.Errorf("nothing fails %s", r.ID)
+			t.Errorf("no mutant fails the check %s, want one", r.ID)
 		}
 	}
 	shared := build(t)
@@ -109,7 +109,7 @@ func TestEachFaultFailsItsCheckAlone(t *testing.T) {
 	for _, id := range ids {
 		m := all[id]
 		if !known[id] {
-			t.Errorf("there is no check %s", id)
+			t.Errorf("mutant for the unknown check %s, want a known one", id)
 		}
 		w := shared
 		if m.write || m.rotate {
@@ -122,7 +122,7 @@ func TestEachFaultFailsItsCheckAlone(t *testing.T) {
 			defer func() { <-turns }()
 			wrong, err := m.examine(t, w, at)
 			if err != nil || len(wrong) != 1 || !strings.HasPrefix(wrong[0], id+" ") {
-				t.Errorf("the fault of %s: %v %q", id, err, wrong)
+				t.Errorf("failed checks of the mutant for %s = %v %q, want only that check", id, err, wrong)
 			}
 		})
 	}
@@ -185,7 +185,7 @@ func dropping(parameters ...string) func(http.ResponseWriter, *http.Request, htt
 	})
 }
 
-// asked changes what the host is asked.
+// asked changes the request to the host.
 func asked(change func(*http.Request)) func(http.ResponseWriter, *http.Request, http.Handler) {
 	return func(w http.ResponseWriter, r *http.Request, next http.Handler) {
 		r = r.Clone(r.Context())
@@ -194,7 +194,7 @@ func asked(change func(*http.Request)) func(http.ResponseWriter, *http.Request, 
 	}
 }
 
-// answered changes what the host answers.
+// answered changes the host's response.
 func answered(change func(*httptest.ResponseRecorder)) func(http.ResponseWriter, *http.Request, http.Handler) {
 	return func(w http.ResponseWriter, r *http.Request, next http.Handler) {
 		rec := httptest.NewRecorder()

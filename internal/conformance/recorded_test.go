@@ -11,8 +11,8 @@ import (
 	"portico.dev/internal/conformance"
 )
 
-// TestRecordsHaveEveryCheck: cards of others' servers are recorded by hand, because building them takes minutes. When a
-// check comes, goes or is renamed, they have to be recorded again.
+// TestRecordsHaveEveryCheck: cards of other projects' servers are recorded by hand, because building them takes minutes. They
+// must be recorded again when a check is added, removed or renamed.
 func TestRecordsHaveEveryCheck(t *testing.T) {
 	t.Parallel()
 	if testing.Short() {
@@ -25,7 +25,7 @@ func TestRecordsHaveEveryCheck(t *testing.T) {
 	records, err := filepath.Glob("../../docs/conformance/*-v*.txt")
 	must(t, err)
 	if len(records) < 2 {
-		t.Fatalf("found %q", records)
+		t.Fatalf("recorded cards = %q, want at least 2", records)
 	}
 	for _, file := range records {
 		text, err := os.ReadFile(file)

@@ -19,7 +19,7 @@ type Widget struct {
 	Size              int64 `json:"size,omitempty"`
 }
 
-// Gauge is one with nothing but a list.
+// Gauge is a resource with only a list.
 type Gauge struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata"`

@@ -24,7 +24,7 @@ func before(d time.Duration) time.Time { return pictureTime.Add(-d) }
 
 func stamp(d time.Duration) string { return before(d).Format(time.RFC3339) }
 
-// fixture is an API server that answers GET requests for paths with what it has for them; sample counts the questions for metrics.
+// fixture is an API server with stored responses to GET requests. sample counts the requests for metrics.
 type fixture struct {
 	documents map[string]any
 	metrics   map[string]func(sample int) string
@@ -219,8 +219,8 @@ func frontDoorWithTrouble() *fixture {
 	}
 }
 
-// gatewayBehindKubeAPIServer is a kube-apiserver whose APIServices are behind a gateway of two replicas, but for one; one server is dead,
-// which only the second hop shows, and one is reached by one replica only.
+// gatewayBehindKubeAPIServer is a kube-apiserver with APIServices behind a gateway of two replicas, and one without the
+// gateway. One server is dead, which only the second hop shows. One server is reached by one replica only.
 func gatewayBehindKubeAPIServer() *fixture {
 	const dead = "failing or missing response from https://orders.shop.svc:443/apis/orders.example.com/v1: dial tcp: connection refused"
 	adopted := func(service string) object {
@@ -277,7 +277,7 @@ func gatewayBehindKubeAPIServer() *fixture {
 	}
 }
 
-// manyAPIServices is a kube-apiserver with a thousand of them, every fiftieth of which is down.
+// manyAPIServices is a kube-apiserver with a thousand APIServices, every fiftieth of which is unavailable.
 func manyAPIServices() *fixture {
 	var all []object
 	for i := range 1000 {
@@ -293,7 +293,7 @@ func manyAPIServices() *fixture {
 	}}
 }
 
-// examined is what the doctor said of the dead server.
+// examined returns the doctor's report of the dead server.
 func examined() *doctor.Report {
 	return &doctor.Report{
 		APIService: "v1.orders.example.com", Service: "shop/orders:443",

@@ -43,7 +43,7 @@ const (
 	mayDiffer       = 5
 )
 
-// pictureFonts are those of the pictures: fonts of the system differ.
+// pictureFonts are the fonts of the pictures, because system fonts differ.
 var pictureFonts = map[string][]byte{"picture.ttf": goregular.TTF, "picture-bold.ttf": gobold.TTF, "picture-mono.ttf": gomono.TTF}
 
 const pictureStyle = `
@@ -55,7 +55,7 @@ body { font-family: Picture; } code, pre, .mono { font-family: PictureMono; }`
 // frozen makes the page's clock stand.
 const frozen = `{ const at = %d, real = Date; globalThis.Date = class extends real { constructor(...a) { if (a.length) super(...a); else super(at); } static now() { return at; } }; }`
 
-// pictured is a console whose clock stands when it has read its cluster so many times.
+// pictured returns a console whose clock stops after the given number of samples.
 func pictured(t *testing.T, f *fixture, samples int) *Console {
 	t.Helper()
 	var clock atomic.Int64
@@ -105,12 +105,12 @@ func withFonts(h http.Handler) http.Handler {
 	})
 }
 
-// screen is what a picture is taken of.
+// screen describes one picture.
 type screen struct {
 	width, height int64
 	dark          bool
 	fragment      string
-	shows         string // what is waited for
+	shows         string // the text that the page must show first
 }
 
 func (s screen) String() string {
@@ -121,8 +121,8 @@ func (s screen) String() string {
 	return fmt.Sprintf("%s-%d-%s", strings.ReplaceAll(s.fragment, "/", "-"), s.width, scheme)
 }
 
-// Golden pictures of the page: what people see when something is broken, on a desk, in the dark and on a telephone. -update writes them;
-// SCREENSHOTS=DIR leaves them in full size, and those that differ. They are to be looked at whenever they change.
+// Golden pictures of the page with faults, on a desktop, in the dark scheme and on a telephone. -update writes them.
+// SCREENSHOTS=DIR stores them in full size, and those that differ. Look at each changed picture.
 func TestPictures(t *testing.T) {
 	allocate := chromium(t)
 	desk := func(fragment, shows string) screen { return screen{1440, 900, false, fragment, shows} }
@@ -170,7 +170,7 @@ func chromium(t *testing.T) context.Context {
 	t.Helper()
 	program, err := exec.LookPath("chromium")
 	if err != nil {
-		t.Fatalf("Debian's package chromium is needed: %v", err)
+		t.Fatalf("chromium was not found: %v, want Debian's package chromium", err)
 	}
 	allocate, stop := chromedp.NewExecAllocator(context.WithoutCancel(t.Context()), append(chromedp.DefaultExecAllocatorOptions[:],
 		chromedp.ExecPath(program), chromedp.NoSandbox, chromedp.Flag("disable-quic", true),
@@ -187,7 +187,7 @@ func opened(t *testing.T, allocate context.Context, c *Console) context.Context 
 	t.Helper()
 	ctx, cancel := chromedp.NewContext(allocate)
 	t.Cleanup(func() {
-		_ = chromedp.Cancel(ctx) // the browser ends by itself, if it still runs
+		_ = chromedp.Cancel(ctx) // the browser exits when it is cancelled
 		cancel()
 	})
 	if err := chromedp.Run(ctx); err != nil { // it lives as long as the context of its first run
@@ -208,7 +208,7 @@ func within(t *testing.T, ctx context.Context, what string, actions ...chromedp.
 	if err := chromedp.Run(bounded, actions...); err != nil {
 		var text string
 		_ = chromedp.Run(ctx, chromedp.Evaluate(`document.body.innerText`, &text))
-		t.Fatalf("%s: %v; the page shows:\n%.2000s", what, err, text)
+		t.Fatalf("%s failed: %v, want no error; the page shows:\n%.2000s", what, err, text)
 	}
 }
 
@@ -223,7 +223,7 @@ func addRun(c *Console, target string) {
 	})
 }
 
-// tooWide finds what stands out of its card, or has to be scrolled sideways, but for the list of sections.
+// tooWide finds elements that overflow their card or need horizontal scrolling, except the list of sections.
 const tooWide = `[...document.querySelectorAll("main .card, main .endpoints")].filter(e => e.className === "endpoints" && e.scrollWidth > e.clientWidth + 1 ||
 	[...e.querySelectorAll("td, th, p, dd, svg")].some(c => !c.closest(".wide thead") && c.getClientRects().length && c.getBoundingClientRect().right > e.getBoundingClientRect().right + 1)).map(e => e.textContent.slice(0, 80))`
 
@@ -249,7 +249,7 @@ func capture(t *testing.T, ctx context.Context, s screen) image.Image {
 			return err
 		}))
 	if len(wide) > 0 {
-		t.Errorf("wider than what it is in: %v", wide)
+		t.Errorf("elements that are too wide = %v, want none", wide)
 	}
 	taken, err := png.Decode(bytes.NewReader(shot))
 	if err != nil {
@@ -279,7 +279,7 @@ func comparePicture(t *testing.T, name string, taken image.Image) {
 		t.Fatal(err)
 	}
 	if why := pictureDiffers(want, small); why != "" {
-		t.Errorf("%s: %s; look at it with SCREENSHOTS=DIR, and write it with -update", name, why)
+		t.Errorf("picture %s: %s, want the stored picture: look at it with SCREENSHOTS=DIR, and write it with -update", name, why)
 	}
 }
 
@@ -317,7 +317,7 @@ func reduce(p image.Image, by int) *image.RGBA {
 	return out
 }
 
-// pictureDiffers says in what two pictures differ by more than machines do.
+// pictureDiffers describes a difference of two pictures that is larger than the difference between machines.
 func pictureDiffers(want, got image.Image) string {
 	if w, g := want.Bounds().Size(), got.Bounds().Size(); w.X != g.X || abs(w.Y-g.Y) > max(4, w.Y/100) {
 		return fmt.Sprintf("it has %v pixels, want %v", g, w)
@@ -342,7 +342,7 @@ func pictureDiffers(want, got image.Image) string {
 
 func abs(n int) int { return max(n, -n) }
 
-// What the comparison must see, and what it must not.
+// Differences that the comparison must find and must ignore.
 func TestPicturesAreTold(t *testing.T) {
 	read := func(name string) image.Image {
 		file, err := os.Open(filepath.Join("testdata", "pictures", name+".png"))
@@ -366,7 +366,7 @@ func TestPicturesAreTold(t *testing.T) {
 		}
 	}
 	if why := pictureDiffers(overview, blurred); why != "" {
-		t.Errorf("letters that are half a pixel off: %s", why)
+		t.Errorf("pictureDiffers for letters half a pixel off = %s, want no difference", why)
 	}
 	missing := image.NewRGBA(overview.Bounds())
 	for y := range missing.Bounds().Dy() {
@@ -382,7 +382,7 @@ func TestPicturesAreTold(t *testing.T) {
 		"the dark scheme": read("front-door-overview-1440-dark"), "another section": read("front-door-timeline-1440-light"), "a line that is missing": missing,
 	} {
 		if pictureDiffers(overview, p) == "" {
-			t.Errorf("%s is not told apart", what)
+			t.Errorf("pictureDiffers for %s found no difference, want one", what)
 		}
 	}
 }

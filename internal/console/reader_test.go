@@ -13,7 +13,7 @@ import (
 	"github.com/chromedp/chromedp/kb"
 )
 
-// node is an element of the page as a screen reader is told of it. The types of chromedp refuse properties that are younger than they are.
+// node is an element of the page in the accessibility tree. chromedp's types reject properties newer than themselves.
 type node struct {
 	Ignored     bool         `json:"ignored"`
 	Role        told         `json:"role"`
@@ -50,8 +50,8 @@ func heard(t *testing.T, ctx context.Context) []node {
 	return tree.Nodes
 }
 
-// What screen readers need: landmarks and one heading of the first level, headings that skip no level, tables with a name and headers,
-// controls and charts with a name, and states in words, not in colours.
+// Requirements of screen readers: landmarks and one heading of the first level, headings that skip no level, tables with a name
+// and headers, controls and charts with a name, and states in words, not only in colours.
 func TestWhatScreenReadersAreTold(t *testing.T) {
 	c := pictured(t, frontDoorWithTrouble(), 20)
 	addRun(c, "v1.orders.example.com")
@@ -86,7 +86,7 @@ func TestWhatScreenReadersAreTold(t *testing.T) {
 				switch role {
 				case "button", "link", "checkbox", "searchbox", "image", "img", "table", "article", "region", "navigation", "columnheader":
 					if name == "" && !(role == "image" && n.Description.String() != "") {
-						t.Errorf("a %s has no name", role)
+						t.Errorf("element of the role %s has no name, want one", role)
 					}
 				case "heading":
 					for _, p := range n.Properties {
@@ -96,7 +96,7 @@ func TestWhatScreenReadersAreTold(t *testing.T) {
 						var at int
 						_, _ = fmt.Sscan(p.Value.String(), &at)
 						if at > level+1 {
-							t.Errorf("the heading %q is of level %d, after one of level %d", name, at, level)
+							t.Errorf("level of the heading %q = %d after level %d, want at most one more", name, at, level)
 						}
 						if level = at; at == 1 {
 							count["h1"]++
@@ -110,19 +110,19 @@ func TestWhatScreenReadersAreTold(t *testing.T) {
 				}
 			}
 			if count["status"] == 0 {
-				t.Error("nothing in it announces changes")
+				t.Error("the page has no element of the role status, want at least one")
 			}
 			for _, text := range append(told.says, told.waits) {
 				if !strings.Contains(everything.String(), text) {
-					t.Errorf("%q is not told:\n%s", text, everything.String())
+					t.Errorf("accessibility tree has no %q, want it in:\n%s", text, everything.String())
 				}
 			}
 		})
 	}
 }
 
-// The keyboard: the first stop is the link past the sections, a section that is opened has the focus, and neither new data nor a change of
-// the line under the focus takes it away. What changes is announced.
+// The keyboard: the first stop is the link past the sections, an opened section has the focus, and neither new data nor a
+// change of the focused line removes it. Changes are announced.
 func TestTheFocusStays(t *testing.T) {
 	f := frontDoorWithTrouble()
 	c := pictured(t, f, 2)
@@ -144,7 +144,7 @@ func TestTheFocusStays(t *testing.T) {
 	within(t, ctx, "focus on a line", chromedp.Focus(link, chromedp.ByQuery))
 	is("it is the last line", `document.querySelector("main tbody tr:last-child a") === document.activeElement`)
 	was := f.documents[path].(object)["items"].([]object)
-	f.documents[path] = items(was[3], was[4], // two of the others
+	f.documents[path] = items(was[3], was[4], // two further APIServices
 		apiServiceOf(name, "kube-system/metrics-server", nil, conditionOf(available, "False", "FailedDiscoveryCheck", "it is gone", 0)),
 		apiServiceOf("v1.new.example.com", "shop/new", nil, conditionOf(available, "True", "Passed", passed, 0)))
 	for _, s := range c.sources() {

@@ -16,7 +16,7 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// apiServer is an API server with so many APIServices, the first of which is down, and nothing else.
+// apiServer is an API server with n APIServices, the first of which is unavailable.
 func apiServer(t *testing.T, n int) *httptest.Server {
 	t.Helper()
 	var list strings.Builder
@@ -62,7 +62,7 @@ func startedWith(t *testing.T, cfg Config) *Console {
 	t.Cleanup(func() {
 		cancel()
 		if err := <-ended; err != nil {
-			t.Errorf("the console ended with: %v", err)
+			t.Errorf("Run of the console = %v, want no error", err)
 		}
 	})
 	return c
@@ -74,7 +74,7 @@ type answered struct {
 	header http.Header
 }
 
-// send asks the console. Headers come in pairs; Host is the host.
+// send sends a request to the console. Headers are in pairs; Host is the host.
 func send(t *testing.T, c *Console, method, path, body string, headers ...string) answered {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
@@ -111,15 +111,15 @@ func TestTheLinkWorksOnce(t *testing.T) {
 	token := strings.TrimPrefix(c.URL(), "http://"+c.guard.host+"/#token=")
 	body := fmt.Sprintf(`{"token":%q}`, token)
 	if a := send(t, c, "POST", "/session", `{"token":"guess"}`, "Origin", c.origin()); a.code != http.StatusUnauthorized {
-		t.Errorf("a guessed token: %d %s", a.code, a.body)
+		t.Errorf("POST of a guessed token = %d %s, want 401", a.code, a.body)
 	}
 	a := send(t, c, "POST", "/session", body, "Origin", c.origin())
 	cookie := a.header.Get("Set-Cookie")
 	if a.code != http.StatusOK || !strings.Contains(cookie, "HttpOnly") || !strings.Contains(cookie, "SameSite=Strict") || !strings.Contains(cookie, "Path="+c.guard.prefix) {
-		t.Fatalf("the token: %d %s, cookie %q", a.code, a.body, cookie)
+		t.Fatalf("POST of the token = %d %s, cookie %q; want 200 and a restricted cookie", a.code, a.body, cookie)
 	}
 	if a := send(t, c, "POST", "/session", body, "Origin", c.origin()); a.code != http.StatusUnauthorized || !strings.Contains(a.body, "works once") {
-		t.Errorf("the token again: %d %s", a.code, a.body)
+		t.Errorf("second POST of the token = %d %s, want 401 and \"works once\"", a.code, a.body)
 	}
 }
 
@@ -131,7 +131,7 @@ func TestTheLinkExpires(t *testing.T) {
 	}
 	now = now.Add(tokenLifetime + time.Second)
 	if _, err := g.exchange(g.token); err == nil {
-		t.Error("a link that is too old works")
+		t.Error("exchange of an expired token returned no error, want one")
 	}
 }
 
@@ -161,27 +161,27 @@ func TestWhatIsRefused(t *testing.T) {
 		{"a file that is not of the page", "GET", "/server.go", "", nil, http.StatusNotFound},
 	} {
 		if a := send(t, c, tt.method, tt.path, tt.body, tt.headers...); a.code != tt.code {
-			t.Errorf("%s: %d %s, want %d", tt.name, a.code, a.body, tt.code)
+			t.Errorf("request (%s): status = %d %s, want %d", tt.name, a.code, a.body, tt.code)
 		}
 	}
 }
 
-// The policy allows files of the page and nothing else, and the page has no script or style within.
+// The policy allows only files of the page, and the page has no inline script or style.
 func TestThePageLoadsNothingOfOthers(t *testing.T) {
 	c := started(t, &rest.Config{Host: apiServer(t, 1).URL})
 	a := send(t, c, "GET", "/", "")
 	csp := a.header.Get("Content-Security-Policy")
 	for _, want := range []string{"default-src 'none'", "script-src 'self'", "style-src 'self'", "frame-ancestors 'none'"} {
 		if !strings.Contains(csp, want) {
-			t.Errorf("the policy %q lacks %s", csp, want)
+			t.Errorf("Content-Security-Policy = %q, want %s", csp, want)
 		}
 	}
 	if strings.Contains(csp, "unsafe") || strings.Contains(a.body, "<style") || strings.Contains(a.body, " style=") || strings.Contains(a.body, "//") {
-		t.Errorf("the page has what the policy forbids: %s", a.body)
+		t.Errorf("page with content that its policy forbids: %s, want none", a.body)
 	}
 	for name := range pageFiles {
 		if a := send(t, c, "GET", "/"+name, ""); a.code != http.StatusOK || a.header.Get("X-Content-Type-Options") != "nosniff" {
-			t.Errorf("%q: %d", name, a.code)
+			t.Errorf("GET of %q = %d, want 200 and nosniff", name, a.code)
 		}
 	}
 	code, err := page.ReadFile("page/console.js")
@@ -189,7 +189,7 @@ func TestThePageLoadsNothingOfOthers(t *testing.T) {
 		t.Fatal(err)
 	}
 	if text := string(code); strings.Contains(text, "innerHTML") || strings.Contains(text, "https://") {
-		t.Error("console.js writes HTML, or names another server")
+		t.Error("console.js contains innerHTML or https://, want neither")
 	}
 }
 
@@ -209,7 +209,7 @@ func stream(t *testing.T, c *Console) func(event string) []byte {
 	}
 	t.Cleanup(func() { _ = resp.Body.Close() })
 	if resp.StatusCode != http.StatusOK || resp.Header.Get("Content-Type") != "text/event-stream" {
-		t.Fatalf("the stream: %s", resp.Status)
+		t.Fatalf("GET of the stream = %s, want 200 and text/event-stream", resp.Status)
 	}
 	lines := bufio.NewScanner(resp.Body)
 	lines.Buffer(nil, 8<<20)
@@ -223,7 +223,7 @@ func stream(t *testing.T, c *Console) func(event string) []byte {
 				return []byte(data)
 			}
 		}
-		t.Fatalf("the stream ended without %s: %v", event, lines.Err())
+		t.Fatalf("the stream ended without the event %s: %v, want the event", event, lines.Err())
 		return nil
 	}
 }
@@ -241,11 +241,11 @@ func TestAThousandAPIServices(t *testing.T) {
 		}
 	}
 	if len(got.Set) != 1000 || !got.Complete || down != 1 {
-		t.Errorf("%d APIServices, %d of them down, complete: %v", len(got.Set), down, got.Complete)
+		t.Errorf("%d APIServices, %d unavailable, complete = %v; want 1000, 1 and true", len(got.Set), down, got.Complete)
 	}
 	a := send(t, c, "GET", c.guard.prefix+"api/apiservices/v1.g0000.example.com", "", withCookie(c)...)
 	if a.code != http.StatusOK || !strings.Contains(a.body, "FailedDiscoveryCheck") || strings.Contains(a.body, "<script>") {
-		t.Errorf("one APIService: %d %s", a.code, a.body)
+		t.Errorf("GET of an APIService = %d %s, want 200 with its condition, escaped", a.code, a.body)
 	}
 }
 
@@ -255,11 +255,11 @@ func TestStreamsAreBounded(t *testing.T) {
 		stream(t, c)("overview")
 	}
 	if a := send(t, c, "GET", c.guard.prefix+"api/stream", "", withCookie(c)...); a.code != http.StatusServiceUnavailable {
-		t.Errorf("one stream too many: %d %s", a.code, a.body)
+		t.Errorf("GET of one stream too many = %d %s, want 503", a.code, a.body)
 	}
 }
 
-// What was refused, and what was done, is in the audit list.
+// The audit list has every refused and every executed action.
 func TestAudit(t *testing.T) {
 	c := started(t, &rest.Config{Host: apiServer(t, 1).URL})
 	send(t, c, "POST", c.guard.prefix+"api/doctor", "{}", withCookie(c)...)
@@ -268,17 +268,17 @@ func TestAudit(t *testing.T) {
 		t.Fatal(err)
 	}
 	if len(deeds) != 1 || deeds[0].What != "refused" || !deeds[0].Bad {
-		t.Errorf("the audit list is %+v", deeds)
+		t.Errorf("audit list = %+v, want one refused action", deeds)
 	}
 }
 
 func TestConsoleNeedsAReasonableInterval(t *testing.T) {
 	if _, err := New(Config{Client: &rest.Config{Host: "http://127.0.0.1:1"}, Interval: time.Millisecond}); err == nil {
-		t.Error("an interval of a millisecond is accepted")
+		t.Error("New with an interval of a millisecond returned no error, want one")
 	}
 }
 
-// Another user of the machine opens connections and sends nothing.
+// Another user of the machine opens connections and sends no data.
 func TestA52IdleConnectionsBlockNobody(t *testing.T) {
 	c := startedWith(t, Config{Client: &rest.Config{Host: apiServer(t, 1).URL}, headerTimeout: time.Hour}) // none ends by the timeout
 	next := stream(t, c)                                                                                   // a page that is open
@@ -295,7 +295,7 @@ func TestA52IdleConnectionsBlockNobody(t *testing.T) {
 	if a := send(t, c, "GET", "/elsewhere", "", "Host", "example.com"); a.code != http.StatusMisdirectedRequest {
 		t.Errorf("GET of another host = %d %s, want 421", a.code, a.body)
 	}
-	next("audit") // the stream goes on
+	next("audit") // the stream is still open
 }
 
 // Another user of the machine sends requests that are refused.

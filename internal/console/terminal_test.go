@@ -12,7 +12,7 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// screenOf is what was written last, without what a terminal takes as commands.
+// screenOf holds the last screen without the terminal's control sequences.
 type screenOf struct {
 	mu   sync.Mutex // guards last
 	last string
@@ -42,7 +42,7 @@ func (s *screenOf) await(t *testing.T, what string, holds func(lines []string) b
 	t.Helper()
 	for deadline := time.Now().Add(time.Minute); !holds(s.lines()); {
 		if time.Now().After(deadline) {
-			t.Fatalf("not in time: %s; the screen is\n%s", what, strings.Join(s.lines(), "\n"))
+			t.Fatalf("condition not met in time: %s, want it met; the screen is\n%s", what, strings.Join(s.lines(), "\n"))
 		}
 		<-time.After(5 * time.Millisecond)
 	}
@@ -71,7 +71,7 @@ func TestTheTerminal(t *testing.T) {
 		select {
 		case keys <- []byte(text):
 		case <-time.After(time.Minute):
-			t.Fatalf("nobody takes %q", text)
+			t.Fatalf("key %q was not read within a minute, want it read", text)
 		}
 	}
 	selected := func(l string) bool { return strings.HasPrefix(l, "\x1b[7m") }
@@ -83,7 +83,7 @@ func TestTheTerminal(t *testing.T) {
 		})
 	}
 
-	cursorOn("v1.g0000") // which is down, and so comes first
+	cursorOn("v1.g0000") // which is unavailable, and therefore first
 	screen.await(t, "the size", func(lines []string) bool {
 		return len(lines) == height && !slices.ContainsFunc(lines, func(l string) bool { return len([]rune(inReverse.Replace(l))) > width })
 	})
@@ -127,11 +127,11 @@ func TestTheTerminal(t *testing.T) {
 			t.Error(err)
 		}
 	case <-time.After(time.Minute):
-		t.Fatal("it does not end")
+		t.Fatal("the terminal did not end within a minute, want it ended")
 	}
 }
 
-// What the cluster says is text: it moves no cursor, ends no line and turns no direction.
+// Text from the cluster moves no cursor, ends no line and changes no text direction.
 func TestTextOfTheClusterIsNoCommand(t *testing.T) {
 	for said, shown := range map[string]string{
 		"plain": "plain", "\x1b[2J\x1b]0;title\a": "?[2J?]0;title?", "a\r\nb\tc": "a? b c", "\u202egnp.exe": "?gnp.exe", "größer 世界": "größer 世界", "\x9b31m": "�31m",
@@ -151,33 +151,33 @@ func TestLinesAreCut(t *testing.T) {
 	want[0] = "name           0123…"
 	for i, w := range want {
 		if got := p.paint(l.lines[i].cells, l.widths(), false); got != w {
-			t.Errorf("%q, want %q", got, w)
+			t.Errorf("painted line = %q, want %q", got, w)
 		}
 	}
 	if got := (painter{width: 4, colour: true}).paint([]cell{{"abcdef", bad}}, nil, false); got != "\x1b[31mabc…\x1b[22;39m" {
-		t.Errorf("%q", got)
+		t.Errorf("paint of a long red cell = %q, want it shortened with an ellipsis", got)
 	}
 	if got := (painter{width: 4}).paint([]cell{{"ab", plain}}, nil, true); got != "\x1b[7mab  \x1b[27m" {
-		t.Errorf("%q", got)
+		t.Errorf("paint of a selected cell = %q, want it padded and inverted", got)
 	}
 	var wrapped []string
 	for _, one := range wrap([]line{{cells: []cell{{"t", plain}, {"one two three four", plain}}}}, 13) {
 		wrapped = append(wrapped, p.paint(one.cells, nil, false))
 	}
 	if want := []string{"t one two ", "  three four"}; !slices.Equal(wrapped, want) {
-		t.Errorf("%q, want %q", wrapped, want)
+		t.Errorf("wrapped lines = %q, want %q", wrapped, want)
 	}
 }
 
 func TestBars(t *testing.T) {
 	if got := spark([]value{9, 0, none, 4, 8}, 4); got != "▁ ▄█" {
-		t.Errorf("%q", got)
+		t.Errorf("spark of 9 0 - 4 8 = %q, want \"▁ ▄█\"", got)
 	}
 	if got := spark([]value{0, 0}, 4); got != "▁▁" {
-		t.Errorf("%q", got)
+		t.Errorf("spark of zeros = %q, want \"▁▁\"", got)
 	}
 	if got := number(value(math.NaN())); got != "-" {
-		t.Errorf("%q", got)
+		t.Errorf("number of NaN = %q, want \"-\"", got)
 	}
 }
 
@@ -189,9 +189,9 @@ func TestKeys(t *testing.T) {
 		got = append(got, key)
 	}
 	if want := []string{"a", "\x1b[A", "\x1b[B", "\x1b[5~", "ß", "\x1b"}; !slices.Equal(got, want) {
-		t.Errorf("%q, want %q", got, want)
+		t.Errorf("keys = %q, want %q", got, want)
 	}
 	if key, rest := nextKey([]byte("\x1b[")); key != "" || rest != nil {
-		t.Errorf("%q, %q", key, rest)
+		t.Errorf("nextKey of an incomplete sequence = %q, %q; want no key", key, rest)
 	}
 }

@@ -15,8 +15,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Whatever the verb and the subresource, what admission lets pass is what is stored, and what it takes for the old
-// object is what was stored before (CVE-2021-25735).
+// The object that admission admits is the object that is stored, for every verb and subresource. The old object of the
+// review is the object that was stored before (CVE-2021-25735).
 func TestC2AdmissionSeesWhatIsStored(t *testing.T) {
 	t.Parallel()
 	h := startHost(t)
@@ -33,7 +33,7 @@ func TestC2AdmissionSeesWhatIsStored(t *testing.T) {
 		write := func(name string, do func(context.Context) error) {
 			t.Run(resource.Resource+" "+name, func(t *testing.T) {
 				ctx := within(t)
-				before, _ := objects.Get(ctx, "ada", metav1.GetOptions{}) // nil before it is created
+				before, _ := objects.Get(ctx, "ada", metav1.GetOptions{}) // nil before the object is created
 				if err := do(ctx); err != nil {
 					t.Fatal(err)
 				}
@@ -44,13 +44,13 @@ func TestC2AdmissionSeesWhatIsStored(t *testing.T) {
 				all := h.webhookServer.requests("ada")
 				last := all[len(all)-1]
 				if last.Resource.Resource != resource.Resource {
-					t.Fatalf("the last that was seen is of %s", last.Resource)
+					t.Fatalf("resource of the last review = %s, want %s", last.Resource, resource.Resource)
 				}
 				if diff := cmp.Diff(asStored(after), read(t, last.Object)); diff != "" {
-					t.Errorf("stored and seen differ: %s", diff)
+					t.Errorf("the stored object differs from the object of the review, want no difference: %s", diff)
 				}
 				if diff := cmp.Diff(asStored(before), read(t, last.OldObject)); diff != "" {
-					t.Errorf("the old object differs: %s", diff)
+					t.Errorf("the old object of the review differs from the object before the write, want no difference: %s", diff)
 				}
 			})
 		}
@@ -89,7 +89,7 @@ func TestC2AdmissionSeesWhatIsStored(t *testing.T) {
 	}
 }
 
-// asStored is what admission can have seen: a version is given when the object is stored.
+// asStored removes the version, because an object gets its version when it is stored.
 func asStored(obj *unstructured.Unstructured) map[string]any {
 	if obj == nil {
 		return nil

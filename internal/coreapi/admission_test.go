@@ -32,11 +32,11 @@ import (
 	"portico.dev/internal/transport"
 )
 
-// webhookServer is a webhook on real TLS, whose certificate is for the Service hook/webhook and for 127.0.0.1. Its path says what it
-// does.
+// webhookServer is a webhook over TLS. Its certificate is for the Service hook/webhook and for 127.0.0.1. The path of a
+// request selects the webhook's behavior.
 type webhookServer struct {
 	*httptest.Server
-	bundle string // of its authority, in base64
+	bundle string // base64 of the certificate authority
 
 	mu   sync.Mutex // guards seen
 	seen []admissionv1.AdmissionRequest
@@ -62,13 +62,13 @@ func newWebhookServer(t *testing.T) *webhookServer {
 	g.Server = httptest.NewUnstartedServer(http.HandlerFunc(g.serve))
 	g.TLS = pki.ServerConfig(nil)
 	g.TLS.Certificates, g.TLS.GetCertificate = []tls.Certificate{pair}, nil
-	g.Config.ErrorLog = log.New(io.Discard, "", 0) // of handshakes that are meant to fail
+	g.Config.ErrorLog = log.New(io.Discard, "", 0) // for handshakes that fail on purpose
 	g.StartTLS()
 	t.Cleanup(g.Close)
 	return g
 }
 
-// find leads the one Service that there is to the webhook.
+// find resolves the only Service, hook/webhook, to the webhook.
 func (g *webhookServer) find(namespace, name string, port int32) (*transport.Spec, error) {
 	if namespace != "hook" || name != "webhook" || port != 443 {
 		return nil, fmt.Errorf("service %s/%s:%d leads nowhere", namespace, name, port)
@@ -93,7 +93,7 @@ func (g *webhookServer) serve(w http.ResponseWriter, r *http.Request) {
 	switch r.URL.Path {
 	case "/label":
 		if review.Request.Operation == admissionv1.Delete {
-			break // there is nothing to change
+			break // no change
 		}
 		patch(`[{"op": "add", "path": "/metadata/labels/webhook", "value": "was-here"}]`)
 	case "/deny":
@@ -111,7 +111,7 @@ func (g *webhookServer) serve(w http.ResponseWriter, r *http.Request) {
 	_ = json.NewEncoder(w).Encode(review)
 }
 
-// requests are those about objects called name.
+// requests returns the reviews of objects called name.
 func (g *webhookServer) requests(name string) []admissionv1.AdmissionRequest {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -124,13 +124,13 @@ func (g *webhookServer) requests(name string) []admissionv1.AdmissionRequest {
 	return about
 }
 
-// everyPlugin turns every plugin on but the one that needs a controller beside it.
+// everyPlugin enables every plugin except the one that requires a controller.
 func everyPlugin(c *Config) {
 	c.Admission.Plugins = plugins.All()
 	c.Admission.Disable = []string{"ServiceAccount"}
 }
 
-// host is a server with admission, and everybody's way in.
+// host is a server with admission, and its clients.
 type host struct {
 	*crdServer
 	client        kubernetes.Interface
@@ -148,7 +148,7 @@ func startHost(t *testing.T) *host {
 	return host
 }
 
-// put creates what text says. WEBHOOK and BUNDLE in it stand for the webhook.
+// put creates the objects in text. WEBHOOK and BUNDLE in it are placeholders for the webhook.
 func (h *host) put(t *testing.T, text string) {
 	t.Helper()
 	if _, err := h.try(t, h.dynamic, text, metav1.CreateOptions{}); err != nil {
@@ -175,8 +175,8 @@ func (h *host) configMap(name string, labels map[string]string) *corev1.ConfigMa
 	return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name, Labels: labels}}
 }
 
-// submit creates a ConfigMap with the label that a webhook selects, again and again under other names, until the answer
-// is such that the webhook has taken effect.
+// submit creates ConfigMaps with different names and the label that a webhook selects, until the response shows that the
+// webhook has taken effect.
 func (h *host) submit(t *testing.T, topic string, settled func(*corev1.ConfigMap, error) bool) (made *corev1.ConfigMap, err error) {
 	t.Helper()
 	n := 0
@@ -188,7 +188,7 @@ func (h *host) submit(t *testing.T, topic string, settled func(*corev1.ConfigMap
 	return made, err
 }
 
-// hook is a webhook for the ConfigMaps with the label topic=NAME.
+// hook returns a webhook for the ConfigMaps with the label topic=NAME.
 func hook(kind, name, client string, more ...string) string {
 	return fmt.Sprintf(`
 apiVersion: admissionregistration.k8s.io/v1
@@ -248,7 +248,7 @@ func TestWebhooks(t *testing.T) {
 		})
 		last := h.webhookServer.requests(made.Name)[1]
 		if !strings.Contains(string(last.Object.Raw), "was-here") || last.UserInfo.Username != "admin" || last.Operation != admissionv1.Create {
-			t.Errorf("%s by %s: %s", last.Operation, last.UserInfo.Username, last.Object.Raw)
+			t.Errorf("last review: %s by %s of %s, want CREATE by admin of an object with was-here", last.Operation, last.UserInfo.Username, last.Object.Raw)
 		}
 		_, err := h.client.CoreV1().ConfigMaps("ns").Patch(ctx, made.Name, types.MergePatchType, []byte(`{"data":{"k":"v"}}`), metav1.PatchOptions{})
 		if err != nil {
@@ -259,7 +259,7 @@ func TestWebhooks(t *testing.T) {
 		}
 		all := h.webhookServer.requests(made.Name)
 		if last := all[len(all)-1]; last.Operation != admissionv1.Delete || !strings.Contains(string(last.OldObject.Raw), made.Name) {
-			t.Errorf("the last request is %s of %s", last.Operation, last.OldObject.Raw)
+			t.Errorf("last review: %s of %s, want DELETE of %s", last.Operation, last.OldObject.Raw, made.Name)
 		}
 	})
 	t.Run("is asked again about what others changed after it", func(t *testing.T) {
@@ -269,7 +269,7 @@ func TestWebhooks(t *testing.T) {
 		made, _ := h.submit(t, "again", labelled)
 		all := h.webhookServer.requests(made.Name)
 		if len(all) != 3 || strings.Contains(string(all[0].Object.Raw), "was-here") || !strings.Contains(string(all[2].Object.Raw), "was-here") {
-			t.Errorf("asked %d times: %+v", len(all), all)
+			t.Errorf("%d reviews, want 3, with was-here in the last and not in the first: %+v", len(all), all)
 		}
 	})
 	t.Run("is asked only in the namespaces that it selects", func(t *testing.T) {
@@ -310,7 +310,7 @@ func TestWebhooks(t *testing.T) {
 			return refusedWith(`failed calling webhook "hangs.example.com": failed to call webhook`, "context deadline exceeded")(made, err)
 		})
 		if took := time.Since(started); took < time.Second || took > time.Minute {
-			t.Errorf("it took %s", took)
+			t.Errorf("the webhook that hangs was refused after %s, want between 1s and 1m", took)
 		}
 	})
 	t.Run("one that fails open", func(t *testing.T) {
@@ -319,7 +319,7 @@ func TestWebhooks(t *testing.T) {
 			return err == nil && len(h.webhookServer.requests(made.Name)) > 0
 		})
 		if made == nil {
-			t.Error("refused")
+			t.Error("create with a failing webhook and failurePolicy Ignore returned no object, want an object")
 		}
 	})
 	t.Run("a dry run reaches none that has side effects", func(t *testing.T) {
@@ -329,13 +329,13 @@ func TestWebhooks(t *testing.T) {
 			return err == nil && len(h.webhookServer.requests(made.Name)) > 0
 		})
 		if dry := h.webhookServer.requests(made.Name)[0].DryRun; dry == nil || *dry {
-			t.Error("it was said to be a dry run")
+			t.Error("the review of the create has dryRun unset or true, want false")
 		}
 		if _, err := h.client.CoreV1().ConfigMaps("ns").Create(ctx, h.configMap("dry", map[string]string{"topic": "effects"}), metav1.CreateOptions{DryRun: []string{"All"}}); err != nil {
 			t.Fatal(err)
 		}
 		if seen := h.webhookServer.requests("dry"); len(seen) != 1 || seen[0].DryRun == nil || !*seen[0].DryRun {
-			t.Errorf("%+v", seen)
+			t.Errorf("reviews of the dry run = %+v, want one with dryRun true", seen)
 		}
 	})
 	t.Run("custom resources, definitions and subresources pass too", func(t *testing.T) {
@@ -353,13 +353,13 @@ func TestWebhooks(t *testing.T) {
 		crd.Spec.Group, crd.Labels = "lake.example.com", map[string]string{"topic": "boat"}
 		_, err := h.definitions.ApiextensionsV1().CustomResourceDefinitions().Create(ctx, crd, metav1.CreateOptions{})
 		if !refusedWith("not allowed here")(nil, err) {
-			t.Errorf("a definition: %v", err)
+			t.Errorf("create of a definition: error = %v, want an error that contains \"not allowed here\"", err)
 		}
 		for _, subresource := range []string{"", "status"} {
 			_, err = h.dynamic.Resource(boatsV1).Namespace("ns").Patch(ctx, "ada0", types.MergePatchType,
 				[]byte(`{"metadata":{"annotations":{"k":"v"}},"status":{"afloat":true}}`), metav1.PatchOptions{}, subresource)
 			if !refusedWith("not allowed here")(nil, err) {
-				t.Errorf("a patch of %q: %v", subresource, err)
+				t.Errorf("patch of the subresource %q: error = %v, want an error that contains \"not allowed here\"", subresource, err)
 			}
 		}
 	})
@@ -371,8 +371,8 @@ func unlabelled(name string) *unstructured.Unstructured {
 	}}
 }
 
-// A webhook for everything that nobody can reach: the server starts all the same, brings what it must bring, and lets
-// whoever made it take it away. Everybody else is refused, the front door included.
+// With an unreachable webhook for everything, the server still starts and creates its initial objects, and the author of the
+// webhook can delete it. All other requests are rejected, those through the front door included.
 func TestADeadWebhookForEverything(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -396,15 +396,15 @@ webhooks:
 	ctx := within(t)
 	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "founded"}}
 	if _, err := founder.CoreV1().Namespaces().Create(ctx, ns, metav1.CreateOptions{}); err != nil {
-		t.Errorf("what every cluster starts with: %v", err)
+		t.Errorf("create of a namespace by the bootstrap client failed: %v, want no error", err)
 	}
 	_, err := client.CoreV1().Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "other"}}, metav1.CreateOptions{})
 	if !refusedWith(`failed calling webhook "dead.example.com"`, "set clientConfig.url")(nil, err) || !apierrors.IsInternalError(err) {
-		t.Errorf("somebody's namespace: %v", err)
+		t.Errorf("create of a namespace by a client: error = %v, want an internal error that names dead.example.com and clientConfig.url", err)
 	}
 	hooks := client.AdmissionregistrationV1().ValidatingWebhookConfigurations()
 	if err := hooks.Delete(ctx, "dead", metav1.DeleteOptions{}); err != nil {
-		t.Fatalf("it cannot be taken away: %v", err)
+		t.Fatalf("delete of the unreachable webhook failed: %v, want no error", err)
 	}
 	poll(t, "it is gone", func(ctx context.Context) bool {
 		_, err := client.CoreV1().Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "other"}}, metav1.CreateOptions{})

@@ -29,12 +29,12 @@ func TestAlphaFieldsOfPodsAreDropped(t *testing.T) {
 				s := kindtest.StrategyOf(t, obj)
 				s.DropAlphaFields(obj, nil)
 				if got := s.Resource.PodSpec.Of(obj); !apiequality.Semantic.DeepEqual(*got, want.Spec) {
-					t.Errorf("%s: got %v, want %v", name, got, want.Spec)
+					t.Errorf("spec of the new %s after DropAlphaFields = %v, want %v", name, got, want.Spec)
 				}
 			}
 			next := stored.DeepCopy()
 			if kindtest.StrategyOf(t, next).DropAlphaFields(next, stored); !apiequality.Semantic.DeepEqual(next, stored) {
-				t.Errorf("what is stored is lost by an update: %v", next)
+				t.Errorf("after DropAlphaFields on an update without changes: %v, want the stored object %v", next, stored)
 			}
 		})
 	}

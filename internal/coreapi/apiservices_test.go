@@ -30,7 +30,7 @@ func TestAPIServices(t *testing.T) {
 		got, err := services.Create(ctx, apiService("v1.local.example.com", "local.example.com", "v1", nil), metav1.CreateOptions{})
 		if err != nil || len(got.Status.Conditions) != 1 || got.Status.Conditions[0].Reason != "Local" ||
 			got.Status.Conditions[0].Status != apiregistrationv1.ConditionTrue {
-			t.Fatalf("got %+v, %v", got, err)
+			t.Fatalf("create of a local APIService = %+v, %v, want one condition with reason Local and status True", got, err)
 		}
 	})
 	t.Run("a remote one comes without a status, and with a port", func(t *testing.T) {
@@ -38,13 +38,13 @@ func TestAPIServices(t *testing.T) {
 		service.Status.Conditions = []apiregistrationv1.APIServiceCondition{{Type: apiregistrationv1.Available, Status: "True"}}
 		got, err := services.Create(ctx, service, metav1.CreateOptions{})
 		if err != nil || len(got.Status.Conditions) != 0 || got.Spec.Service.Port == nil || *got.Spec.Service.Port != 443 {
-			t.Fatalf("got %+v, %v", got, err)
+			t.Fatalf("create of a remote APIService = %+v, %v, want no condition and port 443", got, err)
 		}
 	})
 	t.Run("a name that does not say group and version is refused", func(t *testing.T) {
 		_, err := services.Create(ctx, apiService("v1.other", "remote.example.com", "v1", backend), metav1.CreateOptions{})
 		if !apierrors.IsInvalid(err) {
-			t.Fatalf("got %v", err)
+			t.Fatalf("create with a name that does not match its group and version: error = %v, want Invalid", err)
 		}
 	})
 	t.Run("a status is written through its subresource only", func(t *testing.T) {
@@ -56,14 +56,14 @@ func TestAPIServices(t *testing.T) {
 		got.Status.Conditions = down
 		got.Spec.VersionPriority = 11
 		if got, err = services.Update(ctx, got, metav1.UpdateOptions{}); err != nil || len(got.Status.Conditions) != 0 || got.Spec.VersionPriority != 11 {
-			t.Fatalf("update: %+v, %v", got, err)
+			t.Fatalf("update of the spec and the status = %+v, %v, want no condition and versionPriority 11", got, err)
 		}
 		got.Status.Conditions = down
 		got.Spec.VersionPriority = 12
 		got.Labels = map[string]string{"a": "b"}
 		if got, err = services.UpdateStatus(ctx, got, metav1.UpdateOptions{}); err != nil || len(got.Status.Conditions) != 1 ||
 			got.Spec.VersionPriority != 11 || len(got.Labels) != 0 {
-			t.Fatalf("status update: %+v, %v", got, err)
+			t.Fatalf("update of the status, a label and the spec = %+v, %v, want one condition, versionPriority 11 and no label", got, err)
 		}
 	})
 	t.Run("a status that says neither yes nor no is refused", func(t *testing.T) {
@@ -73,16 +73,16 @@ func TestAPIServices(t *testing.T) {
 		}
 		got.Status.Conditions = []apiregistrationv1.APIServiceCondition{{Type: apiregistrationv1.Available, Status: "Perhaps"}}
 		if _, err := services.UpdateStatus(ctx, got, metav1.UpdateOptions{}); !apierrors.IsInvalid(err) {
-			t.Fatalf("got %v", err)
+			t.Fatalf("status with the condition status Perhaps: error = %v, want Invalid", err)
 		}
 	})
 	t.Run("an update without a version, and one of nothing, are refused", func(t *testing.T) {
 		blind := apiService("v1.local.example.com", "local.example.com", "v1", nil)
 		if _, err := services.Update(ctx, blind, metav1.UpdateOptions{}); !apierrors.IsInvalid(err) {
-			t.Fatalf("got %v", err)
+			t.Fatalf("update without a resourceVersion: error = %v, want Invalid", err)
 		}
 		if _, err := services.Update(ctx, apiService("v1.x.example.com", "x.example.com", "v1", nil), metav1.UpdateOptions{}); !apierrors.IsNotFound(err) {
-			t.Fatalf("got %v", err)
+			t.Fatalf("update of a missing APIService: error = %v, want NotFound", err)
 		}
 	})
 	t.Run("an applied status belongs to its applier", func(t *testing.T) {

@@ -22,21 +22,21 @@ func TestC1AScopeIsOnlyReachedByItsOwnPath(t *testing.T) {
 		"/apis/rbac.authorization.k8s.io/v1/namespaces/work/clusterroles/x",
 	} {
 		if err := client.Get().AbsPath(path).Do(within(t)).Error(); !apierrors.IsNotFound(err) {
-			t.Errorf("GET %s: %v", path, err)
+			t.Errorf("GET %s: error = %v, want NotFound", path, err)
 		}
 	}
-	// A create without a namespace would be authorised for all of them.
+	// A create without a namespace would be authorized for every namespace.
 	var code int
 	client.Post().AbsPath("/api/v1/configmaps").Body([]byte(`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"x","namespace":"work"}}`)).
 		SetHeader("Content-Type", "application/json").Do(within(t)).StatusCode(&code)
 	if code != http.StatusMethodNotAllowed && code != http.StatusNotFound && code != http.StatusBadRequest {
-		t.Errorf("a create beside every namespace: %d", code)
+		t.Errorf("status of a create on a path without a namespace = %d, want 400, 404 or 405", code)
 	}
 	var elsewhere int
 	client.Post().AbsPath("/api/v1/namespaces/work/configmaps").Body([]byte(`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"x","namespace":"kube-system"}}`)).
 		SetHeader("Content-Type", "application/json").Do(within(t)).StatusCode(&elsewhere)
 	if elsewhere != http.StatusBadRequest {
-		t.Errorf("a create in another namespace than the path's: %d", elsewhere)
+		t.Errorf("status of a create whose object names another namespace than the path = %d, want 400", elsewhere)
 	}
 }
 
@@ -52,7 +52,7 @@ func TestC5StatusWritesChangeNothingElse(t *testing.T) {
 		t.Fatal(err)
 	}
 	if len(after.Spec.Finalizers) != len(before.Spec.Finalizers) {
-		t.Errorf("finalizers by way of status: %v", after.Spec.Finalizers)
+		t.Errorf("finalizers after an update of the status = %v, want %v", after.Spec.Finalizers, before.Spec.Finalizers)
 	}
 }
 
@@ -76,7 +76,7 @@ func TestC7PatchesHaveBounds(t *testing.T) {
 	} {
 		_, err := root.CoreV1().ConfigMaps("work").Patch(within(t), "target", types.JSONPatchType, patch, metav1.PatchOptions{})
 		if code := codeOf(err); code != http.StatusRequestEntityTooLarge && code != http.StatusUnprocessableEntity && code != http.StatusBadRequest {
-			t.Errorf("%s: %v", name, err)
+			t.Errorf("patch %q: error = %v, want 400, 413 or 422", name, err)
 		}
 	}
 }
@@ -110,7 +110,7 @@ func TestC8BombsAreRefused(t *testing.T) {
 			client.Post().AbsPath("/api/v1/namespaces/work/configmaps").SetHeader("Content-Type", c.kind).Body([]byte(c.body)).
 				Do(within(t)).StatusCode(&code)
 			if code != http.StatusBadRequest && code != http.StatusRequestEntityTooLarge {
-				t.Errorf("%d", code)
+				t.Errorf("status of the create = %d, want 400 or 413", code)
 			}
 		})
 	}
@@ -126,10 +126,10 @@ func TestC12AContinueTokenIsForItsOwnList(t *testing.T) {
 	}
 	page, err := root.CoreV1().ConfigMaps("work").List(within(t), metav1.ListOptions{Limit: 1})
 	if err != nil || page.Continue == "" {
-		t.Fatalf("%v, %q", err, page.Continue)
+		t.Fatalf("list with limit 1: error = %v, continue token %q, want no error and a token", err, page.Continue)
 	}
 	if leak, err := root.CoreV1().ConfigMaps("other").List(within(t), metav1.ListOptions{Limit: 1, Continue: page.Continue}); err == nil && len(leak.Items) > 0 {
-		t.Errorf("a token of another namespace led to %s/%s", leak.Items[0].Namespace, leak.Items[0].Name)
+		t.Errorf("a continue token of the namespace work returned %s/%s from the namespace other, want no object", leak.Items[0].Namespace, leak.Items[0].Name)
 	}
 	raw, err := base64.RawURLEncoding.DecodeString(page.Continue)
 	if err != nil {
@@ -146,7 +146,7 @@ func TestC12AContinueTokenIsForItsOwnList(t *testing.T) {
 	}
 	for name, text := range map[string]string{"forged": base64.RawURLEncoding.EncodeToString(forged), "nonsense": "%%%"} {
 		if _, err := root.CoreV1().ConfigMaps("work").List(within(t), metav1.ListOptions{Limit: 1, Continue: text}); codeOf(err) != http.StatusBadRequest {
-			t.Errorf("%s: %v", name, err)
+			t.Errorf("list with a %s continue token: error = %v, want 400", name, err)
 		}
 	}
 }
@@ -161,13 +161,13 @@ func TestC15WhatWasDeletedIsNotWritten(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := maps.Update(within(t), first, metav1.UpdateOptions{}); !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
-		t.Errorf("an update after the end: %v", err)
+		t.Errorf("update of a deleted object: error = %v, want NotFound or Conflict", err)
 	}
 	mustCreate(t, root, configMap("again", nil))
 	if _, err := maps.Update(within(t), first, metav1.UpdateOptions{}); !apierrors.IsConflict(err) {
-		t.Errorf("an update of the one before: %v", err)
+		t.Errorf("update with the UID of the deleted object: error = %v, want Conflict", err)
 	}
 	if err := maps.Delete(within(t), "again", metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(first.UID))}); !apierrors.IsConflict(err) {
-		t.Errorf("a delete of the one before: %v", err)
+		t.Errorf("delete with the UID of the deleted object: error = %v, want Conflict", err)
 	}
 }

@@ -9,7 +9,7 @@ import (
 	"k8s.io/apiserver/pkg/storage"
 )
 
-// noisy answers every watch with a bookmark between two changes.
+// noisy adds a bookmark between two changes to every watch.
 type noisy struct {
 	storage.Interface
 	watches []*watch.RaceFreeFakeWatcher
@@ -46,20 +46,20 @@ func TestBookmarksAreForThoseWhoAsked(t *testing.T) {
 				got = append(got, (<-w.ResultChan()).Type)
 			}
 			if !slices.Equal(got, c.want) {
-				t.Errorf("got %v, want %v", got, c.want)
+				t.Errorf("types of the events = %v, want %v", got, c.want)
 			}
 			w.Stop()
 			w.Stop()
-			for range w.ResultChan() { // until it is closed
+			for range w.ResultChan() { // until the channel is closed
 			}
 			if !from.watches[0].IsStopped() {
-				t.Error("the watch behind it goes on")
+				t.Error("the underlying watch is still running after Stop, want it stopped")
 			}
 		})
 	}
 }
 
-// Whoever stops a watch need not read the rest of it.
+// A client that stops a watch does not have to read the remaining events.
 func TestAWatchIsStoppedWithEventsLeft(t *testing.T) {
 	from := &noisy{}
 	w, err := uncachedStorage{from}.Watch(t.Context(), "/", storage.ListOptions{})

@@ -52,7 +52,7 @@ func certificateRequest(t *testing.T, name string) *certificatesv1.CertificateSi
 	}
 }
 
-// A request that names its author itself, or comes with its approval, would be a way to be anybody.
+// A client could impersonate any user with a request that sets its own username or its own approval.
 func TestACertificateRequestIsItsAuthors(t *testing.T) {
 	h := start(t)
 	author := &user.DefaultInfo{Name: "jane", UID: "7", Groups: []string{user.SystemPrivilegedGroup, "staff"}, Extra: map[string][]string{"example.com/k": {"v"}}}
@@ -62,24 +62,24 @@ func TestACertificateRequestIsItsAuthors(t *testing.T) {
 		t.Fatal(err)
 	}
 	if s := made.Spec; s.Username != "jane" || s.UID != "7" || strings.Join(s.Groups, ",") != "system:masters,staff" || s.Extra["example.com/k"][0] != "v" {
-		t.Errorf("got %+v", s)
+		t.Errorf("spec of the created request = %+v, want the user jane with UID 7, groups system:masters and staff, and the extra example.com/k", s)
 	}
 	if len(made.Status.Conditions) > 0 {
-		t.Error("it came approved")
+		t.Errorf("conditions of the created request = %v, want none", made.Status.Conditions)
 	}
 	changed := made.DeepCopy()
 	changed.Spec.Username, changed.Labels = "mallory", map[string]string{"a": "b"}
 	if changed, err = requests.Update(within(t), changed, metav1.UpdateOptions{}); err != nil || changed.Spec.Username != "jane" || changed.Labels["a"] != "b" {
-		t.Fatalf("got %+v, %v", changed, err)
+		t.Fatalf("update of the username and a label = %+v, %v, want the username jane and the label a=b", changed, err)
 	}
 
 	approved := changed.DeepCopy()
 	approved.Status.Conditions = []certificatesv1.CertificateSigningRequestCondition{{Type: certificatesv1.CertificateApproved, Status: corev1.ConditionTrue, Reason: "R"}}
 	if got, err := requests.Update(within(t), approved, metav1.UpdateOptions{}); err != nil || len(got.Status.Conditions) > 0 {
-		t.Fatalf("approved by an update: %+v, %v", got.Status, err)
+		t.Fatalf("update with an approval: status = %+v, error = %v, want no condition", got.Status, err)
 	}
 	if _, err := requests.UpdateStatus(within(t), approved, metav1.UpdateOptions{}); !apierrors.IsInvalid(err) {
-		t.Fatalf("approved by the status: %v", err)
+		t.Fatalf("status update with an approval: error = %v, want Invalid", err)
 	}
 	approved.Status.Certificate = []byte("x")
 	got, err := requests.UpdateApproval(within(t), "a", approved, metav1.UpdateOptions{})
@@ -87,15 +87,15 @@ func TestACertificateRequestIsItsAuthors(t *testing.T) {
 		t.Fatal(err)
 	}
 	if c := got.Status.Conditions[0]; len(got.Status.Certificate) > 0 || c.LastUpdateTime.IsZero() || c.LastTransitionTime.IsZero() {
-		t.Errorf("got %+v", got.Status)
+		t.Errorf("status after the approval = %+v, want no certificate and both times set", got.Status)
 	}
 	list, err := requests.List(within(t), metav1.ListOptions{FieldSelector: "spec.signerName=example.com/signer"})
 	if err != nil || len(list.Items) != 1 {
-		t.Errorf("by signer: %v, %v", list, err)
+		t.Errorf("list by spec.signerName = %v, %v, want one request", list, err)
 	}
 }
 
-// Who may write the status of one request may not write that of every signer's.
+// The right to write the status of one signer's requests does not include the requests of every signer.
 func TestSigningForAPodNeedsTheRightToSign(t *testing.T) {
 	h := start(t, func(c *Config) { c.Authorizer = onlySigners{} })
 	namespace(t, h.typed(t, admin), "ns")
@@ -113,21 +113,21 @@ func TestSigningForAPodNeedsTheRightToSign(t *testing.T) {
 		t.Fatal(err)
 	}
 	if *made.Spec.MaxExpirationSeconds != 86400 || made.Status.CertificateChain != "" {
-		t.Errorf("got %+v", made)
+		t.Errorf("created request = %+v, want maxExpirationSeconds 86400 and no certificate chain", made)
 	}
 	made.Status.Conditions = []metav1.Condition{{Type: "Denied", Status: metav1.ConditionTrue, Reason: "R", LastTransitionTime: metav1.Now()}}
-	for _, name := range []string{"mallory", "signer"} { // in this order: who succeeds makes a new version
+	for _, name := range []string{"mallory", "signer"} { // in this order: a successful update changes the version
 		may := name == "signer"
 		all := h.typed(t, &user.DefaultInfo{Name: name}).CertificatesV1().PodCertificateRequests("ns")
 		if _, err := all.UpdateStatus(within(t), made, metav1.UpdateOptions{}); (err == nil) != may {
-			t.Errorf("%s: %v", name, err)
+			t.Errorf("status update by %s: error = %v, want success %v", name, err, may)
 		} else if err != nil && !strings.Contains(err.Error(), `spec.signerName: Forbidden: User "mallory" is not permitted to "sign" for signer "example.com/signer"`) {
 			t.Error(err)
 		}
 	}
 }
 
-// onlySigners lets the user "signer" sign.
+// onlySigners allows the user "signer" to sign.
 type onlySigners struct{ people }
 
 func (onlySigners) Authorize(ctx context.Context, a authorizer.Attributes) (authorizer.Decision, string, error) {
@@ -145,14 +145,14 @@ func TestTheSystemsPriorityClassesStay(t *testing.T) {
 	} {
 		made, err := classes.Create(within(t), class, metav1.CreateOptions{})
 		if err != nil || made.Generation != 1 || *made.PreemptionPolicy != corev1.PreemptLowerPriority {
-			t.Fatalf("got %+v, %v", made, err)
+			t.Fatalf("create of a priority class = %+v, %v, want generation 1 and PreemptLowerPriority", made, err)
 		}
 	}
 	if err := classes.Delete(within(t), "system-node-critical", metav1.DeleteOptions{}); !apierrors.IsForbidden(err) {
-		t.Errorf("deleted: %v", err)
+		t.Errorf("delete of system-node-critical: error = %v, want Forbidden", err)
 	}
 	if err := classes.DeleteCollection(within(t), metav1.DeleteOptions{}, metav1.ListOptions{}); !apierrors.IsForbidden(err) {
-		t.Errorf("deleted with all: %v", err)
+		t.Errorf("deletecollection with system-node-critical: error = %v, want Forbidden", err)
 	}
 	if err := classes.Delete(within(t), "high", metav1.DeleteOptions{}); err != nil && !apierrors.IsNotFound(err) {
 		t.Error(err)
@@ -175,16 +175,16 @@ func TestVolumesBeginUnlookedAt(t *testing.T) {
 		Status: corev1.PersistentVolumeStatus{Phase: corev1.VolumeBound},
 	}, metav1.CreateOptions{})
 	if err != nil || volume.Status.Phase != corev1.VolumePending || volume.Status.LastPhaseTransitionTime == nil {
-		t.Fatalf("got %+v, %v", volume, err)
+		t.Fatalf("create of a volume = %+v, %v, want the phase Pending and a transition time", volume, err)
 	}
 	long := metav1.Unix(1000, 0)
 	volume.Status.Phase, volume.Status.LastPhaseTransitionTime = corev1.VolumeAvailable, &long
 	if volume, err = client.CoreV1().PersistentVolumes().UpdateStatus(within(t), volume, metav1.UpdateOptions{}); err != nil || !volume.Status.LastPhaseTransitionTime.Equal(&long) {
-		t.Fatalf("the controller's own time: %+v, %v", volume.Status, err)
+		t.Fatalf("status update with a phase and a time = %+v, %v, want the time %v", volume.Status, err, &long)
 	}
 	volume.Status.Phase = corev1.VolumeReleased
 	if volume, err = client.CoreV1().PersistentVolumes().UpdateStatus(within(t), volume, metav1.UpdateOptions{}); err != nil || volume.Status.LastPhaseTransitionTime.Equal(&long) {
-		t.Errorf("a new phase of an old time: %+v, %v", volume.Status, err)
+		t.Errorf("status update with a new phase and the old time = %+v, %v, want a new time", volume.Status, err)
 	}
 
 	claim := func(name string, source *corev1.TypedLocalObjectReference) *corev1.PersistentVolumeClaim {
@@ -197,15 +197,15 @@ func TestVolumesBeginUnlookedAt(t *testing.T) {
 			Status: corev1.PersistentVolumeClaimStatus{Phase: corev1.ClaimBound},
 		}, metav1.CreateOptions{})
 		if err != nil || made.Status.Phase != corev1.ClaimPending {
-			t.Fatalf("got %+v, %v", made, err)
+			t.Fatalf("create of a claim = %+v, %v, want the phase Pending", made, err)
 		}
 		return made
 	}
 	if made := claim("copy", &corev1.TypedLocalObjectReference{Kind: "PersistentVolumeClaim", Name: "other"}); made.Spec.DataSourceRef == nil || made.Spec.DataSourceRef.Name != "other" {
-		t.Errorf("got %+v", made.Spec)
+		t.Errorf("spec of a claim with a dataSource = %+v, want a dataSourceRef to other", made.Spec)
 	}
 	if made := claim("unknown", &corev1.TypedLocalObjectReference{APIGroup: ptr.To("example.com"), Kind: "Thing", Name: "t"}); made.Spec.DataSource != nil {
-		t.Errorf("got %+v", made.Spec)
+		t.Errorf("spec of a claim with an unknown dataSource = %+v, want no dataSource", made.Spec)
 	}
 }
 
@@ -218,7 +218,7 @@ func TestAlphaHealthOfStorageIsNotKept(t *testing.T) {
 	}
 	node.Status.StorageHealth = []storagev1.StorageHealth{{Name: "csi.example.com"}}
 	if node, err = nodes.UpdateStatus(within(t), node, metav1.UpdateOptions{}); err != nil || node.Status.StorageHealth != nil {
-		t.Errorf("got %+v, %v", node.Status, err)
+		t.Errorf("status update with storageHealth = %+v, %v, want no storageHealth", node.Status, err)
 	}
 }
 
@@ -230,7 +230,7 @@ func TestRuntimeClassesAreMadeByPut(t *testing.T) {
 	}
 	_, err := classes.Update(within(t), &nodev1.RuntimeClass{ObjectMeta: metav1.ObjectMeta{Name: "a"}, Handler: "runsc"}, metav1.UpdateOptions{})
 	if !apierrors.IsInvalid(err) {
-		t.Errorf("replaced blindly: %v", err)
+		t.Errorf("second PUT without a resourceVersion: error = %v, want Invalid", err)
 	}
 }
 
@@ -238,10 +238,10 @@ func TestComponentStatusesSayHowEtcdIs(t *testing.T) {
 	h := start(t)
 	list, err := h.typed(t, admin).CoreV1().ComponentStatuses().List(within(t), metav1.ListOptions{})
 	if err != nil || len(list.Items) != 1 || list.Items[0].Name != "etcd-0" || list.Items[0].Conditions[0].Message != "ok" {
-		t.Errorf("got %+v, %v", list, err)
+		t.Errorf("list of component statuses = %+v, %v, want etcd-0 with the message ok", list, err)
 	}
 	if _, err := h.typed(t, admin).CoreV1().ComponentStatuses().Get(within(t), "scheduler", metav1.GetOptions{}); !apierrors.IsNotFound(err) {
-		t.Errorf("got %v", err)
+		t.Errorf("GET of the component status scheduler: error = %v, want NotFound", err)
 	}
 	virtual := core.Group().Virtual
 	at := slices.IndexFunc(virtual, func(v registry.Virtual) bool { return v.Name == "componentstatuses" })
@@ -251,6 +251,6 @@ func TestComponentStatusesSayHowEtcdIs(t *testing.T) {
 		t.Fatal(err)
 	}
 	if c := obj.(*corev1.ComponentStatus).Conditions[0]; c.Status != corev1.ConditionFalse || c.Error != "no leader" {
-		t.Errorf("got %+v", c)
+		t.Errorf("condition of etcd without a leader = %+v, want the status False and the error \"no leader\"", c)
 	}
 }

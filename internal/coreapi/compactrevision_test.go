@@ -12,7 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
-// compacted is an etcd of which this is the last revision that was compacted.
+// compacted is an etcd whose last compacted revision is this number.
 type compacted int64
 
 func (c compacted) CompactRevision() int64 { return int64(c) }
@@ -25,7 +25,7 @@ func TestTheCompactRevisionIsTenSecondsBehind(t *testing.T) {
 			if away.Load() {
 				return 0, errors.New("no leader")
 			}
-			return 10 + int64(time.Since(began)/time.Second), nil // a write each second
+			return 10 + int64(time.Since(began)/time.Second), nil // one write per second
 		}}
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan struct{})
@@ -35,10 +35,10 @@ func TestTheCompactRevisionIsTenSecondsBehind(t *testing.T) {
 		}()
 		at := func(second int, want int64) {
 			t.Helper()
-			time.Sleep(time.Until(began.Add(time.Duration(second)*time.Second + time.Millisecond))) // of the bubble's time
+			time.Sleep(time.Until(began.Add(time.Duration(second)*time.Second + time.Millisecond))) // in the time of the bubble
 			synctest.Wait()
 			if got := h.CompactRevision(); got != want {
-				t.Errorf("after %d s what is before %d is forgotten, want %d", second, got, want)
+				t.Errorf("CompactRevision() after %d s = %d, want %d", second, got, want)
 			}
 		}
 		at(0, 3)
@@ -47,17 +47,17 @@ func TestTheCompactRevisionIsTenSecondsBehind(t *testing.T) {
 		at(14, 10)
 		at(15, 15)
 		away.Store(true)
-		at(40, 15) // what was known before may still be asked for
+		at(40, 15) // revisions known before are still served
 		away.Store(false)
 		at(45, 20)
 		h.Compactor = compacted(60)
-		at(46, 60) // etcd itself has forgotten more
+		at(46, 60) // etcd itself compacted more
 		cancel()
 		<-done
 	})
 }
 
-// The library asks the storage behind each cache what has been compacted, and takes the horizon for that.
+// k8s.io/apiserver's cacher reads the compact revision from the storage behind each cache. The storage returns the horizon.
 func TestStoragesHaveTheCompactRevision(t *testing.T) {
 	h := start(t)
 	s := newStorageFactory(h.store.Client(), "/elsewhere", h.codec, Storage{})
@@ -77,6 +77,6 @@ func TestStoragesHaveTheCompactRevision(t *testing.T) {
 	}
 	defer closeRaw()
 	if got := raw.CompactRevision(); got == 0 || got > revision.Header.Revision {
-		t.Errorf("what is before %d is forgotten, and it is revision %d", got, revision.Header.Revision)
+		t.Errorf("CompactRevision() = %d at the revision %d, want between 1 and the revision", got, revision.Header.Revision)
 	}
 }

@@ -22,7 +22,7 @@ import (
 	"portico.dev/internal/pki"
 )
 
-// converter is a webhook between v1beta1, which counts watts, and v1, which has another name for it.
+// converter is a webhook between v1beta1, whose field is watts, and v1, which has another name for that field.
 func converter(t *testing.T) (url string, ca []byte) {
 	t.Helper()
 	authority, err := pki.NewAuthority("webhooks")
@@ -47,7 +47,7 @@ func converter(t *testing.T) (url string, ca []byte) {
 			answer.ConvertedObjects = append(answer.ConvertedObjects, runtime.RawExtension{Raw: convertLamp(t, raw.Raw, review.Request.DesiredAPIVersion)})
 		}
 		review.Request, review.Response = nil, answer
-		_ = json.NewEncoder(w).Encode(review) // a caller that left does not want it
+		_ = json.NewEncoder(w).Encode(review) // fails if the caller is gone
 	}))
 	server.TLS = &tls.Config{Certificates: []tls.Certificate{pair}}
 	server.StartTLS()
@@ -55,15 +55,15 @@ func converter(t *testing.T) (url string, ca []byte) {
 	return server.URL, authority.PEM()
 }
 
-// readReview reads what a webhook is asked, unless the caller left before it had sent that, as one with a deadline does on a
-// busy machine.
+// readReview reads the review from a request. It returns false if the caller left before it sent the whole body, which
+// happens to callers with a deadline on a busy machine.
 func readReview(t *testing.T, r *http.Request, review any) bool {
 	body, err := io.ReadAll(r.Body)
 	if err != nil {
 		return false
 	}
 	if err := json.Unmarshal(body, review); err != nil {
-		t.Errorf("%s %s from %s, %v: the body is not a review: %v: %q", r.Proto, r.URL, r.RemoteAddr, r.Header, err, body)
+		t.Errorf("body of %s %s from %s with the header %v: %v, want a review: %q", r.Proto, r.URL, r.RemoteAddr, r.Header, err, body)
 		return false
 	}
 	return true
@@ -72,7 +72,7 @@ func readReview(t *testing.T, r *http.Request, review any) bool {
 func convertLamp(t *testing.T, raw []byte, to string) []byte {
 	lamp := &unstructured.Unstructured{}
 	if err := json.Unmarshal(raw, &lamp.Object); err != nil {
-		t.Errorf("the webhook was sent %s", raw)
+		t.Errorf("object sent to the webhook: %s (%v), want JSON", raw, err)
 		return raw
 	}
 	names := []string{"watts", "power"}
@@ -115,14 +115,14 @@ func TestConversionByAWebhook(t *testing.T) {
 			t.Fatal(err)
 		}
 		if power, _, _ := unstructured.NestedInt64(got.Object, "spec", "power"); power != 40 {
-			t.Fatalf("got %v", got.Object)
+			t.Fatalf("the converted object is %v, want spec.power 40", got.Object)
 		}
 		list, err := s.dynamic.Resource(lamps("v1beta1")).List(ctx, metav1.ListOptions{})
 		if err != nil || len(list.Items) != 1 {
-			t.Fatalf("got %v, %v", list, err)
+			t.Fatalf("list in v1beta1 = %v, %v, want one object", list, err)
 		}
 		if watts, _, _ := unstructured.NestedInt64(list.Items[0].Object, "spec", "watts"); watts != 40 {
-			t.Fatalf("got %v", list.Items[0].Object)
+			t.Fatalf("the converted object is %v, want spec.watts 40", list.Items[0].Object)
 		}
 	})
 	t.Run("at a service, without a way to services", func(t *testing.T) {
@@ -130,7 +130,7 @@ func TestConversionByAWebhook(t *testing.T) {
 		s.define(t, withConversion("{service: {namespace: work, name: converter}}"))
 		_, err := s.dynamic.Resource(lamps("v1beta1")).Create(within(t), old, metav1.CreateOptions{})
 		if err == nil || !strings.Contains(err.Error(), "set clientConfig.url") {
-			t.Fatalf("got %v", err)
+			t.Fatalf("create with a conversion by a service: error = %v, want an error that contains \"set clientConfig.url\"", err)
 		}
 	})
 }
@@ -156,7 +156,7 @@ func TestUnreachableConversionWebhook(t *testing.T) {
 		_, err := s.dynamic.Resource(lamps.GroupResource().WithVersion("v1beta1")).Get(ctx, "desk", metav1.GetOptions{})
 		return err != nil
 	})
-	client := &http.Client{Transport: s.ClientConfig(admin).Transport} // which does not retry, as client-go does after a 429
+	client := &http.Client{Transport: s.ClientConfig(admin).Transport} // does not retry, unlike client-go after a 429
 	for _, c := range []struct {
 		path, message string
 		code          int
@@ -184,7 +184,7 @@ func TestUnreachableConversionWebhook(t *testing.T) {
 			t.Errorf("GET %s = %d %.300s, %v, want %d with %q", c.path, answer.StatusCode, body, err, c.code, c.message)
 		}
 		if got, want := answer.Header.Get("Retry-After") != "", c.code == http.StatusTooManyRequests; got != want {
-			t.Errorf("GET %s: a Retry-After is sent: %t, want %t", c.path, got, want)
+			t.Errorf("GET %s: the response has a Retry-After = %t, want %t", c.path, got, want)
 		}
 	}
 }

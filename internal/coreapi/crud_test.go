@@ -53,14 +53,14 @@ func TestObjects(t *testing.T) {
 			t.Fatal(err)
 		}
 		if _, err := maps.Update(ctx, first, metav1.UpdateOptions{}); !apierrors.IsConflict(err) {
-			t.Fatalf("want a conflict, got %v", err)
+			t.Fatalf("update with an old version: error = %v, want Conflict", err)
 		}
 	})
 	t.Run("a second object of a name is refused", func(t *testing.T) {
 		mustCreate(t, client, configMap("twice", nil))
 		_, err := maps.Create(ctx, configMap("twice", nil), metav1.CreateOptions{})
 		if !apierrors.IsAlreadyExists(err) {
-			t.Fatalf("got %v", err)
+			t.Fatalf("second create with the same name: error = %v, want AlreadyExists", err)
 		}
 	})
 	t.Run("a dry run stores nothing", func(t *testing.T) {
@@ -68,13 +68,13 @@ func TestObjects(t *testing.T) {
 			t.Fatal(err)
 		}
 		if _, err := maps.Get(ctx, "dry", metav1.GetOptions{}); !apierrors.IsNotFound(err) {
-			t.Fatalf("got %v", err)
+			t.Fatalf("GET after a create with dryRun: error = %v, want NotFound", err)
 		}
 	})
 	t.Run("a generated name begins as asked", func(t *testing.T) {
 		created := mustCreate(t, client, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{GenerateName: "made-", Namespace: "work"}})
 		if !strings.HasPrefix(created.Name, "made-") || len(created.Name) == len("made-") {
-			t.Fatalf("got %q", created.Name)
+			t.Fatalf("generated name = %q, want the prefix made- and a suffix", created.Name)
 		}
 	})
 	t.Run("a deletion with the UID of another is refused", func(t *testing.T) {
@@ -82,7 +82,7 @@ func TestObjects(t *testing.T) {
 		other := types.UID("other")
 		err := maps.Delete(ctx, "precious", metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &other}})
 		if !apierrors.IsConflict(err) {
-			t.Fatalf("got %v", err)
+			t.Fatalf("delete with the UID of another object: error = %v, want Conflict", err)
 		}
 	})
 	t.Run("a finalizer keeps a deleted object until it is taken away", func(t *testing.T) {
@@ -94,14 +94,14 @@ func TestObjects(t *testing.T) {
 		}
 		kept, err := maps.Get(ctx, "finalized", metav1.GetOptions{})
 		if err != nil || kept.DeletionTimestamp == nil {
-			t.Fatalf("got %v, %v", kept, err)
+			t.Fatalf("GET of the deleted object with a finalizer = %v, %v, want a deletionTimestamp", kept, err)
 		}
 		kept.Finalizers = nil
 		if _, err := maps.Update(ctx, kept, metav1.UpdateOptions{}); err != nil {
 			t.Fatal(err)
 		}
 		if _, err := maps.Get(ctx, "finalized", metav1.GetOptions{}); !apierrors.IsNotFound(err) {
-			t.Fatalf("got %v", err)
+			t.Fatalf("GET after the removal of the finalizer: error = %v, want NotFound", err)
 		}
 	})
 	t.Run("a collection is deleted by label", func(t *testing.T) {
@@ -115,13 +115,13 @@ func TestObjects(t *testing.T) {
 		}
 		left, err := maps.List(ctx, metav1.ListOptions{LabelSelector: "color"})
 		if err != nil || len(left.Items) != 1 || left.Items[0].Name != "blue-1" {
-			t.Fatalf("got %v, %v", left, err)
+			t.Fatalf("list after the deletecollection = %v, %v, want only blue-1", left, err)
 		}
 	})
 	t.Run("an unknown field selector is a bad request", func(t *testing.T) {
 		_, err := maps.List(ctx, metav1.ListOptions{FieldSelector: "data.k=1"})
 		if !apierrors.IsBadRequest(err) {
-			t.Fatalf("got %v", err)
+			t.Fatalf("list by the field data.k: error = %v, want BadRequest", err)
 		}
 	})
 	t.Run("secrets are selected by type", func(t *testing.T) {
@@ -130,12 +130,12 @@ func TestObjects(t *testing.T) {
 			s := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: name}, Type: kind, StringData: map[string]string{"k": "v"}}
 			created, err := secrets.Create(ctx, s, metav1.CreateOptions{})
 			if err != nil || string(created.Data["k"]) != "v" || len(created.StringData) > 0 {
-				t.Fatalf("got %v, %v", created, err)
+				t.Fatalf("create of a secret with stringData = %v, %v, want the value in data and no stringData", created, err)
 			}
 		}
 		found, err := secrets.List(ctx, metav1.ListOptions{FieldSelector: "type=example.com/token"})
 		if err != nil || len(found.Items) != 1 || found.Items[0].Name != "token" {
-			t.Fatalf("got %v, %v", found, err)
+			t.Fatalf("list of secrets by type = %v, %v, want only token", found, err)
 		}
 	})
 	t.Run("pages make up the whole", func(t *testing.T) {
@@ -150,7 +150,7 @@ func TestObjects(t *testing.T) {
 				t.Fatal(err)
 			}
 			if len(page.Items) > 2 {
-				t.Fatalf("a page of %d", len(page.Items))
+				t.Fatalf("a page has %d objects, want at most 2", len(page.Items))
 			}
 			for _, item := range page.Items {
 				names[item.Name] = true
@@ -160,7 +160,7 @@ func TestObjects(t *testing.T) {
 			}
 		}
 		if len(names) != len(all.Items) {
-			t.Fatalf("pages hold %d objects, the list %d", len(names), len(all.Items))
+			t.Fatalf("all pages have %d objects, want %d as in the list", len(names), len(all.Items))
 		}
 	})
 }
@@ -187,7 +187,7 @@ func TestPatches(t *testing.T) {
 				t.Fatal(err)
 			}
 			if got.Data["k"] != "new" || got.Data["other"] != "kept" {
-				t.Fatalf("got %v", got.Data)
+				t.Fatalf("data after the patch = %v, want k=new and other=kept", got.Data)
 			}
 		})
 	}
@@ -204,7 +204,7 @@ func TestPatches(t *testing.T) {
 			t.Fatal(err)
 		}
 		if len(got.Spec.Ports) != 2 || got.Spec.Ports[0].Protocol != corev1.ProtocolTCP {
-			t.Fatalf("got %v", got.Spec.Ports)
+			t.Fatalf("ports after the patch = %v, want 2, the first with TCP", got.Spec.Ports)
 		}
 	})
 }
@@ -231,18 +231,18 @@ func TestServerSideApply(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := apply("two", "2", false); !apierrors.IsConflict(err) || !strings.Contains(err.Error(), `conflict with "one"`) {
-		t.Fatalf("want a conflict with the first manager, got %v", err)
+		t.Fatalf("apply of a field of another manager: error = %v, want Conflict with the manager one", err)
 	}
 	got, err := apply("two", "2", true)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if value, _, _ := unstructured.NestedString(got.Object, "data", "k"); value != "2" {
-		t.Fatalf("got %v", got.Object["data"])
+		t.Fatalf("data after the forced apply = %v, want k=2", got.Object["data"])
 	}
 	for _, entry := range got.GetManagedFields() {
 		if entry.Manager == "one" && strings.Contains(entry.FieldsV1.GetRawString(), `"f:k"`) {
-			t.Fatal("the first manager still owns what the second took by force")
+			t.Fatal("the first manager owns data.k after a forced apply by the second, want it removed")
 		}
 	}
 
@@ -259,11 +259,11 @@ func TestServerSideApply(t *testing.T) {
 		}
 		web, err := client.CoreV1().Services("work").Get(ctx, "web", metav1.GetOptions{})
 		if err != nil || len(web.Spec.Ports) != 2 {
-			t.Fatalf("got %v, %v", web.Spec.Ports, err)
+			t.Fatalf("ports after both applies = %v, %v, want 2", web.Spec.Ports, err)
 		}
 	})
 
-	// The reference of a field is replaced as a whole, and the default within it comes back: nothing has changed.
+	// Apply replaces the reference of a field as a whole and defaults it again. The object does not change.
 	t.Run("what changes nothing writes nothing", func(t *testing.T) {
 		var version string
 		for round := range 3 {
@@ -276,10 +276,10 @@ func TestServerSideApply(t *testing.T) {
 				t.Fatal(err)
 			}
 			if round > 0 && pod.ResourceVersion != version {
-				t.Errorf("round %d: version %s became %s", round, version, pod.ResourceVersion)
+				t.Errorf("round %d: version %s became %s, want no change", round, version, pod.ResourceVersion)
 			}
 			version = pod.ResourceVersion
-			wait := time.NewTimer(time.Until(time.Now().Truncate(time.Second).Add(time.Second))) // managers are dated by the second
+			wait := time.NewTimer(time.Until(time.Now().Truncate(time.Second).Add(time.Second))) // the times of managers have a resolution of one second
 			<-wait.C
 		}
 	})
@@ -308,7 +308,7 @@ func TestEveryClientSpeaksItsEncoding(t *testing.T) {
 		_, err := clientFor(t, config).CoreV1().ConfigMaps("work").Create(ctx, configMap("pb", nil), metav1.CreateOptions{})
 		pb := "application/vnd.kubernetes.protobuf"
 		if err != nil || !slices.Equal(media, []string{pb, pb}) {
-			t.Fatalf("got %q, %v", media, err)
+			t.Fatalf("media types of a create = %q, %v, want %q twice", media, err, pb)
 		}
 		if err := client.CoreV1().ConfigMaps("work").Delete(ctx, "pb", metav1.DeleteOptions{}); err != nil {
 			t.Fatal(err)
@@ -321,7 +321,7 @@ func TestEveryClientSpeaksItsEncoding(t *testing.T) {
 		}
 		got, err := dyn.Resource(configMapsGVR).Namespace("work").Get(ctx, "a", metav1.GetOptions{})
 		if err != nil || got.GetKind() != "ConfigMap" || got.GetAPIVersion() != "v1" {
-			t.Fatalf("got %v, %v", got, err)
+			t.Fatalf("GET with the dynamic client = %v, %v, want a v1 ConfigMap", got, err)
 		}
 	})
 	t.Run("metadata clients only metadata", func(t *testing.T) {
@@ -331,7 +331,7 @@ func TestEveryClientSpeaksItsEncoding(t *testing.T) {
 		}
 		list, err := meta.Resource(configMapsGVR).Namespace("work").List(ctx, metav1.ListOptions{})
 		if err != nil || len(list.Items) != 1 || list.Items[0].Name != "a" {
-			t.Fatalf("got %v, %v", list, err)
+			t.Fatalf("list with the metadata client = %v, %v, want only a", list, err)
 		}
 	})
 	t.Run("YAML is read and written", func(t *testing.T) {
@@ -340,13 +340,13 @@ func TestEveryClientSpeaksItsEncoding(t *testing.T) {
 		got, err := raw.Post().AbsPath("/api/v1/namespaces/work/configmaps").SetHeader("Content-Type", "application/yaml").
 			SetHeader("Accept", "application/yaml").Body(body).DoRaw(ctx)
 		if err != nil || !strings.Contains(string(got), "\nkind: ConfigMap\n") {
-			t.Fatalf("got %s, %v", got, err)
+			t.Fatalf("POST of YAML = %s, %v, want YAML with the kind ConfigMap", got, err)
 		}
 	})
 	t.Run("etcd holds protobuf where kube-apiserver looks for it", func(t *testing.T) {
 		got, err := h.store.Client().KV.Get(ctx, "/registry/configmaps/work/a")
 		if err != nil || len(got.Kvs) != 1 || !strings.HasPrefix(string(got.Kvs[0].Value), "k8s\x00") {
-			t.Fatalf("got %v, %v", got, err)
+			t.Fatalf("/registry/configmaps/work/a in etcd = %v, %v, want one protobuf value", got, err)
 		}
 	})
 }
@@ -355,7 +355,7 @@ type roundTrip func(*http.Request) (*http.Response, error)
 
 func (f roundTrip) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
-// rawClient sends what it is told and leaves the answer alone.
+// rawClient sends a request without changes and does not decode the response.
 func rawClient(t *testing.T, h *testServer) rest.Interface {
 	t.Helper()
 	return rawClientOf(t, h.ClientConfig(admin))
@@ -391,7 +391,7 @@ func TestTables(t *testing.T) {
 			}
 			var table metav1.Table
 			if err := json.Unmarshal(body, &table); err != nil || table.Kind != "Table" {
-				t.Fatalf("got %s, %v", body, err)
+				t.Fatalf("response = %s, %v, want a Table", body, err)
 			}
 			var names []string
 			for _, c := range table.ColumnDefinitions {
@@ -400,7 +400,7 @@ func TestTables(t *testing.T) {
 				}
 			}
 			if got, want := strings.Join(names, " "), strings.Join(columns, " "); !strings.HasPrefix(got, want) {
-				t.Fatalf("columns %q, want %q", got, want)
+				t.Fatalf("columns = %q, want the prefix %q", got, want)
 			}
 		})
 	}
@@ -416,10 +416,10 @@ func TestFieldValidation(t *testing.T) {
 			result := rawClient(t, h).Post().AbsPath("/api/v1/namespaces/work/configmaps").Param("fieldValidation", how).
 				SetHeader("Content-Type", "application/json").Body([]byte(body)).Do(within(t))
 			if err := result.Error(); refused != apierrors.IsBadRequest(err) || !refused && err != nil {
-				t.Fatalf("got %v", err)
+				t.Fatalf("create of an object with an unknown field: error = %v, want BadRequest %v", err, refused)
 			}
 			if warned := len(result.Warnings()) > 0; warned != (how == "Warn") {
-				t.Fatalf("warnings %v", result.Warnings())
+				t.Fatalf("warnings = %v, want some only with fieldValidation Warn", result.Warnings())
 			}
 		})
 	}
@@ -438,12 +438,12 @@ func TestWhatIsNotThere(t *testing.T) {
 		err := rawClient(t, h).Get().AbsPath(path).Do(within(t)).Error()
 		var status apierrors.APIStatus
 		if !errors.As(err, &status) || int(status.Status().Code) != code {
-			t.Errorf("%s: got %v", path, err)
+			t.Errorf("GET %s: error = %v, want the status code %d", path, err, code)
 		}
 		w := httptest.NewRecorder()
 		asUser(admin, h.Handler(), h.awaitReady).ServeHTTP(w, httptest.NewRequest(http.MethodGet, path, nil))
 		if w.Code != code || !strings.Contains(w.Body.String(), `"kind":"Status"`) {
-			t.Errorf("%s: got %d %s", path, w.Code, w.Body)
+			t.Errorf("GET %s over HTTP = %d %s, want %d and a Status", path, w.Code, w.Body, code)
 		}
 	}
 }
@@ -459,22 +459,22 @@ func TestGenerationsCountChangesOfContent(t *testing.T) {
 		Containers: []corev1.Container{{Name: "c", Image: "one"}},
 	}}, metav1.CreateOptions{})
 	if err != nil || pod.Generation != 1 || pod.Status.Phase != corev1.PodPending {
-		t.Fatalf("got %+v, %v", pod, err)
+		t.Fatalf("create of a pod = %+v, %v, want generation 1 and the phase Pending", pod, err)
 	}
 	pod.Labels = map[string]string{"a": "b"}
 	if pod, err = pods.Update(ctx, pod, metav1.UpdateOptions{}); err != nil || pod.Generation != 1 {
-		t.Fatalf("after a label: generation %d, %v", pod.Generation, err)
+		t.Fatalf("after a label: generation %d, %v, want 1", pod.Generation, err)
 	}
 	pod.Spec.Containers[0].Image = "two"
-	pod.Status.Phase = corev1.PodRunning // not changed through this resource
+	pod.Status.Phase = corev1.PodRunning // ignored by this resource
 	if pod, err = pods.Update(ctx, pod, metav1.UpdateOptions{}); err != nil || pod.Generation != 2 || pod.Status.Phase != corev1.PodPending {
-		t.Fatalf("after a new image: generation %d, phase %s, %v", pod.Generation, pod.Status.Phase, err)
+		t.Fatalf("after a new image: generation %d, phase %s, %v, want 2 and Pending", pod.Generation, pod.Status.Phase, err)
 	}
 	pod.Status.Phase = corev1.PodRunning
-	pod.Spec.Containers[0].Image = "three" // not changed through this resource
+	pod.Spec.Containers[0].Image = "three" // ignored by this subresource
 	if pod, err = pods.UpdateStatus(ctx, pod, metav1.UpdateOptions{}); err != nil || pod.Generation != 2 ||
 		pod.Status.Phase != corev1.PodRunning || pod.Spec.Containers[0].Image != "two" {
-		t.Fatalf("after a status: %+v, %v", pod, err)
+		t.Fatalf("after a status update: %+v, %v, want generation 2, the phase Running and the image two", pod, err)
 	}
 }
 
@@ -483,6 +483,6 @@ func TestRolesAreServed(t *testing.T) {
 	client := h.typed(t, admin)
 	role := &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: "r"}, Rules: []rbacv1.PolicyRule{{Verbs: []string{"get"}, APIGroups: []string{""}, Resources: []string{"pods"}}}}
 	if _, err := client.RbacV1().ClusterRoles().Update(within(t), role, metav1.UpdateOptions{}); err != nil {
-		t.Fatalf("roles are created by PUT: %v", err)
+		t.Fatalf("PUT of a missing ClusterRole failed: %v, want no error", err)
 	}
 }

@@ -66,14 +66,14 @@ spec:
 
 var boatsV1 = schema.GroupVersionResource{Group: "sea.example.com", Version: "v1", Resource: "boats"}
 
-// crdServer is what the tests of custom resources need of a server.
+// crdServer is a server with the clients that tests of custom resources use.
 type crdServer struct {
 	*testServer
 	definitions clientset.Interface
 	dynamic     dynamic.Interface
 }
 
-// groupDiscovery is what discovery says of a group.
+// groupDiscovery is the discovery document of a group.
 type groupDiscovery = apidiscoveryv2.APIGroupDiscovery
 
 func startCRDServer(t testing.TB) *crdServer {
@@ -103,7 +103,7 @@ func definition(t testing.TB, text string) *apiextensionsv1.CustomResourceDefini
 	return crd
 }
 
-// define creates a definition and returns when discovery shows it.
+// define creates a definition and returns when discovery lists it.
 func (s *crdServer) define(t testing.TB, text string) *apiextensionsv1.CustomResourceDefinition {
 	t.Helper()
 	crd, err := s.definitions.ApiextensionsV1().CustomResourceDefinitions().Create(within(t), definition(t, text), metav1.CreateOptions{})
@@ -115,7 +115,7 @@ func (s *crdServer) define(t testing.TB, text string) *apiextensionsv1.CustomRes
 	return crd
 }
 
-// eventually waits for a condition that becomes true with a change of what is served.
+// eventually waits for a condition that changes only when the served resources change.
 func (s *crdServer) eventually(t testing.TB, what string, is func() bool) {
 	t.Helper()
 	ctx := within(t)
@@ -127,12 +127,12 @@ func (s *crdServer) eventually(t testing.TB, what string, is func() bool) {
 		select {
 		case <-changed:
 		case <-ctx.Done():
-			t.Fatalf("not in time: %s", what)
+			t.Fatalf("%s: the condition is still false after the time of the test, want true", what)
 		}
 	}
 }
 
-// poll waits for what has no channel.
+// poll waits for a condition that has no channel.
 func poll(t testing.TB, what string, is func(context.Context) bool) {
 	t.Helper()
 	ctx := within(t)
@@ -142,7 +142,7 @@ func poll(t testing.TB, what string, is func(context.Context) bool) {
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
-			t.Fatalf("not in time: %s", what)
+			t.Fatalf("%s: the condition is still false after the time of the test, want true", what)
 		}
 	}
 }
@@ -165,7 +165,7 @@ func boat(t *testing.T, name, spec string) *unstructured.Unstructured {
 	return object(t, "apiVersion: sea.example.com/v1\nkind: Boat\nmetadata: {name: "+name+"}\nspec: "+spec)
 }
 
-// defineAnother makes a definition that differs from boats by its names, and an object, and returns how long both took.
+// defineAnother creates a definition that differs from boats in its names, and one object. It returns how long both took.
 func (s *crdServer) defineAnother(t *testing.T, n int) time.Duration {
 	t.Helper()
 	begun := time.Now()
@@ -194,22 +194,22 @@ func TestCustomResources(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		const most = 4 * time.Second // the library would wait five
+		const most = 4 * time.Second // k8s.io/apiextensions-apiserver would wait for 5 seconds
 		took := time.Since(begun)
-		for n := 0; took > most && n < 4; n++ { // on a busy machine it takes long now and then, and with the library each time
+		for n := 0; took > most && n < 4; n++ { // a busy machine is slow now and then, k8s.io/apiextensions-apiserver is slow each time
 			took = s.defineAnother(t, n)
 		}
 		if took > most {
-			t.Errorf("a definition and an object took %s", took)
+			t.Errorf("a definition and its first object took %s, want at most %s", took, most)
 		}
 		if sails, _, _ := unstructured.NestedString(created.Object, "spec", "sails"); sails != "white" {
-			t.Errorf("not defaulted: %v", created.Object)
+			t.Errorf("created object = %v, want the default spec.sails white", created.Object)
 		}
 		if _, found, _ := unstructured.NestedFieldNoCopy(created.Object, "spec", "engine"); found {
-			t.Errorf("not pruned: %v", created.Object)
+			t.Errorf("created object = %v, want spec.engine pruned", created.Object)
 		}
 		if created.GetGeneration() != 1 || created.GetUID() == "" {
-			t.Errorf("metadata %v", created.Object["metadata"])
+			t.Errorf("metadata of the created object = %v, want generation 1 and a UID", created.Object["metadata"])
 		}
 	})
 	t.Run("what the schema refuses is invalid", func(t *testing.T) {
@@ -222,14 +222,14 @@ func TestCustomResources(t *testing.T) {
 		} {
 			_, err := fleet.Create(ctx, boat(t, "bad", spec), metav1.CreateOptions{})
 			if !apierrors.IsInvalid(err) || !strings.Contains(err.Error(), reason) {
-				t.Errorf("%s: got %v, want %q", spec, err, reason)
+				t.Errorf("create of the spec %s: error = %v, want Invalid that contains %q", spec, err, reason)
 			}
 		}
 	})
 	t.Run("an unknown field is refused when the request is strict", func(t *testing.T) {
 		_, err := fleet.Create(ctx, boat(t, "strict", "{crew: 1, engine: none}"), metav1.CreateOptions{FieldValidation: "Strict"})
 		if !apierrors.IsBadRequest(err) || !strings.Contains(err.Error(), `unknown field "spec.engine"`) {
-			t.Fatalf("got %v", err)
+			t.Fatalf("strict create with an unknown field: error = %v, want BadRequest that names spec.engine", err)
 		}
 	})
 	t.Run("an update with an old version conflicts", func(t *testing.T) {
@@ -243,10 +243,10 @@ func TestCustomResources(t *testing.T) {
 		}
 		updated, err := fleet.Update(ctx, next, metav1.UpdateOptions{})
 		if err != nil || updated.GetGeneration() != 2 {
-			t.Fatalf("got %v, %v", updated, err)
+			t.Fatalf("update of the spec = %v, %v, want generation 2", updated, err)
 		}
 		if _, err := fleet.Update(ctx, old, metav1.UpdateOptions{}); !apierrors.IsConflict(err) {
-			t.Fatalf("got %v", err)
+			t.Fatalf("update with an old version: error = %v, want Conflict", err)
 		}
 	})
 	t.Run("appliers share a list by its keys and conflict over a field", func(t *testing.T) {
@@ -261,10 +261,10 @@ func TestCustomResources(t *testing.T) {
 			t.Fatal(err)
 		}
 		if cargo, _, _ := unstructured.NestedSlice(both.Object, "spec", "cargo"); len(cargo) != 2 {
-			t.Fatalf("cargo %v", cargo)
+			t.Fatalf("cargo after two applies = %v, want 2 entries", cargo)
 		}
 		if _, err := apply("two", "{crew: 5, cargo: [{name: salt, tons: 2}]}", false); !apierrors.IsConflict(err) {
-			t.Fatalf("got %v", err)
+			t.Fatalf("apply of a field of another manager: error = %v, want Conflict", err)
 		}
 		if _, err := apply("two", "{crew: 5, cargo: [{name: salt, tons: 2}]}", true); err != nil {
 			t.Fatal(err)
@@ -286,7 +286,7 @@ func TestCustomResources(t *testing.T) {
 		afloat, _, _ := unstructured.NestedBool(got.Object, "status", "afloat")
 		crew, _, _ := unstructured.NestedInt64(got.Object, "spec", "crew")
 		if !afloat || crew != 4 {
-			t.Fatalf("got %v", got.Object)
+			t.Fatalf("object after a status update = %v, want status.afloat true and spec.crew 4", got.Object)
 		}
 	})
 	t.Run("scale shows and sets replicas", func(t *testing.T) {
@@ -295,7 +295,7 @@ func TestCustomResources(t *testing.T) {
 		}
 		scale, err := fleet.Get(ctx, "scaled", metav1.GetOptions{}, "scale")
 		if err != nil || scale.GetKind() != "Scale" {
-			t.Fatalf("got %v, %v", scale, err)
+			t.Fatalf("GET of the scale = %v, %v, want the kind Scale", scale, err)
 		}
 		if err := unstructured.SetNestedField(scale.Object, int64(7), "spec", "replicas"); err != nil {
 			t.Fatal(err)
@@ -308,7 +308,7 @@ func TestCustomResources(t *testing.T) {
 			t.Fatal(err)
 		}
 		if n, _, _ := unstructured.NestedInt64(scaled.Object, "spec", "replicas"); n != 7 {
-			t.Fatalf("got %d", n)
+			t.Fatalf("spec.replicas after the update of the scale = %d, want 7", n)
 		}
 	})
 	t.Run("a field that the definition names selects", func(t *testing.T) {
@@ -317,10 +317,10 @@ func TestCustomResources(t *testing.T) {
 		}
 		list, err := fleet.List(ctx, metav1.ListOptions{FieldSelector: "spec.harbour=kiel"})
 		if err != nil || len(list.Items) != 1 || list.Items[0].GetName() != "moored" {
-			t.Fatalf("got %v, %v", list, err)
+			t.Fatalf("list by spec.harbour = %v, %v, want only moored", list, err)
 		}
 		if _, err := fleet.List(ctx, metav1.ListOptions{FieldSelector: "spec.crew=1"}); !apierrors.IsBadRequest(err) {
-			t.Fatalf("a field that nobody named: %v", err)
+			t.Fatalf("list by a field that is not selectable: error = %v, want BadRequest", err)
 		}
 	})
 	t.Run("a table has the columns of the definition", func(t *testing.T) {
@@ -334,20 +334,20 @@ func TestCustomResources(t *testing.T) {
 			t.Fatal(err)
 		}
 		if len(table.ColumnDefinitions) != 2 || table.ColumnDefinitions[1].Name != "Crew" || table.Rows[0].Cells[1] != float64(4) {
-			t.Fatalf("got %s", body)
+			t.Fatalf("table = %s, want 2 columns, the second Crew with the cell 4", body)
 		}
 	})
 	t.Run("protobuf is not spoken", func(t *testing.T) {
 		err := rawClient(t, s.testServer).Get().AbsPath("/apis/sea.example.com/v1/namespaces/work/boats").
 			SetHeader("Accept", "application/vnd.kubernetes.protobuf").Do(ctx).Error()
 		if !apierrors.IsNotAcceptable(err) {
-			t.Fatalf("got %v", err)
+			t.Fatalf("list as protobuf: error = %v, want NotAcceptable", err)
 		}
 	})
 	t.Run("a missing namespace is not found", func(t *testing.T) {
 		_, err := s.dynamic.Resource(boatsV1).Namespace("nowhere").Create(ctx, boat(t, "lost", "{crew: 1}"), metav1.CreateOptions{})
 		if !apierrors.IsNotFound(err) {
-			t.Fatalf("got %v", err)
+			t.Fatalf("create in a missing namespace: error = %v, want NotFound", err)
 		}
 	})
 	t.Run("objects are where kube-apiserver keeps them", func(t *testing.T) {
@@ -357,7 +357,7 @@ func TestCustomResources(t *testing.T) {
 		} {
 			got, err := s.store.Client().Client.Get(ctx, key)
 			if err != nil || len(got.Kvs) != 1 || !strings.Contains(string(got.Kvs[0].Value), part) {
-				t.Errorf("%s: %v, %v", key, got, err)
+				t.Errorf("etcd key %s = %v, %v, want one value that contains %q", key, got, err, part)
 			}
 		}
 	})
@@ -369,7 +369,7 @@ func TestWatchingCustomResources(t *testing.T) {
 	s.define(t, boats)
 	fleet := s.dynamic.Resource(boatsV1).Namespace("work")
 	ctx := within(t)
-	// The first request of all for the resource: its cache is not there yet.
+	// This is the first request for the resource, so its cache does not exist yet.
 	initial := true
 	watch, err := fleet.Watch(ctx, metav1.ListOptions{
 		SendInitialEvents: &initial, AllowWatchBookmarks: true, ResourceVersionMatch: metav1.ResourceVersionMatchNotOlderThan,
@@ -382,7 +382,7 @@ func TestWatchingCustomResources(t *testing.T) {
 		select {
 		case e, ok := <-watch.ResultChan():
 			if !ok {
-				t.Fatal("the watch ended")
+				t.Fatal("the watch ended, want an event")
 			}
 			obj := e.Object.(*unstructured.Unstructured)
 			if obj.GetAnnotations()[metav1.InitialEventsAnnotationKey] == "true" {
@@ -390,28 +390,28 @@ func TestWatchingCustomResources(t *testing.T) {
 			}
 			return string(e.Type) + " " + obj.GetName()
 		case <-ctx.Done():
-			t.Fatal("no event")
+			t.Fatal("no event arrived before the time of the test ended, want one")
 		}
 		return ""
 	}
 	if got := next(); got != "SYNCED" {
-		t.Fatalf("got %s", got)
+		t.Fatalf("first event = %s, want SYNCED", got)
 	}
 	if _, err := fleet.Create(ctx, boat(t, "seen", "{crew: 1}"), metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	if got := next(); got != "ADDED seen" {
-		t.Fatalf("got %s", got)
+		t.Fatalf("event after the create = %s, want ADDED seen", got)
 	}
 	if err := fleet.Delete(ctx, "seen", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	if got := next(); got != "DELETED seen" {
-		t.Fatalf("got %s", got)
+		t.Fatalf("event after the delete = %s, want DELETED seen", got)
 	}
 }
 
-// What is defined is known from etcd, at once and on every server, whatever discovery says.
+// Every server reads the defined resources from etcd at once, independently of discovery.
 func TestDefinedResourcesAreThoseOfEtcd(t *testing.T) {
 	s := startCRDServer(t)
 	other := s.second(t)
@@ -424,13 +424,13 @@ func TestDefinedResourcesAreThoseOfEtcd(t *testing.T) {
 		return all
 	}
 	if all := defined(s.testServer); len(all) > 0 {
-		t.Errorf("defined by nobody: %v", all)
+		t.Errorf("defined resources before the first definition = %v, want none", all)
 	}
 	s.define(t, boats)
 	s.define(t, strings.NewReplacer("boats", "ports", "boat", "port", "Boat", "Port", "Namespaced", "Cluster", "bt", "pt").Replace(boats))
 	for _, h := range []*testServer{s.testServer, other} {
 		if all := defined(h); len(all) != 1 || all[0] != boatsV1 {
-			t.Errorf("defined: %v", all)
+			t.Errorf("defined resources = %v, want %s", all, boatsV1)
 		}
 	}
 }

@@ -15,7 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// Before, while and after the decoders run, and while they stop, everybody gets what the codec gives.
+// The result equals the codec's before, during and after the decoders run, and while they stop.
 func TestDecodersGiveWhatTheCodecGives(t *testing.T) {
 	shared, plain := both(t, corev1.SchemeGroupVersion)
 	check := func(n int) {
@@ -28,14 +28,14 @@ func TestDecodersGiveWhatTheCodecGives(t *testing.T) {
 		want, wantErr := kruntime.Decode(plain, data)
 		got, err := kruntime.Decode(shared, data)
 		if err != nil || wantErr != nil || !equality.Semantic.DeepEqual(got, want) {
-			t.Errorf("%v, %v; want %v, %v", got, err, want, wantErr)
+			t.Errorf("Decode = %v, %v, want %v, %v as from the plain codec", got, err, want, wantErr)
 		}
 		into := &corev1.ConfigMap{}
 		if got, _, err := shared.Decode(data, nil, into); err != nil || got != kruntime.Object(into) || into.Name != o.Name {
-			t.Errorf("into an object: %v, %v", got, err)
+			t.Errorf("Decode into an object = %v, %v, want the object with the name %q", got, err, o.Name)
 		}
 		if _, err := kruntime.Decode(shared, data[:len(data)/2]); err == nil {
-			t.Error("half an object is decoded")
+			t.Error("Decode of half an object returned no error, want an error")
 		}
 	}
 	check(0)
@@ -54,12 +54,12 @@ func TestDecodersGiveWhatTheCodecGives(t *testing.T) {
 	}
 	<-half
 	stop()
-	stop() // once more does nothing
+	stop() // a second call has no effect
 	all.Wait()
 	check(1)
 }
 
-// gatedCodec decodes when its gate opens.
+// gatedCodec decodes after its gate opens.
 type gatedCodec struct {
 	kruntime.Codec
 	gate    chan struct{}
@@ -86,13 +86,13 @@ func TestObjectsAreDecodedByAsManyAsThereAreProcessors(t *testing.T) {
 		}
 		synctest.Wait()
 		if n := c.running.Load(); int(n) != runtime.NumCPU() {
-			t.Errorf("%d are decoded at once", n)
+			t.Errorf("%d objects are decoded at once, want %d", n, runtime.NumCPU())
 		}
 		close(c.gate)
 		all.Wait()
 		stop()
 		if _, _, err := d.decode(c, nil, nil, &corev1.Pod{}); err != nil || int(c.running.Load()) != runtime.NumCPU()+4 {
-			t.Errorf("after the end: %v, %d were decoded", err, c.running.Load())
+			t.Errorf("decode after stop: %v, %d decoded, want no error and %d", err, c.running.Load(), runtime.NumCPU()+4)
 		}
 	})
 }

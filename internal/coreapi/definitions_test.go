@@ -20,7 +20,7 @@ import (
 	"k8s.io/client-go/discovery"
 )
 
-// twoVersions stores v1 and serves v1beta1 too, converted by renaming apiVersion.
+// twoVersions stores v1 and also serves v1beta1, which is converted by changing apiVersion.
 const twoVersions = `
 apiVersion: apiextensions.k8s.io/v1
 kind: CustomResourceDefinition
@@ -87,7 +87,7 @@ func TestDefinitionLifecycle(t *testing.T) {
 			if !slices.ContainsFunc(crd.Status.Conditions, func(got apiextensionsv1.CustomResourceDefinitionCondition) bool {
 				return got.Type == c && got.Status == apiextensionsv1.ConditionTrue
 			}) {
-				t.Errorf("%s is not true: %v", c, crd.Status.Conditions)
+				t.Errorf("condition %s is not True, want True: %v", c, crd.Status.Conditions)
 			}
 		}
 	})
@@ -95,7 +95,7 @@ func TestDefinitionLifecycle(t *testing.T) {
 		groups := s.Discovery().Groups
 		at := slices.IndexFunc(groups, func(g groupDiscovery) bool { return g.Name == "sea.example.com" })
 		if at < 0 || groups[at].Versions[0].Resources[0].Resource != "boats" || len(groups[at].Versions[0].Resources[0].Subresources) != 2 {
-			t.Fatalf("got %v", groups)
+			t.Fatalf("discovered groups = %v, want sea.example.com with boats and 2 subresources", groups)
 		}
 		list, err := legacy.ServerResourcesForGroupVersion("sea.example.com/v1")
 		if err != nil {
@@ -106,17 +106,17 @@ func TestDefinitionLifecycle(t *testing.T) {
 			names = append(names, r.Name)
 		}
 		if want := []string{"boats", "boats/status", "boats/scale"}; !slices.Equal(names, want) {
-			t.Fatalf("got %v", names)
+			t.Fatalf("resources = %v, want %v", names, want)
 		}
 		if hash := list.APIResources[0].StorageVersionHash; hash == "" {
-			t.Error("no storage version hash")
+			t.Error("storageVersionHash is empty, want a hash")
 		}
 	})
 	t.Run("its document follows its schema", func(t *testing.T) {
 		path := "apis/sea.example.com/v1"
 		s.eventually(t, "a document", func() bool { return strings.Contains(s.document(path), `"sails"`) })
 		if body := s.document(path); !json.Valid([]byte(body)) || !strings.Contains(body, "com.example.sea.v1.Boat") {
-			t.Fatalf("got %s", body)
+			t.Fatalf("OpenAPI document = %s, want JSON that contains com.example.sea.v1.Boat", body)
 		}
 		patch := []byte(`[{"op":"add","path":"/spec/versions/0/schema/openAPIV3Schema/properties/spec/properties/anchor","value":{"type":"string"}}]`)
 		if _, err := s.definitions.ApiextensionsV1().CustomResourceDefinitions().Patch(ctx, "boats.sea.example.com", types.JSONPatchType, patch, metav1.PatchOptions{}); err != nil {
@@ -137,9 +137,9 @@ func TestDefinitionLifecycle(t *testing.T) {
 		})
 		err := s.dynamic.Resource(boatsV1.GroupVersion().WithResource("rafts")).Delete(ctx, "x", metav1.DeleteOptions{})
 		if !apierrors.IsNotFound(err) {
-			t.Fatalf("it is served: %v", err)
+			t.Fatalf("delete of a raft: error = %v, want NotFound, because the definition is not served", err)
 		}
-		// It would get the names when the boats are gone.
+		// Otherwise the definition would get the names after boats is deleted.
 		if err := s.definitions.ApiextensionsV1().CustomResourceDefinitions().Delete(ctx, "rafts.sea.example.com", metav1.DeleteOptions{}); err != nil {
 			t.Fatal(err)
 		}
@@ -164,7 +164,7 @@ func TestDefinitionLifecycle(t *testing.T) {
 			return err == nil && len(list.Items) == 1 && list.Items[0].GetDeletionTimestamp() != nil
 		})
 		if _, err := fleet.Create(ctx, boat(t, "late", "{crew: 1}"), metav1.CreateOptions{}); !apierrors.IsForbidden(err) {
-			t.Errorf("an object for a definition that ends: %v", err)
+			t.Errorf("create while the definition is deleted: error = %v, want Forbidden", err)
 		}
 		if _, err := fleet.Patch(ctx, "held", types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`), metav1.PatchOptions{}); err != nil {
 			t.Fatal(err)
@@ -172,17 +172,17 @@ func TestDefinitionLifecycle(t *testing.T) {
 		s.eventually(t, "discovery forgets it", func() bool { return !s.GroupVersions().Has(boatsV1.GroupVersion()) })
 		s.eventually(t, "its document goes", func() bool { return s.document("apis/sea.example.com/v1") == "" })
 		if _, err := s.crd(t, "boats.sea.example.com"); !apierrors.IsNotFound(err) {
-			t.Errorf("the definition: %v", err)
+			t.Errorf("GET of the deleted definition: error = %v, want NotFound", err)
 		}
 		if _, err := fleet.List(ctx, metav1.ListOptions{}); !apierrors.IsNotFound(err) {
-			t.Errorf("its objects: %v", err)
+			t.Errorf("list of objects of the deleted definition: error = %v, want NotFound", err)
 		}
 		if _, err := legacy.ServerResourcesForGroupVersion("sea.example.com/v1"); !apierrors.IsNotFound(err) {
-			t.Errorf("its group-version: %v", err)
+			t.Errorf("discovery of the deleted group-version: error = %v, want NotFound", err)
 		}
 		left, err := s.store.Client().Client.Get(ctx, "/registry/sea.example.com/boats/work/held")
 		if err != nil || len(left.Kvs) != 0 {
-			t.Errorf("left in etcd: %v, %v", left, err)
+			t.Errorf("object in etcd after the delete of its definition: %v, %v, want none", left, err)
 		}
 	})
 }
@@ -204,25 +204,25 @@ func TestTwoVersionsOfADefinition(t *testing.T) {
 		t.Fatal(err)
 	}
 	if colour, _, _ := unstructured.NestedString(got.Object, "spec", "colour"); got.GetAPIVersion() != "light.example.com/v1" || colour != "warm" {
-		t.Fatalf("got %v", got.Object)
+		t.Fatalf("object in v1 = %v, want apiVersion light.example.com/v1 and the colour warm", got.Object)
 	}
 	groups := s.Discovery().Groups
 	i := slices.IndexFunc(groups, func(g groupDiscovery) bool { return g.Name == "light.example.com" })
 	if versions := groups[i].Versions; len(versions) != 2 || versions[0].Version != "v1" || versions[1].Version != "v1beta1" {
-		t.Fatalf("versions %v", versions)
+		t.Fatalf("discovered versions = %v, want v1 and v1beta1", versions)
 	}
 	s.eventually(t, "two documents", func() bool {
 		return s.document("apis/light.example.com/v1") != "" && s.document("apis/light.example.com/v1beta1") != ""
 	})
 
-	// A version that is not served any more vanishes; the other stays.
+	// A version that is no longer served disappears. The other version stays.
 	patch := []byte(`[{"op":"replace","path":"/spec/versions/0/served","value":false}]`)
 	if _, err := s.definitions.ApiextensionsV1().CustomResourceDefinitions().Patch(ctx, "lamps.light.example.com", types.JSONPatchType, patch, metav1.PatchOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	s.eventually(t, "v1beta1 goes", func() bool { return !s.GroupVersions().Has(at("v1beta1").GroupVersion()) })
 	if _, err := s.dynamic.Resource(at("v1beta1")).Get(ctx, "desk", metav1.GetOptions{}); !apierrors.IsNotFound(err) {
-		t.Fatalf("got %v", err)
+		t.Fatalf("GET through v1beta1, which is no longer served: error = %v, want NotFound", err)
 	}
 	if _, err := s.dynamic.Resource(at("v1")).Get(ctx, "desk", metav1.GetOptions{}); err != nil {
 		t.Fatal(err)
@@ -233,7 +233,7 @@ func TestABuiltInGroupVersionIsNotGivenAway(t *testing.T) {
 	t.Parallel()
 	s := startCRDServer(t)
 	ctx := within(t)
-	// The group has a built-in version; a definition may add another, and not take that one.
+	// The group has a built-in version. A definition may add another version but may not replace the built-in one.
 	text := strings.NewReplacer("light.example.com", "discovery.k8s.io", "v1beta1", "v7").Replace(twoVersions)
 	crd := definition(t, text)
 	crd.Annotations = map[string]string{"api-approved.kubernetes.io": "https://github.com/kubernetes/kubernetes/pull/1"}
@@ -247,15 +247,15 @@ func TestABuiltInGroupVersionIsNotGivenAway(t *testing.T) {
 	}
 	lamps := schema.GroupVersionResource{Group: "discovery.k8s.io", Resource: "lamps"}
 	if _, err := s.dynamic.Resource(lamps.GroupResource().WithVersion("v1")).List(ctx, metav1.ListOptions{}); !apierrors.IsNotFound(err) {
-		t.Errorf("v1 of the definition: %v", err)
+		t.Errorf("list through v1, which is built in: error = %v, want NotFound", err)
 	}
 	if _, err := s.dynamic.Resource(lamps.GroupResource().WithVersion("v7")).List(ctx, metav1.ListOptions{}); err != nil {
-		t.Errorf("v7 of the definition: %v", err)
+		t.Errorf("list through v7 of the definition failed: %v, want no error", err)
 	}
 	groups := s.Discovery().Groups
 	shared := slices.DeleteFunc(slices.Clone(groups), func(g groupDiscovery) bool { return g.Name != "discovery.k8s.io" })
 	if len(shared) != 1 || len(shared[0].Versions) != 2 || shared[0].Versions[0].Resources[0].Resource != "endpointslices" {
-		t.Errorf("got %v", shared)
+		t.Errorf("discovery of discovery.k8s.io = %v, want one group with 2 versions, endpointslices in the first", shared)
 	}
 }
 
@@ -270,9 +270,9 @@ func TestDefinitionsAreServedAgainAfterARestart(t *testing.T) {
 		begun := time.Now()
 		s := crdServerOver(t, startIn(t, dir))
 		t.Logf("ready with a definition after %s", time.Since(begun))
-		// No waiting: a 404 for what is stored makes garbage collectors delete.
+		// The test does not wait: garbage collectors delete objects after a 404 for a stored resource.
 		if !s.GroupVersions().Has(schema.GroupVersion{Group: "light.example.com", Version: "v1"}) {
-			t.Fatalf("served are %v", s.GroupVersions())
+			t.Fatalf("served group-versions after the restart = %v, want light.example.com/v1", s.GroupVersions())
 		}
 		lamps := schema.GroupVersionResource{Group: "light.example.com", Version: "v1", Resource: "lamps"}
 		if _, err := s.dynamic.Resource(lamps).List(within(t), metav1.ListOptions{}); err != nil {
@@ -286,16 +286,16 @@ func TestDefinitionsOfTwoServersKeepApart(t *testing.T) {
 	one, two := startCRDServer(t), startCRDServer(t)
 	one.define(t, boats)
 	if two.GroupVersions().Has(boatsV1.GroupVersion()) {
-		t.Fatal("the other server serves it")
+		t.Fatal("the other server serves sea.example.com/v1, want not served")
 	}
 	if _, err := two.dynamic.Resource(boatsV1).List(within(t), metav1.ListOptions{}); !apierrors.IsNotFound(err) {
-		t.Fatalf("got %v", err)
+		t.Fatalf("list of boats at the other server: error = %v, want NotFound", err)
 	}
-	// A definition with the same name and another shape.
+	// This definition has the same name and another schema.
 	two.define(t, strings.Replace(boats, "minimum: 1", "minimum: 5", 1))
 	namespace(t, two.typed(t, admin), "work")
 	if _, err := two.dynamic.Resource(boatsV1).Namespace("work").Create(within(t), boat(t, "few", "{crew: 2}"), metav1.CreateOptions{}); !apierrors.IsInvalid(err) {
-		t.Fatalf("got %v", err)
+		t.Fatalf("create of a boat with 2 crew at the server with minimum 5: error = %v, want Invalid", err)
 	}
 }
 
@@ -311,7 +311,7 @@ func TestContentOfATerminatingNamespace(t *testing.T) {
 	}
 	_, err := s.dynamic.Resource(boatsV1).Namespace("ending").Create(ctx, boat(t, "late", "{crew: 1}"), metav1.CreateOptions{})
 	if !apierrors.IsForbidden(err) || !apierrors.HasStatusCause(err, "NamespaceTerminating") {
-		t.Fatalf("got %v", err)
+		t.Fatalf("create in a terminating namespace: error = %v, want Forbidden with the cause NamespaceTerminating", err)
 	}
 }
 
@@ -331,8 +331,8 @@ func TestAChangeOfOneDefinitionChangesNoOtherSwagger(t *testing.T) {
 		return hashes
 	}
 	before := hashes()
-	if unique := slices.Compact(slices.Sorted(slices.Values(before))); len(unique) != 3 { // boats have one version, lamps two
-		t.Fatalf("the documents have hashes %v, want 3", before)
+	if unique := slices.Compact(slices.Sorted(slices.Values(before))); len(unique) != 3 { // boats has one version, lamps two
+		t.Fatalf("hashes of the documents = %v, want 3 distinct ones", before)
 	}
 	all, _ := s.Swagger()
 	for i, want := range []string{"/apis/light.example.com/v1/lamps", "/apis/light.example.com/v1beta1/lamps", "/apis/sea.example.com/v1/boats"} {
@@ -347,6 +347,6 @@ func TestAChangeOfOneDefinitionChangesNoOtherSwagger(t *testing.T) {
 	}
 	poll(t, "the informer has the change", func(context.Context) bool { return !slices.Equal(hashes(), before) })
 	if after := hashes(); !slices.Equal(after[:2], before[:2]) || after[2] == before[2] {
-		t.Errorf("the hashes are %v, want those of lamps unchanged and another of boats than in %v", after, before)
+		t.Errorf("hashes after the change = %v, want those of lamps unchanged and another for boats than in %v", after, before)
 	}
 }

@@ -16,7 +16,7 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// claimRights are those of users to verb, subresource, namespace and name of claims on devices.
+// claimRights maps a user to the verb, subresource, namespace and name of the claims on devices that the user may access.
 type claimRights map[string][]string
 
 func (r claimRights) Authorize(_ context.Context, a authorizer.Attributes) (authorizer.Decision, string, error) {
@@ -42,7 +42,7 @@ func claimFor(name string, request resourcev1.ExactDeviceRequest) *resourcev1.Re
 	}}
 }
 
-// The scheduler allocates, drivers report on their own devices, and neither may do what the other does.
+// The scheduler allocates and drivers report on their devices. Neither may do the other's writes.
 func TestPartsOfAClaimsStatusHaveTheirAuthors(t *testing.T) {
 	h := start(t, func(c *Config) {
 		c.Authorizer = claimRights{
@@ -113,7 +113,7 @@ func TestPartsOfAClaimsStatusHaveTheirAuthors(t *testing.T) {
 			got, err := h.typed(t, c.who).ResourceV1().ResourceClaims("work").UpdateStatus(ctx, next, metav1.UpdateOptions{})
 			if c.refused != "" {
 				if !apierrors.IsInvalid(err) || !strings.Contains(err.Error(), c.refused) {
-					t.Fatalf("got %v, want %s", err, c.refused)
+					t.Fatalf("status update of the claim: error = %v, want Invalid that contains %q", err, c.refused)
 				}
 				return
 			}
@@ -125,7 +125,7 @@ func TestPartsOfAClaimsStatusHaveTheirAuthors(t *testing.T) {
 	}
 }
 
-// Access to devices that others use is for namespaces that an administrator has labelled.
+// Access to devices in use by other claims requires a namespace with the label of an administrator.
 func TestAccessOfAnAdministrator(t *testing.T) {
 	h := start(t)
 	root := h.typed(t, admin)
@@ -141,7 +141,7 @@ func TestAccessOfAnAdministrator(t *testing.T) {
 	}
 	for _, err := range func() []error { a, b := create(); return []error{a, b} }() {
 		if !apierrors.IsInvalid(err) || !strings.Contains(err.Error(), "spec.devices.requests[0]."+refusal) {
-			t.Errorf("in a namespace without the label: %v", err)
+			t.Errorf("create with adminAccess in a namespace without the label: error = %v, want Invalid that contains %q", err, refusal)
 		}
 	}
 	plain, err := root.ResourceV1().ResourceClaims("work").Create(ctx, claimFor("plain", resourcev1.ExactDeviceRequest{}), metav1.CreateOptions{})
@@ -153,7 +153,7 @@ func TestAccessOfAnAdministrator(t *testing.T) {
 	}}}
 	if _, err := root.ResourceV1().ResourceClaims("work").UpdateStatus(ctx, plain, metav1.UpdateOptions{}); !apierrors.IsInvalid(err) ||
 		!strings.Contains(err.Error(), "status.allocation.devices.results[0]."+refusal) {
-		t.Errorf("allocated in a namespace without the label: %v", err)
+		t.Errorf("allocation with adminAccess in a namespace without the label: error = %v, want Invalid that contains %q", err, refusal)
 	}
 	ns, err := root.CoreV1().Namespaces().Get(ctx, "work", metav1.GetOptions{})
 	if err != nil {
@@ -164,10 +164,10 @@ func TestAccessOfAnAdministrator(t *testing.T) {
 		t.Fatal(err)
 	}
 	if claim, ofTemplate := create(); claim != nil || ofTemplate != nil {
-		t.Errorf("in a namespace with the label: %v, %v", claim, ofTemplate)
+		t.Errorf("create of a claim and of a template in a namespace with the label: %v, %v, want no error", claim, ofTemplate)
 	}
 	if _, err := root.ResourceV1().ResourceClaims("work").UpdateStatus(ctx, plain, metav1.UpdateOptions{}); err != nil {
-		t.Errorf("allocated in a namespace with the label: %v", err)
+		t.Errorf("allocation in a namespace with the label failed: %v, want no error", err)
 	}
 }
 
@@ -187,16 +187,17 @@ func TestSlicesAreFoundByNodeDriverAndPool(t *testing.T) {
 	} {
 		list, err := slices.List(ctx, metav1.ListOptions{FieldSelector: selector})
 		if err != nil || len(list.Items) != want {
-			t.Errorf("%s: %d slices, %v, want %d", selector, len(list.Items), err, want)
+			t.Errorf("list by %s: %d slices, %v, want %d", selector, len(list.Items), err, want)
 		}
 	}
 	_, err := slices.List(ctx, metav1.ListOptions{FieldSelector: "spec.pool.generation=1"})
 	if err == nil || !strings.Contains(err.Error(), "field label not supported for resource.k8s.io/v1, Kind=ResourceSlice: spec.pool.generation") {
-		t.Errorf("an unknown field: %v", err)
+		t.Errorf("list by spec.pool.generation: error = %v, want an error that the field label is not supported", err)
 	}
 }
 
-// A quota counts claims, and of each class the devices that they may get at most, also under the name of the extended resource.
+// A quota counts claims. For each class it also counts the most devices that the claims may get, including requests under
+// the name of the extended resource.
 func TestQuotasOfDevices(t *testing.T) {
 	h := start(t, withQuota)
 	client := h.typed(t, admin)
@@ -219,7 +220,7 @@ func TestQuotasOfDevices(t *testing.T) {
 	} {
 		_, err := client.ResourceV1().ResourceClaims("default").Create(ctx, claimFor(c.name, c.request), metav1.CreateOptions{})
 		if c.refused == "" && err != nil || c.refused != "" && (!apierrors.IsForbidden(err) || !strings.Contains(err.Error(), c.refused)) {
-			t.Errorf("%s: %v", c.name, err)
+			t.Errorf("create of the claim %s: error = %v, want an error that contains %q (empty: no error)", c.name, err, c.refused)
 		}
 	}
 	q, err := client.CoreV1().ResourceQuotas("default").Get(ctx, "q", metav1.GetOptions{})
@@ -228,7 +229,7 @@ func TestQuotasOfDevices(t *testing.T) {
 	}
 	for name, want := range map[corev1.ResourceName]int64{"count/resourceclaims.resource.k8s.io": 2, "gpus.deviceclass.resource.k8s.io/devices": 3, "requests.example.com/gpu": 3} {
 		if used := q.Status.Used[name]; used.Value() != want {
-			t.Errorf("%s of %s are used, want %d", used.String(), name, want)
+			t.Errorf("status.used = %s for %s, want %d", used.String(), name, want)
 		}
 	}
 }

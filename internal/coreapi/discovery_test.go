@@ -24,7 +24,7 @@ func TestDiscovery(t *testing.T) {
 				}
 			}
 		}
-		t.Fatalf("no %s in %q", resource, group)
+		t.Fatalf("discovery has no resource %s in the group %q, want one", resource, group)
 		return apidiscoveryv2.APIResourceDiscovery{}
 	}
 
@@ -56,10 +56,10 @@ func TestDiscovery(t *testing.T) {
 			slices.Sort(subresources)
 			got := []string{strings.Join(verbs, " "), strings.Join(r.ShortNames, " "), r.SingularResource, strings.Join(subresources, " ")}
 			if want := []string{c.verbs, c.short, c.singular, c.subresources}; !slices.Equal(got, want) {
-				t.Fatalf("got %q, want %q", got, want)
+				t.Fatalf("verbs, short names, singular and subresources of %s = %q, want %q", c.resource, got, want)
 			}
 			if r.ResponseKind == nil || r.ResponseKind.Kind == "" {
-				t.Fatal("no response kind")
+				t.Fatalf("responseKind = %v, want a kind", r.ResponseKind)
 			}
 		})
 	}
@@ -68,7 +68,7 @@ func TestDiscovery(t *testing.T) {
 		discovered += len(group.Versions)
 	}
 	if versions := h.BuiltIn(); len(versions) != discovered || versions[0].String() != "v1" {
-		t.Fatalf("group-versions %v", versions)
+		t.Fatalf("BuiltIn() = %v, want %d group-versions, the first v1", versions, discovered)
 	}
 }
 
@@ -81,11 +81,11 @@ func TestLegacyDocuments(t *testing.T) {
 	for _, version := range h.BuiltIn() {
 		list, err := client.ServerResourcesForGroupVersion(version.String())
 		if err != nil || len(list.APIResources) == 0 {
-			t.Fatalf("%s: %v, %v", version, list, err)
+			t.Fatalf("discovery of %s = %v, %v, want at least one resource", version, list, err)
 		}
 		for _, r := range list.APIResources {
 			if !strings.Contains(r.Name, "/") && r.SingularName == "" {
-				t.Errorf("%s %s has no singular name", version, r.Name)
+				t.Errorf("%s %s has no singular name, want one", version, r.Name)
 			}
 		}
 	}
@@ -95,6 +95,6 @@ func TestLegacyDocuments(t *testing.T) {
 	}
 	i := slices.IndexFunc(list.APIResources, func(r metav1.APIResource) bool { return r.Name == "apiservices" })
 	if i < 0 || !slices.Equal(list.APIResources[i].Categories, []string{"api-extensions"}) {
-		t.Fatalf("got %v", list)
+		t.Fatalf("resources = %v, want apiservices with the category api-extensions", list)
 	}
 }

@@ -23,13 +23,13 @@ import (
 	"portico.dev/internal/store"
 )
 
-// key is one of AES-256 and secretbox.
+// key returns a key for AES-256 and secretbox.
 func key(name string) string {
 	secret := base64.StdEncoding.EncodeToString(bytes.Repeat([]byte(name[:1]), 32))
 	return fmt.Sprintf("{name: %s, secret: %s}", name, secret)
 }
 
-// configuration encrypts resources by providers, the first of which writes.
+// configuration encrypts resources with the providers. The first provider writes.
 func configuration(resources string, providers ...string) string {
 	text := "apiVersion: apiserver.config.k8s.io/v1\nkind: EncryptionConfiguration\nresources:\n- resources: [" + resources + "]\n  providers:\n"
 	for _, p := range providers {
@@ -38,7 +38,7 @@ func configuration(resources string, providers ...string) string {
 	return text
 }
 
-// encrypted is a server whose file can be changed.
+// encrypted is a server whose configuration file a test can change.
 type encrypted struct {
 	*testServer
 	file   string
@@ -57,7 +57,7 @@ func startEncrypted(t *testing.T, dir, text string) *encrypted {
 	return e
 }
 
-// write replaces the file as tools do that care: in one step.
+// write replaces the file atomically.
 func (e *encrypted) write(t *testing.T, text string) {
 	t.Helper()
 	if err := os.WriteFile(e.file+".new", []byte(text), 0o600); err != nil {
@@ -76,12 +76,12 @@ func (e *encrypted) secret(t *testing.T, name, value string) {
 	}
 }
 
-// raw is what etcd holds for a secret.
+// raw returns the value of a secret in etcd.
 func (e *encrypted) raw(t *testing.T, name string) string {
 	t.Helper()
 	got, err := e.store.Client().KV.Get(within(t), "/registry/secrets/work/"+name)
 	if err != nil || len(got.Kvs) != 1 {
-		t.Fatalf("%v, %v", got, err)
+		t.Fatalf("GET of the key of the secret %q = %v, %v, want one value", name, got, err)
 	}
 	return string(got.Kvs[0].Value)
 }
@@ -111,10 +111,10 @@ func TestE5NothingOfASecretIsInEtcd(t *testing.T) {
 			namespace(t, e.client, "work")
 			e.secret(t, "a", canary)
 			if value, err := e.get(t, "a"); err != nil || value != canary {
-				t.Errorf("%q, %v", value, err)
+				t.Errorf("GET of the secret = %q, %v, want %q", value, err, canary)
 			}
 			if raw := e.raw(t, "a"); !strings.HasPrefix(raw, c.prefix) {
-				t.Errorf("stored as %.60q", raw)
+				t.Errorf("stored value = %.60q, want the prefix %q", raw, c.prefix)
 			}
 			all, err := e.store.Client().KV.Get(within(t), "/registry/", clientv3.WithPrefix())
 			if err != nil || len(all.Kvs) == 0 {
@@ -122,14 +122,14 @@ func TestE5NothingOfASecretIsInEtcd(t *testing.T) {
 			}
 			for _, kv := range all.Kvs {
 				if bytes.Contains(kv.Value, []byte(canary)) || !bytes.HasPrefix(kv.Value, []byte("k8s:enc:")) {
-					t.Errorf("%s is stored as %.60q", kv.Key, kv.Value)
+					t.Errorf("%s is stored as %.60q, want an encrypted value without the secret", kv.Key, kv.Value)
 				}
 			}
 		})
 	}
 }
 
-// A wildcard of a group is that group's alone, and definitions and custom resources pass by the same way.
+// The wildcard of a group matches only that group. Definitions and custom resources are encrypted in the same way.
 func TestE5CustomResourcesAreEncryptedToo(t *testing.T) {
 	t.Parallel()
 	e := startEncrypted(t, t.TempDir(), configuration("'*.sea.example.com'", "secretbox: {keys: ["+key("one")+"]}"))
@@ -146,12 +146,12 @@ func TestE5CustomResourcesAreEncryptedToo(t *testing.T) {
 	for _, kv := range all.Kvs {
 		custom := strings.HasPrefix(string(kv.Key), "/registry/sea.example.com/boats/")
 		if encrypted := bytes.HasPrefix(kv.Value, []byte("k8s:enc:secretbox:")); encrypted != custom {
-			t.Errorf("%s is stored as %.60q", kv.Key, kv.Value)
+			t.Errorf("%s is stored as %.60q, want encrypted %v", kv.Key, kv.Value, custom)
 		}
 	}
 }
 
-// Ciphertext under another key does not decrypt, and can be removed by whoever insists.
+// Ciphertext that was copied to another key cannot be decrypted. The object can be deleted with the unsafe option.
 func TestE5CiphertextThatWasMoved(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes seconds")
@@ -170,24 +170,24 @@ func TestE5CiphertextThatWasMoved(t *testing.T) {
 			}
 			unreadable(t, e, "b")
 			if value, err := e.get(t, "a"); err != nil || value != canary {
-				t.Errorf("the one beside it: %q, %v", value, err)
+				t.Errorf("GET of the original secret = %q, %v, want %q", value, err, canary)
 			}
 		})
 	}
 }
 
-// unreadable objects say so, go only by the option with the frightening name, and then lists work again.
+// unreadable checks that reads of the object fail and that only a delete with the unsafe option removes it. Lists work after that.
 func unreadable(t *testing.T, e *encrypted, name string) {
 	t.Helper()
 	secrets := e.client.CoreV1().Secrets("work")
 	if value, err := e.get(t, name); !apierrors.IsStoreReadError(err) && !apierrors.IsInternalError(err) || strings.Contains(value, canary) {
-		t.Errorf("%q, %v", value, err)
+		t.Errorf("GET of the unreadable secret %q = %q, %v, want a read error", name, value, err)
 	}
 	if err := secrets.Delete(within(t), name, metav1.DeleteOptions{}); err == nil {
-		t.Error("it was deleted like any other")
+		t.Errorf("delete of the unreadable secret %q without the option succeeded, want an error", name)
 	}
 	if err := secrets.Delete(within(t), name, metav1.DeleteOptions{IgnoreStoreReadErrorWithClusterBreakingPotential: new(true)}); err != nil {
-		t.Errorf("deletion by the option: %v", err)
+		t.Errorf("delete of the unreadable secret %q with the option failed: %v, want no error", name, err)
 	}
 	eventually(t, func() error {
 		list, err := secrets.List(within(t), metav1.ListOptions{})
@@ -200,8 +200,8 @@ func unreadable(t *testing.T, e *encrypted, name string) {
 	})
 }
 
-// A key that is replaced while clients are at work costs them nothing. What is written again is written with the new one,
-// also when nothing else about it changes; what was not, is lost with the old one.
+// Replacing a key causes no errors under load. Every write uses the new key, including an update without changes. Objects that
+// were not written again are lost when the old key is removed.
 func TestE5AKeyIsReplacedUnderLoad(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes seconds")
@@ -226,7 +226,7 @@ func TestE5AKeyIsReplacedUnderLoad(t *testing.T) {
 		work.Go(func() {
 			for n := 0; ctx.Err() == nil; n++ {
 				if value, err := e.get(t, fmt.Sprint("s-", n%5)); err != nil || value != canary {
-					t.Errorf("read: %q, %v", value, err)
+					t.Errorf("read under load = %q, %v, want %q", value, err, canary)
 					return
 				}
 				secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprint("busy-", i)}, StringData: map[string]string{"k": fmt.Sprint(n)}}
@@ -235,7 +235,7 @@ func TestE5AKeyIsReplacedUnderLoad(t *testing.T) {
 					_, err = e.client.CoreV1().Secrets("work").Create(ctx, secret, metav1.CreateOptions{})
 				}
 				if err != nil && ctx.Err() == nil {
-					t.Errorf("write: %v", err)
+					t.Errorf("write under load failed: %v, want no error", err)
 					return
 				}
 			}
@@ -254,14 +254,14 @@ func TestE5AKeyIsReplacedUnderLoad(t *testing.T) {
 			return nil
 		})
 	}
-	for i := range 4 { // s-4 is forgotten
+	for i := range 4 { // s-4 is not written again
 		name := fmt.Sprint("s-", i)
 		secret, err := e.client.CoreV1().Secrets("work").Get(within(t), name, metav1.GetOptions{})
 		if err == nil {
 			_, err = e.client.CoreV1().Secrets("work").Update(within(t), secret, metav1.UpdateOptions{})
 		}
 		if raw := e.raw(t, name); err != nil || !strings.HasPrefix(raw, "k8s:enc:aesgcm:v1:two:") {
-			t.Errorf("%s after an update that changes nothing: %v, %.40q", name, err, raw)
+			t.Errorf("value of %s after an update without changes: %v, %.40q, want the prefix k8s:enc:aesgcm:v1:two:", name, err, raw)
 		}
 	}
 	stop()
@@ -274,18 +274,18 @@ func TestE5AKeyIsReplacedUnderLoad(t *testing.T) {
 		return nil
 	})
 	if value, err := e.get(t, "s-0"); err != nil || value != canary {
-		t.Errorf("%q, %v", value, err)
+		t.Errorf("GET of s-0 = %q, %v, want %q", value, err, canary)
 	}
 	unreadable(t, e, "s-4")
 }
 
-// A file that is no good leaves the last one in force, and says so.
+// An invalid file leaves the previous configuration in force, and the server reports the error.
 func TestE5AChangeThatIsNoGood(t *testing.T) {
 	t.Parallel()
 	good := configuration("secrets", "aesgcm: {keys: ["+key("one")+"]}")
 	e := startEncrypted(t, t.TempDir(), good)
 	namespace(t, e.client, "work")
-	kms := newKeyService(t) // which does not run
+	kms := newKeyService(t) // not running
 	for name, text := range map[string]string{
 		"not YAML":            "{",
 		"a key of a bad size": configuration("secrets", "aesgcm: {keys: [{name: one, secret: "+base64.StdEncoding.EncodeToString([]byte(canary))+"}]}"),
@@ -302,7 +302,7 @@ func TestE5AChangeThatIsNoGood(t *testing.T) {
 				return nil
 			})
 			if told := e.by.Stale().Error(); !strings.Contains(told, e.file) || strings.Contains(told, base64.StdEncoding.EncodeToString([]byte(canary))) {
-				t.Errorf("told as %q", told)
+				t.Errorf("Stale() = %q, want an error that names %s and does not contain a key", told, e.file)
 			}
 			e.secret(t, "s-"+strings.ToLower(strings.ReplaceAll(name, " ", "-")), canary)
 			e.write(t, good)
@@ -311,8 +311,8 @@ func TestE5AChangeThatIsNoGood(t *testing.T) {
 	}
 }
 
-// A key service that is not there when the front door starts is waited for. When it goes later, what it has opened stays
-// open. A key that it replaces is used from then on, and the old one still opens.
+// A server waits at its start for a key service that is not available. If the service stops later, decrypted keys remain
+// usable. After the service replaces its key, writes use the new key and reads still accept the old key.
 func TestE5AKeyServiceComesAndGoes(t *testing.T) {
 	t.Parallel()
 	kms := newKeyService(t)
@@ -333,7 +333,7 @@ func TestE5AKeyServiceComesAndGoes(t *testing.T) {
 	})
 	select {
 	case <-early.Ready():
-		t.Error("ready without its service")
+		t.Error("the server became ready without its key service, want not ready")
 	default:
 	}
 	kms.start()
@@ -350,12 +350,12 @@ func TestE5AKeyServiceComesAndGoes(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	e := startEncrypted(t, t.TempDir(), configuration("secrets", kms.provider("10s"))) // which answers at once, but for a busy machine
+	e := startEncrypted(t, t.TempDir(), configuration("secrets", kms.provider("10s"))) // answers at once, except on a busy machine
 	namespace(t, e.client, "work")
 	e.secret(t, "a", canary)
 	first := e.raw(t, "a")
 	kms.keyID.Store("second")
-	e.write(t, configuration("secrets", kms.provider("11s"))) // asks the service again at once, and not within a minute
+	e.write(t, configuration("secrets", kms.provider("11s"))) // contacts the service at once instead of within a minute
 	serial := 0
 	eventually(t, func() error {
 		serial++
@@ -366,19 +366,19 @@ func TestE5AKeyServiceComesAndGoes(t *testing.T) {
 		return nil
 	})
 	if value, err := e.get(t, "a"); err != nil || value != canary {
-		t.Errorf("under the key of before: %q, %v", value, err)
+		t.Errorf("GET of a secret under the replaced key = %q, %v, want %q", value, err, canary)
 	}
 
 	kms.stop()
 	for _, name := range []string{"a", fmt.Sprint("b-", serial)} {
 		if value, err := e.get(t, name); err != nil || value != canary {
-			t.Errorf("without the service: %q, %v", value, err)
+			t.Errorf("GET of %s after the key service stopped = %q, %v, want %q", name, value, err, canary)
 		}
 	}
-	e.secret(t, "c", canary) // upstream: by the key that is known, for three minutes
+	e.secret(t, "c", canary) // upstream uses the known key for three minutes
 }
 
-// A start without the key of something that is stored says what it cannot read, and does not wait for it.
+// A start without the key of a stored object reports the object and does not wait for the key.
 func TestE5AStartWithoutAKey(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes seconds")
@@ -409,6 +409,6 @@ func TestE5AStartWithoutAKey(t *testing.T) {
 	defer cancel()
 	err = server.Run(ctx)
 	if err == nil || !strings.Contains(err.Error(), "/registry/secrets/work/a") || !strings.Contains(err.Error(), "bring back the key") {
-		t.Errorf("told %v", err)
+		t.Errorf("Run without the key: error = %v, want an error that names the object and the missing key", err)
 	}
 }

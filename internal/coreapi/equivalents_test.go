@@ -11,10 +11,10 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// view is one of the group-versions in which clients see the same stored objects.
+// view is one of the group-versions through which clients access the same stored objects.
 type view struct {
 	resource schema.GroupVersionResource
-	text     string // an object, in YAML
+	text     string // an object in YAML
 }
 
 func viewOf(group, version, resource, kind, text string) view {
@@ -22,7 +22,7 @@ func viewOf(group, version, resource, kind, text string) view {
 	return view{gv.WithResource(resource), fmt.Sprintf("apiVersion: %s\nkind: %s\n%s", gv, kind, text)}
 }
 
-// sharedViews returns every set of group-versions that share storage.
+// sharedViews returns each set of group-versions that share storage.
 func sharedViews() map[string][]view {
 	const newEvent = "metadata: {name: a, namespace: ns}\neventTime: '2026-01-01T00:00:00.000000Z'\ntype: Normal\nreason: R\naction: A\n" +
 		"reportingController: c\nreportingInstance: i\nregarding: {namespace: ns}"
@@ -45,13 +45,13 @@ func sharedViews() map[string][]view {
 	}
 }
 
-// matching is what the registrations of equivalentRegistrations have in common.
+// matching is the part that all registrations of equivalentRegistrations share.
 const matching = `
   objectSelector: {matchLabels: {topic: TOPIC}}
   %s: [{apiGroups: ["GROUP"], apiVersions: [VERSION], resources: [RESOURCE], operations: [CREATE, UPDATE]}]
 `
 
-// equivalentRegistrations register each kind of admission for one view. matchPolicy is Equivalent by default.
+// equivalentRegistrations register each type of admission for one view. The default of matchPolicy is Equivalent.
 var equivalentRegistrations = map[string]string{
 	"validating webhook": `
 apiVersion: admissionregistration.k8s.io/v1
@@ -102,14 +102,14 @@ spec:
   matchConstraints:` + strings.ReplaceAll(fmt.Sprintf(matching, "resourceRules"), "\n", "\n  "),
 }
 
-// A registration for one group-version applies to writes through every other that shows the same objects.
+// A registration for one group-version applies to writes through every other group-version with the same objects.
 func TestAdmissionMatchesEquivalentResources(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes seconds")
 	}
 	t.Parallel()
 	h := startHost(t)
-	h.define(t, strings.Replace(twoVersions, ", colour: {type: string, default: warm}", "", 1)) // a policy for v1beta1 does not know it
+	h.define(t, strings.Replace(twoVersions, ", colour: {type: string, default: warm}", "", 1)) // a policy for v1beta1 does not know the field
 	for name, views := range sharedViews() {
 		for i, registered := range views {
 			for how, registration := range equivalentRegistrations {
@@ -123,7 +123,7 @@ func TestAdmissionMatchesEquivalentResources(t *testing.T) {
 	}
 }
 
-// expectAdmission writes an object through one view until the admission that is registered for another takes effect.
+// expectAdmission writes an object through one view until the admission registered for another view takes effect.
 func (h *host) expectAdmission(t *testing.T, topic, registration string, registered, written view) {
 	t.Helper()
 	gvr := registered.resource
@@ -146,21 +146,21 @@ func (h *host) expectAdmission(t *testing.T, topic, registration string, registe
 		}
 	case strings.Contains(registration, "MutatingAdmissionPolicy"):
 		if err != nil || made.GetAPIVersion() != obj.GetAPIVersion() || made.GetAnnotations()["saw"] != gvr.GroupVersion().String() {
-			t.Errorf("Create(%s) = %v, %v, want it in the same version, and what the policy saw", obj.GetAPIVersion(), made, err)
+			t.Errorf("Create(%s) = %v, %v, want the same version and the annotation saw of the policy", obj.GetAPIVersion(), made, err)
 		}
 	default:
 		if len(reviews) == 0 {
-			t.Fatalf("the webhook was not called: %v", err)
+			t.Fatalf("the webhook received no review, want at least one: %v", err)
 		}
 		r := reviews[0]
 		if got, want := r.Kind.Group+"/"+r.Kind.Version, gvr.Group+"/"+gvr.Version; got != want {
-			t.Errorf("the review is of %s, want %s", got, want)
+			t.Errorf("kind of the review = %s, want %s", got, want)
 		}
 		if got := r.RequestKind.Group + "/" + r.RequestKind.Version; got != written.resource.Group+"/"+written.resource.Version {
-			t.Errorf("the review has requestKind of %s, want %s", got, written.resource.GroupVersion())
+			t.Errorf("requestKind of the review = %s, want %s", got, written.resource.GroupVersion())
 		}
 		if want := fmt.Sprintf(`"apiVersion":%q`, gvr.GroupVersion()); !strings.Contains(string(r.Object.Raw), want) {
-			t.Errorf("the review has %s, want %s in it", r.Object.Raw, want)
+			t.Errorf("object of the review = %s, want one that contains %s", r.Object.Raw, want)
 		}
 	}
 }

@@ -21,7 +21,7 @@ func TestWhatClientsAreToldOfEtcd(t *testing.T) {
 	for _, c := range []struct {
 		name        string
 		err         error
-		read, write int32 // 0: the error is passed on as it is
+		read, write int32 // 0: the error is returned unchanged
 	}{
 		{"no space", rpctypes.ErrNoSpace, 507, 507},
 		{"no space, from the embedded etcd", rpctypes.ErrGRPCNoSpace, 507, 507},
@@ -51,11 +51,11 @@ func TestWhatClientsAreToldOfEtcd(t *testing.T) {
 				var is *apierrors.StatusError
 				switch {
 				case want == 0 && told != c.err:
-					t.Errorf("told %v", told)
+					t.Errorf("mapped error = %v, want %v unchanged", told, c.err)
 				case want != 0 && (!errors.As(told, &is) || is.ErrStatus.Code != want):
-					t.Errorf("told %#v, want %d", told, want)
+					t.Errorf("mapped error = %#v, want a Status with the code %d", told, want)
 				case want == 503 && is.ErrStatus.Details.RetryAfterSeconds == 0, want == 504 && is.ErrStatus.Details.RetryAfterSeconds != 0:
-					t.Errorf("a write with an unknown outcome is to be repeated by nobody, a read by everybody: %v", is.ErrStatus)
+					t.Errorf("status = %+v, want retryAfterSeconds only with the code 503: the outcome of a write with 504 is unknown", is.ErrStatus)
 				}
 			}
 		})

@@ -25,7 +25,7 @@ func TestOneEventInTwoGroups(t *testing.T) {
 	}
 	old, err := client.CoreV1().Events("work").Get(ctx, "new", metav1.GetOptions{})
 	if err != nil || old.Message != "seen in both" || old.InvolvedObject != about {
-		t.Fatalf("got %+v, %v", old, err)
+		t.Fatalf("GET of the event through core = %+v, %v, want its message and regarding object", old, err)
 	}
 	_, err = client.CoreV1().Events("work").Create(ctx, &corev1.Event{
 		ObjectMeta: metav1.ObjectMeta{Name: "old"}, Type: "Warning", Reason: "Tested", Message: "from core", InvolvedObject: about, Count: 3,
@@ -35,12 +35,12 @@ func TestOneEventInTwoGroups(t *testing.T) {
 	}
 	list, err := client.EventsV1().Events("work").List(ctx, metav1.ListOptions{FieldSelector: "regarding.name=a,type=Warning"})
 	if err != nil || len(list.Items) != 1 || list.Items[0].Note != "from core" || list.Items[0].DeprecatedCount != 3 {
-		t.Fatalf("got %+v, %v", list, err)
+		t.Fatalf("list of events through events.k8s.io = %+v, %v, want one with the note \"from core\" and the count 3", list, err)
 	}
 	patched, err := client.EventsV1().Events("work").Patch(ctx, "old", types.StrategicMergePatchType,
 		[]byte(`{"series":{"count":2,"lastObservedTime":"2026-01-01T00:00:00.000000Z"}}`), metav1.PatchOptions{})
 	if err != nil || patched.Series == nil || patched.Series.Count != 2 {
-		t.Fatalf("got %+v, %v", patched, err)
+		t.Fatalf("patch of the series = %+v, %v, want the count 2", patched, err)
 	}
 	w, err := client.EventsV1().Events("work").Watch(ctx, initialEvents)
 	if err != nil {
@@ -48,10 +48,10 @@ func TestOneEventInTwoGroups(t *testing.T) {
 	}
 	defer w.Stop()
 	if e, ok := next(t, w).Object.(*eventsv1.Event); !ok || e.Regarding != about {
-		t.Fatalf("watched %+v", e)
+		t.Fatalf("watched event = %+v, want regarding %+v", e, about)
 	}
 	kvs, err := h.store.Client().KV.Get(ctx, "/registry/events/work/old")
 	if err != nil || len(kvs.Kvs) != 1 || kvs.Kvs[0].Lease == 0 {
-		t.Fatalf("an event is stored for ever: %v, %v", kvs, err)
+		t.Fatalf("event in etcd = %v, %v, want one value with a lease", kvs, err)
 	}
 }

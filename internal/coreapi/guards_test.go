@@ -28,7 +28,7 @@ func TestNobodyGrantsWhatTheyDoNotHold(t *testing.T) {
 	root := h.typed(t, admin)
 	namespace(t, root, "work")
 	ctx := within(t)
-	// Nobody has written the gathered rules into these: what they give is what the roles they select give.
+	// No controller wrote the aggregated rules into these roles. They grant the rules of the roles that they select.
 	for name, part := range map[string]rbacv1.PolicyRule{"gathers-small": rule("get", "pods"), "gathers-large": rule("*", "*")} {
 		labels := map[string]string{"into": name}
 		for _, role := range []*rbacv1.ClusterRole{
@@ -71,7 +71,7 @@ func TestNobodyGrantsWhatTheyDoNotHold(t *testing.T) {
 		t.Run("binding "+c.name, func(t *testing.T) {
 			err := bind(c.who, c.role)
 			if c.refused == nil && err != nil || c.refused != nil && !c.refused(err) {
-				t.Fatalf("got %v", err)
+				t.Fatalf("binding %s by %s: error = %v, want an error: %v", c.role, c.who, err, c.refused != nil)
 			}
 		})
 	}
@@ -86,7 +86,7 @@ func TestNobodyGrantsWhatTheyDoNotHold(t *testing.T) {
 		own.Rules = append(own.Rules, rule("get", "secrets"))
 		_, err = viewer.Update(ctx, own, metav1.UpdateOptions{})
 		if !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), `{APIGroups:[""], Resources:["secrets"], Verbs:["get"]}`) {
-			t.Fatalf("got %v", err)
+			t.Fatalf("update of the role with a rule for secrets: error = %v, want Forbidden that names the rule", err)
 		}
 	})
 	t.Run("a role that says more than they hold", func(t *testing.T) {
@@ -100,11 +100,11 @@ func TestNobodyGrantsWhatTheyDoNotHold(t *testing.T) {
 		labelled := big.DeepCopy()
 		labelled.Labels = map[string]string{"rbac.authorization.k8s.io/aggregate-to-view": "true"}
 		if _, err := viewer.Update(ctx, labelled, metav1.UpdateOptions{}); !apierrors.IsForbidden(err) {
-			t.Fatalf("labelled: %v", err)
+			t.Fatalf("update of the label that aggregates to view: error = %v, want Forbidden", err)
 		}
 		big.Finalizers = nil
 		if _, err := viewer.Update(ctx, big, metav1.UpdateOptions{}); err != nil {
-			t.Fatalf("rid of its finalizer: %v", err)
+			t.Fatalf("removal of the finalizer failed: %v, want no error", err)
 		}
 	})
 	t.Run("aggregating roles of others", func(t *testing.T) {
@@ -113,13 +113,14 @@ func TestNobodyGrantsWhatTheyDoNotHold(t *testing.T) {
 		}}
 		_, err := h.typed(t, &user.DefaultInfo{Name: "viewer"}).RbacV1().ClusterRoles().Create(ctx, role, metav1.CreateOptions{})
 		if !apierrors.IsForbidden(err) {
-			t.Fatalf("got %v", err)
+			t.Fatalf("create of an aggregating role: error = %v, want Forbidden", err)
 		}
 	})
 }
 
-// C16: an aggregate takes over what others put into the roles that it selects, so that its rule is only for those who may
-// everything: to set, to change and to take away, which would keep a role from ever being tightened.
+// C16: an aggregated role gets the rules that other users write into the selected roles. Its aggregationRule is therefore
+// reserved for users with all rights. This includes setting, changing and removing it,
+// because a role without it can no longer be restricted.
 func TestC16TheAggregationRuleIsForThoseWhoMayEverything(t *testing.T) {
 	const full = "full"
 	table := roleTable{cluster: map[string][]rbacv1.PolicyRule{
@@ -160,22 +161,22 @@ func TestC16TheAggregationRuleIsForThoseWhoMayEverything(t *testing.T) {
 			const message = `is forbidden: must have cluster-admin privileges to use the aggregationRule`
 			switch {
 			case c.guarded && (!apierrors.IsForbidden(err) || !strings.HasSuffix(err.Error(), message)):
-				t.Errorf("by who may read pods: %v", err)
+				t.Errorf("patch by a user who may read pods: error = %v, want Forbidden with the suffix %q", err, message)
 			case !c.guarded && err != nil:
-				t.Errorf("by who may read pods: %v", err)
+				t.Errorf("patch by a user who may read pods failed: %v, want no error", err)
 			}
 			for _, who := range []string{full, "escalator"} {
-				// What is refused by validation is not refused by the guard.
+				// The guard does not reject objects that validation rejects.
 				if err := patch(who); err != nil && !apierrors.IsInvalid(err) {
-					t.Errorf("by %s: %v", who, err)
+					t.Errorf("patch by %s: error = %v, want no error or Invalid", who, err)
 				}
 			}
 		})
 	}
 }
 
-// C16: a right for one name is no right to create under that name by POST, whose request names nothing, as at
-// kube-apiserver, and never one for another.
+// C16: as at kube-apiserver, a right for one name does not include a create of that name by POST, because the request has no
+// name, and never includes another name.
 func TestC16EscalateAndBindForSomeNames(t *testing.T) {
 	only := func(verb, resource, name string) []rbacv1.PolicyRule {
 		return []rbacv1.PolicyRule{{Verbs: []string{verb}, APIGroups: []string{rbacv1.GroupName}, Resources: []string{resource}, ResourceNames: []string{name}}}
@@ -275,9 +276,9 @@ func TestC16EscalateAndBindForSomeNames(t *testing.T) {
 		t.Run(c.what, func(t *testing.T) {
 			switch {
 			case c.allowed && c.err != nil:
-				t.Errorf("refused: %v", c.err)
+				t.Errorf("request failed: %v, want no error", c.err)
 			case !c.allowed && !apierrors.IsForbidden(c.err):
-				t.Errorf("not refused: %v", c.err)
+				t.Errorf("request: error = %v, want Forbidden", c.err)
 			}
 		})
 	}
@@ -286,25 +287,25 @@ func TestC16EscalateAndBindForSomeNames(t *testing.T) {
 			t.Fatal(err)
 		}
 		if err := create("one", "mine"); !apierrors.IsForbidden(err) {
-			t.Errorf("by POST: %v", err)
+			t.Errorf("POST of the permitted name: error = %v, want Forbidden", err)
 		}
 		if err := put("one", "mine"); err != nil {
-			t.Errorf("by PUT, which names it: %v", err)
+			t.Errorf("PUT of the permitted name failed: %v, want no error", err)
 		}
 		if err := apply("one", "mine"); err != nil {
-			t.Errorf("by apply, which names it: %v", err)
+			t.Errorf("apply of the permitted name failed: %v, want no error", err)
 		}
 	})
 	t.Run("what authorizers are asked", func(t *testing.T) {
 		for _, a := range asked.all() {
 			if a.GetAPIVersion() != "*" || a.GetAPIGroup() != rbacv1.GroupName || !a.IsResourceRequest() {
-				t.Errorf("%s of %s/%s %s, not of any version", a.GetVerb(), a.GetAPIGroup(), a.GetAPIVersion(), a.GetResource())
+				t.Errorf("authorizer attributes: %s of %s/%s %s, want %s with the version *", a.GetVerb(), a.GetAPIGroup(), a.GetAPIVersion(), a.GetResource(), rbacv1.GroupName)
 			}
 		}
 	})
 }
 
-// askedAuthorizer remembers what it was asked about roles.
+// askedAuthorizer records the attributes of checks about roles.
 type askedAuthorizer struct {
 	authorizer.Authorizer
 

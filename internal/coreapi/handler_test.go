@@ -12,7 +12,8 @@ import (
 	"portico.dev/internal/request"
 )
 
-// wrapped is what a chain puts around the writer of the connection: it can be unwrapped, and nothing else.
+// wrapped is the writer that a handler chain puts around the writer of the connection. Its only method beyond
+// http.ResponseWriter is Unwrap.
 type wrapped struct {
 	http.ResponseWriter
 }
@@ -42,6 +43,6 @@ func TestWatchOverASocketThroughWrappedWriters(t *testing.T) {
 	}
 	defer answer.Body.Close()
 	if line, err := bufio.NewReader(answer.Body).ReadString('\n'); err != nil || answer.StatusCode != http.StatusOK {
-		t.Fatalf("got %d %q, %v", answer.StatusCode, line, err)
+		t.Fatalf("watch over a socket = %d %q, %v, want 200 and a line", answer.StatusCode, line, err)
 	}
 }

@@ -25,7 +25,7 @@ func TestInProcess(t *testing.T) {
 	t.Run("the handler sees a request like any other", func(t *testing.T) {
 		answer, err := get(t, within(t), handler(func(w http.ResponseWriter, r *http.Request) {
 			if r.RequestURI != "/path?q=1" || r.Body == nil || r.Host == "" {
-				t.Errorf("got %+v", r)
+				t.Errorf("request in the handler = %+v, want the RequestURI /path?q=1, a body and a host", r)
 			}
 			w.Header().Set("X-Before", "yes")
 			w.WriteHeader(http.StatusTeapot)
@@ -38,10 +38,10 @@ func TestInProcess(t *testing.T) {
 		defer answer.Body.Close()
 		body, err := io.ReadAll(answer.Body)
 		if err != nil || answer.StatusCode != http.StatusTeapot || string(body) != "short and stout" {
-			t.Fatalf("got %d %q, %v", answer.StatusCode, body, err)
+			t.Fatalf("response = %d %q, %v, want 418 and \"short and stout\"", answer.StatusCode, body, err)
 		}
 		if answer.Header.Get("X-Before") != "yes" || answer.Header.Get("X-After") != "" {
-			t.Fatalf("got %v", answer.Header)
+			t.Fatalf("response headers = %v, want X-Before and not X-After", answer.Header)
 		}
 	})
 	t.Run("what is flushed can be read at once", func(t *testing.T) {
@@ -58,11 +58,11 @@ func TestInProcess(t *testing.T) {
 		defer answer.Body.Close()
 		lines := bufio.NewScanner(answer.Body)
 		if !lines.Scan() || lines.Text() != "first" {
-			t.Fatalf("got %q, %v", lines.Text(), lines.Err())
+			t.Fatalf("first line = %q, %v, want \"first\"", lines.Text(), lines.Err())
 		}
 		close(more)
 		if !lines.Scan() || lines.Text() != "second" || lines.Scan() {
-			t.Fatalf("got %q, %v", lines.Text(), lines.Err())
+			t.Fatalf("last line = %q, %v, want \"second\"", lines.Text(), lines.Err())
 		}
 	})
 	t.Run("closing the body ends the handler", func(t *testing.T) {
@@ -96,7 +96,7 @@ func TestInProcess(t *testing.T) {
 		defer answer.Body.Close()
 		leave()
 		if err := <-ended; !errors.Is(err, context.Canceled) {
-			t.Fatalf("got %v", err)
+			t.Fatalf("error of the handler after the reader left = %v, want context.Canceled", err)
 		}
 	})
 	t.Run("a caller that gives up gets its own error", func(t *testing.T) {
@@ -106,7 +106,7 @@ func TestInProcess(t *testing.T) {
 			<-r.Context().Done()
 		}))
 		if !errors.Is(err, context.Canceled) {
-			t.Fatalf("got %v", err)
+			t.Fatalf("error of the canceled request = %v, want context.Canceled", err)
 		}
 	})
 	t.Run("an abort in the middle is no end", func(t *testing.T) {
@@ -120,7 +120,7 @@ func TestInProcess(t *testing.T) {
 		}
 		defer answer.Body.Close()
 		if _, err := io.ReadAll(answer.Body); !errors.Is(err, io.ErrUnexpectedEOF) {
-			t.Fatalf("got %v", err)
+			t.Fatalf("error of the body after an abort = %v, want io.ErrUnexpectedEOF", err)
 		}
 	})
 }

@@ -38,7 +38,7 @@ func bindingNumber(n int) *rbacv1.RoleBinding {
 	}
 }
 
-// both are the codec of a version, and what it stands on.
+// both returns the interning codec of a version and the codec that it wraps.
 func both(t *testing.T, gv schema.GroupVersion) (shared interningCodec, plain kruntime.Codec) {
 	t.Helper()
 	c, err := newCodecs(cluster.All())
@@ -47,7 +47,7 @@ func both(t *testing.T, gv schema.GroupVersion) (shared interningCodec, plain kr
 	}
 	shared, ok := c.storage(gv).(interningCodec)
 	if !ok {
-		t.Fatal("objects in storage are not decoded frugally")
+		t.Fatalf("storage(%s) is not an interningCodec, want one", gv)
 	}
 	return shared, shared.Codec
 }
@@ -81,23 +81,23 @@ func TestWhatIsDecodedFrugallyIsTheSame(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			for range 2 { // the second time all words are known
+			for range 2 { // in the second round all words are known
 				got, err := kruntime.Decode(shared, data)
 				if err != nil {
 					t.Fatal(err)
 				}
 				if !apiequality.Semantic.DeepEqual(got, want) {
-					t.Errorf("got %+v\nwant %+v", got, want)
+					t.Errorf("decoded object = %+v\nwant %+v", got, want)
 				}
 			}
 		})
 	}
 }
 
-// Only what nobody changes any more shares maps: events and lists. What is decoded for an update has maps of its own.
+// Only events and lists, which are not modified, share maps. An object decoded for an update has private maps.
 func TestWhatIsOnlyReadSharesMaps(t *testing.T) {
 	shared, plain := both(t, corev1.SchemeGroupVersion)
-	for { // until each of the maps below has a place of its own
+	for { // until each of the maps below has a distinct slot
 		places := map[any]bool{}
 		for _, v := range []string{"x", "y"} {
 			for _, m := range []map[string]string{{"of": "all", "and": v}, {"for": v}, {"key": v}} {
@@ -136,7 +136,7 @@ func TestWhatIsOnlyReadSharesMaps(t *testing.T) {
 			t.Fatal(err)
 		}
 		if m := obj.(*corev1.ConfigMap); m.ResourceVersion != "7" {
-			t.Errorf("its version is %q", m.ResourceVersion)
+			t.Errorf("resourceVersion of the decoded object = %q, want 7", m.ResourceVersion)
 		}
 		return obj.(*corev1.ConfigMap)
 	}
@@ -163,51 +163,51 @@ func TestWhatIsOnlyReadSharesMaps(t *testing.T) {
 			"labels": {c.a.Labels, c.b.Labels}, "annotations": {c.a.Annotations, c.b.Annotations}, "data": {c.a.Data, c.b.Data},
 		} {
 			if same := reflect.ValueOf(pair[0]).Pointer() == reflect.ValueOf(pair[1]).Pointer(); same != c.same {
-				t.Errorf("%s: their %s are one map: %v", name, field, same)
+				t.Errorf("%s: %s share one map = %v, want %v", name, field, same, c.same)
 			}
 		}
 	}
 	if e := one.ManagedFields[0]; e.Time != &one.CreationTimestamp {
-		t.Error("the time of its creation is there twice")
+		t.Error("the time of the managed fields is a copy of creationTimestamp, want the same pointer")
 	}
 	if own := changed(stored("one", "x")); own.ManagedFields[0].Time == &own.CreationTimestamp {
-		t.Error("what is to be changed shares the time of its creation")
+		t.Error("an object decoded for an update shares the time of its creation, want a copy")
 	}
 }
 
 func TestMapsAreToldApart(t *testing.T) {
 	s := newInternedMaps()
-	for i := range 10 * len(s.known) { // more than there is room for
+	for i := range 10 * len(s.known) { // more than the table holds
 		m := map[string]string{fmt.Sprint(i): "", "": fmt.Sprint(i)}
-		for range 2 { // the second time it is known
+		for range 2 { // known in the second round
 			if got := s.intern(maps.Clone(m)); !maps.Equal(got, m) {
-				t.Fatalf("%v is taken for %v", m, got)
+				t.Fatalf("intern(%v) = %v, want equal maps", m, got)
 			}
 		}
 	}
 	if got := s.intern(nil); got != nil {
-		t.Errorf("nothing is %v", got)
+		t.Errorf("intern(nil) = %v, want nil", got)
 	}
 }
 
 func TestFieldSetsAreToldApart(t *testing.T) {
 	s := newInternedFields()
-	for i := range 10 * len(s.known) { // more than there is room for
+	for i := range 10 * len(s.known) { // more than the table holds
 		f := metav1.NewFieldsV1(fmt.Sprint("{", i, "}"))
 		if got := s.intern(f); got != f {
-			t.Fatalf("%s is taken for %s", f, got)
+			t.Fatalf("intern of new fields %s = %s, want the argument", f, got)
 		}
 		if got := s.intern(metav1.NewFieldsV1(f.GetRawString())); got != f {
-			t.Fatalf("%s is not known again", f)
+			t.Fatalf("intern of equal fields = %s, want the known %s", got, f)
 		}
 	}
 	large := strings.Repeat("x", maxInternedBytes+1)
 	if f, g := metav1.NewFieldsV1(large), metav1.NewFieldsV1(large); s.intern(f) != f || s.intern(g) != g {
-		t.Error("large ones are kept")
+		t.Errorf("intern kept fields of more than %d bytes, want the argument returned", maxInternedBytes)
 	}
 }
 
-// Many bindings that differ by name and user take half of the objects and three quarters of the memory, or less.
+// Many bindings that differ in name and user use at most half of the objects and three quarters of the memory.
 func TestManyObjectsShareTheirWords(t *testing.T) {
 	shared, plain := both(t, rbacv1.SchemeGroupVersion)
 	const many = 3000
@@ -233,7 +233,7 @@ func TestManyObjectsShareTheirWords(t *testing.T) {
 		runtime.KeepAlive(stored)
 		return after.HeapObjects - before.HeapObjects, after.HeapAlloc - before.HeapAlloc
 	}
-	for try := 1; ; try++ { // what other tests have left in this process comes and goes now and then, and what is not shared is there each time
+	for try := 1; ; try++ { // garbage of other tests varies between rounds, memory that is not shared is there each time
 		objects, bytes := kept(plain)
 		fewer, less := kept(shared)
 		t.Logf("%d objects of %d bytes, frugally %d of %d", objects/many, bytes/many, fewer/many, less/many)
@@ -241,7 +241,7 @@ func TestManyObjectsShareTheirWords(t *testing.T) {
 			break
 		}
 		if try == 5 {
-			t.Errorf("%d objects of %d bytes instead of %d of %d", fewer, less, objects, bytes)
+			t.Errorf("with sharing: %d objects and %d bytes, without: %d and %d, want at most half of the objects and three quarters of the bytes", fewer, less, objects, bytes)
 			break
 		}
 	}
@@ -249,7 +249,7 @@ func TestManyObjectsShareTheirWords(t *testing.T) {
 
 func heapNow() (m runtime.MemStats) {
 	runtime.GC()
-	runtime.GC() // what the first one found dead is swept
+	runtime.GC() // sweeps the garbage that the first collection found
 	runtime.ReadMemStats(&m)
 	return m
 }

@@ -13,7 +13,7 @@ import (
 	"k8s.io/kms/pkg/service"
 )
 
-// keyService is a KMS v2 plugin on a unix socket, for as long as it runs.
+// keyService is a KMS v2 plugin on a unix socket. A test starts and stops it.
 type keyService struct {
 	t      *testing.T
 	socket string
@@ -24,7 +24,7 @@ type keyService struct {
 
 func newKeyService(t *testing.T) *keyService {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "kms") // that of the test may be too long for a socket
+	dir, err := os.MkdirTemp("", "kms") // the test's directory may be too long for a socket
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -55,7 +55,7 @@ func (k *keyService) stop() {
 	}
 }
 
-// provider is the service as an EncryptionConfiguration names it.
+// provider returns the service as an EncryptionConfiguration names it.
 func (k *keyService) provider(timeout string) string {
 	return fmt.Sprintf("kms: {apiVersion: v2, name: keys, endpoint: 'unix://%s', timeout: %s}", k.socket, timeout)
 }
@@ -73,7 +73,7 @@ func (k *keyService) Decrypt(_ context.Context, _ string, r *service.DecryptRequ
 	return scramble(r.KeyID, r.Ciphertext), nil
 }
 
-// scramble is its own reverse, and nobody's idea of a cipher.
+// scramble is its own inverse and offers no protection.
 func scramble(key string, data []byte) []byte {
 	out := bytes.Clone(data)
 	for i := range out {
@@ -82,7 +82,7 @@ func scramble(key string, data []byte) []byte {
 	return out
 }
 
-// eventually polls until try succeeds.
+// eventually calls try until it succeeds.
 func eventually(t *testing.T, try func() error) {
 	t.Helper()
 	deadline := time.After(40 * time.Second)

@@ -16,7 +16,7 @@ import (
 	"portico.dev/internal/store"
 )
 
-// directories are those of kube-apiserver that are not called as the resource is.
+// directories maps the resources of kube-apiserver whose directory differs from the resource's name.
 var directories = map[schema.GroupResource]string{
 	{Resource: "nodes"}:                                                    "minions",
 	{Resource: "endpoints"}:                                                "services/endpoints",
@@ -25,11 +25,11 @@ var directories = map[schema.GroupResource]string{
 	{Group: "networking.k8s.io", Resource: "ingresses"}:                    "ingress",
 	{Group: "apiregistration.k8s.io", Resource: "apiservices"}:             "apiregistration.k8s.io/apiservices",
 	{Group: "apiextensions.k8s.io", Resource: "customresourcedefinitions"}: "apiextensions.k8s.io/customresourcedefinitions",
-	// It keeps none of these, but would keep them here as custom resources.
+	// kube-apiserver stores none of these. It would store them in these directories as custom resources.
 	{Group: "routing.portico.dev", Resource: "apiroutes"}: "routing.portico.dev/apiroutes",
 }
 
-// An etcd of kube-apiserver's can be taken over, and given back: each kind lies where it is looked for there.
+// Portico and kube-apiserver can share an etcd one after the other: each kind is in the same directory.
 func TestEachKindLiesWhereKubeAPIServerKeepsIt(t *testing.T) {
 	taken := map[string]schema.GroupResource{}
 	for _, g := range cluster.All() {
@@ -40,17 +40,17 @@ func TestEachKindLiesWhereKubeAPIServerKeepsIt(t *testing.T) {
 				want = special
 			}
 			if got := r.StorageDirectory(); got != want {
-				t.Errorf("%s lies in %q, want %q", resource, got, want)
+				t.Errorf("StorageDirectory() of %s = %q, want %q", resource, got, want)
 			}
 			if other, ok := taken[want]; ok && other != resource {
-				t.Errorf("%s and %s lie in one directory", resource, other)
+				t.Errorf("%s and %s share a directory, want distinct directories", resource, other)
 			}
 			taken[want] = resource
 		}
 	}
 }
 
-// What the keys are, in an etcd that is listed, and in which form the values are.
+// The test compares the keys and the encoding of the values in etcd.
 func TestKeysAndFormsInEtcd(t *testing.T) {
 	t.Parallel()
 	for mediaType, begins := range map[string]string{
@@ -86,7 +86,7 @@ func TestKeysAndFormsInEtcd(t *testing.T) {
 				values[string(kv.Key)] = kv.Value
 			}
 			for key, form := range map[string]string{
-				"/registry/namespaces/work":                  "", // the empty one: as was asked for
+				"/registry/namespaces/work":                  "", // empty because of the request
 				"/registry/configmaps/work/a":                "",
 				"/registry/minions/n":                        "",
 				"/registry/services/specs/work/s":            "",
@@ -97,25 +97,25 @@ func TestKeysAndFormsInEtcd(t *testing.T) {
 					form = begins
 				}
 				if value, ok := values[key]; !ok || !bytes.HasPrefix(value, []byte(form)) {
-					t.Errorf("%s: there: %t, %.40q, want %q", key, ok, value, form)
+					t.Errorf("value of %s (exists: %t) = %.40q, want the prefix %q", key, ok, value, form)
 				}
 			}
 			got, err := client.CoreV1().ConfigMaps("work").Get(ctx, "a", metav1.GetOptions{})
 			if err != nil || got.Name != "a" {
-				t.Errorf("read back: %v, %v", got, err)
+				t.Errorf("GET of the stored object = %v, %v, want the name a", got, err)
 			}
 		})
 	}
 }
 
-// What was stored in another form is read all the same, and takes on the new one with the next write.
+// Objects in another encoding are readable. The next write changes them to the new encoding.
 func TestTheFormOfStoredObjectsCanChange(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	raw := func(t *testing.T, h *testServer) string {
 		got, err := h.store.Client().KV.Get(within(t), "/registry/configmaps/work/a")
 		if err != nil || len(got.Kvs) != 1 {
-			t.Fatalf("%v, %v", got, err)
+			t.Fatalf("GET of /registry/configmaps/work/a = %v, %v, want one value", got, err)
 		}
 		return string(got.Kvs[0].Value)
 	}
@@ -138,7 +138,7 @@ func TestTheFormOfStoredObjectsCanChange(t *testing.T) {
 				t.Fatal(err)
 			}
 			if after := raw(t, h); after[:4] == before[:4] || !strings.Contains(after, mediaType) {
-				t.Errorf("stored as %.40q before and %.40q after", before, after)
+				t.Errorf("stored as %.40q before and %.40q after, want %s after", before, after, mediaType)
 			}
 		})
 	}
@@ -148,6 +148,6 @@ func TestTheFormOfStoredObjectsCanChange(t *testing.T) {
 	}
 	if _, err := New(Config{Store: idle, Authorizer: people{}, RuleResolver: people{}, Storage: Storage{MediaType: "application/cbor"}}); err == nil ||
 		!slices.ContainsFunc(StorageMediaTypes(), func(m string) bool { return strings.Contains(err.Error(), m) }) {
-		t.Errorf("a form that does not exist: %v", err)
+		t.Errorf("New with the media type application/cbor: error = %v, want an error that names a supported type", err)
 	}
 }

@@ -25,7 +25,7 @@ func TestTwoServersInOneProcessKeepApart(t *testing.T) {
 	namespace(t, one.typed(t, admin), "only-in-one")
 	_, err := two.typed(t, admin).CoreV1().Namespaces().Get(within(t), "only-in-one", metav1.GetOptions{})
 	if !apierrors.IsNotFound(err) {
-		t.Fatalf("the other server answers %v", err)
+		t.Fatalf("GET at the other server: error = %v, want NotFound", err)
 	}
 }
 
@@ -51,7 +51,7 @@ func TestRequestsBeforeReadiness(t *testing.T) {
 		w := httptest.NewRecorder()
 		fresh.Handler().ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/api/v1/namespaces", nil))
 		if w.Code != http.StatusServiceUnavailable || w.Header().Get("Retry-After") == "" {
-			t.Fatalf("got %d %v", w.Code, w.Header())
+			t.Fatalf("GET before readiness = %d %v, want 503 with Retry-After", w.Code, w.Header())
 		}
 	})
 	t.Run("a request from inside waits", func(t *testing.T) {
@@ -89,12 +89,12 @@ func TestStoppingEndsWatches(t *testing.T) {
 			t.Fatal(err)
 		}
 	case <-time.After(drainTimeout):
-		t.Fatal("a watch held the server")
+		t.Fatalf("the server with an open watch is still running after %s, want it stopped", drainTimeout)
 	}
 	for range watch.ResultChan() {
 	}
 	if _, err := client.CoreV1().ConfigMaps("").List(within(t), metav1.ListOptions{}); !apierrors.IsServiceUnavailable(err) {
-		t.Fatalf("a stopped server answers %v", err)
+		t.Fatalf("list at a stopped server: error = %v, want ServiceUnavailable", err)
 	}
 }
 
@@ -102,6 +102,6 @@ func TestAPanicInAHandlerEndsOneRequest(t *testing.T) {
 	config := clientOver(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { panic("oh") }))
 	_, err := clientFor(t, config).CoreV1().Namespaces().Get(within(t), "x", metav1.GetOptions{})
 	if err == nil {
-		t.Fatal("the panic was answered")
+		t.Fatal("GET of a handler that panics returned no error, want an error")
 	}
 }

@@ -14,13 +14,13 @@ import (
 	"portico.dev/internal/coreapi/registry"
 )
 
-// storedKind is one version of a kind whose objects are stored.
+// storedKind is one version of a kind that is stored.
 type storedKind struct {
 	resource schema.GroupVersionResource
-	sample   *unstructured.Unstructured // nil: the objects of another version are listed
+	sample   *unstructured.Unstructured // nil: the list returns the objects of another version
 }
 
-// storedKinds returns every version of every stored kind. A kind is in front of the kinds that list its objects.
+// storedKinds returns every version of every stored kind. A kind precedes the kinds that list its objects.
 func storedKinds(t *testing.T) (all []storedKind) {
 	t.Helper()
 	var views []storedKind
@@ -45,7 +45,7 @@ func sampleOf(t *testing.T, version schema.GroupVersion, r *registry.Resource) *
 	return sample
 }
 
-// kube-apiserver leaves kind and apiVersion out of the items of typed lists. Objects of GET and of watch events have both.
+// kube-apiserver omits kind and apiVersion from the items of typed lists. Objects in responses to GET and in watch events have both.
 func TestItemsOfListsHaveNoKind(t *testing.T) {
 	h := startCRDServer(t)
 	client := h.typed(t, admin)
@@ -69,7 +69,7 @@ func TestItemsOfListsHaveNoKind(t *testing.T) {
 			defer w.Stop()
 			got, ok := next(t, w).Object.(runtime.Unstructured)
 			if !ok || got.GetObjectKind().GroupVersionKind().GroupVersion() != kind.resource.GroupVersion() {
-				t.Errorf("a watch event has %v, want an object of %s", got, kind.resource.GroupVersion())
+				t.Errorf("watch event with the object %v, want an object of %s", got, kind.resource.GroupVersion())
 			}
 		})
 	}

@@ -26,14 +26,14 @@ import (
 	"portico.dev/internal/request"
 )
 
-// listedAnswer is the answer to one list.
+// listedAnswer is the response to one list.
 type listedAnswer struct {
 	code                               int
 	contentType, contentEncoding, vary string
 	body                               string
 }
 
-// fetch lists by a function call, as a client would that is not client-go.
+// fetch calls the handler without client-go.
 func (h *testServer) fetch(t *testing.T, path, query string, header http.Header) listedAnswer {
 	t.Helper()
 	r := httptest.NewRequestWithContext(within(t), http.MethodGet, "https://front"+path+"?"+query, nil)
@@ -52,7 +52,7 @@ func (h *testServer) fetch(t *testing.T, path, query string, header http.Header)
 	return listedAnswer{w.Code, w.Header().Get("Content-Type"), w.Header().Get("Content-Encoding"), w.Header().Get("Vary"), string(body)}
 }
 
-// serve answers a request of the administrator.
+// serve sends a request of the administrator to the handler.
 func (h *testServer) serve(t *testing.T, r *http.Request) *httptest.ResponseRecorder {
 	t.Helper()
 	info, err := request.NewResolver().Info(r)
@@ -64,9 +64,9 @@ func (h *testServer) serve(t *testing.T, r *http.Request) *httptest.ResponseReco
 	return w
 }
 
-// sameAsTheLibrary compares a list with the library's, which serves all that name the parameter pretty. Revisions and ages move on between the
-// two; the comparison is repeated until they did not, or the test's time is over. The list is requested so many times for each answer of the
-// library.
+// sameAsTheLibrary compares a list with the list of k8s.io/apiserver, which serves every request with the parameter pretty.
+// Revisions and ages can change between the two requests, so the comparison is repeated until both match or the time of the test
+// ends. Each list of k8s.io/apiserver is compared with the given number of lists.
 func (h *testServer) sameAsTheLibrary(t *testing.T, path, query string, header http.Header, times int) listedAnswer {
 	t.Helper()
 	ctx := within(t)
@@ -86,14 +86,14 @@ func (h *testServer) sameAsTheLibrary(t *testing.T, path, query string, header h
 			}
 			cut := func(s string) string { return s[max(0, min(len(s), at)-200):min(len(s), at+200)] }
 			got.body, want.body = cut(got.body), cut(want.body)
-			t.Fatalf("at byte %d: got %+v\nwant %+v", at, got, want)
+			t.Fatalf("list of %s?%s differs at byte %d: got %+v\nwant %+v", path, query, at, got, want)
 		}
 	}
 }
 
 const boatsIn = "/apis/sea.example.com/v1/namespaces/work/boats"
 
-// secondVersion serves boats in another version, whose objects the library converts.
+// secondVersion serves boats in a second version, whose objects k8s.io/apiextensions-apiserver converts.
 const secondVersion = "v2"
 
 func withSecondVersion(t *testing.T) string {
@@ -107,7 +107,7 @@ func withSecondVersion(t *testing.T) string {
 	return toYAML(t, crd)
 }
 
-// manyOfEach makes config maps and boats that differ in what encodings differ in.
+// manyOfEach creates config maps and boats with the values that encodings treat differently.
 func manyOfEach(t *testing.T, s *crdServer, n int) {
 	t.Helper()
 	ctx := within2m(t)
@@ -122,7 +122,7 @@ func manyOfEach(t *testing.T, s *crdServer, n int) {
 			Data:       map[string]string{"z": strings.Repeat("x", 40*(i%7)), "a": "<html>&"},
 			BinaryData: map[string][]byte{"raw": {0, 1, 255, byte(i)}},
 		}
-		if i%10 == 3 { // nobody manages it
+		if i%10 == 3 { // without managed fields
 			c.ManagedFields = []metav1.ManagedFieldsEntry{{}}
 		}
 		if _, err := maps.Create(ctx, c, metav1.CreateOptions{}); err != nil {
@@ -142,7 +142,7 @@ func manyOfEach(t *testing.T, s *crdServer, n int) {
 	}
 }
 
-// Whatever form and part of a list is asked for, and however often, it is byte for byte the library's.
+// Every list equals the list of k8s.io/apiserver byte for byte, in every encoding, for every part and for repeated requests.
 func TestListsAreThoseOfTheLibrary(t *testing.T) {
 	t.Parallel()
 	s := startCRDServer(t)
@@ -188,14 +188,14 @@ func TestListsAreThoseOfTheLibrary(t *testing.T) {
 					}
 					for _, encoding := range encodings {
 						header := http.Header{"Accept": {accept}, "Accept-Encoding": {encoding}}
-						s.sameAsTheLibrary(t, path, query, header, 3) // not kept; kept; found
+						s.sameAsTheLibrary(t, path, query, header, 3) // first without a cache entry, then stored, then found
 					}
 				}
 			}
 		})
 	}
 	if s.factory.lists.Bytes() == 0 {
-		t.Error("nothing was kept: the comparison compared the library with itself")
+		t.Error("the cache of lists has 0 bytes, want more: the comparison did not use the cache")
 	}
 	t.Run("page after page", func(t *testing.T) {
 		for _, path := range paths[:3] {
@@ -203,20 +203,20 @@ func TestListsAreThoseOfTheLibrary(t *testing.T) {
 			for {
 				got := s.sameAsTheLibrary(t, path, "limit=40&continue="+url.QueryEscape(next), http.Header{"Accept": {"application/json"}}, 1)
 				if pages++; pages > n {
-					t.Fatal("the list does not end")
+					t.Fatalf("page %d of %s: the list does not end, want at most %d pages", pages, path, n)
 				}
 				if next = continueOf(t, got.body); next == "" {
 					break
 				}
 			}
 			if pages != 4 {
-				t.Errorf("%s has %d pages", path, pages)
+				t.Errorf("%s has %d pages, want 4", path, pages)
 			}
 		}
 	})
 }
 
-// What is kept of an object is not used for what replaced it.
+// The cached encoding of an object is not used after the object changes.
 func TestAListHasWhatWasWrittenLast(t *testing.T) {
 	t.Parallel()
 	s := startCRDServer(t)
@@ -238,7 +238,7 @@ func TestAListHasWhatWasWrittenLast(t *testing.T) {
 		for _, path := range []string{"/api/v1/namespaces/work/configmaps", boatsIn} {
 			for range 2 {
 				if got := s.fetch(t, path, "", header); strings.Count(got.body, sign) != 1 {
-					t.Fatalf("%s: %q is not in the list once: %s", path, sign, got.body)
+					t.Fatalf("list of %s has %q not exactly once, want it once: %s", path, sign, got.body)
 				}
 			}
 		}
@@ -247,11 +247,11 @@ func TestAListHasWhatWasWrittenLast(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got := s.fetch(t, "/api/v1/namespaces/work/configmaps", "", header); strings.Contains(got.body, `"map-007"`) {
-		t.Error("a deleted object is in the list")
+		t.Error("the list has the deleted object map-007, want it absent")
 	}
 }
 
-// auditSink keeps the last event.
+// auditSink stores the last event.
 type auditSink struct{ last *auditinternal.Event }
 
 func (s *auditSink) ProcessEvents(events ...*auditinternal.Event) bool {
@@ -259,7 +259,7 @@ func (s *auditSink) ProcessEvents(events ...*auditinternal.Event) bool {
 	return true
 }
 
-// The audit log gets the whole answer where the policy says so.
+// The audit log contains the whole response if the policy requires it.
 func TestTheAuditLogHasWholeLists(t *testing.T) {
 	t.Parallel()
 	s := startCRDServer(t)
@@ -275,16 +275,16 @@ func TestTheAuditLogHasWholeLists(t *testing.T) {
 			}
 			w := s.serve(t, r)
 			if !ac.ProcessEventStage(r.Context(), auditinternal.StageResponseComplete) || sink.last.ResponseObject == nil {
-				t.Fatalf("no answer was recorded: %+v", sink.last)
+				t.Fatalf("last audit event = %+v, want one with a responseObject", sink.last)
 			}
 			if got := string(sink.last.ResponseObject.Raw); got != w.Body.String() || strings.Count(got, `"uid"`) != 40 {
-				t.Errorf("%s: recorded %.300q\nanswered %.300q", path, got, w.Body)
+				t.Errorf("%s: recorded %.300q, want the response %.300q with 40 objects", path, got, w.Body)
 			}
 		}
 	}
 }
 
-// A definition that changes changes what its objects look like, although nobody wrote them.
+// A changed definition changes the appearance of objects that were not written again.
 func TestAListFollowsTheDefinition(t *testing.T) {
 	t.Parallel()
 	s := startCRDServer(t)
@@ -294,7 +294,7 @@ func TestAListFollowsTheDefinition(t *testing.T) {
 	header := http.Header{"Accept": {"application/json"}}
 	for range 3 {
 		if got := s.fetch(t, boatsIn, "", header); strings.Count(got.body, `"sails":"white"`) != 40 {
-			t.Fatalf("the default is not in the list: %s", got.body)
+			t.Fatalf("list of boats = %s, want 40 with the default sails white", got.body)
 		}
 	}
 	ctx := within(t)

@@ -32,23 +32,23 @@ import (
 	"portico.dev/internal/coreapi/admission/plugins"
 )
 
-// gate is an admission plugin that holds requests about objects with an annotation, as a webhook, a policy or a quota
-// that is slow does, until the test lets them go on.
+// gate is an admission plugin that holds requests about objects with an annotation until the test releases them. It
+// simulates a slow webhook, policy or quota.
 type gate struct {
-	annotation string // its value is the name of the hold
+	annotation string // the value is the name of the hold
 
 	mu    sync.Mutex // guards holds
 	holds map[string]*hold
 }
 
-// hold is for the first request of its name. Whoever comes later, or again, passes.
+// hold applies to the first request with its name. Later requests pass.
 type hold struct{ entered, release chan struct{} }
 
 func newGate(annotation string) *gate {
 	return &gate{annotation: annotation, holds: map[string]*hold{}}
 }
 
-// hold holds the next request that does this with an object of this annotation.
+// hold holds the next request with this operation on an object with this annotation.
 func (g *gate) hold(operation library.Operation, name string) *hold {
 	h := &hold{entered: make(chan struct{}), release: make(chan struct{})}
 	g.mu.Lock()
@@ -69,7 +69,7 @@ func (g *gate) take(operation library.Operation, name string) *hold {
 func (g *gate) pass(ctx context.Context, a library.Attributes) error {
 	obj := a.GetObject()
 	if obj == nil {
-		obj = a.GetOldObject() // of a deletion
+		obj = a.GetOldObject() // for a deletion
 	}
 	m, err := meta.Accessor(obj)
 	if err != nil {
@@ -90,7 +90,7 @@ func (g *gate) pass(ctx context.Context, a library.Attributes) error {
 
 func (g *gate) Handles(library.Operation) bool { return true }
 
-// mutatingGate and validatingGate are where a gate stands.
+// mutatingGate and validatingGate select the admission phase of a gate.
 type (
 	mutatingGate   struct{ *gate }
 	validatingGate struct{ *gate }
@@ -104,7 +104,7 @@ func (g validatingGate) Validate(ctx context.Context, a library.Attributes, _ li
 	return g.pass(ctx, a)
 }
 
-// gated puts gates behind NamespaceLifecycle.
+// gated adds gates after NamespaceLifecycle.
 func gated(gates ...library.Interface) func(*Config) {
 	return func(c *Config) {
 		c.Admission.Plugins = plugins.NamespaceLifecycle()
@@ -117,7 +117,7 @@ func gated(gates ...library.Interface) func(*Config) {
 	}
 }
 
-// finalize does what the namespace controller does with an empty namespace.
+// finalize removes the finalizer of an empty namespace, as the namespace controller does.
 func finalize(t *testing.T, client kubernetes.Interface, name string) {
 	t.Helper()
 	ns, err := client.CoreV1().Namespaces().Get(within(t), name, metav1.GetOptions{})
@@ -137,16 +137,16 @@ func deleteNamespace(t *testing.T, client kubernetes.Interface, name string) {
 	}
 }
 
-// creation is a way to store an object in the namespace that it is given.
+// creation is a way to store an object in a namespace.
 type creation struct {
 	name string
 	// do creates an object with these annotations.
 	do func(ctx context.Context, namespace string, annotations map[string]string) error
-	// resource and object are what messages say.
+	// resource and object appear in error messages.
 	resource, object string
 }
 
-// creations are all ways in which requests store objects in namespaces.
+// creations returns every type of request that stores an object in a namespace.
 func creations(client kubernetes.Interface, anything dynamic.Interface) []creation {
 	options := metav1.CreateOptions{}
 	named := func(name string, annotations map[string]string) metav1.ObjectMeta {
@@ -201,7 +201,7 @@ func creations(client kubernetes.Interface, anything dynamic.Interface) []creati
 	}
 }
 
-// stored are the keys in etcd of what is in a namespace.
+// stored returns the keys in etcd of the objects in a namespace.
 func (h *testServer) stored(t *testing.T, namespace string) (keys []string) {
 	t.Helper()
 	answer, err := h.store.Client().KV.Get(within(t), "/registry/", clientv3.WithPrefix(), clientv3.WithKeysOnly())
@@ -216,8 +216,8 @@ func (h *testServer) stored(t *testing.T, namespace string) (keys []string) {
 	return keys
 }
 
-// A request is let in while its namespace is there, and is then held, as long as it likes to be, by a webhook, a policy or
-// a quota. What becomes of the namespace meanwhile decides what becomes of it.
+// A request passes NamespaceLifecycle while its namespace exists. A webhook, a policy or a quota then holds it. The result
+// depends on the state of the namespace at the time of the write.
 func TestACreateIsHeldWhileItsNamespaceGoes(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes seconds")
@@ -231,9 +231,9 @@ func TestACreateIsHeldWhileItsNamespaceGoes(t *testing.T) {
 	for _, meanwhile := range []struct {
 		name string
 		do   func(t *testing.T, ns string)
-		// want says what is wrong with the answer.
+		// want returns the difference between the response and the expected response, or "".
 		want func(c creation, ns string, err error) string
-		left bool // whether something is stored
+		left bool // an object remains in etcd
 	}{
 		{"nothing happens", func(*testing.T, string) {}, succeeds, true},
 		{"the namespace is relabelled", func(t *testing.T, ns string) {
@@ -275,15 +275,15 @@ func TestACreateIsHeldWhileItsNamespaceGoes(t *testing.T) {
 					select {
 					case <-held.entered:
 					case err := <-answered:
-						t.Fatalf("answered before it was held: %v", err)
+						t.Fatalf("the request returned %v before the gate held it, want it held", err)
 					}
 					meanwhile.do(t, ns)
 					close(held.release)
 					if wrong := meanwhile.want(c, ns, <-answered); wrong != "" {
-						t.Error(wrong)
+						t.Errorf("response to the create of %s: %s, want no difference", c.resource, wrong)
 					}
 					if keys := h.stored(t, ns); (len(keys) > 0) != meanwhile.left {
-						t.Errorf("stored: %v", keys)
+						t.Errorf("stored keys = %v, want some: %v", keys, meanwhile.left)
 					}
 				})
 			}
@@ -306,11 +306,11 @@ func succeeds(_ creation, _ string, err error) string {
 	return ""
 }
 
-// isTerminating wants the answer of the plugin NamespaceLifecycle.
+// isTerminating checks for the response of the plugin NamespaceLifecycle.
 func isTerminating(c creation, ns string, err error) string {
 	begins := fmt.Sprintf("%s %q is forbidden: ", c.resource, c.object)
 	if strings.HasSuffix(c.object, "-") {
-		begins = fmt.Sprintf("%s %q", c.resource, c.object) // the rest of the name is anybody's guess
+		begins = fmt.Sprintf("%s %q", c.resource, c.object) // the rest of the name is random
 		begins = strings.TrimSuffix(begins, `"`)
 	}
 	wanted := fmt.Sprintf("is forbidden: unable to create new content in namespace %s because it is being terminated", ns)
@@ -331,7 +331,7 @@ func isGone(_ creation, ns string, err error) string {
 	return ""
 }
 
-// A request begins when it has been authorised. A body that comes slowly is one more way to be under way for long.
+// A request begins when it is authorized. A slow body is another way to delay a request.
 func TestABodyThatComesAfterTheNamespaceWent(t *testing.T) {
 	h := start(t)
 	client := h.typed(t, admin)
@@ -357,7 +357,7 @@ func TestABodyThatComesAfterTheNamespaceWent(t *testing.T) {
 				}
 				answered <- answer
 			}()
-			if _, err := io.WriteString(rest, c.body[:10]); err != nil { // returns when it has been read
+			if _, err := io.WriteString(rest, c.body[:10]); err != nil { // returns after the handler read these bytes
 				t.Fatal(err)
 			}
 			deleteNamespace(t, client, ns)
@@ -373,16 +373,16 @@ func TestABodyThatComesAfterTheNamespaceWent(t *testing.T) {
 			}
 			defer answer.Body.Close()
 			if said, err := io.ReadAll(answer.Body); answer.StatusCode != http.StatusNotFound || err != nil {
-				t.Errorf("%d %s, %v", answer.StatusCode, said, err)
+				t.Errorf("response = %d %s, %v, want 404", answer.StatusCode, said, err)
 			}
 			if keys := h.stored(t, ns); len(keys) > 0 {
-				t.Errorf("stored: %v", keys)
+				t.Errorf("stored keys = %v, want none", keys)
 			}
 		})
 	}
 }
 
-// A change that was allowed in one namespace is not made to what is called the same in the next.
+// A change that was admitted in one namespace is not applied to the object with the same name in the next namespace.
 func TestAChangeIsHeldWhileAnotherNamespaceGetsTheName(t *testing.T) {
 	g := newGate("held")
 	h := start(t, gated(validatingGate{g}))
@@ -429,17 +429,17 @@ func TestAChangeIsHeldWhileAnotherNamespaceGetsTheName(t *testing.T) {
 			fill("after")
 			close(held.release)
 			if err := <-answered; !apierrors.IsConflict(err) || !strings.Contains(err.Error(), "was deleted and created again") {
-				t.Errorf("got %v", err)
+				t.Errorf("error of the held change = %v, want Conflict with \"was deleted and created again\"", err)
 			}
 			got, err := client.CoreV1().ConfigMaps(ns).Get(within(t), "same", metav1.GetOptions{})
 			if err != nil || got.Data["from"] != "after" {
-				t.Errorf("the object of the next namespace: %v, %v", got, err)
+				t.Errorf("object of the next namespace = %v, %v, want from=after", got, err)
 			}
 		})
 	}
 }
 
-// A token is asked for in one namespace, and is not given for the account that is called the same in the next.
+// A token request that was admitted in one namespace gets no token for the account with the same name in the next namespace.
 func TestATokenIsAskedForWhileAnotherNamespaceGetsTheName(t *testing.T) {
 	mutating, validating := newGate("mutating"), newGate("validating")
 	h := start(t, gated(mutatingGate{mutating}, validatingGate{validating}))
@@ -477,22 +477,22 @@ func TestATokenIsAskedForWhileAnotherNamespaceGetsTheName(t *testing.T) {
 					t.Error(err)
 				}
 				if wrong := isGone(creation{}, ns, err); replaced && wrong != "" {
-					t.Error(wrong)
+					t.Errorf("response to the token request: %s, want no difference", wrong)
 				}
 			})
 		}
 	}
 }
 
-// promise is the answer of f, when it has one.
+// promise returns a channel for the result of f.
 func promise(f func() error) <-chan error {
 	answered := make(chan error, 1)
 	go func() { answered <- f() }()
 	return answered
 }
 
-// stamp is an admission plugin behind NamespaceLifecycle that writes into each object when the request was there, by a
-// clock of the test, and then waits for some ticks of it.
+// stamp is an admission plugin after NamespaceLifecycle. It writes the time of the test's clock into each object and then
+// waits for some ticks.
 type stamp struct {
 	clock *ticks
 	waits func() int64
@@ -500,9 +500,9 @@ type stamp struct {
 
 const stampedAt = "stamped-at"
 
-// ticks is a clock that the test moves. Whoever waits for a tick hears of it at once.
+// ticks is a clock that the test advances. Each tick wakes all waiters at once.
 type ticks struct {
-	mu   sync.Mutex // guards what follows
+	mu   sync.Mutex // guards the fields below
 	now  int64
 	next chan struct{} // closed at the next tick
 }
@@ -547,9 +547,9 @@ func (s stamp) Admit(ctx context.Context, a library.Attributes, _ library.Object
 	}
 }
 
-// Sixteen writers on two servers create all kinds of objects in a namespace, each held for up to three of its lives, while
-// it goes and comes. Nothing is ever there while the namespace is not, and nothing that was let in before a namespace was
-// made is ever in it.
+// Sixteen writers on two servers create all types of objects in a namespace that is deleted and created repeatedly. Each
+// request is held for up to three lives of the namespace. No object exists without the namespace, and no object that was
+// admitted before a namespace was created exists in it.
 func TestWritersNeverReachTheNextNamespace(t *testing.T) {
 	t.Parallel()
 	clock := &ticks{next: make(chan struct{})}
@@ -580,7 +580,7 @@ func TestWritersNeverReachTheNextNamespace(t *testing.T) {
 				case apierrors.IsNotFound(err), apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
 					refused.Add(1)
 				case apierrors.IsAlreadyExists(err), apierrors.IsConflict(err), apierrors.IsInvalid(err):
-					lost.Add(1) // to another writer: of a Lease that is there an update wants to know the version
+					lost.Add(1) // lost to another writer: an update of an existing Lease requires its version
 				case ctx.Err() == nil:
 					t.Error(err)
 				}
@@ -594,7 +594,7 @@ func TestWritersNeverReachTheNextNamespace(t *testing.T) {
 	}
 	born := int64(0)
 	for life := range 25 {
-		for range 3 { // some of those who wait go on
+		for range 3 { // releases some of the waiters
 			clock.tick()
 			if life%3 == 0 {
 				relabel(t, clients[life%2], "work", strconv.Itoa(life))
@@ -602,7 +602,7 @@ func TestWritersNeverReachTheNextNamespace(t *testing.T) {
 		}
 		for _, o := range objectsIn(t, one, "work") {
 			if o.at < born {
-				t.Errorf("life %d began at %d; %s was let in at %d", life, born, o.key, o.at)
+				t.Errorf("life %d began at %d, %s was admitted at %d, want later than the beginning", life, born, o.key, o.at)
 			}
 		}
 		deleteNamespace(t, clients[life%2], "work")
@@ -612,7 +612,7 @@ func TestWritersNeverReachTheNextNamespace(t *testing.T) {
 		clock.tick()
 		clock.tick()
 		if keys := one.stored(t, "work"); len(keys) > 0 {
-			t.Errorf("life %d is over: %v", life, keys)
+			t.Errorf("keys after the end of life %d = %v, want none", life, keys)
 			one.purge(t, "work")
 		}
 		born, _ = clock.read()
@@ -627,7 +627,7 @@ func TestWritersNeverReachTheNextNamespace(t *testing.T) {
 	writing.Wait()
 	t.Logf("%d made, %d refused, %d lost to another writer", made.Load(), refused.Load(), lost.Load())
 	if made.Load() == 0 || refused.Load() == 0 {
-		t.Errorf("%d made, %d refused: the test has shown nothing", made.Load(), refused.Load())
+		t.Errorf("%d created, %d refused, want both more than 0", made.Load(), refused.Load())
 	}
 }
 
@@ -638,7 +638,7 @@ func within2m(t *testing.T) context.Context {
 	return ctx
 }
 
-// purge removes what is in a namespace below the API.
+// purge deletes the objects of a namespace in etcd.
 func (h *testServer) purge(t *testing.T, namespace string) {
 	t.Helper()
 	for _, key := range h.stored(t, namespace) {
@@ -653,7 +653,7 @@ type stamped struct {
 	at  int64
 }
 
-// objectsIn are the objects of a namespace in etcd, with their stamps.
+// objectsIn returns the objects of a namespace in etcd with their stamps.
 func objectsIn(t *testing.T, h *testServer, namespace string) (found []stamped) {
 	t.Helper()
 	for _, key := range h.stored(t, namespace) {
@@ -664,7 +664,7 @@ func objectsIn(t *testing.T, h *testServer, namespace string) (found []stamped) 
 		for _, kv := range answer.Kvs {
 			at, err := stampIn(kv.Value)
 			if err != nil {
-				t.Errorf("%s: %v", key, err)
+				t.Errorf("stamp of %s: %v, want no error", key, err)
 				continue
 			}
 			found = append(found, stamped{key, at})
@@ -673,7 +673,7 @@ func objectsIn(t *testing.T, h *testServer, namespace string) (found []stamped) 
 	return found
 }
 
-// stampIn finds the stamp in a stored object, protobuf or JSON: the digits behind its name and a few other bytes.
+// stampIn finds the stamp in a stored object, in protobuf or JSON: the digits after its name and a few other bytes.
 func stampIn(value []byte) (int64, error) {
 	_, rest, ok := strings.Cut(string(value), stampedAt)
 	if !ok {
@@ -688,7 +688,7 @@ func stampIn(value []byte) (int64, error) {
 	return strconv.ParseInt(rest[:end], 10, 64)
 }
 
-// Somebody changes the labels of a namespace all the time, as fast as they can: creates in it succeed.
+// Creates in a namespace succeed while a client changes its labels continuously.
 func TestCreatesInANamespaceThatChangesAllTheTime(t *testing.T) {
 	t.Parallel()
 	h := start(t)
@@ -723,11 +723,11 @@ func TestCreatesInANamespaceThatChangesAllTheTime(t *testing.T) {
 	changing.Wait()
 	t.Logf("%d changes of the namespace beside 200 creates", changes.Load())
 	if changes.Load() < 10 {
-		t.Errorf("only %d changes: the test has shown nothing", changes.Load())
+		t.Errorf("%d changes of the namespace, want at least 10", changes.Load())
 	}
 }
 
-// countedKV counts what is asked of etcd about the objects of some kinds.
+// countedKV counts the requests to etcd about objects of some kinds.
 type countedKV struct {
 	clientv3.KV
 	reads, writes atomic.Int64
@@ -745,8 +745,8 @@ func (k *countedKV) Txn(ctx context.Context) clientv3.Txn {
 	return k.KV.Txn(ctx)
 }
 
-// What a write asks of etcd is what it asked before it had conditions: a create reads its namespace and writes; an update
-// and a deletion do not read it.
+// Conditions on the namespace add no request to etcd: a create reads its namespace and writes, an update and a deletion do not
+// read the namespace.
 func TestRoundTripsOfAWrite(t *testing.T) {
 	kv := &countedKV{}
 	h := start(t, func(c *Config) {
@@ -781,7 +781,7 @@ func TestRoundTripsOfAWrite(t *testing.T) {
 		{"update that creates", func() error {
 			_, err := client.CoordinationV1().Leases("work").Update(within(t), &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: "l"}}, metav1.UpdateOptions{})
 			return err
-		}, 2, 1}, // of the lease, of the namespace
+		}, 2, 1}, // of the lease and of the namespace
 		{"patch", func() error {
 			_, err := maps.Patch(within(t), "c", types.MergePatchType, []byte(`{"data":{"a":"b"}}`), metav1.PatchOptions{})
 			return err
@@ -790,7 +790,7 @@ func TestRoundTripsOfAWrite(t *testing.T) {
 	} {
 		reads, writes := kv.reads.Load(), kv.writes.Load()
 		if err := c.do(); err != nil {
-			t.Errorf("%s: %v", c.name, err)
+			t.Errorf("%s failed: %v, want no error", c.name, err)
 		}
 		if r, w := kv.reads.Load()-reads, kv.writes.Load()-writes; r > c.reads || w > c.writes {
 			t.Errorf("%s: %d reads and %d writes, want at most %d and %d", c.name, r, w, c.reads, c.writes)
@@ -810,13 +810,13 @@ func (k *busyKV) Txn(ctx context.Context) clientv3.Txn {
 	if k.left.Add(-1) >= 0 {
 		const key = "/registry/namespaces/work"
 		if found, err := k.Get(ctx, key); err == nil && len(found.Kvs) == 1 {
-			_, _ = k.Put(ctx, key, string(found.Kvs[0].Value)) // one that fails makes the test fail
+			_, _ = k.Put(ctx, key, string(found.Kvs[0].Value)) // the test fails if the write fails
 		}
 	}
 	return k.KV.Txn(ctx)
 }
 
-// A create does not try for ever, and says truly that nothing was stored.
+// A create gives up after a number of attempts and reports correctly that the object was not stored.
 func TestACreateWhoseNamespaceIsWrittenEachTime(t *testing.T) {
 	t.Parallel()
 	kv := &busyKV{}
@@ -834,13 +834,13 @@ func TestACreateWhoseNamespaceIsWrittenEachTime(t *testing.T) {
 			Body([]byte(`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"` + name + `"}}`)).Do(within(t)).Error()
 	}
 	if err := create("last", createAttempts-1); err != nil {
-		t.Errorf("the last attempt: %v", err)
+		t.Errorf("create on the last attempt failed: %v, want no error", err)
 	}
 	err := create("never", createAttempts)
 	if seconds, ok := apierrors.SuggestsClientDelay(err); !apierrors.IsTooManyRequests(err) || !ok || seconds != retryAfterSeconds || !strings.Contains(err.Error(), "is being changed all the time") {
-		t.Errorf("got %v", err)
+		t.Errorf("create after all attempts: error = %v, want TooManyRequests with retryAfterSeconds %d", err, retryAfterSeconds)
 	}
 	if keys := h.stored(t, "work"); len(keys) != 1 || !strings.HasSuffix(keys[0], "/last") {
-		t.Errorf("stored: %v", keys)
+		t.Errorf("stored keys = %v, want one with the suffix /last", keys)
 	}
 }

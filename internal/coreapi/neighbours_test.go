@@ -46,7 +46,7 @@ func TestWritingAnAPIServiceWarnsOfItsNeighbours(t *testing.T) {
 			if c.managed != "" {
 				labels = `,"labels":{"kube-aggregator.kubernetes.io/automanaged":"` + c.managed + `"}`
 			}
-			if c.managed == "true" { // warned of only if the service gets requests
+			if c.managed == "true" { // the warning requires a service that receives requests
 				unverified = "true"
 			}
 			body := `{"apiVersion":"apiregistration.k8s.io/v1","kind":"APIService","metadata":{"name":"` + c.version + `.` + c.group + `"` + labels + `},"spec":{` +
@@ -55,14 +55,14 @@ func TestWritingAnAPIServiceWarnsOfItsNeighbours(t *testing.T) {
 			result := rawClient(t, s.testServer).Post().AbsPath("/apis/apiregistration.k8s.io/v1/apiservices").
 				Param("dryRun", "All").SetHeader("Content-Type", "application/json").Body([]byte(body)).Do(within(t))
 			if err := result.Error(); err != nil {
-				t.Fatalf("refused: %v", err)
+				t.Fatalf("create of the APIService failed: %v, want no error", err)
 			}
 			var got []string
 			for _, w := range result.Warnings() {
 				got = append(got, w.Text)
 			}
 			if !slices.EqualFunc(got, c.warnings, strings.Contains) {
-				t.Fatalf("got %q, want %q", got, c.warnings)
+				t.Fatalf("warnings = %q, want %q", got, c.warnings)
 			}
 		})
 	}

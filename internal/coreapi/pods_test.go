@@ -34,19 +34,19 @@ func TestPodsGetTheirGrace(t *testing.T) {
 			left, err := pods.Get(ctx, pod.Name, metav1.GetOptions{})
 			if c.gone {
 				if !apierrors.IsNotFound(err) {
-					t.Fatalf("got %v, %v", left, err)
+					t.Fatalf("GET of the deleted pod = %v, %v, want NotFound", left, err)
 				}
 				return
 			}
 			if err != nil || left.DeletionTimestamp == nil || *left.DeletionGracePeriodSeconds != 30 {
-				t.Fatalf("got %v, %v", left, err)
+				t.Fatalf("GET of the deleted pod = %v, %v, want a deletionTimestamp and 30 seconds of grace", left, err)
 			}
-			// What a kubelet says when the processes are gone.
+			// A kubelet sends this delete after the processes stopped.
 			if err := pods.Delete(ctx, pod.Name, *metav1.NewDeleteOptions(0)); err != nil {
 				t.Fatal(err)
 			}
 			if _, err := pods.Get(ctx, pod.Name, metav1.GetOptions{}); !apierrors.IsNotFound(err) {
-				t.Fatalf("got %v", err)
+				t.Fatalf("GET after the delete without grace: error = %v, want NotFound", err)
 			}
 		})
 	}

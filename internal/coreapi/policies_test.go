@@ -141,7 +141,7 @@ func TestPolicies(t *testing.T) {
 			return refusedWith("may not read secrets")(nil, err)
 		})
 		if _, err := maps.Create(ctx, cm, metav1.CreateOptions{}); err != nil {
-			t.Errorf("by who may everything: %v", err)
+			t.Errorf("create by the administrator failed: %v, want no error", err)
 		}
 	})
 	t.Run("changes by a patch", func(t *testing.T) {
@@ -151,7 +151,7 @@ func TestPolicies(t *testing.T) {
 		h.submit(t, "apply", func(made *corev1.ConfigMap, err error) bool { return err == nil && made.Annotations["by"] == "apply" })
 	})
 	t.Run("changes custom resources", func(t *testing.T) {
-		// Their document follows their definition, and is looked for every five seconds.
+		// The policy reads the OpenAPI document every five seconds.
 		poll(t, "a boat is changed", func(ctx context.Context) bool {
 			boat := unlabelled("")
 			boat.SetGenerateName("b-")
@@ -178,7 +178,7 @@ metadata: {name: every-subresource}
 spec: {policyName: every-subresource, validationActions: [Deny]}
 `
 
-// C3: what a policy forbids cannot be done by way of a subresource that writes the same object.
+// C3: a subresource that writes the same object does not bypass a policy.
 func TestC3PoliciesSeeEverySubresource(t *testing.T) {
 	t.Parallel()
 	h := startHost(t)
@@ -219,7 +219,7 @@ func TestC3PoliciesSeeEverySubresource(t *testing.T) {
 	} {
 		t.Run("patch of "+path, func(t *testing.T) {
 			if err := mallory.Patch(types.MergePatchType).AbsPath(path).Body([]byte(patch)).Do(ctx).Error(); !denied(err) {
-				t.Errorf("got %v", err)
+				t.Errorf("patch of %s: error = %v, want a denial", path, err)
 			}
 		})
 	}
@@ -231,7 +231,7 @@ func TestC3PoliciesSeeEverySubresource(t *testing.T) {
 		t.Run("post to "+path, func(t *testing.T) {
 			err := mallory.Post().AbsPath(path).SetHeader("Content-Type", "application/json").Body([]byte(body)).Do(ctx).Error()
 			if !denied(err) {
-				t.Errorf("got %v", err)
+				t.Errorf("POST to %s: error = %v, want a denial", path, err)
 			}
 		})
 	}
@@ -239,7 +239,7 @@ func TestC3PoliciesSeeEverySubresource(t *testing.T) {
 		err := mallory.Put().AbsPath("/api/v1/namespaces/ns/finalize").SetHeader("Content-Type", "application/json").
 			Body([]byte(`{"apiVersion":"v1","kind":"Namespace","metadata":{"name":"ns"},"spec":{"finalizers":[]}}`)).Do(ctx).Error()
 		if !denied(err) {
-			t.Errorf("got %v", err)
+			t.Errorf("finalize of a namespace: error = %v, want a denial", err)
 		}
 	})
 }
@@ -261,7 +261,7 @@ metadata: {name: audited}
 spec: {policyName: audited, validationActions: [Audit]}
 `
 
-// What policies, webhooks and the security of pods have to say is in the audit event of the request.
+// The audit event of a request contains the annotations of policies, webhooks and PodSecurity.
 func TestAuditAnnotations(t *testing.T) {
 	t.Parallel()
 	h := startHost(t)
@@ -288,7 +288,7 @@ func TestAuditAnnotations(t *testing.T) {
 		answer := httptest.NewRecorder()
 		h.Handler().ServeHTTP(answer, r.WithContext(apirequest.WithUser(apirequest.WithRequestInfo(ctx, info), admin)))
 		if answer.Code != http.StatusCreated {
-			t.Fatalf("%d: %s", answer.Code, answer.Body)
+			t.Fatalf("POST to %s = %d %s, want 201", resource, answer.Code, answer.Body)
 		}
 		return event.GetEventAnnotations()
 	}
@@ -299,12 +299,12 @@ func TestAuditAnnotations(t *testing.T) {
 	})
 	if said["audited/who"] != "admin" || !strings.Contains(said["validation.policy.admission.k8s.io/validation_failure"], `"message":"never"`) ||
 		!strings.Contains(said["mutation.webhook.admission.k8s.io/round_0_index_0"], `"mutated":true`) {
-		t.Errorf("of a config map: %v", said)
+		t.Errorf("audit annotations of a config map = %v, want those of the policies and of the webhook", said)
 	}
 	said = post("pods", `{"metadata":{"name":"NAME"},"spec":{"containers":[{"name":"a","image":"a"}]}}`)
 	if said["pod-security.kubernetes.io/enforce-policy"] != "privileged:latest" ||
 		!strings.Contains(said["pod-security.kubernetes.io/audit-violations"], `would violate PodSecurity "restricted:latest"`) {
-		t.Errorf("of a pod: %v", said)
+		t.Errorf("audit annotations of a pod = %v, want enforce-policy and audit-violations", said)
 	}
 }
 

@@ -23,7 +23,7 @@ import (
 	"portico.dev/internal/auth/rbac"
 )
 
-// roleTable is what users may do in a test: in all namespaces, or in one.
+// roleTable maps a user to rules in all namespaces or in one.
 type roleTable struct {
 	cluster map[string][]rbacv1.PolicyRule
 	inNS    map[string][]rbacv1.PolicyRule // in the namespace "ns"
@@ -63,8 +63,7 @@ func (h *host) as(t *testing.T, name string) dynamic.Interface {
 	return client
 }
 
-// startPolicyHost starts a server where users have the rights of table, and which knows a kind of an extension server
-// beside those it serves.
+// startPolicyHost starts a server where users have the rights of table. The server also maps a kind of an extension server.
 func startPolicyHost(t *testing.T, table roleTable) *host {
 	t.Helper()
 	var own func() meta.RESTMapper
@@ -86,18 +85,18 @@ func startPolicyHost(t *testing.T, table roleTable) *host {
 	return host
 }
 
-// refusedField says that err is a 422 for exactly one field, with that message.
+// refusedField checks that err is a 422 with one cause, with this field and message.
 func refusedField(t *testing.T, err error, field, message string) {
 	t.Helper()
 	var status apierrors.APIStatus
 	if !apierrors.IsInvalid(err) {
-		t.Errorf("want Invalid because of %s, got: %v", field, err)
+		t.Errorf("error = %v, want Invalid for the field %s", err, field)
 		return
 	}
 	status = err.(apierrors.APIStatus)
 	causes := status.Status().Details.Causes
 	if status.Status().Code != http.StatusUnprocessableEntity || len(causes) != 1 || causes[0].Field != field || causes[0].Message != "Forbidden: "+message {
-		t.Errorf("want %s: Forbidden: %s\ngot  %+v", field, message, status.Status().Details)
+		t.Errorf("details of the error = %+v, want one cause: %s: Forbidden: %s", status.Status().Details, field, message)
 	}
 }
 
@@ -123,7 +122,7 @@ spec:
 `
 }
 
-// withoutParams is a merge patch that leaves a policy nothing that speaks of parameters.
+// withoutParams is a merge patch that removes every reference to parameters from a policy.
 func withoutParams(kind string) string {
 	if kind == "ValidatingAdmissionPolicy" {
 		return `{"spec":{"paramKind":null,"validations":[{"expression":"true"}]}}`
@@ -157,7 +156,7 @@ func bindingResource(kind string) schema.GroupVersionResource {
 	return r
 }
 
-// C3: whoever may write policies and nothing else would read every Secret, were he not asked for the right to.
+// C3: a user with no right except to write policies could read every Secret, unless the right to read params is required.
 func TestC3PolicyAuthorsNeedTheRightToReadParams(t *testing.T) {
 	t.Parallel()
 	h := startPolicyHost(t, roleTable{
@@ -261,7 +260,7 @@ func TestC3PolicyAuthorsNeedTheRightToReadParams(t *testing.T) {
 			after, err := author.UpdateStatus(ctx, obj, metav1.UpdateOptions{})
 			if kind == "MutatingAdmissionPolicy" {
 				if !apierrors.IsNotFound(err) {
-					t.Errorf("there is a status: %v", err)
+					t.Errorf("status update of a %s: error = %v, want NotFound", kind, err)
 				}
 				return
 			}
@@ -269,7 +268,7 @@ func TestC3PolicyAuthorsNeedTheRightToReadParams(t *testing.T) {
 				t.Fatal(err)
 			}
 			if got, _, _ := unstructured.NestedString(after.Object, "spec", "paramKind", "kind"); got != "ConfigMap" {
-				t.Errorf("the status wrote the spec: paramKind is %s", got)
+				t.Errorf("paramKind after an update of the status = %s, want ConfigMap", got)
 			}
 		})
 		t.Run(kind+" whose label changes", func(t *testing.T) {
@@ -368,7 +367,7 @@ func TestC3BindingAuthorsNeedTheRightToReadParams(t *testing.T) {
 			t.Run(kind+" that gets "+what, func(t *testing.T) {
 				_, err := bindings.Patch(ctx, "own", types.MergePatchType, []byte(patch), metav1.PatchOptions{})
 				if !apierrors.IsInvalid(err) || !strings.Contains(err.Error(), "spec.paramRef: Forbidden") {
-					t.Errorf("by patch: %v", err)
+					t.Errorf("patch of the binding: error = %v, want Invalid for spec.paramRef", err)
 				}
 				obj, err := bindings.Get(ctx, "own", metav1.GetOptions{})
 				if err != nil {
@@ -380,13 +379,13 @@ func TestC3BindingAuthorsNeedTheRightToReadParams(t *testing.T) {
 				}
 				obj.Object["spec"] = patched.Object["spec"]
 				if _, err := bindings.Update(ctx, obj, metav1.UpdateOptions{}); !apierrors.IsInvalid(err) {
-					t.Errorf("by update: %v", err)
+					t.Errorf("update of the binding: error = %v, want Invalid", err)
 				}
 				patched = &unstructured.Unstructured{Object: map[string]any{
 					"apiVersion": "admissionregistration.k8s.io/v1", "kind": kind + "Binding", "metadata": map[string]any{"name": "own"}, "spec": patched.Object["spec"],
 				}}
 				if _, err := bindings.Apply(ctx, "own", patched, metav1.ApplyOptions{FieldManager: "a", Force: true}); !apierrors.IsInvalid(err) {
-					t.Errorf("by apply: %v", err)
+					t.Errorf("apply of the binding: error = %v, want Invalid", err)
 				}
 			})
 		}

@@ -32,9 +32,9 @@ func TestPrivilegedContainers(t *testing.T) {
 			t.Helper()
 			switch {
 			case !denied && err != nil:
-				t.Errorf("refused: %v", err)
+				t.Errorf("write of a privileged container failed: %v, want no error", err)
 			case denied && (!apierrors.IsInvalid(err) || !strings.Contains(err.Error(), path+": Forbidden: disallowed by cluster policy")):
-				t.Errorf("got %v, want it to blame %s", err, path)
+				t.Errorf("write of a privileged container: error = %v, want Invalid for %s", err, path)
 			}
 		}
 		name := map[bool]string{false: "allowed", true: "denied"}[denied]
@@ -65,7 +65,7 @@ func TestPrivilegedContainers(t *testing.T) {
 		t.Run(name+"/an ephemeral container", func(t *testing.T) {
 			pod, err := client.CoreV1().Pods("work").Create(ctx, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "p"}, Spec: template(func(*corev1.PodSpec) {}).Spec}, metav1.CreateOptions{})
 			if err != nil {
-				t.Fatalf("one without privileges: %v", err)
+				t.Fatalf("create of a pod without privileges failed: %v, want no error", err)
 			}
 			pod.Spec.EphemeralContainers = []corev1.EphemeralContainer{{EphemeralContainerCommon: corev1.EphemeralContainerCommon{
 				Name: "debug", Image: "i", ImagePullPolicy: corev1.PullAlways, TerminationMessagePolicy: corev1.TerminationMessageReadFile, SecurityContext: privileged}}}

@@ -27,7 +27,7 @@ import (
 
 func withQuota(c *Config) { withLimited("")(c) }
 
-// withLimited has quotas with a configuration.
+// withLimited enables quotas with a configuration.
 func withLimited(config string) func(*Config) {
 	return func(c *Config) {
 		c.Admission.Plugins = []admission.Plugin{{
@@ -74,13 +74,13 @@ func enforced(t *testing.T, name string, hard corev1.ResourceList, clients ...ku
 			last = refusedDry(within(t), client, hard)
 			return apierrors.IsForbidden(last), nil
 		}); err != nil {
-			t.Fatalf("server %d does not enforce the quota: %v", i, last)
+			t.Fatalf("server %d: error of a create over the quota = %v, want Forbidden", i, last)
 		}
 	}
 }
 
-// refusedDry tries one of the two kinds that a quota here allows nothing of: each quota has its own, because of several
-// quotas only the first speaks.
+// refusedDry creates one of two kinds with the limit 0. Each quota of a test limits another kind, because only the first of
+// several quotas is reported.
 func refusedDry(ctx context.Context, client kubernetes.Interface, hard corev1.ResourceList) (err error) {
 	dry := metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}}
 	if _, is := hard["secrets"]; is {
@@ -91,7 +91,7 @@ func refusedDry(ctx context.Context, client kubernetes.Interface, hard corev1.Re
 	return err
 }
 
-// Two servers and sixteen writers, and room for ten: ten are let in, and the status says so.
+// Sixteen writers on two servers share a quota of ten. Ten creates succeed and the status of the quota is ten.
 func TestTwoServersTogetherKeepAQuota(t *testing.T) {
 	one := start(t, withQuota)
 	two := one.second(t)
@@ -118,18 +118,18 @@ func TestTwoServersTogetherKeepAQuota(t *testing.T) {
 	}
 	writing.Wait()
 	if made.Load() != 10 {
-		t.Errorf("%d were let in", made.Load())
+		t.Errorf("%d creates succeeded, want 10", made.Load())
 	}
 	q, err := clients[0].CoreV1().ResourceQuotas("default").Get(within(t), "q", metav1.GetOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	if used := q.Status.Used["configmaps"]; used.Value() != 10 {
-		t.Errorf("the status says %s", used.String())
+		t.Errorf("configmaps in status.used = %s, want 10", used.String())
 	}
 }
 
-// A client has seen the status of a quota that the cache of the server still shows without: it is charged all the same.
+// A quota is charged even if the server's cache does not have its status yet.
 func TestAQuotaWhoseStatusTheCacheLacksIsCharged(t *testing.T) {
 	hard := limits("configmaps", "1")
 	stale := cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc})
@@ -164,11 +164,11 @@ func TestAQuotaWhoseStatusTheCacheLacksIsCharged(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := create("two"); !apierrors.IsForbidden(err) {
-		t.Errorf("one more than allowed: %v", err)
+		t.Errorf("create over the quota: error = %v, want Forbidden", err)
 	}
 }
 
-// What one of two quotas refuses is charged to neither.
+// A request that one of two quotas refuses is charged to neither.
 func TestOneOfTwoQuotasRefuses(t *testing.T) {
 	h := start(t, withQuota)
 	client := h.typed(t, admin)
@@ -181,18 +181,18 @@ func TestOneOfTwoQuotasRefuses(t *testing.T) {
 		refused = errors.Join(refused, err)
 	}
 	if refused == nil || !strings.Contains(refused.Error(), "exceeded quota: b-narrow") {
-		t.Error(refused)
+		t.Errorf("errors of the creates = %v, want \"exceeded quota: b-narrow\"", refused)
 	}
 	q, err := client.CoreV1().ResourceQuotas("default").Get(within(t), "a-wide", metav1.GetOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	if used := q.Status.Used["configmaps"]; used.Value() != 1 {
-		t.Errorf("the other was charged for %s", used.String())
+		t.Errorf("configmaps in status.used of the other quota = %s, want 1", used.String())
 	}
 }
 
-// What the configuration limits is refused where no quota covers it, and counted where one does.
+// A limited resource is refused without a covering quota, and counted with one.
 func TestLimitedResourcesNeedAQuota(t *testing.T) {
 	h := start(t, withLimited(`
 apiVersion: apiserver.config.k8s.io/v1
@@ -219,16 +219,16 @@ limitedResources:
 	mustSay := func(err error, want string) {
 		t.Helper()
 		if err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("%v; wanted %q", err, want)
+			t.Errorf("create over a limit: error = %v, want an error that contains %q", err, want)
 		}
 	}
 	if err := pod("plain", ""); err != nil {
-		t.Errorf("what is not limited: %v", err)
+		t.Errorf("create of a pod that is not limited failed: %v, want no error", err)
 	}
 	mustSay(configMap("a"), `configmaps "a" is forbidden: insufficient quota to consume: count/configmaps`)
 	mustSay(pod("a", "precious"), "insufficient quota to match these scopes: [{PriorityClass In [precious]}]")
 
-	// The quota that covers it need not be in any cache yet.
+	// The caches need not have the covering quota yet.
 	hard := limits("count/configmaps", "1")
 	q, err := client.CoreV1().ResourceQuotas("default").Create(within(t), &corev1.ResourceQuota{
 		ObjectMeta: metav1.ObjectMeta{Name: "q"}, Spec: corev1.ResourceQuotaSpec{Hard: hard},
@@ -241,7 +241,7 @@ limitedResources:
 		t.Fatal(err)
 	}
 	if err := configMap("a"); err != nil {
-		t.Errorf("covered by a quota that is new: %v", err)
+		t.Errorf("create with a new covering quota failed: %v, want no error", err)
 	}
 	mustSay(configMap("b"), "exceeded quota: q, requested: count/configmaps=1, used: count/configmaps=1, limited: count/configmaps=1")
 	mustSay(pod("a", "precious"), "insufficient quota to match these scopes")

@@ -16,7 +16,7 @@ import (
 	typedregistration "k8s.io/kube-aggregator/pkg/client/clientset_generated/clientset/typed/apiregistration/v1"
 )
 
-// registrars are people, and two who may write every APIService: the second may replace what is served here under v1.apps.
+// registrars is people and two users who may write every APIService. The second user may replace the local APIService v1.apps.
 type registrars struct{ people }
 
 func (r registrars) Authorize(ctx context.Context, a authorizer.Attributes) (authorizer.Decision, string, error) {
@@ -67,7 +67,7 @@ func TestABackendForWhatIsServedHereTakesARightOfItsOwn(t *testing.T) {
 		t.Helper()
 		if !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), `apiservices.apiregistration.k8s.io "`+name+`" is forbidden`) ||
 			!strings.Contains(err.Error(), `cannot replace-local resource "apiservices" in API group "apiregistration.k8s.io"`) {
-			t.Errorf("%s: got %v", name, err)
+			t.Errorf("%s: error = %v, want Forbidden for replace-local", name, err)
 		}
 	}
 	allowed := func(t *testing.T, err error) {
@@ -86,7 +86,7 @@ func TestABackendForWhatIsServedHereTakesARightOfItsOwn(t *testing.T) {
 			_, err = writer.Create(ctx, remote(name), metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
 			refused(t, err, name)
 			refused(t, apply(writer, name, nil), name)
-			// The one that is there is local, as the front door registers it.
+			// The existing APIService is local, as the front door registers it.
 			own, err := root.Create(ctx, apiService(name, group(name), "v1", nil), metav1.CreateOptions{})
 			if err != nil {
 				t.Fatal(err)
@@ -103,7 +103,7 @@ func TestABackendForWhatIsServedHereTakesARightOfItsOwn(t *testing.T) {
 			refused(t, err, name)
 			refused(t, apply(writer, name, nil), name)
 			if now, err := root.Get(ctx, name, metav1.GetOptions{}); err != nil || now.Spec.Service != nil {
-				t.Errorf("it leads to %v: %v", now.Spec.Service, err)
+				t.Errorf("the APIService %s has the service %v (error: %v), want none", name, now.Spec.Service, err)
 			}
 		})
 	}

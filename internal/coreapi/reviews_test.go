@@ -48,20 +48,20 @@ func TestTokenReviews(t *testing.T) {
 				t.Fatal(err)
 			}
 			if got.Status.Authenticated != c.authenticated || !strings.Contains(got.Status.Error, c.problem) || (c.problem == "") != (got.Status.Error == "") {
-				t.Fatalf("got %+v", got.Status)
+				t.Fatalf("status = %+v, want authenticated %v and an error that contains %q", got.Status, c.authenticated, c.problem)
 			}
 			if c.authenticated && (got.Status.User.Username != "jane" || got.Status.User.Extra["key"][0] != "value" || got.Status.Audiences[0] != "local") {
-				t.Fatalf("got %+v", got.Status)
+				t.Fatalf("status = %+v, want the user jane, the extra key=value and the audience local", got.Status)
 			}
 			if !c.authenticated && got.Status.User.Username != "" {
-				t.Fatalf("a failed token names a user: %+v", got.Status)
+				t.Fatalf("user of an invalid token = %+v, want none", got.Status)
 			}
 		})
 	}
 	t.Run("no token", func(t *testing.T) {
 		_, err := client.AuthenticationV1().TokenReviews().Create(within(t), &authenticationv1.TokenReview{}, metav1.CreateOptions{})
 		if !apierrors.IsBadRequest(err) {
-			t.Fatalf("got %v", err)
+			t.Fatalf("review without a token: error = %v, want BadRequest", err)
 		}
 	})
 }
@@ -71,7 +71,7 @@ func TestWhoAmI(t *testing.T) {
 	me := &user.DefaultInfo{Name: "me", UID: "1", Groups: []string{"g"}, Extra: map[string][]string{"k": {"v"}}}
 	got, err := h.typed(t, me).AuthenticationV1().SelfSubjectReviews().Create(within(t), &authenticationv1.SelfSubjectReview{}, metav1.CreateOptions{})
 	if err != nil || got.Status.UserInfo.Username != "me" || got.Status.UserInfo.UID != "1" || got.Status.UserInfo.Extra["k"][0] != "v" || got.CreationTimestamp.IsZero() {
-		t.Fatalf("got %+v, %v", got, err)
+		t.Fatalf("SelfSubjectReview = %+v, %v, want the user me with UID 1, its extra and a creationTimestamp", got, err)
 	}
 }
 
@@ -106,7 +106,7 @@ func TestAccessReviews(t *testing.T) {
 			}
 			if got.Status.Allowed != c.allowed || got.Status.Denied != c.denied ||
 				!strings.Contains(got.Status.EvaluationError, c.problem) || (c.problem == "") != (got.Status.EvaluationError == "") {
-				t.Fatalf("got %+v", got.Status)
+				t.Fatalf("status = %+v, want allowed %v, denied %v and an error that contains %q", got.Status, c.allowed, c.denied, c.problem)
 			}
 		})
 	}
@@ -118,7 +118,7 @@ func TestAccessReviews(t *testing.T) {
 		t.Run("a review of "+name+" is refused", func(t *testing.T) {
 			_, err := client.AuthorizationV1().SubjectAccessReviews().Create(within(t), &authorizationv1.SubjectAccessReview{Spec: spec}, metav1.CreateOptions{})
 			if !apierrors.IsInvalid(err) {
-				t.Fatalf("got %v", err)
+				t.Fatalf("SubjectAccessReview of %s: error = %v, want Invalid", name, err)
 			}
 		})
 	}
@@ -126,7 +126,7 @@ func TestAccessReviews(t *testing.T) {
 		got, err := h.typed(t, &user.DefaultInfo{Name: "viewer"}).AuthorizationV1().SelfSubjectAccessReviews().Create(within(t),
 			&authorizationv1.SelfSubjectAccessReview{Spec: authorizationv1.SelfSubjectAccessReviewSpec{ResourceAttributes: read}}, metav1.CreateOptions{})
 		if err != nil || !got.Status.Allowed || got.Status.Reason != "viewers read" {
-			t.Fatalf("got %+v, %v", got, err)
+			t.Fatalf("SelfSubjectAccessReview = %+v, %v, want allowed with the reason \"viewers read\"", got, err)
 		}
 	})
 	t.Run("in a namespace that need not exist", func(t *testing.T) {
@@ -139,17 +139,17 @@ func TestAccessReviews(t *testing.T) {
 			}, metav1.CreateOptions{})
 		}
 		if got, err := local("work"); err != nil || !got.Status.Allowed {
-			t.Fatalf("got %+v, %v", got, err)
+			t.Fatalf("LocalSubjectAccessReview in work = %+v, %v, want allowed", got, err)
 		}
 		if _, err := local("other"); !apierrors.IsInvalid(err) {
-			t.Fatalf("asked about another namespace: %v", err)
+			t.Fatalf("LocalSubjectAccessReview of another namespace: error = %v, want Invalid", err)
 		}
 	})
 	t.Run("the rules of oneself", func(t *testing.T) {
 		got, err := h.typed(t, &user.DefaultInfo{Name: "viewer"}).AuthorizationV1().SelfSubjectRulesReviews().Create(within(t),
 			&authorizationv1.SelfSubjectRulesReview{Spec: authorizationv1.SelfSubjectRulesReviewSpec{Namespace: "partial"}}, metav1.CreateOptions{})
 		if err != nil || !got.Status.Incomplete || len(got.Status.ResourceRules) != 1 || len(got.Status.NonResourceRules) != 1 {
-			t.Fatalf("got %+v, %v", got, err)
+			t.Fatalf("SelfSubjectRulesReview = %+v, %v, want an incomplete list with one rule of each type", got, err)
 		}
 	})
 }
@@ -168,7 +168,7 @@ func TestLongTokensAreShortened(t *testing.T) {
 		7200:      {7200, ""},
 		7201:      {7200, "requested expiration of 7201 seconds shortened to 7200 seconds"},
 		1 << 32:   {7200, "requested expiration of 4294967296 seconds shortened to 7200 seconds"},
-		1<<32 + 1: {0, ""}, // refused, however long tokens may live
+		1<<32 + 1: {0, ""}, // always refused
 	} {
 		body := fmt.Sprintf(`{"apiVersion":"authentication.k8s.io/v1","kind":"TokenRequest","spec":{"expirationSeconds":%d}}`, asked)
 		result := rawClient(t, h).Post().AbsPath("/api/v1/namespaces/work/serviceaccounts/robot/token").
@@ -176,24 +176,24 @@ func TestLongTokensAreShortened(t *testing.T) {
 		text, err := result.Raw()
 		if want.given == 0 {
 			if !apierrors.IsInvalid(err) {
-				t.Errorf("%d: got %v", asked, err)
+				t.Errorf("token for %d seconds: error = %v, want Invalid", asked, err)
 			}
 			continue
 		}
 		var got authenticationv1.TokenRequest
 		if err != nil || json.Unmarshal(text, &got) != nil || *got.Spec.ExpirationSeconds != want.given {
-			t.Errorf("%d: got %s, %v", asked, text, err)
+			t.Errorf("token for %d seconds = %s, %v, want %d seconds", asked, text, err, want.given)
 			continue
 		}
 		if left := time.Until(got.Status.ExpirationTimestamp.Time); left > time.Duration(want.given)*time.Second {
-			t.Errorf("%d: it is good for %s", asked, left)
+			t.Errorf("token for %d seconds expires in %s, want at most %d seconds", asked, left, want.given)
 		}
 		var said []string
 		for _, w := range result.Warnings() {
 			said = append(said, w.Text)
 		}
 		if strings.Join(said, ";") != want.warning {
-			t.Errorf("%d: warned %q", asked, said)
+			t.Errorf("token for %d seconds: warnings = %q, want %q", asked, said, want.warning)
 		}
 	}
 }
@@ -223,10 +223,10 @@ func TestServiceAccountTokens(t *testing.T) {
 	t.Run("of an account", func(t *testing.T) {
 		got, err := ask("robot", authenticationv1.TokenRequestSpec{})
 		if err != nil || got.Status.Token != "work/robot" || got.Name != "robot" || got.Namespace != "work" || !slices.Equal(got.Spec.Audiences, []string{"local"}) {
-			t.Fatalf("got %+v, %v", got, err)
+			t.Fatalf("token of an account = %+v, %v, want work/robot for the audience local", got, err)
 		}
 		if left := time.Until(got.Status.ExpirationTimestamp.Time); left < 58*time.Minute || left > time.Hour {
-			t.Fatalf("ends in %s", left)
+			t.Fatalf("the token expires in %s, want between 58m and 1h", left)
 		}
 	})
 	t.Run("B5 of the account that is meant by its uid", func(t *testing.T) {
@@ -239,13 +239,13 @@ func TestServiceAccountTokens(t *testing.T) {
 		}
 		for _, uid := range []types.UID{"", robot.UID} {
 			if got, err := askFor(uid); err != nil || got.UID != robot.UID || got.Status.Token == "" {
-				t.Errorf("uid %q: %v, %v; the account's is %s", uid, got, err, robot.UID)
+				t.Errorf("token with the UID %q = %v, %v, want one with the UID %s", uid, got, err, robot.UID)
 			}
 		}
 		_, err = askFor("another")
 		want := fmt.Sprintf(`Operation cannot be fulfilled on TokenRequest.authentication.k8s.io "robot": the UID in the token request (another) does not match the UID of the service account (%s)`, robot.UID)
 		if !apierrors.IsConflict(err) || err.Error() != want {
-			t.Errorf("another uid: %v; want %s", err, want)
+			t.Errorf("token request with another UID: error = %v, want %s", err, want)
 		}
 	})
 	t.Run("E4 the audit event has the id of the token", func(t *testing.T) {
@@ -263,22 +263,22 @@ func TestServiceAccountTokens(t *testing.T) {
 			answer := httptest.NewRecorder()
 			h.Handler().ServeHTTP(answer, r.WithContext(apirequest.WithUser(apirequest.WithRequestInfo(event, info), admin)))
 			if answer.Code != http.StatusCreated {
-				t.Fatalf("%d: %s", answer.Code, answer.Body)
+				t.Fatalf("POST of a token request = %d %s, want 201", answer.Code, answer.Body)
 			}
 			return audit.AuditContextFrom(event).GetEventAnnotations()
 		}
 		id := post("")["authentication.kubernetes.io/issued-credential-id"]
 		if _, err := uuid.Parse(strings.TrimPrefix(id, "JTI=")); !strings.HasPrefix(id, "JTI=") || err != nil {
-			t.Errorf("%q", id)
+			t.Errorf("issued-credential-id = %q, want JTI= and a UUID", id)
 		}
 		if said := post("?dryRun=All"); said["authentication.kubernetes.io/issued-credential-id"] != "" {
-			t.Errorf("a dry run issued %v", said)
+			t.Errorf("audit annotations of a dry run = %v, want no issued-credential-id", said)
 		}
 	})
 	t.Run("of a pod", func(t *testing.T) {
 		got, err := ask("robot", authenticationv1.TokenRequestSpec{BoundObjectRef: bound})
 		if err != nil || got.Status.Token != "work/robot/pod" {
-			t.Fatalf("got %+v, %v", got, err)
+			t.Fatalf("token of a pod = %+v, %v, want work/robot/pod", got, err)
 		}
 	})
 	for name, c := range map[string]struct {
@@ -298,7 +298,7 @@ func TestServiceAccountTokens(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			if _, err := ask(c.account, c.spec); !c.refused(err) {
-				t.Fatalf("got %v", err)
+				t.Fatalf("token request: error = %v, want a refusal", err)
 			}
 		})
 	}

@@ -50,7 +50,7 @@ func TestRuntimeConfig(t *testing.T) {
 			chosen, err := ParseRuntimeConfig(c.settings, cluster.All())
 			if c.refused != "" {
 				if err == nil || !strings.Contains(err.Error(), c.refused) {
-					t.Fatalf("got %v, want %s", err, c.refused)
+					t.Fatalf("ParseRuntimeConfig(%v) error = %v, want an error that contains %q", c.settings, err, c.refused)
 				}
 				return
 			}
@@ -59,12 +59,12 @@ func TestRuntimeConfig(t *testing.T) {
 			}
 			for _, r := range c.on {
 				if !chosen.Serves(r) || !chosen.ServesVersion(r.GroupVersion()) {
-					t.Errorf("%s is off", r)
+					t.Errorf("%s is off, want on", r)
 				}
 			}
 			for _, r := range c.off {
 				if chosen.Serves(r) {
-					t.Errorf("%s is on", r)
+					t.Errorf("%s is on, want off", r)
 				}
 			}
 		})
@@ -81,26 +81,26 @@ func TestWhatIsTurnedOffIsNowhere(t *testing.T) {
 	client := h.typed(t, admin)
 	namespace(t, client, "ns")
 	if _, err := client.BatchV1().Jobs("ns").List(within(t), metav1.ListOptions{}); !apierrors.IsNotFound(err) {
-		t.Errorf("jobs: %v", err)
+		t.Errorf("list of Jobs: error = %v, want NotFound", err)
 	}
 	if _, err := client.NetworkingV1().Ingresses("ns").List(within(t), metav1.ListOptions{}); !apierrors.IsNotFound(err) {
-		t.Errorf("ingresses: %v", err)
+		t.Errorf("list of Ingresses: error = %v, want NotFound", err)
 	}
 	if _, err := client.NetworkingV1().IngressClasses().List(within(t), metav1.ListOptions{}); err != nil {
-		t.Errorf("ingress classes: %v", err)
+		t.Errorf("list of IngressClasses failed: %v, want no error", err)
 	}
 	versions := h.GroupVersions()
 	if versions.Has(batchv1.SchemeGroupVersion) || !versions.Has(networkingv1.SchemeGroupVersion) || versions.Has(schedulingv1.SchemeGroupVersion) {
-		t.Errorf("served: %v", versions)
+		t.Errorf("GroupVersions() = %v, want networking.k8s.io/v1 without batch/v1 and scheduling.k8s.io/v1", versions)
 	}
 	for _, group := range h.Discovery().Groups {
 		if group.Name == batchv1.GroupName {
-			t.Error("batch is discovered")
+			t.Error("discovery lists the group batch, want it absent")
 		}
 		for _, version := range group.Versions {
 			for _, r := range version.Resources {
 				if group.Name == networkingv1.GroupName && r.Resource == "ingresses" {
-					t.Error("ingresses are discovered")
+					t.Error("discovery lists ingresses, want them absent")
 				}
 			}
 		}
@@ -116,11 +116,11 @@ func TestWhatIsTurnedOffIsNowhere(t *testing.T) {
 		}
 		for path := range document.Paths {
 			if strings.Contains(path, "/apis/batch") || strings.Contains(path, "/ingresses") {
-				t.Errorf("%s is described", path)
+				t.Errorf("an OpenAPI document has the path %s, want it absent", path)
 			}
 		}
 		if d.Path == "" && document.Paths["/apis/networking.k8s.io/v1/ingressclasses"] == nil {
-			t.Error("ingress classes are not described")
+			t.Error("the OpenAPI v2 document lacks ingressclasses, want their path")
 		}
 	}
 }

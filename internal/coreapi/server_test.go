@@ -36,15 +36,15 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	// The parallel tests wait for servers more than they compute. The command line overrides this.
+	// The parallel tests mostly wait for servers. The command line overrides this.
 	if err := flag.Set("test.parallel", "8"); err != nil {
 		panic(err)
 	}
-	debug.SetGCPercent(400) // a quarter of the time would be that of collections of a small heap
+	debug.SetGCPercent(400) // otherwise collections of a small heap take a quarter of the time
 	goleak.VerifyTestMain(m,
-		// A read that waits for a version leaves a timer behind, for three seconds.
+		// A read that waits for a version leaves a timer for three seconds.
 		goleak.IgnoreAnyFunction("k8s.io/apiserver/pkg/storage/cacher.(*watchCache).waitUntilFreshLocked.func2"),
-		// The storage of a definition that changed or went is closed a second later.
+		// The storage of a changed or deleted definition is closed one second later.
 		goleak.IgnoreAnyFunction("k8s.io/apiextensions-apiserver/pkg/apiserver.(*crdHandler).tearDown"),
 		goleak.IgnoreAnyFunction("k8s.io/apiextensions-apiserver/pkg/apiserver.(*crdHandler).tearDown.func1"),
 	)
@@ -52,7 +52,7 @@ func TestMain(m *testing.M) {
 
 var admin = &user.DefaultInfo{Name: "admin", Groups: []string{user.SystemPrivilegedGroup, user.AllAuthenticated}}
 
-// audience is a running server over a store of its own.
+// audience is a running server with a separate store.
 type testServer struct {
 	*Server
 	store *store.Store
@@ -98,19 +98,19 @@ func runUntilEnd(t testing.TB, name string, run func(context.Context) error, rea
 		select {
 		case err := <-failed:
 			if err != nil {
-				t.Errorf("%s: %v", name, err)
+				t.Errorf("%s ended with %v, want no error", name, err)
 			}
 		case <-time.After(time.Minute):
-			t.Errorf("%s does not stop", name)
+			t.Errorf("%s is still running a minute after its context ended, want it stopped", name)
 		}
 	})
 	select {
 	case <-ready:
 	case err := <-failed:
 		failed <- err
-		t.Fatalf("%s: %v", name, err)
+		t.Fatalf("%s ended before it was ready: %v, want it running", name, err)
 	case <-time.After(time.Minute):
-		t.Fatalf("%s is not ready", name)
+		t.Fatalf("%s is not ready after a minute, want ready", name)
 	}
 }
 
@@ -128,7 +128,7 @@ func clientFor(t testing.TB, config *rest.Config) kubernetes.Interface {
 	return client
 }
 
-// within is the time that anything in these tests may take.
+// within returns a context with the longest time that a step of these tests may take.
 func within(t testing.TB) context.Context {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
@@ -145,7 +145,7 @@ func namespace(t testing.TB, client kubernetes.Interface, name string) *corev1.N
 	return ns
 }
 
-// people is a small authorizer: system:masters may everything, "viewer" may read, "binder" may bind the role "view".
+// people is a small authorizer: system:masters has all rights, "viewer" may read, "binder" may bind the role "view".
 type people struct{}
 
 func (people) Authorize(_ context.Context, a authorizer.Attributes) (authorizer.Decision, string, error) {
@@ -187,7 +187,7 @@ func (people) RulesFor(_ context.Context, u user.Info, namespace string) ([]auth
 	return resources, paths, namespace == "partial", nil
 }
 
-// tokenList authenticates tokens by their user, for the audience "local".
+// tokenList maps tokens to names of users. It authenticates them for the audience "local".
 type tokenList map[string]string
 
 func (l tokenList) AuthenticateToken(ctx context.Context, token string) (*authenticator.Response, bool, error) {
@@ -207,7 +207,7 @@ func (l tokenList) AuthenticateToken(ctx context.Context, token string) (*authen
 	}}, true, nil
 }
 
-// testTokens checks as the server does, and signs by writing down what it was told.
+// testTokens applies the server's checks. Its tokens are the namespace, the name and the bound object in plain text.
 type testTokens struct{ tokens *serviceaccount.Tokens }
 
 func newTestTokens(t testing.TB, of *records) testTokens {
@@ -248,7 +248,7 @@ func (n testTokens) IssueToken(ctx context.Context, namespace, name string, uid 
 	return registry.IssuedToken{Status: status, Audiences: audiences, CredentialID: issued.CredentialID}, nil
 }
 
-// records are where testTokens looks objects up: in the server itself.
+// records looks up objects for testTokens in the server under test.
 type records struct{ kubernetes.Interface }
 
 func (r *records) GetServiceAccount(ctx context.Context, namespace, name string) (*corev1.ServiceAccount, error) {
@@ -272,7 +272,7 @@ func (s *Server) typedOf(t *testing.T) kubernetes.Interface {
 	return clientFor(t, s.ClientConfig(admin))
 }
 
-// clientOver makes clients that call h.
+// clientOver returns a configuration for clients that call h.
 func clientOver(h http.Handler) *rest.Config {
 	return &rest.Config{Host: "http://in-process.invalid", Transport: InProcess(h), QPS: -1}
 }

@@ -27,7 +27,7 @@ import (
 	"portico.dev/internal/coreapi/allocation"
 )
 
-// narrow leaves few addresses and ports, so that writers meet.
+// narrow leaves few addresses and ports, so that writers compete.
 func narrow(c *Config) {
 	c.ServiceNetwork = ServiceNetwork{
 		ClusterIPRanges: []netip.Prefix{netip.MustParsePrefix("10.9.0.0/27"), netip.MustParsePrefix("fd00:9::/122")},
@@ -35,7 +35,7 @@ func narrow(c *Config) {
 	}
 }
 
-// second is another server over the etcd of h.
+// second is another server with the etcd of h.
 func (h *testServer) second(t *testing.T, change ...func(*Config)) *testServer {
 	t.Helper()
 	cfg := h.Server.cfg
@@ -61,7 +61,7 @@ func aService(name string) *corev1.Service {
 	}
 }
 
-// holders follows Services and notices when two have the same thing at one time.
+// holders watches Services and detects an address or a port of two Services at one time.
 type holders struct {
 	t       *testing.T
 	has     map[string][]string // by Service
@@ -72,7 +72,7 @@ type holders struct {
 func (h *holders) see(e watch.Event) {
 	s, ok := e.Object.(*corev1.Service)
 	if !ok {
-		h.t.Errorf("watch: %v", e.Object)
+		h.t.Errorf("watch event with %v, want a Service", e.Object)
 		return
 	}
 	h.changes++
@@ -86,14 +86,14 @@ func (h *holders) see(e watch.Event) {
 	things := held(s)
 	for _, thing := range things {
 		if other := h.holder[thing]; other != "" {
-			h.t.Errorf("%s and %s both have %s", other, s.Name, thing)
+			h.t.Errorf("%s and %s both have %s, want one holder", other, s.Name, thing)
 		}
 		h.holder[thing] = s.Name
 	}
 	h.has[s.Name] = things
 }
 
-// held are the addresses and ports of a Service.
+// held returns the addresses and ports of a Service.
 func held(s *corev1.Service) []string {
 	var things []string
 	for _, ip := range s.Spec.ClusterIPs {
@@ -112,9 +112,9 @@ func held(s *corev1.Service) []string {
 	return things
 }
 
-// Writers at two servers create, change and delete Services of few names, with and without wishes, dry, invalid, and with
-// clients that leave early. No two ever have the same thing, and when all is quiet what is claimed is what there is, but
-// for what early leavers have left, which repair takes away.
+// Writers at two servers create, change and delete Services with few names, with and without requested addresses, as dry runs, invalid,
+// and with clients that disconnect early. No two Services ever have the same address or port. At the end the claims equal the
+// addresses and ports of the Services, except for claims of disconnected clients, which repair removes.
 func TestTwoServersNeverGiveOneAddressTwice(t *testing.T) {
 	t.Parallel()
 	if testing.Short() {
@@ -129,11 +129,11 @@ func TestTwoServersNeverGiveOneAddressTwice(t *testing.T) {
 	seen := &holders{t: t, has: map[string][]string{}, holder: map[string]string{}}
 	var following, writing sync.WaitGroup
 	following.Go(func() {
-		// The cacher ends a watch that takes no events for a while, as on a busy machine. It is resumed, as by every client.
+		// The cacher ends a watch that accepts no events for a while, as on a busy machine. Every client resumes such a watch.
 		for version := "0"; ; {
 			stream, err := clients[0].CoreV1().Services("default").Watch(ctx, metav1.ListOptions{ResourceVersion: version})
 			if err != nil {
-				t.Errorf("watch from %s: %v", version, err)
+				t.Errorf("watch from the version %s failed: %v, want no error", version, err)
 				return
 			}
 			for e := range stream.ResultChan() {
@@ -147,7 +147,7 @@ func TestTwoServersNeverGiveOneAddressTwice(t *testing.T) {
 				}
 			}
 			if ctx.Err() != nil {
-				t.Error("the end was not seen in time")
+				t.Error("the watch did not see the end of the test in time, want it seen")
 				return
 			}
 		}
@@ -172,28 +172,28 @@ func TestTwoServersNeverGiveOneAddressTwice(t *testing.T) {
 	}
 	following.Wait()
 	if seen.changes < writers*steps/4 {
-		t.Errorf("only %d changes were seen", seen.changes)
+		t.Errorf("%d changes were seen, want at least %d", seen.changes, writers*steps/4)
 	}
 	missing, leaked := one.compare(t)
 	if len(missing) > 0 {
-		t.Errorf("services have what is not claimed: %v", missing)
+		t.Errorf("addresses and ports of Services without a claim: %v, want none", missing)
 	}
 	now := time.Now()
 	repair := allocation.NewRepairer(one.repairer.Allocator(), one.listServices, func(context.Context, *corev1.Service) error { return nil }, time.Nanosecond)
-	for range 2 { // seen once, and again after the grace
+	for range 2 { // found once, and again after the grace period
 		if err := repair.Repair(ctx); err != nil {
 			t.Fatal(err)
 		}
 	}
 	t.Logf("%d changes; %d claims were left by early leavers; repaired in %s", seen.changes, len(leaked), time.Since(now))
 	if missing, leaked = one.compare(t); len(missing) > 0 || len(leaked) > 0 {
-		t.Errorf("after repair: missing %v, leaked %v", missing, leaked)
+		t.Errorf("after repair: missing %v, leaked %v, want none", missing, leaked)
 	}
 }
 
 type creator func(context.Context, *corev1.Service, metav1.CreateOptions) (*corev1.Service, error)
 
-// step does one thing to one Service. Refusals are part of the game.
+// step performs one operation on one Service. Refusals are expected.
 func step(ctx context.Context, r *rand.Rand, create creator, client kubernetes.Interface) error {
 	all := client.CoreV1().Services("default")
 	name := fmt.Sprintf("s%d", r.IntN(24))
@@ -204,7 +204,7 @@ func step(ctx context.Context, r *rand.Rand, create creator, client kubernetes.I
 		_, err = create(ctx, s, metav1.CreateOptions{})
 	case 4:
 		_, err = create(ctx, wish(r, aService(name)), metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
-	case 5: // its client leaves
+	case 5: // the client disconnects
 		early, cancel := context.WithTimeout(ctx, time.Duration(r.IntN(4000))*time.Microsecond)
 		defer cancel()
 		_, _ = create(early, wish(r, aService(name)), metav1.CreateOptions{})
@@ -238,7 +238,7 @@ func wish(r *rand.Rand, s *corev1.Service) *corev1.Service {
 		policy := corev1.IPFamilyPolicyRequireDualStack
 		s.Spec.IPFamilyPolicy = &policy
 	case 4:
-		s.Spec.Ports = nil // invalid, which is noticed when it has an address already
+		s.Spec.Ports = nil // invalid, detected after the Service has an address
 	case 5:
 		s.Spec.Type, s.Spec.ExternalTrafficPolicy = corev1.ServiceTypeLoadBalancer, corev1.ServiceExternalTrafficPolicyLocal
 	}
@@ -272,7 +272,7 @@ func (h *testServer) listServices(ctx context.Context) ([]corev1.Service, error)
 	return list.Items, nil
 }
 
-// compare finds what Services have and nobody claimed, and what is claimed and no Service has.
+// compare finds addresses and ports of Services without a claim, and claims without a Service.
 func (h *testServer) compare(t *testing.T) (missing, leaked []string) {
 	t.Helper()
 	services, err := h.listServices(within(t))
@@ -328,26 +328,26 @@ func TestAnAddressIsAnObject(t *testing.T) {
 		t.Fatal(err)
 	}
 	if p := claim.Spec.ParentRef; p.Resource != "services" || p.Namespace != "default" || p.Name != "web" || p.Group != "" {
-		t.Errorf("it refers to %+v", p)
+		t.Errorf("parentRef of the IPAddress = %+v, want services default/web", p)
 	}
 	if claim.Labels[networkingv1.LabelIPAddressFamily] != "IPv4" || claim.Labels[networkingv1.LabelManagedBy] != "ipallocator.k8s.io" {
-		t.Errorf("labels: %v", claim.Labels)
+		t.Errorf("labels of the IPAddress = %v, want the family IPv4 and the manager ipallocator.k8s.io", claim.Labels)
 	}
-	// What a client did not say is kept when it sends its manifest again, and applies another type.
+	// Values that the client did not set are kept when it applies its manifest again with another type.
 	again := aService("web")
 	again.Spec.Type = corev1.ServiceTypeNodePort
 	if again, err = client.CoreV1().Services("default").Update(within(t), again, metav1.UpdateOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	if again.Spec.ClusterIP != s.Spec.ClusterIP || again.Spec.Ports[0].NodePort < 30000 {
-		t.Errorf("became %+v", again.Spec)
+		t.Errorf("spec after the second apply = %+v, want the cluster IP %s and a node port", again.Spec, s.Spec.ClusterIP)
 	}
 	patch := []byte(`{"spec":{"type":"ClusterIP"}}`)
 	back, err := client.CoreV1().Services("default").Patch(within(t), "web", types.MergePatchType, patch, metav1.PatchOptions{})
 	if err != nil || back.Spec.Ports[0].NodePort != 0 || back.Spec.ExternalTrafficPolicy != "" {
-		t.Errorf("%v, %+v", err, back.Spec)
+		t.Errorf("patch to ClusterIP: %v, %+v, want no node port and no externalTrafficPolicy", err, back.Spec)
 	}
-	// Its deletion waits for a finalizer that is removed through the status subresource.
+	// The deletion waits for a finalizer that is removed through the status subresource.
 	back.Finalizers = []string{"example.com/wait"}
 	if _, err = client.CoreV1().Services("default").Update(within(t), back, metav1.UpdateOptions{}); err != nil {
 		t.Fatal(err)
@@ -356,7 +356,7 @@ func TestAnAddressIsAnObject(t *testing.T) {
 		t.Fatal(err)
 	}
 	if missing, _ := h.compare(t); len(missing) > 0 {
-		t.Errorf("a service that waits to be deleted has lost %v", missing)
+		t.Errorf("a Service with a pending deletion lost %v, want nothing lost", missing)
 	}
 	if back, err = client.CoreV1().Services("default").Get(within(t), "web", metav1.GetOptions{}); err != nil {
 		t.Fatal(err)
@@ -366,7 +366,7 @@ func TestAnAddressIsAnObject(t *testing.T) {
 		t.Fatal(err)
 	}
 	if missing, leaked := h.compare(t); len(missing)+len(leaked) > 0 {
-		t.Errorf("missing %v, leaked %v", missing, leaked)
+		t.Errorf("after the deletion: missing %v, leaked %v, want none", missing, leaked)
 	}
 }
 
@@ -384,16 +384,16 @@ func TestServiceRefusals(t *testing.T) {
 	_, err := client.CoreV1().Services("default").Create(within(t), same, metav1.CreateOptions{})
 	want := `Service "same" is invalid: spec.clusterIPs: Invalid value: ["10.0.0.20"]: failed to allocate IP 10.0.0.20: provided IP is already allocated`
 	if !apierrors.IsInvalid(err) || err.Error() != want {
-		t.Errorf("got  %v\nwant %s", err, want)
+		t.Errorf("create with a used address: error = %v\nwant %s", err, want)
 	}
 	port := aService("port")
 	port.Spec.Type, port.Spec.Ports[0].NodePort = corev1.ServiceTypeNodePort, 80
 	_, err = client.CoreV1().Services("default").Create(within(t), port, metav1.CreateOptions{})
 	want = `Service "port" is invalid: spec.ports[0].nodePort: Invalid value: 80: provided port is not in the valid range. The range of valid ports is 30000-32767`
 	if !apierrors.IsInvalid(err) || err.Error() != want {
-		t.Errorf("got  %v\nwant %s", err, want)
+		t.Errorf("create with a port outside the range: error = %v\nwant %s", err, want)
 	}
 	if missing, leaked := h.compare(t); len(missing)+len(leaked) > 0 {
-		t.Errorf("missing %v, leaked %v", missing, leaked)
+		t.Errorf("after the refusals: missing %v, leaked %v, want none", missing, leaked)
 	}
 }

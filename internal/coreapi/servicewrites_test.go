@@ -18,7 +18,7 @@ import (
 	"portico.dev/internal/coreapi/allocation"
 )
 
-// holdingWebhook answers when it is told to. It is asked after addresses and ports are claimed, and before anything is stored.
+// holdingWebhook answers after a release. The server calls it after the claims of addresses and ports and before the write.
 type holdingWebhook struct {
 	asked, release chan struct{}
 	configuration  *admissionregistrationv1.ValidatingWebhookConfiguration
@@ -60,14 +60,14 @@ func newHoldingWebhook(t *testing.T) *holdingWebhook {
 	return h
 }
 
-// create has a Service created through the webhook, and returns when that holds it. Its label has the webhook asked.
+// create creates a Service with the label that selects the webhook, and returns when the webhook holds the request.
 func (h *holdingWebhook) create(t *testing.T, client kubernetes.Interface, s *corev1.Service) (ended <-chan error) {
 	t.Helper()
 	ctx := within(t)
 	if _, err := client.AdmissionregistrationV1().ValidatingWebhookConfigurations().Create(ctx, h.configuration, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	// Until the webhook has taken effect, what it should hold is dry.
+	// The probes are dry runs until the webhook has taken effect.
 	probe := s.DeepCopy()
 	probe.Labels = map[string]string{"held": "yes"}
 	for held := false; !held; {
@@ -97,13 +97,13 @@ func (h *holdingWebhook) create(t *testing.T, client kubernetes.Interface, s *co
 	select {
 	case <-h.asked:
 	case err := <-done:
-		t.Fatalf("the write ended early: %v", err)
+		t.Fatalf("the create ended with %v, want it held by the webhook", err)
 	}
 	return done
 }
 
-// A replica that ends, or seems to, after it claimed an address and a port and before it stored the Service: both are free
-// for others after one look, and its own write fails if it goes on after all. What a living replica has claimed stays.
+// A replica stops, or appears to stop, after it claimed an address and a port and before it stored the Service. Both are free
+// for other Services after one check. The write of that replica fails if it continues. Claims of a running replica are kept.
 func TestAReplicaThatEndsBeforeItsServiceIsStored(t *testing.T) {
 	t.Parallel()
 	one := start(t, narrow, everyPlugin, func(c *Config) { c.Replica = "one" })
@@ -129,52 +129,52 @@ func TestAReplicaThatEndsBeforeItsServiceIsStored(t *testing.T) {
 	taken := func() {
 		t.Helper()
 		if _, err := client.CoreV1().Services("default").Create(ctx, asked("second"), metav1.CreateOptions{}); !apierrors.IsInvalid(err) {
-			t.Errorf("what is claimed was given to another: %v", err)
+			t.Errorf("create with the claimed address: error = %v, want Invalid", err)
 		}
 	}
 	taken()
-	for range 3 { // the other lives
+	for range 3 { // the other replica is running
 		if err := two.RepairAllocations(ctx); err != nil {
 			t.Fatal(err)
 		}
 		if abandoned, err := two.AllocationsAbandoned(ctx); abandoned || err != nil {
-			t.Errorf("abandoned %v, %v", abandoned, err)
+			t.Errorf("AllocationsAbandoned with a running replica = %v, %v, want false", abandoned, err)
 		}
 	}
 	taken()
 
-	if err := one.store.Delete(ctx, "live/one"); err != nil { // as its lease does when it ends
+	if err := one.store.Delete(ctx, "live/one"); err != nil { // as at the end of its lease
 		t.Fatal(err)
 	}
 	if abandoned, err := two.AllocationsAbandoned(ctx); !abandoned || err != nil {
-		t.Errorf("abandoned %v, %v", abandoned, err)
+		t.Errorf("AllocationsAbandoned after the replica ended = %v, %v, want true", abandoned, err)
 	}
 	if err := two.RepairAllocations(ctx); err != nil {
 		t.Fatal(err)
 	}
 	if abandoned, err := two.AllocationsAbandoned(ctx); abandoned || err != nil {
-		t.Errorf("abandoned %v, %v", abandoned, err)
+		t.Errorf("AllocationsAbandoned after the repair = %v, %v, want false", abandoned, err)
 	}
 	if _, err := client.CoreV1().Services("default").Create(ctx, asked("second"), metav1.CreateOptions{}); err != nil {
-		t.Errorf("what a dead replica had claimed is not free: %v", err)
+		t.Errorf("create with the address of the ended replica failed: %v, want no error", err)
 	}
 	close(webhook.release)
 	if err := <-ended; !apierrors.IsServiceUnavailable(err) {
-		t.Errorf("a write whose claims were taken away ended with %v", err)
+		t.Errorf("error of the write whose claims were removed = %v, want ServiceUnavailable", err)
 	}
 	if _, err := client.CoreV1().Services("default").Get(ctx, "first", metav1.GetOptions{}); !apierrors.IsNotFound(err) {
-		t.Errorf("it was stored: %v", err)
+		t.Errorf("GET of that Service: error = %v, want NotFound", err)
 	}
 	if missing, leaked := two.compare(t); len(missing) > 0 || len(leaked) > 0 {
-		t.Errorf("missing %v, leaked %v", missing, leaked)
+		t.Errorf("after the writes: missing %v, leaked %v, want none", missing, leaked)
 	}
 	entries, err := newInFlight(one.Server.cfg, one.store.Client().KV).All(ctx)
 	if err != nil || len(entries) != 0 {
-		t.Errorf("under way: %v, %v", entries, err)
+		t.Errorf("entries in flight = %v, %v, want none", entries, err)
 	}
 }
 
-// Claims of ports heed the fence as well.
+// Claims of ports also respect the fence.
 func TestAFencedClaimOfAPort(t *testing.T) {
 	h := start(t, narrow)
 	ctx := within(t)
@@ -193,14 +193,14 @@ func TestAFencedClaimOfAPort(t *testing.T) {
 		free++
 	}
 	if err := ports.Claim(fenced, free, allocation.Owner{}); !errors.Is(err, allocation.ErrFenced) {
-		t.Errorf("a port was claimed: %v", err)
+		t.Errorf("fenced claim of a free port: error = %v, want %v", err, allocation.ErrFenced)
 	}
 	if err := ports.Claim(fenced, s.Spec.Ports[0].NodePort, allocation.Owner{}); !errors.Is(err, allocation.ErrTaken) {
-		t.Errorf("a port that is taken: %v", err)
+		t.Errorf("fenced claim of a used port: error = %v, want %v", err, allocation.ErrTaken)
 	}
 }
 
-// What a newer release may write under our keys is taken for nothing else.
+// Keys of a newer release are not misinterpreted.
 func TestKeysOfServicesOfANewerRelease(t *testing.T) {
 	h := start(t, narrow)
 	ctx := within(t)
@@ -215,11 +215,11 @@ func TestKeysOfServicesOfANewerRelease(t *testing.T) {
 	}
 	taken, err := allocation.NewEtcdPorts(kv, h.store.OwnKey(portKeys)).Taken(ctx)
 	if err != nil || len(taken) != 4 || taken[30001].Unreadable || taken[30001].Owner.Name != "a" {
-		t.Errorf("taken: %v, %v", taken, err)
+		t.Errorf("Taken() = %v, %v, want 4 ports, 30001 with the owner a", taken, err)
 	}
 	for _, port := range []int32{30002, 30003, 30004} {
 		if held := taken[port]; !held.Unreadable || held.Owner.Name != "" {
-			t.Errorf("%d: %+v", port, held)
+			t.Errorf("port %d = %+v, want unreadable without an owner", port, held)
 		}
 	}
 	entries, err := newInFlight(h.Server.cfg, kv).All(ctx)
@@ -228,6 +228,6 @@ func TestKeysOfServicesOfANewerRelease(t *testing.T) {
 		names = append(names, e.Owner.Name)
 	}
 	if err != nil || !slices.Equal(names, []string{"a", "", ""}) {
-		t.Errorf("under way: %q, %v", names, err)
+		t.Errorf("owners of the entries in flight = %q, %v, want a and two without a name", names, err)
 	}
 }

@@ -12,13 +12,13 @@ import (
 	"k8s.io/apiserver/pkg/storage"
 )
 
-// pages is a storage that has so many objects, of which one may fail.
+// pages is a storage with a number of objects. One of them may fail.
 type pages struct {
 	storage.Interface
 	objects int
-	fails   int // -1: none does
+	fails   int // -1: no object fails
 	with    error
-	largest int // list that was asked for
+	largest int // the largest limit of a list
 	read    int
 }
 
@@ -40,7 +40,7 @@ func (p *pages) GetList(_ context.Context, _ string, opts storage.ListOptions, i
 	return nil
 }
 
-// While a cache is being filled, which takes as much memory as there is, finding out why it takes long must not take as much again.
+// A cache that is being filled can take all available memory, so the diagnosis of a slow cache must use little.
 func TestObjectsAreReadThroughAPageAtATime(t *testing.T) {
 	broken := errors.New("cannot be decoded")
 	for name, c := range map[string]struct {
@@ -59,7 +59,7 @@ func TestObjectsAreReadThroughAPageAtATime(t *testing.T) {
 			p := &pages{objects: c.objects, fails: c.fails, with: c.with}
 			err := readThrough(t.Context(), p, "/configmaps", func() runtime.Object { return &corev1.ConfigMapList{} })
 			if !errors.Is(err, c.want) || p.read != c.read || p.largest > diagnosedAtOnce {
-				t.Errorf("%v, %d were read, %d at once; want %v, %d, %d at most", err, p.read, p.largest, c.want, c.read, diagnosedAtOnce)
+				t.Errorf("readThrough: %v, %d objects read, largest page %d, want %v, %d and at most %d", err, p.read, p.largest, c.want, c.read, diagnosedAtOnce)
 			}
 		})
 	}

@@ -9,7 +9,7 @@ import (
 	"k8s.io/apiserver/pkg/storage"
 )
 
-// listening keeps what etcd's client tells streams apart by.
+// listening records the metadata by which etcd's client distinguishes streams.
 type listening struct {
 	storage.Interface
 	watches, progress []metadata.MD
@@ -27,8 +27,7 @@ func (l *listening) RequestWatchProgress(ctx context.Context) error {
 	return nil
 }
 
-// A cache hears of progress on the stream of its own watch, and on no other: what etcd says there depends on no other
-// cache.
+// A cache requests progress on the stream of its watch. Streams of different caches are independent.
 func TestEachCacheHasItsStream(t *testing.T) {
 	l := &listening{}
 	ctx := metadata.AppendToOutgoingContext(t.Context(), "source", "cache")
@@ -44,12 +43,12 @@ func TestEachCacheHasItsStream(t *testing.T) {
 	text := func(md metadata.MD) string { return md.Get("source")[0] + "/" + md.Get(streamHeader)[0] }
 	for i, want := range []string{"cache/pods", "cache/secrets"} {
 		if text(l.watches[i]) != want || text(l.progress[i]) != want {
-			t.Errorf("watch on %v, progress on %v; want %s", l.watches[i], l.progress[i], want)
+			t.Errorf("metadata of the watch = %v, of the progress request = %v, want %s in both", l.watches[i], l.progress[i], want)
 		}
 	}
 }
 
-// counting is a storage that would keep the sizes of objects.
+// counting is a storage that can estimate the sizes of objects.
 type counting struct {
 	storage.Interface
 	asked bool
@@ -60,6 +59,6 @@ func (c *counting) EnableResourceSizeEstimation(storage.KeysFunc) error { c.aske
 func TestCachesDoNotKeepTheSizesOfObjects(t *testing.T) {
 	c := &counting{}
 	if err := (ownStream{c, "pods"}).EnableResourceSizeEstimation(nil); err != nil || c.asked {
-		t.Errorf("asked: %v, %v", c.asked, err)
+		t.Errorf("EnableResourceSizeEstimation: enabled in the storage = %v, error = %v, want false and no error", c.asked, err)
 	}
 }

@@ -19,7 +19,7 @@ var initialEvents = metav1.ListOptions{
 	SendInitialEvents: new(true), ResourceVersionMatch: metav1.ResourceVersionMatchNotOlderThan, AllowWatchBookmarks: true,
 }
 
-// next is the next event that is no periodic bookmark.
+// next returns the next event that is not a periodic bookmark.
 func next(t *testing.T, w watch.Interface) watch.Event {
 	t.Helper()
 	timer := time.NewTimer(time.Minute)
@@ -28,14 +28,14 @@ func next(t *testing.T, w watch.Interface) watch.Event {
 		select {
 		case e, ok := <-w.ResultChan():
 			if !ok {
-				t.Fatal("the watch ended")
+				t.Fatal("the watch ended, want an event")
 			}
 			if e.Type == watch.Bookmark && !endsInitialEvents(e.Object) {
 				continue
 			}
 			return e
 		case <-timer.C:
-			t.Fatal("no event")
+			t.Fatal("no event arrived in time, want one")
 		}
 	}
 }
@@ -59,21 +59,21 @@ func TestWatchBeginsWithWhatIsThere(t *testing.T) {
 		}
 		defer w.Stop()
 		if e := next(t, w); e.Type != watch.Added || e.Object.(*corev1.ConfigMap).Name != "before" {
-			t.Fatalf("got %v", e)
+			t.Fatalf("first event = %v, want ADDED of before", e)
 		}
 		bookmark := next(t, w)
 		if bookmark.Type != watch.Bookmark || bookmark.Object.(*corev1.ConfigMap).ResourceVersion == "" {
-			t.Fatalf("got %v", bookmark)
+			t.Fatalf("event after the initial objects = %v, want a bookmark with a resourceVersion", bookmark)
 		}
 		mustCreate(t, client, configMap("after", nil))
 		if e := next(t, w); e.Type != watch.Added || e.Object.(*corev1.ConfigMap).Name != "after" {
-			t.Fatalf("got %v", e)
+			t.Fatalf("event after the create = %v, want ADDED of after", e)
 		}
 		if err := client.CoreV1().ConfigMaps("work").Delete(ctx, "before", metav1.DeleteOptions{}); err != nil {
 			t.Fatal(err)
 		}
 		if e := next(t, w); e.Type != watch.Deleted || e.Object.(*corev1.ConfigMap).Name != "before" {
-			t.Fatalf("got %v", e)
+			t.Fatalf("event after the delete = %v, want DELETED of before", e)
 		}
 	})
 	t.Run("of a kind without one", func(t *testing.T) {
@@ -83,7 +83,7 @@ func TestWatchBeginsWithWhatIsThere(t *testing.T) {
 		}
 		defer w.Stop()
 		if e := next(t, w); e.Type != watch.Bookmark {
-			t.Fatalf("got %v", e)
+			t.Fatalf("first event = %v, want a bookmark", e)
 		}
 		schema := &flowcontrolv1.FlowSchema{ObjectMeta: metav1.ObjectMeta{Name: "fs"}, Spec: flowcontrolv1.FlowSchemaSpec{
 			PriorityLevelConfiguration: flowcontrolv1.PriorityLevelConfigurationReference{Name: "plc"}, MatchingPrecedence: 1000,
@@ -92,7 +92,7 @@ func TestWatchBeginsWithWhatIsThere(t *testing.T) {
 			t.Fatal(err)
 		}
 		if e := next(t, w); e.Type != watch.Added {
-			t.Fatalf("got %v", e)
+			t.Fatalf("event after the create = %v, want ADDED", e)
 		}
 	})
 	t.Run("of one object", func(t *testing.T) {
@@ -105,10 +105,10 @@ func TestWatchBeginsWithWhatIsThere(t *testing.T) {
 		}
 		defer w.Stop()
 		if e := next(t, w); e.Type != watch.Added || e.Object.(*corev1.ConfigMap).Name != "one" {
-			t.Fatalf("got %v", e)
+			t.Fatalf("first event = %v, want ADDED of one", e)
 		}
 		if e := next(t, w); e.Type != watch.Bookmark {
-			t.Fatalf("got %v", e)
+			t.Fatalf("second event = %v, want a bookmark", e)
 		}
 	})
 }
@@ -125,7 +125,7 @@ func TestWatchFromAVersionMissesNothing(t *testing.T) {
 	}
 	defer w.Stop()
 	if e := next(t, w); e.Type != watch.Added || e.Object.(*corev1.ConfigMap).Name != "second" {
-		t.Fatalf("got %v", e)
+		t.Fatalf("first event after the version = %v, want ADDED of second", e)
 	}
 }
 
@@ -138,7 +138,7 @@ func TestWatchEndsWhenItsTimeIsOver(t *testing.T) {
 	}
 	for e := range w.ResultChan() {
 		if e.Type == watch.Error {
-			t.Fatalf("got %v", apierrors.FromObject(e.Object))
+			t.Fatalf("the watch ended with the error %v, want no error", apierrors.FromObject(e.Object))
 		}
 	}
 }
@@ -157,7 +157,7 @@ func TestInformersSync(t *testing.T) {
 	defer factory.Shutdown()
 	defer cancel()
 	if !cache.WaitForCacheSync(ctx.Done(), factory.Core().V1().ConfigMaps().Informer().HasSynced, policies.HasSynced) {
-		t.Fatal("informers do not sync")
+		t.Fatal("the informers did not sync in time, want both synced")
 	}
 	if _, err := maps.ConfigMaps("work").Get("seen"); err != nil {
 		t.Fatal(err)

@@ -34,21 +34,20 @@ import (
 	"portico.dev/internal/transport"
 )
 
-// webhookService is the Service hook/webhook with endpoints that a test chooses, and a front door's local groups that reach
-// it.
+// webhookService is the Service hook/webhook with endpoints that a test selects, and a server that resolves it.
 type webhookService struct {
 	*host
 	services *admission.WebhookServices
 	pair     tls.Certificate
 
-	mu     sync.Mutex // guards what follows
+	mu     sync.Mutex // guards the fields below
 	slices []*discoveryv1.EndpointSlice
 }
 
 // webhookEndpoint is one server of webhooks and conversions.
 type webhookEndpoint struct {
 	*httptest.Server
-	mu     sync.Mutex // guards what follows
+	mu     sync.Mutex // guards the fields below
 	open   map[net.Conn]bool
 	served int
 }
@@ -77,7 +76,7 @@ func startWebhookService(t *testing.T) *webhookService {
 	return s
 }
 
-// find resolves the Service as the front door does.
+// find resolves the Service like the front door.
 func (s *webhookService) find(namespace, name string, port int32) (*transport.Spec, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -96,7 +95,7 @@ func (s *webhookService) find(namespace, name string, port int32) (*transport.Sp
 	return spec, nil
 }
 
-// use makes the Service have these endpoints. An address that begins with an exclamation mark is one that is not ready.
+// use sets the endpoints of the Service. The prefix "!" marks an address that is not ready.
 func (s *webhookService) use(t *testing.T, addresses ...string) {
 	t.Helper()
 	s.mu.Lock()
@@ -118,7 +117,7 @@ func (s *webhookService) use(t *testing.T, addresses ...string) {
 	s.services.Refresh("hook", "webhook")
 }
 
-// endpoint starts a server of the Service's webhooks. It is not an endpoint before it is used.
+// endpoint starts a server of the Service's webhooks. It becomes an endpoint of the Service with use.
 func (s *webhookService) endpoint(t *testing.T, http2 bool) *webhookEndpoint {
 	t.Helper()
 	e := &webhookEndpoint{open: map[net.Conn]bool{}}
@@ -140,7 +139,7 @@ func (s *webhookService) endpoint(t *testing.T, http2 bool) *webhookEndpoint {
 
 func (e *webhookEndpoint) address() string { return e.Listener.Addr().String() }
 
-// counts are the connections that are open, and the requests that were served.
+// counts returns the number of open connections and of served requests.
 func (e *webhookEndpoint) counts() (open, served int) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -175,10 +174,10 @@ func (e *webhookEndpoint) serve(t *testing.T, w http.ResponseWriter, r *http.Req
 		review.Request, answer = nil, review
 	}
 	w.Header().Set("Content-Type", "application/json")
-	_ = json.NewEncoder(w).Encode(answer) // a caller that left does not want it
+	_ = json.NewEncoder(w).Encode(answer) // fails if the caller is gone
 }
 
-// deadAddress is an address that refuses connections. It is the test's until that ends, so that no other server is given it.
+// deadAddress returns an address that refuses connections. It is reserved until the test ends, so that no other server gets it.
 func deadAddress(t *testing.T) string {
 	t.Helper()
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
@@ -186,7 +185,7 @@ func deadAddress(t *testing.T) string {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = unix.Close(fd) })
-	if err := unix.Bind(fd, &unix.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}); err != nil { // and nobody listens
+	if err := unix.Bind(fd, &unix.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}); err != nil { // without a listener
 		t.Fatal(err)
 	}
 	at, err := unix.Getsockname(fd)
@@ -196,7 +195,7 @@ func deadAddress(t *testing.T) string {
 	return fmt.Sprintf("127.0.0.1:%d", at.(*unix.SockaddrInet4).Port)
 }
 
-// stoppedProxy forwards connections to a server until it is stopped; then they stay open and nothing passes.
+// stoppedProxy forwards connections to a server until stop. After that the connections stay open and transfer no bytes.
 type stoppedProxy struct {
 	address string
 	stopped chan struct{}
@@ -263,13 +262,13 @@ func stoppableProxy(t *testing.T, to string) *stoppedProxy {
 	return p
 }
 
-// write creates a ConfigMap that the webhook called topic is for.
+// write creates a ConfigMap with the label of the webhook called topic.
 func (s *webhookService) write(ctx context.Context, topic, name string) error {
 	_, err := s.client.CoreV1().ConfigMaps("ns").Create(ctx, s.configMap(name, map[string]string{"topic": topic}), metav1.CreateOptions{})
 	return err
 }
 
-// refused is the error of a write that the webhook called topic is for, as soon as there is one.
+// refused repeats the write until the webhook called topic refuses it, and returns the error.
 func (s *webhookService) refused(t *testing.T, topic string) (err error) {
 	t.Helper()
 	_, err = s.submit(t, topic, func(_ *corev1.ConfigMap, err error) bool { return err != nil })
@@ -279,7 +278,7 @@ func (s *webhookService) refused(t *testing.T, topic string) (err error) {
 func checkText(t *testing.T, err error, want string) {
 	t.Helper()
 	if err == nil || err.Error() != want {
-		t.Errorf("got  %v\nwant %s", err, want)
+		t.Errorf("error of the refused write = %v\nwant %s", err, want)
 	}
 }
 
@@ -295,7 +294,7 @@ func TestADeadEndpointOfAWebhook(t *testing.T) {
 			a, b := s.endpoint(t, protocol.http2), s.endpoint(t, protocol.http2)
 			s.use(t, a.address(), deadAddress(t), b.address())
 			s.put(t, hook(validating, "three", fmt.Sprintf(byService, "/look")))
-			s.put(t, hook(mutating, "three", fmt.Sprintf(byService, "/look"))) // its connections are the same
+			s.put(t, hook(mutating, "three", fmt.Sprintf(byService, "/look"))) // shares the connections
 			s.submit(t, "three", func(_ *corev1.ConfigMap, err error) bool {
 				if err != nil {
 					t.Error(err)
@@ -307,7 +306,7 @@ func TestADeadEndpointOfAWebhook(t *testing.T) {
 			ctx := within(t)
 			for i := range 50 {
 				if err := s.write(ctx, "three", fmt.Sprint("write-", i)); err != nil {
-					t.Errorf("write %d: %v", i, err)
+					t.Errorf("write %d failed: %v, want no error", i, err)
 				}
 			}
 		})
@@ -325,19 +324,19 @@ func TestADeadWebhookSaysWhy(t *testing.T) {
 		s.put(t, hook(validating, "refuses", fmt.Sprintf(byService, "/look")))
 		checkText(t, s.refused(t, "refuses"), fmt.Sprintf(prefix, "refuses", "/look?timeout=10s")+
 			"ValidatingWebhookConfiguration refuses: service hook/webhook: endpoint "+at+": it refused the connection: dial tcp "+at+": connect: connection refused")
-		// It does not wait for an answer until the timeout of the webhook ends.
+		// The error arrives before the timeout of the webhook.
 		if err := s.write(within(t), "refuses", "again"); !refusedWith("it refused the connection: dial tcp "+at)(nil, err) {
 			t.Error(err)
 		}
 		s.use(t, alive.address())
 		if err := s.write(within(t), "refuses", "then"); err != nil {
-			t.Errorf("when it is back: %v", err)
+			t.Errorf("write after the endpoint is back failed: %v, want no error", err)
 		}
 	})
 	t.Run("all of its endpoints refuse connections", func(t *testing.T) {
 		s.use(t, deadAddress(t), deadAddress(t), deadAddress(t))
 		s.put(t, hook(mutating, "all", fmt.Sprintf(byService, "/look")))
-		s.put(t, hook(mutating, "another", fmt.Sprintf(byService, "/elsewhere"))) // it is not named: its path is another
+		s.put(t, hook(mutating, "another", fmt.Sprintf(byService, "/elsewhere"))) // absent from the message: its path differs
 		if err := s.refused(t, "all"); !refusedWith("MutatingWebhookConfiguration all: service hook/webhook: endpoint 127.0.0.1:",
 			", the last of 3 attempts: it refused the connection: dial tcp ")(nil, err) {
 			t.Error(err)
@@ -357,7 +356,7 @@ func TestADeadWebhookSaysWhy(t *testing.T) {
 	})
 	t.Run("it accepts requests and never answers", func(t *testing.T) {
 		s.use(t, alive.address())
-		// In less time than that it is connected to, on a busy machine too.
+		// The timeout is longer than a connect takes on a busy machine.
 		s.put(t, hook(validating, "silent", fmt.Sprintf(byService, "/hang"), "timeoutSeconds: 5"))
 		checkText(t, s.refused(t, "silent"), fmt.Sprintf(prefix, "silent", "/hang?timeout=5s")+
 			"ValidatingWebhookConfiguration silent: service hook/webhook: endpoint "+alive.address()+": it did not answer in time: context deadline exceeded")
@@ -367,7 +366,7 @@ func TestADeadWebhookSaysWhy(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		t.Cleanup(func() { _ = l.Close() }) // connections wait in its queue
+		t.Cleanup(func() { _ = l.Close() }) // connections wait in the queue of the listener
 		s.use(t, l.Addr().String())
 		s.put(t, hook(validating, "mute", fmt.Sprintf(byService, "/look/mute"), "timeoutSeconds: 1"))
 		if err := s.refused(t, "mute"); !refusedWith("ValidatingWebhookConfiguration mute: service hook/webhook: endpoint "+l.Addr().String()+": it could not be connected to in time: ", "context deadline exceeded")(nil, err) {
@@ -390,7 +389,7 @@ func TestADeadWebhookSaysWhy(t *testing.T) {
 			t.Error(err)
 		}
 		if took := time.Since(started); took > 15*time.Second {
-			t.Errorf("it took %s", took)
+			t.Errorf("the write took %s, want at most 15s", took)
 		} else {
 			t.Logf("it took %s: %v", took, err)
 		}
@@ -429,7 +428,7 @@ func TestAnEndpointOfAWebhookIsReplacedWhileTrafficRuns(t *testing.T) {
 		writers.Go(func() {
 			for ctx.Err() == nil {
 				if err := s.write(context.WithoutCancel(ctx), "replaced", fmt.Sprintf("writer-%d-%d", w, written[w])); err != nil {
-					t.Errorf("writer %d: %v", w, err)
+					t.Errorf("write of writer %d failed: %v, want no error", w, err)
 					return
 				}
 				written[w]++
@@ -475,7 +474,7 @@ func TestConnectionsToWebhooksEnd(t *testing.T) {
 	configure("first")
 	configure("second")
 	if open, _ := e.counts(); open != 1 {
-		t.Errorf("two webhooks of one Service have %d connections", open)
+		t.Errorf("open connections of two webhooks with one Service = %d, want 1", open)
 	}
 	remove("first")
 	if err := s.write(within(t), "second", "still"); err != nil {
@@ -483,11 +482,11 @@ func TestConnectionsToWebhooksEnd(t *testing.T) {
 	}
 	remove("second")
 	none("when no configuration names the Service")
-	configure("second") // by a client that the library kept
+	configure("second") // with a client from the cache of k8s.io/apiserver
 	s.services.Close()
 	none("after the end")
 	if err := s.write(within(t), "second", "late"); !refusedWith("ValidatingWebhookConfiguration second: service hook/webhook: the front door is shutting down")(nil, err) {
-		t.Errorf("after the end: %v", err)
+		t.Errorf("write after the end: error = %v, want a refusal because of the shutdown", err)
 	}
 }
 
@@ -518,16 +517,16 @@ func TestConversionByAService(t *testing.T) {
 	_, servedByA := a.counts()
 	_, servedByB := b.counts()
 	if servedByA == 0 || servedByB == 0 {
-		t.Errorf("%d and %d conversions", servedByA, servedByB)
+		t.Errorf("conversions of the two endpoints: %d and %d, want both more than 0", servedByA, servedByB)
 	}
 
-	// One of the two versions is stored, so that reading the other one needs the webhook.
+	// One of the two versions is stored. Reads in the other version call the webhook.
 	failed := func() error {
 		t.Helper()
 		if err := errors.Join(get("v1"), get("v1beta1")); err != nil {
 			return err
 		}
-		t.Fatal("nothing needs the webhook")
+		t.Fatal("reads in v1 and v1beta1 succeed without the webhook, want an error in one of them")
 		return nil
 	}
 	const at = "CustomResourceDefinition lamps.light.example.com: service hook/webhook: "
@@ -551,7 +550,7 @@ func TestConversionByAService(t *testing.T) {
 	}
 	s.use(t, a.address())
 	if err := errors.Join(get("v1"), get("v1beta1")); err != nil {
-		t.Errorf("when it is back: %v", err)
+		t.Errorf("reads after the endpoint is back failed: %v, want no error", err)
 	}
 	if err := s.definitions.ApiextensionsV1().CustomResourceDefinitions().Delete(ctx, "lamps.light.example.com", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)

@@ -24,7 +24,7 @@ import (
 	"portico.dev/internal/coreapi/kinds/autoscaling"
 )
 
-// parsed reads a manifest into a new object of a kind.
+// parsed decodes a manifest into a new object.
 func parsed[T any](t *testing.T, text string) *T {
 	t.Helper()
 	obj := new(T)
@@ -50,7 +50,7 @@ func startWork(t *testing.T) (*testServer, kubernetes.Interface, context.Context
 func mustBe(t *testing.T, err error, is func(error) bool, says string) {
 	t.Helper()
 	if err == nil || !is(err) || !strings.Contains(err.Error(), says) {
-		t.Fatalf("got %v, want one that says %q", err, says)
+		t.Fatalf("error = %v, want one of the expected type that contains %q", err, says)
 	}
 }
 
@@ -71,13 +71,13 @@ func TestWorkloads(t *testing.T) {
 		d, err = deployments.Update(ctx, d, metav1.UpdateOptions{})
 		ok(t, err)
 		if d.Generation != 2 {
-			t.Errorf("generation %d after an annotation", d.Generation)
+			t.Errorf("generation after an annotation = %d, want 2", d.Generation)
 		}
 		d.Labels, d.Spec.Replicas, d.Status.Replicas = map[string]string{"from": "status"}, ptr.To[int32](9), 2
 		d, err = deployments.UpdateStatus(ctx, d, metav1.UpdateOptions{})
 		ok(t, err)
 		if d.Labels != nil || *d.Spec.Replicas != 2 || d.Status.Replicas != 2 || d.Generation != 2 {
-			t.Errorf("got %+v", d)
+			t.Errorf("after a status update: %+v, want no labels, 2 replicas, 2 status replicas and generation 2", d)
 		}
 		d.Spec.Selector.MatchLabels["app"] = "other"
 		d.Spec.Template.Labels["app"] = "other"
@@ -90,20 +90,20 @@ func TestWorkloads(t *testing.T) {
 		ok(t, err)
 		number := func() string { return d.Annotations[appsv1.DeprecatedTemplateGeneration] }
 		if number() != "1" {
-			t.Errorf("created as %q", number())
+			t.Errorf("template generation after the create = %q, want 1", number())
 		}
 		d.Spec.Template.Spec.Containers[0].Image = "j"
 		d.Annotations[appsv1.DeprecatedTemplateGeneration] = "7"
 		d, err = sets.Update(ctx, d, metav1.UpdateOptions{})
 		ok(t, err)
 		if number() != "2" || d.Generation != 2 {
-			t.Errorf("got %q, generation %d", number(), d.Generation)
+			t.Errorf("template generation after a new image = %q, generation %d, want 2 and 2", number(), d.Generation)
 		}
 		delete(d.Annotations, appsv1.DeprecatedTemplateGeneration)
 		d, err = sets.UpdateStatus(ctx, d, metav1.UpdateOptions{})
 		ok(t, err)
 		if number() != "2" {
-			t.Errorf("status made it %q", number())
+			t.Errorf("template generation after a status update = %q, want 2", number())
 		}
 	})
 	t.Run("a job selects its own pods, and leaves them when it is deleted", func(t *testing.T) {
@@ -113,7 +113,7 @@ func TestWorkloads(t *testing.T) {
 		ok(t, err)
 		if j.Spec.Selector.MatchLabels[batchv1.ControllerUidLabel] != string(j.UID) || j.Spec.Template.Labels["job-name"] != "once" ||
 			j.Spec.Template.Labels["controller-uid"] != string(j.UID) || j.Labels[batchv1.JobNameLabel] != "once" {
-			t.Errorf("got %+v", j)
+			t.Errorf("created job = %+v, want its UID in the selector and the template, and the label job-name", j)
 		}
 		wrong := parsed[batchv1.Job](t, strings.Replace(text, "once", "wrong", 1))
 		wrong.Spec.Template.Labels = map[string]string{"controller-uid": "mine"}
@@ -124,12 +124,12 @@ func TestWorkloads(t *testing.T) {
 		ok(t, err)
 		list, err := jobs.List(ctx, metav1.ListOptions{FieldSelector: "status.successful=1"})
 		if err != nil || len(list.Items) != 1 {
-			t.Errorf("got %v, %v", list, err)
+			t.Errorf("list by status.successful = %v, %v, want one job", list, err)
 		}
 		ok(t, jobs.Delete(ctx, "once", metav1.DeleteOptions{}))
 		left, err := jobs.Get(ctx, "once", metav1.GetOptions{})
 		if err != nil || !slices.Contains(left.Finalizers, metav1.FinalizerOrphanDependents) {
-			t.Errorf("got %v, %v", left, err)
+			t.Errorf("GET of the deleted job = %v, %v, want the finalizer orphan", left, err)
 		}
 	})
 	t.Run("what every kind refuses", func(t *testing.T) {
@@ -149,7 +149,7 @@ func TestScales(t *testing.T) {
 	scale, err := deployments.GetScale(ctx, "web", metav1.GetOptions{})
 	ok(t, err)
 	if scale.Spec.Replicas != 2 || scale.Status.Selector != "app=web" || scale.Kind != "Scale" && scale.Kind != "" {
-		t.Fatalf("got %+v", scale)
+		t.Fatalf("scale = %+v, want 2 replicas and the selector app=web", scale)
 	}
 	stale := scale.DeepCopy()
 	scale.Spec.Replicas = 5
@@ -158,7 +158,7 @@ func TestScales(t *testing.T) {
 	d, err := deployments.Get(ctx, "web", metav1.GetOptions{})
 	ok(t, err)
 	if scale.Spec.Replicas != 5 || *d.Spec.Replicas != 5 || d.Generation != 2 {
-		t.Fatalf("got %+v of %+v", scale, d.Spec)
+		t.Fatalf("after the update of the scale: %+v, deployment %+v, want 5 replicas and generation 2", scale, d.Spec)
 	}
 	owner := func(manager string) string {
 		for _, m := range d.ManagedFields {
@@ -169,7 +169,7 @@ func TestScales(t *testing.T) {
 		return ""
 	}
 	if owner("scaler") != "scale apps/v1" || owner("author") != "" {
-		t.Errorf("replicas are owned wrongly: %v", d.ManagedFields)
+		t.Errorf("managed fields = %v, want spec.replicas owned by scaler through the scale and not by author", d.ManagedFields)
 	}
 	stale.Spec.Replicas = 1
 	_, err = deployments.UpdateScale(ctx, "web", stale, metav1.UpdateOptions{})
@@ -182,13 +182,13 @@ func TestScales(t *testing.T) {
 	ok(t, err)
 	_, err = deployments.Patch(ctx, "none", types.MergePatchType, patch, metav1.PatchOptions{}, "scale")
 	mustBe(t, err, apierrors.IsNotFound, "")
-	// An apply that leaves replicas out does not take them from the autoscaler.
+	// An apply without replicas leaves them to the autoscaler.
 	applied, err := json.Marshal(map[string]any{"apiVersion": "autoscaling/v1", "kind": "Scale", "metadata": map[string]any{"name": "web", "namespace": "work"}, "spec": map[string]any{"replicas": 4}})
 	ok(t, err)
 	_, err = deployments.Patch(ctx, "web", types.ApplyPatchType, applied, metav1.PatchOptions{FieldManager: "applier", Force: ptr.To(true)}, "scale")
 	ok(t, err)
 	if d, err = deployments.Get(ctx, "web", metav1.GetOptions{}); err != nil || *d.Spec.Replicas != 4 || owner("applier") != "scale apps/v1" {
-		t.Errorf("got %v, %v", d, err)
+		t.Errorf("after an apply of the scale: %v, %v, want 4 replicas owned by applier through the scale", d, err)
 	}
 }
 
@@ -217,7 +217,7 @@ func TestEvictions(t *testing.T) {
 	run("b", corev1.PodRunning)
 	run("pending", corev1.PodPending)
 	ok(t, evict("pending"))
-	// Without a status the answer has Retry-After, which the client obeys for longer than this test lasts.
+	// A budget without a status makes the client wait for the Retry-After, which is longer than the test.
 	b.Status = policyv1.PodDisruptionBudgetStatus{ObservedGeneration: 1, CurrentHealthy: 1, DesiredHealthy: 1, ExpectedPods: 2}
 	b, err = budgets.UpdateStatus(ctx, b, metav1.UpdateOptions{})
 	ok(t, err)
@@ -227,21 +227,21 @@ func TestEvictions(t *testing.T) {
 	ok(t, err)
 	ok(t, evict("a", "All"))
 	if b, err = budgets.Get(ctx, "web", metav1.GetOptions{}); err != nil || b.Status.DisruptionsAllowed != 1 {
-		t.Fatalf("a dry run was counted: %v, %v", b, err)
+		t.Fatalf("budget after a dry run = %v, %v, want 1 allowed disruption", b, err)
 	}
 	ok(t, evict("a"))
 	if _, err := pods.Get(ctx, "a", metav1.GetOptions{}); !apierrors.IsNotFound(err) {
-		t.Errorf("it is still there: %v", err)
+		t.Errorf("GET of the evicted pod: error = %v, want NotFound", err)
 	}
 	b, err = budgets.Get(ctx, "web", metav1.GetOptions{})
 	ok(t, err)
 	if _, noted := b.Status.DisruptedPods["a"]; b.Status.DisruptionsAllowed != 0 || !noted {
-		t.Errorf("got %+v", b.Status)
+		t.Errorf("status of the budget after the eviction = %+v, want 0 allowed disruptions and the pod a in disruptedPods", b.Status)
 	}
 	err = evict("b")
 	mustBe(t, err, apierrors.IsTooManyRequests, "")
 	if status := apierrors.APIStatus(nil); !apierrorsAs(err, &status) || status.Status().Details.Causes[0].Type != policyv1.DisruptionBudgetCause {
-		t.Errorf("got %+v", err)
+		t.Errorf("eviction over the budget: error = %+v, want the cause DisruptionBudget", err)
 	}
 	mustBe(t, evict("none"), apierrors.IsNotFound, "")
 }
@@ -259,7 +259,7 @@ func TestPartsOfPods(t *testing.T) {
 		"resources: {requests: {cpu: 1}, limits: {cpu: 2}}}]}"), metav1.CreateOptions{})
 	ok(t, err)
 	if pod.Status.QOSClass != corev1.PodQOSBurstable || pod.Status.Conditions[0].Reason != corev1.PodReasonSchedulingGated {
-		t.Errorf("got %+v", pod.Status)
+		t.Errorf("status of the created pod = %+v, want Burstable and SchedulingGated", pod.Status)
 	}
 	bind := func(node string) error {
 		return pods.Bind(ctx, &corev1.Binding{ObjectMeta: metav1.ObjectMeta{Name: "p", UID: pod.UID, Annotations: map[string]string{"by": "test"}},
@@ -273,14 +273,14 @@ func TestPartsOfPods(t *testing.T) {
 	ok(t, bind("n1"))
 	mustBe(t, bind("n2"), apierrors.IsConflict, `already assigned to node "n1"`)
 	if pod, err = pods.Get(ctx, "p", metav1.GetOptions{}); err != nil || pod.Spec.NodeName != "n1" || pod.Annotations["by"] != "test" {
-		t.Fatalf("got %v, %v", pod, err)
+		t.Fatalf("bound pod = %v, %v, want the node n1 and the annotation by=test", pod, err)
 	}
 	pod.Spec.EphemeralContainers = []corev1.EphemeralContainer{{EphemeralContainerCommon: corev1.EphemeralContainerCommon{Name: "debug", Image: "sh"}}}
-	pod.Spec.NodeName = "n3" // not changed through this subresource
+	pod.Spec.NodeName = "n3" // ignored by this subresource
 	pod, err = pods.UpdateEphemeralContainers(ctx, "p", pod, metav1.UpdateOptions{})
 	ok(t, err)
 	if len(pod.Spec.EphemeralContainers) != 1 || pod.Spec.NodeName != "n1" {
-		t.Errorf("got %+v", pod.Spec)
+		t.Errorf("spec after an update of the ephemeral containers = %+v, want one ephemeral container and the node n1", pod.Spec)
 	}
 	pod.Spec.EphemeralContainers[0].Image = "other"
 	_, err = pods.UpdateEphemeralContainers(ctx, "p", pod, metav1.UpdateOptions{})
@@ -290,7 +290,7 @@ func TestPartsOfPods(t *testing.T) {
 		[]byte(`{"spec":{"containers":[{"name":"c","resources":{"requests":{"cpu":"1500m"}}}]}}`), metav1.PatchOptions{}, "resize")
 	ok(t, err)
 	if pod.Spec.Containers[0].Resources.Requests.Cpu().String() != "1500m" || pod.Generation != before+1 {
-		t.Errorf("got %+v", pod.Spec.Containers[0].Resources)
+		t.Errorf("resources after the resize = %+v (generation %d), want a cpu request of 1500m and generation %d", pod.Spec.Containers[0].Resources, pod.Generation, before+1)
 	}
 	_, err = pods.Patch(ctx, "p", types.StrategicMergePatchType,
 		[]byte(`{"spec":{"containers":[{"name":"c","resources":{"requests":{"cpu":"2"},"limits":{"memory":"1Gi"}}}]}}`), metav1.PatchOptions{}, "resize")
@@ -319,7 +319,7 @@ func TestOneAutoscalerInTwoVersions(t *testing.T) {
 	ok(t, err)
 	if *old.Spec.TargetCPUUtilizationPercentage != 70 || old.Annotations["mine"] != "kept" ||
 		!strings.Contains(old.Annotations[autoscaling.MetricsAnnotation], "qps") || !strings.Contains(old.Annotations[autoscaling.BehaviorAnnotation], `"StabilizationWindowSeconds":60`) {
-		t.Fatalf("got %+v", old)
+		t.Fatalf("autoscaler in v1 = %+v, want the target 70, the annotation mine and the metrics and behavior annotations", old)
 	}
 	old.Spec.TargetCPUUtilizationPercentage = ptr.To[int32](50)
 	_, err = older.Update(ctx, old, metav1.UpdateOptions{FieldManager: "older"})
@@ -328,39 +328,39 @@ func TestOneAutoscalerInTwoVersions(t *testing.T) {
 	ok(t, err)
 	if len(now.Spec.Metrics) != 2 || now.Spec.Metrics[0].Pods.Metric.Name != "qps" || *now.Spec.Metrics[1].Resource.Target.AverageUtilization != 50 ||
 		*now.Spec.Behavior.ScaleDown.StabilizationWindowSeconds != 60 || now.Annotations[autoscaling.MetricsAnnotation] != "" || now.Generation != 2 {
-		t.Fatalf("got %+v", now)
+		t.Fatalf("autoscaler in v2 = %+v, want the metrics qps and cpu, the behavior and generation 2", now)
 	}
 	versions := map[string]string{}
 	for _, m := range now.ManagedFields {
 		versions[m.Manager] = m.APIVersion
 	}
 	if versions["newer"] != "autoscaling/v2" || versions["older"] != "autoscaling/v1" {
-		t.Errorf("got %v", versions)
+		t.Errorf("versions in the managed fields = %v, want autoscaling/v2 for newer and autoscaling/v1 for older", versions)
 	}
 	apply := []byte("apiVersion: autoscaling/v1\nkind: HorizontalPodAutoscaler\nmetadata: {name: web}\nspec: {maxReplicas: 7, scaleTargetRef: {apiVersion: apps/v1, kind: Deployment, name: web}}")
 	old, err = older.Patch(ctx, "web", types.ApplyPatchType, apply, metav1.PatchOptions{FieldManager: "applier", Force: ptr.To(true)})
 	if err != nil || old.Spec.MaxReplicas != 7 || *old.Spec.TargetCPUUtilizationPercentage != 50 {
-		t.Fatalf("got %+v, %v", old, err)
+		t.Fatalf("apply in v1 = %+v, %v, want at most 7 replicas and the target 50", old, err)
 	}
 	made, err := older.Create(ctx, &autoscalingv1.HorizontalPodAutoscaler{ObjectMeta: metav1.ObjectMeta{Name: "old"}, Spec: autoscalingv1.HorizontalPodAutoscalerSpec{
 		MaxReplicas: 3, ScaleTargetRef: autoscalingv1.CrossVersionObjectReference{APIVersion: "apps/v1", Kind: "Deployment", Name: "web"},
 	}}, metav1.CreateOptions{})
 	if err != nil || *made.Spec.TargetCPUUtilizationPercentage != 80 || *made.Spec.MinReplicas != 1 {
-		t.Fatalf("got %+v, %v", made, err)
+		t.Fatalf("create in v1 = %+v, %v, want the defaults 80 for the target and 1 for the replicas", made, err)
 	}
 	w, err := older.Watch(ctx, metav1.ListOptions{ResourceVersion: old.ResourceVersion, TimeoutSeconds: ptr.To[int64](20)})
 	ok(t, err)
 	defer w.Stop()
 	if e := <-w.ResultChan(); e.Object.(*autoscalingv1.HorizontalPodAutoscaler).Name != "old" {
-		t.Errorf("got %+v", e)
+		t.Errorf("first event = %+v, want the autoscaler old", e)
 	}
 	for _, g := range h.Discovery().Groups {
 		if g.Name == "autoscaling" && (len(g.Versions) != 2 || g.Versions[0].Version != "v2" || g.Versions[1].Version != "v1") {
-			t.Errorf("got %+v", g.Versions)
+			t.Errorf("discovered versions of autoscaling = %+v, want v2 and v1", g.Versions)
 		}
 	}
 	patched, err := older.Patch(ctx, "web", types.MergePatchType, []byte(`{"status":{"currentReplicas":2,"desiredReplicas":3}}`), metav1.PatchOptions{}, "status")
 	if err != nil || patched.Status.DesiredReplicas != 3 || patched.Annotations[autoscaling.MetricsAnnotation] == "" {
-		t.Fatalf("got %+v, %v", patched, err)
+		t.Fatalf("patch of the status in v1 = %+v, %v, want 3 desired replicas and the metrics annotation", patched, err)
 	}
 }

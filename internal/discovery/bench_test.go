@@ -12,7 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// cityOf is as many group-versions of five resources each, the first of which are stale.
+// cityOf returns n group-versions of five resources each, of which the first are stale.
 func cityOf(n, stale int) []GroupVersion {
 	gvs := make([]GroupVersion, n)
 	for i := range gvs {
@@ -75,7 +75,7 @@ func BenchmarkServe(b *testing.B) {
 	}
 }
 
-// BenchmarkFlip is what it costs that one backend of so many changes its mind.
+// BenchmarkFlip measures the cost of one backend's change between current and stale.
 func BenchmarkFlip(b *testing.B) {
 	for _, n := range []int{10, 100, 1000} {
 		b.Run(fmt.Sprint(n), func(b *testing.B) {
@@ -95,7 +95,7 @@ func BenchmarkFlip(b *testing.B) {
 	}
 }
 
-// BenchmarkReason is what it costs that one backend of so many is down for another reason than before.
+// BenchmarkReason measures the cost of a changed reason of one unavailable backend.
 func BenchmarkReason(b *testing.B) {
 	for _, n := range []int{10, 100, 1000} {
 		b.Run(fmt.Sprint(n), func(b *testing.B) {
@@ -116,7 +116,7 @@ func BenchmarkReason(b *testing.B) {
 					b.Fatal(err)
 				}
 				if !next.sameDocuments(s) {
-					b.Fatal("says something else")
+					b.Fatal("sameDocuments() = false for another reason, want true")
 				}
 			}
 		})

@@ -27,15 +27,15 @@ import (
 	"portico.dev/internal/respond"
 )
 
-// clientEnv is an env with a port of its own, in which every third of so many backends is dead and was never known, every
-// third hangs and was known, and every third hangs and was known to hold nothing that can be deleted. The backends have no sockets: sixty
-// TLS handshakes at once would make a busy machine miss the time that the living one has to answer.
+// clientEnv is an env with a port, in which one third of the given number of backends is dead and was never known, one third
+// hangs and was known, and one third hangs and was known to have nothing that can be deleted. The backends have no sockets:
+// sixty TLS handshakes at once on a busy machine would make the live backend miss its deadline.
 type clientEnv struct {
 	*env
 	client   *clientdiscovery.DiscoveryClient
 	requests atomic.Int64
 	stale    []schema.GroupVersion
-	kept     []schema.GroupVersion // dead, and as good as alive
+	kept     []schema.GroupVersion // dead, and treated like live ones
 }
 
 func newClientEnv(t testing.TB, dead int) *clientEnv {
@@ -78,8 +78,8 @@ func knownAs(gv schema.GroupVersion, verbs string) []byte {
 		"responseKind":{"group":%q,"version":"v1","kind":"Thing"},"verbs":[%s]}]}`, gv.Group, verbs)
 }
 
-// serve answers as the router does: /apis/<group>/<version> is not discovery's, and is answered by whoever serves the
-// group-version, or with 503 at once if nobody does.
+// serve routes as the router does: /apis/<group>/<version> does not belong to discovery. The backend of the group-version
+// answers it, or a 503 at once if there is none.
 func (c *clientEnv) serve(w http.ResponseWriter, r *http.Request) {
 	c.requests.Add(1)
 	parts := strings.Split(strings.Trim(r.URL.Path, "/"), "/")
@@ -108,7 +108,7 @@ func (c *clientEnv) serve(w http.ResponseWriter, r *http.Request) {
 	respond.Object(w, r, http.StatusOK, list)
 }
 
-// names are the resources of lists, as group/version/resource.
+// names returns the resources of lists as group/version/resource.
 func names(lists []*metav1.APIResourceList) []string {
 	var all []string
 	for _, list := range lists {
@@ -122,8 +122,8 @@ func names(lists []*metav1.APIResourceList) []string {
 	return all
 }
 
-// With any number of dead backends, client-go finds what it would find if those groups alone were missing, says which
-// are, and needs no more requests for sixty than for one, and no time.
+// With any number of dead backends, client-go finds the same as if only those groups were missing, names them, and sends no
+// more requests for sixty than for one, without delay.
 func TestClientsWithDeadBackends(t *testing.T) {
 	healthy := newClientEnv(t, 0)
 	_, lists, err := healthy.client.ServerGroupsAndResources()
@@ -152,12 +152,12 @@ func TestClientsWithDeadBackends(t *testing.T) {
 					t.Errorf("%s: found %v, want %v", name, got, alive)
 				}
 				failedAre(t, name, err, c.stale)
-				// client-go asks for /api and /apis, and when a group-version is stale once more before it believes it.
+				// client-go requests /api and /apis, and repeats both if a group-version is stale.
 				if n := c.requests.Load() - before; n != 4 {
-					t.Errorf("%s: %d requests", name, n)
+					t.Errorf("%s: %d requests, want 4", name, n)
 				}
 				if took := time.Since(began); took > time.Minute {
-					t.Errorf("%s took %s", name, took)
+					t.Errorf("%s took %s, want at most a minute", name, took)
 				}
 			}
 		})
@@ -171,12 +171,12 @@ func failedAre(t *testing.T, what string, err error, want []schema.GroupVersion)
 		return
 	}
 	if !errors.As(err, &failed) {
-		t.Fatalf("%s: the error is %v", what, err)
+		t.Fatalf("%s: error = %v, want ErrGroupDiscoveryFailed for %v", what, err, want)
 	}
 	got := slices.Collect(maps.Keys(failed.Groups))
 	slices.SortFunc(got, func(a, b schema.GroupVersion) int { return strings.Compare(a.Group, b.Group) })
 	if !slices.Equal(got, want) {
-		t.Errorf("%s: failed are %v, want %v", what, got, want)
+		t.Errorf("%s: failed groups = %v, want %v", what, got, want)
 	}
 }
 
@@ -184,7 +184,7 @@ func TestMappersWithDeadBackends(t *testing.T) {
 	c := newClientEnv(t, 60)
 	cached := memcache.NewMemCacheClient(c.client)
 	deferred := restmapper.NewDeferredDiscoveryRESTMapper(cached)
-	mapper := restmapper.NewShortcutExpander(deferred, cached, func(warning string) { t.Errorf("warned: %s", warning) })
+	mapper := restmapper.NewShortcutExpander(deferred, cached, func(warning string) { t.Errorf("warning = %s, want none", warning) })
 
 	began := time.Now()
 	for resource, kind := range map[string]schema.GroupVersionKind{
@@ -205,30 +205,30 @@ func TestMappersWithDeadBackends(t *testing.T) {
 			got, err = mapper.KindFor(gr.WithVersion(""))
 		}
 		if err != nil || got != kind {
-			t.Errorf("%s is %v, %v", resource, got, err)
+			t.Errorf("KindFor(%s) = %v, error %v, want %v", resource, got, err, kind)
 		}
 	}
-	if n := c.requests.Load(); n > 4 { // once to fill the cache; once more because "things.v1.x" may be a resource of group v1.x
-		t.Errorf("%d requests", n)
+	if n := c.requests.Load(); n > 4 { // once to fill the cache; once more because "things.v1.x" can be a resource of group v1.x
+		t.Errorf("%d requests, want at most 4", n)
 	}
 	if _, err := mapper.RESTMapping(schema.GroupKind{Group: c.stale[0].Group, Kind: "Thing"}, "v1"); !meta.IsNoMatchError(err) {
-		t.Errorf("a kind of a dead backend: %v", err)
+		t.Errorf("RESTMapping of a dead backend's kind: error = %v, want no match", err)
 	}
 	if took := time.Since(began); took > time.Minute {
-		t.Errorf("took %s", took)
+		t.Errorf("the mappings took %s, want at most a minute", took)
 	}
-	// In process, kinds of dead backends are not forgotten.
+	// In this process, kinds of dead backends stay mapped.
 	for _, gv := range c.stale {
 		if g, _ := c.Current().Lookup(gv); len(g.Resources) == 0 {
 			continue
 		}
 		if _, err := c.Current().RESTMapper().RESTMapping(schema.GroupKind{Group: gv.Group, Kind: "Thing"}, "v1"); err != nil {
-			t.Errorf("%s: %v", gv, err)
+			t.Errorf("RESTMapping of Thing in %s failed: %v, want no error", gv, err)
 		}
 	}
 }
 
-// Old clients, and kubectl when it is told to, ask for each group-version alone.
+// Old clients, and kubectl with legacy discovery, request each group-version separately.
 func TestLegacyClientsWithDeadBackends(t *testing.T) {
 	c := newClientEnv(t, 30)
 	legacy := clientdiscovery.NewDiscoveryClient(c.client.RESTClient())
@@ -238,13 +238,13 @@ func TestLegacyClientsWithDeadBackends(t *testing.T) {
 	want := []string{"example.com/v1/gadgets", "rbac.authorization.k8s.io/v1/roles", "v1/namespaces"}
 	for _, name := range want {
 		if !slices.Contains(names(lists), name) {
-			t.Errorf("%s is not in %v", name, names(lists))
+			t.Errorf("resources = %v, want %s among them", names(lists), name)
 		}
 	}
-	dead := slices.Concat(c.stale, c.kept) // here a dead backend is asked itself, and says so
+	dead := slices.Concat(c.stale, c.kept) // here each dead backend is requested, and fails
 	slices.SortFunc(dead, func(a, b schema.GroupVersion) int { return strings.Compare(a.Group, b.Group) })
 	failedAre(t, "legacy", err, dead)
 	if took := time.Since(began); took > time.Minute {
-		t.Errorf("took %s", took)
+		t.Errorf("legacy discovery took %s, want at most a minute", took)
 	}
 }

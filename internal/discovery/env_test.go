@@ -19,7 +19,7 @@ import (
 	"portico.dev/internal/discovery/remote"
 )
 
-// env is a Merger with everything around it that a test changes.
+// env is a Merger with inputs that a test can change.
 type env struct {
 	*Merger
 
@@ -59,14 +59,14 @@ func (h *env) run(t testing.TB) *env {
 	h.stop = sync.OnceFunc(func() {
 		cancel()
 		if err := <-done; err != nil {
-			t.Errorf("run: %v", err)
+			t.Errorf("Run failed: %v, want no error", err)
 		}
 	})
 	t.Cleanup(h.stop)
 	select {
 	case <-h.Ready():
 	case <-time.After(time.Minute):
-		t.Fatal("not ready")
+		t.Fatal("the Merger is not ready within a minute, want Ready closed")
 	}
 	return h
 }
@@ -82,7 +82,7 @@ func (h *env) change(edit func(*remote.Table)) {
 	h.changed = make(chan struct{})
 }
 
-// until waits for a group-version to be as wanted.
+// until waits until a group-version meets the condition.
 func (h *env) until(t testing.TB, gv schema.GroupVersion, what string, is func(GroupVersion, bool) bool) {
 	t.Helper()
 	deadline := time.Now().Add(time.Minute)
@@ -93,11 +93,11 @@ func (h *env) until(t testing.TB, gv schema.GroupVersion, what string, is func(G
 			return
 		}
 		if time.Now().After(deadline) {
-			t.Fatalf("%s never came to be %s: it is %s with %d resources: %s", gv, what, g.Freshness, len(g.Resources), g.Reason)
+			t.Fatalf("%s is %s with %d resources (%s) after a minute, want %s", gv, g.Freshness, len(g.Resources), g.Reason, what)
 		}
 		select {
 		case <-s.replaced:
-		case <-time.After(20 * time.Millisecond): // reasons are in no document
+		case <-time.After(20 * time.Millisecond): // a reason is not part of any document
 		}
 	}
 }
@@ -114,7 +114,7 @@ func stale(resources int) func(GroupVersion, bool) bool {
 	}
 }
 
-// get sends a request as a client would.
+// get sends a request as a client does.
 func (h *env) get(t testing.TB, target string, headers ...string) *http.Response {
 	t.Helper()
 	r := httptest.NewRequest(http.MethodGet, target, nil)
@@ -275,7 +275,7 @@ func routeTo(b remote.Backend, gv schema.GroupVersion) remote.Route {
 
 func routes(more ...remote.Route) []remote.Route { return append(localRoutes(), more...) }
 
-// aggregated is what a backend with aggregated discovery answers, with an ETag that it honours.
+// aggregated returns a backend with aggregated discovery and an ETag that it honours.
 func aggregated(etag string, groups ...apidiscoveryv2.APIGroupDiscovery) http.Handler {
 	body, err := json.Marshal(&apidiscoveryv2.APIGroupDiscoveryList{
 		TypeMeta: metav1.TypeMeta{Kind: "APIGroupDiscoveryList", APIVersion: "apidiscovery.k8s.io/v2"}, Items: groups,
@@ -301,7 +301,7 @@ func serves(gv schema.GroupVersion, resources ...apidiscoveryv2.APIResourceDisco
 	}
 }
 
-// legacyList is what any backend answers at /apis/<group>/<version>.
+// legacyList returns a backend's handler for /apis/<group>/<version>.
 func legacyList(gv schema.GroupVersion, resources ...metav1.APIResource) http.Handler {
 	body, err := json.Marshal(&metav1.APIResourceList{
 		TypeMeta: metav1.TypeMeta{Kind: "APIResourceList", APIVersion: "v1"}, GroupVersion: gv.String(), APIResources: resources,

@@ -27,17 +27,17 @@ func TestFromLegacy(t *testing.T) {
 		t.Fatal(err)
 	}
 	if len(got) != 2 {
-		t.Fatalf("%d resources", len(got))
+		t.Fatalf("fromLegacy() = %d resources, want 2", len(got))
 	}
 	deployments, orphans := got[0], got[1]
 	if *deployments.ResponseKind != (metav1.GroupVersionKind{Group: "example.com", Version: "v1", Kind: "Deployment"}) {
-		t.Errorf("kind is %s", deployments.ResponseKind)
+		t.Errorf("kind = %s, want Deployment of example.com/v1", deployments.ResponseKind)
 	}
 	if scale := deployments.Subresources[0]; *scale.ResponseKind != (metav1.GroupVersionKind{Group: "autoscaling", Version: "v1", Kind: "Scale"}) {
-		t.Errorf("kind of scale is %s", scale.ResponseKind)
+		t.Errorf("kind of scale = %s, want Scale of autoscaling/v1", scale.ResponseKind)
 	}
 	if orphans.Resource != "orphans" || *orphans.ResponseKind != (metav1.GroupVersionKind{}) || len(orphans.Subresources) != 1 || orphans.Scope != apidiscoveryv2.ScopeCluster {
-		t.Errorf("the parent of an orphan is %+v", orphans)
+		t.Errorf("parent of an orphan = %+v, want a cluster-scoped resource without a kind and with 1 subresource", orphans)
 	}
 
 	for name, list := range map[string][]metav1.APIResource{
@@ -45,7 +45,7 @@ func TestFromLegacy(t *testing.T) {
 		"the same resource twice":        {{Name: "a"}, {Name: "a"}},
 	} {
 		if _, err := fromLegacy(gvGadgets, &metav1.APIResourceList{APIResources: list}); err == nil {
-			t.Errorf("%s is accepted", name)
+			t.Errorf("%s: fromLegacy() succeeded, want an error", name)
 		}
 	}
 }
@@ -72,7 +72,7 @@ func FuzzBackendAnswers(f *testing.F) {
 	})
 }
 
-// serveable checks that what passes check can be encoded in every way, and kept and read again.
+// serveable checks that resources that pass check can be encoded in every media type, and stored and decoded again.
 func serveable(t *testing.T, e *encoder, resources []apidiscoveryv2.APIResourceDiscovery) {
 	t.Helper()
 	if check(resources) != nil {
@@ -86,7 +86,7 @@ func serveable(t *testing.T, e *encoder, resources []apidiscoveryv2.APIResourceD
 	}
 	for mediaType, encoding := range d.encodings {
 		if _, err := encoding.make(); err != nil {
-			t.Errorf("%s: %v", mediaType, err)
+			t.Errorf("%s: encoding failed: %v, want no error", mediaType, err)
 		}
 	}
 	kept, err := json.Marshal(&known{Resources: resources})
@@ -94,12 +94,12 @@ func serveable(t *testing.T, e *encoder, resources []apidiscoveryv2.APIResourceD
 		t.Fatal(err)
 	}
 	if _, err := decodeRecord(kept); err != nil {
-		t.Errorf("cannot be read again: %v", err)
+		t.Errorf("decodeRecord() of an encoded record failed: %v, want no error", err)
 	}
 }
 
-// The legacy document of k8s.io/custom-metrics-apiserver v1.37.0 for metrics that it does not list. Refusing it kept the
-// group out of discovery and every namespace that was being deleted waiting.
+// The legacy document of k8s.io/custom-metrics-apiserver v1.37.0 for metrics that it does not list. Refusing it kept the group
+// out of discovery, and blocked the deletion of every namespace.
 func TestResourcesWithoutANameAreLeftOut(t *testing.T) {
 	gv := schema.GroupVersion{Group: "custom.metrics.k8s.io", Version: "v1beta2"}
 	resources, err := parseLegacy([]byte(`{"kind":"APIResourceList","apiVersion":"v1","groupVersion":"custom.metrics.k8s.io/v1beta2","resources":[
@@ -112,7 +112,7 @@ func TestResourcesWithoutANameAreLeftOut(t *testing.T) {
 		t.Fatal(err)
 	}
 	if len(resources) != 1 || resources[0].Resource != "pods" || len(resources[0].Subresources) != 1 {
-		t.Errorf("resources %+v", resources)
+		t.Errorf("resources = %+v, want pods with 1 subresource", resources)
 	}
 }
 
@@ -131,28 +131,28 @@ func TestTheSameBodyIsReadOnce(t *testing.T) {
 		t.Helper()
 		got := fetchAll(t.Context(), remote.NewFetcher(1), b, wanted, s)[gvGadgets]
 		if got.err != nil || len(got.resources) != 1 {
-			t.Fatalf("%+v", got)
+			t.Fatalf("fetchAll() = %+v, want 1 resource and no error", got)
 		}
 		return got.resources
 	}
 	first := poll()
 	if again := poll(); &again[0] != &first[0] {
-		t.Error("the same body was decoded again")
+		t.Error("the same body was decoded again, want the resources of the first poll")
 	}
 	b.Become(answers(body(`"get","list"`)))
 	if changed := poll(); len(changed[0].Verbs) != 2 {
-		t.Errorf("another body: verbs %v", changed[0].Verbs)
+		t.Errorf("verbs after another body = %v, want get and list", changed[0].Verbs)
 	}
 	b.Become(answers(strings.Replace(body(`"get"`), "Namespaced", "Everywhere", 1)))
 	for range 2 {
 		if got := fetchAll(t.Context(), remote.NewFetcher(1), b, wanted, s)[gvGadgets]; got.err == nil {
-			t.Error("what is wrong with a body is forgotten when it comes again")
+			t.Error("fetchAll() of an invalid body succeeded, want an error each time")
 		}
 	}
 	wanted = []schema.GroupVersion{{Group: "other.example.com", Version: "v1"}}
 	b.Become(answers(body(`"get"`)))
 	if got := fetchAll(t.Context(), remote.NewFetcher(1), b, wanted, s); len(got) != 1 || got[wanted[0]].err == nil {
-		t.Errorf("another group-version is wanted: %+v", got)
+		t.Errorf("fetchAll() for another group-version = %+v, want an error for it", got)
 	}
 }
 
@@ -182,12 +182,12 @@ func TestEncodingsThatNobodyRequestsAreMadeOnDemand(t *testing.T) {
 		t.Fatal(err)
 	}
 	if want := map[string]bool{respond.MediaProtobuf: true}; !maps.Equal(prepared, want) {
-		t.Errorf("prepared %v, want %v", prepared, want)
+		t.Errorf("prepared encodings = %v, want %v", prepared, want)
 	}
 	if err := after.prepare(nil); err != nil {
 		t.Fatal(err)
 	}
 	if want := map[string]bool{respond.MediaProtobuf: true, respond.MediaJSON: true}; !maps.Equal(prepared, want) {
-		t.Errorf("prepared without a document before: %v, want %v", prepared, want)
+		t.Errorf("prepared encodings without a former document = %v, want %v", prepared, want)
 	}
 }

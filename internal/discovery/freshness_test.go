@@ -22,12 +22,12 @@ var (
 	cluster   = resource("nodes", apidiscoveryv2.ScopeCluster, "delete", "get", "list")
 )
 
-// hears is one round: an answer, or none when err is set. The route is up unless down.
+// hears is one round: an answer, or none if fails is set. The route is up unless down is set.
 type hears struct {
 	resources []apidiscoveryv2.APIResourceDiscovery
 	fails     string
 	down      bool
-	keep      bool // the APIService says current
+	keep      bool // the APIService is annotated as current
 	uid       string
 	revision  string
 	after     time.Duration // since the round before; 0: a minute
@@ -35,7 +35,7 @@ type hears struct {
 
 func says(resources ...apidiscoveryv2.APIResourceDiscovery) hears { return hears{resources: resources} }
 
-// soon is an empty answer a second after the one before.
+// soon is an empty answer a second after the previous one.
 func soon() hears { return hears{after: time.Second} }
 
 func TestFreshness(t *testing.T) {
@@ -153,17 +153,17 @@ func TestFreshness(t *testing.T) {
 			}
 			got, why := subject.freshness(route)
 			if got != c.want {
-				t.Errorf("is %s (%s), want %s", got, why, c.want)
+				t.Errorf("freshness() = %s (%s), want %s", got, why, c.want)
 			}
 			if got == stale && why == "" {
-				t.Error("stale without a reason")
+				t.Errorf("freshness() = %s without a reason, want a reason", got)
 			}
 			var holds []string
 			for _, r := range subject.resources(route) {
 				holds = append(holds, r.Resource)
 			}
 			if !slices.Equal(holds, c.holds) {
-				t.Errorf("holds %v, want %v", holds, c.holds)
+				t.Errorf("resources() = %v, want %v", holds, c.holds)
 			}
 		})
 	}

@@ -24,34 +24,34 @@ func TestInternedResourcesAreEqualAndShared(t *testing.T) {
 	p, before := newInterner(), read()
 	one, two := p.resources(before), p.resources(fill(read()))
 	if !reflect.DeepEqual(before, read()) {
-		t.Error("packing changed what may be in a snapshot")
+		t.Error("interning changed resources that can be in a snapshot, want them unchanged")
 	}
 	if !reflect.DeepEqual(one, before) {
-		t.Errorf("packed: %+v\nwant %+v", one, before)
+		t.Errorf("interned resources = %+v, want %+v", one, before)
 	}
 	if !reflect.DeepEqual(two, fill(read())) {
-		t.Errorf("packed: %+v\nwant %+v", two, fill(read()))
+		t.Errorf("interned resources = %+v, want %+v", two, fill(read()))
 	}
 	for i := range one {
 		if len(one[i].Verbs) > 0 && &one[i].Verbs[0] != &two[i].Verbs[0] {
-			t.Errorf("the verbs of %s are there twice", one[i].Resource)
+			t.Errorf("the verbs of %s are stored twice, want them shared", one[i].Resource)
 		}
 		if len(one[i].Verbs) > 0 && &one[i].Verbs[0] == &before[i].Verbs[0] {
-			t.Errorf("the verbs of %s were packed where they are read", one[i].Resource)
+			t.Errorf("the verbs of %s share the decoded slice, want a copy", one[i].Resource)
 		}
 	}
 	if p.resources(nil) != nil {
-		t.Error("nothing became something")
+		t.Error("resources(nil) is not nil, want nil")
 	}
 }
 
-// Every field has to be packed by name: one that a later version of the API adds must not get lost.
+// Every field has to be copied by name: a field that a later version of the API adds must not get lost.
 func TestInterningCopiesEveryField(t *testing.T) {
 	for of, want := range map[reflect.Type]int{
 		reflect.TypeFor[apidiscoveryv2.APIResourceDiscovery](): 8, reflect.TypeFor[apidiscoveryv2.APISubresourceDiscovery](): 4,
 	} {
 		if of.NumField() != want {
-			t.Errorf("%s has %d fields, and pool.go knows %d", of, of.NumField(), want)
+			t.Errorf("%s has %d fields, want %d as in interning.go", of, of.NumField(), want)
 		}
 	}
 }

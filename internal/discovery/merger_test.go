@@ -24,7 +24,7 @@ var legacyGadgets = []metav1.APIResource{
 	{Name: "gadgets/status", Kind: "Gadget", Namespaced: true, Verbs: metav1.Verbs{"get"}},
 }
 
-// behaviours are the ways in which a backend can be asked for gadgets, and what becomes of its group-version.
+// TestBackendsOfEveryKind covers the ways to request gadgets from a backend, and the resulting state of its group-version.
 func TestBackendsOfEveryKind(t *testing.T) {
 	other := schema.GroupVersion{Group: "other.example.com", Version: "v1"}
 	html := remotetest.Answers(http.StatusOK, "text/html", "<html>welcome</html>")
@@ -84,7 +84,7 @@ func TestBackendsOfEveryKind(t *testing.T) {
 				return c.want(g, ok) && strings.Contains(g.Reason, c.reason) && (c.reason != "" || g.Reason == "")
 			})
 			if _, ok := h.Current().Lookup(other); ok {
-				t.Error("a group-version that is not registered was taken from the backend")
+				t.Errorf("%v is in discovery, want only registered group-versions", other)
 			}
 		})
 	}
@@ -97,13 +97,13 @@ func TestNothingWaitsForABackendThatHangs(t *testing.T) {
 		began := time.Now()
 		h := newEnv(t, newMemory(), routes(routeTo(hangs, gvGadgets), routeTo(answers, gvMetrics))...).run(t)
 		if response := h.get(t, "/apis"); response.StatusCode != http.StatusOK {
-			t.Errorf("answered %d", response.StatusCode)
+			t.Errorf("GET /apis = %d, want 200", response.StatusCode)
 		}
 		h.until(t, gvMetrics, "current", current(1))
 		h.until(t, gvGadgets, "stale", stale(0))
 		h.stop()
 		if took := time.Since(began); took >= fetchTimeout {
-			t.Errorf("took %s", took)
+			t.Errorf("the test took %s, want less than %s", took, fetchTimeout)
 		}
 	})
 }
@@ -117,14 +117,14 @@ func TestOneFetchForAllGroupVersionsOfABackend(t *testing.T) {
 	}
 	requests := b.Requests()
 	if len(requests) != 1 {
-		t.Fatalf("%d requests", len(requests))
+		t.Fatalf("%d requests, want 1", len(requests))
 	}
 	if user, group := requests[0].Header.Get("X-Remote-User"), requests[0].Header.Get("X-Remote-Group"); user != "system:kube-aggregator" || group != "system:masters" {
-		t.Errorf("asked as %q of %q", user, group)
+		t.Errorf("identity = user %q, group %q, want system:kube-aggregator and system:masters", user, group)
 	}
 }
 
-// A flip of the verdict is seen at once, and makes the backend be asked at once, by the ETag that it gave.
+// A changed verdict takes effect at once, and triggers a poll at once, with the backend's ETag.
 func TestAVerdictThatFlips(t *testing.T) {
 	b := remotetest.NewTLS(t, "ns/gadgets:443", remotetest.Paths{"/apis": aggregated(`"1"`, serves(gvGadgets, deletable))})
 	h := newEnv(t, newMemory(), routes(routeTo(b, gvGadgets))...).run(t)
@@ -142,7 +142,7 @@ func TestAVerdictThatFlips(t *testing.T) {
 	h.until(t, gvGadgets, "current", current(1))
 	waitFor(t, "a round because of the flip", func() bool { return len(b.Requests()) > before })
 	if tag := b.Requests()[before].Header.Get("If-None-Match"); tag != `"1"` {
-		t.Errorf("asked with %q", tag)
+		t.Errorf("If-None-Match = %q, want %q", tag, `"1"`)
 	}
 }
 
@@ -152,7 +152,7 @@ func TestCorrectDiscoverySoonReplacesWrong(t *testing.T) {
 	h := newEnv(t, newMemory(), routes(routeTo(b, gvGadgets))...).run(t)
 	h.until(t, gvGadgets, "current", current(1))
 	b.Become(remotetest.Paths{"/apis": aggregated(`"2"`, serves(gvGadgets))})
-	turn := func(up bool) { // which is when it is asked
+	turn := func(up bool) { // which triggers a poll
 		h.change(func(table *remote.Table) { table.Routes[len(table.Routes)-1].Available = up })
 	}
 	turn(false)
@@ -162,7 +162,7 @@ func TestCorrectDiscoverySoonReplacesWrong(t *testing.T) {
 		return stale(1)(g, ok) && strings.Contains(g.Reason, "leaves out")
 	})
 	b.Become(truth)
-	h.until(t, gvGadgets, "believed", current(1)) // in ten seconds: rounds are a minute apart
+	h.until(t, gvGadgets, "believed", current(1)) // within ten seconds: rounds are a minute apart
 }
 
 func TestRestartWithEveryBackendDead(t *testing.T) {
@@ -183,16 +183,16 @@ func TestRestartWithEveryBackendDead(t *testing.T) {
 		return r
 	}
 	second := newEnv(t, keep, routes(dead(gadgets, gvGadgets), dead(metrics, gvMetrics))...).run(t)
-	// In the first snapshot, not sooner or later.
+	// The first snapshot has the stored resources, and no later one is needed.
 	if g, ok := second.Current().Lookup(gvGadgets); !stale(1)(g, ok) {
-		t.Errorf("gadgets are %s with %d resources", g.Freshness, len(g.Resources))
+		t.Errorf("gadgets are %s with %d resources, want Stale with 1", g.Freshness, len(g.Resources))
 	}
 	if g, ok := second.Current().Lookup(gvMetrics); !current(1)(g, ok) {
-		t.Errorf("metrics are %s with %d resources", g.Freshness, len(g.Resources))
+		t.Errorf("metrics are %s with %d resources, want Current with 1", g.Freshness, len(g.Resources))
 	}
 	mapping, err := second.Current().RESTMapper().ResourceFor(schema.GroupVersionResource{Resource: "pods", Group: "metrics.k8s.io"})
-	if err == nil { // readOnly has no kind, and what has none cannot be mapped
-		t.Errorf("mapped to %s", mapping)
+	if err == nil { // readOnly has no kind, so it cannot be mapped
+		t.Errorf("ResourceFor(pods) = %s, want an error for a resource without a kind", mapping)
 	}
 }
 
@@ -211,21 +211,22 @@ func TestStoredDiscoveryIsDeletedWithItsRegistration(t *testing.T) {
 	}
 }
 
-// What a newer release stored is not read in part: the resources are unknown until the backend answers, and the value stays until then.
+// A record of a newer release is not decoded in part: the resources are unknown until the backend answers, and the value is
+// kept until then.
 func TestStoredDiscoveryOfANewerRelease(t *testing.T) {
 	value := []byte(`{"version":2,"uid":"uid","resources":[]}`)
 	if _, err := decodeRecord(value); !errors.Is(err, remote.ErrNewerRelease) {
-		t.Fatalf("decoded: %v", err)
+		t.Fatalf("decodeRecord() of a newer release: error = %v, want %v", err, remote.ErrNewerRelease)
 	}
 	keep := newMemory()
 	keep.values["v1.example.com"] = value
 	b := remotetest.NewTLS(t, "ns/gadgets:443", remotetest.Hangs())
 	h := newEnv(t, keep, routes(routeTo(b, gvGadgets))...).run(t)
 	if g, ok := h.Current().Lookup(gvGadgets); !ok || !stale(0)(g, ok) || !keep.has("v1.example.com") {
-		t.Errorf("gadgets are %s with %d resources", g.Freshness, len(g.Resources))
+		t.Errorf("gadgets are %s with %d resources, want Stale with 0 and the record kept", g.Freshness, len(g.Resources))
 	}
 	b.Become(remotetest.Paths{"/apis": aggregated(`"1"`, serves(gvGadgets, deletable))})
-	h.change(func(table *remote.Table) { table.Routes[len(table.Routes)-1].Revision = "2" }) // has it asked again
+	h.change(func(table *remote.Table) { table.Routes[len(table.Routes)-1].Revision = "2" }) // triggers another poll
 	h.until(t, gvGadgets, "current", current(1))
 	waitFor(t, "it to be stored anew", func() bool {
 		stored, err := decodeRecord(keep.get("v1.example.com"))
@@ -274,7 +275,7 @@ func waitFor(t testing.TB, what string, is func() bool) {
 		select {
 		case <-tick.C:
 		case <-deadline.C:
-			t.Fatalf("waited in vain for %s", what)
+			t.Fatalf("condition not met within a minute: want %s", what)
 		}
 	}
 }

@@ -34,7 +34,7 @@ const (
 	acceptYAML     = "application/yaml;" + aggregatedParams
 )
 
-// servingEnv is a env with a healthy backend of two group-versions, a dead one that was known and a dead one that was not.
+// servingEnv is an env with a healthy backend of two group-versions, a dead one that was known and a dead one that was not.
 func servingEnv(t testing.TB) *env {
 	keep := newMemory()
 	keep.values["v1.example.com"] = []byte(`{"uid":"uid","revision":"1","resources":[
@@ -73,10 +73,10 @@ func TestGoldenDocuments(t *testing.T) {
 			golden(t, file, body)
 			mediaType, _, _ := strings.Cut(response.Header.Get("Content-Type"), ";")
 			if want := "application/" + strings.TrimPrefix(filepath.Ext(file), "."); mediaType != want {
-				t.Errorf("Content-Type is %q", response.Header.Get("Content-Type"))
+				t.Errorf("Content-Type = %q, want %q", response.Header.Get("Content-Type"), want)
 			}
 			if v := response.Header.Get("Vary"); v != "Accept" {
-				t.Errorf("Vary is %q", v)
+				t.Errorf("Vary = %q, want Accept", v)
 			}
 		})
 	}
@@ -88,29 +88,29 @@ func TestOneETagForEveryEncoding(t *testing.T) {
 	for _, accept := range []string{acceptJSON, acceptProtobuf, acceptYAML} {
 		response := h.get(t, "/apis", "Accept", accept)
 		if got := response.Header.Get("Content-Type"); got != accept {
-			t.Errorf("Content-Type is %q, want %q", got, accept)
+			t.Errorf("Content-Type = %q, want %q", got, accept)
 		}
 		if got := response.Header.Get("Cache-Control"); got != "public" {
-			t.Errorf("Cache-Control of %s is %q", accept, got)
+			t.Errorf("Cache-Control of %s = %q, want public", accept, got)
 		}
 		if tag == "" {
 			tag = response.Header.Get("ETag")
 		}
 		if got := response.Header.Get("ETag"); got != tag || len(got) != 130 { // a hash alone
-			t.Errorf("ETag of %s is %q", accept, got)
+			t.Errorf("ETag of %s = %q, want %q with 130 bytes", accept, got, tag)
 		}
 	}
 	for _, header := range []string{tag, "W/" + tag, `"x", ` + tag, "*"} {
 		response := h.get(t, "/apis", "Accept", acceptProtobuf, "If-None-Match", header)
 		if body := read(t, response); response.StatusCode != http.StatusNotModified || len(body) > 0 || response.Header.Get("ETag") != tag {
-			t.Errorf("If-None-Match %q is answered with %d and %d bytes", header, response.StatusCode, len(body))
+			t.Errorf("If-None-Match %q: response = %d with %d bytes, want 304 without a body", header, response.StatusCode, len(body))
 		}
 	}
 	if response := h.get(t, "/apis", "Accept", acceptJSON, "If-None-Match", `"x"`); response.StatusCode != http.StatusOK {
-		t.Errorf("another tag is answered with %d", response.StatusCode)
+		t.Errorf("another tag: response = %d, want 200", response.StatusCode)
 	}
 	if got := h.get(t, "/apis", "Accept", "application/json").Header.Get("Cache-Control"); got != "" {
-		t.Errorf("Cache-Control of a document of old is %q, and the chain's word stands", got)
+		t.Errorf("Cache-Control of a legacy document = %q, want none, so that the chain's value stands", got)
 	}
 }
 
@@ -124,7 +124,7 @@ func TestEncodingsAreEquivalent(t *testing.T) {
 	}
 	a, b, c := fmt.Sprintf("%+v", fromJSON.Items), fmt.Sprintf("%+v", fromProtobuf.Items), fmt.Sprintf("%+v", fromYAML.Items)
 	if a != b || a != c {
-		t.Errorf("JSON, protobuf and YAML differ:\n%s\n%s\n%s", a, b, c)
+		t.Errorf("JSON = %s, protobuf = %s, YAML = %s, want the same", a, b, c)
 	}
 }
 
@@ -148,10 +148,10 @@ func TestRefusals(t *testing.T) {
 			w := httptest.NewRecorder()
 			h.ServeHTTP(w, r)
 			if w.Code != c.code {
-				t.Errorf("answered %d: %s", w.Code, w.Body)
+				t.Errorf("response = %d: %s, want %d", w.Code, w.Body, c.code)
 			}
 			if c.code >= 400 && !strings.Contains(w.Body.String(), `"kind":"Status"`) {
-				t.Errorf("not a Status: %s", w.Body)
+				t.Errorf("body = %s, want a Status", w.Body)
 			}
 		})
 	}
@@ -160,12 +160,12 @@ func TestRefusals(t *testing.T) {
 func TestUnknownGroupsAreUnavailableUntilSynced(t *testing.T) {
 	h := newEnv(t, newMemory(), localRoutes()...)
 	if response := h.get(t, "/apis"); response.StatusCode != http.StatusServiceUnavailable || response.Header.Get("Retry-After") == "" {
-		t.Errorf("before the first snapshot: answered %d", response.StatusCode)
+		t.Errorf("GET /apis before the first snapshot = %d, want 503 with Retry-After", response.StatusCode)
 	}
 	h.table.Synced = false
 	h.run(t)
 	if response := h.get(t, "/apis/late.example.com"); response.StatusCode != http.StatusServiceUnavailable {
-		t.Errorf("before the table is synced: answered %d", response.StatusCode)
+		t.Errorf("GET of an unknown group before the table is synced = %d, want 503", response.StatusCode)
 	}
 	h.change(func(table *remote.Table) { table.Synced = true })
 	waitFor(t, "404", func() bool { return h.get(t, "/apis/late.example.com").StatusCode == http.StatusNotFound })
@@ -183,13 +183,13 @@ func TestLargeDocumentsAreCompressedForWhoCanReadThem(t *testing.T) {
 	plain := h.get(t, "/apis", "Accept", acceptJSON)
 	packed := h.get(t, "/apis", "Accept", acceptJSON, "Accept-Encoding", "gzip")
 	if got := packed.Header.Get("Content-Encoding"); got != "gzip" {
-		t.Fatalf("Content-Encoding is %q", got)
+		t.Fatalf("Content-Encoding = %q, want gzip", got)
 	}
 	if plain.Header.Get("ETag") != packed.Header.Get("ETag") {
-		t.Error("ETags differ")
+		t.Errorf("ETags = %s and %s, want the same", plain.Header.Get("ETag"), packed.Header.Get("ETag"))
 	}
 	if got := fmt.Sprint(packed.Header.Values("Vary")); got != "[Accept Accept-Encoding]" {
-		t.Errorf("Vary is %s", got)
+		t.Errorf("Vary = %s, want %s", got, "[Accept Accept-Encoding]")
 	}
 	reader, err := gzip.NewReader(packed.Body)
 	if err != nil {
@@ -200,10 +200,10 @@ func TestLargeDocumentsAreCompressedForWhoCanReadThem(t *testing.T) {
 		t.Fatal(err)
 	}
 	if !bytes.Equal(unpacked, read(t, plain)) {
-		t.Error("what was compressed is not what is sent plain")
+		t.Error("the decompressed body differs from the plain one, want the same")
 	}
 	if small := h.get(t, "/api", "Accept", acceptJSON, "Accept-Encoding", "gzip"); small.Header.Get("Content-Encoding") != "" {
-		t.Error("a small document is compressed")
+		t.Errorf("Content-Encoding of a small document = %q, want none", small.Header.Get("Content-Encoding"))
 	}
 }
 
@@ -213,7 +213,7 @@ func TestHeadHasNoBody(t *testing.T) {
 	w := httptest.NewRecorder()
 	h.ServeHTTP(w, r)
 	if w.Code != http.StatusOK || w.Body.Len() != 0 || w.Header().Get("Content-Length") == "0" {
-		t.Errorf("answered %d with %d bytes", w.Code, w.Body.Len())
+		t.Errorf("HEAD = %d with %d bytes, want 200 without a body and with its length", w.Code, w.Body.Len())
 	}
 }
 
@@ -228,14 +228,14 @@ func TestWaitingForAChange(t *testing.T) {
 
 		began := time.Now()
 		if response := h.get(t, "/apis?wait=30", "Accept", acceptJSON); response.StatusCode != 200 || time.Since(began) != 0 {
-			t.Errorf("without a tag: answered %d after %s", response.StatusCode, time.Since(began))
+			t.Errorf("without a tag: response = %d after %s, want 200 after 0s", response.StatusCode, time.Since(began))
 		}
 		if response := h.get(t, "/apis?wait=30", "Accept", acceptJSON, "If-None-Match", tag); response.StatusCode != 304 || time.Since(began) != 30*time.Second {
-			t.Errorf("nothing changed: answered %d after %s", response.StatusCode, time.Since(began))
+			t.Errorf("nothing changed: response = %d after %s, want 304 after 30s", response.StatusCode, time.Since(began))
 		}
 		began = time.Now()
 		if response := h.get(t, "/apis?wait=3000", "Accept", acceptJSON, "If-None-Match", tag); response.StatusCode != 304 || time.Since(began) != maxWait {
-			t.Errorf("a long wait: answered %d after %s", response.StatusCode, time.Since(began))
+			t.Errorf("a long wait: response = %d after %s, want 304 after %s", response.StatusCode, time.Since(began), maxWait)
 		}
 		began = time.Now()
 		time.AfterFunc(5*time.Second, func() {
@@ -243,23 +243,23 @@ func TestWaitingForAChange(t *testing.T) {
 		})
 		response := h.get(t, "/apis?wait=30", "Accept", acceptJSON, "If-None-Match", tag)
 		if took := time.Since(began); response.StatusCode != 200 || took < 5*time.Second || took > 6*time.Second || response.Header.Get("ETag") == tag {
-			t.Errorf("a change: answered %d after %s", response.StatusCode, took)
+			t.Errorf("a change: response = %d after %s, want 200 with another tag after 5s", response.StatusCode, took)
 		}
 	})
 }
 
-// The same content gives the same bytes, whoever makes the document and whatever happened before.
+// The same content has the same bytes on every replica, independent of the history.
 func TestReplicasAgree(t *testing.T) {
 	a, b := servingEnv(t), servingEnv(t)
 	for _, path := range []string{"/api", "/apis"} {
 		one, two := a.get(t, path, "Accept", acceptJSON).Header.Get("ETag"), b.get(t, path, "Accept", acceptJSON).Header.Get("ETag")
 		if one != two {
-			t.Errorf("%s: %s and %s", path, one, two)
+			t.Errorf("%s: ETags of two replicas = %s and %s, want the same", path, one, two)
 		}
 	}
 }
 
-// A backend that only one of two replicas can reach, and that then says something else, is known to both at once.
+// If only one of two replicas can reach a backend, and the backend then changes, both replicas have the change at once.
 func TestReplicasShareStoredDiscovery(t *testing.T) {
 	keep := newSharedMemory()
 	alive := remotetest.NewTLS(t, "ns/gadgets:443", remotetest.Paths{"/apis": aggregated(`"1"`, serves(gvGadgets, readOnly))})
@@ -270,16 +270,16 @@ func TestReplicasShareStoredDiscovery(t *testing.T) {
 		return a.get(t, "/apis", "Accept", acceptJSON).Header.Get("ETag") == b.get(t, "/apis", "Accept", acceptJSON).Header.Get("ETag")
 	}
 	a.until(t, gvGadgets, "current", current(1))
-	waitFor(t, "both to say the same", agree) // what it says holds nothing that matters, so that both call it Current
+	waitFor(t, "both to say the same", agree) // its resources do not matter to namespaces, so that both report it as Current
 	b.until(t, gvGadgets, "current", current(1))
 
 	alive.Become(remotetest.Paths{"/apis": aggregated(`"2"`, serves(gvGadgets, readOnly, cluster))})
-	a.change(func(table *remote.Table) { table.Routes[3].Revision = "2" }) // makes it ask again
+	a.change(func(table *remote.Table) { table.Routes[3].Revision = "2" }) // triggers another poll
 	a.until(t, gvGadgets, "longer", current(2))
 	began := time.Now()
 	waitFor(t, "both to say the same", agree)
 	if took := time.Since(began); took > 10*time.Second {
-		t.Errorf("took %s", took)
+		t.Errorf("both replicas agree after %s, want at most 10s", took)
 	}
 }
 
@@ -305,7 +305,7 @@ func golden(t *testing.T, file string, got []byte) {
 	if strings.HasSuffix(file, ".json") {
 		var pretty bytes.Buffer
 		if err := json.Indent(&pretty, got, "", "  "); err != nil {
-			t.Fatalf("%v in %s", err, got)
+			t.Fatalf("Indent(%s) failed: %v, want no error", got, err)
 		}
 		got = pretty.Bytes()
 	}
@@ -319,7 +319,7 @@ func golden(t *testing.T, file string, got []byte) {
 		t.Fatal(err)
 	}
 	if !bytes.Equal(got, want) {
-		t.Errorf("%s is\n%s\nrun with -update if that is as it should be", path, got)
+		t.Errorf("%s = %s, want %s; run with -update if the new document is correct", path, got, want)
 	}
 }
 
@@ -356,7 +356,7 @@ func TestNegotiateAggregated(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			got, ok := negotiateAggregated(c.accept)
 			if got != c.want || ok != (c.want != "") {
-				t.Errorf("%q gives %q, %v, want %q", c.accept, got, ok, c.want)
+				t.Errorf("negotiateAggregated(%q) = %q, %v, want %q", c.accept, got, ok, c.want)
 			}
 		})
 	}
@@ -368,7 +368,7 @@ func FuzzNegotiate(f *testing.F) {
 	f.Fuzz(func(t *testing.T, accept string) {
 		if mediaType, ok := negotiateAggregated(accept); ok {
 			if _, known := concrete(mediaType); !known {
-				t.Errorf("%q gives %q", accept, mediaType)
+				t.Errorf("negotiateAggregated(%q) = %q, want a concrete media type", accept, mediaType)
 			}
 		}
 	})

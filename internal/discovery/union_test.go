@@ -25,7 +25,7 @@ func metricResource(name string, gv schema.GroupVersion, subresources ...string)
 	return r
 }
 
-// unionOf is the snapshot of one group-version with these backends; a nil record has never answered.
+// unionOf returns the snapshot of one group-version with these backends. The backend of a nil record has never answered.
 func unionOf(t *testing.T, gv schema.GroupVersion, parts []remote.Route, records map[string]*record) (*Snapshot, GroupVersion) {
 	t.Helper()
 	whole := remote.Route{GroupVersion: gv, APIService: gv.Version + "." + gv.Group, Available: true}
@@ -44,7 +44,7 @@ func unionOf(t *testing.T, gv schema.GroupVersion, parts []remote.Route, records
 	}
 	found, ok := s.Lookup(gv)
 	if !ok || len(s.GroupVersions()) != 1 {
-		t.Fatalf("discovery has %+v", s.GroupVersions())
+		t.Fatalf("group-versions = %+v, want only %v", s.GroupVersions(), gv)
 	}
 	return s, found
 }
@@ -70,18 +70,18 @@ func TestAGroupVersionWithSeveralBackendsHasTheResourcesOfAll(t *testing.T) {
 	records := map[string]*record{
 		"x/a": {answered: true, last: &known{Resources: []apidiscoveryv2.APIResourceDiscovery{pods}}},
 		"x/b": {answered: true, last: &known{Resources: []apidiscoveryv2.APIResourceDiscovery{metricResource("pods", gv, "both", "queue"), metricResource("nodes", gv, "fans")}}},
-		// Dead: what it had stays, and holds nothing that a namespace controller would miss.
+		// Dead: its resources stay, and none of them matters to a namespace controller.
 		"x/c": {last: &known{Resources: []apidiscoveryv2.APIResourceDiscovery{metricResource("jobs", gv, "late")}}},
 	}
 	s, g := unionOf(t, gv, parts, records)
 	if got, want := allNames(g.Resources), "pods[] pods/requests pods/both pods/queue nodes[] nodes/fans jobs[] jobs/late"; got != want {
-		t.Errorf("resources are %s, want %s", got, want)
+		t.Errorf("resources = %s, want %s", got, want)
 	}
 	if g.Freshness != apidiscoveryv2.DiscoveryFreshnessCurrent || g.Reason != "MissingEndpoints" {
-		t.Errorf("it is %s because of %q", g.Freshness, g.Reason)
+		t.Errorf("freshness = %s because of %q, want Current because of MissingEndpoints", g.Freshness, g.Reason)
 	}
 	if len(pods.Subresources) != 2 {
-		t.Error("the record of a backend was changed")
+		t.Errorf("the record of a backend has %d subresources, want 2 as before", len(pods.Subresources))
 	}
 	m := &Merger{}
 	m.current.Store(s)
@@ -89,20 +89,20 @@ func TestAGroupVersionWithSeveralBackendsHasTheResourcesOfAll(t *testing.T) {
 	m.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/apis/custom.metrics.k8s.io/v1beta1", nil))
 	for _, want := range []string{`"kind":"APIResourceList"`, `"groupVersion":"custom.metrics.k8s.io/v1beta1"`, `{"name":"pods/queue","singularName":"","namespaced":true,"kind":"MetricValueList","verbs":["get"]}`} {
 		if w.Code != 200 || !strings.Contains(w.Body.String(), want) {
-			t.Errorf("the list is %d %s, and lacks %s", w.Code, w.Body, want)
+			t.Errorf("list = %d %s, want 200 with %s", w.Code, w.Body, want)
 		}
 	}
 	if strings.Contains(w.Body.String(), `"name":"pods",`) {
-		t.Errorf("the list has a resource that is only the parent of subresources: %s", w.Body)
+		t.Errorf("list = %s, want no resource that is only the parent of subresources", w.Body)
 	}
 	w = httptest.NewRecorder()
 	m.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/apis/custom.metrics.k8s.io/v2", nil))
 	if w.Code != 404 {
-		t.Errorf("another version is answered with %d", w.Code)
+		t.Errorf("status of another version = %d, want 404", w.Code)
 	}
 }
 
-// An APIService gets an APIRoute. Its resources stay in discovery while the backends have not been asked, and no longer.
+// An APIService gets an APIRoute. Its resources stay in discovery only until the backends are polled.
 func TestAGroupVersionThatGetsSeveralBackendsIsNotEmptyMeanwhile(t *testing.T) {
 	gv := schema.GroupVersion{Group: "example.com", Version: "v1"}
 	widgets, gadgets := metricResource("widgets", gv), metricResource("gadgets", gv)
@@ -133,7 +133,7 @@ func TestAGroupVersionThatGetsSeveralBackendsIsNotEmptyMeanwhile(t *testing.T) {
 				names = append(names, r.Resource)
 			}
 			if got := strings.Join(names, " "); g.Freshness != c.freshness || got != c.resources {
-				t.Errorf("it is %s with %q, want %s with %q", g.Freshness, got, c.freshness, c.resources)
+				t.Errorf("freshness = %s with %q, want %s with %q", g.Freshness, got, c.freshness, c.resources)
 			}
 		})
 	}
@@ -145,10 +145,10 @@ func TestABackendOfAnotherVersionIsListedWithItsReads(t *testing.T) {
 	_, g := unionOf(t, to, []remote.Route{{GroupVersion: from, APIService: "x/a", PartOf: "x", Available: true}},
 		map[string]*record{"x/a": {answered: true, last: &known{Resources: resources}}})
 	if got := allNames(g.Resources); got != "nodes[get,list,watch]" || g.Resources[0].ResponseKind.Version != "v1" {
-		t.Errorf("resources are %s of %+v", got, g.Resources[0].ResponseKind)
+		t.Errorf("resources = %s of %+v, want %s of version v1", got, g.Resources[0].ResponseKind, "nodes[get,list,watch]")
 	}
 	if resources[0].ResponseKind.Version != "v1beta1" || len(resources[0].Verbs) != 5 {
-		t.Error("the record of the backend was changed")
+		t.Errorf("record of the backend = %+v, want it unchanged", resources[0])
 	}
 }
 
@@ -157,11 +157,11 @@ func TestAMetricsServerThatHasNeverAnsweredLeavesTheOthersAsTheyAre(t *testing.T
 	parts := []remote.Route{{GroupVersion: gv, APIService: "x/a", PartOf: "x", Available: true}, {GroupVersion: gv, APIService: "x/b", PartOf: "x", Reason: "ServiceNotFound"}}
 	records := map[string]*record{"x/a": {answered: true, last: &known{Resources: []apidiscoveryv2.APIResourceDiscovery{metricResource("pods", gv, "m")}}}, "x/b": {}}
 	if _, g := unionOf(t, gv, parts, records); g.Freshness != apidiscoveryv2.DiscoveryFreshnessCurrent || len(g.Resources) != 1 || g.Reason != "ServiceNotFound" {
-		t.Errorf("it is %s because of %q, with %s", g.Freshness, g.Reason, allNames(g.Resources))
+		t.Errorf("freshness = %s because of %q with %s, want Current because of ServiceNotFound with 1 resource", g.Freshness, g.Reason, allNames(g.Resources))
 	}
 	records["x/a"] = &record{}
 	if _, g := unionOf(t, gv, parts, records); g.Freshness != apidiscoveryv2.DiscoveryFreshnessStale {
-		t.Error("it is current although nobody has answered")
+		t.Errorf("freshness without any answer = %s, want Stale", g.Freshness)
 	}
 }
 
@@ -172,7 +172,7 @@ func TestAStaleBackendMakesTheGroupVersionStale(t *testing.T) {
 		"x/a": {answered: true, last: &known{}}, "x/b": {last: &known{Resources: []apidiscoveryv2.APIResourceDiscovery{metricResource("widgets", gv)}}},
 	})
 	if g.Freshness != apidiscoveryv2.DiscoveryFreshnessStale || g.Reason != "MissingEndpoints" {
-		t.Errorf("it is %s because of %q: a namespace controller would miss the widgets", g.Freshness, g.Reason)
+		t.Errorf("freshness = %s because of %q, want Stale because of MissingEndpoints: a namespace controller would miss the widgets", g.Freshness, g.Reason)
 	}
 }
 
@@ -192,9 +192,9 @@ func TestCustomResourcesAreDiscoveredWithTheRest(t *testing.T) {
 	records := map[string]*record{"v1.example.com": {}, "v1.example.com/a": {}}
 	found := mergeGroupVersions(local, table, records)
 	if len(found) != 1 || allNames(found[0].Resources) != "ponds[list] widgets[list]" || found[0].Local {
-		t.Errorf("while the server has never answered: %+v", found)
+		t.Errorf("group-versions before the server's first answer = %+v, want one with ponds and widgets", found)
 	}
 	if found[0].Freshness != apidiscoveryv2.DiscoveryFreshnessStale {
-		t.Errorf("it is %s, and what the server has is not known", found[0].Freshness)
+		t.Errorf("freshness = %s, want Stale: the server's resources are unknown", found[0].Freshness)
 	}
 }

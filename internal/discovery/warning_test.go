@@ -21,12 +21,12 @@ import (
 
 var deadSince = time.Date(2026, 11, 23, 18, 0, 0, 0, time.UTC)
 
-// warnedOf returns the text of the only Warning of an answer, empty when it has none.
+// warnedOf returns the text of the only Warning of a response, or an empty string.
 func warnedOf(t *testing.T, response *http.Response) string {
 	t.Helper()
 	warnings, errs := utilnet.ParseWarningHeaders(response.Header["Warning"])
 	if len(errs) > 0 || len(warnings) > 1 {
-		t.Fatalf("warnings: %q, %v", response.Header["Warning"], errs)
+		t.Fatalf("warnings = %q, errors %v, want at most one warning", response.Header["Warning"], errs)
 	}
 	if len(warnings) == 0 {
 		return ""
@@ -39,12 +39,12 @@ const (
 	metricsAreDead = "APIService v1beta1.metrics.k8s.io is unavailable (MissingEndpoints since 2026-11-23T18:00:00Z): its resources are left out"
 )
 
-// die makes a route that of a dead backend.
+// die turns a route into the route of a dead backend.
 func die(r *remote.Route, reason string) {
 	r.Backend, r.Available, r.Reason, r.Since = nil, false, reason, deadSince
 }
 
-// deadEnv has a backend that is dead and leaves clients without its objects, and one that is dead and stays Current.
+// deadEnv has one dead backend whose objects clients miss, and one dead backend that stays Current.
 func deadEnv(t testing.TB) *env {
 	keep := newMemory()
 	keep.values["v1.example.com"] = knownAs(gvGadgets, `"delete","get","list"`)
@@ -75,7 +75,7 @@ func TestWarningsByDocument(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			if got := warnedOf(t, h.get(t, c.path, "Accept", c.accept)); got != c.want {
-				t.Errorf("warns of %q, want %q", got, c.want)
+				t.Errorf("Warning = %q, want %q", got, c.want)
 			}
 		})
 	}
@@ -90,7 +90,7 @@ func TestWarningOfADeadCoreVersion(t *testing.T) {
 	for _, path := range []string{"/api", "/apis"} {
 		for _, accept := range []string{acceptJSON, "application/json"} {
 			if got := warnedOf(t, h.get(t, path, "Accept", accept)); got != "" {
-				t.Errorf("%s warns of %q, want no Warning", path, got)
+				t.Errorf("Warning of %s = %q, want none", path, got)
 			}
 		}
 	}
@@ -103,7 +103,7 @@ func TestWarningOfADeadCoreVersion(t *testing.T) {
 
 const widgetsPath = "/apis/example.com"
 
-// The document of a group stays when only the reason changes. Its Warning does not, nor may a cache keep the old one.
+// The document of a group stays when only the reason changes. Its Warning changes, and a cache must not keep the old one.
 func TestWarningFollowsTheVerdict(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := deadEnv(t)
@@ -114,22 +114,22 @@ func TestWarningFollowsTheVerdict(t *testing.T) {
 		tag, body := first.Header.Get("ETag"), read(t, first)
 		held := h.get(t, widgetsPath, "Accept", accept, "If-None-Match", tag)
 		if held.StatusCode != http.StatusNotModified || warnedOf(t, held) != "" {
-			t.Errorf("held, it is answered with %d and %q, want 304 without a Warning", held.StatusCode, held.Header["Warning"])
+			t.Errorf("response with the held tag = %d with Warning %q, want 304 without a Warning", held.StatusCode, held.Header["Warning"])
 		}
 		merged := h.get(t, "/apis", "Accept", accept).Header.Get("ETag")
 		changeVerdict(h, func(r *remote.Route) { r.Reason, r.Since = "ServiceNotFound", deadSince.Add(time.Hour) })
 		after := h.get(t, widgetsPath, "Accept", accept, "If-None-Match", tag)
 		const want = "v1.example.com is unavailable (ServiceNotFound since 2026-11-23T19:00:00Z)"
 		if got := warnedOf(t, after); after.StatusCode != http.StatusOK || !strings.Contains(got, want) || string(read(t, after)) != string(body) {
-			t.Errorf("the document with the old Warning is answered with %d and %q, want 200, %q and the same body", after.StatusCode, got, want)
+			t.Errorf("response with the old tag = %d with Warning %q, want 200, %q and the same body", after.StatusCode, got, want)
 		}
 		if got := h.get(t, "/apis", "Accept", accept, "If-None-Match", merged); got.StatusCode != http.StatusNotModified {
-			t.Errorf("the merged document is answered with %d, want 304", got.StatusCode)
+			t.Errorf("response for the merged document = %d, want 304", got.StatusCode)
 		}
 		changeVerdict(h, func(r *remote.Route) { r.Available, r.Reason, r.Since = true, "", time.Time{} })
 		last := h.get(t, widgetsPath, "Accept", accept)
 		if got, tag := warnedOf(t, last), last.Header.Get("ETag"); got != "" || len(tag) != 130 {
-			t.Errorf("after the outage the Warning is %q and the tag %q, want no Warning and a hash alone", got, tag)
+			t.Errorf("after the outage: Warning = %q, tag = %q, want no Warning and a hash alone", got, tag)
 		}
 	})
 }
@@ -147,7 +147,7 @@ func changeVerdict(h *env, change func(*remote.Route)) {
 	synctest.Wait()
 }
 
-// A client that waits for another document is not woken up by another reason.
+// A client that waits for another document does not wake up for another reason.
 func TestAnotherReasonIsNoOtherDocument(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := deadEnv(t)
@@ -159,7 +159,7 @@ func TestAnotherReasonIsNoOtherDocument(t *testing.T) {
 		synctest.Wait()
 		changeVerdict(h, func(r *remote.Route) { r.Reason = "ServiceNotFound" })
 		if got := <-answer; got.StatusCode != http.StatusNotModified {
-			t.Errorf("status %d, want 304", got.StatusCode)
+			t.Errorf("status = %d, want 304", got.StatusCode)
 		}
 	})
 }
@@ -178,13 +178,13 @@ func TestClientsAreNotWarnedOfOtherGroups(t *testing.T) {
 				t.Fatal(err)
 			}
 			if len(heard.texts) != 0 {
-				t.Errorf("warned of %q, want no Warning", heard.texts)
+				t.Errorf("warnings = %q, want none", heard.texts)
 			}
 		})
 	}
 }
 
-// warningRecorder keeps what a client of client-go is warned of.
+// warningRecorder keeps the warnings that a client of client-go receives.
 type warningRecorder struct {
 	mu    sync.Mutex
 	texts []string
@@ -196,7 +196,8 @@ func (r *warningRecorder) HandleWarningHeader(_ int, _, text string) {
 	r.texts = append(r.texts, text)
 }
 
-// Warnings are made with the snapshot: a request costs nothing more while nothing is stale, and the header otherwise.
+// Warnings are computed with the snapshot: a request costs nothing more while no group-version is stale, and the header
+// otherwise.
 func TestWarningsCostARequestLittle(t *testing.T) {
 	allocations := func(stale int) float64 {
 		e, err := newEncoder()
@@ -212,7 +213,7 @@ func TestWarningsCostARequestLittle(t *testing.T) {
 			t.Fatal(err)
 		}
 		if (s.legacyWarnings == nil) != (stale == 0) {
-			t.Fatalf("warnings with %d stale: %v", stale, s.legacyWarnings)
+			t.Fatalf("warnings with %d stale = %v, want some exactly if there are stale ones", stale, s.legacyWarnings)
 		}
 		m := &Merger{}
 		m.current.Store(s)
@@ -221,16 +222,16 @@ func TestWarningsCostARequestLittle(t *testing.T) {
 		return testing.AllocsPerRun(100, func() { m.ServeHTTP(&nobody{header: http.Header{}}, r) })
 	}
 	none, some := allocations(0), allocations(50)
-	// The value of the header, and the tag.
+	// One allocation for the header's value, and one for the tag.
 	if some > none+2 {
-		t.Errorf("%v allocations without a warning, %v with one", none, some)
+		t.Errorf("%v allocations without a warning, %v with one, want at most 2 more", none, some)
 	}
 	t.Logf("%v allocations without a warning, %v with one", none, some)
 }
 
-// What controllers that are built on client-go's discovery are told of a dead backend, by the annotation of its APIService.
-// With Stale they get an error that names the group-version, keep the informers that they have for it, and start none. With
-// Current they get its resources, and each list of them fails with the 503.
+// Controllers on client-go's discovery depend on the annotation of a dead backend's APIService. With Stale they receive an
+// error that names the group-version, keep their informers for it, and start none. With Current they receive its resources, and
+// each list of them fails with the 503.
 func TestControllersWithADeadBackend(t *testing.T) {
 	for name, current := range map[string]bool{"stale": false, "current": true} {
 		t.Run(name, func(t *testing.T) {
@@ -253,17 +254,17 @@ func TestControllersWithADeadBackend(t *testing.T) {
 			} {
 				lists, err := ask()
 				if found := slices.Contains(names(lists), "example.com/v1/things"); found != current {
-					t.Errorf("%s: finds the resource: %t", controller, found)
+					t.Errorf("%s: finds the resource = %t, want %t", controller, found, current)
 				}
 				if failed, _ := clientdiscovery.GroupDiscoveryFailedErrorGroups(err); (failed[gvGadgets] != nil) == current || current && err != nil {
-					t.Errorf("%s: the error is %v", controller, err)
+					t.Errorf("%s: error = %v, want a failed group exactly if it is stale", controller, err)
 				}
 				if !slices.Contains(names(lists), "rbac.authorization.k8s.io/v1/roles") {
-					t.Errorf("%s: the others are %v", controller, names(lists))
+					t.Errorf("%s: resources = %v, want roles among them", controller, names(lists))
 				}
 			}
 			if len(heard.texts) != 0 {
-				t.Errorf("warned of %q, want no Warning", heard.texts)
+				t.Errorf("warnings = %q, want none", heard.texts)
 			}
 		})
 	}

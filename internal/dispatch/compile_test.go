@@ -70,7 +70,7 @@ func TestHandlersAreNestedInTheOrderThatIsDocumented(t *testing.T) {
 	local := &routetable.Route{GroupVersion: route.GroupVersion, Local: true, Condition: dispatchtest.Condition(apiregistrationv1.ConditionTrue, "Local", "")}
 	c.Settle, c.CatchUp = func(context.Context, schema.GroupVersion) {}, nil
 	if of := nesting(New(c).compile(local).Handler); !slices.Equal(of, []string{"settle", "expirePositions", "internalHandler"}) {
-		t.Errorf("a local group is served by %v", of)
+		t.Errorf("handlers of a local group = %v, want [settle expirePositions internalHandler]", of)
 	}
 	got = slices.Insert(got, 1, "settle")
 	source, err := os.ReadFile("compile.go")
@@ -82,11 +82,11 @@ func TestHandlersAreNestedInTheOrderThatIsDocumented(t *testing.T) {
 		want = append(want, line[1])
 	}
 	if !slices.Equal(got, want) {
-		t.Errorf("nested:     %v\ndocumented: %v", got, want)
+		t.Errorf("nested handlers = %v, want the documented order %v", got, want)
 	}
 }
 
-// nesting are the names of the types of nested handlers. Of several below one, those of the second rule's choice are followed.
+// nesting returns the type names of nested handlers. Where a handler has several successors, it follows the second rule's choice.
 func nesting(h Handler) []string {
 	var names []string
 	for v := reflect.ValueOf(h); ; {
@@ -108,7 +108,7 @@ func nesting(h Handler) []string {
 	}
 }
 
-// copies is a Mirror that sends one copy at a time until the test ends, and what they came to.
+// copies is a Mirror that sends one copy at a time until the test ends, and the results of the copies.
 type copies struct {
 	*mirror.Mirror
 	metrics *metrics.Mirror
@@ -130,7 +130,7 @@ func newCopies(t *testing.T) *copies {
 	return c
 }
 
-// compared waits until all copies so far were sent, and returns how many responses were compared with theirs.
+// compared waits until all copies so far were sent, and returns the number of compared responses.
 func (c *copies) compared(t *testing.T) int {
 	t.Helper()
 	sent := make(chan struct{})
@@ -140,7 +140,7 @@ func (c *copies) compared(t *testing.T) int {
 	select {
 	case <-sent:
 	case <-time.After(time.Minute):
-		t.Fatal("the copies were not sent")
+		t.Fatal("the last copy was not sent within a minute, want all copies sent")
 	}
 	n := 0.0
 	for _, result := range []string{metrics.MirrorSame, metrics.MirrorStatus, metrics.MirrorBody} {
@@ -149,7 +149,7 @@ func (c *copies) compared(t *testing.T) int {
 	return int(n)
 }
 
-// Each case fails when the two handlers of its name change places.
+// Each case fails if the two handlers in its name change places.
 func TestWhereTheOrderOfHandlersMatters(t *testing.T) {
 	gv := routing.GroupVersionOf("v1.example.com")
 	t.Run("sharedRead around errorRate: a response that is shared is counted once", func(t *testing.T) {
@@ -163,7 +163,7 @@ func TestWhereTheOrderOfHandlersMatters(t *testing.T) {
 		}
 		route, _ := table.Lookup(gv)
 		if found, _ := route.Routing.Choices()[1].ErrorRate.Count(time.Now(), true); found.Requests != 2 {
-			t.Errorf("%d requests were counted before this one, want 1", found.Requests-1)
+			t.Errorf("%d requests were counted before the last one, want 1", found.Requests-1)
 		}
 	})
 	t.Run("errorRate around remote: what the fallback answers is a failure of the backend", func(t *testing.T) {
@@ -176,11 +176,11 @@ func TestWhereTheOrderOfHandlersMatters(t *testing.T) {
 		h := New(c).Lookup(gv)
 		for range 4 {
 			if w, r := ask(t, h, http.MethodGet, widgets); w.Body.String() != "spare" || !r.Record.Elsewhere {
-				t.Errorf("answered %d %s", w.Code, w.Body)
+				t.Errorf("response of the broken backend = %d %s with Elsewhere %t, want spare and true", w.Code, w.Body, r.Record.Elsewhere)
 			}
 		}
 		if gone != 1 {
-			t.Errorf("given up %d times", gone)
+			t.Errorf("%d rollbacks after four failures, want 1", gone)
 		}
 	})
 	t.Run("mirrored around remote: what the fallback answers is compared with nothing", func(t *testing.T) {
@@ -192,7 +192,7 @@ func TestWhereTheOrderOfHandlersMatters(t *testing.T) {
 		c.Mirror = copies.Mirror
 		ask(t, New(c).Lookup(gv), http.MethodGet, widgets)
 		if n := copies.compared(t); n != 0 {
-			t.Errorf("%d copies were compared", n)
+			t.Errorf("%d copies were compared with a response of the fallback, want 0", n)
 		}
 	})
 	t.Run("sharedRead around mirrored: one copy of what is sent once", func(t *testing.T) {
@@ -206,7 +206,7 @@ func TestWhereTheOrderOfHandlersMatters(t *testing.T) {
 			ask(t, h, http.MethodGet, widgets)
 		}
 		if n := copies.compared(t); n != 1 {
-			t.Errorf("%d copies were compared", n)
+			t.Errorf("%d copies of three shared reads were compared, want 1", n)
 		}
 	})
 	t.Run("namedBackend around readOnly: who copies objects writes while others may not", func(t *testing.T) {
@@ -216,10 +216,10 @@ func TestWhereTheOrderOfHandlersMatters(t *testing.T) {
 		c.Authorizer = everybody{}
 		h := New(c).Lookup(gv)
 		if w, _ := ask(t, h, http.MethodPost, widgets); w.Code != http.StatusServiceUnavailable {
-			t.Errorf("a write was answered %d %s", w.Code, w.Body)
+			t.Errorf("POST to a read-only collection = %d %s, want 503", w.Code, w.Body)
 		}
 		if w, _ := ask(t, h, http.MethodPost, widgets, BackendHeader, "first"); w.Code != http.StatusOK || w.Body.String() != "first" {
-			t.Errorf("a write to a named backend was answered %d %s", w.Code, w.Body)
+			t.Errorf("POST to a named backend = %d %s, want 200 first", w.Code, w.Body)
 		}
 	})
 	t.Run("endToEnd around namedBackend: a field that concerns the connection names no backend", func(t *testing.T) {
@@ -227,7 +227,7 @@ func TestWhereTheOrderOfHandlersMatters(t *testing.T) {
 		table := everythingFor(t, set, false, map[string]http.Handler{"first": saying("first"), "second": saying("second"), "spare": saying("spare")})
 		w, _ := ask(t, New(configOf(table)).Lookup(gv), http.MethodGet, widgets, BackendHeader, "first", "Connection", BackendHeader)
 		if w.Code != http.StatusOK || w.Body.String() != "second" {
-			t.Errorf("answered %d %s", w.Code, w.Body)
+			t.Errorf("GET with a nominated %s = %d %s, want 200 second", BackendHeader, w.Code, w.Body)
 		}
 	})
 	t.Run("expirePositions around sharedWatch: a position of a merged collection is no version", func(t *testing.T) {
@@ -235,7 +235,7 @@ func TestWhereTheOrderOfHandlersMatters(t *testing.T) {
 		table := everythingFor(t, set, false, map[string]http.Handler{"first": saying("{}"), "second": saying("{}"), "spare": saying("{}")})
 		w, _ := ask(t, New(configOf(table)).Lookup(gv), http.MethodGet, widgets+"?watch=true&resourceVersion=merged.x")
 		if w.Code != http.StatusGone {
-			t.Errorf("answered %d %s", w.Code, w.Body)
+			t.Errorf("watch from a merged position = %d %s, want 410", w.Code, w.Body)
 		}
 	})
 	t.Run("catchUp around settle: the document is that of who serves the group-version in the end", func(t *testing.T) {
@@ -244,7 +244,7 @@ func TestWhereTheOrderOfHandlersMatters(t *testing.T) {
 		c.CatchUp = func(context.Context, schema.GroupVersion, string) bool { order = append(order, "catchUp"); return true }
 		c.Settle = func(context.Context, schema.GroupVersion) { order = append(order, "settle") }
 		if w, _ := ask(t, New(c).Lookup(gv), http.MethodGet, "/apis/example.com/v1"); w.Code != http.StatusNotFound || !slices.Equal(order, []string{"catchUp", "settle"}) {
-			t.Errorf("answered %d after %v", w.Code, order)
+			t.Errorf("GET of the document = %d after %v, want 404 after catchUp and settle", w.Code, order)
 		}
 	})
 	t.Run("replicas before the fallback", func(t *testing.T) {
@@ -256,12 +256,12 @@ func TestWhereTheOrderOfHandlersMatters(t *testing.T) {
 		c.ReachedBy = func(*routetable.Route) []string { return []string{"b"} }
 		c.PeerMetrics = metrics.NewPeers(prometheus.NewRegistry())
 		if w, _ := ask(t, New(c).Lookup(gv), http.MethodGet, widgets); w.Body.String() != "replica" {
-			t.Errorf("answered %d %s", w.Code, w.Body)
+			t.Errorf("GET with a replica and a fallback = %d %s, want replica", w.Code, w.Body)
 		}
 	})
 }
 
-// A route that stays in the next table keeps its handlers.
+// A route that is also in the next table keeps its handlers.
 func TestHandlersAreCompiledOnce(t *testing.T) {
 	set := newSet(t)
 	one := everythingFor(t, set, false, map[string]http.Handler{"first": saying("1"), "second": saying("1")})
@@ -274,21 +274,21 @@ func TestHandlersAreCompiledOnce(t *testing.T) {
 	before := h.Lookup(kept.GroupVersion)
 	table = routetable.NewTable([]*routetable.Route{kept, added}, true)
 	if h.Lookup(kept.GroupVersion) != before {
-		t.Error("the route that stayed was compiled again")
+		t.Errorf("Lookup(%s) with the next table returned another handler, want the same", kept.GroupVersion)
 	}
 	if w, _ := ask(t, h.Lookup(added.GroupVersion), http.MethodGet, "/apis/other.example.com/v1/things"); w.Code != http.StatusServiceUnavailable {
-		t.Errorf("the new route answers %d", w.Code)
+		t.Errorf("GET from the new route = %d, want 503", w.Code)
 	}
 	table = routetable.NewTable([]*routetable.Route{added}, true)
 	if w, _ := ask(t, h.Lookup(kept.GroupVersion), http.MethodGet, widgets); w.Code != http.StatusNotFound {
-		t.Errorf("the route that went answers %d", w.Code)
+		t.Errorf("GET from the removed route = %d, want 404", w.Code)
 	}
 	if n := testing.AllocsPerRun(100, func() { h.Lookup(added.GroupVersion) }); n != 0 {
-		t.Errorf("a lookup allocates %v times", n)
+		t.Errorf("allocations of a Lookup = %v, want 0", n)
 	}
 }
 
-// replicas hands everything to one backend.
+// replicas sends every request to one backend.
 type replicas struct {
 	backend *transport.Backend
 	serving []string
@@ -304,7 +304,7 @@ func (s replicas) State(r *http.Request, u user.Info) (string, error) {
 
 var _ Replicas = (*peers.Peers)(nil)
 
-// everybody may everything.
+// everybody allows every request.
 type everybody struct{}
 
 func (everybody) Authorize(context.Context, authorizer.Attributes) (authorizer.Decision, string, error) {

@@ -23,7 +23,7 @@ var alice = &user.DefaultInfo{Name: "alice"}
 
 const widgets = "/apis/example.com/v1/namespaces/a/widgets"
 
-// probe is a handler that counts what it gets, and answers with its name, or as asked.
+// probe is a handler that counts its requests, and responds with its name, or with serve.
 type probe struct {
 	name   string
 	code   int
@@ -50,7 +50,7 @@ func (p *probe) Serve(w http.ResponseWriter, r *filters.Request) {
 
 func (p *probe) count() int { return len(p.calls) }
 
-// ask sends a request through a chain without filters, and returns the response and what was recorded.
+// ask sends a request through a chain without filters, and returns the response and the recorded request.
 func ask(t testing.TB, h Handler, method, target string, header ...string) (*httptest.ResponseRecorder, *filters.Request) {
 	t.Helper()
 	w, made := httptest.NewRecorder(), httptest.NewRequest(method, target, nil)
@@ -78,7 +78,7 @@ func newSet(t testing.TB) *transport.Set {
 	return set
 }
 
-// configOf is a configuration for a table.
+// configOf returns a configuration for a table.
 func configOf(table *routetable.Table) Config {
 	named := func(name string) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte(name)) })

@@ -23,7 +23,7 @@ spec:
   - {name: rest, backendRefs: [{name: server}]}
 `
 
-// movingRoute serves the namespace moved from a backend, and all others from the server.
+// movingRoute serves the namespace moved from the given backend, and all other namespaces from the server.
 func movingRoute(t *testing.T, from string, generation string) *routetable.Route {
 	t.Helper()
 	text := strings.NewReplacer("BACKEND", from, "generation: 3", "generation: "+generation).Replace(moving)
@@ -33,7 +33,7 @@ func movingRoute(t *testing.T, from string, generation string) *routetable.Route
 	return route
 }
 
-// A watch ends with its objects' move, and one that begins in the moment of a new table is served by that.
+// A watch ends when its objects move. A watch that begins while the table changes is served by the new table.
 func TestWatchesEndWhenTheirObjectsMove(t *testing.T) {
 	before, after := movingRoute(t, "server", "3"), movingRoute(t, "custom", "4")
 	for name, c := range map[string]struct {
@@ -51,13 +51,13 @@ func TestWatchesEndWhenTheirObjectsMove(t *testing.T) {
 			inner := &probe{serve: func(w http.ResponseWriter, r *filters.Request) {
 				watches.end(routetable.NewTable([]*routetable.Route{c.next}, true))
 				if moved := errors.Is(context.Cause(r.Context()), merge.ErrMoved); moved != c.moves {
-					t.Errorf("moved: %t", moved)
+					t.Errorf("watch ended with ErrMoved = %t, want %t", moved, c.moves)
 				}
 			}}
 			h := &endMovedWatches{inner, &watches, before, func(*filters.Request) bool { return true }, func() (Handler, bool) { return nil, false }}
 			ask(t, h, http.MethodGet, "/apis/example.com/v1/namespaces/"+c.namespace+"/widgets?watch=true")
 			if inner.count() != 1 || len(watches.of) != 0 {
-				t.Errorf("asked %d times; %v are left", inner.count(), watches.of)
+				t.Errorf("%d requests to the handler and the watches %v afterwards, want 1 and none", inner.count(), watches.of)
 			}
 		})
 	}
@@ -69,17 +69,17 @@ func TestAWatchThatBeginsWithANewTableIsServedByIt(t *testing.T) {
 	route := movingRoute(t, "server", "3")
 	h := &endMovedWatches{old, &watches, route, func(*filters.Request) bool { return true }, func() (Handler, bool) {
 		if len(watches.of) != 1 {
-			t.Error("the watch is compared with a table before it is known")
+			t.Errorf("%d registered watches when the table is compared, want 1", len(watches.of))
 		}
 		return latest, true
 	}}
 	w, r := ask(t, h, http.MethodGet, widgets+"?watch=true")
 	if w.Body.String() != "latest" || r.Context().Err() != nil || len(watches.of) != 0 {
-		t.Errorf("answered by %s, %v", w.Body, r.Context().Err())
+		t.Errorf("watch = %s with the context error %v and %d registered watches, want latest, no error and 0", w.Body, r.Context().Err(), len(watches.of))
 	}
 	for _, target := range []string{widgets, "/apis/example.com/v1"} {
 		if w, _ := ask(t, h, http.MethodGet, target); w.Body.String() != "old" {
-			t.Errorf("%s is no watch, and was answered by %s", target, w.Body)
+			t.Errorf("GET %s, which is not a watch, = %s, want old", target, w.Body)
 		}
 	}
 }
@@ -96,12 +96,12 @@ func TestPositionsOfAMergedCollectionExpire(t *testing.T) {
 		next := &probe{name: "{}"}
 		w, _ := ask(t, &expirePositions{next}, http.MethodGet, widgets+query)
 		if (w.Code == http.StatusGone) != expires || (next.count() == 0) != expires {
-			t.Errorf("%q: answered %d", query, w.Code)
+			t.Errorf("GET with %q = %d with %d requests to the next handler, want 410 without a request if it expires (%t)", query, w.Code, next.count(), expires)
 		}
 	}
 	next := &probe{name: "{}"}
 	if ask(t, &expirePositions{next}, http.MethodGet, widgets+"/x?resourceVersion=merged.abc"); next.count() != 1 {
-		t.Error("a get expired")
+		t.Errorf("%d requests to the next handler for a get, want 1", next.count())
 	}
 }
 
@@ -111,12 +111,12 @@ func TestReadOnlyRefusesWrites(t *testing.T) {
 	for method, code := range map[string]int{http.MethodGet: 200, http.MethodPost: 503, http.MethodPatch: 503, http.MethodDelete: 503} {
 		w, r := ask(t, h, method, widgets+map[bool]string{true: "", false: "/x"}[method == http.MethodPost])
 		if w.Code != code || code == 503 && !strings.Contains(r.Record.Failure, "rule frozen of APIRoute v1.example.com") {
-			t.Errorf("%s: answered %d %s", method, w.Code, w.Body)
+			t.Errorf("%s of a read-only object = %d %s, want %d", method, w.Code, w.Body, code)
 		}
 	}
 }
 
-// ErrorRates are about backends: what a client causes is not counted.
+// An error rate is about a backend: errors caused by a client are not counted.
 func TestWhichEndsAreCounted(t *testing.T) {
 	for name, c := range map[string]struct {
 		code      int
@@ -147,7 +147,7 @@ func TestWhichEndsAreCounted(t *testing.T) {
 		}
 		ask(t, h, http.MethodGet, target)
 		if (found == 1) != c.failed {
-			t.Errorf("%s: given up %d times", name, found)
+			t.Errorf("%s: %d rollbacks, want one if it counts as a failure (%t)", name, found, c.failed)
 		}
 	}
 }

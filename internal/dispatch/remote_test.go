@@ -13,7 +13,7 @@ import (
 	"portico.dev/internal/routetable"
 )
 
-// remoteRoute is a route to a backend.
+// remoteRoute returns a route to a backend.
 func remoteRoute(t *testing.T, h http.Handler, o routetable.Options) *routetable.Route {
 	t.Helper()
 	return &routetable.Route{
@@ -22,7 +22,7 @@ func remoteRoute(t *testing.T, h http.Handler, o routetable.Options) *routetable
 	}
 }
 
-// ignoring are the resources whose servers ignore the wish for initial events.
+// ignoring lists the resources whose servers ignore requests for initial events.
 type ignoring []string
 
 func (i ignoring) Rejects(of schema.GroupVersionResource) bool {
@@ -45,7 +45,7 @@ func TestWatchesWithInitialEventsAreRejectedByWhatIsKnownOfTheirResource(t *test
 		config := configOf(routetable.NewTable([]*routetable.Route{remoteRoute(t, saying(""), routetable.Options{InitialEvents: c.option})}, true))
 		config.InitialEvents = ignoring{"widgets.v1.example.com"}
 		if w, _ := ask(t, New(config).Lookup(exampleV1), http.MethodGet, c.target); w.Code != c.code {
-			t.Errorf("%s: answered %d %s", name, w.Code, w.Body)
+			t.Errorf("%s: GET %s = %d %s, want %d", name, c.target, w.Code, w.Body, c.code)
 		}
 	}
 }
@@ -61,7 +61,7 @@ func TestARemoteRequestIsRecorded(t *testing.T) {
 	unknown := 0
 	config.Unknown = func(r *routetable.Route) {
 		if unknown++; r != route {
-			t.Error("another route is not known")
+			t.Errorf("reported route without the collection = %v, want %v", r, route)
 		}
 	}
 	h := New(config).Lookup(exampleV1)
@@ -78,13 +78,13 @@ func TestARemoteRequestIsRecorded(t *testing.T) {
 		unknown = 0
 		w, r := ask(t, h, http.MethodGet, c.target)
 		if r.Record.ServedBy != "v1.example.com" || !r.Record.Proxied || r.Record.IsLongRunning != c.longRunning || unknown != c.unknown {
-			t.Errorf("%s: %+v, %d times unknown", name, r.Record, unknown)
+			t.Errorf("%s: record %+v with %d reports of an unknown collection, want served by v1.example.com, proxied, long-running %t and %d reports", name, r.Record, unknown, c.longRunning, c.unknown)
 		}
 		if got := w.Header().Get("Warning"); got != `299 - "of a while ago"` {
-			t.Errorf("%s: warned %q", name, got)
+			t.Errorf("%s: Warning = %q, want 299 - \"of a while ago\"", name, got)
 		}
 		if r.Context().Err() != nil {
-			t.Errorf("%s: the request has the context of its time at the backend: %v", name, r.Context().Err())
+			t.Errorf("%s: error of the request's context after the response = %v, want nil", name, r.Context().Err())
 		}
 	}
 }

@@ -18,7 +18,7 @@ import (
 	"portico.dev/internal/routetable"
 )
 
-// Requests that this replica cannot answer go to one that can, unless they come from there.
+// A request that this replica cannot serve is forwarded to a replica that can, unless it comes from another replica.
 func TestRequestsAreHandedToReplicas(t *testing.T) {
 	set := newSet(t)
 	stated := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -36,7 +36,7 @@ func TestRequestsAreHandedToReplicas(t *testing.T) {
 		route    *routetable.Route // nil: none
 		replicas replicas
 		without  bool // etcd
-		handedOn bool // by another replica, to this one
+		handedOn bool // forwarded by another replica to this one
 		code     int
 		body     string
 		by       string
@@ -72,13 +72,13 @@ func TestRequestsAreHandedToReplicas(t *testing.T) {
 			})
 			w, r := ask(t, given, http.MethodGet, widgets)
 			if w.Code != c.code || !strings.Contains(w.Body.String(), c.body) || r.Record.ServedBy != c.by {
-				t.Errorf("%q answered %d %s", r.Record.ServedBy, w.Code, w.Body)
+				t.Errorf("response = %d %s, served by %q, want %d %s by %q", w.Code, w.Body, r.Record.ServedBy, c.code, c.body, c.by)
 			}
 		})
 	}
 }
 
-// What no route has is a local group, unknown yet, or not there.
+// A group-version without a route is local, not known yet, or not found.
 func TestUnrouted(t *testing.T) {
 	for name, c := range map[string]struct {
 		local, synced bool
@@ -95,7 +95,7 @@ func TestUnrouted(t *testing.T) {
 		}
 		w, _ := ask(t, New(config).Lookup(exampleV1), http.MethodGet, widgets)
 		if w.Code != c.code || (w.Code == 503) != strings.Contains(w.Body.String(), `"retryAfterSeconds":5`) {
-			t.Errorf("%s: answered %d %s", name, w.Code, w.Body)
+			t.Errorf("%s: response %d %s, want %d, with retryAfterSeconds 5 only for 503", name, w.Code, w.Body, c.code)
 		}
 	}
 }

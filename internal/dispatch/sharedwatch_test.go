@@ -12,7 +12,7 @@ import (
 	"portico.dev/internal/filters"
 )
 
-// A57: each parameter that is not known made another key, and so another watch and another list of the backend.
+// A57: each unknown parameter resulted in another key, and therefore in another watch and list of the backend.
 func TestA57JunkParametersBeginNoSharedWatches(t *testing.T) {
 	info := &apirequest.RequestInfo{Verb: "watch", APIGroup: "example.com", APIVersion: "v1", Namespace: "a", Resource: "widgets"}
 	const path = "/apis/example.com/v1/namespaces/a/widgets?watch=true"
@@ -25,7 +25,7 @@ func TestA57JunkParametersBeginNoSharedWatches(t *testing.T) {
 		} {
 			q, ok := sharedWatchOf(&filters.Request{Request: httptest.NewRequest(http.MethodGet, path+query, nil), Info: info})
 			if !ok {
-				t.Fatalf("a watch with %q is not shared", query)
+				t.Fatalf("sharedWatchOf a watch with %q = not shared, want shared", query)
 			}
 			keys[q.Path+"?"+q.Query] = true
 		}
@@ -39,6 +39,6 @@ func TestA57JunkParametersBeginNoSharedWatches(t *testing.T) {
 		}
 	}
 	if len(keys) != 2 || shared != 0 { // with the label selector, and without
-		t.Errorf("equal selections have %d keys, want 2; %d watches with unknown parameters are shared, want 0", len(keys), shared)
+		t.Errorf("%d keys of equal selections and %d shared watches with unknown parameters, want 2 and 0", len(keys), shared)
 	}
 }

@@ -36,9 +36,9 @@ func TestCatchUp(t *testing.T) {
 		builtIn   bool              // the group-version is local without a route
 		notSynced bool
 		target    string
-		resource  string // for which the handler waits
+		resource  string // the resource that the handler waits for
 		waits     bool
-		caughtUp  bool // the table has a local route afterwards
+		caughtUp  bool // the table has a local route after the wait
 		code      int
 	}{
 		"a group-version that becomes known":          {target: widgets, resource: "widgets", waits: true, caughtUp: true, code: 200},
@@ -75,7 +75,7 @@ func TestCatchUp(t *testing.T) {
 			config.CatchUp = func(_ context.Context, gv schema.GroupVersion, resource string) bool {
 				waited++
 				if gv != exampleV1 || resource != c.resource {
-					t.Errorf("waits for %s %q, want %q", gv, resource, c.resource)
+					t.Errorf("CatchUp(%s, %q), want %s and %q", gv, resource, exampleV1, c.resource)
 				}
 				if c.caughtUp {
 					table = tableOf(localRoute())
@@ -84,7 +84,7 @@ func TestCatchUp(t *testing.T) {
 			}
 			w, _ := ask(t, New(config).Lookup(exampleV1), http.MethodGet, c.target)
 			if w.Code != c.code || (waited == 1) != c.waits || waited > 1 {
-				t.Errorf("answered %d %s after %d waits", w.Code, w.Body, waited)
+				t.Errorf("GET %s = %d %s after %d waits, want %d, waited %t", c.target, w.Code, w.Body, waited, c.code, c.waits)
 			}
 		})
 	}
@@ -110,7 +110,7 @@ func TestSettleIsForDocumentsOfLocalGroups(t *testing.T) {
 		config.Settle = func(context.Context, schema.GroupVersion) { waits++ }
 		ask(t, New(config).Lookup(exampleV1), http.MethodGet, c.target)
 		if waits != c.waits {
-			t.Errorf("%s: waits %d times, want %d", name, waits, c.waits)
+			t.Errorf("%s: GET %s waited %d times, want %d", name, c.target, waits, c.waits)
 		}
 	}
 }

@@ -13,7 +13,7 @@ import (
 
 const secondBackend = "backend second"
 
-// routed gives the cluster an APIRoute whose second backend is a Service like that of the APIService.
+// routed adds an APIRoute whose second backend is a Service like the APIService's one.
 func routed(w *testCluster) {
 	condition := func(kind string, status metav1.ConditionStatus, reason, message string) metav1.Condition {
 		return metav1.Condition{Type: kind, Status: status, Reason: reason, Message: message}
@@ -101,23 +101,23 @@ func TestAPIRoutes(t *testing.T) {
 			report := w.examine()
 			if test.hop == "" {
 				if want := map[bool]State{true: OK, false: ""}[w.portico]; report.Broken != nil || report.stateOf(secondBackend) != want || report.stateOf(HopRoute) != want {
-					t.Errorf("%+v, %+v", report.Broken, report.Hops)
+					t.Errorf("broken = %+v, hops = %+v; want no fault", report.Broken, report.Hops)
 				}
 				if !strings.Contains(report.foundAt(HopRoute), test.found) {
-					t.Errorf("found %q", report.foundAt(HopRoute))
+					t.Errorf("finding of the route = %q, want %q", report.foundAt(HopRoute), test.found)
 				}
 				return
 			}
 			d := report.Broken
 			if d == nil || d.Hop != test.hop || !strings.Contains(report.foundAt(test.hop), test.found) {
-				t.Fatalf("broken %+v, of %+v", d, report.Hops)
+				t.Fatalf("broken = %+v, hops = %+v; want %s with %q", d, report.Hops, test.hop, test.found)
 			}
 			if !slices.ContainsFunc(d.Mend, func(line string) bool { return strings.Contains(line, test.fix) }) {
-				t.Errorf("to mend it: %q", d.Mend)
+				t.Errorf("fixes = %q, want %q", d.Mend, test.fix)
 			}
 			for _, line := range d.Mend {
 				if strings.Contains(line, "patch apiservice") {
-					t.Errorf("%q is for the APIService", line)
+					t.Errorf("fix %q is for the APIService, want one for the APIRoute", line)
 				}
 			}
 		})

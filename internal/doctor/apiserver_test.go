@@ -24,14 +24,14 @@ import (
 	"portico.dev/internal/pki"
 )
 
-// kubeAPIServer serves the objects of a world and proxies its group-version as a kube-apiserver does: TLS with the name
-// of the Service and the caBundle, the front proxy's certificate, 503 in plain text when there is no way.
+// kubeAPIServer serves the objects of a test cluster and proxies its group-version as a kube-apiserver does: TLS with the name
+// of the Service and the caBundle, the front proxy's certificate, 503 in plain text if the server is not reachable.
 type kubeAPIServer struct {
 	w     *testCluster
 	proxy *http.Client
 }
 
-// proxyPatience is what the API server gives a discovery document.
+// proxyPatience is the API server's timeout for a discovery document.
 const proxyPatience = 5 * time.Second
 
 func (w *testCluster) serveAPI() {
@@ -82,7 +82,7 @@ func (k *kubeAPIServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// aggregated says Current when the backend gives its document, with what that says.
+// aggregated writes Current and the backend's resources if the backend returns its document.
 func (k *kubeAPIServer) aggregated(w http.ResponseWriter, r *http.Request) {
 	v := apidiscoveryv2.APIVersionDiscovery{Version: served, Freshness: apidiscoveryv2.DiscoveryFreshnessStale}
 	if resp, err := k.ask(r, discoveryPath); err == nil {
@@ -128,7 +128,7 @@ func (k *kubeAPIServer) forward(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// ask asks the extension server, with the deadline that discovery has.
+// ask requests a path of the extension server, with the deadline of discovery.
 func (k *kubeAPIServer) ask(r *http.Request, target string) (*http.Response, error) {
 	if k.proxy == nil || k.w.service == nil || len(k.w.slice.Endpoints) == 0 {
 		return nil, fmt.Errorf("no endpoints available for service %q", "orders")

@@ -9,8 +9,8 @@ import (
 	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
 )
 
-// The pods of most clusters cannot be dialled from where people type. What the API server says counts then, and what it
-// does not say stays unknown.
+// The pods of most clusters are not reachable from an operator's machine. The API server's report counts then, and the
+// remaining states stay unknown.
 func TestFromAnotherNetwork(t *testing.T) {
 	condition := func(message string) []apiregistrationv1.APIServiceCondition {
 		return []apiregistrationv1.APIServiceCondition{{
@@ -63,7 +63,7 @@ func TestFromAnotherNetwork(t *testing.T) {
 			w := newTestCluster(t)
 			w.elsewhere = net.JoinHostPort("127.0.0.1", itoa(w.serveExtension()))
 			test.harm(w)
-			w.slice.Ports[0].Port = new(fullPort(t)) // nobody answers there, from here
+			w.slice.Ports[0].Port = new(fullPort(t)) // no server answers there, from this machine
 			w.cfg.DialTimeout = 300 * time.Millisecond
 			w.serveAPI()
 			report := w.examine()
@@ -75,7 +75,7 @@ func TestFromAnotherNetwork(t *testing.T) {
 			}
 			switch {
 			case test.hop == "" && report.Broken != nil:
-				t.Errorf("broken: %+v", report.Broken)
+				t.Errorf("broken = %+v, want none", report.Broken)
 			case test.hop == "":
 			case report.Broken == nil || report.Broken.Hop != test.hop || !strings.Contains(report.Broken.Cause, test.cause):
 				t.Errorf("broken: %+v, want %s: %s", report.Broken, test.hop, test.cause)
@@ -84,7 +84,7 @@ func TestFromAnotherNetwork(t *testing.T) {
 	}
 }
 
-// The other way round: this machine reaches what the API server does not, or may not.
+// The reverse case: this machine reaches addresses that the API server cannot or must not reach.
 func TestWhatTheAPIServerAloneCannotReach(t *testing.T) {
 	for _, test := range []struct{ name, reason, message, hop, fix string }{
 		{
@@ -114,13 +114,13 @@ func TestWhatTheAPIServerAloneCannotReach(t *testing.T) {
 			w.open()
 			d := w.examine().Broken
 			if d == nil || d.Hop != test.hop || d.Cause != test.message || !strings.Contains(strings.Join(d.Mend, "\n"), test.fix) {
-				t.Errorf("%+v", d)
+				t.Errorf("diagnosis = %+v, want %s: %s with the fix %q", d, test.hop, test.message, test.fix)
 			}
 		})
 	}
 }
 
-// Seen behind kube-apiserver v1.37.1: with its flag for endpoints it says this of an ExternalName, in the condition alone.
+// Recorded from kube-apiserver v1.37.1: with its flag for endpoints it reports this for an ExternalName, only in the condition.
 func TestAnAPIServerThatFollowsNoNames(t *testing.T) {
 	const said = `unsupported service type "ExternalName"`
 	w := newTestCluster(t)
@@ -133,7 +133,7 @@ func TestAnAPIServerThatFollowsNoNames(t *testing.T) {
 	w.open()
 	d := w.examine().Broken
 	if d == nil || d.Hop != HopService || d.Cause != said || !strings.Contains(d.Found, "--enable-aggregator-routing") {
-		t.Errorf("%+v", d)
+		t.Errorf("diagnosis = %+v, want the Service and --enable-aggregator-routing", d)
 	}
 }
 
@@ -175,6 +175,6 @@ func TestHopOfAvailabilityMessage(t *testing.T) {
 		}
 	}
 	if got := blame("ForbiddenAddress", check+"the Service leads to an address that must not be dialled"); got != HopTCP {
-		t.Errorf("a forbidden address is blamed on %q", got)
+		t.Errorf("blame of a forbidden address = %q, want the TCP hop", got)
 	}
 }

@@ -31,9 +31,10 @@ import (
 // one thing in it before it is opened.
 type testCluster struct {
 	t *testing.T
-	// authority signs what the extension server shows, and frontProxy what the API server presents to it.
+	// authority signs the extension server's certificate, and frontProxy signs the certificate that the API server presents to
+	// it.
 	authority, frontProxy *authority
-	// certificate is what the extension server shows.
+	// certificate is the extension server's certificate.
 	certificate *x509.Certificate
 	tls         func(*tls.Config)
 	server      extensionServer
@@ -44,11 +45,12 @@ type testCluster struct {
 	service    *corev1.Service
 	slice      *discoveryv1.EndpointSlice
 	objects    []metav1.Object
-	// portico is that the API server is one of ours, and mayRead that the service account may read whom to trust.
+	// portico is true for an API server that is a front door, and mayRead if the service account may read the authentication
+	// configuration.
 	portico, mayRead bool
-	// denied is that the API server lets the caller list nothing.
+	// denied makes the API server refuse the caller's lists.
 	denied bool
-	// elsewhere is where the API server reaches the extension server, if not where the slice says.
+	// elsewhere is the address at which the API server reaches the extension server, if the slice has another one.
 	elsewhere string
 	// route is the APIRoute of the group-version, nil for none.
 	route *v1alpha1.APIRoute
@@ -109,7 +111,7 @@ func newTestCluster(t *testing.T) *testCluster {
 	return w
 }
 
-// authority is one whose certificates may be wrong in any way.
+// authority signs certificates that may have any defect.
 type authority struct {
 	t           *testing.T
 	certificate *x509.Certificate
@@ -170,7 +172,7 @@ func (w *testCluster) presented() *pki.KeyPair {
 	})
 }
 
-// open starts the extension server, where the slice does not lead elsewhere already, and the API server.
+// open starts the extension server, unless the slice has another address, and the API server.
 func (w *testCluster) open() {
 	w.t.Helper()
 	if port := w.slice.Ports[0].Port; *port == 0 {

@@ -21,7 +21,7 @@ import (
 	"portico.dev/internal/apiservice"
 )
 
-// What is no fault must not be called one.
+// The doctor reports no faults for these states.
 func TestNoFalseFaults(t *testing.T) {
 	refused := refusing(http.StatusUnprocessableEntity, metav1.StatusReasonInvalid, "sendInitialEvents is forbidden")
 	for _, test := range []struct {
@@ -58,10 +58,11 @@ func TestNoFalseFaults(t *testing.T) {
 			w.open()
 			report := w.examine()
 			if report.Broken != nil {
-				t.Errorf("broken: %+v", report.Broken)
+				t.Errorf("broken = %+v, want none", report.Broken)
 			}
 			if report.stateOf(test.hop) != test.state || !strings.Contains(report.foundAt(test.hop), test.found) {
-				t.Errorf("%s is %s: %s", test.hop, report.stateOf(test.hop), report.foundAt(test.hop))
+				t.Errorf("state of %s = %s: %s; want %s with %q",
+					test.hop, report.stateOf(test.hop), report.foundAt(test.hop), test.state, test.found)
 			}
 		})
 	}
@@ -133,7 +134,7 @@ func TestAWatchThatIsOfferedAndNotThere(t *testing.T) {
 	w.server.watch = withVerdict(http.StatusMethodNotAllowed, "text/plain", "405")
 	w.open()
 	if d := w.examine().Broken; d == nil || d.Hop != HopWatch || !strings.Contains(d.Cause, "405") {
-		t.Errorf("%+v", d)
+		t.Errorf("diagnosis = %+v, want the watch with status 405", d)
 	}
 }
 
@@ -199,38 +200,38 @@ func TestAllInTheOrderOfTheirNames(t *testing.T) {
 		names = append(names, r.APIService)
 	}
 	if got := strings.Join(names, " "); got != "v1.lost.example.com v1.shop.example.com" {
-		t.Errorf("examined %s", got)
+		t.Errorf("examined APIServices = %s, want v1.lost.example.com and v1.shop.example.com", got)
 	}
 	if Broken(reports) != 1 || reports[0].Broken == nil || reports[1].Broken != nil {
-		t.Errorf("%+v, %+v", reports[0].Broken, reports[1].Broken)
+		t.Errorf("broken = %+v and %+v, want only the first", reports[0].Broken, reports[1].Broken)
 	}
 	var text, data strings.Builder
 	if err := WriteSummary(&text, reports); err != nil {
 		t.Fatal(err)
 	}
 	if want := `v1.lost.example.com   shop/nobody:443   broken at service   service/nobody in "shop" is not present`; !strings.Contains(text.String(), want) {
-		t.Errorf("got\n%s\nwithout %s", text.String(), want)
+		t.Errorf("summary =\n%s\nwant a line %s", text.String(), want)
 	}
 	text.Reset()
 	if err := WriteWideSummary(&text, reports); err != nil {
 		t.Fatal(err)
 	}
 	if lines := strings.Split(text.String(), "\n"); !strings.HasPrefix(lines[0], "APISERVICE") || !strings.Contains(lines[0], "GATEWAY") || !strings.Contains(lines[1], " of ") || !strings.Contains(lines[1], "broken at service") {
-		t.Errorf("wide:\n%s", text.String())
+		t.Errorf("wide summary =\n%s\nwant the columns and the broken hop", text.String())
 	}
 	if err := WriteJSON(&data, reports); err != nil {
 		t.Fatal(err)
 	}
 	var decoded struct{ APIServices []Report }
 	if err := json.Unmarshal([]byte(data.String()), &decoded); err != nil || len(decoded.APIServices) != 2 || decoded.APIServices[0].Broken.Hop != HopService {
-		t.Errorf("%v: %s", err, data.String())
+		t.Errorf("WriteJSON = %v: %s; want two APIServices, the first broken at the Service", err, data.String())
 	}
 	report, err := d.Examine(t.Context(), "v1.apps")
 	if err != nil || len(report.Hops) != 1 || report.Hops[0].State != OK {
-		t.Errorf("local: %v: %+v", err, report)
+		t.Errorf("Examine of v1.apps = %v: %+v; want one hop without a fault", err, report)
 	}
 	if _, err := d.Examine(t.Context(), "v9.nowhere"); !apierrors.IsNotFound(err) || !strings.Contains(err.Error(), "kubectl get apiservices") {
-		t.Errorf("unknown: %v", err)
+		t.Errorf("Examine of an unknown APIService: error = %v, want NotFound with a command", err)
 	}
 }
 
@@ -241,11 +242,11 @@ func TestAnAPIServerThatCannotBeReached(t *testing.T) {
 	}
 	defer d.Close()
 	if _, err := d.ExamineAll(t.Context()); err == nil {
-		t.Error("no error")
+		t.Error("ExamineAll without an API server returned no error, want one")
 	}
 }
 
-// An examination that is broken off says what it did not look at.
+// The report of a cancelled examination marks the hops that were not examined.
 func TestInterrupted(t *testing.T) {
 	w := newTestCluster(t)
 	w.open()
@@ -258,21 +259,22 @@ func TestInterrupted(t *testing.T) {
 	cancel()
 	report := d.examine(ctx, w.apiService, false)
 	if report.Broken != nil || report.stateOf(HopWatch) != Unknown {
-		t.Errorf("%+v", report)
+		t.Errorf("report of a cancelled examination = %+v, want no fault and an unknown watch", report)
 	}
 }
 
-// A backend chooses words and an APIService names; neither gets at the terminal or the shell of who pastes a command.
+// A backend chooses messages and an APIService names. Neither may inject text into the terminal or the shell of an operator who
+// pastes a command.
 func TestHostileNamesAreEscaped(t *testing.T) {
 	w := newTestCluster(t)
 	w.server.list = withVerdict(http.StatusInternalServerError, "text/plain", "\x1b]0;owned\x07"+strings.Repeat("x", 1<<20))
 	w.open()
 	if text := w.text(w.examine()); strings.ContainsAny(text, "\x1b\x07") || len(text) > 8<<10 {
-		t.Errorf("%d bytes: %.300q", len(text), text)
+		t.Errorf("report with hostile names = %d bytes: %.300q; want at most 8 KiB without control characters", len(text), text)
 	}
 	const hostile = `a'; echo owned; echo '$(echo owned)`
 	out, err := exec.CommandContext(t.Context(), "sh", "-c", "kubectl() { printf '%s\\n' \"$@\"; }; "+kubectl("-n", hostile, "get", "pods")).Output()
 	if err != nil || string(out) != "-n\n"+hostile+"\nget\npods\n" {
-		t.Errorf("%v: %s", err, out)
+		t.Errorf("pasted command = %v: %s; want the name as one argument", err, out)
 	}
 }

@@ -11,9 +11,9 @@ import (
 
 const discoveryPath = "/apis/" + group + "/" + served
 
-// extensionServer is what an extension server answers to each kind of question.
+// extensionServer has the extension server's handler for each kind of request.
 type extensionServer struct {
-	// gate comes before everything: authentication and authorization.
+	// gate precedes all handlers: authentication and authorization.
 	gate                            func(http.HandlerFunc) http.HandlerFunc
 	discovery, openAPI, list, watch http.HandlerFunc
 }
@@ -53,7 +53,7 @@ func working() extensionServer {
 	}
 }
 
-// slowHandler keeps an answer open until the client goes.
+// slowHandler keeps a response open until the client disconnects.
 func slowHandler(w http.ResponseWriter, r *http.Request) {
 	_ = http.NewResponseController(w).Flush()
 	<-r.Context().Done()
@@ -91,7 +91,7 @@ func always(answer http.HandlerFunc) func(http.HandlerFunc) http.HandlerFunc {
 	return func(http.HandlerFunc) http.HandlerFunc { return answer }
 }
 
-// unlessAdmin answers everybody so, but for those whom extension servers let in without a question.
+// unlessAdmin answers every request with the handler, except requests of users that extension servers allow without a review.
 func unlessAdmin(answer http.HandlerFunc) func(http.HandlerFunc) http.HandlerFunc {
 	return func(next http.HandlerFunc) http.HandlerFunc {
 		return func(w http.ResponseWriter, r *http.Request) {

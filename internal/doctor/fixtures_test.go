@@ -24,7 +24,7 @@ type fixture struct {
 	name string
 	harm func(*testCluster)
 	hop  string
-	// unheard is that the condition does not know of it: the check of the API server passes.
+	// unheard means that the condition does not show the fault: the API server's check passes.
 	unheard bool
 }
 
@@ -170,7 +170,7 @@ func fixtures() []fixture {
 	}
 }
 
-// crash makes the pod one whose server ends again and again, beside a container that runs.
+// crash makes the pod's server container restart again and again. The other container runs.
 func (w *testCluster) crash() {
 	pod := w.objects[0].(*corev1.Pod)
 	pod.Spec.Containers = append(pod.Spec.Containers, corev1.Container{Name: "sidecar"})
@@ -192,14 +192,14 @@ func external(host string) func(*testCluster) {
 	}
 }
 
-// closedPort is a port that refuses connections. It is the test's until that ends, so that no other server is given it.
+// closedPort returns a port that refuses connections. The test holds it until its end, so that no other server gets it.
 func closedPort(t *testing.T) int32 {
 	t.Helper()
 	_, port := boundSocket(t)
 	return port
 }
 
-// boundSocket has a port that nobody listens on yet, until the test ends.
+// boundSocket returns a port on which no process listens until the test ends.
 func boundSocket(t *testing.T) (fd int, port int32) {
 	t.Helper()
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
@@ -217,7 +217,7 @@ func boundSocket(t *testing.T) (fd int, port int32) {
 	return fd, int32(at.(*unix.SockaddrInet4).Port)
 }
 
-// fullPort is a port that answers no SYN: nobody accepts, and the queue is full.
+// fullPort returns a port that answers no SYN: no process accepts, and the queue is full.
 func fullPort(t *testing.T) int32 {
 	t.Helper()
 	fd, port := boundSocket(t)
@@ -225,14 +225,14 @@ func fullPort(t *testing.T) int32 {
 		t.Fatal(err)
 	}
 	for range 8 {
-		d := net.Dialer{Timeout: time.Second} // long enough that a busy machine is not taken for a full queue
+		d := net.Dialer{Timeout: time.Second} // long enough for a busy machine to accept a connection
 		c, err := d.DialContext(context.Background(), "tcp", net.JoinHostPort("127.0.0.1", itoa(port)))
 		if err != nil {
 			return port
 		}
 		t.Cleanup(func() { _ = c.Close() })
 	}
-	t.Fatal("the queue is never full")
+	t.Fatal("the queue of the listener is not full after all connections, want it full")
 	return 0
 }
 
@@ -267,7 +267,7 @@ func (w *testCluster) text(r *Report) string {
 	return b.String()
 }
 
-// Every fixture is diagnosed from what a stranger to the cluster can see: the condition was never written.
+// Every fixture is diagnosed without the condition, which was never written.
 func TestDiagnoses(t *testing.T) {
 	for _, f := range fixtures() {
 		t.Run(f.name, func(t *testing.T) {
@@ -286,14 +286,14 @@ func TestDiagnoses(t *testing.T) {
 	}
 }
 
-// What differs from run to run.
+// Text that differs between runs.
 var varying = []struct {
 	pattern *regexp.Regexp
 	instead string
 }{
 	{regexp.MustCompile(`127\.0\.0\.1:\d+`), "127.0.0.1:PORT"},
 	{regexp.MustCompile(`\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ`), "TIME"},
-	// A machine without DNS says so in other words.
+	// A machine without DNS reports the error in other words.
 	{regexp.MustCompile(`lookup orders\.nowhere\.invalid: .*`), "lookup orders.nowhere.invalid: no such host"},
 }
 

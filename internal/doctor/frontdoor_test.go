@@ -15,7 +15,7 @@ import (
 
 const behindName = "v1.behind.example.com"
 
-// aggregating is an extension server that is a front door: it answers more paths than those of its group-version.
+// aggregating makes the extension server a front door with further paths.
 func (w *testCluster) aggregating(more map[string]http.HandlerFunc) {
 	own := w.server.gate
 	w.server.gate = func(next http.HandlerFunc) http.HandlerFunc {
@@ -30,7 +30,7 @@ func (w *testCluster) aggregating(more map[string]http.HandlerFunc) {
 	}
 }
 
-// unreachedBehind is what a front door answers for a backend that it cannot reach.
+// unreachedBehind is a front door's response for a backend that it cannot reach.
 func unreachedBehind(code int, text string) http.HandlerFunc {
 	return answering(code, metav1.Status{
 		TypeMeta: metav1.TypeMeta{Kind: "Status", APIVersion: "v1"}, Status: metav1.StatusFailure, Code: int32(code), Message: text,
@@ -104,23 +104,23 @@ func TestABackendThatIsAFrontDoor(t *testing.T) {
 			report := w.examine()
 			text := w.text(report)
 			if (report.FrontDoor != nil) != test.want {
-				t.Fatalf("front door: %+v\n%s", report.FrontDoor, text)
+				t.Fatalf("front door in the report = %+v, want one: %v\n%s", report.FrontDoor, test.want, text)
 			}
 			if broken := report.Broken; (broken != nil) != (test.broken != "") || broken != nil && broken.Hop != test.broken {
-				t.Errorf("broken: %+v", broken)
+				t.Errorf("broken = %+v, want %q", broken, test.broken)
 			}
 			for _, words := range test.words {
 				if !strings.Contains(text, words) {
-					t.Errorf("no %q in\n%s", words, text)
+					t.Errorf("the report has no %q, want it in\n%s", words, text)
 				}
 			}
 			if b := report.Broken; b != nil && test.want && (len(b.Mend) < 2 || !strings.HasPrefix(b.Mend[1], "aggregator doctor ")) {
-				t.Errorf("the doctor there comes not first: %q", b.Mend)
+				t.Errorf("fixes = %q, want the doctor of the other front door second", b.Mend)
 			}
 			if test.want && test.broken == "" {
 				var summary strings.Builder
 				if err := WriteSummary(&summary, []*Report{report}); err != nil || !strings.Contains(summary.String(), "leads to another front door") {
-					t.Errorf("%v: %s", err, &summary)
+					t.Errorf("WriteSummary = %v: %s; want the other front door", err, &summary)
 				}
 			}
 		})
@@ -130,14 +130,14 @@ func TestABackendThatIsAFrontDoor(t *testing.T) {
 func TestNothingToExamine(t *testing.T) {
 	var text, data strings.Builder
 	if err := WriteSummary(&text, nil); err != nil || text.String() != "No APIService leads to an extension server.\n" {
-		t.Errorf("%v: %q", err, text.String())
+		t.Errorf("WriteSummary without reports = %v: %q; want a sentence", err, text.String())
 	}
 	if err := WriteJSON(&data, nil); err != nil || strings.Join(strings.Fields(data.String()), "") != `{"apiServices":[]}` {
-		t.Errorf("%v: %q", err, data.String())
+		t.Errorf("WriteJSON without reports = %v: %q; want an empty list", err, data.String())
 	}
 }
 
-// Where the API server stands closer to the pods, what it was refused counts, not that packets from here are dropped.
+// If the API server is closer to the pods, its refused connections count, not the dropped packets of this machine.
 func TestRefusedAsTheAPIServerSeesIt(t *testing.T) {
 	t.Parallel()
 	w := newTestCluster(t)
@@ -152,7 +152,7 @@ func TestRefusedAsTheAPIServerSeesIt(t *testing.T) {
 	d := w.examine().Broken
 	if d == nil || d.Hop != HopTCP || !strings.Contains(d.Found, "the extension server is not running: pod orders-0 is Running on node n1, 7 restarts") ||
 		len(d.Mend) == 0 || d.Mend[0] != "kubectl -n shop logs orders-0 -c server --previous" {
-		t.Errorf("%+v", d)
+		t.Errorf("diagnosis = %+v, want the crashing container and its logs", d)
 	}
 }
 
@@ -168,7 +168,7 @@ func TestReplicasThatDisagreeAreFound(t *testing.T) {
 		service: &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "orders"}},
 	}
 	if f := x.endpoints(t.Context()); f.state != Failed || f.blocks || !strings.Contains(f.found, "replicas that do: b") {
-		t.Errorf("%+v", f)
+		t.Errorf("finding = %+v, want a failure that does not block and names replica b", f)
 	}
 }
 
@@ -185,6 +185,6 @@ func TestEjectedEndpointsAreFound(t *testing.T) {
 	}
 	f := x.endpoints(t.Context())
 	if f.state != Failed || f.blocks || !strings.Contains(f.found, "192.0.2.7:443") || len(f.fix) != 1 || !strings.Contains(f.fix[0], "endpointslices") {
-		t.Errorf("%+v", f)
+		t.Errorf("finding = %+v, want a failure that does not block, with the address and one fix", f)
 	}
 }

@@ -24,7 +24,7 @@ import (
 // patience is how long a verdict may take: a hung backend has two attempts of 5 s.
 const patience = time.Minute
 
-// verdict is the condition that the front door's controller comes to over the objects of a world.
+// verdict returns the condition that the front door's controller sets for the objects of a test cluster.
 func (w *testCluster) verdict() apiregistrationv1.APIServiceCondition {
 	w.t.Helper()
 	var objects []runtime.Object
@@ -66,7 +66,7 @@ func (w *testCluster) verdict() apiregistrationv1.APIServiceCondition {
 		select {
 		case <-changed:
 		case <-ctx.Done():
-			w.t.Fatal("there is no verdict")
+			w.t.Fatal("no verdict of the API server arrived, want one")
 		}
 	}
 }
@@ -81,16 +81,16 @@ func TestTheSentenceOfTheCondition(t *testing.T) {
 			verdict := w.verdict()
 			if f.unheard {
 				if verdict.Status != apiregistrationv1.ConditionTrue {
-					t.Errorf("the verdict is %s: %s", verdict.Status, verdict.Message)
+					t.Errorf("verdict of the API server = %s: %s; want True", verdict.Status, verdict.Message)
 				}
 				return
 			}
 			if verdict.Status == apiregistrationv1.ConditionTrue {
-				t.Fatal("the verdict is that all is well")
+				t.Fatal("verdict of the API server = True, want a fault")
 			}
 			silent := w.examine()
 			if got := w.text(silent); !strings.Contains(got, verdict.Message) {
-				t.Errorf("the condition was never written, and the doctor's words differ:\n%s\nwant in it: %s", got, verdict.Message)
+				t.Errorf("report without the condition =\n%s\nwant the verdict %s", got, verdict.Message)
 			}
 			w.apiService.Status.Conditions = []apiregistrationv1.APIServiceCondition{verdict}
 			told := w.examine()

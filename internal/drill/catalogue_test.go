@@ -11,13 +11,13 @@ func TestEveryDrillSaysWhatItIs(t *testing.T) {
 	for _, d := range All() {
 		switch {
 		case d.Name == "" || d.Title == "" || d.script == nil:
-			t.Errorf("%q is not complete", d.Name)
+			t.Errorf("drill %q is incomplete, want a name, a title and a script", d.Name)
 		case seen[d.Name]:
-			t.Errorf("two drills are called %q", d.Name)
+			t.Errorf("two drills have the name %q, want one", d.Name)
 		case len(d.Expect) == 0:
-			t.Errorf("%s expects nothing of its own", d.Name)
+			t.Errorf("drill %s has no expectations, want at least one", d.Name)
 		case d.About <= 0 || d.Limit < 2*d.About:
-			t.Errorf("%s: about %s within %s leaves a slow machine no time", d.Name, d.About, d.Limit)
+			t.Errorf("drill %s: duration %s with the limit %s, want a limit of at least twice the duration", d.Name, d.About, d.Limit)
 		}
 		seen[d.Name] = true
 	}
@@ -35,14 +35,14 @@ func TestTheDrillsThatWerePromisedAreThere(t *testing.T) {
 		t.Fatal(err)
 	}
 	if len(found) != len(All()) {
-		t.Errorf("%d drills, %d promised: name the new ones here", len(All()), len(found))
+		t.Errorf("%d drills, want the %d of this list: add new names here", len(All()), len(found))
 	}
 }
 
 func TestADrillThatIsNotThere(t *testing.T) {
 	_, err := Find("refuse", "earthquake")
 	if err == nil || !strings.Contains(err.Error(), "earthquake") || !strings.Contains(err.Error(), "blackhole") {
-		t.Errorf("the error names neither what was asked for nor what there is: %v", err)
+		t.Errorf("Find of an unknown drill: error = %v, want one with the unknown and the known names", err)
 	}
 }
 
@@ -52,12 +52,12 @@ func TestProductionIsToldByItsNames(t *testing.T) {
 		{"kind-test", "https://api.prod.example.com:6443"}, {"customer_7"},
 	} {
 		if LooksLikeProduction(names...) == "" {
-			t.Errorf("%q passes for a test cluster", names)
+			t.Errorf("LooksLikeProduction(%q) is empty, want a reason", names)
 		}
 	}
 	for _, names := range [][]string{{"kind-test"}, {"products-dev"}, {"delivery"}, {"minikube", "https://127.0.0.1:6443"}, {"reproduction"}, {""}} {
 		if why := LooksLikeProduction(names...); why != "" {
-			t.Errorf("%q: %s", names, why)
+			t.Errorf("LooksLikeProduction(%q) = %s, want none", names, why)
 		}
 	}
 }
@@ -66,6 +66,6 @@ func TestSkippedIsSaidWithItsReason(t *testing.T) {
 	restarts := slices.IndexFunc(All(), func(d Drill) bool { return d.Needs == Restart })
 	r := Run(t.Context(), All()[restarts], Target{Name: "elsewhere"}, func(string) {})
 	if r.Verdict != Skipped || r.Why == "" {
-		t.Errorf("%s: %q", r.Verdict, r.Why)
+		t.Errorf("drill without the needed power: verdict %s, reason %q; want skipped with a reason", r.Verdict, r.Why)
 	}
 }

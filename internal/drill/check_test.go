@@ -45,11 +45,11 @@ func TestATargetThatCannotBeDrilledSaysWhy(t *testing.T) {
 			err := Target{Name: "a test", Config: &rest.Config{Host: c.host}}.Check(t.Context())
 			switch {
 			case c.want == "" && err != nil, c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want)):
-				t.Errorf("%v, want %q", err, c.want)
+				t.Errorf("Check error = %v, want %q", err, c.want)
 			}
 		})
 	}
 	if posts != 0 {
-		t.Errorf("%d objects were made", posts)
+		t.Errorf("%d objects were created, want 0", posts)
 	}
 }

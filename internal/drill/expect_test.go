@@ -18,7 +18,7 @@ var (
 
 const guilty = "v1.s-abc." + Domain
 
-// survived is what a drill looks like in which the front door did everything right.
+// survived returns the history of a drill in which the front door met every expectation.
 func survived() *History {
 	h := &History{
 		Times: Times{Began: began, Broke: broke, Mended: mended, Ended: ended},
@@ -56,7 +56,7 @@ func TestASurvivedFaultPasses(t *testing.T) {
 	}
 	for _, f := range judge(survived(), Expected(refuse[0])) {
 		if !f.Holds {
-			t.Errorf("%s: %s", f.Expected, f.Seen)
+			t.Errorf("finding %s does not hold: %s; want it to hold", f.Expected, f.Seen)
 		}
 	}
 }
@@ -70,7 +70,7 @@ func TestARequestFromBeforeTheFaultWasThereIsNotHeldAgainstAnybody(t *testing.T)
 	}
 	h.Broken = broke
 	if err := failsWith("503").check(h); err == nil {
-		t.Error("the fault was there, and the answer was taken for a failure")
+		t.Error("failsWith for a 200 after the fault returned no error, want one")
 	}
 }
 
@@ -93,8 +93,7 @@ func TestAPartitionThatNobodyNotices(t *testing.T) {
 	}
 }
 
-// Each mutant is a history with one thing wrong. What was expected of that thing must fail, and nothing that has nothing
-// to do with it.
+// Each mutant is a history with one defect. The expectation about that defect must fail, and no unrelated one.
 func TestMutantsOfAHistoryFail(t *testing.T) {
 	tests := []struct {
 		name   string
@@ -185,15 +184,16 @@ func TestMutantsOfAHistoryFail(t *testing.T) {
 			h := survived()
 			tt.mutate(h)
 			if f := judge(h, []Expectation{tt.fails})[0]; f.Holds {
-				t.Errorf("%q holds", f.Expected)
+				t.Errorf("finding %q holds for the mutant, want a failure", f.Expected)
 			} else if f.Seen == "" {
-				t.Error("it does not say what was seen")
+				t.Error("finding has an empty Seen, want the observation")
 			}
 		})
 	}
 }
 
-// A front door that is down on purpose answers nobody: that is not held against it, and what comes before and after is.
+// A front door that is stopped on purpose answers no requests. That counts for no expectation, unlike failures before and
+// after.
 func TestAnOutageOnPurposeExcusesWhatTouchesIt(t *testing.T) {
 	h := survived()
 	h.Outage = Span{broke.Add(time.Second), broke.Add(2 * time.Second)}
@@ -202,39 +202,40 @@ func TestAnOutageOnPurposeExcusesWhatTouchesIt(t *testing.T) {
 	}
 	lost(broke.Add(1500 * time.Millisecond))
 	if f := judge(h, []Expectation{othersUnaffected(Local)})[0]; !f.Holds {
-		t.Errorf("%s: %s", f.Expected, f.Seen)
+		t.Errorf("finding %s during an outage on purpose does not hold: %s; want it to hold", f.Expected, f.Seen)
 	}
 	refused := Request{Who: Subject, Verb: "list", Start: broke.Add(time.Second), Took: time.Millisecond, Code: 503, Message: "the front door is shutting down"}
 	h.Requests = append(h.Requests, refused)
 	if f := judge(h, []Expectation{namesTheFailed()})[0]; !f.Holds {
-		t.Errorf("%s: %s", f.Expected, f.Seen)
+		t.Errorf("finding %s during an outage on purpose does not hold: %s; want it to hold", f.Expected, f.Seen)
 	}
 	refused.Start = broke.Add(2500 * time.Millisecond)
 	h.Requests = append(h.Requests, refused)
 	if f := judge(h, []Expectation{namesTheFailed()})[0]; f.Holds {
-		t.Error("a front door that is up again blames nobody, and is excused")
+		t.Error("namesTheFailed holds for a refusal after the outage, want a failure")
 	}
 	lost(broke.Add(2500 * time.Millisecond))
 	if f := judge(h, []Expectation{othersUnaffected(Local)})[0]; f.Holds {
-		t.Error("a request that failed when the front door was up again is excused")
+		t.Error("othersUnaffected holds for a failed request after the outage, want a failure")
 	}
 }
 
-// A machine that stands still fails everything at once. That excuses what it touched, is told, and excuses no more.
+// A machine that stalls fails every request at once. The stall excuses the requests that it touched, is reported, and excuses
+// no others.
 func TestAStandstillOfTheMachineExcusesWhatTouchesIt(t *testing.T) {
 	h := survived()
 	h.Stalls = []Span{{broke, broke.Add(time.Second)}}
 	h.Requests = append(h.Requests, Request{Who: Bystander, Verb: "get", Start: broke.Add(-time.Millisecond), Took: 2 * time.Second, Code: 503})
 	if f := judge(h, []Expectation{othersUnaffected(Bystander)})[0]; !f.Holds {
-		t.Errorf("%s: %s", f.Expected, f.Seen)
+		t.Errorf("finding %s during a stall does not hold: %s; want it to hold", f.Expected, f.Seen)
 	}
 	told := slices.ContainsFunc(measures(h), func(m Measure) bool { return m.Name == machineStood && time.Duration(m.Seconds) == time.Second })
 	if !told {
-		t.Errorf("the standstill is not told: %v", measures(h))
+		t.Errorf("measures = %v, want one of the stall with 1 s", measures(h))
 	}
 	h.Requests = append(h.Requests, Request{Who: Bystander, Verb: "get", Start: broke.Add(time.Second + aftermath), Code: 503})
 	if f := judge(h, []Expectation{othersUnaffected(Bystander)})[0]; f.Holds {
-		t.Error("a request that failed when the machine was running again is excused")
+		t.Error("othersUnaffected holds for a failed request after the stall, want a failure")
 	}
 }
 
@@ -247,13 +248,13 @@ func TestMeasuresOfEveryDrill(t *testing.T) {
 		TimeToDetect: 300 * time.Millisecond, TimeToRecover: 500 * time.Millisecond, FirstSuccess: 605 * time.Millisecond,
 	} {
 		if m := got[name]; time.Duration(m.Seconds) != want || m.Never {
-			t.Errorf("%s: %s, want %s", name, m.Seconds, want)
+			t.Errorf("measure %s = %s, want %s", name, m.Seconds, want)
 		}
 	}
 	never := survived()
 	never.Observations = never.Observations[:1]
 	if m := measures(never)[0]; !m.Never {
-		t.Errorf("a fault that nobody noticed was noticed after %s", m.Seconds)
+		t.Errorf("undetected fault has the detection time %s, want never", m.Seconds)
 	}
 }
 
@@ -265,12 +266,12 @@ func TestRowsCountEachVerbInEachPhase(t *testing.T) {
 			continue
 		}
 		if r.Outcomes["503"] != 20 || r.Outcomes["no answer"] != 1 || r.Count != 21 {
-			t.Errorf("%d requests, %v", r.Count, r.Outcomes)
+			t.Errorf("row of the subject = %d requests with %v, want 21 with 20 503s and 1 without an answer", r.Count, r.Outcomes)
 		}
 		if time.Duration(r.Max) != time.Second || time.Duration(r.Median) != 5*time.Millisecond {
-			t.Errorf("median %s, longest %s", r.Median, r.Max)
+			t.Errorf("row of the subject: median %s, maximum %s; want 5 ms and 1 s", r.Median, r.Max)
 		}
 		return
 	}
-	t.Error("no row for the subject during the fault")
+	t.Error("no row for the subject during the fault, want one")
 }

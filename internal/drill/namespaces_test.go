@@ -21,7 +21,7 @@ func TestAConditionThatNamesTheGuilty(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			if got := namesIt([]corev1.NamespaceCondition{{Status: test.status, Message: test.message}}, "s-a.drill.portico.dev"); got != test.want {
-				t.Errorf("got %v", got)
+				t.Errorf("namesIt(%q, %q) = %v, want %v", test.status, test.message, got, test.want)
 			}
 		})
 	}

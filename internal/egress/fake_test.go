@@ -23,7 +23,7 @@ import (
 	"portico.dev/internal/pki"
 )
 
-// kind is how a tunnel's server is reached.
+// kind selects the transport to a tunnel's server.
 type kind int
 
 const (
@@ -38,7 +38,7 @@ func (k kind) String() string {
 
 var kinds = []kind{connectUDS, connectTLS, grpcUDS}
 
-// fake is a tunnel's server, with its agent in one.
+// fake is a tunnel's server with its agent.
 type fake struct {
 	selector *Selector
 	tunnel   func(ctx context.Context, address string) (net.Conn, error)
@@ -49,29 +49,29 @@ type fake struct {
 	agent    agent
 }
 
-// agent says what becomes of a dial of address: an error is handed on as an agent's, a nil connection without one hangs.
+// agent dials an address. An error is reported as an agent's error. If both results are nil, the dial hangs.
 type agent func(address string) (net.Conn, error)
 
-// dialling is an agent that does what it is asked for.
+// dialling is an agent that dials the requested address.
 func dialling(address string) (net.Conn, error) { return net.Dial("tcp", address) }
 
-// hanging is one that never answers.
+// hanging is an agent that never answers.
 func hanging(string) (net.Conn, error) { return nil, nil }
 
-// failing is one whose dials fail.
+// failing returns an agent whose dials fail.
 func failing(text string) agent {
 	return func(string) (net.Conn, error) { return nil, errors.New(text) }
 }
 
-// errNoAgent makes the server say that it has none.
+// errNoAgent makes the server report that it has no agent.
 var errNoAgent error = konnectivityError("No agent available")
 
-// konnectivityError is an error in the words of a konnectivity server.
+// konnectivityError is an error with the text of a konnectivity server.
 type konnectivityError string
 
 func (e konnectivityError) Error() string { return string(e) }
 
-// errHangUp makes the server close the connection without a word.
+// errHangUp makes the server close the connection without a response.
 var errHangUp = errors.New("hang up")
 
 func newFake(t *testing.T, k kind, a agent) *fake {
@@ -140,7 +140,7 @@ func load(t *testing.T, dir, name, connection string, m *metrics.Egress) *Select
 	return s
 }
 
-// mutual is TLS in which both sides show certificates, and the connection of a file that uses it.
+// mutual returns a TLS configuration with certificates on both sides, and the connection for a file that uses it.
 func mutual(t *testing.T, dir string) (*tls.Config, string) {
 	t.Helper()
 	ca, err := pki.NewAuthority("tunnels")
@@ -173,7 +173,7 @@ func mutual(t *testing.T, dir string) (*tls.Config, string) {
 		"{caBundle: \"%[1]s/ca.crt\", clientCert: \"%[1]s/client.crt\", clientKey: \"%[1]s/client.key\", tlsServerName: konnectivity.example}}}", dir)
 }
 
-// accept serves HTTP CONNECT as a konnectivity server does.
+// accept serves HTTP CONNECT like a konnectivity server.
 func (f *fake) accept() {
 	for {
 		conn, err := f.listener.Accept()
@@ -194,7 +194,7 @@ func (f *fake) accept() {
 			case err != nil:
 				fmt.Fprintf(conn, "HTTP/1.1 502 Bad Gateway\r\nContent-Type: text/plain; charset=utf-8\r\nConnection: close\r\n\r\n%v", err)
 			case to == nil:
-				_, _ = io.Copy(io.Discard, conn) // until the client has enough
+				_, _ = io.Copy(io.Discard, conn) // until the client closes the connection
 			default:
 				fmt.Fprint(conn, "HTTP/1.1 200 Connection Established\r\n\r\n")
 				f.relay(conn, to)

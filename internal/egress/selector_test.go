@@ -16,16 +16,16 @@ func TestWhichTunnelsThereAre(t *testing.T) {
 		s := load(t, dir, name, uds, nil)
 		for i, tunnel := range []*transport.Tunnel{s.Cluster(), s.ControlPlane(), s.Etcd()} {
 			if (tunnel != nil) != wanted[i] {
-				t.Errorf("%s: tunnel %d is there: %t", name, i, tunnel != nil)
+				t.Errorf("%s: tunnel %d exists: %t, want %t", name, i, tunnel != nil, wanted[i])
 			}
 		}
 	}
 	if s := load(t, dir, "cluster", "proxyProtocol: Direct", nil); s.Cluster() != nil {
-		t.Error("Direct has a tunnel")
+		t.Error("Cluster with proxyProtocol Direct = a tunnel, want nil")
 	}
 	var none *Selector
 	if none.Cluster() != nil || none.ControlPlane() != nil || none.Etcd() != nil || none.Etcd().Dialer() != nil || none.Etcd().NetDialer() != nil {
-		t.Error("there are tunnels without a file")
+		t.Error("nil Selector returns a tunnel, want nil")
 	}
 }
 
@@ -56,10 +56,10 @@ func TestFilesThatAreRefused(t *testing.T) {
 			t.Fatal(err)
 		}
 		if _, err := Load(file, nil); err == nil || !strings.Contains(err.Error(), wanted) {
-			t.Errorf("%v, want %q", err, wanted)
+			t.Errorf("Load error = %v, want %q", err, wanted)
 		}
 	}
 	if _, err := Load(filepath.Join(dir, "absent"), nil); err == nil || !strings.Contains(err.Error(), "no such file") {
-		t.Errorf("no file: %v", err)
+		t.Errorf("Load of a missing file: error = %v, want an error that contains \"no such file\"", err)
 	}
 }

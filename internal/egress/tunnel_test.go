@@ -22,7 +22,7 @@ import (
 	"portico.dev/internal/transport"
 )
 
-// patience bounds what must happen soon.
+// patience is the timeout of every wait.
 const patience = time.Minute
 
 // running runs s until the end of the test.
@@ -46,7 +46,7 @@ func within(t *testing.T, d time.Duration) context.Context {
 	return ctx
 }
 
-// echo is a server that says everything again, and closes when the other side has.
+// echo starts a server that returns all bytes and closes after the other side has closed.
 func echo(t *testing.T) string {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -73,7 +73,7 @@ func echo(t *testing.T) string {
 	return listener.Addr().String()
 }
 
-// counts fails unless metrics become as wanted.
+// counts fails the test unless the metrics reach the wanted values.
 func (f *fake) counts(t *testing.T, wanted string, names ...string) {
 	t.Helper()
 	var err error
@@ -95,7 +95,7 @@ func TestConnectionsThroughATunnel(t *testing.T) {
 				t.Fatal(err)
 			}
 			if got := conn.RemoteAddr().String(); got != at {
-				t.Errorf("remote address %s, want %s", got, at)
+				t.Errorf("remote address = %s, want %s", got, at)
 			}
 			sent := bytes.Repeat([]byte("0123456789abcdef"), 1<<16) // many messages
 			var writing sync.WaitGroup
@@ -106,15 +106,15 @@ func TestConnectionsThroughATunnel(t *testing.T) {
 			})
 			got := make([]byte, len(sent))
 			if _, err := io.ReadFull(conn, got); err != nil || !bytes.Equal(got, sent) {
-				t.Errorf("what came back differs: %v", err)
+				t.Errorf("echoed bytes differ from the %d bytes sent: %v, want equal bytes", len(sent), err)
 			}
 			writing.Wait()
-			// Deadlines end a wait and not the connection.
+			// A deadline ends a wait and not the connection.
 			if err := conn.SetReadDeadline(time.Now().Add(10 * time.Millisecond)); err != nil {
 				t.Fatal(err)
 			}
 			if _, err := conn.Read(got); !errors.Is(err, os.ErrDeadlineExceeded) {
-				t.Errorf("a read with nothing to read: %v", err)
+				t.Errorf("Read with a deadline: error = %v, want os.ErrDeadlineExceeded", err)
 			}
 			if err := conn.SetReadDeadline(time.Time{}); err != nil {
 				t.Fatal(err)
@@ -123,7 +123,7 @@ func TestConnectionsThroughATunnel(t *testing.T) {
 				t.Error(err)
 			}
 			if _, err := io.ReadFull(conn, got[:1]); err != nil || got[0] != '!' {
-				t.Errorf("after a deadline: %q, %v", got[:1], err)
+				t.Errorf("Read after the deadline = %q, error %v, want \"!\"", got[:1], err)
 			}
 			if err := conn.Close(); err != nil {
 				t.Error(err)
@@ -156,7 +156,7 @@ func TestTheServerAtTheOtherEndCloses(t *testing.T) {
 			f := newFake(t, k, func(string) (net.Conn, error) {
 				near, far := net.Pipe()
 				go func() {
-					_, _ = far.Read(make([]byte, 1)) // as servers of TLS and HTTP do
+					_, _ = far.Read(make([]byte, 1)) // like servers of TLS and HTTP
 					_, _ = far.Write([]byte("bye"))
 					_ = far.Close()
 				}()
@@ -171,13 +171,13 @@ func TestTheServerAtTheOtherEndCloses(t *testing.T) {
 				t.Error(err)
 			}
 			if got, err := io.ReadAll(conn); err != nil || string(got) != "bye" {
-				t.Errorf("%q, %v", got, err)
+				t.Errorf("read = %q, error %v, want \"bye\"", got, err)
 			}
 		})
 	}
 }
 
-// Whose fault a failed dial is, and what is said of it.
+// The cause and the text of failed dials.
 func TestFailedDials(t *testing.T) {
 	t.Parallel()
 	refusedOf := map[kind]string{
@@ -222,9 +222,9 @@ func TestFailedDials(t *testing.T) {
 					<-late
 					return dialling(at)
 				})
-				_, err := f.tunnel(within(t, time.Second), at) // in which its server is reached
+				_, err := f.tunnel(within(t, time.Second), at) // enough time to reach its server
 				is(t, err, transport.TunnelSilent, "the tunnel to the cluster network did not connect in time: ")
-				close(late) // the connection that it makes is closed, or the end of the test waits for it
+				close(late) // The new connection is closed. Otherwise the end of the test waits for it.
 			})
 			t.Run("nothing answers", func(t *testing.T) {
 				t.Parallel()
@@ -248,7 +248,7 @@ func TestFailedDials(t *testing.T) {
 					_, err := f.tunnel(ctx, "10.0.0.1:443")
 					failed <- err
 				}()
-				for ctx.Err() == nil { // so that at least one begins after the dial that fails
+				for ctx.Err() == nil { // so that at least one dial begins after the failing one
 					conn, err := f.tunnel(within(t, patience), at)
 					if err != nil {
 						t.Fatal(err)
@@ -258,14 +258,14 @@ func TestFailedDials(t *testing.T) {
 				err := <-failed
 				var timeout net.Error
 				if transport.IsTunnelError(err) || !errors.As(err, &timeout) || !timeout.Timeout() {
-					t.Errorf("%v, want a timeout of the address", err)
+					t.Errorf("dial error = %v, want a timeout of the address", err)
 				}
 			})
 			t.Run("nothing listens at the address", func(t *testing.T) {
 				f := newFake(t, k, failing("dial tcp 10.0.0.1:443: connect: connection refused"))
 				_, err := f.tunnel(within(t, patience), "10.0.0.1:443")
 				if transport.IsTunnelError(err) || !errors.Is(err, syscall.ECONNREFUSED) || err.Error() != "dial tcp: connect: connection refused" {
-					t.Errorf("%v", err)
+					t.Errorf("dial error = %v, want ECONNREFUSED of the address", err)
 				}
 			})
 			t.Run("the name is not known there", func(t *testing.T) {
@@ -273,7 +273,7 @@ func TestFailedDials(t *testing.T) {
 				_, err := f.tunnel(within(t, patience), "a.example:443")
 				var dns *net.DNSError
 				if transport.IsTunnelError(err) || !errors.As(err, &dns) || !dns.IsNotFound {
-					t.Errorf("%v", err)
+					t.Errorf("dial error = %v, want a DNS error with IsNotFound", err)
 				}
 			})
 			t.Run("the caller leaves", func(t *testing.T) {
@@ -283,14 +283,14 @@ func TestFailedDials(t *testing.T) {
 					return nil, nil
 				})
 				if _, err := f.tunnel(ctx, "10.0.0.1:443"); !errors.Is(err, context.Canceled) || transport.IsTunnelError(err) {
-					t.Errorf("%v", err)
+					t.Errorf("dial error = %v, want context.Canceled", err)
 				}
 			})
 		})
 	}
 }
 
-// A server that is somebody else is not asked for anything.
+// The client sends no request to a server with another identity.
 func TestTheServerOfATunnelProvesWhoItIs(t *testing.T) {
 	f := newFake(t, connectTLS, dialling)
 	dir := t.TempDir()
@@ -300,16 +300,16 @@ func TestTheServerOfATunnelProvesWhoItIs(t *testing.T) {
 	is(t, err, transport.TunnelUnreachable, "the tunnel to the cluster network cannot be reached: tls: failed to verify certificate")
 }
 
-// is fails unless err is a *transport.TunnelError.
+// is fails the test unless err is a *transport.TunnelError with this problem and text.
 func is(t *testing.T, err error, problem transport.TunnelProblem, text string) {
 	t.Helper()
 	var tunnel *transport.TunnelError
 	if !errors.As(err, &tunnel) || tunnel.Problem != problem || !strings.HasPrefix(err.Error(), text) {
-		t.Errorf("%v, want problem %d: %q", err, problem, text)
+		t.Errorf("error = %v, want problem %d: %q", err, problem, text)
 	}
 }
 
-// A server that stops in the middle of a connection holds nobody who closes it, and leaves nothing behind.
+// A server that hangs during a connection does not block Close and leaves no goroutines.
 func TestAServerThatHangsWithAnOpenConnection(t *testing.T) {
 	t.Parallel()
 	for _, k := range kinds {
@@ -317,7 +317,7 @@ func TestAServerThatHangsWithAnOpenConnection(t *testing.T) {
 			t.Parallel()
 			far := make(chan net.Conn, 1)
 			f := newFake(t, k, func(string) (net.Conn, error) {
-				a, b := net.Pipe() // which nobody reads
+				a, b := net.Pipe() // No side of it is read.
 				far <- b
 				return a, nil
 			})
@@ -334,17 +334,17 @@ func TestAServerThatHangsWithAnOpenConnection(t *testing.T) {
 				_, err = conn.Write(chunk)
 			}
 			if !errors.Is(err, os.ErrDeadlineExceeded) {
-				t.Errorf("a write that nobody reads: %v", err)
+				t.Errorf("Write to a server that does not read: error = %v, want os.ErrDeadlineExceeded", err)
 			}
 			closed := make(chan struct{})
 			go func() {
-				_ = conn.Close() // what it says of the rest is no matter
+				_ = conn.Close() // Errors for the unsent rest are irrelevant.
 				close(closed)
 			}()
 			select {
 			case <-closed:
 			case <-within(t, patience).Done():
-				t.Fatal("Close waits")
+				t.Fatalf("Close did not return within %s, want it to return", patience)
 			}
 			gone := make(chan struct{})
 			go func() {
@@ -354,13 +354,13 @@ func TestAServerThatHangsWithAnOpenConnection(t *testing.T) {
 			select {
 			case <-gone:
 			case <-within(t, patience).Done():
-				t.Fatal("goroutines of the connection are left")
+				t.Fatalf("goroutines of the connection did not end within %s, want them ended", patience)
 			}
 		})
 	}
 }
 
-// A server over which nothing passes has no more dials waiting than are allowed, and they all end.
+// A server that forwards nothing has at most the allowed number of pending dials, and all of them end.
 func TestDialsThatWaitAreBounded(t *testing.T) {
 	f := newFake(t, connectUDS, hanging)
 	ctx, cancel := context.WithCancel(context.Background())
@@ -375,7 +375,7 @@ func TestDialsThatWaitAreBounded(t *testing.T) {
 portico_egress_pending_dials{network="cluster"} %d
 `, maxPending), "portico_egress_pending_dials")
 	for len(f.selector.tunnels["cluster"].slots) < maxPending && ctx.Err() == nil {
-		runtime.Gosched() // a dial is counted before it has its slot
+		runtime.Gosched() // A dial is counted before it has its slot.
 	}
 	_, err := f.tunnel(ctx, "10.0.0.1:443")
 	is(t, err, transport.TunnelBusy, "the tunnel to the cluster network has too many dials under way: 256 are waiting already")
@@ -383,7 +383,7 @@ portico_egress_pending_dials{network="cluster"} %d
 	dials.Wait()
 }
 
-// What a server may answer to CONNECT is bounded, and nothing that it sends early is taken for the address's.
+// Responses to CONNECT are bounded. Early bytes of the server are not treated as bytes of the address.
 func TestA49HostileAnswersToConnect(t *testing.T) {
 	for name, c := range map[string]struct{ answer, wanted string }{
 		"endless headers": {"HTTP/1.1 200 OK\r\n" + strings.Repeat("A: "+strings.Repeat("b", 1000)+"\r\n", 100) + "\r\n",
@@ -424,13 +424,13 @@ func TestA49HostileAnswersToConnect(t *testing.T) {
 				_ = conn.Close()
 			}
 			if !transport.IsTunnelError(err) || !strings.Contains(err.Error(), c.wanted) || len(err.Error()) > 2*maxErrorText {
-				t.Errorf("%v, want %q", err, c.wanted)
+				t.Errorf("dial error = %v, want %q", err, c.wanted)
 			}
 		})
 	}
 }
 
-// By RFC 9110 these codes are about the address; konnectivity uses them for its agents too.
+// By RFC 9110 these codes describe the address. konnectivity also uses them for its agents.
 func TestCodesOfConnect(t *testing.T) {
 	for text, about := range map[string]bool{
 		"<html>": true, "": true, "dial tcp 10.0.0.1:1: i/o timeout": true,
@@ -438,7 +438,7 @@ func TestCodesOfConnect(t *testing.T) {
 	} {
 		var address *addressError
 		if err := refusal(504, text); errors.As(err, &address) != about {
-			t.Errorf("%q: %v", text, err)
+			t.Errorf("refusal(504, %q) = %v, want an error of the address: %t", text, err, about)
 		}
 	}
 }

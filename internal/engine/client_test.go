@@ -28,7 +28,7 @@ const (
 	patience   = time.Minute
 )
 
-// peer is a server whose frames are written by hand.
+// peer is a server that reads and writes HTTP/2 frames directly.
 type peer struct {
 	*http2.Framer
 	nc     *tls.Conn
@@ -36,7 +36,7 @@ type peer struct {
 	hpack  *hpack.Encoder
 }
 
-// speaks returns the client's side of a connection over a socket whose server side follows script after the preface.
+// speaks returns the client's side of a socket connection. The server side follows script after the preface.
 func speaks(t *testing.T, script func(*peer)) *tls.Conn {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -106,7 +106,7 @@ func speaksOn(t *testing.T, l net.Listener, connect func(context.Context) (net.C
 	return tc
 }
 
-// next is the next frame of a type, or nil at the end. PINGs are answered.
+// next returns the next frame of a type, or nil at the end. It answers PINGs.
 func (p *peer) next(kind http2.FrameType) http2.Frame {
 	for {
 		f, err := p.ReadFrame()
@@ -122,7 +122,7 @@ func (p *peer) next(kind http2.FrameType) http2.Frame {
 	}
 }
 
-// request is the stream of the next request.
+// request returns the stream of the next request.
 func (p *peer) request() uint32 {
 	if f := p.next(http2.FrameHeaders); f != nil {
 		return f.Header().StreamID
@@ -130,13 +130,13 @@ func (p *peer) request() uint32 {
 	return 0
 }
 
-// drain reads, and answers PINGs, until the connection ends.
+// drain reads until the connection ends and answers PINGs.
 func (p *peer) drain() { p.next(0xff) }
 
 func (p *peer) headers(stream uint32, end bool, fields ...string) {
 	p.buffer.Reset()
 	for i := 0; i+1 < len(fields); i += 2 {
-		_ = p.hpack.WriteField(hpack.HeaderField{Name: fields[i], Value: fields[i+1]}) // a buffer has no errors
+		_ = p.hpack.WriteField(hpack.HeaderField{Name: fields[i], Value: fields[i+1]}) // A buffer has no errors.
 	}
 	_ = p.WriteHeaders(http2.HeadersFrameParam{StreamID: stream, BlockFragment: p.buffer.Bytes(), EndHeaders: true, EndStream: end})
 }
@@ -157,7 +157,7 @@ func config() engine.ClientConfig {
 	}
 }
 
-// onBoth runs a test on a connection of each engine. The connection is looked at until the test ends.
+// onBoth runs a test on a connection of each engine. The periodic check of the connection runs until the test ends.
 func onBoth(t *testing.T, script func(*peer), change func(*engine.ClientConfig), test func(*testing.T, engine.Name, engine.ClientConn)) {
 	t.Helper()
 	for _, n := range engine.Names() {
@@ -165,13 +165,13 @@ func onBoth(t *testing.T, script func(*peer), change func(*engine.ClientConfig),
 	}
 }
 
-// onBothInTime is onBoth in bubbles of their own time, with connections in memory.
+// onBothInTime is onBoth in separate synctest bubbles, with connections in memory.
 func onBothInTime(t *testing.T, script func(*peer), change func(*engine.ClientConfig), test func(*testing.T, engine.Name, engine.ClientConn)) {
 	t.Helper()
 	inTime(t, func(t *testing.T, n engine.Name) { test(t, n, begin(t, n, speaksInMemory(t, script), change)) })
 }
 
-// begin makes a connection of an engine. It is looked at until the test ends.
+// begin makes a connection of an engine. Its periodic check runs until the test ends.
 func begin(t *testing.T, n engine.Name, tc *tls.Conn, change func(*engine.ClientConfig)) engine.ClientConn {
 	t.Helper()
 	c := config()
@@ -205,7 +205,7 @@ func begin(t *testing.T, n engine.Name, tc *tls.Conn, change func(*engine.Client
 		select {
 		case <-over:
 		case <-time.After(patience):
-			t.Error("nobody is told that the connection ended")
+			t.Error("OnClose was not called after Close, want one call")
 		}
 	})
 	return conn
@@ -250,13 +250,13 @@ func eventually(t *testing.T, what string, ok func() bool) {
 	defer tick.Stop()
 	for !ok() {
 		if time.Now().After(deadline) {
-			t.Fatal("still not: " + what)
+			t.Fatalf("condition %q is still false after %s, want true", what, patience)
 		}
 		<-tick.C
 	}
 }
 
-// How far a request got is the same on both engines, whatever ends it.
+// Both engines report the same progress of a request for every kind of failure.
 func TestA42HowFarARequestGot(t *testing.T) {
 	begin := func(p *peer, id uint32, more ...string) {
 		p.headers(id, false, append([]string{":status", "200"}, more...)...)
@@ -267,8 +267,8 @@ func TestA42HowFarARequestGot(t *testing.T) {
 		say    func(p *peer, id uint32)
 		kind   engine.ErrorKind
 		inBody bool
-		body   string // as far as it is known
-		row    string // of what the library cannot promise
+		body   string // the known part of the body
+		row    string // of the limitation in the documentation
 	}
 	tests := []situation{
 		{name: "an answer with interim responses, padding and trailers", kind: none, body: "whole", say: func(p *peer, id uint32) {
@@ -440,26 +440,26 @@ func TestA42HowFarARequestGot(t *testing.T) {
 				}
 				resp, body, inBody, err := ask(c, newRequest(t, method, nil))
 				if kind := kindOf(err); kind != test.kind || test.inBody && (!inBody || body != test.body) {
-					t.Errorf("kind %d, want %d: %q, %v", kind, test.kind, body, err)
+					t.Errorf("%s: error kind = %d, want %d; body %q, error %v", method, kind, test.kind, body, err)
 				}
 				if test.kind == none && err == nil && (body != test.body || resp.ProtoMajor != 2 || resp.TLS == nil) {
-					t.Errorf("%q: %+v", body, resp)
+					t.Errorf("body = %q, response %+v, want body %q over HTTP/2 with TLS", body, resp, test.body)
 				}
 				if strings.Contains(test.name, "trailers") && test.kind == none && resp.Trailer.Get("X-Sum") != "1" {
-					t.Errorf("trailers %v", resp.Trailer)
+					t.Errorf("trailers = %v, want X-Sum: 1", resp.Trailer)
 				}
 			})
 		})
 	}
 }
 
-// notOnLibrary is for rows that a table of situations names.
+// notOnLibrary skips rows that a table of limitations names.
 func notOnLibrary(t *testing.T, n engine.Name, row string) {
 	t.Helper()
 	enginetest.NotOnLibrary(t, n, row)
 }
 
-// GOAWAY says of each request whether it was looked at; the connection takes no more, and ends with the last.
+// GOAWAY identifies the processed requests. The connection accepts no new requests and ends with its last one.
 func TestGoAwayEndsAConnectionWithItsLastRequest(t *testing.T) {
 	script := settled(func(p *peer) {
 		first := p.request()
@@ -467,7 +467,7 @@ func TestGoAwayEndsAConnectionWithItsLastRequest(t *testing.T) {
 		_ = p.WriteGoAway(first, http2.ErrCodeNo, nil)
 		_ = second
 		p.headers(first, false, ":status", "200")
-		if p.next(http2.FramePing) == nil { // the test looks on
+		if p.next(http2.FramePing) == nil { // The test continues.
 			return
 		}
 		_ = p.WriteData(first, true, []byte("whole"))
@@ -486,25 +486,25 @@ func TestGoAwayEndsAConnectionWithItsLastRequest(t *testing.T) {
 			}()
 		}
 		if r := <-results; kindOf(r.err) != engine.Unprocessed {
-			t.Errorf("the one that was not looked at: %q, %v", r.body, r.err)
+			t.Errorf("request after GOAWAY = %q, error %v, want Unprocessed", r.body, r.err)
 		}
 		if c.Available() {
-			t.Error("it takes more")
+			t.Error("Available after GOAWAY = true, want false")
 		}
 		if _, _, _, err := ask(c, newRequest(t, http.MethodPost, strings.NewReader("x"))); kindOf(err) != engine.Unsent {
-			t.Errorf("a third: %v", err)
+			t.Errorf("third request: error = %v, want Unsent", err)
 		}
 		if r := <-results; r.err != nil || r.body != "whole" {
-			t.Errorf("the one that was: %q, %v", r.body, r.err)
+			t.Errorf("processed request = %q, error %v, want \"whole\" and no error", r.body, r.err)
 		}
 		c.Close()
 		if c.ProtocolError() != nil || c.PingTimedOut() {
-			t.Errorf("it counts as broken: %v", c.ProtocolError())
+			t.Errorf("after GOAWAY: ProtocolError = %v, PingTimedOut = %v, want none", c.ProtocolError(), c.PingTimedOut())
 		}
 	})
 }
 
-// Requests that wait for a header and can be repeated end; the others, and the connection, do not.
+// Repeatable requests that wait for a header fail. Other requests and the connection continue.
 func TestAbandonWaiting(t *testing.T) {
 	both := make(chan [2]uint32, 2)
 	answer := make(chan struct{}, 2)
@@ -538,19 +538,19 @@ func TestAbandonWaiting(t *testing.T) {
 		why := errors.New("it hangs")
 		c.AbandonWaiting(why)
 		if err := <-results[http.MethodGet]; kindOf(err) != engine.Abandoned || !errors.Is(err, why) {
-			t.Errorf("GET: %v", err)
+			t.Errorf("GET after AbandonWaiting: error = %v, want Abandoned with %v", err, why)
 		}
 		answer <- struct{}{}
 		if err := <-results[http.MethodPost]; err != nil {
-			t.Errorf("POST: %v", err)
+			t.Errorf("POST after AbandonWaiting: error = %v, want no error", err)
 		}
 		if c.Closed() {
-			t.Error("the connection is closed")
+			t.Error("connection is closed after AbandonWaiting, want it open")
 		}
 	})
 }
 
-// The server's SETTINGS say how many requests there may be, and may say so again.
+// The server's SETTINGS limit the number of requests. The server may change the limit.
 func TestTheServersLimit(t *testing.T) {
 	script := settled(func(p *peer) {
 		p.next(http2.FramePing)
@@ -559,18 +559,18 @@ func TestTheServersLimit(t *testing.T) {
 	}, http2.Setting{ID: http2.SettingMaxConcurrentStreams, Val: 7})
 	onBothInTime(t, script, func(c *engine.ClientConfig) { c.PingAfter = 100 * time.Millisecond }, func(t *testing.T, n engine.Name, c engine.ClientConn) {
 		if got := c.MaxStreams(); got != 7 {
-			t.Errorf("%d streams", got)
+			t.Errorf("MaxStreams = %d, want 7", got)
 		}
 		eventually(t, "more are allowed", func() bool { return c.MaxStreams() == 1000 })
 	})
 	onBothInTime(t, settled((*peer).drain, http2.Setting{ID: http2.SettingMaxConcurrentStreams, Val: 0}), nil, func(t *testing.T, n engine.Name, c engine.ClientConn) {
 		if got := c.MaxStreams(); got != 0 {
-			t.Errorf("%d streams, where none is allowed", got)
+			t.Errorf("MaxStreams = %d, want 0", got)
 		}
 	})
 }
 
-// Who does not speak HTTP/2 gets no request, and has its connection closed.
+// A server that does not speak HTTP/2 receives no request, and its connection is closed.
 func TestServersThatDoNotSpeak(t *testing.T) {
 	for name, test := range map[string]struct {
 		script func(*peer)
@@ -588,7 +588,7 @@ func TestServersThatDoNotSpeak(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			inTime(t, func(t *testing.T, n engine.Name) {
 				limit := patience
-				if test.kind == engine.Canceled { // nothing else ends it
+				if test.kind == engine.Canceled { // No other event ends it.
 					limit = patience / 2
 				}
 				tc := speaksInMemory(t, test.script)
@@ -599,13 +599,13 @@ func TestServersThatDoNotSpeak(t *testing.T) {
 				c.OnClose = func() { ended.Add(1) }
 				conn, err := engine.NewClientConn(ctx, n, tc, c)
 				if conn != nil || kindOf(err) != test.kind {
-					t.Errorf("%v, kind %d: %v", conn, kindOf(err), err)
+					t.Errorf("NewClientConn = %v, error %v of kind %d, want no connection and kind %d", conn, err, kindOf(err), test.kind)
 				}
 				if ended.Load() != 1 {
-					t.Errorf("told of the end %d times", ended.Load())
+					t.Errorf("OnClose called %d times, want 1", ended.Load())
 				}
 				if _, err := tc.NetConn().Write([]byte("x")); !errors.Is(err, net.ErrClosed) {
-					t.Errorf("the connection is not closed: %v", err)
+					t.Errorf("write after NewClientConn failed: error = %v, want net.ErrClosed", err)
 				}
 			})
 		})
@@ -616,15 +616,15 @@ func TestAServerThatHangs(t *testing.T) {
 	script := settled(func(p *peer) { p.drain() })
 	onBothInTime(t, script, func(c *engine.ClientConfig) { c.HeaderTimeout = 20 * time.Second }, func(t *testing.T, n engine.Name, c engine.ClientConn) {
 		if _, err := c.RoundTrip(newRequest(t, http.MethodGet, nil)); kindOf(err) != engine.HeaderTimeout {
-			t.Error(err)
+			t.Errorf("request to a server that hangs: error = %v, want HeaderTimeout", err)
 		}
 		if c.Closed() {
-			t.Error("the connection ended with the request")
+			t.Error("connection is closed after a HeaderTimeout, want it open")
 		}
 	})
 }
 
-// Pings that are not answered end the connection after a number of looks. What is read counts as an answer.
+// Unanswered PINGs end the connection after a number of checks. All received bytes count as an answer.
 func TestAServerThatFallsSilent(t *testing.T) {
 	silent := settled(func(p *peer) {
 		for {
@@ -636,13 +636,13 @@ func TestAServerThatFallsSilent(t *testing.T) {
 	quick := func(c *engine.ClientConfig) { c.PingAfter, c.PingTimeout = 100*time.Millisecond, 200*time.Millisecond }
 	onBothInTime(t, silent, quick, func(t *testing.T, n engine.Name, c engine.ClientConn) {
 		if _, err := c.RoundTrip(newRequest(t, http.MethodGet, nil)); kindOf(err) != engine.PingTimeout {
-			t.Error(err)
+			t.Errorf("request on a silent connection: error = %v, want PingTimeout", err)
 		}
 		if !c.PingTimedOut() || !c.Closed() || c.ProtocolError() != nil {
-			t.Error("the connection does not say that it fell silent")
+			t.Errorf("silent connection: PingTimedOut = %v, Closed = %v, ProtocolError = %v, want true, true and none", c.PingTimedOut(), c.Closed(), c.ProtocolError())
 		}
 		if _, err := c.RoundTrip(newRequest(t, http.MethodGet, nil)); kindOf(err) != engine.Unsent {
-			t.Errorf("another request: %v", err)
+			t.Errorf("request after the PING timeout: error = %v, want Unsent", err)
 		}
 	})
 	var pings atomic.Int64
@@ -656,19 +656,19 @@ func TestAServerThatFallsSilent(t *testing.T) {
 			_ = p.WritePing(true, ping.Data)
 		}
 	})
-	// More pings than fit into the time that each has.
+	// More PINGs than fit into the timeout of one.
 	onBothInTime(t, answering, func(c *engine.ClientConfig) { c.PingAfter, c.PingTimeout = 100*time.Millisecond, time.Second }, func(t *testing.T, n engine.Name, c engine.ClientConn) {
 		pings.Store(0)
 		eventually(t, "some pings", func() bool { return pings.Load() > 12 })
 		if c.Closed() {
-			t.Error("given up although pings are answered")
+			t.Error("connection is closed although PINGs are answered, want it open")
 		}
 	})
 }
 
-// A server that breaks the protocol while nothing is asked of it is told of.
+// A server that violates the protocol without a request is reported.
 func TestViolationsOfAnIdleServer(t *testing.T) {
-	made := make(chan struct{}) // a connection that ends while it is being made is another matter
+	made := make(chan struct{}) // An end during the setup is another case.
 	after := func(script func(*peer)) func(*peer) {
 		return settled(func(p *peer) {
 			select {
@@ -687,13 +687,13 @@ func TestViolationsOfAnIdleServer(t *testing.T) {
 		made <- struct{}{}
 		eventually(t, "it ended", c.Closed)
 		if err := c.ProtocolError(); err != nil {
-			t.Errorf("to leave is no violation: %v", err)
+			t.Errorf("ProtocolError after the server closed the connection = %v, want none", err)
 		}
 	})
 }
 
 func TestFloodsEndTheConnection(t *testing.T) {
-	made := make(chan struct{}) // before that it would be no connection
+	made := make(chan struct{}) // Before that, no connection exists.
 	script := settled(func(p *peer) {
 		select {
 		case <-made:
@@ -713,7 +713,7 @@ func TestFloodsEndTheConnection(t *testing.T) {
 	})
 }
 
-// What a server owes the protocol has a deadline: an acknowledgement of SETTINGS, and the rest of a header block.
+// The acknowledgement of SETTINGS and the rest of a header block have a deadline.
 func TestWhatTheProtocolAsksOfAServer(t *testing.T) {
 	quick := func(c *engine.ClientConfig) { c.ProtocolTimeout = time.Second }
 	for name, script := range map[string]func(*peer){
@@ -748,7 +748,7 @@ type failing struct{}
 
 func (failing) Read([]byte) (int, error) { return 0, errBody }
 
-// What is wrong with a request, or with its sender, is told as that, and its body is closed.
+// An invalid request or a failing body has its own error kind, and the body is closed.
 func TestMistakesOfTheSender(t *testing.T) {
 	script := settled(func(p *peer) {
 		for {
@@ -793,22 +793,22 @@ func TestMistakesOfTheSender(t *testing.T) {
 				}
 				_, err := c.RoundTrip(r)
 				if kindOf(err) != test.kind {
-					t.Errorf("kind %d: %v", kindOf(err), err)
+					t.Errorf("error kind = %d, want %d; error %v", kindOf(err), test.kind, err)
 				}
 				select {
 				case <-body.closed:
 				case <-time.After(patience):
-					t.Error("the body is not closed")
+					t.Error("body is open after the failed request, want it closed")
 				}
 				if c.Closed() || !c.Available() {
-					t.Error("the connection suffered")
+					t.Errorf("connection after an invalid request: closed = %v, available = %v, want open and available", c.Closed(), c.Available())
 				}
 			})
 		})
 	}
 }
 
-// A body ends where its length says, whatever its reader has; a stream that the server gives up ends although the body does not come.
+// A body ends at its length, even if its reader has more bytes. A stream that the server resets ends without the body.
 func TestBodiesAndTheirReaders(t *testing.T) {
 	got := make(chan string, 1)
 	script := settled(func(p *peer) {
@@ -836,7 +836,7 @@ func TestBodiesAndTheirReaders(t *testing.T) {
 			t.Error(err)
 		}
 		if sent := <-got; sent != "0123" {
-			t.Errorf("sent %q", sent)
+			t.Errorf("body at the server = %q, want \"0123\"", sent)
 		}
 		never, stop := io.Pipe()
 		defer func() { _ = stop.Close() }()
@@ -846,11 +846,11 @@ func TestBodiesAndTheirReaders(t *testing.T) {
 	})
 }
 
-// A window that a server does not open counts as closed, so that other uploads go elsewhere.
+// A window that the server does not open counts as closed, so that other uploads use other connections.
 func TestAWindowThatIsUsedUp(t *testing.T) {
 	onBothInTime(t, settled((*peer).drain), nil, func(t *testing.T, n engine.Name, c engine.ClientConn) {
 		if now, most := c.Window(); now < most/2 {
-			t.Errorf("%d of %d before anything was sent", now, most)
+			t.Errorf("window before the first request = %d of %d, want at least half", now, most)
 		}
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan error, 1)
@@ -870,7 +870,7 @@ type zeros struct{}
 
 func (zeros) Read(p []byte) (int, error) { clear(p); return len(p), nil }
 
-// The library's texts are what is looked for: those that no wire can bring about here are its own constants' otherwise.
+// The client searches for these texts of x/net. Texts that no peer can cause in a test are compared with its constants.
 func TestTheLibrarysTexts(t *testing.T) {
 	script := settled(func(p *peer) {
 		_ = p.WriteSettings(http2.Setting{ID: http2.SettingMaxHeaderListSize, Val: 100})
@@ -884,7 +884,7 @@ func TestTheLibrarysTexts(t *testing.T) {
 	})
 	onBoth(t, script, nil, func(t *testing.T, n engine.Name, c engine.ClientConn) {
 		if n != engine.Library {
-			return // it sends what there is: the limit is advice (RFC 9113, 6.5.2)
+			return // It sends the header: the limit is advisory (RFC 9113, 6.5.2).
 		}
 		eventually(t, "the server's limit of headers is kept", func() bool {
 			r := newRequest(t, http.MethodGet, nil)

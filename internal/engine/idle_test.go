@@ -15,8 +15,8 @@ import (
 	"portico.dev/internal/engine"
 )
 
-// A40: what an idle connection keeps is bounded and no more than with the library, after headers that were small and after large ones.
-// The client's half of TLS is counted in; of a connection that had large records crypto/tls keeps 20 KiB for reading.
+// A40: the memory of an idle connection is bounded and at most that of net/http, after small and after large headers. The client's
+// half of TLS is included. After large records crypto/tls keeps 20 KiB for reading.
 func TestA40MemoryOfIdleConnections(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes seconds")
@@ -64,11 +64,11 @@ func TestA40MemoryOfIdleConnections(t *testing.T) {
 							}
 							answer, err := http.ReadResponse(bufio.NewReader(c), nil)
 							if err != nil || answer.StatusCode != http.StatusNoContent {
-								t.Fatalf("%v, %v", answer, err)
+								t.Fatalf("response = %v, error %v, want 204", answer, err)
 							}
 						}
 					}
-					open(10) // what all connections share
+					open(10) // memory that all connections share
 					before := inUse()
 					open(connections)
 					kept[n] = (inUse() - before) / connections
@@ -77,16 +77,16 @@ func TestA40MemoryOfIdleConnections(t *testing.T) {
 			ours, theirs := kept[engine.Portico], kept[engine.Library]
 			t.Logf("%d bytes for each connection, %d with the library", ours, theirs)
 			if ours > bound {
-				t.Errorf("%d bytes for each idle connection", ours)
+				t.Errorf("memory of an idle connection = %d bytes, want at most %d", ours, bound)
 			}
-			if ours > theirs+theirs/4+4<<10 { // of a measurement
-				t.Errorf("%d bytes for each idle connection, %d with the library", ours, theirs)
+			if ours > theirs+theirs/4+4<<10 { // tolerance of the measurement
+				t.Errorf("memory of an idle connection = %d bytes, want about %d as with net/http", ours, theirs)
 			}
 		})
 	}
 }
 
-// idleHTTP2 is a connection's beginning, with a request whose fields are put into the table, or are not.
+// idleHTTP2 returns the start of a connection, with a request whose fields are indexed if index is set.
 func idleHTTP2(t *testing.T, heads int, value string, index bool) []byte {
 	var wire, block bytes.Buffer
 	e := hpack.NewEncoder(&block)
@@ -96,7 +96,7 @@ func idleHTTP2(t *testing.T, heads int, value string, index bool) []byte {
 	}
 	for i, f := range fields {
 		if i > 4 && index {
-			f[1] = f[1][:len(f[1])-i] // or it would be a reference
+			f[1] = f[1][:len(f[1])-i] // Otherwise it would be a reference.
 		}
 		if err := e.WriteField(hpack.HeaderField{Name: f[0], Value: f[1], Sensitive: !index}); err != nil {
 			t.Fatal(err)
@@ -125,8 +125,8 @@ func idleHTTP2(t *testing.T, heads int, value string, index bool) []byte {
 	return wire.Bytes()
 }
 
-// inUse is what the heap and the stacks hold. Collections are repeated, since pools keep what they have through one, and stacks
-// shrink by a half in each.
+// inUse returns the memory of the heap and the stacks. It collects garbage repeatedly: pools keep items for one collection, and each
+// collection halves a stack.
 func inUse() int64 {
 	for range 4 {
 		runtime.GC()

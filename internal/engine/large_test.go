@@ -23,7 +23,7 @@ type headerBudget struct {
 	trusts bool
 	limit  int64
 
-	mu        sync.Mutex // guards what follows
+	mu        sync.Mutex // guards the fields below
 	used, max int64
 	unused    chan struct{} // closed when used is 0; nil: nothing waits
 }
@@ -56,7 +56,7 @@ func (b *headerBudget) now() (used, peak int64) {
 	return b.used, b.max
 }
 
-// awaitReturned waits until all memory was given back.
+// awaitReturned waits until all memory was returned.
 func (b *headerBudget) awaitReturned(t *testing.T) {
 	t.Helper()
 	unused := make(chan struct{})
@@ -102,7 +102,7 @@ func TestLargeHeadersOfTrustedClients(t *testing.T) {
 	budget := &headerBudget{trusts: true}
 	onBothServers(t, engine.ServerConfig{LargeHeaders: budget}, countGroups, func(t *testing.T, s *serving) {
 		s.each(t, func(t *testing.T, c *http.Client) {
-			for range 20 { // one connection: it is no flood
+			for range 20 { // On one connection: this is not a flood.
 				res, err := c.Do(withGroups(t, s, 5000, 40))
 				if err != nil {
 					t.Fatal(err)
@@ -125,7 +125,7 @@ func TestLargeHeadersAreGrantedMemory(t *testing.T) {
 	onBothServers(t, engine.ServerConfig{LargeHeaders: budget}, countGroups, func(t *testing.T, s *serving) {
 		s.each(t, func(t *testing.T, c *http.Client) {
 			groups, length := 5000, 40
-			if s.name == engine.Library { // it reads 64 KiB at most
+			if s.name == engine.Library { // It reads at most 64 KiB.
 				groups, length = 1000, 4
 			}
 			res, err := c.Do(withGroups(t, s, groups, length))
@@ -138,7 +138,7 @@ func TestLargeHeadersAreGrantedMemory(t *testing.T) {
 				t.Errorf("response = %s, want %s", got, want)
 			}
 			if _, peak := budget.now(); peak == 0 {
-				t.Error("no memory was granted")
+				t.Errorf("%d bytes were granted, want more than 0", peak)
 			}
 			budget.awaitReturned(t)
 		})
@@ -149,7 +149,7 @@ func TestLargeHeadersWithoutMemoryAreRefusedWithAStatus(t *testing.T) {
 	budget := &headerBudget{}
 	onBothServers(t, engine.ServerConfig{LargeHeaders: budget}, countGroups, func(t *testing.T, s *serving) {
 		s.each(t, func(t *testing.T, c *http.Client) {
-			for _, size := range [][2]int{{501, 4}, {1000, 4}, {100, 900}} { // fields and bytes of each
+			for _, size := range [][2]int{{501, 4}, {1000, 4}, {100, 900}} { // number and bytes of the fields
 				res, err := c.Do(withGroups(t, s, size[0], size[1]))
 				if err != nil {
 					if s.name == engine.Library && strings.Contains(err.Error(), "request header list larger") {
@@ -171,7 +171,7 @@ func TestLargeHeadersWithoutMemoryAreRefusedWithAStatus(t *testing.T) {
 	})
 }
 
-// Every way in which a stream may end returns what its header was granted.
+// A stream returns the memory of its header for every possible end.
 func TestGrantsOfStreamsThatAreResetAreReturned(t *testing.T) {
 	budget := &headerBudget{limit: 64 << 20}
 	var groups []string
@@ -189,7 +189,7 @@ func TestGrantsOfStreamsThatAreResetAreReturned(t *testing.T) {
 			}
 		}
 		p.tell(p.WritePing(false, [8]byte{1}))
-		for acknowledged := false; !acknowledged; { // so that the headers were read
+		for acknowledged := false; !acknowledged; { // so that the headers have been read
 			ping, ok := p.read().(*http2.PingFrame)
 			acknowledged = ok && ping.IsAck()
 		}
@@ -197,7 +197,7 @@ func TestGrantsOfStreamsThatAreResetAreReturned(t *testing.T) {
 		budget.awaitReturned(t)
 		if s.name == engine.Portico {
 			if _, peak := budget.now(); peak == 0 {
-				t.Error("no memory was granted")
+				t.Errorf("%d bytes were granted, want more than 0", peak)
 			}
 		}
 	})

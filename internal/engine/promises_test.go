@@ -18,10 +18,10 @@ import (
 	"portico.dev/internal/engine/enginetest"
 )
 
-// What docs/http-engines.md says that the library does instead, it does. When it learns better, its row goes.
+// net/http's behavior equals its description in docs/http-engines.md. A row must be removed when net/http improves.
 func TestWhatTheLibraryCannotPromise(t *testing.T) {
 	const host = "Host: a\r\n"
-	// answers are the statuses of what is answered over HTTP/1.1, and "probe" for a request that comes after it.
+	// raw returns a function that sends text over HTTP/1.1 and returns the statuses. A later request is shown as "probe".
 	raw := func(text string) func(*testing.T, *serving) string {
 		return func(t *testing.T, s *serving) string {
 			c := s.dial(t, "http/1.1")
@@ -135,7 +135,7 @@ func TestWhatTheLibraryCannotPromise(t *testing.T) {
 				p.tell(p.WriteData(1, false, make([]byte, 15_000)))
 			}
 			p.tell(p.WritePing(false, [8]byte{1}))
-			for acknowledged := false; !acknowledged; { // so that the body has come
+			for acknowledged := false; !acknowledged; { // so that the body has arrived
 				f, err := p.ReadFrame()
 				if err != nil {
 					t.Fatal(err)
@@ -169,21 +169,21 @@ func TestWhatTheLibraryCannotPromise(t *testing.T) {
 					want = test.library
 				}
 				if got != want {
-					t.Errorf("%q, want %q", got, want)
+					t.Errorf("result = %q, want %q", got, want)
 				}
 			})
 		})
 	}
 	for _, p := range enginetest.Promises() {
 		if !tried[p] {
-			t.Errorf("nothing tries %q", p)
+			t.Errorf("no case for %q, want one", p)
 		}
 	}
 }
 
 var update = flag.Bool("update", false, "write the table of docs/http-engines.md")
 
-// The table is made of the list that tests skip by.
+// The table is generated from the list by which tests are skipped.
 func TestTheTableOfPromisesIsTheList(t *testing.T) {
 	const page, begin, end = "../../docs/http-engines.md", "<!-- begin promises -->\n", "<!-- end promises -->"
 	text, err := os.ReadFile(page)
@@ -193,7 +193,7 @@ func TestTheTableOfPromisesIsTheList(t *testing.T) {
 	before, rest, ok := strings.Cut(string(text), begin)
 	got, after, ok2 := strings.Cut(rest, end)
 	if !ok || !ok2 {
-		t.Fatalf("%s has no table between %q and %q", page, begin, end)
+		t.Fatalf("%s has no table between %q and %q, want one", page, begin, end)
 	}
 	var table strings.Builder
 	table.WriteString("| Portico's own server | attack | the library instead | where |\n|---|---|---|---|\n")
@@ -207,11 +207,11 @@ func TestTheTableOfPromisesIsTheList(t *testing.T) {
 		return
 	}
 	if got != table.String() {
-		t.Errorf("the table of %s is not the list of package enginetest; run: go test ./internal/engine -run TestTheTableOfPromisesIsTheList -args -update", page)
+		t.Errorf("table of %s differs from the list of package enginetest, want equal text; run: go test ./internal/engine -run TestTheTableOfPromisesIsTheList -args -update", page)
 	}
 }
 
-// What the rule table refuses is refused by both, before a handler sees it, with the same status.
+// Both engines refuse what the rule table refuses, with the same status and without a call of the handler.
 func TestRulesOnBothEngines(t *testing.T) {
 	const head = " HTTP/1.1\r\nHost: a\r\n"
 	overHTTP1 := map[string]string{
@@ -247,7 +247,7 @@ func TestRulesOnBothEngines(t *testing.T) {
 	}
 	onBothServers(t, engine.ServerConfig{}, func(_ http.ResponseWriter, r *http.Request) {
 		if r.TLS == nil || strings.TrimSpace(r.Header.Get("A")) != r.Header.Get("A") || !strings.HasPrefix(r.URL.Path, "/") {
-			t.Errorf("%s %s, TLS %v, A is %q", r.Method, r.URL, r.TLS, r.Header.Get("A"))
+			t.Errorf("request in the handler = %s %s, TLS %v, A %q, want TLS, a trimmed header and an absolute path", r.Method, r.URL, r.TLS, r.Header.Get("A"))
 		}
 	}, func(t *testing.T, s *serving) {
 		for name, text := range overHTTP1 {
@@ -255,13 +255,13 @@ func TestRulesOnBothEngines(t *testing.T) {
 			_, _ = io.WriteString(c, text+"\r\n")
 			res, err := http.ReadResponse(bufio.NewReader(c), nil)
 			if err != nil {
-				t.Errorf("HTTP/1.1, %s: %v", name, err)
+				t.Errorf("HTTP/1.1, %s: read of the response failed: %v, want no error", name, err)
 				continue
 			}
 			body, _ := io.ReadAll(io.LimitReader(res.Body, 1<<10))
 			res.Body.Close()
 			if want := name[:3]; res.Status[:3] != want || want != "200" && !strings.HasPrefix(string(body), `{"kind":"Status"`) {
-				t.Errorf("HTTP/1.1, %s: %s %s", name, res.Status, body)
+				t.Errorf("HTTP/1.1, %s: response = %s %s, want %s", name, res.Status, body, want)
 			}
 			_ = c.NetConn().Close()
 		}
@@ -269,7 +269,7 @@ func TestRulesOnBothEngines(t *testing.T) {
 			p := greet(t, s)
 			p.head(1, true, fields...)
 			if got, want := p.status(1), name[:3]; got != want && !(want == "400" && got == "reset") {
-				t.Errorf("HTTP/2, %s: %s", name, got)
+				t.Errorf("HTTP/2, %s: response = %s, want the status in the name", name, got)
 			}
 			_ = p.conn.NetConn().Close()
 		}

@@ -30,26 +30,26 @@ import (
 // No handler, connection or timer of either implementation outlives its server.
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// never is how long anything may take before it counts as never.
+// never is the timeout of every wait.
 const never = time.Minute
 
-// serving is a server of one of the implementations behind real TLS.
+// serving is a server of one of the implementations with TLS.
 type serving struct {
 	engine.Server
 	name     engine.Name
 	address  string
 	connect  func(context.Context) (net.Conn, error)
-	config   *tls.Config // a client's
+	config   *tls.Config // of the client
 	hijacked atomic.Int32
-	ended    chan struct{} // one for each connection whose Serve has returned
+	ended    chan struct{} // one value for each connection whose Serve has returned
 	said     record
 }
 
-// record is what a server logged.
+// record contains the log of a server.
 type record struct {
-	mu   sync.Mutex // guards what follows
+	mu   sync.Mutex // guards the fields below
 	text strings.Builder
-	more chan struct{} // closed when there is more
+	more chan struct{} // closed when the log has grown
 }
 
 func (r *record) logf(format string, args ...any) {
@@ -62,7 +62,7 @@ func (r *record) logf(format string, args ...any) {
 	}
 }
 
-// until returns what was logged when it is enough.
+// until returns the log as soon as enough returns true.
 func (r *record) until(t *testing.T, enough func(string) bool) string {
 	t.Helper()
 	for {
@@ -88,7 +88,7 @@ func onBothServers(t *testing.T, c engine.ServerConfig, h http.HandlerFunc, test
 	}
 }
 
-// inTime runs a test with both implementations, each in a bubble of its own time. Its connections are to be in memory.
+// inTime runs a test with both implementations, each in a separate synctest bubble. Connections must be in memory.
 func inTime(t *testing.T, test func(t *testing.T, n engine.Name)) {
 	t.Helper()
 	for _, n := range engine.Names() {
@@ -115,7 +115,7 @@ func serveInMemory(t *testing.T, name engine.Name, c engine.ServerConfig, h http
 	return serveOn(t, l, l.Dial, name, c, h)
 }
 
-// credentials are a server's certificate, which is valid at the time of a bubble too, and the roots of its clients.
+// credentials are a server's certificate, which is also valid at the time of a bubble, and the roots of its clients.
 var credentials = sync.OnceValues(func() ([]tls.Certificate, *x509.CertPool) {
 	issuer := httptest.NewUnstartedServer(nil)
 	issuer.StartTLS()
@@ -190,7 +190,7 @@ func (s *serving) dial(t *testing.T, proto string) *tls.Conn {
 	return c
 }
 
-// client is the library's, over one version of HTTP.
+// client returns net/http's client for one version of HTTP.
 func (s *serving) client(t *testing.T, h2 bool) *http.Client {
 	t.Helper()
 	tr := &http.Transport{
@@ -219,7 +219,7 @@ func receive[T any](t *testing.T, from <-chan T, what string) (v T) {
 	select {
 	case v = <-from:
 	case <-time.After(never):
-		t.Fatalf("never: %s", what)
+		t.Fatalf("nothing arrived within %s for %q, want a value", never, what)
 	}
 	return v
 }
@@ -228,7 +228,7 @@ func TestWhatHandlersSee(t *testing.T) {
 	onBothServers(t, engine.ServerConfig{}, func(w http.ResponseWriter, r *http.Request) {
 		body, err := io.ReadAll(r.Body)
 		if err != nil || r.TLS == nil || r.TLS.Version == 0 || r.Context().Value(http.LocalAddrContextKey) == nil || r.RemoteAddr == "" {
-			t.Errorf("%v, TLS %v, local %v, remote %q", err, r.TLS, r.Context().Value(http.LocalAddrContextKey), r.RemoteAddr)
+			t.Errorf("request in the handler: error %v, TLS %v, local address %v, remote address %q, want no error and all values", err, r.TLS, r.Context().Value(http.LocalAddrContextKey), r.RemoteAddr)
 		}
 		w.Header().Set("Trailer", "After")
 		fmt.Fprintf(w, "%s %s %s %q %d %t", r.Method, r.RequestURI, r.URL, body, r.ContentLength, r.Body == http.NoBody)
@@ -260,7 +260,7 @@ func TestWhatHandlersSee(t *testing.T) {
 				got, err := io.ReadAll(res.Body)
 				res.Body.Close()
 				if err != nil || string(got) != test.want || res.Trailer.Get("After") != "all" {
-					t.Errorf("%s, %v, trailers %v; want %s", got, err, res.Trailer, test.want)
+					t.Errorf("response = %s, error %v, trailers %v, want %s and the trailer After: all", got, err, res.Trailer, test.want)
 				}
 			}
 		})
@@ -278,7 +278,7 @@ func TestOptionsOfTheServer(t *testing.T) {
 			t.Fatal(err)
 		}
 		if body, _ := io.ReadAll(res.Body); string(body) != "OPTIONS *" {
-			t.Errorf("%s %q: the handler has not seen it", res.Status, body)
+			t.Errorf("response to OPTIONS * = %s %q, want the handler's", res.Status, body)
 		}
 	})
 }
@@ -294,16 +294,16 @@ func TestHeadsThatAreTooLarge(t *testing.T) {
 			}
 			res, err := s.client(t, false).Do(r)
 			if err != nil {
-				t.Fatalf("%d bytes: %v", size, err)
+				t.Fatalf("request with a header of %d bytes failed: %v, want no error", size, err)
 			}
 			res.Body.Close()
 			if res.StatusCode != want {
-				t.Errorf("HTTP/1.1, %d bytes: %s, want %d", size, res.Status, want)
+				t.Errorf("HTTP/1.1, header of %d bytes: status = %s, want %d", size, res.Status, want)
 			}
-			p := greet(t, s) // net/http's client would not send them
+			p := greet(t, s) // net/http's client refuses to send them.
 			p.head(1, true, fields...)
 			if got := p.status(1); got != fmt.Sprint(want) {
-				t.Errorf("HTTP/2, %d bytes: %s, want %d", size, got, want)
+				t.Errorf("HTTP/2, header of %d bytes: status = %s, want %d", size, got, want)
 			}
 		}
 	})
@@ -328,7 +328,7 @@ func TestExpectations(t *testing.T) {
 				body, _ := io.ReadAll(res.Body)
 				res.Body.Close()
 				if got := fmt.Sprint(res.StatusCode, " ", string(body)); got != want {
-					t.Errorf("%s: %q, want %q", path, got, want)
+					t.Errorf("%s: response = %q, want %q", path, got, want)
 				}
 			}
 		})
@@ -348,7 +348,7 @@ func TestPanicsOfHandlers(t *testing.T) {
 			for _, path := range []string{"/silent", "/loud"} {
 				if res, err := c.Post(s.url(path), "text/plain", nil); err == nil {
 					res.Body.Close()
-					t.Errorf("%s was answered %s", path, res.Status)
+					t.Errorf("response of the panicking handler %s = %s, want an error", path, res.Status)
 				}
 			}
 			res, err := c.Get(s.url("/"))
@@ -357,14 +357,14 @@ func TestPanicsOfHandlers(t *testing.T) {
 			}
 			res.Body.Close()
 		})
-		said := s.said.until(t, func(said string) bool { return strings.Count(said, "panic serving") == 2 }) // it may come after the reset
+		said := s.said.until(t, func(said string) bool { return strings.Count(said, "panic serving") == 2 }) // The log entry may follow the reset.
 		if !strings.Contains(said, "the reason") || strings.Contains(said, "abort Handler") {
-			t.Errorf("logged %q", said)
+			t.Errorf("log = %q, want only the reason of the other panic", said)
 		}
 	})
 }
 
-// An event is seen when it is flushed, and a client that leaves ends the context of its watch.
+// An event arrives when it is flushed. If a client disconnects, the context of its watch ends.
 func TestWatches(t *testing.T) {
 	left := make(chan struct{}, 1)
 	onBothServers(t, engine.ServerConfig{}, func(w http.ResponseWriter, r *http.Request) {
@@ -389,7 +389,7 @@ func TestWatches(t *testing.T) {
 			lines := bufio.NewScanner(res.Body)
 			for i := range 3 {
 				if !lines.Scan() || lines.Text() != fmt.Sprint("event ", i) {
-					t.Fatalf("%q, %v", lines.Text(), lines.Err())
+					t.Fatalf("line = %q, error %v, want event %d", lines.Text(), lines.Err(), i)
 				}
 			}
 			leave()
@@ -398,7 +398,7 @@ func TestWatches(t *testing.T) {
 	})
 }
 
-// A body may go on while it is answered.
+// A body may continue during the response.
 func TestBothWaysAtOnce(t *testing.T) {
 	onBothServers(t, engine.ServerConfig{}, func(w http.ResponseWriter, r *http.Request) {
 		flush := http.NewResponseController(w).Flush
@@ -421,12 +421,12 @@ func TestBothWaysAtOnce(t *testing.T) {
 			for _, word := range []string{"one", "two"} {
 				_, _ = io.WriteString(out, word+"\n")
 				if !lines.Scan() || lines.Text() != "you said "+word {
-					t.Fatalf("%q, %v", lines.Text(), lines.Err())
+					t.Fatalf("line = %q, error %v, want \"you said %s\"", lines.Text(), lines.Err(), word)
 				}
 			}
 			_ = out.Close()
 			if lines.Scan() || lines.Err() != nil {
-				t.Error(lines.Text(), lines.Err())
+				t.Errorf("line after the end = %q, error %v, want the end of the body", lines.Text(), lines.Err())
 			}
 		})
 	})
@@ -438,7 +438,7 @@ func TestHijack(t *testing.T) {
 		conn, rw, err := http.NewResponseController(w).Hijack()
 		if r.ProtoMajor == 2 {
 			if err == nil {
-				t.Error("a stream of HTTP/2 was hijacked")
+				t.Error("Hijack of an HTTP/2 stream: error = nil, want an error")
 			}
 			return
 		}
@@ -447,7 +447,7 @@ func TestHijack(t *testing.T) {
 			return
 		}
 		if s.hijacked.Load() != 1 {
-			t.Error("Hijack returned before the listener knew")
+			t.Errorf("%d connections counted as hijacked when Hijack returned, want 1", s.hijacked.Load())
 		}
 		go func() { // outlives the handler
 			defer conn.Close()
@@ -463,19 +463,19 @@ func TestHijack(t *testing.T) {
 		c := s.dial(t, "http/1.1")
 		_, _ = io.WriteString(c, "GET / HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: x\r\n\r\nearly ")
 		receive(t, s.ended, "Serve returns with the handler")
-		if err := s.Shutdown(t.Context()); err != nil { // does not wait for it
+		if err := s.Shutdown(t.Context()); err != nil { // Shutdown does not wait for the hijacked connection.
 			t.Error(err)
 		}
-		s.Close() // nor does this end it
+		s.Close() // Close does not end it.
 		_, _ = io.WriteString(c, "late\n")
 		got, err := io.ReadAll(c)
 		if err != nil || !strings.HasSuffix(string(got), "you said early late\n") {
-			t.Errorf("%q, %v", got, err)
+			t.Errorf("read of the hijacked connection = %q, error %v, want it to end with \"you said early late\"", got, err)
 		}
 	})
 	onBothServers(t, engine.ServerConfig{}, func(w http.ResponseWriter, r *http.Request) {
 		if _, _, err := http.NewResponseController(w).Hijack(); err == nil {
-			t.Error("a stream of HTTP/2 was hijacked")
+			t.Error("Hijack of an HTTP/2 stream: error = nil, want an error")
 		}
 	}, func(t *testing.T, s *serving) {
 		res, err := s.client(t, true).Get(s.url("/"))
@@ -486,7 +486,7 @@ func TestHijack(t *testing.T) {
 	})
 }
 
-// A request in hand is finished, idle connections are closed, and nothing new is served.
+// Active requests finish, idle connections are closed, and new requests are not served.
 func TestShutdown(t *testing.T) {
 	for _, h2 := range []bool{false, true} {
 		inTime(t, func(t *testing.T, n engine.Name) {
@@ -528,24 +528,24 @@ func TestShutdown(t *testing.T) {
 			soon, cancel := context.WithTimeout(t.Context(), 2*time.Second)
 			defer cancel()
 			if err := s.Shutdown(soon); !errors.Is(err, context.DeadlineExceeded) {
-				t.Errorf("Shutdown with a request in hand: %v", err)
+				t.Errorf("Shutdown with an active request: error = %v, want context.DeadlineExceeded", err)
 			}
 			for name, c := range map[string]io.Reader{"idle": kept, "silent": silent} {
 				if rest, err := io.ReadAll(c); err != nil && !errors.Is(err, io.ErrUnexpectedEOF) || len(rest) > 0 {
-					t.Errorf("the %s connection: %q, %v", name, rest, err)
+					t.Errorf("%s connection = %q, error %v, want its end", name, rest, err)
 				}
 			}
 			ended := make(chan error, 1)
 			go func() { ended <- s.Shutdown(t.Context()) }()
 			once.Do(func() { close(finish) })
 			if got := receive(t, answers, "the request in hand is answered"); got != "done<nil>" {
-				t.Error(got)
+				t.Errorf("response to the active request = %q, want \"done<nil>\"", got)
 			}
 			if err := receive(t, ended, "Shutdown returns"); err != nil {
 				t.Error(err)
 			}
 			late := s.dial(t, map[bool]string{false: "http/1.1", true: "h2"}[h2])
-			if h2 { // it hears that nothing is served
+			if h2 { // It receives GOAWAY.
 				f := http2.NewFramer(late, late)
 				_, _ = io.WriteString(late, http2.ClientPreface)
 				_ = f.WriteSettings()
@@ -556,21 +556,21 @@ func TestShutdown(t *testing.T) {
 					}
 					if g, ok := frame.(*http2.GoAwayFrame); ok {
 						if g.LastStreamID != 0 || g.ErrCode != http2.ErrCodeNo {
-							t.Error(g)
+							t.Errorf("GOAWAY = %v, want last stream 0 and NO_ERROR", g)
 						}
 						break
 					}
 				}
 			} else if _, err := io.WriteString(late, "GET / HTTP/1.1\r\nHost: a\r\n\r\n"); err == nil {
 				if rest, _ := io.ReadAll(late); len(rest) > 0 {
-					t.Errorf("a request that came too late was answered %q", rest)
+					t.Errorf("response to a late request = %q, want none", rest)
 				}
 			}
 		})
 	}
 }
 
-// Close ends everything, and Serve returns when the handlers have.
+// Close ends all connections. Serve returns after the handlers.
 func TestClose(t *testing.T) {
 	entered, ending := make(chan struct{}, 2), make(chan struct{}, 2)
 	onBothServers(t, engine.ServerConfig{}, func(_ http.ResponseWriter, r *http.Request) {
@@ -582,7 +582,7 @@ func TestClose(t *testing.T) {
 			go func() {
 				if res, err := s.client(t, h2).Get(s.url("/")); err == nil {
 					res.Body.Close()
-					t.Errorf("answered %s", res.Status)
+					t.Errorf("response after Close = %s, want an error", res.Status)
 				}
 			}()
 			receive(t, entered, "the request is in hand")
@@ -592,7 +592,7 @@ func TestClose(t *testing.T) {
 			receive(t, s.ended, "Serve returns")
 		}
 		if len(ending) != 2 {
-			t.Error("Serve returned before the handlers")
+			t.Errorf("%d handlers ended before Serve returned, want 2", len(ending))
 		}
 		for range 2 {
 			<-ending
@@ -623,7 +623,7 @@ func TestIdleConnectionsEnd(t *testing.T) {
 	})
 }
 
-// CloseIdle ends connections without a request, and no others.
+// CloseIdle ends only connections without a request.
 func TestCloseIdle(t *testing.T) {
 	inTime(t, func(t *testing.T, n engine.Name) {
 		entered, finish := make(chan struct{}, 2), make(chan struct{})
@@ -654,19 +654,19 @@ func TestCloseIdle(t *testing.T) {
 		idleToo := greet(t, s)
 		idleToo.get(1, "/")
 		if got := idleToo.status(1); got != "200" {
-			t.Fatal(got)
+			t.Fatalf("status of the idle connection = %s, want 200", got)
 		}
-		time.Sleep(10 * time.Second) // a connection is idle a while after its answer
+		time.Sleep(10 * time.Second) // A connection becomes idle some time after its response.
 		for range 2 {
 			if n := s.CloseIdle(1); n != 1 {
-				t.Fatalf("%d connections were ended, want one", n)
+				t.Fatalf("CloseIdle(1) = %d, want 1", n)
 			}
 		}
 		if n := s.CloseIdle(10); n != 0 {
-			t.Errorf("%d connections with requests in hand were ended", n)
+			t.Errorf("CloseIdle(10) with only active connections = %d, want 0", n)
 		}
 		if rest, err := io.ReadAll(kept); len(rest) > 0 || err != nil && !errors.Is(err, io.ErrUnexpectedEOF) {
-			t.Errorf("%q, %v", rest, err)
+			t.Errorf("idle connection = %q, error %v, want its end", rest, err)
 		}
 		idleToo.untilGoAway(http2.ErrCodeNo)
 		for range 2 {
@@ -674,10 +674,10 @@ func TestCloseIdle(t *testing.T) {
 		}
 		finishAll()
 		if got, err := io.ReadAll(busy); err != nil || !bytes.HasSuffix(got, []byte("done")) {
-			t.Errorf("%q, %v", got, err)
+			t.Errorf("response to the active request = %q, error %v, want it to end with \"done\"", got, err)
 		}
 		if got := busyToo.status(1); got != "200" {
-			t.Error(got)
+			t.Errorf("status of the active HTTP/2 request = %s, want 200", got)
 		}
 	})
 }
@@ -698,7 +698,7 @@ func TestHeadsThatDoNotCome(t *testing.T) {
 	})
 }
 
-// A client that does not answer pings is gone.
+// A connection ends if its client does not answer PINGs.
 func TestPings(t *testing.T) {
 	inTime(t, func(t *testing.T, n engine.Name) {
 		entered := make(chan struct{}, 1)
@@ -713,7 +713,7 @@ func TestPings(t *testing.T) {
 	})
 }
 
-// A client of HTTP/2 that does not open its window loses the stream and not the connection, unless it watches.
+// If an HTTP/2 client does not open its window, its stream is reset and its connection stays open. Watches are exempt.
 func TestAnswersThatAreNotTaken(t *testing.T) {
 	inTime(t, func(t *testing.T, n engine.Name) {
 		ended := make(chan error, 2)
@@ -728,19 +728,19 @@ func TestAnswersThatAreNotTaken(t *testing.T) {
 		p.get(1, "/watch")
 		p.get(3, "/")
 		if err := receive(t, ended, "the write ends"); err == nil {
-			t.Error("it was written")
+			t.Error("write without a window: error = nil, want an error")
 		}
 		for {
 			f := p.read()
 			if r, ok := f.(*http2.RSTStreamFrame); ok {
 				if r.StreamID != 3 {
-					t.Errorf("stream %d was reset", r.StreamID)
+					t.Errorf("stream %d was reset, want stream 3", r.StreamID)
 				}
 				break
 			}
 		}
 		if len(ended) > 0 {
-			t.Error("the watch has ended too")
+			t.Errorf("%d more writes ended, want none: the watch continues", len(ended))
 		}
 		p.tell(p.WritePing(false, [8]byte{}))
 		for {
@@ -753,7 +753,7 @@ func TestAnswersThatAreNotTaken(t *testing.T) {
 	})
 }
 
-// What a handler has given away may come back late: no deadline and no write may reach another request, or end the process.
+// A handler may leak its response writer. A late deadline or write must not affect another request or end the process.
 func TestWritersThatAreUsedTooLate(t *testing.T) {
 	kept := make(chan http.ResponseWriter, 1)
 	onBothServers(t, engine.ServerConfig{}, func(w http.ResponseWriter, _ *http.Request) {
@@ -769,7 +769,7 @@ func TestWritersThatAreUsedTooLate(t *testing.T) {
 				_, _ = io.Copy(io.Discard, res.Body)
 				res.Body.Close()
 				control := http.NewResponseController(<-kept)
-				_ = control.SetWriteDeadline(time.Now()) // an error or nothing
+				_ = control.SetWriteDeadline(time.Now()) // an error or no effect
 				_ = control.SetReadDeadline(time.Now())
 				_ = control.Flush()
 			}
@@ -791,7 +791,7 @@ func TestStreamsAreBounded(t *testing.T) {
 		finish = make(chan struct{})
 		p := greet(t, s)
 		if p.settings[http2.SettingMaxConcurrentStreams] != 5 || p.settings[http2.SettingMaxHeaderListSize] != 64<<10+320 {
-			t.Errorf("it says %v", p.settings)
+			t.Errorf("SETTINGS = %v, want 5 streams and a header list of 65856 bytes", p.settings)
 		}
 		for i := range uint32(8) {
 			p.request(2*i+1, true)
@@ -802,19 +802,19 @@ func TestStreamsAreBounded(t *testing.T) {
 		for refused := 0; refused < 3; {
 			if f, ok := p.read().(*http2.RSTStreamFrame); ok {
 				if f.ErrCode != http2.ErrCodeRefusedStream && f.ErrCode != http2.ErrCodeProtocol {
-					t.Error(f.ErrCode)
+					t.Errorf("code of the reset = %s, want REFUSED_STREAM", f.ErrCode)
 				}
 				refused++
 			}
 		}
 		close(finish)
 		if most.Load() > 5 {
-			t.Errorf("%d handlers ran at once", most.Load())
+			t.Errorf("%d handlers ran at the same time, want at most 5", most.Load())
 		}
 	})
 }
 
-// framer speaks HTTP/2 as it is told to.
+// framer is a client that reads and writes HTTP/2 frames directly.
 type framer struct {
 	*http2.Framer
 	t        *testing.T
@@ -863,7 +863,7 @@ func (p *framer) get(id uint32, path string) { p.head(id, true, ":path", path) }
 
 func (p *framer) request(id uint32, end bool) { p.head(id, end, ":path", "/") }
 
-// head opens a stream. Fields are added to those that a request has.
+// head opens a stream. fields are added to the fields of a request.
 func (p *framer) head(id uint32, end bool, fields ...string) {
 	p.t.Helper()
 	p.block.Reset()
@@ -877,7 +877,7 @@ func (p *framer) head(id uint32, end bool, fields ...string) {
 			list = append(list, f[0], f[1])
 		}
 	}
-	for i := 0; i < len(fields); i += 2 { // pseudo fields first
+	for i := 0; i < len(fields); i += 2 { // pseudo header fields first
 		if fields[i][0] == ':' {
 			list = append([]string{fields[i], fields[i+1]}, list...)
 		} else {
@@ -890,7 +890,7 @@ func (p *framer) head(id uint32, end bool, fields ...string) {
 	p.tell(p.WriteHeaders(http2.HeadersFrameParam{StreamID: id, BlockFragment: p.block.Bytes(), EndHeaders: true, EndStream: end}))
 }
 
-// status is the answer to a stream: its status, "reset", or "closed".
+// status returns the status of the response on a stream, "reset", or "closed".
 func (p *framer) status(id uint32) string {
 	p.t.Helper()
 	for {
@@ -911,7 +911,7 @@ func (p *framer) status(id uint32) string {
 	}
 }
 
-// contentType is that of the answer to a stream, "reset", or "closed".
+// contentType returns the content type of the response on a stream, "reset", or "closed".
 func (p *framer) contentType(id uint32) string {
 	p.t.Helper()
 	for {
@@ -943,7 +943,7 @@ func (p *framer) untilGoAway(code http2.ErrCode) (last uint32) {
 	for {
 		if f, ok := p.read().(*http2.GoAwayFrame); ok {
 			if f.ErrCode != code {
-				p.t.Errorf("GOAWAY says %s", f.ErrCode)
+				p.t.Errorf("code of GOAWAY = %s, want %s", f.ErrCode, code)
 			}
 			return f.LastStreamID
 		}

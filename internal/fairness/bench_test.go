@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// What a turn costs a request that need not wait. BenchmarkSemaphore is what the bound without fairness costs.
+// The cost of a reservation that does not wait. BenchmarkSemaphore measures the limit without fairness.
 func BenchmarkReservation(b *testing.B) {
 	f := newTestEnv(b).fair(b, 600)
 	for name, who := range map[string]string{"user": "", "administrator": "system:masters"} {
@@ -36,7 +36,7 @@ func BenchmarkSemaphore(b *testing.B) {
 	})
 }
 
-// What a turn costs a request that must wait: far more at once than there are seats.
+// The cost of a reservation that waits, with many more requests than seats.
 func BenchmarkQueuedReservation(b *testing.B) {
 	f := newTestEnv(b).fair(b, 100)
 	u := somebody("jane")

@@ -27,11 +27,11 @@ func TestBitset(t *testing.T) {
 				}
 			}
 			if got := slices.Collect(b.from(start)); !slices.Equal(got, want) {
-				t.Fatalf("of %d from %d: %v, want %v", size, start, got, want)
+				t.Fatalf("bits of %d from %d = %v, want %v", size, start, got, want)
 			}
 		}
 	}
 	for range (bitset)(nil).from(0) {
-		t.Error("something in nothing")
+		t.Error("iteration over a nil bitset yields a bit, want none")
 	}
 }

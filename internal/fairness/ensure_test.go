@@ -14,7 +14,7 @@ import (
 	"portico.dev/internal/fairness"
 )
 
-// keep lets fairness bring the stored objects to where they should be, once.
+// keep lets fairness ensure the stored objects once.
 func (w *testEnv) keep(t *testing.T) {
 	t.Helper()
 	f, err := fairness.New(fairness.Config{Client: w.client, Seats: 600})
@@ -28,7 +28,7 @@ func (w *testEnv) keep(t *testing.T) {
 	select {
 	case <-f.Ready():
 	case err := <-ended:
-		t.Fatalf("ended before it was ready: %v", err)
+		t.Fatalf("Run ended before it was ready: %v, want it to run", err)
 	}
 	cancel()
 	if err := <-ended; err != nil {
@@ -36,7 +36,7 @@ func (w *testEnv) keep(t *testing.T) {
 	}
 }
 
-// generations is each object's name and how often its spec was written.
+// generations returns the number of writes of the spec of each object.
 func (w *testEnv) generations(t *testing.T) map[string]int64 {
 	t.Helper()
 	api, found := w.client.FlowcontrolV1(), map[string]int64{}
@@ -68,7 +68,7 @@ func TestTheDefaultSet(t *testing.T) {
 		want["level "+l.Name] = 1
 	}
 	if got := w.generations(t); !maps.Equal(got, want) {
-		t.Errorf("created %v\nwant %v", got, want)
+		t.Errorf("created objects = %v\nwant %v", got, want)
 	}
 	level, err := w.client.FlowcontrolV1().PriorityLevelConfigurations().Get(t.Context(), "workload-low", metav1.GetOptions{})
 	if err != nil {
@@ -76,11 +76,11 @@ func TestTheDefaultSet(t *testing.T) {
 	}
 	w.keep(t)
 	if got := w.generations(t); !maps.Equal(got, want) {
-		t.Errorf("after a second start: %v", got)
+		t.Errorf("generations after a second start = %v, want %v", got, want)
 	}
 	again, err := w.client.FlowcontrolV1().PriorityLevelConfigurations().Get(t.Context(), "workload-low", metav1.GetOptions{})
 	if err != nil || again.ResourceVersion != level.ResourceVersion {
-		t.Errorf("a second start wrote what was right: %v %v", again.ResourceVersion, err)
+		t.Errorf("resource version after a second start = %v, error %v, want %v", again.ResourceVersion, err, level.ResourceVersion)
 	}
 }
 
@@ -89,9 +89,9 @@ func TestEnsuredConfigurations(t *testing.T) {
 	for situation, test := range map[string]struct {
 		name       string
 		annotation *string // nil: none
-		changed    bool    // after it was created
+		changed    bool    // after its creation
 		restored   bool
-		after      string // the annotation
+		after      string // the expected annotation
 	}{
 		"a level that is ours and was changed":        {"workload-low", ptr.To("true"), true, true, "true"},
 		"a level that an administrator has taken":     {"workload-low", ptr.To("false"), true, false, "false"},
@@ -129,7 +129,7 @@ func TestEnsuredConfigurations(t *testing.T) {
 			}
 			shares, said := *found.Spec.Limited.NominalConcurrencyShares, found.Annotations[flowcontrolv1.AutoUpdateAnnotationKey]
 			if (shares != mine) != test.restored || said != test.after {
-				t.Errorf("%d shares, annotation %q", shares, said)
+				t.Errorf("shares = %d, annotation = %q, want restored: %t and annotation %q", shares, said, test.restored, test.after)
 			}
 		})
 	}
@@ -155,9 +155,9 @@ func TestWhatChangesWhileItRuns(t *testing.T) {
 		t.Fatal(err)
 	}
 	if turn := enter(t.Context(), f, admin, pods); turn.Admitted || turn.RetryAfter < 1 {
-		t.Errorf("a turn before there are any: %+v", turn)
+		t.Errorf("reservation before the first configuration = %+v, want a refusal with RetryAfter", turn)
 	}
-	// Before it runs: what an earlier release suggested, and an exempt level that was tuned.
+	// Objects from before the start: a suggested object of an earlier release and a changed exempt level.
 	api := w.client.FlowcontrolV1()
 	old := limited("of-old", 7)
 	old.Annotations = map[string]string{flowcontrolv1.AutoUpdateAnnotationKey: "true"}
@@ -171,11 +171,11 @@ func TestWhatChangesWhileItRuns(t *testing.T) {
 	}
 	runUntilEnd(t, f.Run, f.Ready())
 	if _, err := api.PriorityLevelConfigurations().Get(t.Context(), "of-old", metav1.GetOptions{}); !apierrors.IsNotFound(err) {
-		t.Errorf("what no release suggests any more: %v", err)
+		t.Errorf("Get of an object that is no longer suggested: error = %v, want NotFound", err)
 	}
 	found, err := api.PriorityLevelConfigurations().Get(t.Context(), "exempt", metav1.GetOptions{})
 	if err != nil || *found.Spec.Exempt.LendablePercent != 40 || found.Annotations[flowcontrolv1.AutoUpdateAnnotationKey] != "true" {
-		t.Errorf("the exempt level that was tuned: %+v %v", found, err)
+		t.Errorf("exempt level = %+v, error %v, want lendablePercent 40 and automatic updates", found, err)
 	}
 	for _, name := range []string{"catch-all", "service-accounts"} {
 		if err := api.FlowSchemas().Delete(t.Context(), name, metav1.DeleteOptions{}); err != nil {

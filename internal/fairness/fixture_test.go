@@ -27,7 +27,7 @@ import (
 
 func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m,
-		// A read that waits for a version leaves a timer behind, for three seconds.
+		// A read that waits for a version leaves a timer for three seconds.
 		goleak.IgnoreAnyFunction("k8s.io/apiserver/pkg/storage/cacher.(*watchCache).waitUntilFreshLocked.func2"))
 }
 
@@ -41,11 +41,11 @@ var anonymous = &user.DefaultInfo{Name: user.Anonymous, Groups: []string{user.Al
 
 const patience = time.Minute
 
-// testEnv is the local groups over a store of their own, and a client of them.
+// testEnv contains the local groups with a separate store, and a client.
 type testEnv struct {
 	*coreapi.Server
 	client kubernetes.Interface
-	seen   *prometheus.Registry // what fairness counts, beside what the library does
+	seen   *prometheus.Registry // metrics of package fairness, in addition to k8s.io/apiserver's
 }
 
 func newTestEnv(t testing.TB) *testEnv {
@@ -68,14 +68,13 @@ func newTestEnv(t testing.TB) *testEnv {
 	return &testEnv{core, client, prometheus.NewRegistry()}
 }
 
-// Two levels of the tests, each with one seat that it neither lends nor may add to: users in a group of its name come
-// here.
+// Two levels for tests. Each has one seat that it neither lends nor extends. Users in a group with the name of a level belong to it.
 const (
 	queueing = "queueing"
 	refusing = "refusing"
 )
 
-// fair runs fairness in this world until the test ends, and waits until what is stored is in use.
+// fair runs fairness until the test ends and waits until the stored objects are in effect.
 func (w *testEnv) fair(t testing.TB, seats int) *fairness.Fairness {
 	t.Helper()
 	f, err := fairness.New(fairness.Config{Client: w.client, Seats: seats, Metrics: metrics.NewFairness(w.seen)})
@@ -139,9 +138,9 @@ func runUntilEnd(t testing.TB, run func(context.Context) error, ready <-chan str
 	case <-ready:
 	case err := <-ended:
 		ended <- err
-		t.Fatalf("ended before it was ready: %v", err)
+		t.Fatalf("Run ended before it was ready: %v, want it to run", err)
 	case <-time.After(patience):
-		t.Fatal("not ready")
+		t.Fatalf("fairness is not ready within %s, want it ready", patience)
 	}
 }
 
@@ -149,13 +148,13 @@ func eventually(t testing.TB, what string, holds func() bool) {
 	t.Helper()
 	for deadline := time.Now().Add(patience); !holds(); {
 		if time.Now().After(deadline) {
-			t.Fatalf("not in time: %s", what)
+			t.Fatalf("condition %q is still false after %s, want true", what, patience)
 		}
 		<-time.After(5 * time.Millisecond)
 	}
 }
 
-// asked is a request as the chain hands it to fairness.
+// asked returns a request in the form in which the handler chain passes it to fairness.
 func asked(ctx context.Context, who user.Info, target string) (*http.Request, *apirequest.RequestInfo) {
 	r := httptest.NewRequestWithContext(ctx, http.MethodGet, target, nil)
 	info, err := request.NewResolver().Info(r)
@@ -170,7 +169,7 @@ func enter(ctx context.Context, f *fairness.Fairness, who user.Info, target stri
 	return f.Reserve(r, info, who)
 }
 
-// gauge adds up one of the metrics for a priority level: what is counted here, or what the library counts.
+// gauge sums one of the metrics of a priority level, of package fairness or of k8s.io/apiserver.
 func (w *testEnv) gauge(t testing.TB, name, level string) (sum float64) {
 	t.Helper()
 	for _, from := range []prometheus.Gatherer{legacyregistry.DefaultGatherer, w.seen} {

@@ -10,11 +10,11 @@ import (
 	fcmetrics "k8s.io/apiserver/pkg/util/flowcontrol/metrics"
 )
 
-// told is a gauge that remembers what it was set to.
+// told is a gauge that records its values.
 type told struct {
-	fcmetrics.RatioedGauge // of which nothing else is called
+	fcmetrics.RatioedGauge // No other method is called.
 
-	mu  sync.Mutex // guards all
+	mu  sync.Mutex // guards all fields
 	all []float64
 }
 
@@ -24,7 +24,7 @@ func (g *told) Set(x float64) {
 	g.all = append(g.all, x)
 }
 
-// values returns what was set.
+// values returns the recorded values.
 func (g *told) values() []float64 {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -44,38 +44,38 @@ func TestGaugesAreUpdatedAtIntervals(t *testing.T) {
 			s.schedule(time.Now())
 		}
 		time.Sleep(time.Second) // of the bubble, as below
-		change(1)               // long after the last: told at once
+		change(1)               // The last update was long ago: reported at once.
 		for range 3 {
 			change(1)
 		}
 		change(-4)
 		change(2)
 		if !slices.Equal(demand.values(), []float64{1}) {
-			t.Errorf("at once: %v", demand.values())
+			t.Errorf("demand at once = %v, want [1]", demand.values())
 		}
 		time.Sleep(updateInterval)
 		synctest.Wait()
 		if want := []float64{1, 4, 2}; !slices.Equal(demand.values(), want) {
-			t.Errorf("the demand was told as %v, want %v with the greatest in between", demand.values(), want)
+			t.Errorf("demand = %v, want %v with the maximum in between", demand.values(), want)
 		}
 		if want := []float64{1, 2}; !slices.Equal(seats.values(), want) || !slices.Equal(executing.values(), want) || !slices.Equal(waiting.values(), []float64{0, 0}) {
-			t.Errorf("seats %v, executing %v, waiting %v", seats.values(), executing.values(), waiting.values())
+			t.Errorf("seats = %v, executing = %v, waiting = %v, want %v, %v and [0 0]", seats.values(), executing.values(), waiting.values(), want, want)
 		}
 		change(-2)
 		time.Sleep(time.Second)
 		synctest.Wait()
-		if all := demand.values(); len(all) != 5 || all[4] != 0 { // 2 was the most since
-			t.Errorf("at the end: %v", demand.values())
+		if all := demand.values(); len(all) != 5 || all[4] != 0 { // The maximum since then was 2.
+			t.Errorf("demand at the end = %v, want 5 values that end with 0", demand.values())
 		}
 		time.Sleep(time.Minute)
 		synctest.Wait()
 		if len(seats.values()) != 3 {
-			t.Errorf("told again although nothing changed: %v", seats.values())
+			t.Errorf("seats without a change = %v, want 3 values", seats.values())
 		}
 	})
 }
 
-// Whatever is changed at once, the last word is the truth.
+// After concurrent changes the last reported value is correct.
 func TestConcurrentGaugeUpdatesEndCorrect(t *testing.T) {
 	var demand, seats, executing, waiting told
 	s := newGaugeUpdater(libraryGauges{
@@ -85,7 +85,7 @@ func TestConcurrentGaugeUpdatesEndCorrect(t *testing.T) {
 	for range 8 {
 		all.Go(func() {
 			for i := range 20_001 {
-				n := 1 - 2*(i%2) // the last one stays
+				n := 1 - 2*(i%2) // The last change stays.
 				s.addDemand(n)
 				s.seats.Add(int64(n))
 				s.schedule(time.Now())
@@ -96,7 +96,7 @@ func TestConcurrentGaugeUpdatesEndCorrect(t *testing.T) {
 	deadline := time.Now().Add(30 * time.Second)
 	for last := 0.0; last != 8; {
 		if time.Now().After(deadline) {
-			t.Fatalf("the last word is %v", last)
+			t.Fatalf("last value = %v, want 8", last)
 		}
 		seats.mu.Lock()
 		last = seats.all[len(seats.all)-1]

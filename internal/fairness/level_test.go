@@ -14,7 +14,7 @@ import (
 	"portico.dev/internal/request"
 )
 
-// aLevel has so many seats and queues.
+// aLevel returns a level with the given seats and queues.
 func aLevel(t *testing.T, seats int64, c fq.QueuingConfig) *level {
 	t.Helper()
 	f, err := newQueueConfig(c)
@@ -26,7 +26,7 @@ func aLevel(t *testing.T, seats int64, c fq.QueuingConfig) *level {
 	return l
 }
 
-// get is what a request does: a seat at once, or a place in a queue until it has one or gives up.
+// get requests a seat. The request waits in a queue until it has one or gives up.
 func (l *level) get(t *testing.T, seats int64, flow uint64, patience time.Duration) (w *waiter, in bool) {
 	if l.tryTake(seats) {
 		return nil, true
@@ -43,16 +43,15 @@ func (l *level) get(t *testing.T, seats int64, flow uint64, patience time.Durati
 	case <-timer.C:
 		return w, !l.cancel(w)
 	case <-time.After(modelPatience):
-		t.Error("a request waits for ever")
+		t.Error("request waits without end, want a seat or a refusal")
 		return nil, false
 	}
 }
 
 const modelPatience = 30 * time.Second
 
-// What must hold while many take seats, queue for them, give up and give them back, and limits change meanwhile: no more
-// seats are taken than there are, but by who needs more than there are and is alone; who waits is seated when there are
-// seats; and at the end nothing is taken and nobody waits.
+// Invariants during concurrent requests, cancellations, releases and changes of limits: the taken seats never exceed the limit, except
+// for a single request that needs more. Waiting requests get free seats. At the end no seat is taken and no request waits.
 func TestSeatsAreNeitherLostNorGivenTwice(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes seconds")
@@ -87,7 +86,7 @@ func TestSeatsAreNeitherLostNorGivenTwice(t *testing.T) {
 							continue
 						}
 						if now := taken.Add(seats); now > most && now != seats {
-							t.Errorf("%d seats are taken of %d", now, most)
+							t.Errorf("%d seats are taken, want at most %d", now, most)
 						}
 						served.Add(1)
 						if random.IntN(4) == 0 {
@@ -122,23 +121,23 @@ func TestSeatsAreNeitherLostNorGivenTwice(t *testing.T) {
 			close(stop)
 			<-stopped
 			if l.state.Load() != 0 || l.waiting != 0 {
-				t.Errorf("at the end the state is %#x and %d wait", l.state.Load(), l.waiting)
+				t.Errorf("state at the end = %#x with %d waiting requests, want 0", l.state.Load(), l.waiting)
 			}
 			for i := range l.queues {
 				if q := &l.queues[i]; !q.idle() || q.work != 0 {
-					t.Errorf("queue %d at the end: %+v", i, *q)
+					t.Errorf("queue %d at the end = %+v, want it idle", i, *q)
 				}
 			}
 			if served.Load() == 0 {
-				t.Error("nobody was served")
+				t.Errorf("%d requests were served, want more than 0", served.Load())
 			}
 			t.Logf("served %d, refused %d", served.Load(), refused.Load())
 		})
 	}
 }
 
-// With one seat that everybody needs equally long, flows get equal shares of it, however much more one asks; and one
-// whose requests take three times as long gets a third of the others' requests.
+// Flows share a single seat equally if their requests take equally long, independent of their number of requests. A flow whose
+// requests take three times as long gets a third of the number.
 func TestSharesOfASeat(t *testing.T) {
 	l := aLevel(t, 1, fq.QueuingConfig{Name: "shares", DesiredNumQueues: 3, HandSize: 1, QueueLengthLimit: 1000})
 	flows := map[int]uint64{} // one for each queue
@@ -147,14 +146,14 @@ func TestSharesOfASeat(t *testing.T) {
 		flows[l.config.Load().dealer.DealIntoHand(flow, nil)[0]] = flow
 	}
 	if !l.tryTake(1) {
-		t.Fatal("no seat")
+		t.Fatal("tryTake(1) on an idle level = false, want true")
 	}
 	var waiters []*waiter
 	for at, n := range []int{600, 100, 100} {
 		for range n {
 			w := &waiter{seats: 1, initial: 1, work: estimatedService, dispatched: make(chan struct{}, 1)}
 			if l.enqueue(w, flows[at]) == 0 || w.queueIndex != at {
-				t.Fatalf("it is not in queue %d: %+v", at, w)
+				t.Fatalf("waiter = %+v, want it in queue %d", w, at)
 			}
 			waiters = append(waiters, w)
 		}
@@ -177,42 +176,42 @@ func TestSharesOfASeat(t *testing.T) {
 		}
 	}
 	if served[0] < 58 || served[0] > 62 || served[1] < 58 || served[1] > 62 || served[2] < 18 || served[2] > 22 {
-		t.Errorf("served %v of 140, want 60, 60 and 20", served)
+		t.Errorf("requests served = %v of 140, want 60, 60 and 20", served)
 	}
 }
 
-// Somebody waits for every seat. A later request that needs one takes none, although one is free, until the first gives
-// up: then those behind it are seated at once.
+// A waiting request needs all seats. A later request for one seat waits although a seat is free, until the first one gives up. The
+// requests behind it then get their seats at once.
 func TestWaitingRequestsAreNotOvertaken(t *testing.T) {
 	l := aLevel(t, 3, fq.QueuingConfig{Name: "order", DesiredNumQueues: 1, HandSize: 1, QueueLengthLimit: 10})
 	if !l.tryTake(2) {
-		t.Fatal("no seats")
+		t.Fatal("tryTake(2) on an idle level = false, want true")
 	}
 	wide := &waiter{seats: 3, initial: 3, work: 3 * estimatedService, dispatched: make(chan struct{}, 1)}
 	narrow := &waiter{seats: 1, initial: 1, work: estimatedService, dispatched: make(chan struct{}, 1)}
 	l.enqueue(wide, 0)
 	if l.tryTake(1) {
-		t.Error("it overtook")
+		t.Error("tryTake(1) while a wide request waits = true, want false")
 	}
 	if n := l.enqueue(narrow, 0); n != 2 {
-		t.Errorf("%d are in the queue, want 2", n)
+		t.Errorf("%d requests in the queue, want 2", n)
 	}
 	select {
 	case <-narrow.dispatched:
-		t.Error("it overtook in the queue")
+		t.Error("narrow request was seated before the wide one, want it to wait")
 	default:
 	}
 	if !l.cancel(wide) {
-		t.Error("it was seated")
+		t.Error("cancel of the wide request = false, want true")
 	}
 	select {
 	case <-narrow.dispatched:
 	default:
-		t.Error("a seat is free, and who is next has none")
+		t.Error("narrow request waits with a free seat, want it seated")
 	}
 }
 
-// costlyContext is a context whose end nobody may wait for.
+// costlyContext is a context whose Done must not be called.
 type costlyContext struct{ context.Context }
 
 func (costlyContext) Done() <-chan struct{} { panic("somebody waits for the deadline") }
@@ -220,7 +219,7 @@ func (costlyContext) Done() <-chan struct{} { panic("somebody waits for the dead
 func TestQueuedRequestWaitsForTheClientAndNotForTheDeadline(t *testing.T) {
 	l := aLevel(t, 1, fq.QueuingConfig{Name: "client", DesiredNumQueues: 1, HandSize: 1, QueueLengthLimit: 10})
 	if !l.tryTake(1) {
-		t.Fatal("no seat")
+		t.Fatal("tryTake(1) on an idle level = false, want true")
 	}
 	client, leave := context.WithCancel(t.Context())
 	w := l.getWaiter()
@@ -230,7 +229,7 @@ func TestQueuedRequestWaitsForTheClientAndNotForTheDeadline(t *testing.T) {
 	ctx.SetDeadline(time.Now().Add(time.Hour))
 	time.AfterFunc(time.Millisecond, leave)
 	if w.wait(costlyContext{ctx}, l, time.Now()) || client.Err() == nil || l.waiting != 0 {
-		t.Error("it went on waiting, or was seated")
+		t.Errorf("wait after the client disconnected: %d requests wait, want a refusal and none waiting", l.waiting)
 	}
 	l.putWaiter(w)
 }

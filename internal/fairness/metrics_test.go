@@ -14,14 +14,14 @@ import (
 	"portico.dev/internal/metrics"
 )
 
-// The metrics that are ours are the library's to whoever reads them: by name, labels, buckets and values.
+// The metrics of package fairness equal k8s.io/apiserver's in names, labels, buckets and values.
 func TestWhatIsCountedHereIsWhatTheLibraryWouldCount(t *testing.T) {
 	fcmetrics.Register()
 	const level, schema = "compared", "a"
 	reg := prometheus.NewRegistry()
 	ours := metrics.NewFairness(reg).Flow(level, schema)
 	if families, err := reg.Gather(); err != nil || len(families) != 0 {
-		t.Errorf("before anything was counted: %v, %v", families, err)
+		t.Errorf("metrics before the first count = %v, error %v, want none", families, err)
 	}
 	ctx := t.Context()
 	watching := apirequest.WithRequestInfo(ctx, &apirequest.RequestInfo{Verb: "watch"})
@@ -65,11 +65,11 @@ func TestWhatIsCountedHereIsWhatTheLibraryWouldCount(t *testing.T) {
 	}
 	families, err = reg.Gather()
 	if err != nil || len(families) != 9 {
-		t.Fatalf("%d families, %v", len(families), err)
+		t.Fatalf("%d metric families, error %v, want 9", len(families), err)
 	}
 	for _, f := range families {
 		if got, want := said(f.GetMetric()), said(theirs[f.GetName()]); !slices.Equal(got, want) {
-			t.Errorf("%s:\n%v, the library\n%v", f.GetName(), got, want)
+			t.Errorf("%s =\n%v\nwant as in k8s.io/apiserver\n%v", f.GetName(), got, want)
 		}
 	}
 }

@@ -18,15 +18,15 @@ const (
 	seatsOut = "apiserver_flowcontrol_current_executing_seats"
 )
 
-// One user asks far more than there are seats for, another asks once. Who is served when is the order in which the one
-// seat is given. Time stands still while they queue and each is served equally long, so that the order is always the same.
+// One user sends many more requests than there are seats, and another user sends few. The single seat determines the order of service.
+// The time is synthetic and all requests take equally long, so that the order is always the same.
 func TestANoisyUserDoesNotStarveAQuietOne(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := &testEnv{client: fake.NewClientset(), seen: prometheus.NewRegistry()} // etcd needs time of its own
+		w := &testEnv{client: fake.NewClientset(), seen: prometheus.NewRegistry()} // etcd cannot run in a bubble.
 		f := w.fair(t, 12)
 		first := enter(t.Context(), f, somebody("noisy", queueing), pods)
 		if !first.Admitted || first.Level.Name != queueing {
-			t.Fatalf("%+v", first)
+			t.Fatalf("first reservation = %+v, want it admitted at level %s", first, queueing)
 		}
 		const noise, quiet = 250, 5
 		var (
@@ -59,9 +59,9 @@ func TestANoisyUserDoesNotStarveAQuietOne(t *testing.T) {
 		synctest.Wait()
 		first.Release()
 		all.Wait()
-		// A user has a hand of four queues of 50, and each queue gets its share.
+		// A user has a hand of four queues of 50 requests. Each queue gets its share.
 		if refused["noisy"] != noise-4*50 || refused["quiet"] != 0 {
-			t.Errorf("refused: %v", refused)
+			t.Errorf("refused requests = %v, want %d of noisy and 0 of quiet", refused, noise-4*50)
 		}
 		last := 0
 		for i, name := range order {
@@ -70,7 +70,7 @@ func TestANoisyUserDoesNotStarveAQuietOne(t *testing.T) {
 			}
 		}
 		if last >= 2*4+quiet {
-			t.Errorf("the last of %d requests of the quiet user came as number %d of %d: %v", quiet, last+1, len(order), order[:last+1])
+			t.Errorf("last of %d requests of the quiet user is number %d of %d, want at most %d: %v", quiet, last+1, len(order), 2*4+quiet, order[:last+1])
 		}
 	})
 }
@@ -97,7 +97,7 @@ func TestClassification(t *testing.T) {
 			turn := enter(t.Context(), f, test.who, test.target)
 			defer turn.Release()
 			if turn.Schema.Name != test.schema || turn.Level.Name != test.level || turn.Schema.UID == "" || turn.Level.UID == "" || !turn.Admitted {
-				t.Errorf("taken for %s (%s) at %s (%s)", turn.Schema.Name, turn.Schema.UID, turn.Level.Name, turn.Level.UID)
+				t.Errorf("schema = %s (%s), level = %s (%s), want %s at %s, admitted", turn.Schema.Name, turn.Schema.UID, turn.Level.Name, turn.Level.UID, test.schema, test.level)
 			}
 		})
 	}
@@ -108,19 +108,19 @@ func TestNoFreeSeat(t *testing.T) {
 	f := w.fair(t, 12)
 	first := enter(t.Context(), f, somebody("jane", refusing), pods)
 	if !first.Admitted || first.Level.Name != refusing || w.gauge(t, seatsOut, refusing) != 1 {
-		t.Fatalf("%+v", first)
+		t.Fatalf("first reservation = %+v, want it admitted with one seat at level %s", first, refusing)
 	}
 	t.Run("a level that does not queue refuses at once", func(t *testing.T) {
 		second := enter(t.Context(), f, somebody("jane", refusing), pods)
 		if second.Admitted || second.RetryAfter < 1 || second.Schema == nil {
-			t.Errorf("%+v", second)
+			t.Errorf("second reservation = %+v, want a refusal with RetryAfter", second)
 		}
 	})
 	t.Run("other levels have their own", func(t *testing.T) {
 		turn := enter(t.Context(), f, somebody("jane"), pods)
 		defer turn.Release()
 		if !turn.Admitted {
-			t.Errorf("%+v", turn)
+			t.Errorf("reservation at another level = %+v, want it admitted", turn)
 		}
 	})
 	t.Run("administrators need none", func(t *testing.T) {
@@ -128,7 +128,7 @@ func TestNoFreeSeat(t *testing.T) {
 			turn := enter(t.Context(), f, admin, pods)
 			defer turn.Release()
 			if !turn.Admitted {
-				t.Fatalf("%+v", turn)
+				t.Fatalf("reservation of an administrator = %+v, want it admitted", turn)
 			}
 		}
 	})
@@ -141,7 +141,7 @@ func TestNoFreeSeat(t *testing.T) {
 		eventually(t, "the request waits", func() bool { return w.gauge(t, inQueue, queueing) == 1 })
 		cancel()
 		if !<-refused {
-			t.Error("admitted")
+			t.Error("reservation of a client that disconnected was admitted, want it refused")
 		}
 	})
 	t.Run("leaving twice gives back one seat", func(t *testing.T) {
@@ -151,12 +151,12 @@ func TestNoFreeSeat(t *testing.T) {
 		}
 		both.Wait()
 		if n := w.gauge(t, seatsOut, refusing); n != 0 {
-			t.Errorf("%v seats are taken", n)
+			t.Errorf("%v seats are taken after the release, want 0", n)
 		}
 		again := enter(t.Context(), f, somebody("jane", refusing), pods)
 		defer again.Release()
 		if !again.Admitted || w.gauge(t, seatsOut, refusing) != 1 {
-			t.Errorf("%+v", again)
+			t.Errorf("reservation after the release = %+v, want it admitted with one seat", again)
 		}
 	})
 }

@@ -26,7 +26,7 @@ import (
 	"portico.dev/internal/metrics"
 )
 
-// invented makes FlowSchemas and requests of few words, so that they often meet.
+// invented generates FlowSchemas and requests from few words, so that they often match.
 type invented struct{ *rand.Rand }
 
 func pick[T any](r invented, of ...T) T { return of[r.IntN(len(of))] }
@@ -80,7 +80,7 @@ func (r invented) schema(name string) *flowcontrolv1.FlowSchema {
 
 func (r invented) request() (*apirequest.RequestInfo, user.Info) {
 	who := &user.DefaultInfo{Name: pick(r, "a", "b", "c", "system:serviceaccount:n:a", "system:serviceaccount:nn:b", "system:serviceaccount:m"), Groups: some(r, "g", "h", "system:masters")}
-	if r.IntN(200) > 0 { // the library logs the objects for each of the others
+	if r.IntN(200) > 0 { // k8s.io/apiserver logs the objects for each of the other requests.
 		who.Groups = append(who.Groups, user.AllAuthenticated)
 	}
 	if r.IntN(3) == 0 {
@@ -92,7 +92,7 @@ func (r invented) request() (*apirequest.RequestInfo, user.Info) {
 	}, who
 }
 
-// Whatever is stored and whatever is asked, a request is taken for what the library takes it for.
+// Classification equals k8s.io/apiserver's for all objects and requests.
 func TestTakenForWhatTheLibrarySays(t *testing.T) {
 	fcmetrics.Register()
 	matched := map[string]bool{}
@@ -115,13 +115,13 @@ func TestTakenForWhatTheLibrarySays(t *testing.T) {
 			schema, level := takenFor(theirs, info, who)
 			found := classify(*ours.snapshot.Load(), who, info)
 			if found.object.Name != schema || found.levelObject.Name != level || found.level.name != level {
-				t.Fatalf("seed %d: %+v of %+v is taken for %s at %s, the library says %s at %s", seed, info, who, found.object.Name, found.levelObject.Name, schema, level)
+				t.Fatalf("seed %d: classify(%+v, %+v) = %s at %s, want %s at %s as in k8s.io/apiserver", seed, info, who, found.object.Name, found.levelObject.Name, schema, level)
 			}
 			matched[schema] = true
 		}
 	}
 	if len(matched) < 8 {
-		t.Errorf("too little was met: %v", matched)
+		t.Errorf("matched schemas = %v, want at least 8", matched)
 	}
 }
 
@@ -134,7 +134,7 @@ func takenFor(c flowcontrol.Interface, info *apirequest.RequestInfo, who user.In
 	return schema, level
 }
 
-// probe takes a user that nothing else does, as soon as what is stored is in use.
+// probe matches a user that no other schema matches, as soon as the stored objects are in effect.
 var probe = &flowcontrolv1.FlowSchema{ObjectMeta: metav1.ObjectMeta{Name: "probe"}, Spec: flowcontrolv1.FlowSchemaSpec{
 	PriorityLevelConfiguration: flowcontrolv1.PriorityLevelConfigurationReference{Name: "workload-low"},
 	Rules: []flowcontrolv1.PolicyRulesWithSubjects{{
@@ -143,7 +143,7 @@ var probe = &flowcontrolv1.FlowSchema{ObjectMeta: metav1.ObjectMeta{Name: "probe
 	}},
 }}
 
-// bothEngines follow the same objects: the library with queues of its own, and ours.
+// bothEngines returns k8s.io/apiserver's implementation with separate queues, and Portico's, for the same objects.
 func bothEngines(t *testing.T, client *fake.Clientset) (theirs flowcontrol.Interface, ours *classifier) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -180,14 +180,14 @@ func bothEngines(t *testing.T, client *fake.Clientset) (theirs flowcontrol.Inter
 			return theirs, ours
 		}
 		if time.Now().After(deadline) {
-			t.Fatal("what is stored is not in use")
+			t.Fatal("stored objects are not in effect before the deadline, want them in effect")
 		}
 		<-time.After(time.Millisecond)
 	}
 }
 
-// complete reports whether the snapshot of k has each FlowSchema whose level is stored. The controller makes the levels
-// one after the other, so the probe may be in a snapshot that lacks others.
+// complete reports whether the snapshot of k has each FlowSchema whose level is stored. The controller creates the levels in sequence,
+// so a snapshot with the probe may lack other levels.
 func complete(k *classifier) bool {
 	stored, _ := k.configurations.List(labels.Everything())
 	levels := map[string]*flowcontrolv1.PriorityLevelConfiguration{}

@@ -14,7 +14,7 @@ import (
 	"portico.dev/internal/fairness"
 )
 
-// slowStatuses is a client whose writes of statuses last until their context ends.
+// slowStatuses is a client whose status writes last until their context ends.
 type slowStatuses struct {
 	kubernetes.Interface
 	begun, ended chan struct{}
@@ -56,7 +56,7 @@ func (s slowSchemas) ApplyStatus(
 	return nil, ctx.Err()
 }
 
-// The library writes statuses from a goroutine of its own, with a context that never ends.
+// k8s.io/apiserver writes statuses from a separate goroutine with a context that never ends.
 func TestTheEndWaitsForAStatusThatIsBeingWritten(t *testing.T) {
 	env := newTestEnv(t)
 	slow := &slowStatuses{env.client, make(chan struct{}, 1), make(chan struct{}, 1)}
@@ -64,7 +64,7 @@ func TestTheEndWaitsForAStatusThatIsBeingWritten(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// A schema without a level gets the condition Dangling, and thus a write.
+	// A schema without a level gets the condition Dangling, which causes a status write.
 	_, err = env.client.FlowcontrolV1().FlowSchemas().Create(t.Context(), &flowcontrolv1.FlowSchema{
 		ObjectMeta: metav1.ObjectMeta{Name: "without-a-level"},
 		Spec: flowcontrolv1.FlowSchemaSpec{
@@ -82,9 +82,9 @@ func TestTheEndWaitsForAStatusThatIsBeingWritten(t *testing.T) {
 	select {
 	case <-slow.begun:
 	case err := <-ended:
-		t.Fatalf("ended before a status was written: %v", err)
+		t.Fatalf("Run ended before a status was written: %v, want it to run", err)
 	case <-time.After(patience):
-		t.Fatal("no status was written")
+		t.Fatalf("no status write began within %s, want one", patience)
 	}
 	cancel()
 	select {
@@ -93,11 +93,11 @@ func TestTheEndWaitsForAStatusThatIsBeingWritten(t *testing.T) {
 			t.Error(err)
 		}
 	case <-time.After(patience / 2):
-		t.Fatal("the end waits for a write that has no end of its own")
+		t.Fatal("Run waits for a status write without a deadline, want it to return")
 	}
 	select {
 	case <-slow.ended:
 	default:
-		t.Error("a status is still being written")
+		t.Error("status write is still running after Run returned, want it ended")
 	}
 }

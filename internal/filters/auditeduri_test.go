@@ -24,7 +24,7 @@ func TestWhatAnEventShowsOfAURI(t *testing.T) {
 			t.Fatal(err)
 		}
 		if got := AuditedURI(u); got != want {
-			t.Errorf("%s: %s, want %s", given, got, want)
+			t.Errorf("AuditedURI(%q) = %s, want %s", given, got, want)
 		}
 	}
 }

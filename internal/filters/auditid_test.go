@@ -12,7 +12,7 @@ func TestAuditIDsAreDistinctUUIDs(t *testing.T) {
 	for range 10_000 {
 		id := newAuditID()
 		if !form.MatchString(id) || seen[id] {
-			t.Fatal(id)
+			t.Fatalf("newAuditID() = %q, want a new UUID of version 4", id)
 		}
 		seen[id] = true
 	}
@@ -27,14 +27,14 @@ func TestWhatIsTakenOverOfACallersAuditID(t *testing.T) {
 		"заказ":                 "заказ",
 		long:                    long,
 		long + "y":              long,
-		long[:63] + "ж":         long[:63], // cut before it, not within
+		long[:63] + "ж":         long[:63], // cut before the character, not within it
 		long[:63] + " and more": long[:63],
 		"two\nlines":            "",
 		"\x1b[31mred":           "",
 		"\xff":                  "",
 	} {
 		if got := CallersAuditID(id); got != want {
-			t.Errorf("%q: %q, want %q", id, got, want)
+			t.Errorf("CallersAuditID(%q) = %q, want %q", id, got, want)
 		}
 	}
 }

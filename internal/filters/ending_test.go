@@ -27,22 +27,22 @@ func (w *continuing) Continue(rest func()) bool {
 	return true
 }
 
-// call calls f, and returns what it panicked with.
+// call calls f, and returns the value of its panic.
 func call(f func()) (panicked any) {
 	defer func() { panicked = recover() }()
 	f()
 	return nil
 }
 
-// However a request ends, and wherever its response is served, each step is called once, the last one first, after everything that the handler
-// does.
+// However a request ends, each step is called once with the panic value, in reverse order, after the handler and the rest of the
+// response.
 func TestStepsAreCalledWhenARequestIsOver(t *testing.T) {
 	wrong := errors.New("a fault")
 	for name, c := range map[string]struct {
-		handler, rest, step any // what each panics with; nil: it returns
+		handler, rest, step any // panic value of each; nil: it returns
 		continues           bool
 		code                int
-		told                []any // what the steps are told, the last one first
+		told                []any // arguments of the steps, in the order of the calls
 		logged              float64
 	}{
 		"it returns":             {code: 200, told: []any{nil, nil, nil}},
@@ -83,7 +83,7 @@ func TestStepsAreCalledWhenARequestIsOver(t *testing.T) {
 					if c.continues {
 						Continue(r.Context(), func() {
 							if did[len(did)-1] != "handler" {
-								t.Error("the rest is served before the handler has returned")
+								t.Errorf("the rest of the response began after %v, want it after the handler", did)
 							}
 							note("rest", c.rest)
 						})
@@ -101,7 +101,7 @@ func TestStepsAreCalledWhenARequestIsOver(t *testing.T) {
 				p := call(func() { h.ServeHTTP(writer, r) })
 				if c.continues && can && c.handler == nil {
 					if len(told) != 0 || p != nil || w.rest == nil {
-						t.Fatalf("when the handler has returned, %v was told %v, and the rest is there: %t", p, told, w.rest != nil)
+						t.Fatalf("after the handler: panic %v, arguments of the steps %v, rest present %t, want no panic, no steps and the rest", p, told, w.rest != nil)
 					}
 					p = call(w.rest)
 				}
@@ -110,24 +110,24 @@ func TestStepsAreCalledWhenARequestIsOver(t *testing.T) {
 					want = slices.Delete(want, 1, 2)
 				}
 				if !slices.Equal(did, want) || !slices.Equal(told, c.told) {
-					t.Errorf("it did %v, and steps were told %v; want %v, %v", did, told, want, c.told)
+					t.Errorf("calls = %v with the arguments %v, want %v and %v", did, told, want, c.told)
 				}
 				if aborted := p == http.ErrAbortHandler; aborted != (c.code == 0) || p != nil && !aborted {
-					t.Errorf("it panics with %v", p)
+					t.Errorf("panic of the chain = %v, want http.ErrAbortHandler if the status is 0 (%d)", p, c.code)
 				}
 				code := answer.Code
 				if code == 0 && c.code == http.StatusOK {
 					code = http.StatusOK // nothing was written
 				}
 				if code != c.code || testutil.ToFloat64(m.Panics) != c.logged {
-					t.Errorf("it is answered %d, and %g panics were counted", answer.Code, testutil.ToFloat64(m.Panics))
+					t.Errorf("response = %d with %g counted panics, want %d and %g", answer.Code, testutil.ToFloat64(m.Panics), c.code, c.logged)
 				}
 			})
 		}
 	}
 }
 
-// More steps than there is room for are called too.
+// Steps beyond the preallocated capacity are called, too.
 func TestManySteps(t *testing.T) {
 	const steps = 50
 	var did []int
@@ -139,6 +139,6 @@ func TestManySteps(t *testing.T) {
 	r := httptest.NewRequest(http.MethodGet, "/", nil)
 	h.ServeHTTP(httptest.NewRecorder(), r.WithContext(&Context{Context: request.Context{Context: r.Context()}}))
 	if len(did) != steps || did[0] != steps-1 || !slices.IsSortedFunc(did, func(a, b int) int { return b - a }) {
-		t.Errorf("called were %v", did)
+		t.Errorf("calls of the steps = %v, want %d in reverse order", did, steps)
 	}
 }

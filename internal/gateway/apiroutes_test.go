@@ -30,8 +30,8 @@ import (
 	"portico.dev/internal/routing/v1alpha1"
 )
 
-// While the API server has no such kind, there are no APIRoutes, which a gateway does not wait for. When it has, they are read, and when the
-// kind is deleted again, they are gone.
+// A gateway does not wait for APIRoutes while the API server does not serve the kind. When the kind exists, the gateway reads
+// them, and when the kind is deleted, it drops them.
 func TestTheKindOfAPIRoutesComesAndGoes(t *testing.T) {
 	var defined atomic.Bool
 	deleted := make(chan struct{})
@@ -39,12 +39,12 @@ func TestTheKindOfAPIRoutesComesAndGoes(t *testing.T) {
 		switch {
 		case !defined.Load():
 			http.NotFound(w, r)
-		case r.URL.Query().Has("sendInitialEvents"): // it does not know them
+		case r.URL.Query().Has("sendInitialEvents"): // the server does not support them
 			http.Error(w, "no initial events", http.StatusBadRequest)
 		case r.URL.Query().Has("watch"):
 			w.Header().Set("Content-Type", "application/json")
 			w.(http.Flusher).Flush()
-			select { // a watch ends when the kind is gone
+			select { // a watch ends when the kind is deleted
 			case <-deleted:
 			case <-r.Context().Done():
 			}
@@ -79,7 +79,7 @@ func TestTheKindOfAPIRoutesComesAndGoes(t *testing.T) {
 	eventually(t, "there are none again", has(0))
 }
 
-// canary is a second server of the group-version of a backend, with a Service of its own.
+// canary starts a second server of the group-version of a backend, with a separate Service.
 func (c *cluster) canary(group string) (*faulty.Server, v1alpha1.APIRouteBackend) {
 	c.t.Helper()
 	server, err := faulty.New(faulty.Config{Group: group, ServerName: "canary.kube-system.svc", Address: "127.0.0.1:0", Stores: true})
@@ -118,7 +118,7 @@ func (c *cluster) apiRoutes() *routingclient.APIRoutes {
 	return client
 }
 
-// The gateway routes what it has adopted, by the same APIRoutes as a front door, which leaves them to it.
+// The gateway routes its adopted APIServices by the same APIRoutes as a front door. The front door leaves them to the gateway.
 func TestAPIRoute(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
@@ -170,7 +170,8 @@ func TestAPIRoute(t *testing.T) {
 		}
 	}
 	if backend.Stored(stableNamespace) != 1 || backend.Stored(canaryNamespace) != 0 || canary.Stored(canaryNamespace) != 1 {
-		t.Errorf("stored: %d and %d at the first, %d at the second", backend.Stored(stableNamespace), backend.Stored(canaryNamespace), canary.Stored(canaryNamespace))
+		t.Errorf("stored objects = %d and %d at the first server, %d at the second; want 1, 0 and 1",
+			backend.Stored(stableNamespace), backend.Stored(canaryNamespace), canary.Stored(canaryNamespace))
 	}
 	shared := func() bool {
 		return strings.Contains(gateway.scrape(t), `portico_shared_reads_total{apiroute="`+backend.APIService+`",result="kept"} `)
@@ -181,7 +182,7 @@ func TestAPIRoute(t *testing.T) {
 		}
 	}
 	if !shared() {
-		t.Error("the gateway has shared no read")
+		t.Error("no read was shared, want some")
 	}
 	c.storedDocuments(backend.APIService+"/stable", backend.APIService+"/canary")
 
@@ -191,10 +192,10 @@ func TestAPIRoute(t *testing.T) {
 	eventually(t, "one backend is unavailable", is(map[string]metav1.ConditionStatus{"stable": metav1.ConditionTrue, "canary": metav1.ConditionFalse}))
 	_, err = widgets.Namespace(canaryNamespace).Get(t.Context(), "other", metav1.GetOptions{})
 	if !apierrors.IsServiceUnavailable(err) || !strings.Contains(err.Error(), "backend canary of APIRoute "+backend.APIService) {
-		t.Errorf("a request for the dead backend: %v", err)
+		t.Errorf("GET at the dead backend = %v, want ServiceUnavailable with the backend's name", err)
 	}
 	if _, err := widgets.Namespace(stableNamespace).Get(t.Context(), "w", metav1.GetOptions{}); err != nil {
-		t.Errorf("a request for the other one: %v", err)
+		t.Errorf("GET at the other backend failed: %v, want no error", err)
 	}
 	if err := c.condition(backend.APIService, adoption.BackendAvailable, apiregistrationv1.ConditionTrue); err != nil {
 		t.Error(err)
@@ -223,7 +224,7 @@ func (c *cluster) storedDocuments(names ...string) {
 	}
 }
 
-// An alias: no server has the version, so that nothing can be adopted, and the adopted APIService is written by hand.
+// An alias: no server has the version, so there is no APIService to adopt, and the adopted APIService is written by hand.
 func TestAlias(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
@@ -268,7 +269,8 @@ func TestAlias(t *testing.T) {
 	})
 }
 
-// An APIRoute by which the gateway would call itself. What reaches another replica is refused there: TestG1OnlyFrontProxiesAreBelieved.
+// An APIRoute by which the gateway would call itself. TestG1OnlyFrontProxiesAreBelieved covers a request that reaches another
+// replica.
 func TestG10ABackendThatLeadsBack(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
@@ -300,12 +302,12 @@ func TestG10ABackendThatLeadsBack(t *testing.T) {
 		return nil
 	})
 	if _, err := widgets.Namespace("default").List(t.Context(), metav1.ListOptions{}); err != nil {
-		t.Errorf("the other backend: %v", err)
+		t.Errorf("List at the other backend failed: %v, want no error", err)
 	}
 }
 
-// Whoever may write APIRoutes decides where requests go, and not whose requests are let through: the API server has authorized each before
-// any rule is looked at, those that share a response or a watch among them.
+// The right to write APIRoutes decides where requests go, not which requests are allowed. The API server authorizes each
+// request before the gateway applies a rule, also a request that shares a response or a watch.
 func TestG11AnAPIRouteLetsNobodyIn(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
@@ -341,7 +343,7 @@ func TestG11AnAPIRouteLetsNobodyIn(t *testing.T) {
 		return client
 	}
 	if _, err := as(tenant).Create(t.Context(), route, metav1.CreateOptions{}); !apierrors.IsForbidden(err) {
-		t.Errorf("an APIRoute by an admin of namespaces: %v", err)
+		t.Errorf("Create of an APIRoute by an admin of namespaces = %v, want Forbidden", err)
 	}
 	if _, err := as(c.Config).Create(t.Context(), route, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
@@ -373,19 +375,19 @@ func TestG11AnAPIRouteLetsNobodyIn(t *testing.T) {
 	select {
 	case event := <-guests.ResultChan():
 		if event.Type != watch.Added {
-			t.Errorf("an event of the shared watch: %+v", event)
+			t.Errorf("event of the shared watch = %+v, want ADDED", event)
 		}
 	case <-time.After(testTimeout):
-		t.Fatal("the shared watch has no event")
+		t.Fatal("no event of the shared watch arrived, want ADDED")
 	}
 
 	for who, config := range map[string]*rest.Config{"no rights": other, "rights to what Kubernetes has": tenant} {
 		for what, namespace := range map[string]string{"of a namespace": namespace, "of all namespaces": ""} {
 			if _, err := widgets(config, namespace).List(t.Context(), metav1.ListOptions{}); !apierrors.IsForbidden(err) {
-				t.Errorf("%s: a list %s: %v", who, what, err)
+				t.Errorf("user with %s: List %s = %v, want Forbidden", who, what, err)
 			}
 			if w, err := widgets(config, namespace).Watch(t.Context(), metav1.ListOptions{}); !apierrors.IsForbidden(err) {
-				t.Errorf("%s: a watch %s: %v", who, what, err)
+				t.Errorf("user with %s: Watch %s = %v, want Forbidden", who, what, err)
 				if err == nil {
 					w.Stop()
 				}
@@ -393,6 +395,6 @@ func TestG11AnAPIRouteLetsNobodyIn(t *testing.T) {
 		}
 	}
 	if _, err := widgets(guest, "").List(t.Context(), metav1.ListOptions{}); !apierrors.IsForbidden(err) {
-		t.Errorf("rights in one namespace: a list of all: %v", err)
+		t.Errorf("List of all namespaces with rights in one = %v, want Forbidden", err)
 	}
 }

@@ -17,7 +17,7 @@ import (
 	"portico.dev/internal/console"
 )
 
-// shownRow is what the page of the console is sent of an APIService.
+// shownRow is an APIService as the console's page receives it.
 type shownRow struct {
 	Name, State, Service, Gateway, Message string
 	Hops                                   []struct{ From, To, State string }
@@ -44,7 +44,7 @@ func (c *cluster) openConsole() *openConsole {
 	var wg sync.WaitGroup
 	wg.Go(func() {
 		if err := server.Run(ctx); err != nil {
-			t.Errorf("console: %v", err)
+			t.Errorf("Run of the console = %v, want no error", err)
 		}
 	})
 	t.Cleanup(func() {
@@ -65,7 +65,7 @@ func (c *cluster) openConsole() *openConsole {
 	defer response.Body.Close()
 	var session struct{ Path string }
 	if err := json.NewDecoder(response.Body).Decode(&session); err != nil || len(response.Cookies()) != 1 {
-		t.Fatalf("session: %s, %v", response.Status, err)
+		t.Fatalf("session = %s, %v; want JSON and one cookie", response.Status, err)
 	}
 	o.base, o.cookie = origin+session.Path, response.Cookies()[0]
 	stream, err := o.get(ctx, "api/stream")
@@ -111,7 +111,7 @@ func (o *openConsole) follow(stream *http.Response) {
 			Gone []string
 		}
 		if err := json.Unmarshal([]byte(data), &changes); err != nil {
-			o.t.Errorf("%v: %s", err, data)
+			o.t.Errorf("changes of the console: %v: %s; want JSON", err, data)
 			return
 		}
 		o.mu.Lock()
@@ -122,7 +122,8 @@ func (o *openConsole) follow(stream *http.Response) {
 	}
 }
 
-// shows waits until the page shows an APIService so: the states of its hops, joined, and what the replicas of the gateway find.
+// shows waits until the page shows an APIService with this state, these joined states of its hops, and these verdicts of the
+// gateway's replicas.
 func (o *openConsole) shows(name, state, hops, verdicts string) {
 	o.t.Helper()
 	eventually(o.t, "the console shows "+name+" as "+state, func() error {
@@ -164,7 +165,7 @@ func TestTheConsoleShowsBothHops(t *testing.T) {
 		t.Errorf("the way: %+v, want by %s to %s", row, c.gateway, direct)
 	}
 
-	backend.Refuse() // the second hop breaks: for the API server nothing has changed
+	backend.Refuse() // the second hop breaks, which the API server does not notice
 	page.shows(name, "unavailable", "available unavailable", "unavailable")
 	if err := c.condition(name, apiregistrationv1.Available, apiregistrationv1.ConditionTrue); err != nil {
 		t.Error(err)
@@ -191,7 +192,7 @@ func TestTheConsoleShowsBothHops(t *testing.T) {
 		}
 	}
 	if bad != string(adoption.BackendAvailable)+" " {
-		t.Errorf("conditions that need attention: %q, of %+v", bad, detail.Conditions)
+		t.Errorf("conditions that need attention = %q, want BackendAvailable only: %+v", bad, detail.Conditions)
 	}
 	backend.Heal()
 	page.shows(name, "available", "available available", "available")

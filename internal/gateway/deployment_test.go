@@ -10,7 +10,8 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// A kubelet kills a frozen replica after the failures in a row that the manifest says. Requests on its connections wait until then.
+// A kubelet kills a frozen replica after the number of consecutive failures in the manifest. Requests on its connections wait
+// until then.
 func TestFrozenReplicaIsKilledWithinTenSeconds(t *testing.T) {
 	text, err := os.ReadFile(filepath.Join("..", "..", "deploy", "gateway", "deployment.yaml"))
 	if err != nil {

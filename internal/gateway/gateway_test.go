@@ -36,7 +36,7 @@ import (
 	"portico.dev/pkg/apitest"
 )
 
-// cluster is an API server, here a front door of our own in the place of a kube-apiserver, with a gateway beside it.
+// cluster is an API server, here a front door in the place of a kube-apiserver, with a gateway.
 type cluster struct {
 	*apitest.Env
 	t          *testing.T
@@ -110,7 +110,7 @@ func (c *cluster) start(change ...func(*Config)) *running {
 		stopped = true
 		cancel()
 		if err := <-done; err != nil && !errors.Is(err, context.Canceled) {
-			c.t.Errorf("gateway: %v", err)
+			c.t.Errorf("Run of the gateway = %v, want no error", err)
 		}
 	}
 	c.t.Cleanup(r.stop)
@@ -118,9 +118,9 @@ func (c *cluster) start(change ...func(*Config)) *running {
 	case <-g.Ready():
 	case err := <-done:
 		done <- nil
-		c.t.Fatalf("gateway: %v", err)
+		c.t.Fatalf("Run of the gateway = %v before it was ready, want ready", err)
 	case <-time.After(testTimeout):
-		c.t.Fatal("the gateway is not ready")
+		c.t.Fatal("the gateway was not ready in time, want ready")
 	}
 	eventually(c.t, "the gateway leads and has published its authorities", func() error {
 		_, err := c.adopter.PublishedCA(c.t.Context())
@@ -168,7 +168,7 @@ func (c *cluster) objects(gv schema.GroupVersion, resource string) dynamic.Names
 	return client.Resource(gv.WithResource(resource))
 }
 
-// eventually tries until there is no error.
+// eventually calls try until it returns no error.
 func eventually(t *testing.T, what string, try func() error) {
 	t.Helper()
 	deadline := time.Now().Add(testTimeout)
@@ -178,7 +178,7 @@ func eventually(t *testing.T, what string, try func() error) {
 			return
 		}
 		if time.Now().After(deadline) {
-			t.Fatalf("%s: %v", what, err)
+			t.Fatalf("condition not met in time: %s: %v, want no error", what, err)
 		}
 		<-time.After(50 * time.Millisecond)
 	}
@@ -195,7 +195,7 @@ func (c *cluster) condition(name string, t apiregistrationv1.APIServiceCondition
 func (c *cluster) adopt(name string) {
 	c.t.Helper()
 	if changed, err := c.adopter.Adopt(c.t.Context(), name); err != nil || !changed {
-		c.t.Fatalf("adopt %s: %t, %v", name, changed, err)
+		c.t.Fatalf("Adopt(%s) = %t, %v; want a change", name, changed, err)
 	}
 }
 
@@ -203,7 +203,8 @@ func widget(name string) *unstructured.Unstructured {
 	return &unstructured.Unstructured{Object: map[string]any{"metadata": map[string]any{"name": name}}}
 }
 
-// From the installation to the release, with the death of the server in between: what the API server and its clients see.
+// The test covers the steps from the installation to the release, with a failed server in between, as the API server and its
+// clients see them.
 func TestAdoptAndRelease(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
@@ -215,26 +216,26 @@ func TestAdoptAndRelease(t *testing.T) {
 
 	c.adopt(backend.APIService)
 	if o := c.apiService(backend.APIService); !c.gateway.Fronts(o) || o.Spec.InsecureSkipTLSVerify || len(o.Spec.CABundle) == 0 {
-		t.Fatalf("adopted: %+v", o.Spec)
+		t.Fatalf("spec after Adopt = %+v, want one with the gateway and its CA", o.Spec)
 	}
 	roles, role := c.client.RbacV1().ClusterRoles(), c.gateway.AdoptedRole()
 	if err := roles.Delete(t.Context(), role, metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	if changed, err := c.adopter.Adopt(t.Context(), backend.APIService); err != nil || changed {
-		t.Errorf("adopted twice: %t, %v", changed, err)
+		t.Errorf("second Adopt = %t, %v; want no change", changed, err)
 	}
 	if got, err := roles.Get(t.Context(), role, metav1.GetOptions{}); err != nil || len(got.Rules) != 2 || got.Rules[0].ResourceNames[0] != backend.APIService {
 		t.Errorf("ClusterRole after it was deleted and the APIService adopted again = %+v, %v, want two rules for %s", got, err, backend.APIService)
 	}
 	if trust := c.trust(); !strings.Contains(trust["requestheader-allowed-names"], c.gateway.FrontProxyName()) || trust["requestheader-client-ca-file"] == trustBefore["requestheader-client-ca-file"] {
-		t.Errorf("what extension servers believe: %q", trust)
+		t.Errorf("trust of extension servers = %q, want the gateway's name and a further CA", trust)
 	}
 	if _, err := widgets.Create(t.Context(), widget("a"), metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	if backend.Stored(namespace) != 1 {
-		t.Error("the object is not at the extension server")
+		t.Errorf("%d objects at the extension server, want 1", backend.Stored(namespace))
 	}
 	eventually(t, "metrics say that it is adopted, and that its server believes the gateway", func() error {
 		text := gateway.scrape(t)
@@ -252,7 +253,7 @@ func TestAdoptAndRelease(t *testing.T) {
 	})
 	_, err := widgets.List(t.Context(), metav1.ListOptions{})
 	if !apierrors.IsServiceUnavailable(err) || !strings.Contains(err.Error(), "APIService "+backend.APIService+" is unavailable") {
-		t.Errorf("a list while the server is dead: %v", err)
+		t.Errorf("List while the server is dead = %v, want ServiceUnavailable with the APIService", err)
 	}
 	if err := c.condition(backend.APIService, apiregistrationv1.Available, apiregistrationv1.ConditionTrue); err != nil {
 		t.Error(err)
@@ -262,7 +263,7 @@ func TestAdoptAndRelease(t *testing.T) {
 	}
 	list, err := c.client.Discovery().ServerResourcesForGroupVersion(backend.GroupVersion.String())
 	if err != nil || len(list.APIResources) == 0 || list.APIResources[0].Name != "widgets" {
-		t.Errorf("discovery while the server is dead: %+v, %v", list, err)
+		t.Errorf("discovery while the server is dead = %+v, %v; want widgets", list, err)
 	}
 	backend.Heal()
 	eventually(t, "the server is back", func() error {
@@ -275,19 +276,19 @@ func TestAdoptAndRelease(t *testing.T) {
 
 	released, err := c.adopter.Release(t.Context(), backend.APIService)
 	if err != nil || !released {
-		t.Fatalf("release: %t, %v", released, err)
+		t.Fatalf("Release = %t, %v; want a change", released, err)
 	}
 	c.released(before)
 	if got := c.trust(); !equality.Semantic.DeepEqual(got, trustBefore) {
-		t.Errorf("what extension servers believe: %q\nwant %q", got, trustBefore)
+		t.Errorf("trust of extension servers after Release = %q, want %q", got, trustBefore)
 	}
-	eventually(t, "the server is listed directly", func() error { // once the front door has asked it
+	eventually(t, "the server is listed directly", func() error { // after the front door has polled it
 		_, err := widgets.List(t.Context(), metav1.ListOptions{})
 		return err
 	})
 }
 
-// diagnose returns the hop that the doctor takes for broken, empty for none.
+// diagnose returns the hop that the doctor reports as broken, or "".
 func (c *cluster) diagnose(name string) string {
 	c.t.Helper()
 	d, err := doctor.New(doctor.Config{Client: c.Config})
@@ -300,7 +301,7 @@ func (c *cluster) diagnose(name string) string {
 		c.t.Fatal(err)
 	}
 	if report.Gateway == nil || report.Gateway.Service != c.gateway.String() {
-		c.t.Errorf("the doctor sees no gateway: %+v", report)
+		c.t.Errorf("report of the doctor = %+v, want the gateway", report)
 	}
 	if report.Broken == nil {
 		return ""
@@ -313,7 +314,7 @@ func (c *cluster) released(before *apiregistrationv1.APIService) {
 	c.t.Helper()
 	after := c.apiService(before.Name)
 	if !equality.Semantic.DeepEqual(after.Spec, before.Spec) || !equality.Semantic.DeepEqual(after.Annotations, before.Annotations) {
-		c.t.Errorf("released: %+v %v\nwant %+v %v", after.Spec, after.Annotations, before.Spec, before.Annotations)
+		c.t.Errorf("APIService after Release = %+v %v, want %+v %v", after.Spec, after.Annotations, before.Spec, before.Annotations)
 	}
 	eventually(c.t, "the gateway's conditions are gone", func() error {
 		if after := c.apiService(before.Name); adoption.RemoveConditions(after) {
@@ -347,17 +348,17 @@ func TestAdoptRefuses(t *testing.T) {
 	backend.Refuse()
 	backend.WaitUnavailable()
 	var err error
-	if c.adopter, err = adopter.New(c.Config, c.gateway, 10*time.Second); err != nil { // in which the gateway says so, on a busy machine too
+	if c.adopter, err = adopter.New(c.Config, c.gateway, 10*time.Second); err != nil { // enough for the gateway's verdict on a busy machine
 		t.Fatal(err)
 	}
 	changed, err := c.adopter.Adopt(t.Context(), backend.APIService)
 	if err == nil || changed || !strings.Contains(err.Error(), "the gateway says BackendAvailable=False") {
-		t.Fatalf("%t, %v", changed, err)
+		t.Fatalf("Adopt of a dead server = %t, %v; want no change and BackendAvailable=False", changed, err)
 	}
 	c.released(before)
 }
 
-// A restarted gateway knows what a dead server had, and a release needs no gateway.
+// A restarted gateway serves the resources of a dead server, and a release needs no gateway.
 func TestRestartAndDeathOfTheGateway(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
@@ -372,7 +373,7 @@ func TestRestartAndDeathOfTheGateway(t *testing.T) {
 	first.stop()
 	second := c.start()
 	if known, ok := lookup(second.Discovery.Current(), backend.GroupVersion); !ok || known.Resources[0].Resource != "widgets" {
-		t.Errorf("after a restart the gateway knows %+v", known)
+		t.Errorf("discovery after a restart = %+v, want widgets", known)
 	}
 	widgets := c.objects(backend.GroupVersion, "widgets").Namespace("default")
 	eventually(t, "503 with the cause", func() error {
@@ -391,7 +392,7 @@ func TestRestartAndDeathOfTheGateway(t *testing.T) {
 		return nil
 	})
 	if released, err := c.adopter.Release(t.Context(), backend.APIService); err != nil || !released {
-		t.Fatalf("release without a gateway: %t, %v", released, err)
+		t.Fatalf("Release without a gateway = %t, %v; want a change", released, err)
 	}
 	c.released(before)
 	eventually(t, "the server is served directly", func() error {
@@ -400,7 +401,7 @@ func TestRestartAndDeathOfTheGateway(t *testing.T) {
 	})
 }
 
-// An APIService that is written by hand gets the caBundle, and one that leads to nowhere is told so.
+// A hand-written APIService gets the caBundle, and one without a valid server gets a condition with the reason.
 func TestDeclaredAdoption(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
@@ -479,14 +480,14 @@ func TestManyRequestsOnAConnection(t *testing.T) {
 	}
 	settings, ok := f.(*http2.SettingsFrame)
 	if !ok {
-		t.Fatalf("the first frame is %v", f)
+		t.Fatalf("first frame = %v, want SETTINGS", f)
 	}
 	if streams, _ := settings.Value(http2.SettingMaxConcurrentStreams); streams != maxConcurrentStreams {
 		t.Errorf("a connection may have %d streams, want %d", streams, maxConcurrentStreams)
 	}
 }
 
-// Whoever reaches the gateway without the API server gets nothing but health.
+// A client that reaches the gateway without the API server gets only health.
 func TestG1OnlyTheAPIServerIsServed(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
@@ -529,7 +530,7 @@ func TestG1OnlyTheAPIServerIsServed(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			if code, err := get(tt.path, tt.headers...); code != tt.want {
-				t.Errorf("%d, %v; want %d", code, err, tt.want)
+				t.Errorf("status of the request = %d, %v; want %d", code, err, tt.want)
 			}
 		})
 	}
@@ -546,7 +547,7 @@ func TestG1OnlyTheAPIServerIsServed(t *testing.T) {
 		}
 		defer response.Body.Close()
 		if response.StatusCode != http.StatusBadRequest {
-			t.Errorf("%s", response.Status)
+			t.Errorf("status of the request = %s, want 400", response.Status)
 		}
 	})
 }

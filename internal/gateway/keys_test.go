@@ -38,7 +38,7 @@ func TestAuthoritiesAreReplacedWithOverlap(t *testing.T) {
 			t.Fatal(err)
 		}
 		if !bytes.Equal(read.bundle(), a.bundle()) {
-			t.Fatal("what was written is not what is read")
+			t.Fatalf("bundle that was read = %q, want %q", read.bundle(), a.bundle())
 		}
 		a = read
 	}
@@ -53,34 +53,34 @@ func TestAuthoritiesAreReplacedWithOverlap(t *testing.T) {
 	first := a.present.Certificate
 	advance(start.Add(authorityTTL/2), always)
 	if !a.present.Certificate.Equal(first) || certificates() != 1 {
-		t.Fatal("it was replaced early")
+		t.Fatalf("the authority was replaced after half of its lifetime or %d certificates are published, want no change and 1", certificates())
 	}
 	now := start.Add(authorityTTL/3*2 + time.Hour)
 	advance(now, always)
 	if !a.present.Certificate.Equal(first) || a.next == nil || certificates() != 2 {
-		t.Fatal("the next one has to be published before it signs")
+		t.Fatalf("%d certificates are published after two thirds of the lifetime, want 2 with the first one signing", certificates())
 	}
 	second := a.next.Certificate
 	advance(now.Add(publicationTime/2), always)
 	advance(now.Add(2*publicationTime), func([]byte) bool { return false })
 	if !a.present.Certificate.Equal(first) {
-		t.Fatal("it signs although it was not published")
+		t.Fatal("the next authority signs before it was published, want the first one")
 	}
 	advance(now.Add(2*publicationTime), always)
 	if !a.present.Certificate.Equal(second) || certificates() != 2 {
-		t.Fatalf("it does not sign, or the old one is not believed any more: %d certificates", certificates())
+		t.Fatalf("the next authority does not sign or the first one is not trusted: %d certificates, want 2", certificates())
 	}
 	advance(now.Add(2*publicationTime+overlap+time.Minute), always)
 	if !a.present.Certificate.Equal(second) || bytes.Contains(a.bundle(), encoded(first)) {
-		t.Fatal("the old one is still believed")
+		t.Fatal("the first authority is trusted after the overlap, want only the second one")
 	}
 	advance(start.Add(3*authorityTTL), always)
 	if a.present.Certificate.Equal(second) {
-		t.Fatal("an authority that has ended while nothing ran is still there")
+		t.Fatal("the second authority signs after its lifetime, want a new one")
 	}
 }
 
-// Replicas share authorities, and each has certificates of its own.
+// Replicas share authorities, and each has separate certificates.
 func TestReplicasShareTheAuthorities(t *testing.T) {
 	secrets := fake.NewClientset().CoreV1().Secrets("portico-gateway")
 	replica := func(leads bool) *keys {
@@ -95,27 +95,27 @@ func TestReplicasShareTheAuthorities(t *testing.T) {
 	}
 	one, two := replica(true), replica(false)
 	if !bytes.Equal(one.servingBundle(), two.servingBundle()) || !bytes.Equal(one.clientBundle(), two.clientBundle()) {
-		t.Fatal("each has authorities of its own")
+		t.Fatal("the authorities of two replicas differ, want the same")
 	}
 	if one.client.Fingerprint() == two.client.Fingerprint() {
-		t.Error("a certificate left its process")
+		t.Error("two replicas have the same front-proxy certificate, want different ones")
 	}
 	for _, k := range []*keys{one, two} {
 		bundle, err := pki.StaticBundle(one.clientBundle())
 		if err != nil || len(k.client.Roots(bundle)) == 0 || k.client.Leaf().Subject.CommonName != testGateway.FrontProxyName() {
-			t.Errorf("its front-proxy certificate is not by the authority that is published: %v", err)
+			t.Errorf("front-proxy certificate is not by the published authority: %v; want it to be", err)
 		}
 		bundle, err = pki.StaticBundle(one.servingBundle())
 		if err != nil || len(k.serving.Roots(bundle)) == 0 || k.serving.Leaf().VerifyHostname("portico-gateway.portico-gateway.svc") != nil {
-			t.Errorf("its serving certificate is not what API servers expect: %v", err)
+			t.Errorf("serving certificate is not valid for API servers: %v; want it to be", err)
 		}
 		if k.ours(bundle.Certificates()[0]) {
-			t.Error("one authority signs both")
+			t.Error("one authority signs both certificates, want two")
 		}
 	}
 	before := one.client.Fingerprint()
 	if err := one.sync(t.Context()); err != nil || one.client.Fingerprint() != before {
-		t.Errorf("a certificate that is good was replaced: %v", err)
+		t.Errorf("sync of a valid certificate = %v, want no error and no new certificate", err)
 	}
 	secret, err := secrets.Get(t.Context(), keysSecret, metav1.GetOptions{})
 	if err != nil {
@@ -126,6 +126,6 @@ func TestReplicasShareTheAuthorities(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := one.sync(t.Context()); err == nil || one.client.Fingerprint() != before {
-		t.Errorf("a damaged Secret: %v", err)
+		t.Errorf("sync with a damaged Secret = %v, want an error and no new certificate", err)
 	}
 }

@@ -30,8 +30,8 @@ import (
 	"portico.dev/internal/routetable"
 )
 
-// slowServer is an extension server whose object "slow" is answered after release. waiting is how many requests there are for it. The object
-// "fast" has the audit id of the request.
+// slowServer starts an extension server that answers requests for the object "slow" after release. waiting is the number of
+// waiting requests. The object "fast" has the audit id of the request.
 func slowServer(t *testing.T, group string) (port string, ca []byte, waiting *atomic.Int64, release func()) {
 	t.Helper()
 	authority, err := pki.NewAuthority("slow")
@@ -83,7 +83,7 @@ func slowServer(t *testing.T, group string) (port string, ca []byte, waiting *at
 	return port, authority.PEM(), waiting, release
 }
 
-// frontProxy returns a client that the extension servers of the cluster believe, as one of another API server.
+// frontProxy returns a client that the extension servers of the cluster trust as another API server.
 func (c *cluster) frontProxy() *http.Client {
 	c.t.Helper()
 	authority, err := pki.NewAuthority("another front proxy CA")
@@ -118,7 +118,7 @@ func (c *cluster) frontProxy() *http.Client {
 	return &http.Client{Transport: transport, Timeout: testTimeout}
 }
 
-// slowEnv is a gateway with an adopted APIService of a server whose object "slow" is answered after release.
+// slowEnv is a gateway with an adopted APIService of a server that answers requests for the object "slow" after release.
 type slowEnv struct {
 	*cluster
 	client  *http.Client
@@ -163,7 +163,7 @@ func newSlowEnv(t *testing.T, annotations map[string]string) *slowEnv {
 	return e
 }
 
-// get asks the gateway as an API server does.
+// get sends a request to the gateway as an API server does.
 func (e *slowEnv) get(ctx context.Context, user, object string, groups ...string) (int, string, error) {
 	r, err := http.NewRequestWithContext(ctx, http.MethodGet, fmt.Sprintf("https://127.0.0.1:%d/apis/slow.example.com/v1/namespaces/default/widgets/%s", e.gateway.Port, object), nil)
 	if err != nil {
@@ -181,7 +181,7 @@ func (e *slowEnv) get(ctx context.Context, user, object string, groups ...string
 	return response.StatusCode, string(text), err
 }
 
-// An API server ends a request when its timeout is over. By then it has the gateway's response, which says whose fault that is.
+// An API server ends a request at its timeout. Before that it has the gateway's response, which names the slow APIService.
 func TestARequestEndsBeforeTheAPIServersTimeout(t *testing.T) {
 	t.Parallel()
 	e := newSlowEnv(t, nil)
@@ -192,17 +192,17 @@ func TestARequestEndsBeforeTheAPIServersTimeout(t *testing.T) {
 		return e.get(ctx, "bob", "slow?timeout=4s")
 	}
 	code, text, err := ask()
-	for range 4 { // on a busy machine a response is late now and then, and one that comes after the timeout is late each time
+	for range 4 { // on a busy machine a response is late occasionally, and a response after the timeout is late each time
 		if errors.Is(err, context.DeadlineExceeded) {
 			code, text, err = ask()
 		}
 	}
 	if err != nil || code != http.StatusGatewayTimeout || !strings.Contains(text, "APIService "+slowAPIService) || !strings.Contains(text, testAuditID) {
-		t.Errorf("%d: %s, %v", code, text, err)
+		t.Errorf("GET of slow = %d: %s, %v; want 504 with the APIService and the audit id", code, text, err)
 	}
-	// The audit id of the API server is in what the gateway says, and in what the extension server is asked.
+	// The gateway's response and the request to the extension server have the audit id of the API server.
 	if code, text, err := e.get(t.Context(), "bob", "fast"); err != nil || code != http.StatusOK || !strings.Contains(text, testAuditID) {
-		t.Errorf("%d: %s, %v", code, text, err)
+		t.Errorf("GET of fast = %d: %s, %v; want 200 with the audit id", code, text, err)
 	}
 }
 
@@ -234,7 +234,7 @@ func TestUsersWithThousandsOfGroupsPassAGateway(t *testing.T) {
 	})
 }
 
-// The API server passes on who asks, and the gateway gives no user all the places of a server.
+// The API server forwards the user, and the gateway does not give one user all concurrent requests of a server.
 func TestNoUserHasAllPlacesOfAServer(t *testing.T) {
 	t.Parallel()
 	const limit = 10
@@ -251,7 +251,7 @@ func TestNoUserHasAllPlacesOfAServer(t *testing.T) {
 			case code == http.StatusTooManyRequests && strings.Contains(text, "as many requests there as one user may"):
 				refused.Add(1)
 			case code != http.StatusOK:
-				t.Errorf("alice: %d: %s", code, text)
+				t.Errorf("GET of slow by alice = %d: %s, want 200 or 429", code, text)
 			}
 		})
 	}
@@ -262,7 +262,7 @@ func TestNoUserHasAllPlacesOfAServer(t *testing.T) {
 		return nil
 	})
 	if code, text, err := e.get(t.Context(), "bob", "fast"); err != nil || code != http.StatusOK {
-		t.Errorf("bob: %d: %s, %v", code, text, err)
+		t.Errorf("GET of fast by bob = %d: %s, %v; want 200", code, text, err)
 	}
 	if got := e.waiting.Load(); got != limit*4/5 {
 		t.Errorf("alice has %d of %d places, want four fifths", got, limit)

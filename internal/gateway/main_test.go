@@ -6,7 +6,8 @@ import (
 	"testing"
 )
 
-// Most tests have a front door of their own, and wait for it and its backends: more run at once than there are processors.
+// Most tests start a front door and wait for it and its backends. Therefore more tests run in parallel than there are
+// processors.
 func TestMain(m *testing.M) {
 	if err := flag.Set("test.parallel", "6"); err != nil {
 		panic(err)

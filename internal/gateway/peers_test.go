@@ -13,7 +13,7 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 )
 
-// Replicas know each other's verdicts while they live. One that ends takes its own along, and one that dies is forgotten.
+// Replicas exchange verdicts while they run. A stopping replica removes its verdicts, and those of a killed one expire.
 func TestReplicasExchangeVerdicts(t *testing.T) {
 	t.Parallel()
 	server := fake.NewClientset()
@@ -54,15 +54,15 @@ func TestReplicasExchangeVerdicts(t *testing.T) {
 	select {
 	case <-changed:
 	default:
-		t.Error("nobody was told")
+		t.Error("Changed did not fire after the other replica published, want a signal")
 	}
 	one.Publish([]byte("a"))
 	hears(two, "one", "a")
 	if _, leads := one.Received(); !leads {
-		t.Error("the leader does not lead")
+		t.Error("the first replica does not lead, want the lead")
 	}
 	if _, leads := two.Received(); leads {
-		t.Error("both lead")
+		t.Error("the second replica leads too, want one leader")
 	}
 	two.Publish(make([]byte, maxVerdicts+1))
 	hears(one, "two", "")
@@ -78,7 +78,7 @@ func TestReplicasExchangeVerdicts(t *testing.T) {
 
 	dead := newPeers(newElection(leases, "ns", "gw", "dead", zap.NewNop()), leases.Leases("ns"), times, zap.NewNop())
 	dead.Publish([]byte("d"))
-	eventually(t, "the verdicts of one that dies", func() error { // it dies once it was heard: on a busy machine that may take longer than its life
+	eventually(t, "the verdicts of one that dies", func() error { // it is killed after its verdicts arrived: on a busy machine that may take longer than its lease
 		if err := dead.write(t.Context()); err != nil {
 			t.Fatal(err)
 		}

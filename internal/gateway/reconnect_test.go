@@ -49,8 +49,8 @@ func (s *absentServer) RoundTrip(r *http.Request) (*http.Response, error) {
 	return response, err
 }
 
-// silentWatch has no event, and ends cleanly with its request or when it is closed. Any other end would be an event, for which the library
-// waits for ever once nobody reads it.
+// silentWatch sends no events, and ends cleanly with its request or when it is closed. Any other end would be an event, on
+// which client-go's watcher blocks for ever without a reader.
 type silentWatch struct {
 	ctx    context.Context
 	closed chan struct{}

@@ -46,10 +46,10 @@ func TestA55OneOwnerOfAStatus(t *testing.T) {
 	custom, frontDoor := kind("true"), kind(builtIn)
 	for _, test := range []struct {
 		name        string
-		apiService  *apiregistrationv1.APIService // nil: there is none
+		apiService  *apiregistrationv1.APIService // nil for none
 		kind        *apiregistrationv1.APIService
 		route       bool // this gateway owns the status of the APIRoute
-		otherRoute  bool // and the other gateway
+		otherRoute  bool // and the second gateway
 		conditions  bool // this gateway writes its conditions of the APIService
 		otherWrites bool
 	}{
@@ -58,7 +58,7 @@ func TestA55OneOwnerOfAStatus(t *testing.T) {
 		{"prepared", prepared, frontDoor, false, false, true, true},
 		{"not adopted, behind a front door", released, frontDoor, false, false, true, true},
 		{"no APIService, behind a front door", nil, frontDoor, false, false, true, true},
-		// The status is the same, whoever writes it.
+		// The status is the same for every writer.
 		{"not adopted, behind a kube-apiserver", released, custom, true, true, true, true},
 		{"no APIService, behind a kube-apiserver", nil, custom, true, true, true, true},
 	} {
@@ -78,7 +78,7 @@ func TestA55OneOwnerOfAStatus(t *testing.T) {
 				{"another gateway writes conditions of the APIService", there.ownsAPIService(ours.Name), test.otherWrites},
 			} {
 				if check.got != check.want {
-					t.Errorf("%s: got %t, want %t", check.what, check.got, check.want)
+					t.Errorf("owner (%s) = %t, want %t", check.what, check.got, check.want)
 				}
 			}
 		})
@@ -145,11 +145,11 @@ func TestA55AGatewayLeavesTheConditionsOfAnother(t *testing.T) {
 			write(testGateway)
 			write(otherGateway)
 			if actions := fake.Actions(); len(actions) != 0 {
-				t.Errorf("another gateway wrote: %v", actions)
+				t.Errorf("writes of another gateway = %v, want none", actions)
 			}
 			write(testGateway)
 			if actions := fake.Actions(); len(actions) != 0 {
-				t.Errorf("the gateway wrote again: %v", actions)
+				t.Errorf("writes of an unchanged status = %v, want none", actions)
 			}
 		})
 	}

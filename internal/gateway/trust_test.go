@@ -43,7 +43,7 @@ func TestG1WhatIsServedToWhom(t *testing.T) {
 			request.NoteCredential(ctx, tt.kind)
 			decision, reason, err := passed{}.Authorize(ctx, tt.a)
 			if err != nil || (decision == authorizer.DecisionAllow) != tt.allow || !tt.allow && decision != authorizer.DecisionDeny {
-				t.Errorf("%v, %q, %v", decision, reason, err)
+				t.Errorf("Authorize = %v, %q, %v; want allowed %t", decision, reason, err, tt.allow)
 			}
 		})
 	}
@@ -55,7 +55,7 @@ func TestHealthNeedsNobody(t *testing.T) {
 	for path, want := range map[string]bool{"/readyz": true, "/livez": true, "/readyz/x": false, "/apis": false, "/": false} {
 		response, ok, err := f.AuthenticateRequest(httptest.NewRequest(http.MethodGet, path, nil))
 		if ok != want || want != (err == nil) || ok && response.User.GetName() != user.Anonymous {
-			t.Errorf("%s: %+v, %t, %v", path, response, ok, err)
+			t.Errorf("AuthenticateRequest of %s = %+v, %t, %v; want %t", path, response, ok, err, want)
 		}
 	}
 }
@@ -81,16 +81,16 @@ func TestG9WhetherAServerBelievesUs(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			if c := judgeTrust(tt.code, []byte(tt.body)); c.Status != tt.want || c.Reason == "" {
-				t.Errorf("%+v, want %s", c, tt.want)
+				t.Errorf("judgeTrust = %+v, want %s", c, tt.want)
 			}
 		})
 	}
 	if c := judgeTrust(403, []byte(forbidden(strings.Repeat("x", 10_000)))); len(c.Message) > 600 {
-		t.Errorf("a server writes %d bytes into the status", len(c.Message))
+		t.Errorf("condition message has %d bytes, want at most 600", len(c.Message))
 	}
 }
 
-// Controllers act on 404. Nothing that the API server may ask for a moment too early or too late is that.
+// Controllers act on 404. A request of the API server that is a moment too early or too late never gets 404.
 func TestWhatIsNotServedIsNever404(t *testing.T) {
 	gv := schema.GroupVersion{Group: "adopted.example.com", Version: "v1"}
 	route := &routetable.Route{GroupVersion: gv, Name: "v1.adopted.example.com", Condition: apiregistrationv1.APIServiceCondition{
@@ -119,7 +119,7 @@ func TestWhatIsNotServedIsNever404(t *testing.T) {
 		w := httptest.NewRecorder()
 		h.ServeHTTP(w, httptest.NewRequest(http.MethodGet, path, nil))
 		if w.Code != want.code || !strings.Contains(w.Body.String(), want.text) {
-			t.Errorf("%s: %d %s, want %d %s", path, w.Code, w.Body, want.code, want.text)
+			t.Errorf("GET %s = %d %s, want %d %s", path, w.Code, w.Body, want.code, want.text)
 		}
 	}
 	aggregated := httptest.NewRequest(http.MethodGet, "/apis", nil)
@@ -128,6 +128,6 @@ func TestWhatIsNotServedIsNever404(t *testing.T) {
 	h.ServeHTTP(w, aggregated)
 	// 503 would have the API server take all group-versions of the gateway for unknown.
 	if w.Code != http.StatusNotAcceptable {
-		t.Errorf("aggregated discovery while a server is not known: %d %s", w.Code, w.Body)
+		t.Errorf("aggregated discovery while a server is unknown = %d %s, want 406", w.Code, w.Body)
 	}
 }

@@ -41,17 +41,17 @@ func TestTheViewShowsTheOriginalServer(t *testing.T) {
 	real := adopted(t)
 	shown, ok := v.of(real)
 	if !ok || adoption.ServiceOf(shown.Spec.Service).String() != "ns/server:8443" || !shown.Spec.InsecureSkipTLSVerify || shown.Spec.CABundle != nil {
-		t.Fatalf("%t, %+v", ok, shown)
+		t.Fatalf("view of an adopted APIService = %t, %+v; want the original server", ok, shown)
 	}
 	if c, _ := adoption.Condition(shown, apiregistrationv1.Available); c.Reason != "FailedDiscoveryCheck" {
-		t.Errorf("its condition Available is not the gateway's: %+v", c)
+		t.Errorf("condition Available in the view = %+v, want the gateway's", c)
 	}
 	if c, _ := adoption.Condition(real, apiregistrationv1.Available); c.Reason != "Passed" || !testGateway.Fronts(real) {
-		t.Errorf("the object in the cache changed: %+v", real)
+		t.Errorf("cached object = %+v, want no change", real)
 	}
 }
 
-// The routing table writes what it believes to be Available. The API server's condition of that name must stay as it is.
+// The routing table writes its Available condition. The API server's condition of that name must not change.
 func TestG7OnlyOurConditionsAreWritten(t *testing.T) {
 	real := adopted(t)
 	fake := aggregatorfake.NewClientset(real.DeepCopy())
@@ -72,12 +72,12 @@ func TestG7OnlyOurConditionsAreWritten(t *testing.T) {
 	want := map[apiregistrationv1.APIServiceConditionType]string{apiregistrationv1.Available: "Passed", adoption.BackendAvailable: "Back", "SomebodyElses": ""}
 	for _, c := range written.Status.Conditions {
 		if reason, ok := want[c.Type]; !ok || c.Reason != reason {
-			t.Errorf("%+v", c)
+			t.Errorf("written condition = %+v, want the expected reason", c)
 		}
 		delete(want, c.Type)
 	}
 	if len(want) > 0 {
-		t.Errorf("not written: %v", want)
+		t.Errorf("missing conditions = %v, want none", want)
 	}
 	_, created := client.Create(t.Context(), shown, metav1.CreateOptions{})
 	_, updated := client.Update(t.Context(), shown, metav1.UpdateOptions{})
@@ -85,7 +85,7 @@ func TestG7OnlyOurConditionsAreWritten(t *testing.T) {
 		"create": created, "update": updated, "delete": client.Delete(t.Context(), shown.Name, metav1.DeleteOptions{}),
 	} {
 		if !errors.Is(err, errReadOnly) {
-			t.Errorf("%s: %v", what, err)
+			t.Errorf("%s: error = %v, want errReadOnly", what, err)
 		}
 	}
 }
@@ -111,15 +111,15 @@ func TestWatchEventsOfTheView(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			got, ok := v.event(tt.event)
 			if ok != (tt.want != "") || ok && got.Type != tt.want {
-				t.Errorf("%t, %s", ok, got.Type)
+				t.Errorf("event = %t, %s; want %q", ok, got.Type, tt.want)
 			}
 			if o, is := got.Object.(*apiregistrationv1.APIService); is && ok && (got.Type == watch.Added || got.Type == watch.Modified) && testGateway.Fronts(o) {
-				t.Error("it leads to the gateway")
+				t.Error("the shown APIService has the gateway as its Service, want the original server")
 			}
 		})
 	}
 	list := v.list(&apiregistrationv1.APIServiceList{ListMeta: metav1.ListMeta{ResourceVersion: "9"}, Items: []apiregistrationv1.APIService{*foreign, *adopted(t)}})
 	if len(list.Items) != 1 || list.ResourceVersion != "9" {
-		t.Errorf("%+v", list)
+		t.Errorf("list = %+v, want one APIService and the resource version 9", list)
 	}
 }

@@ -42,7 +42,7 @@ var loads = []struct {
 	{"get100k", "GET /apis/bench.example/v1/things HTTP/1.1\r\n" + tenHeaders + "\r\n", 100 << 10},
 }
 
-// BenchmarkServers has one client ask each server, in one process: what the client costs is the same for both.
+// BenchmarkServers lets one client send requests to each server in the same process. The cost of the client is equal for both.
 func BenchmarkServers(b *testing.B) {
 	for _, load := range loads {
 		for _, kind := range []string{"library", "ours"} {
@@ -89,7 +89,7 @@ func cpu(tb testing.TB) int64 {
 	return use.Utime.Nano() + use.Stime.Nano()
 }
 
-// asker is a client that allocates nothing: it knows from the first answer how long they are.
+// asker returns a client that does not allocate. It takes the length of the responses from the first one.
 func asker(tb testing.TB, c *tls.Conn, request string) func() {
 	sent := []byte(request)
 	if _, err := c.Write(sent); err != nil {
@@ -115,7 +115,7 @@ func asker(tb testing.TB, c *tls.Conn, request string) func() {
 	}
 }
 
-// onebyte reads no further than it must.
+// onebyte reads one byte at a time, so that it does not read ahead.
 type onebyte struct{ io.Reader }
 
 func (o onebyte) Read(p []byte) (int, error) { return o.Reader.Read(p[:min(1, len(p))]) }

@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// A39: an answer that has no body says no length and no coding, and writes nothing of one, whatever its handler does. Nor does an
-// interim one say anything about the connection.
+// A39: a response without a body has no length, no coding and no body bytes, independent of its handler. An interim response has no
+// connection-specific fields.
 func TestA39AnswersWithoutABodyHaveNoLength(t *testing.T) {
 	a := implementations[1].open(t, rules{}, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		code, _ := strconv.Atoi(r.URL.Path[1:])
@@ -31,11 +31,11 @@ func TestA39AnswersWithoutABodyHaveNoLength(t *testing.T) {
 		text := strings.ToLower(said)
 		for _, never := range []string{"content-length", "transfer-encoding", "upgrade", "hello"} {
 			if strings.Contains(text, never) {
-				t.Errorf("%s: %q", status, said)
+				t.Errorf("response with status %s = %q, want it without %q", status, said, never)
 			}
 		}
 		if !strings.HasPrefix(text, "http/1.1 "+status) || strings.HasPrefix(text, "http/1.1 103") && strings.Contains(strings.Split(text, "\r\n\r\n")[0], "trailer") {
-			t.Errorf("%s: %q", status, said)
+			t.Errorf("response with status %s = %q, want this status and no trailer", status, said)
 		}
 	}
 }

@@ -18,7 +18,7 @@ var (
 	hundred = strings.Repeat("0123456789", 10_000)
 )
 
-// answered are handlers, and what a client gets from them.
+// answered contains handlers. Both servers must send the same responses for them.
 var answered = []struct {
 	name    string
 	handler func(http.ResponseWriter, *http.Request)
@@ -200,15 +200,15 @@ var variants = []struct{ name, method, head string }{
 	{"HEAD of HTTP/1.0 with keep-alive", "HEAD", "HEAD / HTTP/1.0\r\nConnection: keep-alive\r\n\r\n"},
 }
 
-// apart is where ours is not the library, and why.
+// apart describes an intended difference to net/http's server.
 type apart struct {
 	why      string
-	variants string // that begin with it, or all
-	// like is the handler that the library answers as ours does this one. Nil: this one.
+	variants string // variants with this prefix, or all
+	// like is the handler for which net/http's server sends the same response as Portico's for this one. nil: the same handler.
 	like func(http.ResponseWriter, *http.Request)
-	// without is what the library says and ours does not.
+	// without is text that only net/http's server sends.
 	without string
-	// first is whether the library serves what comes after it, and ours does not.
+	// first is set if net/http's server serves the next request and Portico's does not.
 	first bool
 }
 
@@ -249,7 +249,7 @@ func TestBothServersAnswers(t *testing.T) {
 			panics := strings.Contains(c.name, "panic") || c.name == "a status that is none" || c.name == "a status of four digits"
 			for _, a := range []*serverUnderTest{lib, our} {
 				if said := a.said.String(); strings.Contains(said, "panic serving") != panics {
-					t.Errorf("%s logged %q", a.name, said)
+					t.Errorf("%s logged %q, want a panic: %t", a.name, said, panics)
 				}
 			}
 		})
@@ -276,7 +276,7 @@ func answeredAlike(t *testing.T, lib, our *serverUnderTest, method, head string,
 		want[i] = strings.ReplaceAll(want[i], d.without, "")
 	}
 	if d.without != "" && strings.Contains(strings.Join(got, ""), d.without) {
-		t.Errorf("ours says %s", d.without)
+		t.Errorf("response of Portico's server contains %q, want it without", d.without)
 	}
 	compare(t, got, want)
 }

@@ -21,7 +21,7 @@ func inChunks(n, size int) string {
 	return chunky + strings.Repeat(chunk, n/size) + "0\r\nT: v\r\n\r\n"
 }
 
-// What handlers do with bodies other than to read them. Answers are those of verdict.
+// Handlers that do not simply read the body. Results have the format of verdict.
 func TestBothServersBodiesThatAreNotRead(t *testing.T) {
 	ignore := func(w http.ResponseWriter, _ *http.Request) { say(w, "ignored") }
 	flushed := func(w http.ResponseWriter, _ *http.Request) { say(w, "ignored"); flush(w) }
@@ -34,7 +34,7 @@ func TestBothServersBodiesThatAreNotRead(t *testing.T) {
 		handler http.HandlerFunc
 		raw     string
 		ours    string
-		library string // if it is not the same
+		library string // the result of net/http's server if it differs
 	}{
 		{"10 bytes", ignore, sized(10), "ignored, probe", ""},
 		{"200 KiB", ignore, sized(200 << 10), "ignored, probe", ""},
@@ -92,14 +92,14 @@ func TestBothServersBodiesThatAreNotRead(t *testing.T) {
 					want = c.library
 				}
 				if got := verdict(t, a, c.raw); got != want {
-					t.Errorf("%q, want %q", got, want)
+					t.Errorf("verdict = %q, want %q", got, want)
 				}
 			})
 		})
 	}
 }
 
-// What a handler keeps is of no use when it has returned.
+// The request and the response writer are unusable after the handler has returned.
 func TestBothServersAfterTheHandler(t *testing.T) {
 	type kept struct {
 		w http.ResponseWriter
@@ -116,27 +116,27 @@ func TestBothServersAfterTheHandler(t *testing.T) {
 			t.Fatal(err)
 		}
 		if body, err := io.ReadAll(res.Body); err != nil || string(body) != "hello" {
-			t.Fatalf("%q, %v", body, err)
+			t.Fatalf("body = %q, error %v, want \"hello\"", body, err)
 		}
 		k := <-last
 		<-k.r.Context().Done()
-		if a.name == ours { // the library counts on nobody doing so: it may panic, or write into the next answer
+		if a.name == ours { // net/http's server may panic or write into the next response.
 			n, err := k.w.Write([]byte("injected"))
 			if n != 0 || err == nil {
-				t.Errorf("a write after the end: %d, %v", n, err)
+				t.Errorf("Write after the handler = %d, %v, want 0 and an error", n, err)
 			}
 			k.w.WriteHeader(500)
 			k.w.Header().Set("A", "b")
 			flush(k.w)
 			if _, _, err := http.NewResponseController(k.w).Hijack(); err == nil {
-				t.Error("the connection could be had after the end")
+				t.Error("Hijack after the handler: error = nil, want an error")
 			}
 		}
 		if n, err := k.r.Body.Read(make([]byte, 10)); n != 0 || err == nil {
-			t.Errorf("a read after the end: %d, %v", n, err)
+			t.Errorf("Read after the handler = %d, %v, want 0 and an error", n, err)
 		}
 		if got := readAnswers(t, hear(t, c, probe)); len(got) != 1 || strings.Contains(got[0], "injected") {
-			t.Errorf("then %q", got)
+			t.Errorf("responses after the handler = %q, want one without \"injected\"", got)
 		}
 	})
 }
@@ -150,15 +150,15 @@ func TestBothServersHijack(t *testing.T) {
 			return
 		}
 		if _, err := w.Write([]byte("x")); !errors.Is(err, http.ErrHijacked) {
-			t.Errorf("a write: %v", err)
+			t.Errorf("Write after Hijack: error = %v, want http.ErrHijacked", err)
 		}
 		if _, _, err := http.NewResponseController(w).Hijack(); err == nil {
-			t.Error("once more")
+			t.Error("second Hijack: error = nil, want an error")
 		}
 		if _, err := io.WriteString(conn, answer); err != nil {
 			t.Error(err)
 		}
-		go func() { // a line is answered by the same line, when the handler has long returned
+		go func() { // Echoes each line after the handler has returned.
 			defer conn.Close()
 			for {
 				line, err := rw.ReadString('\n')
@@ -202,10 +202,10 @@ func TestBothServersHijack(t *testing.T) {
 				}
 				b := make([]byte, len(c.want))
 				if n, err := io.ReadFull(conn, b); err != nil || string(b) != c.want {
-					t.Fatalf("%q, %v", b[:n], err)
+					t.Fatalf("read = %q, error %v, want %q", b[:n], err, c.want)
 				}
 				if rest := hear(t, conn, "last\n"); rest != "<last\n" {
-					t.Errorf("then %q", rest)
+					t.Errorf("read after another line = %q, want \"<last\\n\"", rest)
 				}
 			})
 		})
@@ -224,13 +224,13 @@ func TestBothServersHijack(t *testing.T) {
 			_ = conn.Close()
 		}, func(t *testing.T, a *serverUnderTest) {
 			if got := hear(t, a.dial(t), "GET / HTTP/1.1\r\nHost: x\r\n\r\n"); !strings.HasSuffix(got, "\r\n\r\nhellohello") {
-				t.Errorf("%q", got)
+				t.Errorf("response = %q, want it to end with \"hellohello\"", got)
 			}
 		})
 	})
 }
 
-// What came while the server listened for the client's end is not lost, and whoever has the connection then has it alone.
+// Bytes that arrived while the server waited for a disconnect are not lost. After Hijack only the handler reads the connection.
 func TestBothServersHijackAfterAWhile(t *testing.T) {
 	began, release, ended := make(chan struct{}), make(chan struct{}), make(chan struct{}, 2)
 	onBoth(t, rules{listen: time.Millisecond}, func(w http.ResponseWriter, r *http.Request) {
@@ -242,7 +242,7 @@ func TestBothServersHijackAfterAWhile(t *testing.T) {
 			return
 		}
 		if r.Context().Err() != nil {
-			t.Error("the request has ended")
+			t.Error("request context ended before Hijack, want it active")
 		}
 		go func() {
 			defer func() { ended <- struct{}{} }()
@@ -254,23 +254,23 @@ func TestBothServersHijackAfterAWhile(t *testing.T) {
 					return
 				}
 				_, _ = io.WriteString(conn, line)
-				<-r.Context().Done() // the handler has returned, and nothing of the server is left
+				<-r.Context().Done() // The handler has returned, and the server has released the connection.
 			}
 		}()
 	}, func(t *testing.T, a *serverUnderTest) {
 		conn := a.pipe(t)
 		write(t, conn, "GET / HTTP/1.1\r\nHost: x\r\n\r\n")
 		await(t, "the handler", began)
-		write(t, conn, "o") // whoever listens has read it
+		write(t, conn, "o") // The disconnect check has read this byte.
 		release <- struct{}{}
 		if got := hear(t, conn, "ne\n", "two\n", "three\n"); got != "one\ntwo\nthree\n" {
-			t.Errorf("%q", got)
+			t.Errorf("echoed lines = %q, want \"one\\ntwo\\nthree\\n\"", got)
 		}
 		await(t, "whoever has the connection", ended)
 	})
 }
 
-// Many clients send all that they have before they read: an answer that comes early must reach them.
+// Many clients send the complete request before they read. They must receive an early response.
 func TestBothServersAnEarlyAnswer(t *testing.T) {
 	a := implementations[1].open(t, rules{tls: true}, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.WriteHeader(http.StatusRequestEntityTooLarge)
@@ -284,15 +284,15 @@ func TestBothServersAnEarlyAnswer(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if body, err := io.ReadAll(res.Body); err != nil || len(body) == 0 || !res.Close && !strings.Contains(raw, coded) { // how long chunks go on is not known
-				t.Errorf("%q, %v, close %v", body, err, res.Close)
+			if body, err := io.ReadAll(res.Body); err != nil || len(body) == 0 || !res.Close && !strings.Contains(raw, coded) { // The remaining length of a chunked body is unknown.
+				t.Errorf("early response = %q, error %v, close %v, want a body and the end of the connection", body, err, res.Close)
 			}
 			_ = conn.Close()
 		}
 	}
 }
 
-// A goroutine that a handler leaves behind, reading a body that does not come, keeps nobody from the answer.
+// A goroutine that still reads an incomplete body after its handler has returned does not delay the response.
 func TestBothServersABodyThatIsStillRead(t *testing.T) {
 	left := make(chan error, 1)
 	reading := make(chan struct{})
@@ -315,22 +315,22 @@ func TestBothServersABodyThatIsStillRead(t *testing.T) {
 		t.Fatal(err)
 	}
 	if body, err := io.ReadAll(res.Body); err != nil || string(body) != "ignored" {
-		t.Errorf("%q, %v", body, err)
+		t.Errorf("body = %q, error %v, want \"ignored\"", body, err)
 	}
 	select {
 	case err := <-left:
 		if err == nil {
-			t.Error("it read the body to its end")
+			t.Error("read of the body after the handler: error = nil, want an error")
 		}
 	case <-time.After(never):
-		t.Error("it still reads")
+		t.Error("goroutine still reads the body after the handler, want it to return")
 	}
 	if got := readAnswers(t, hear(t, conn, "world"+probe)); len(got) != 1 {
-		t.Errorf("then %q", got)
+		t.Errorf("responses after the handler = %q, want 1", got)
 	}
 }
 
-// Whoever listens for the client's end has stopped when the connection is somebody else's.
+// The disconnect check has stopped when Hijack returns.
 func TestBothServersHijackOfAConnectionThatIsListenedTo(t *testing.T) {
 	returned := make(chan struct{})
 	a := implementations[1].open(t, rules{tls: true, listen: time.Millisecond}, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
@@ -357,6 +357,6 @@ func TestBothServersHijackOfAConnectionThatIsListenedTo(t *testing.T) {
 	write(t, conn, "GET / HTTP/1.1\r\nHost: x\r\n\r\n")
 	await(t, "the connection to be had", returned)
 	if got := hear(t, conn, "one\n"); got != "one\n" {
-		t.Errorf("%q", got)
+		t.Errorf("echoed line = %q, want \"one\\n\"", got)
 	}
 }

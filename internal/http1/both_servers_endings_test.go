@@ -16,13 +16,13 @@ import (
 	"portico.dev/internal/httpmsg"
 )
 
-// await waits for what should come soon.
+// await waits for a signal that should arrive soon.
 func await(t *testing.T, what string, c <-chan struct{}) {
 	t.Helper()
 	select {
 	case <-c:
 	case <-time.After(never):
-		t.Fatalf("waited for ever for %s", what)
+		t.Fatalf("no signal within %s for %s, want one", never, what)
 	}
 }
 
@@ -33,12 +33,12 @@ func write(t *testing.T, c net.Conn, s string) {
 	}
 }
 
-// A handler that runs hears that its client has left.
+// The context of a running handler ends when its client disconnects.
 func TestBothServersTheClientLeaves(t *testing.T) {
 	for _, c := range []struct {
 		name    string
 		raw     string
-		handler http.HandlerFunc // until it is to hear
+		handler http.HandlerFunc // until the disconnect
 	}{
 		{"before the handler has done anything", "GET / HTTP/1.1\r\nHost: x\r\n\r\n", func(http.ResponseWriter, *http.Request) {}},
 		{"after the answer has begun", "GET / HTTP/1.1\r\nHost: x\r\n\r\n", func(w http.ResponseWriter, _ *http.Request) { say(w, "x"); flush(w) }},
@@ -54,7 +54,7 @@ func TestBothServersTheClientLeaves(t *testing.T) {
 					began <- struct{}{}
 					_, err := io.Copy(io.Discard, r.Body)
 					if _, ok := r.Context().(*httpmsg.Context); ok && r.Context().Err() == nil {
-						t.Error("its context has not ended")
+						t.Error("request context is active after the body failed, want it ended")
 					}
 					heard <- err
 				}
@@ -78,10 +78,10 @@ func TestBothServersTheClientLeaves(t *testing.T) {
 					select {
 					case err := <-heard:
 						if err == nil {
-							t.Error("it heard of nothing")
+							t.Error("error in the handler after the client disconnected = nil, want an error")
 						}
 					case <-time.After(never):
-						t.Fatal("it hears of nothing")
+						t.Fatal("handler did not notice the disconnect, want an error")
 					}
 				})
 			})
@@ -89,7 +89,7 @@ func TestBothServersTheClientLeaves(t *testing.T) {
 	}
 }
 
-// Whoever goes on sending is served when the handler is done, however long it took.
+// A client that sends another request is served after the handler has returned, independent of its duration.
 func TestBothServersTheClientGoesOn(t *testing.T) {
 	began, release := make(chan struct{}), make(chan struct{})
 	onBoth(t, rules{tls: true}, probed(func(w http.ResponseWriter, r *http.Request) {
@@ -108,29 +108,29 @@ func TestBothServersTheClientGoesOn(t *testing.T) {
 		write(t, conn, "G")
 		for _, path := range []string{"/one", "/two"} {
 			await(t, "the handler", began)
-			// Something to read is there, or not, when the handler is done.
+			// At the end of the handler, unread bytes may or may not be present.
 			release <- struct{}{}
 			res, err := http.ReadResponse(b, nil)
 			if err != nil {
 				t.Fatal(err)
 			}
 			if body, err := io.ReadAll(res.Body); err != nil || string(body) != "done "+path {
-				t.Fatalf("%q %v", body, err)
+				t.Fatalf("body = %q, error %v, want \"done %s\"", body, err, path)
 			}
 		}
 		if got := readAnswers(t, hear(t, conn, probe[1:])); len(got) != 1 {
-			t.Errorf("then %q", got)
+			t.Errorf("last responses = %q, want 1", got)
 		}
 	})
 }
 
-// Connections that take too long end, and nothing is answered.
+// Connections that exceed a timeout end without a response.
 func TestBothServersSlowClients(t *testing.T) {
 	for _, c := range []struct {
 		name  string
 		rules rules
 		raw   string
-		drips bool // and goes on, byte by byte
+		drips bool // sends one more byte at a time
 	}{
 		{"nothing at all", rules{head: 200 * time.Millisecond}, "", false},
 		{"half a head", rules{head: 200 * time.Millisecond}, "GET / HTTP/1.1\r\nHost: x\r\nA: ", false},
@@ -145,22 +145,22 @@ func TestBothServersSlowClients(t *testing.T) {
 			t.Parallel()
 			for _, p := range implementations {
 				if p.name == library && strings.Contains(c.name, "nobody reads and") {
-					continue // it waits for ever
+					continue // It waits without a timeout.
 				}
 				if p.name == library && (c.name == "an empty line" || c.name == "half a second head") {
-					continue // it answers 400
+					continue // It responds with 400.
 				}
 				c.rules.tls = true
-				a := p.open(t, c.rules, probed(func(http.ResponseWriter, *http.Request) { t.Error("a request") }))
+				a := p.open(t, c.rules, probed(func(http.ResponseWriter, *http.Request) { t.Error("handler was called, want no call") }))
 				conn := a.dial(t)
 				write(t, conn, c.raw)
 				came, err := untilItEnds(conn, c.drips)
 				if err != nil {
-					t.Errorf("%s: %v after %q", p.name, err, came)
+					t.Errorf("%s: connection is open after %q: %v, want it closed", p.name, came, err)
 				}
 				for i, answer := range readAnswers(t, came) {
 					if i > 0 || !strings.Contains(c.raw, "probe") || !strings.Contains(answer, "200 OK") {
-						t.Errorf("%s: %s", p.name, answer)
+						t.Errorf("%s: response = %s, want none or 200 for the first request", p.name, answer)
 					}
 				}
 			}
@@ -168,7 +168,7 @@ func TestBothServersSlowClients(t *testing.T) {
 	}
 }
 
-// untilItEnds reads until the connection ends, and drips.
+// untilItEnds reads until the connection ends. If drips is set, it writes one byte at a time.
 func untilItEnds(c net.Conn, drips bool) (string, error) {
 	var all []byte
 	room := make([]byte, 1000)
@@ -187,12 +187,12 @@ func untilItEnds(c net.Conn, drips bool) (string, error) {
 		case time.Now().After(end):
 			return string(all), err
 		default:
-			_, _ = io.WriteString(c, "x") // reading tells how it went
+			_, _ = io.WriteString(c, "x") // Read reports the error.
 		}
 	}
 }
 
-// Deadlines that handlers set hold for their request, and for no other.
+// Deadlines set by a handler apply to its request only.
 func TestBothServersDeadlinesOfHandlers(t *testing.T) {
 	t.Run("of a body that comes slowly", func(t *testing.T) {
 		onBoth(t, rules{tls: true}, func(w http.ResponseWriter, r *http.Request) {
@@ -200,7 +200,7 @@ func TestBothServersDeadlinesOfHandlers(t *testing.T) {
 				t.Error(err)
 			}
 			if _, err := io.Copy(io.Discard, r.Body); !isTimeout(err) {
-				t.Errorf("read to %v", err)
+				t.Errorf("read of the body: error = %v, want a timeout", err)
 			}
 			w.WriteHeader(http.StatusRequestTimeout)
 		}, func(t *testing.T, a *serverUnderTest) {
@@ -211,13 +211,13 @@ func TestBothServersDeadlinesOfHandlers(t *testing.T) {
 				t.Fatal(err)
 			}
 			if res.StatusCode != http.StatusRequestTimeout || !res.Close {
-				t.Errorf("%s, close %v", res.Status, res.Close)
+				t.Errorf("response = %s, close %v, want 408 and the end of the connection", res.Status, res.Close)
 			}
 		})
 	})
 	t.Run("of a client that does not read", func(t *testing.T) {
 		failed := make(chan struct{}, 1)
-		// Of ours alone: the library says goodbye for five seconds to whoever does not read.
+		// Only for Portico's server: net/http's waits five seconds for a client that does not read.
 		a := implementations[1].open(t, rules{tls: true}, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 			if err := http.NewResponseController(w).SetWriteDeadline(time.Now().Add(200 * time.Millisecond)); err != nil {
 				t.Error(err)
@@ -233,7 +233,7 @@ func TestBothServersDeadlinesOfHandlers(t *testing.T) {
 		write(t, conn, "GET / HTTP/1.1\r\nHost: x\r\n\r\n")
 		await(t, "the write to fail", failed)
 		if _, err := io.Copy(io.Discard, conn); isTimeout(err) {
-			t.Error("the connection is still there")
+			t.Error("connection is open after a failed write, want it closed")
 		}
 	})
 	t.Run("of the request before", func(t *testing.T) {
@@ -241,7 +241,7 @@ func TestBothServersDeadlinesOfHandlers(t *testing.T) {
 			if r.URL.Path == "/first" {
 				w.Header().Set("Content-Length", "5")
 				say(w, "first")
-				flush(w) // all of it is sent before any deadline, however busy the machine
+				flush(w) // All of it is sent before the deadline, even on a busy machine.
 				c := http.NewResponseController(w)
 				_ = c.SetReadDeadline(time.Now().Add(50 * time.Millisecond))
 				_ = c.SetWriteDeadline(time.Now().Add(50 * time.Millisecond))
@@ -257,10 +257,10 @@ func TestBothServersDeadlinesOfHandlers(t *testing.T) {
 			} else if _, err := io.Copy(io.Discard, res.Body); err != nil {
 				t.Fatal(err)
 			}
-			<-time.After(100 * time.Millisecond) // the deadlines must have passed
+			<-time.After(100 * time.Millisecond) // The deadlines must have passed.
 			write(t, conn, "GET /second HTTP/1.1\r\nHost: x\r\n\r\n")
 			if _, err := http.ReadResponse(b, nil); err != nil && a.name == ours {
-				t.Error(err) // the library's write deadline stays
+				t.Error(err) // net/http's write deadline stays set.
 			}
 		})
 	})
@@ -292,22 +292,22 @@ func TestBothServersShutdown(t *testing.T) {
 		all.Go(func() { done <- a.shutdown(context.Background()) })
 		defer all.Wait()
 		if rest, err := io.ReadAll(idle); err != nil || len(rest) > 0 {
-			t.Errorf("idle: %q, %v", rest, err)
+			t.Errorf("idle connection after Shutdown = %q, error %v, want its end", rest, err)
 		}
 		select {
 		case err := <-done:
-			t.Errorf("it did not wait: %v", err)
+			t.Errorf("Shutdown returned before the request ended: %v, want it to wait", err)
 		default:
 		}
 		late := a.dial(t)
 		_, _ = io.WriteString(late, "GET / HTTP/1.1\r\nHost: x\r\n\r\n")
 		if rest, err := io.ReadAll(late); isTimeout(err) || len(rest) > 0 {
-			t.Errorf("a new connection: %q, %v", rest, err)
+			t.Errorf("new connection during Shutdown = %q, error %v, want its end", rest, err)
 		}
 		release <- struct{}{}
 		answer(t, busy, true)
 		if rest, err := io.ReadAll(busy); isTimeout(err) || len(rest) > 0 {
-			t.Errorf("after the last answer: %q, %v", rest, err)
+			t.Errorf("connection after its last response = %q, error %v, want its end", rest, err)
 		}
 		_ = busyConn.Close()
 		select {
@@ -316,20 +316,20 @@ func TestBothServersShutdown(t *testing.T) {
 				t.Error(err)
 			}
 		case <-time.After(never):
-			t.Error("it waits for ever")
+			t.Error("Shutdown did not return after the last response, want it to return")
 		}
 	})
-	t.Run("half a head", func(t *testing.T) { // the library drops what it has begun to read
+	t.Run("half a head", func(t *testing.T) { // net/http's server drops a partially read header.
 		a := implementations[1].open(t, rules{tls: true}, http.HandlerFunc(h))
 		half := a.pipe(t)
 		b := bufio.NewReader(half)
 		write(t, half, "GET / HTTP/1.1\r\nHost: x\r\n\r\n")
 		answer(t, b, false)
 		write(t, half, "GET / HTTP/1.1\r\nHo")
-		write(t, half, "s") // when this is read, what comes before is known
+		write(t, half, "s") // When this byte is read, the earlier bytes have been processed.
 		done := make(chan error, 1)
 		go func() { done <- a.shutdown(context.Background()) }()
-		for late := a.dial(t); ; late = a.dial(t) { // it ends at once when the server is leaving
+		for late := a.dial(t); ; late = a.dial(t) { // A new connection ends at once during the shutdown.
 			_, _ = io.WriteString(late, "GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
 			if rest, _ := io.ReadAll(late); len(rest) == 0 {
 				break
@@ -349,7 +349,7 @@ func TestBothServersShutdown(t *testing.T) {
 			ctx, cancel := context.WithCancel(context.Background())
 			cancel()
 			if err := a.shutdown(ctx); !errors.Is(err, context.Canceled) {
-				t.Errorf("%v", err)
+				t.Errorf("Shutdown with a canceled context: error = %v, want context.Canceled", err)
 			}
 			release <- struct{}{}
 			answer(t, bufio.NewReader(conn), true)
@@ -365,7 +365,7 @@ func answer(t *testing.T, b *bufio.Reader, last bool) {
 	}
 	body, err := io.ReadAll(res.Body)
 	if err != nil || string(body) != "answered" || res.Close != last {
-		t.Errorf("%q, %v, close %v", body, err, res.Close)
+		t.Errorf("response = %q, error %v, close %v, want \"answered\" and close %v", body, err, res.Close, last)
 	}
 }
 
@@ -390,7 +390,7 @@ func TestBothServersClose(t *testing.T) {
 		await(t, "the handler to hear of it", heard)
 		for _, c := range []net.Conn{idle, busy, half} {
 			if rest, err := io.ReadAll(c); isTimeout(err) || len(rest) > 0 {
-				t.Errorf("%q, %v", rest, err)
+				t.Errorf("connection after Close = %q, error %v, want its end", rest, err)
 			}
 		}
 	})

@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// Ten thousand requests at once, of a client that reads only when it has sent all.
+// Ten thousand requests at once from a client that reads only after it has sent all of them.
 func TestBothServersTenThousandPipelined(t *testing.T) {
 	const many = 10_000
 	a := implementations[1].open(t, rules{tls: true}, probed(func(w http.ResponseWriter, r *http.Request) { say(w, r.URL.Path) }))
@@ -31,7 +31,7 @@ func TestBothServersTenThousandPipelined(t *testing.T) {
 			t.Fatal(i, err)
 		}
 		if body, err := io.ReadAll(res.Body); err != nil || string(body) != fmt.Sprint("/", i) {
-			t.Fatalf("answer %d is %q, %v", i, body, err)
+			t.Fatalf("response %d = %q, error %v, want body /%d", i, body, err, i)
 		}
 	}
 }
@@ -43,11 +43,11 @@ func TestBothServersTinyChunks(t *testing.T) {
 		say(w, fmt.Sprint(n, " ", err))
 	}), func(t *testing.T, a *serverUnderTest) {
 		if got := verdict(t, a, inChunks(many, 1)); got != "100000 <nil>, probe" {
-			t.Error(got)
+			t.Errorf("verdict of tiny chunks = %s, want \"100000 <nil>, probe\"", got)
 		}
-		// With something said about each byte there is an end to never.
+		// The number of chunk extension bytes is limited.
 		if got := verdict(t, a, chunky+strings.Repeat("1;"+strings.Repeat("x", 30)+"\r\nx\r\n", many)+"0\r\n\r\n"); !strings.Contains(got, "chunked encoding") && !strings.Contains(got, errExcess.Error()) {
-			t.Error(got)
+			t.Errorf("verdict of large chunk extensions = %s, want an error of the chunked encoding", got)
 		}
 	})
 }
@@ -61,12 +61,12 @@ func TestBothServersManySmallWrites(t *testing.T) {
 		}
 	}), func(t *testing.T, a *serverUnderTest) {
 		if got := verdict(t, a, "GET / HTTP/1.1\r\nHost: x\r\n\r\n"); got != strings.Repeat("x", many)+", probe" {
-			t.Error(brief(got))
+			t.Errorf("verdict of many small writes = %s, want %d bytes and probe", brief(got), many)
 		}
 	})
 }
 
-// Three hundred clients at once: what each gets is its own, and nothing is left of them.
+// Three hundred clients at once. Each must receive its own responses, and the server must release their memory.
 func TestBothServersThreeHundredClients(t *testing.T) {
 	const clients, each = 300, 6
 	h := func(w http.ResponseWriter, r *http.Request) {
@@ -102,20 +102,20 @@ func TestBothServersThreeHundredClients(t *testing.T) {
 					}
 				}
 				if got := verdict(t, a, raw.String()); got != strings.Join(want, ", ")+", probe" {
-					t.Errorf("client %d: %s", i, brief(got))
+					t.Errorf("client %d: verdict = %s, want its %d bodies and probe", i, brief(got), len(want))
 				}
 				_ = conn.Close()
 			})
 		}
 		all.Wait()
-		// Connections end a little after their clients have left.
+		// Connections end shortly after their clients have closed them.
 		for deadline := time.Now().Add(never); ; <-time.After(10 * time.Millisecond) {
 			after := memory()
 			if after.HeapInuse <= before.HeapInuse+8<<20 {
 				break
 			}
 			if time.Now().After(deadline) {
-				t.Fatalf("%d KiB in use, before %d", after.HeapInuse>>10, before.HeapInuse>>10)
+				t.Fatalf("heap in use = %d KiB, %d KiB before, want at most 8192 KiB more", after.HeapInuse>>10, before.HeapInuse>>10)
 			}
 		}
 	})

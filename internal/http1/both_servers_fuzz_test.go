@@ -17,7 +17,7 @@ import (
 	"portico.dev/internal/httpmsg"
 )
 
-// scriptedConn is a connection of a client that says something, a few bytes at a time, and keeps what it is told.
+// scriptedConn is a connection whose client sends a few bytes at a time and records the response.
 type scriptedConn struct {
 	said  *bytes.Reader
 	step  int
@@ -36,7 +36,7 @@ func (*scriptedConn) SetDeadline(time.Time) error      { return nil }
 func (*scriptedConn) SetReadDeadline(time.Time) error  { return nil }
 func (*scriptedConn) SetWriteDeadline(time.Time) error { return nil }
 
-// play has a server of ours hear raw, and returns what it says.
+// play lets Portico's server read raw and returns the response.
 func play(raw []byte, step int, h http.HandlerFunc) string {
 	s := New(Config{DisconnectCheckDelay: time.Hour, Handler: h})
 	conn := &scriptedConn{said: bytes.NewReader(raw), step: step}
@@ -47,7 +47,7 @@ func play(raw []byte, step int, h http.HandlerFunc) string {
 	return conn.heard.String()
 }
 
-// seen is a request, and its body if a handler reads it.
+// seen is a request, with its body if a handler reads it.
 type seen struct {
 	Method, Target, Host, Proto string
 	URL                         url.URL
@@ -75,7 +75,7 @@ func see(r *http.Request, reads bool) (seen, error) {
 	return s, err
 }
 
-// dropTrailers takes those away that must not be (RFC 9110, 6.5.1): ours drops them, and the library does not, or not all.
+// dropTrailers removes trailers that are not allowed (RFC 9110, 6.5.1). Portico's server drops them. net/http's does not, or not all.
 func (s *seen) dropTrailers() {
 	for name := range s.Trailer {
 		if !httpmsg.ValidTrailer(name) {
@@ -87,7 +87,7 @@ func (s *seen) dropTrailers() {
 	}
 }
 
-// Whatever ours accepts, the library accepts, and both read the same in it: the same requests, as long, and in the same places.
+// Every request that Portico's server accepts is also accepted by net/http, with the same fields, length and position.
 func FuzzHead(f *testing.F) {
 	for _, c := range fine {
 		if len(c.raw) < 2000 {
@@ -110,30 +110,30 @@ func FuzzHead(f *testing.F) {
 		})
 		b := bufio.NewReaderSize(bytes.NewReader(raw), 1<<20)
 		for i, got := range served {
-			if p, _ := b.Peek(2); string(p) == "\r\n" { // ours bears one empty line before each
+			if p, _ := b.Peek(2); string(p) == "\r\n" { // Portico's server accepts one empty line before each request.
 				_, _ = b.Discard(2)
 			}
 			r, err := http.ReadRequest(b)
 			if err != nil {
-				t.Fatalf("request %d is %+v, and to the library %v", i, got, err)
+				t.Fatalf("request %d = %+v, want an error as from net/http: %v", i, got, err)
 			}
 			delete(r.Header, "Host")
 			want, err := see(r, reads)
 			if err != nil {
-				t.Fatalf("request %d is %+v, and the library's reading ends with %v", i, got, err)
+				t.Fatalf("request %d = %+v, want a body that ends with %v as in net/http", i, got, err)
 			}
 			want.dropTrailers()
 			if !reflect.DeepEqual(got, want) {
-				t.Fatalf("request %d is\n%+v, to the library\n%+v", i, got, want)
+				t.Fatalf("request %d =\n%+v, want as in net/http\n%+v", i, got, want)
 			}
 			if _, err := io.Copy(io.Discard, r.Body); err != nil && i+1 < len(served) {
-				t.Fatalf("request %d has a body that ends with %v, and one after it", i, err)
+				t.Fatalf("request %d has a body that ends with %v and a successor, want no successor", i, err)
 			}
 		}
 	})
 }
 
-// Whatever a handler says, it is one answer, and says nothing that the handler did not say.
+// For each handler the server sends exactly one response, which contains only the handler's data.
 func FuzzAnswer(f *testing.F) {
 	f.Add("A", "b\r\nInjected: c\r\n\r\nHTTP/1.1 200 OK\r\n\r\n", 200, "hello", false, false)
 	f.Add("Connection", "close\r\nA: b", 404, "", true, false)
@@ -170,22 +170,22 @@ func FuzzAnswer(f *testing.F) {
 			if strings.EqualFold(name, "Transfer-Encoding") || strings.EqualFold(name, "Content-Length") ||
 				strings.EqualFold(name, "Trailer") && strings.Contains(err.Error(), "bad trailer key") ||
 				!httpguts.ValidHeaderFieldValue(strings.NewReplacer("\r", " ", "\n", " ").Replace(value)) {
-				return // the handler's own nonsense; the library says it too
+				return // an invalid field of the handler, which net/http sends too
 			}
-			t.Fatalf("%q: %v", heard, err)
+			t.Fatalf("response %q is invalid: %v, want a valid one", heard, err)
 		}
 		came, err := io.ReadAll(res.Body)
 		if rest, _ := io.ReadAll(b); len(rest) > 0 {
-			t.Fatalf("%q goes on with %q", heard, rest)
+			t.Fatalf("response %q is followed by %q, want nothing", heard, rest)
 		}
 		if err == nil && string(came) != body[:len(came)] || len(came) > wrote {
-			t.Fatalf("%q is to be %q", came, body)
+			t.Fatalf("body = %q, want a prefix of %q", came, body)
 		}
 		for got := range res.Header {
 			switch got {
 			case "Date", "Content-Type", "Content-Length", "Connection", http.CanonicalHeaderKey(name):
 			default:
-				t.Fatalf("%q has a header %q", heard, got)
+				t.Fatalf("response %q has the header %q, want only headers of the handler", heard, got)
 			}
 		}
 	})

@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// heard answers "fine", or "bad body".
+// heard answers "fine" or "bad body".
 func heard(w http.ResponseWriter, r *http.Request) {
 	if _, err := io.Copy(io.Discard, r.Body); err != nil {
 		_, _ = io.WriteString(w, "bad body")
@@ -18,7 +18,7 @@ func heard(w http.ResponseWriter, r *http.Request) {
 	_, _ = io.WriteString(w, "fine")
 }
 
-// verdict is what became of requests and of the probe after them, in words.
+// verdict describes the responses to requests and to the probe after them.
 func verdict(t *testing.T, a *serverUnderTest, raw string) string {
 	t.Helper()
 	var said []string
@@ -51,13 +51,13 @@ const (
 	host  = "Host: x\r\n"
 	post  = "POST / HTTP/1.1\r\n" + host
 	coded = "Transfer-Encoding: chunked\r\n"
-	// chunks after this are a body
+	// The following chunks are a body.
 	chunky = post + coded + "\r\n"
 )
 
 func lines(n int, line string) string { return strings.Repeat(line, n) }
 
-// announced is the value of a Trailer field.
+// announced returns the value of a Trailer field.
 func announced(n int) string {
 	names := make([]string, n)
 	for i := range names {
@@ -66,10 +66,10 @@ func announced(n int) string {
 	return strings.Join(names, ",")
 }
 
-// Requests that are not fine. ours is what becomes of them and of the probe that follows each, library is the same of net/http
-// where it differs: there, why says what we are stricter for.
+// Invalid requests. ours is the result for the request and the following probe. library is the result of net/http's server if it
+// differs. why is then the reason for the stricter check.
 var malformedRequests = []struct{ name, raw, ours, library, why string }{
-	// How lines end.
+	// Line endings.
 	{"bare LF after the request line", "GET / HTTP/1.1\n" + host + "\r\n", "400", "fine, probe", "a front that needs CRLF sees another request"},
 	{"bare LF after a header", "GET / HTTP/1.1\r\nHost: x\nA: b\r\n\r\n", "400", "fine, probe", "the same"},
 	{"bare LF all over", "GET / HTTP/1.1\nHost: x\n\n", "400", "fine, probe", "the same"},
@@ -175,7 +175,7 @@ var malformedRequests = []struct{ name, raw, ours, library, why string }{
 	{"a value with ESC", "GET / HTTP/1.1\r\nHost: x\r\nA: \x1b[31m\r\n\r\n", "400", "", ""},
 	{"an expectation of another kind", post + "Expect: 200-ok\r\nContent-Length: 5\r\n\r\nhello", "417", "", ""},
 
-	// How large a head may be.
+	// Size of the header.
 	{"a head of 80 KB", "GET / HTTP/1.1\r\n" + host + "A: " + lines(80_000, "x") + "\r\n\r\n", "431", "", ""},
 	{"a target of 80 KB", "GET /" + lines(80_000, "x") + " HTTP/1.1\r\n" + host + "\r\n", "431", "", ""},
 	{"a method of 80 KB", lines(80_000, "X") + " / HTTP/1.1\r\n" + host + "\r\n", "431", "", ""},
@@ -183,7 +183,7 @@ var malformedRequests = []struct{ name, raw, ours, library, why string }{
 	{"a head that does not end", "GET / HTTP/1.1\r\n" + lines(100_000, "A: bcde\r\n"), "431", "", ""},
 	{"a line that does not end", "GET / HTTP/1.1\r\n" + lines(1_000_000, "A"), "431", "", ""},
 
-	// Which length the body has.
+	// Length of the body.
 	{"CL.TE", post + "Content-Length: 6\r\n" + coded + "\r\n0\r\n\r\nG", "400", "fine, probe", "CVE-2025-22871 and its kin: one reading"},
 	{"TE.CL", post + coded + "Content-Length: 4\r\n\r\n5c\r\nGPOST\r\n0\r\n\r\n", "400", "bad body", "one reading"},
 	{"CL.TE of nothing", post + "Content-Length: 0\r\n" + coded + "\r\n0\r\n\r\n", "400", "fine, probe", "one reading"},
@@ -275,7 +275,7 @@ var malformedRequests = []struct{ name, raw, ours, library, why string }{
 	{"a trailer that is announced and must not be one", post + coded + "Trailer: Content-Length\r\n\r\n0\r\n\r\n", "400", "", ""},
 	{"a trailer that changes the framing", chunky + "0\r\nContent-Length: 500\r\nTransfer-Encoding: x\r\nHost: y\r\n\r\n", "fine, probe", "", ""},
 
-	// Not wrong, and yet not for both.
+	// Valid requests that the servers handle differently.
 	{"HTTP/1.0 that wants to keep and to close", "GET / HTTP/1.0\r\nConnection: keep-alive, close\r\n\r\n", "fine", "fine, probe", "close is the safer of the two"},
 }
 
@@ -288,14 +288,14 @@ func TestBothServersRequestsThatAreNotFine(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
 			if got := verdict(t, both[ours], c.raw); got != c.ours {
-				t.Errorf("%q became of %q, want %q", got, brief(c.raw), c.ours)
+				t.Errorf("verdict of %q = %q, want %q", brief(c.raw), got, c.ours)
 			}
 			want := c.library
 			if want == "" {
 				want = c.ours
 			}
 			if got := verdict(t, both[library], c.raw); got != want {
-				t.Errorf("the library: %q, want %q", got, want)
+				t.Errorf("verdict of net/http's server = %q, want %q", got, want)
 			}
 		})
 	}

@@ -14,7 +14,7 @@ import (
 	"testing"
 )
 
-// tell writes all that a handler can see of a request.
+// tell writes everything that a handler can read of a request.
 func tell(w http.ResponseWriter, r *http.Request) {
 	var s strings.Builder
 	fmt.Fprintf(&s, "method %q uri %q proto %q %d %d host %q\n", r.Method, r.RequestURI, r.Proto, r.ProtoMajor, r.ProtoMinor, r.Host)
@@ -31,7 +31,7 @@ func tell(w http.ResponseWriter, r *http.Request) {
 	n, err := r.Body.Read(make([]byte, 10))
 	fmt.Fprintf(&s, "again %d %v closing %v\n", n, errors.Is(err, io.EOF), r.Body.Close())
 	fields(&s, "trailer", r.Trailer)
-	w.Header().Set("Content-Length", strconv.Itoa(s.Len())) // both keep a little, and not the same
+	w.Header().Set("Content-Length", strconv.Itoa(s.Len())) // Both servers buffer a little, but different amounts.
 	_, _ = io.WriteString(w, s.String())
 }
 
@@ -53,7 +53,7 @@ func fields(w io.Writer, what string, h http.Header) {
 
 const probe = "GET /probe HTTP/1.1\r\nHost: probe\r\nConnection: close\r\n\r\n"
 
-// probed answers what comes after the requests under test.
+// probed answers the probe after the requests under test.
 func probed(h http.HandlerFunc) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path != "/probe" || r.Host != "probe" {
@@ -62,7 +62,7 @@ func probed(h http.HandlerFunc) http.HandlerFunc {
 	}
 }
 
-// readAnswers takes what came back apart: each answer in words, and what is no answer.
+// readAnswers splits received bytes into a description of each response and the remaining bytes.
 func readAnswers(t testing.TB, came string, methods ...string) (all []string) {
 	t.Helper()
 	b := bufio.NewReader(strings.NewReader(came))
@@ -89,7 +89,7 @@ func answerInWords(res *http.Response) string {
 	var s strings.Builder
 	body, err := io.ReadAll(res.Body)
 	if err != nil {
-		body = nil // how much of it came is not for certain
+		body = nil // The received length varies.
 	}
 	dated := res.Header.Get("Date") != ""
 	if dated && res.Header.Get("Date") != "mine" {
@@ -104,7 +104,7 @@ func answerInWords(res *http.Response) string {
 
 var fifty = strings.Repeat("GET /a HTTP/1.1\r\nHost: x\r\n\r\n", 50)
 
-// Requests that are fine. Handlers see the same of them, and the connection goes on or ends alike.
+// Valid requests. Handlers must receive equal requests, and the connection must stay open or end in the same way.
 var fine = []struct{ name, raw string }{
 	{"a GET", "GET /a HTTP/1.1\r\nHost: example.com\r\n\r\n"},
 	{"HEAD", "HEAD /a HTTP/1.1\r\nHost: example.com\r\n\r\n"},
@@ -195,7 +195,7 @@ func compare(t *testing.T, got, want []string) {
 			w = want[i]
 		}
 		if g != w {
-			t.Errorf("answer %d of %d, want %d:\n%s\nwant:\n%s", i+1, len(got), len(want), brief(g), brief(w))
+			t.Errorf("response %d of %d (want %d) =\n%s\nwant\n%s", i+1, len(got), len(want), brief(g), brief(w))
 			return
 		}
 	}
@@ -208,32 +208,32 @@ func brief(s string) string {
 	return s
 }
 
-// How the bytes come apart makes no difference.
+// The split of the bytes into reads does not affect the result.
 func TestBothServersEverySplit(t *testing.T) {
 	const raw = "POST /a HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\nTrailer: T\r\nA: b\r\n\r\n3;e\r\nabc\r\n0\r\nT: v\r\n\r\n" +
 		"\r\nPUT /b HTTP/1.1\r\nHost: y\r\nContent-Length: 4\r\n\r\nabcd" + probe
 	onBoth(t, rules{}, probed(tell), func(t *testing.T, a *serverUnderTest) {
 		want := readAnswers(t, hear(t, a.dial(t), raw))
 		if len(want) != 3 {
-			t.Fatalf("%q", want)
+			t.Fatalf("responses = %q, want 3", want)
 		}
 		bytes := strings.Split(raw, "")
 		compare(t, readAnswers(t, hear(t, a.pipe(t), bytes...)), want)
 		for i := 1; i < len(raw)-len(probe); i++ {
 			compare(t, readAnswers(t, hear(t, a.pipe(t), raw[:i], raw[i:])), want)
 			if t.Failed() {
-				t.Fatalf("split at %d: %q", i, raw[:i])
+				t.Fatalf("responses differ with a split at %d after %q, want equal responses", i, raw[:i])
 			}
 		}
 	})
 }
 
-// A client that waits for its 100 is told when the body is wanted, and only then.
+// A client that waits for 100 (Continue) receives it when the handler reads the body, and only then.
 func TestBothServersExpecting(t *testing.T) {
 	for _, c := range []struct {
 		name    string
 		handler http.HandlerFunc
-		first   string // the first status that comes
+		first   string // the first status that arrives
 	}{
 		{"the body is read", func(w http.ResponseWriter, r *http.Request) { tell(w, r) }, "100"},
 		{"the body is not wanted", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(413) }, "413"},
@@ -254,10 +254,10 @@ func TestBothServersExpecting(t *testing.T) {
 				}
 				b := make([]byte, len("HTTP/1.1 100"))
 				if _, err := io.ReadFull(conn, b); err != nil {
-					t.Fatalf("%s: %v", p.name, err)
+					t.Fatalf("%s: read of the first status failed: %v, want no error", p.name, err)
 				}
 				if string(b[9:]) != c.first {
-					t.Errorf("%s: first came %q", p.name, b)
+					t.Errorf("%s: first status = %q, want %s", p.name, b, c.first)
 				}
 				results[p.name] = readAnswers(t, string(b)+hear(t, conn, "abc"+probe))
 			}

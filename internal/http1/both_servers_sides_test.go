@@ -19,15 +19,16 @@ import (
 
 func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m,
-		// The library's server does not wait for its connections when it is closed.
+		// net/http's server does not wait for its connections when it is closed.
 		goleak.IgnoreAnyFunction("net/http.(*conn).serve"),
 	)
 }
 
-// never is how long anything may take before it counts as never.
+// never is the timeout of every wait.
 const never = 30 * time.Second
 
-// rules are those of a server under test. Zero is a minute for anything, 64 KiB of head, and listening after a millisecond.
+// rules are the options of a server under test. The defaults are timeouts of a minute, 64 KiB of header, and a disconnect check after
+// a millisecond.
 type rules struct {
 	head, idle, listen time.Duration
 	bytes              int
@@ -49,10 +50,10 @@ func (r rules) filled() rules {
 	return r
 }
 
-// implementation is one of the two servers that are held to the same cases.
+// implementation is one of the two servers that run the same cases.
 type implementation struct {
 	name string
-	// run has connections served until its queue is closed, and returns when all have ended.
+	// run serves connections until its queue is closed and returns when all have ended.
 	run func(h http.Handler, r rules, log io.Writer) (serve func(net.Conn), shutdown func(context.Context) error, cut func())
 }
 
@@ -63,21 +64,21 @@ const (
 
 var implementations = []implementation{{library, runLibrary}, {ours, runOurs}}
 
-// serverUnderTest is a server under test, and how to come to it.
+// serverUnderTest is a server under test with its dialer.
 type serverUnderTest struct {
 	name     string
 	listener net.Listener
 	rules    rules
-	config   *tls.Config // the server's, when there is TLS
+	config   *tls.Config // the server's, if it uses TLS
 	served   chan net.Conn
 	shutdown func(context.Context) error
 	cut      func()
 	said     record
 }
 
-// record is what a server logged.
+// record contains the log of a server.
 type record struct {
-	mu   sync.Mutex // guards what follows
+	mu   sync.Mutex // guards the fields below
 	text bytes.Buffer
 }
 
@@ -151,7 +152,7 @@ func (a *serverUnderTest) take(c net.Conn, serve func(net.Conn)) {
 	serve(c)
 }
 
-// certificate is for example.com, and made once.
+// certificate is for example.com and made once.
 var certificate = sync.OnceValues(func() (tls.Certificate, *x509.CertPool) {
 	s := httptest.NewUnstartedServer(nil)
 	s.StartTLS()
@@ -161,7 +162,7 @@ var certificate = sync.OnceValues(func() (tls.Certificate, *x509.CertPool) {
 	return s.TLS.Certificates[0], roots
 })
 
-// dial connects over TCP, and TLS if there is any.
+// dial connects over TCP, with TLS if configured.
 func (a *serverUnderTest) dial(t testing.TB) net.Conn {
 	t.Helper()
 	c, err := net.Dial("tcp", a.listener.Addr().String())
@@ -177,7 +178,7 @@ func (a *serverUnderTest) dial(t testing.TB) net.Conn {
 	return c
 }
 
-// pipe connects in memory: what is written at once is read at once, and what is written apart is read apart.
+// pipe connects in memory. Each write is received by a separate read.
 func (a *serverUnderTest) pipe(t testing.TB) net.Conn {
 	t.Helper()
 	c, s := net.Pipe()
@@ -187,15 +188,15 @@ func (a *serverUnderTest) pipe(t testing.TB) net.Conn {
 	return c
 }
 
-// hear sends parts, each with a write of its own, and returns all that comes back. Over TCP it says that this is all. Over TLS
-// that would be something to read: who closes without reading it resets the connection, and the last answer may be lost.
+// hear sends each part with a separate write and returns everything it receives. Over TCP it then closes the write side. It does not
+// do so over TLS: the unread alert could cause a reset of the connection and the loss of the last response.
 func hear(t testing.TB, c net.Conn, parts ...string) string {
 	t.Helper()
 	var sending sync.WaitGroup
 	sending.Go(func() {
 		for _, part := range parts {
 			if _, err := io.WriteString(c, part); err != nil {
-				return // what comes back says why
+				return // The received bytes contain the reason.
 			}
 		}
 		if half, ok := c.(*net.TCPConn); ok {
@@ -204,7 +205,7 @@ func hear(t testing.TB, c net.Conn, parts ...string) string {
 	})
 	b, err := io.ReadAll(c)
 	if err != nil && isTimeout(err) {
-		t.Errorf("nothing more came, and no end, after %q", end(string(b)))
+		t.Errorf("connection neither ended nor sent more after %q, want its end", end(string(b)))
 	}
 	_ = c.Close()
 	sending.Wait()
@@ -213,7 +214,7 @@ func hear(t testing.TB, c net.Conn, parts ...string) string {
 
 func end(s string) string { return s[max(0, len(s)-200):] }
 
-// once is a listener for connections that are there already.
+// once is a listener for existing connections.
 type once struct {
 	conns chan net.Conn
 	gone  chan struct{}
@@ -239,7 +240,7 @@ func (o *once) Addr() net.Addr { return &net.TCPAddr{} }
 func runLibrary(h http.Handler, r rules, said io.Writer) (func(net.Conn), func(context.Context) error, func()) {
 	s := &http.Server{
 		Handler: h, MaxHeaderBytes: r.bytes, ReadHeaderTimeout: r.head, IdleTimeout: r.idle, ErrorLog: log.New(said, "", 0),
-		DisableGeneralOptionsHandler: true, // it would answer OPTIONS * by itself
+		DisableGeneralOptionsHandler: true, // Otherwise it would answer OPTIONS * directly.
 		Protocols:                    new(http.Protocols),
 	}
 	s.Protocols.SetHTTP1(true)

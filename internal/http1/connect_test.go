@@ -9,8 +9,8 @@ import (
 
 var statuses = regexp.MustCompile(`HTTP/1\.1 [0-9]{3} `)
 
-// Whoever sends CONNECT may go on at once with what is meant for the tunnel. Were the connection kept after the answer that
-// there is none, those bytes would be the next request. The library keeps it.
+// A client may send data for the tunnel directly after CONNECT. If the connection stayed open after a refusal, these bytes would be
+// parsed as the next request. net/http's server keeps it open.
 func TestCONNECTIsTheLastRequestOfAConnection(t *testing.T) {
 	for name, raw := range map[string]string{
 		"alone":           "CONNECT example.com:443 HTTP/1.1\r\nHost: example.com:443\r\n\r\n",
@@ -32,7 +32,7 @@ func TestCONNECTIsTheLastRequestOfAConnection(t *testing.T) {
 				t.Fatal(err)
 			}
 			if n := len(statuses.FindAll(got, -1)); n != 1 {
-				t.Errorf("%d answers:\n%s", n, got)
+				t.Errorf("%d responses, want 1:\n%s", n, got)
 			}
 		})
 	}

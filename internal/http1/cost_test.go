@@ -13,7 +13,7 @@ import (
 	"weak"
 )
 
-// counted is a connection that counts what it is asked for.
+// counted is a connection that counts its calls.
 type counted struct {
 	net.Conn
 	reads, writes, deadlines atomic.Int64
@@ -34,9 +34,9 @@ func (c *counted) SetReadDeadline(at time.Time) error {
 	return c.Conn.SetReadDeadline(at)
 }
 
-// One reading, one writing, no deadline and no goroutine: that is what a request may cost.
+// A request costs one read, one write, no deadline and no goroutine.
 func TestWhatARequestAsksOfTheConnection(t *testing.T) {
-	goroutines := 1 << 30 // the least that a handler saw: the runtime has some of its own now and then
+	goroutines := 1 << 30 // The minimum over all handlers, because the runtime starts goroutines occasionally.
 	s := New(Config{Logf: t.Logf, DisconnectCheckDelay: time.Hour, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		goroutines = min(goroutines, runtime.NumGoroutine())
 		benchHandler(1<<10).ServeHTTP(w, r)
@@ -56,12 +56,12 @@ func TestWhatARequestAsksOfTheConnection(t *testing.T) {
 		p.answer("GET")
 	}
 	if goroutines > before {
-		t.Errorf("%d goroutines, %d before", goroutines, before)
+		t.Errorf("%d goroutines in the handlers, want at most %d", goroutines, before)
 	}
 	_ = near.Close()
 	<-ended
 	if r, w, d := conn.reads.Load(), conn.writes.Load(), conn.deadlines.Load(); r > n+1 || w > n || d > 2 {
-		t.Errorf("%d reads, %d writes, %d deadlines for %d requests", r, w, d, n)
+		t.Errorf("%d reads, %d writes, %d deadlines for %d requests, want at most one read and write for each", r, w, d, n)
 	}
 }
 
@@ -81,22 +81,22 @@ func TestAConnectionThatWaitsKeepsLittle(t *testing.T) {
 	}
 	p.say(head + "\r\n")
 	p.answer("GET")
-	p.say("G") // whoever reads this has ended everything before
+	p.say("G") // When this byte is read, the earlier request has ended.
 	c := <-conns
 	for deadline := time.Now().Add(30 * time.Second); request.Value() != nil || c.stage.Load() != readingHead; {
 		if time.Now().After(deadline) {
-			t.Fatal("the request is still there")
+			t.Fatal("last request is still in memory, want it collected")
 		}
 		runtime.GC()
 	}
 	_ = p.Close()
 	at30(t, s.ended)
 	if cap(c.in.buf) > readBufferSize || cap(c.lineEnds) > keptLineEnds {
-		t.Errorf("%d bytes, %d lines are kept", cap(c.in.buf), cap(c.lineEnds))
+		t.Errorf("idle connection keeps %d bytes and %d lines, want at most %d and %d", cap(c.in.buf), cap(c.lineEnds), readBufferSize, keptLineEnds)
 	}
 }
 
-// TestAllocations bounds what a GET with ten headers and an answer of 1 KB allocates, the handler's two included.
+// TestAllocations bounds the allocations of a GET with ten headers and a response of 1 KB, including two of the handler.
 func TestAllocations(t *testing.T) {
 	s := start(t, Config{Handler: benchHandler(1 << 10), DisconnectCheckDelay: time.Hour})
 	c, err := tls.Dial("tcp", s.address, &tls.Config{RootCAs: s.roots, ServerName: "example.com"})
@@ -107,10 +107,10 @@ func TestAllocations(t *testing.T) {
 	ask := asker(t, c, loads[0].request)
 	ask()
 	most := 12.0
-	if raceEnabled { // its pools forget
+	if raceEnabled { // sync.Pool drops items at random.
 		most = 30
 	}
 	if n := testing.AllocsPerRun(500, ask); n > most {
-		t.Errorf("%v allocations", n)
+		t.Errorf("%v allocations, want at most %v", n, most)
 	}
 }

@@ -20,24 +20,24 @@ import (
 	"golang.org/x/net/http/httpguts"
 )
 
-// observed is a request as a handler saw it, and what became of its body.
+// observed is a request in a handler with the result of reading its body.
 type observed struct {
 	seen
-	failed error // of reading the body
+	failed error // error of reading the body
 }
 
-// outcome is what a server did about what it heard.
+// outcome is a server's reaction to its input.
 type outcome struct {
 	requests []observed
-	answers  []int  // statuses of the last ones: interim ones are left out
-	why      string // of the last answer, if it is a refusal of ours
-	open     bool   // it waits for more
+	answers  []int  // final statuses, without interim responses
+	why      string // text of the last response if Portico's server refused the request
+	open     bool   // The server waits for more input.
 }
 
-// fuzzTimeout is more than a server may take to close a connection that it has given up, and less than it waits for more.
+// fuzzTimeout is longer than a server may take to close a failed connection and shorter than the read timeout.
 const fuzzTimeout = 4 * time.Second
 
-// runRaw says raw to a server, and waits until it is done with it. It is called in a bubble.
+// runRaw sends raw to a server and waits until the server is idle or closed. It is called in a bubble.
 func runRaw(raw []byte, reads bool, serve func(net.Conn, http.Handler)) (o outcome) {
 	var mu sync.Mutex
 	handler := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -72,7 +72,7 @@ func runRaw(raw []byte, reads bool, serve func(net.Conn, http.Handler)) (o outco
 	return o
 }
 
-// read takes the answers apart.
+// read parses the responses.
 func (o *outcome) read(text []byte) {
 	b := bufio.NewReader(bytes.NewReader(text))
 	for {
@@ -84,7 +84,7 @@ func (o *outcome) read(text []byte) {
 		if err != nil {
 			return
 		}
-		body, _ := io.ReadAll(res.Body) // it may be cut short
+		body, _ := io.ReadAll(res.Body) // It may be truncated.
 		if res.StatusCode < 200 {
 			continue
 		}
@@ -96,7 +96,7 @@ func (o *outcome) read(text []byte) {
 	}
 }
 
-// refused reports whether the last thing that the server said is that it does not take a request.
+// refused reports whether the server's last response refuses a request.
 func (o *outcome) refused() bool {
 	return len(o.answers) > 0 && o.answers[len(o.answers)-1] >= 400
 }
@@ -138,13 +138,13 @@ func serveLibrary(c net.Conn, h http.Handler) {
 	all.Wait()
 }
 
-// named is a difference that is meant to be, and why. only, unless it is nil, is of which requests, as the library sees them.
+// named is an intended difference with its reason. only selects requests, as parsed by net/http; nil selects all.
 type named struct {
 	text, why string
 	only      func(r *seen) bool
 }
 
-// refusals are what ours refuses and the library takes, by what ours says.
+// refusals are requests that Portico's server refuses and net/http's accepts, by the text of the refusal.
 var refusals = []named{
 	{"a line of the request ends without CR", "a front that needs CRLF sees another request", nil},
 	{"a header of the request is folded over two lines", "RFC 9112, 5.2: whether it is one header or two", nil},
@@ -174,7 +174,7 @@ var refusals = []named{
 	{"the request announces more than", "CVE-2026-78659: trailers have a number", nil},
 }
 
-// bodyRefusals are what ours does not take for a body and the library does.
+// bodyRefusals are bodies that only net/http's server accepts.
 var bodyRefusals = []named{
 	{errChunkLine.Error(), "lines end with CRLF, the last one too", nil},
 	{errChunkSize.Error(), "no control characters in extensions, no blanks after sizes", nil},
@@ -182,12 +182,12 @@ var bodyRefusals = []named{
 	{errExcess.Error(), "CVE-2023-39326: bounds of our own", nil},
 }
 
-// isNamed looks for what is said about a request, or of one that the library does not see: r is nil.
+// isNamed finds the difference with this text for a request. r is nil if net/http did not parse the request.
 func isNamed(list []named, text string, r *seen) bool {
 	return slices.ContainsFunc(list, func(n named) bool { return strings.HasPrefix(text, n.text) && (n.only == nil || r != nil && n.only(r)) })
 }
 
-// emptyLine reports whether an empty line follows n requests. Ours bears one (RFC 9112, 2.2) and the library does not.
+// emptyLine reports whether an empty line follows n requests. Portico's server accepts one (RFC 9112, 2.2) and net/http's does not.
 func emptyLine(raw []byte, n int) bool {
 	b := bufio.NewReaderSize(bytes.NewReader(raw), len(raw)+16)
 	for range n {
@@ -203,13 +203,13 @@ func emptyLine(raw []byte, n int) bool {
 	return len(next) > 0 && strings.HasPrefix("\r\n", string(next))
 }
 
-// ending is why one server closes the connection after a request, and the other one goes on.
+// ending is a reason for which only one server closes the connection after a request.
 type ending struct {
 	why string
 	is  func(h http.Header, r observed) bool
 }
 
-// ourEndings are those of requests after which ours closes the connection.
+// ourEndings are requests after which Portico's server closes the connection.
 var ourEndings = []ending{
 	{"CONNECT: what follows may be meant for a tunnel (RFC 9110, 9.3.6)", func(_ http.Header, r observed) bool { return r.Method == http.MethodConnect }},
 	{"HTTP/1.0 that is to be kept and closed: close goes before keep-alive (RFC 9112, 9.3)", func(h http.Header, r observed) bool {
@@ -220,7 +220,7 @@ var ourEndings = []ending{
 	}},
 }
 
-// libraryEndings are those of requests after which the library does.
+// libraryEndings are requests after which net/http's server closes the connection.
 var libraryEndings = []ending{
 	{"close as a word of an option that is none (RFC 9110, 7.6.1)", func(h http.Header, _ observed) bool { return asWord(h["Connection"], "close") }},
 	{"HTTP/1.0 that is to be kept in another line than the first: lines are one list (RFC 9110, 5.3)", func(h http.Header, r observed) bool {
@@ -228,7 +228,7 @@ var libraryEndings = []ending{
 	}},
 }
 
-// endsAfter reports whether there is a reason to close the connection after the last of some requests.
+// endsAfter reports whether the last of the requests is a reason to close the connection.
 func endsAfter(endings []ending, requests []observed) bool {
 	return len(requests) > 0 && slices.ContainsFunc(endings, func(e ending) bool {
 		last := requests[len(requests)-1]
@@ -240,22 +240,22 @@ func hasOption(h http.Header, option string) bool {
 	return httpguts.HeaderValuesContainsToken(h["Connection"], option)
 }
 
-// words are those of a list to who takes blanks for commas, as the library does.
+// words splits a list at commas and spaces, like net/http.
 func words(list string) []string {
 	return strings.FieldsFunc(strings.ToLower(list), func(r rune) bool { return r == ' ' || r == ',' || r == '\t' })
 }
 
-// asWord reports whether a word is an element of a list only to the library, which looks at the first line of it.
+// asWord reports whether only net/http counts a word as an element of a list. It reads only the first line.
 func asWord(values []string, word string) bool {
 	return len(values) > 0 && slices.Contains(words(values[0]), word) && !httpguts.HeaderValuesContainsToken(values, word)
 }
 
-// chunked reports whether the last request has a body in chunks.
+// chunked reports whether the last request has a chunked body.
 func chunked(requests []observed) bool {
 	return len(requests) > 0 && len(requests[len(requests)-1].Coding) > 0
 }
 
-// compareOutcomes returns the first difference that has no name.
+// compareOutcomes returns the first unnamed difference.
 func compareOutcomes(raw []byte, reads bool, ours, theirs *outcome) (unnamed string) {
 	oursEnds := endsAfter(ourEndings, ours.requests) && !ours.open && !ours.refused()
 	libraryEnds := endsAfter(libraryEndings, theirs.requests) && !theirs.open && !theirs.refused()
@@ -274,10 +274,10 @@ func compareOutcomes(raw []byte, reads bool, ours, theirs *outcome) (unnamed str
 		}
 		o, l := ours.requests[i], theirs.requests[i]
 		switch {
-		case o.failed != nil && isNamed(bodyRefusals, o.failed.Error(), &l.seen) && l.failed == io.ErrUnexpectedEOF: // it waited for more of it
+		case o.failed != nil && isNamed(bodyRefusals, o.failed.Error(), &l.seen) && l.failed == io.ErrUnexpectedEOF: // It waited for the rest of the body.
 			return ""
 		case o.failed != nil && l.failed != nil:
-			o.Body, l.Body, o.Trailer, l.Trailer = "", "", nil, nil // how much of it is passed on before
+			o.Body, l.Body, o.Trailer, l.Trailer = "", "", nil, nil // The forwarded part may differ.
 		case o.failed != nil:
 			if isNamed(bodyRefusals, o.failed.Error(), &l.seen) {
 				return ""
@@ -291,20 +291,20 @@ func compareOutcomes(raw []byte, reads bool, ours, theirs *outcome) (unnamed str
 		}
 	}
 	switch {
-	case !reads && !ours.open && chunked(ours.requests): // the rest of a body that no handler wanted is one to the library only: see bodyRefusals
-	case oursEnds, libraryEnds: // what follows is none of theirs
-	case ours.refused() && theirs.open, theirs.refused() && ours.open: // of a head that is not whole, what is wrong may be said at once or later
+	case !reads && !ours.open && chunked(ours.requests): // Only net/http's server treats the rest of an unread body as a body: see bodyRefusals.
+	case oursEnds, libraryEnds: // The following input is not a request for them.
+	case ours.refused() && theirs.open, theirs.refused() && ours.open: // An incomplete header may be refused early or late.
 	case ours.refused() != theirs.refused() && !(ours.refused() && isNamed(refusals, ours.why, nil)) && !emptyLine(raw, len(theirs.requests)):
 		return "one refuses what follows"
-	case len(theirs.answers) < len(theirs.requests) && theirs.open: // it waits for the rest of a body that its handler did not want; ours answers
+	case len(theirs.answers) < len(theirs.requests) && theirs.open: // It waits for the rest of an unread body. Portico's server responds.
 	case ours.open != theirs.open && ours.refused() == theirs.refused():
 		return "one waits for more"
 	}
 	return ""
 }
 
-// FuzzServerDifferential holds our server to net/http's: the same bytes, the same requests and bodies, the same end, or a
-// difference that has a name.
+// FuzzServerDifferential compares Portico's server with net/http's. The same bytes must cause the same requests, bodies and end, or a
+// named difference.
 func FuzzServerDifferential(f *testing.F) {
 	for _, c := range fine {
 		if len(c.raw) < 2000 {
@@ -322,7 +322,7 @@ func FuzzServerDifferential(f *testing.F) {
 		synctest.Test(t, func(*testing.T) { ours = runRaw(raw, reads, serveOurs) })
 		synctest.Test(t, func(*testing.T) { theirs = runRaw(raw, reads, serveLibrary) })
 		if unnamed := compareOutcomes(raw, reads, &ours, &theirs); unnamed != "" {
-			t.Errorf("%q\n%s\nours:\n%v\nthe library:\n%v", raw, unnamed, &ours, &theirs)
+			t.Errorf("input %q: %s, want no difference\nPortico:\n%v\nnet/http:\n%v", raw, unnamed, &ours, &theirs)
 		}
 	})
 }

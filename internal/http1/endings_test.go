@@ -17,7 +17,7 @@ func soon(t *testing.T) context.Context {
 	return ctx
 }
 
-// at30 fails the test when nothing comes.
+// at30 fails the test if nothing arrives within 30 seconds.
 func at30[T any](t *testing.T, c <-chan T) (v T) {
 	t.Helper()
 	timer := time.NewTimer(30 * time.Second)
@@ -25,7 +25,7 @@ func at30[T any](t *testing.T, c <-chan T) (v T) {
 	select {
 	case v = <-c:
 	case <-timer.C:
-		t.Fatal("nothing has happened for half a minute")
+		t.Fatal("nothing arrived within 30 seconds, want a value")
 	}
 	return v
 }
@@ -57,16 +57,16 @@ func TestShutdown(t *testing.T) {
 	late.ends()
 	select {
 	case err := <-ended:
-		t.Fatalf("a request is in hand, and Shutdown has returned %v", err)
+		t.Fatalf("Shutdown returned %v with an active request, want it to wait", err)
 	default:
 	}
 	close(goOn)
 	if res, got := slow.answer("GET"); got != "GET /slow " || !res.Close {
-		t.Errorf("%q, closes: %v", got, res.Close)
+		t.Errorf("response = %q, close %v, want \"GET /slow \" and close", got, res.Close)
 	}
 	slow.ends()
 	if res, got := begun.answer("GET"); got != "GET /begun " || res.Close {
-		t.Errorf("%q, closes: %v", got, res.Close)
+		t.Errorf("response = %q, close %v, want \"GET /begun \" without close", got, res.Close)
 	}
 	begun.ends()
 	if err := at30(t, ended); err != nil {
@@ -88,7 +88,7 @@ func TestShutdownEndsWithItsContext(t *testing.T) {
 	if err := s.Shutdown(ctx); err != context.Canceled {
 		t.Error(err)
 	}
-	s.Close() // the handler hears of it
+	s.Close() // ends the handler's context
 	at30(t, s.ended)
 	if err := s.Shutdown(soon(t)); err != nil {
 		t.Error(err)
@@ -106,13 +106,13 @@ func TestHijack(t *testing.T) {
 	left, over := make(chan struct{}), make(chan error, 1)
 	server := New(Config{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		x := w.(*response).x
-		for x.conn.net.(*counted).reads.Load() < 2 { // then somebody listens, and must be stopped
+		for x.conn.net.(*counted).reads.Load() < 2 { // Then the disconnect check reads and must be stopped.
 			x.conn.server.disconnects.check()
 			runtime.Gosched()
 		}
 		conn, rw, err := http.NewResponseController(w).Hijack()
 		if err != nil || calls != 1 {
-			t.Error(err, calls)
+			t.Errorf("Hijack: error = %v with %d callbacks, want no error and 1", err, calls)
 			return
 		}
 		if _, err := w.Write([]byte("x")); err != http.ErrHijacked {
@@ -151,37 +151,37 @@ func TestHijack(t *testing.T) {
 	}()
 	h := at30(t, got)
 	if n := h.rw.Reader.Buffered(); n != len("before") {
-		t.Errorf("%d bytes are buffered", n)
+		t.Errorf("%d bytes buffered, want %d", n, len("before"))
 	}
-	if err := server.Shutdown(soon(t)); err != nil { // nobody waits for what is hijacked
+	if err := server.Shutdown(soon(t)); err != nil { // Shutdown does not wait for hijacked connections.
 		t.Error(err)
 	}
 	_, _ = io.WriteString(client, "after")
 	room := make([]byte, len("beforeafter"))
 	if _, err := io.ReadFull(h.rw, room); err != nil || string(room) != "beforeafter" {
-		t.Errorf("%q, %v", room, err)
+		t.Errorf("read = %q, error %v, want \"beforeafter\"", room, err)
 	}
 	_, _ = h.rw.WriteString("back")
 	_ = h.rw.Flush()
 	if _, err := io.ReadFull(client, room[:4]); err != nil || string(room[:4]) != "back" {
-		t.Errorf("%q, %v", room[:4], err)
+		t.Errorf("read of the client = %q, error %v, want \"back\"", room[:4], err)
 	}
 	_ = client.Close()
 	if n, err := h.rw.Read(room); n != 0 || err == nil {
-		t.Error(n, err)
+		t.Errorf("Read after the client closed = %d, %v, want 0 and an error", n, err)
 	}
 	close(left)
 	if err := at30(t, over); err != nil {
-		t.Errorf("the client's end is the handler's business now: %v", err)
+		t.Errorf("error after the client closed = %v, want none: the handler owns the connection", err)
 	}
 	at30(t, ended)
-	if _, err := h.Conn.Write([]byte("x")); err != nil { // nobody has closed it
+	if _, err := h.Conn.Write([]byte("x")); err != nil { // The connection is open.
 		t.Error(err)
 	}
 	_ = h.Conn.Close()
 }
 
-// listened reports whether somebody listens for x's client.
+// listened reports whether the disconnect check reads x's connection.
 func listened(x *exchange) bool {
 	e := &x.conn.server.disconnects
 	e.mu.Lock()
@@ -198,11 +198,11 @@ func TestNobodyListensWhileABodyIsToBeRead(t *testing.T) {
 			return listened(x)
 		}
 		if r.Method == http.MethodPost && look() {
-			t.Error("somebody takes the body away")
+			t.Error("disconnect check reads during the body, want it stopped")
 		}
 		echo(w, r)
 		if !look() {
-			t.Error("nobody would hear of the client's end")
+			t.Error("disconnect check is stopped after the body, want it active")
 		}
 	})})
 	p := s.dial(t)

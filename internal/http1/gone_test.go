@@ -14,11 +14,11 @@ import (
 	"time"
 )
 
-// A handler may return while others have the connection.
+// A handler may return while another goroutine uses the hijacked connection.
 func TestNothingIsDoneToWhatWasHijacked(t *testing.T) {
 	var heard chan string
 	inTime(t, func(w http.ResponseWriter, r *http.Request) {
-		time.Sleep(time.Second) // so that somebody listens
+		time.Sleep(time.Second) // so that the disconnect check runs
 		conn, _, err := http.NewResponseController(w).Hijack()
 		if err != nil {
 			t.Error(err)
@@ -42,12 +42,12 @@ func TestNothingIsDoneToWhatWasHijacked(t *testing.T) {
 		<-ended
 		p.say("hello")
 		if got := <-heard; got != "hello" {
-			t.Error(got)
+			t.Errorf("read of the hijacked connection = %q, want \"hello\"", got)
 		}
 	})
 }
 
-// dying is a connection whose client is found dead when it is read for the second time.
+// dying is a connection whose second read reports a dead client.
 type dying struct {
 	net.Conn
 	reads int
@@ -61,7 +61,7 @@ func (d *dying) Read(p []byte) (int, error) {
 	return d.Conn.Read(p)
 }
 
-// That is a timeout too, but none of ours.
+// The error of a dead client is a timeout too, but not a deadline of the server.
 func TestAHandlerHearsThatItsClientHasDied(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := New(Config{Handler: http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() })})
@@ -74,13 +74,13 @@ func TestAHandlerHearsThatItsClientHasDied(t *testing.T) {
 		conn := &dying{Conn: far}
 		s.begin(conn, conn, nil, nil)()
 		if took := time.Since(began); took < time.Minute || took > time.Minute+time.Second {
-			t.Errorf("after %v", took)
+			t.Errorf("connection ended after %v, want a minute", took)
 		}
 		_ = near.Close()
 	})
 }
 
-// lingering is a connection that takes its time to close, as one through TLS does whose client takes nothing.
+// lingering is a connection that closes slowly, like a TLS connection whose client does not read.
 type lingering struct {
 	net.Conn
 	release chan struct{}
@@ -105,7 +105,7 @@ func TestShutdownWaitsForNoClientLongerThanItMay(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		if err := s.Shutdown(ctx); err != context.DeadlineExceeded || time.Since(began) != time.Second {
-			t.Errorf("%v after %v", err, time.Since(began))
+			t.Errorf("Shutdown = %v after %v, want context.DeadlineExceeded after 1s", err, time.Since(began))
 		}
 		close(conn.release)
 		if err := s.Shutdown(t.Context()); err != nil {
@@ -114,7 +114,7 @@ func TestShutdownWaitsForNoClientLongerThanItMay(t *testing.T) {
 	})
 }
 
-// Half a head is given a second: everybody can send one.
+// An incomplete header has one second, because it needs no credentials.
 func TestShutdownWaitsForHalfAHeadForASecond(t *testing.T) {
 	inTime(t, echo, func(s *Server, p *peer, ended <-chan struct{}) {
 		p.say(get + "GET / HT")
@@ -126,7 +126,7 @@ func TestShutdownWaitsForHalfAHeadForASecond(t *testing.T) {
 		}
 		<-ended
 		if took := time.Since(began); took != lingerIdle {
-			t.Errorf("after %v", took)
+			t.Errorf("Shutdown took %v, want %v", took, lingerIdle)
 		}
 	})
 	inTime(t, echo, func(s *Server, p *peer, ended <-chan struct{}) {
@@ -136,13 +136,13 @@ func TestShutdownWaitsForHalfAHeadForASecond(t *testing.T) {
 		synctest.Wait()
 		p.say("TP/1.1\r\nHost: x\r\n\r\n")
 		if res, text := p.answer("GET"); text != "GET /whole " || !res.Close {
-			t.Errorf("the rest comes in time: %q, closes: %v", text, res.Close)
+			t.Errorf("response to a request completed in time = %q, close %v, want \"GET /whole \" and close", text, res.Close)
 		}
 		<-ended
 	})
 }
 
-// A client that has just connected has its first request on its way.
+// The first request of a new client is in flight.
 func TestShutdownWaitsForAFirstRequestForASecond(t *testing.T) {
 	inTime(t, echo, func(s *Server, p *peer, ended <-chan struct{}) {
 		synctest.Wait()
@@ -151,7 +151,7 @@ func TestShutdownWaitsForAFirstRequestForASecond(t *testing.T) {
 		time.Sleep(lingerIdle / 2)
 		p.say("GET /first HTTP/1.1\r\nHost: x\r\n\r\n")
 		if res, text := p.answer("GET"); text != "GET /first " || !res.Close {
-			t.Errorf("a first request: %q, closes: %v", text, res.Close)
+			t.Errorf("response to a first request = %q, close %v, want \"GET /first \" and close", text, res.Close)
 		}
 		<-ended
 		if err := <-over; err != nil {
@@ -166,12 +166,12 @@ func TestShutdownWaitsForAFirstRequestForASecond(t *testing.T) {
 		}
 		<-ended
 		if took := time.Since(began); took != lingerIdle {
-			t.Errorf("one that does not come is waited for for %v", took)
+			t.Errorf("Shutdown waited %v for a first request, want %v", took, lingerIdle)
 		}
 	})
 }
 
-// A connection that was taken over before Shutdown counts, whenever it is served.
+// A connection that was accepted before Shutdown counts, even if it is served later.
 func TestShutdownWaitsForConnectionsThatHaveBegun(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := New(Config{Handler: http.HandlerFunc(echo), Logf: t.Logf})
@@ -184,7 +184,7 @@ func TestShutdownWaitsForConnectionsThatHaveBegun(t *testing.T) {
 		p := &peer{Conn: near, t: t, r: bufio.NewReader(near)}
 		p.say("GET /first HTTP/1.1\r\nHost: x\r\n\r\n")
 		if _, text := p.answer("GET"); text != "GET /first " {
-			t.Errorf("a first request: %q", text)
+			t.Errorf("response to a first request = %q, want \"GET /first \"", text)
 		}
 		if err := <-over; err != nil {
 			t.Error(err)
@@ -192,7 +192,7 @@ func TestShutdownWaitsForConnectionsThatHaveBegun(t *testing.T) {
 	})
 }
 
-// Close does not wait for clients that are given the time to read the last answer.
+// Close does not wait for clients that still read the last response.
 func TestCloseEndsParting(t *testing.T) {
 	inTime(t, echo, func(s *Server, p *peer, ended <-chan struct{}) {
 		p.say("GET\r\n\r\n")
@@ -202,7 +202,7 @@ func TestCloseEndsParting(t *testing.T) {
 		s.Close()
 		<-ended
 		if took := time.Since(began); took != 0 {
-			t.Errorf("after %v", took)
+			t.Errorf("Close took %v, want 0", took)
 		}
 	})
 }
@@ -230,10 +230,10 @@ func TestPartingEnds(t *testing.T) {
 					time.Sleep(c.every)
 				}
 				if took := time.Since(began); took < c.want || took > c.want+c.every {
-					t.Errorf("after %v", took)
+					t.Errorf("connection ended after %v, want %v", took, c.want)
 				}
 				if sent > lingerBytes+c.size {
-					t.Errorf("%d bytes were taken", sent)
+					t.Errorf("server read %d bytes, want at most %d", sent, lingerBytes+c.size)
 				}
 			})
 		})
@@ -258,12 +258,12 @@ func TestShutdownHurriesParting(t *testing.T) {
 			time.Sleep(time.Second / 3)
 		}
 		if took := <-over; took > 2*lingerIdle {
-			t.Errorf("after %v", took)
+			t.Errorf("Shutdown took %v, want at most %v", took, 2*lingerIdle)
 		}
 	})
 }
 
-// The client may send its body, or another request: only after 100 (Continue) is it known which.
+// Without 100 (Continue), the client may send its body or another request. The server cannot know which.
 func TestABodyThatNobodyAskedForEndsTheConnection(t *testing.T) {
 	inTime(t, func(w http.ResponseWriter, r *http.Request) {
 		w.WriteHeader(http.StatusAccepted)
@@ -272,12 +272,12 @@ func TestABodyThatNobodyAskedForEndsTheConnection(t *testing.T) {
 	}, func(_ *Server, p *peer, _ <-chan struct{}) {
 		p.say("POST /b HTTP/1.1\r\nHost: x\r\nExpect: 100-continue\r\nContent-Length: 40\r\n\r\n")
 		if res, _ := p.answer("POST"); !res.Close || res.StatusCode != http.StatusAccepted {
-			t.Errorf("%s, closes: %v", res.Status, res.Close)
+			t.Errorf("response = %s, close %v, want 202 and close", res.Status, res.Close)
 		}
 	})
 }
 
-// Most clients send all before they read: they must see why nobody wanted it.
+// Most clients send the complete request before they read. They must receive the refusal.
 func TestAClientThatSendsAllReadsTheAnswer(t *testing.T) {
 	s := start(t, Config{Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusForbidden) })})
 	for _, head := range []string{"Content-Length: 5000000\r\n", "Transfer-Encoding: chunked\r\n\r\n4c4b40"} {
@@ -285,7 +285,7 @@ func TestAClientThatSendsAllReadsTheAnswer(t *testing.T) {
 			p := s.dial(t)
 			p.say("POST / HTTP/1.1\r\nHost: x\r\n" + head + "\r\n" + strings.Repeat("x", 5_000_000))
 			if res, _ := p.answer("POST"); res.StatusCode != http.StatusForbidden {
-				t.Error(res.Status)
+				t.Errorf("response to a large body = %s, want 403", res.Status)
 			}
 			_ = p.Close()
 		}
@@ -293,6 +293,6 @@ func TestAClientThatSendsAllReadsTheAnswer(t *testing.T) {
 	p := s.dial(t)
 	p.say("GET / HTTP/1.1\r\nHost: x\r\nA: " + strings.Repeat("x", 5_000_000))
 	if res, _ := p.answer("GET"); res.StatusCode != http.StatusRequestHeaderFieldsTooLarge {
-		t.Error(res.Status)
+		t.Errorf("response to a large header = %s, want 431", res.Status)
 	}
 }

@@ -13,13 +13,13 @@ import (
 	"time"
 )
 
-// Real clients, of which some leave, and handlers that run just as long as it takes for listening to begin: whatever is
-// begun and stopped at the wrong moment, an answer would be another one's, or none.
+// Concurrent clients, some of which disconnect, with handlers whose duration equals the delay of the disconnect check. An error in its
+// start or stop would mix up or lose responses.
 func TestManyAtOnce(t *testing.T) {
 	var served atomic.Int64
 	s := start(t, Config{DisconnectCheckDelay: time.Millisecond, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		n := served.Add(1)
-		if n%3 == 0 { // the answer begins before the body is read
+		if n%3 == 0 { // The response begins before the body is read.
 			_, _ = io.WriteString(w, r.URL.Path)
 			_ = http.NewResponseController(w).Flush()
 		} else {
@@ -45,7 +45,7 @@ func TestManyAtOnce(t *testing.T) {
 		if i%2 == 1 {
 			var body io.Reader = strings.NewReader(strings.Repeat("x", 1<<(i%16)))
 			if i%4 == 1 {
-				body = io.NopCloser(body) // of a length that is not known
+				body = io.NopCloser(body) // of unknown length
 			}
 			r, err = http.NewRequestWithContext(ctx, http.MethodPost, "https://"+s.address+path, body)
 		}
@@ -71,7 +71,7 @@ func TestManyAtOnce(t *testing.T) {
 					time.AfterFunc(time.Duration(i%4)*time.Millisecond, cancel)
 				}
 				if other, err := ask(ctx, i); !leaves && (err != nil || other != "") {
-					t.Errorf("%d: %q, %v", i, other, err)
+					t.Errorf("request %d: response differs by %q, error %v, want its path", i, other, err)
 				}
 				cancel()
 			}

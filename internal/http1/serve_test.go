@@ -14,12 +14,12 @@ import (
 	"time"
 )
 
-// served is a server of ours behind real TLS.
+// served is Portico's server with TLS.
 type served struct {
 	*Server
 	address string
 	roots   *x509.CertPool
-	ended   chan struct{} // one for each connection whose Serve has returned
+	ended   chan struct{} // one value for each connection whose Serve has returned
 }
 
 func start(t testing.TB, c Config) *served {
@@ -66,7 +66,7 @@ func start(t testing.TB, c Config) *served {
 	return s
 }
 
-// peer is a client that says what it is told to.
+// peer is a client that sends raw text.
 type peer struct {
 	net.Conn
 	t testing.TB
@@ -91,7 +91,7 @@ func (p *peer) say(text string) {
 	}
 }
 
-// answer reads an answer to its end.
+// answer reads a response to its end.
 func (p *peer) answer(method string) (*http.Response, string) {
 	p.t.Helper()
 	res, err := http.ReadResponse(p.r, &http.Request{Method: method})
@@ -105,11 +105,11 @@ func (p *peer) answer(method string) (*http.Response, string) {
 	return res, string(body)
 }
 
-// ends reads what is left, which must be nothing.
+// ends checks that no bytes are left on the connection.
 func (p *peer) ends() {
 	p.t.Helper()
 	if rest, err := io.ReadAll(p.r); err != nil || len(rest) > 0 {
-		p.t.Fatalf("after the last answer: %q, %v", rest, err)
+		p.t.Fatalf("read after the last response = %q, error %v, want the end", rest, err)
 	}
 }
 
@@ -136,18 +136,18 @@ func TestAnswersInTurn(t *testing.T) {
 	} {
 		p.say(c.sent)
 		if res, got := p.answer("GET"); got != c.want || res.StatusCode != 200 {
-			t.Errorf("%s: %s, %d bytes", c.name, res.Status, len(got))
+			t.Errorf("%s: response = %s with %d bytes, want 200 with %d bytes", c.name, res.Status, len(got), len(c.want))
 		}
 	}
 	p.say(get + get + get)
 	for range 3 {
 		if _, got := p.answer("GET"); got != "GET /a " {
-			t.Error(got)
+			t.Errorf("response to a pipelined request = %q, want \"GET /a \"", got)
 		}
 	}
 	p.say("GET / HTTP/1.1\r\n\r\n")
 	if res, got := p.answer("GET"); res.StatusCode != 400 || !strings.Contains(got, "no Host") {
-		t.Error(res.Status, got)
+		t.Errorf("response without Host = %s %q, want 400 with \"no Host\"", res.Status, got)
 	}
 	p.ends()
 }

@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// inTime runs f in a bubble of its own time, with a client of a server of one connection. Channels are made in there.
+// inTime runs f in a synctest bubble with a client of a server with one connection. Channels must be made in the bubble.
 func inTime(t *testing.T, handle http.HandlerFunc, f func(s *Server, p *peer, ended <-chan struct{})) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -30,7 +30,7 @@ func inTime(t *testing.T, handle http.HandlerFunc, f func(s *Server, p *peer, en
 	})
 }
 
-// endsAfter reads until the connection ends, and says how long that took.
+// endsAfter reads until the connection ends and returns the elapsed time.
 func (p *peer) endsAfter() (string, time.Duration) {
 	began := time.Now()
 	rest, _ := io.ReadAll(p.r)
@@ -63,14 +63,14 @@ func TestAConnectionThatWaitsTooLongEnds(t *testing.T) {
 					p.say(c.then)
 				}
 				if rest, took := p.endsAfter(); rest != "" || took != c.want {
-					t.Errorf("%q after %v, want %v", rest, took, c.want)
+					t.Errorf("read = %q after %v, want the end after %v", rest, took, c.want)
 				}
 			})
 		})
 	}
 }
 
-// A deadline that was set long ago is not good enough; one that is nearly as far away is.
+// An old idle deadline is renewed. A recent one is kept.
 func TestTheIdleDeadlineIsSetNowAndThen(t *testing.T) {
 	inTime(t, echo, func(_ *Server, p *peer, _ <-chan struct{}) {
 		ask := func() {
@@ -79,11 +79,11 @@ func TestTheIdleDeadlineIsSetNowAndThen(t *testing.T) {
 		}
 		ask()
 		time.Sleep(10 * time.Second)
-		ask() // 80 s are left, which are more than 7/8
+		ask() // 80 s of 90 s are left, which is more than 7/8.
 		time.Sleep(79 * time.Second)
-		ask() // 1 s was left
+		ask() // 1 s was left.
 		if _, took := p.endsAfter(); took != 90*time.Second {
-			t.Errorf("ended after %v", took)
+			t.Errorf("connection ended after %v, want 1m30s", took)
 		}
 	})
 }
@@ -98,10 +98,10 @@ func TestTheIdleDeadlineIsNotTheBodys(t *testing.T) {
 		time.Sleep(time.Hour)
 		p.say("b")
 		if _, got := p.answer("POST"); got != "POST /b ab" {
-			t.Error(got)
+			t.Errorf("response = %q, want \"POST /b ab\"", got)
 		}
 		if _, took := p.endsAfter(); took < 70*time.Second || took > 90*time.Second {
-			t.Errorf("ended after %v", took)
+			t.Errorf("connection ended after %v, want 1m10s to 1m30s", took)
 		}
 	})
 }
@@ -110,14 +110,14 @@ func TestTheIdleDeadlineIsNotTheHandlers(t *testing.T) {
 	inTime(t, func(w http.ResponseWriter, r *http.Request) {
 		time.Sleep(time.Hour)
 		if r.Context().Err() != nil {
-			t.Error("the context ended with the idle deadline")
+			t.Error("request context ended with the idle deadline, want it active")
 		}
 		echo(w, r)
 	}, func(_ *Server, p *peer, _ <-chan struct{}) {
 		for range 3 {
 			p.say(get)
 			if _, got := p.answer("GET"); got != "GET /a " {
-				t.Error(got)
+				t.Errorf("response = %q, want \"GET /a \"", got)
 			}
 		}
 	})
@@ -141,7 +141,7 @@ func TestAHandlerHearsOfItsClientsEnd(t *testing.T) {
 				p.say(c.sent)
 				_ = p.Close()
 				if took := <-heard; took < 50*time.Millisecond || took > 100*time.Millisecond {
-					t.Errorf("after %v", took)
+					t.Errorf("handler noticed the disconnect after %v, want 50ms to 100ms", took)
 				}
 			})
 		})
@@ -157,14 +157,14 @@ func TestAHandlerHearsOfItsClientsEndHoursLater(t *testing.T) {
 		}
 	}, func(_ *Server, p *peer, _ <-chan struct{}) {
 		heard = make(chan time.Time, 1)
-		p.say(get) // from now on there is a deadline for idling
+		p.say(get) // sets the idle deadline
 		p.answer("GET")
 		p.say("GET /long HTTP/1.1\r\nHost: x\r\n\r\n")
 		time.Sleep(time.Hour)
 		left := time.Now()
 		_ = p.Close()
 		if took := (<-heard).Sub(left); took != 0 {
-			t.Errorf("%v late", took)
+			t.Errorf("handler noticed the disconnect %v late, want at once", took)
 		}
 	})
 }
@@ -187,22 +187,22 @@ func TestAHandlerThatReadsHearsOfItsClientsEnd(t *testing.T) {
 	})
 }
 
-// What comes while a handler runs is the next request, not the client's end.
+// Bytes that arrive while a handler runs belong to the next request. They are not a disconnect.
 func TestWhatIsHeardWhileAHandlerRunsIsKept(t *testing.T) {
 	inTime(t, func(w http.ResponseWriter, r *http.Request) {
 		time.Sleep(time.Second)
 		if r.Context().Err() != nil {
-			t.Error("the context has ended")
+			t.Error("request context ended when the next request arrived, want it active")
 		}
 		echo(w, r)
 	}, func(_ *Server, p *peer, _ <-chan struct{}) {
 		p.say(get)
 		time.Sleep(500 * time.Millisecond)
 		p.say("POST /b HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\n\r\nhe")
-		go func() { _, _ = io.WriteString(p.Conn, "llo") }() // nobody reads it before the second handler does
+		go func() { _, _ = io.WriteString(p.Conn, "llo") }() // The second handler is the first to read it.
 		for _, want := range []string{"GET /a ", "POST /b hello"} {
 			if _, got := p.answer("GET"); got != want {
-				t.Errorf("%q, want %q", got, want)
+				t.Errorf("response = %q, want %q", got, want)
 			}
 		}
 	})
@@ -221,32 +221,32 @@ func TestDeadlinesOfAHandler(t *testing.T) {
 		room := make([]byte, 10)
 		n, err := r.Body.Read(room)
 		if n != 1 || err != nil {
-			t.Error(n, err)
+			t.Errorf("first Read = %d, %v, want 1 byte", n, err)
 		}
 		if _, err := r.Body.Read(room); !errors.Is(err, os.ErrDeadlineExceeded) || time.Since(began) != time.Second {
-			t.Errorf("%v after %v", err, time.Since(began))
+			t.Errorf("Read with a deadline: error = %v after %v, want os.ErrDeadlineExceeded after 1s", err, time.Since(began))
 		}
 		if err := control.SetReadDeadline(time.Time{}); err != nil {
 			t.Error(err)
 		}
 		if n, err := r.Body.Read(room); n != 1 || err != io.EOF {
-			t.Error(n, err)
+			t.Errorf("Read without a deadline = %d, %v, want 1 byte and io.EOF", n, err)
 		}
 	}, func(_ *Server, p *peer, _ <-chan struct{}) {
 		p.say("POST /b HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\na")
 		time.Sleep(time.Minute)
 		p.say("b")
 		p.answer("POST")
-		p.say(get) // the connection is as it was
+		p.say(get) // The connection is usable again.
 		p.answer("GET")
 	})
 }
 
-// A body that no handler wants may be read for the sake of the next request, but not for ever.
+// An unread body may be drained for the next request, but only for a limited time.
 func TestABodyThatNobodyWants(t *testing.T) {
 	for _, c := range []struct {
 		name, head, rest string
-		closes           bool // the answer says so
+		closes           bool // The response has Connection: close.
 		took             time.Duration
 	}{
 		{"little of it", "Content-Length: 5", "hello", false, -1},
@@ -268,7 +268,7 @@ func TestABodyThatNobodyWants(t *testing.T) {
 				}
 				res, _ := p.answer("POST")
 				if res.Close != c.closes {
-					t.Errorf("closes: %v", res.Close)
+					t.Errorf("response: close = %v, want %v", res.Close, c.closes)
 				}
 				sent := make(chan struct{})
 				go func() {
@@ -282,7 +282,7 @@ func TestABodyThatNobodyWants(t *testing.T) {
 					p.say(get)
 					p.answer("GET")
 				} else if rest, took := p.endsAfter(); rest != "" || took > c.took || took < c.took/2 {
-					t.Errorf("%q after %v, want %v", rest, took, c.took)
+					t.Errorf("read = %q after %v, want the end after %v", rest, took, c.took)
 				}
 				_ = p.Close()
 				<-sent
@@ -291,7 +291,7 @@ func TestABodyThatNobodyWants(t *testing.T) {
 	}
 }
 
-// A deadline that strikes between two chunks, or in trailers, is no end: what comes then means what it would have meant.
+// A deadline between two chunks or in trailers does not end the body. Later bytes keep their meaning.
 func TestADeadlineWithinChunks(t *testing.T) {
 	inTime(t, func(w http.ResponseWriter, r *http.Request) {
 		control := http.NewResponseController(w)
@@ -316,12 +316,12 @@ func TestADeadlineWithinChunks(t *testing.T) {
 			p.say(string(c))
 		}
 		if _, got := p.answer("POST"); got != "abcde" {
-			t.Error(got)
+			t.Errorf("response = %q, want \"abcde\"", got)
 		}
 	})
 }
 
-// Somebody may still read the body when the handler has returned: a transport that was answered early.
+// A goroutine may still read the body after the handler has returned, for example a transport after an early response.
 func TestAReaderThatOutlivesTheHandler(t *testing.T) {
 	var over chan error
 	inTime(t, func(w http.ResponseWriter, r *http.Request) {
@@ -342,7 +342,7 @@ func TestAReaderThatOutlivesTheHandler(t *testing.T) {
 		}
 		p.say("hello" + get)
 		if _, got := p.answer("GET"); got != "/a" {
-			t.Error(got)
+			t.Errorf("response = %q, want \"/a\"", got)
 		}
 	})
 }

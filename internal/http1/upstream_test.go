@@ -7,9 +7,9 @@ import (
 	"time"
 )
 
-// Cases of the Go library's own tests that no other test of ours had (docs/http-engines-tests.md).
+// Cases of the tests of Go's HTTP libraries that no other Portico test covered (docs/http-engines-tests.md).
 
-// A handler may take the length away that the server would give: TestDisableContentLength of net/http.
+// A handler may suppress the length that the server would send: TestDisableContentLength of net/http.
 func TestALengthThatTheHandlerDoesNotWant(t *testing.T) {
 	handler := probed(func(w http.ResponseWriter, _ *http.Request) {
 		w.Header()["Content-Length"] = nil
@@ -21,13 +21,13 @@ func TestALengthThatTheHandlerDoesNotWant(t *testing.T) {
 	}
 }
 
-// Some handlers still ask by CloseNotify whether their client is there: TestCloseNotifier of net/http.
+// Some handlers still use CloseNotify to detect a disconnect: TestCloseNotifier of net/http.
 func TestCloseNotify(t *testing.T) {
 	for _, p := range implementations {
 		t.Run(p.name, func(t *testing.T) {
 			begun, told := make(chan struct{}), make(chan bool, 1)
 			a := p.open(t, rules{}, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-				gone := w.(interface{ CloseNotify() <-chan bool }).CloseNotify() // which others still ask for
+				gone := w.(interface{ CloseNotify() <-chan bool }).CloseNotify() // which some programs still use
 				close(begun)
 				ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), 20*time.Second)
 				defer cancel()
@@ -45,7 +45,7 @@ func TestCloseNotify(t *testing.T) {
 			<-begun
 			_ = conn.Close()
 			if !<-told {
-				t.Error("the handler was not told that its client is gone")
+				t.Error("CloseNotify sent false after the client disconnected, want true")
 			}
 		})
 	}

@@ -13,8 +13,8 @@ import (
 	"golang.org/x/net/http2"
 )
 
-// What servers answer, rightly or wrongly, and what a caller is told. Words after "want" of an error are ours: the library
-// has no names for them.
+// Valid and invalid responses of servers, and the results for the caller. Words after "want" of an error are Portico's error kinds.
+// net/http has no names for them.
 func TestAnswersOfServers(t *testing.T) {
 	many := func(n int) (list []string) {
 		for i := range n {
@@ -38,9 +38,9 @@ func TestAnswersOfServers(t *testing.T) {
 		name   string
 		method string
 		script func(*backend)
-		want   string   // what the caller is told
-		saw    []string // what the server must see; nil: anything
-		theirs string   // what the library's caller is told, where it differs in more than the word of an error
+		want   string   // the caller's result
+		saw    []string // frames that the server must receive; nil: any
+		theirs string   // the result of net/http's caller, if it differs in more than the kind of an error
 	}{
 		{"nothing", "GET", one(func(b *backend, id uint32) { b.answer(id, true) }), "200 OK", []string{}, ""},
 		{"headers", "GET", one(func(b *backend, id uint32) { b.answer(id, true, "x", "a", "y-z", "b", "x", "c") }), `200 OK | header X=["a" "c"] Y-Z=["b"]`, []string{}, ""},
@@ -140,7 +140,7 @@ func TestAnswersOfServers(t *testing.T) {
 		{"silence", "GET", func(b *backend) {
 			b.settle()
 			b.request(true)
-			for { // and does not even answer PINGs
+			for { // and does not answer PINGs
 				if f, err := b.ReadFrame(); err != nil {
 					return
 				} else if _, ok := f.(*http2.GoAwayFrame); ok {
@@ -233,7 +233,7 @@ func TestAnswersOfServers(t *testing.T) {
 		}), "broken or late", nil, ""},
 		{"empty DATA without end", "GET", one(func(b *backend, id uint32) {
 			b.answer(id, false)
-			many := bytes.Repeat([]byte{8: byte(id)}, 20_000) // one write each is no flood on a busy machine
+			many := bytes.Repeat([]byte{8: byte(id)}, 20_000) // one write each, so that a busy machine does not report a flood
 			for range 10 {
 				if _, err := b.conn.Write(many); err != nil {
 					return
@@ -253,7 +253,7 @@ func TestAnswersOfServers(t *testing.T) {
 					if test.want == "" {
 						res, err := rt.RoundTrip(newRequest(t, test.method, nil))
 						if err != nil || len(res.Header) != 20 {
-							t.Errorf("%+v, %v", res, err)
+							t.Errorf("RoundTrip = %+v, error %v, want a response with 20 header fields", res, err)
 						}
 						return
 					}
@@ -267,17 +267,17 @@ func TestAnswersOfServers(t *testing.T) {
 						}
 					}
 					if got != want && !slices.Contains(strings.Split(want, " or "), got) {
-						t.Errorf("%s\nwant %s", got, want)
+						t.Errorf("result = %s\nwant %s", got, want)
 					}
 					if c.name == ours && test.saw != nil {
 						if list := saw(rt, len(test.saw)); !slices.Equal(list, test.saw) && (len(list) > 0 || len(test.saw) > 0) {
-							t.Errorf("the server saw %q, want %q", list, test.saw)
+							t.Errorf("frames received by the server = %q, want %q", list, test.saw)
 						}
 					}
 				}
 				t.Run(c.name, func(t *testing.T) {
 					if c.name == library && test.name == "PINGs without end" {
-						check(t, listenByHand) // it waits for a lock while it cannot write, which is no durable wait
+						check(t, listenByHand) // It waits for a lock while it cannot write. This is not a durable wait.
 						return
 					}
 					synctest.Test(t, func(t *testing.T) { check(t, listenByHandInMemory) })

@@ -20,14 +20,15 @@ import (
 	"portico.dev/internal/http2/client"
 )
 
-// backend is a server that speaks HTTP/2 by hand, for one connection.
+// backend is a server that reads and writes HTTP/2 frames as a script, for one connection.
 type backend struct {
 	*peer
-	mu  sync.Mutex // guards what follows
-	saw []string   // what the client did, in words
+	mu  sync.Mutex // guards the fields below
+	saw []string   // descriptions of the client's frames
 }
 
-// listenByHand has script serve one connection, and returns what makes it, and what tells what the client did, after closing it.
+// listenByHand lets script serve one connection. It returns the connector, and a function that closes the client and returns its
+// frames.
 func listenByHand(t *testing.T, script func(*backend)) (address connector, saw func(rt http.RoundTripper, atLeast int) []string) {
 	t.Helper()
 	l, connect := listenTCP(t)
@@ -62,7 +63,7 @@ func serveByHand(t *testing.T, raw net.Listener, script func(*backend)) (saw fun
 	}()
 	t.Cleanup(func() { _ = l.Close(); <-done })
 	return func(rt http.RoundTripper, atLeast int) []string {
-		for b.said() < atLeast { // to close would keep it from what waits to be sent
+		for b.said() < atLeast { // Closing earlier would drop frames that wait to be sent.
 			select {
 			case <-done:
 				return b.saw
@@ -86,10 +87,10 @@ func (b *backend) begin(t *testing.T, conn *tls.Conn) {
 	}
 }
 
-// settle says what a server says first.
+// settle sends the server's first frames.
 func (b *backend) settle(settings ...http2.Setting) { b.tell(b.WriteSettings(settings...)) }
 
-// listen reads the next frame, and notes what it says.
+// listen reads the next frame and records it.
 func (b *backend) listen() (http2.Frame, error) {
 	f, err := b.event()
 	if err != nil {
@@ -118,7 +119,7 @@ func (b *backend) said() int {
 	return len(b.saw)
 }
 
-// rest listens until the client leaves.
+// rest reads until the client closes the connection.
 func (b *backend) rest() {
 	for {
 		if _, err := b.listen(); err != nil {
@@ -127,7 +128,7 @@ func (b *backend) rest() {
 	}
 }
 
-// request is the next request's stream; whole waits for its end too.
+// request returns the stream of the next request. If whole is set, it waits for the end of the request.
 func (b *backend) request(whole bool) uint32 {
 	for id := uint32(0); ; {
 		f, err := b.listen()
@@ -143,19 +144,19 @@ func (b *backend) request(whole bool) uint32 {
 	}
 }
 
-// answer sends a response's head.
+// answer sends a response header.
 func (b *backend) answer(id uint32, end bool, more ...string) {
 	b.headers(id, end, append([]string{":status", "200"}, more...)...)
 }
 
-// caller is a client under test, with the one connection that it has.
+// caller is a client under test with one connection.
 type caller struct {
 	name string
 	dial func(t *testing.T, address connector) http.RoundTripper
-	late int64 // how much it may send by the window of before, once it has acknowledged a smaller one
+	late int64 // bytes that it may send by the previous window after it acknowledged a smaller one
 }
 
-// The library cuts a frame off first, and then waits to send it, maybe until after the acknowledgement.
+// net/http's client cuts a frame first and then waits to send it, possibly until after the acknowledgement.
 var callers = []caller{{library, dialLibrary, 16 << 10}, {ours, dialOurs, 0}}
 
 func dialLibrary(t *testing.T, address connector) http.RoundTripper {
@@ -219,7 +220,7 @@ type broken struct{ err error }
 
 func (b broken) RoundTrip(*http.Request) (*http.Response, error) { return nil, b.err }
 
-// errorKind names how far a request got, as ours says.
+// errorKind returns the progress of the request that Portico's client reports.
 func errorKind(err error) string {
 	var e *client.Error
 	if !errors.As(err, &e) {
@@ -228,7 +229,7 @@ func errorKind(err error) string {
 	return []string{"lost", "silent", "reset", "broken", "late", "unsent", "unprocessed", "refused", "left", "unread", "unsendable", "rejected"}[e.Kind]
 }
 
-// asked is what became of a request, in words.
+// asked describes the outcome of a request.
 func asked(rt http.RoundTripper, r *http.Request) string {
 	res, err := rt.RoundTrip(r)
 	if err != nil {

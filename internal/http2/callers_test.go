@@ -17,7 +17,7 @@ import (
 	"portico.dev/internal/http2/client"
 )
 
-// A caller that leaves has the server hear of it, and the connection go on.
+// If a caller cancels a request, the stream is reset and the connection continues.
 func TestLeavingResetsTheStream(t *testing.T) {
 	for _, c := range callers {
 		for _, when := range []string{"before the answer", "within the body", "by closing the body"} {
@@ -62,20 +62,20 @@ func TestLeavingResetsTheStream(t *testing.T) {
 					}
 				}
 				if !errors.Is(err, context.Canceled) && !errors.Is(err, why) {
-					t.Errorf("the caller hears %v", err)
+					t.Errorf("error of the canceled request = %v, want context.Canceled or the cause", err)
 				}
 				if got := asked(rt, newRequest(t, "GET", nil)); got != "200 OK" {
-					t.Errorf("the next request: %s", got)
+					t.Errorf("request after the canceled one = %s, want 200 OK", got)
 				}
 				if list := saw(rt, 1); !slices.Equal(list, []string{"RST 1 CANCEL"}) {
-					t.Errorf("the server saw %q", list)
+					t.Errorf("frames received by the server = %q, want RST 1 CANCEL", list)
 				}
 			})
 		}
 	}
 }
 
-// Bodies of any kind arrive whole, however small the server's windows are.
+// Bodies of all kinds arrive completely through small windows of the server.
 func TestUploadsThroughSmallWindows(t *testing.T) {
 	data := make([]byte, 300_000)
 	_, _ = rand.Read(data)
@@ -93,7 +93,7 @@ func TestUploadsThroughSmallWindows(t *testing.T) {
 					rt := c.dial(t, address)
 					r := newRequest(t, "POST", body())
 					if got, want := asked(rt, r), fmt.Sprintf("200 OK | header Sum=[\"%x\"]", sha256.Sum256(data)); got != want {
-						t.Errorf("%s, want %s", got, want)
+						t.Errorf("response to the upload = %s, want %s", got, want)
 					}
 				})
 			}
@@ -101,7 +101,7 @@ func TestUploadsThroughSmallWindows(t *testing.T) {
 	}
 }
 
-// receive takes one request, gives windows byte by byte as it were, and finds what is more than it gave, and more than late.
+// receive accepts one request and opens the windows in small steps. It reports bytes beyond the windows and beyond late.
 func (b *backend) receive(window uint32, late int64) {
 	b.settle(http2.Setting{ID: http2.SettingInitialWindowSize, Val: window})
 	b.deaf = true
@@ -125,14 +125,14 @@ func (b *backend) receive(window uint32, late int64) {
 			sum.Write(f.Data())
 			stream, connection = stream-n, connection-n
 			if acked && (stream < -late || connection < 0) {
-				b.t.Errorf("the client sent %d and %d bytes too many", -stream, -connection)
+				b.t.Errorf("client sent %d bytes beyond the stream's window and %d beyond the connection's, want 0", -stream, -connection)
 				return
 			}
 			if f.StreamEnded() {
 				b.answer(f.StreamID, true, "sum", fmt.Sprintf("%x", sum.Sum(nil)))
 				return
 			}
-			if stream < 100 { // less than nothing, when the client did not know of the setting yet
+			if stream < 100 { // negative if the client did not have the setting yet
 				more := 7777 - stream
 				stream += more
 				b.tell(b.WriteWindowUpdate(f.StreamID, uint32(more)))
@@ -145,7 +145,7 @@ func (b *backend) receive(window uint32, late int64) {
 	}
 }
 
-// A server may answer before it has the whole request; the caller has the answer, and the connection goes on.
+// A server may respond before it has the complete request. The caller receives the response and the connection continues.
 func TestEarlyAnswers(t *testing.T) {
 	for _, c := range callers {
 		for _, way := range []string{"and says so", "and says nothing"} {
@@ -176,19 +176,19 @@ func TestEarlyAnswers(t *testing.T) {
 					}
 				})
 				if got, want := asked(rt, newRequest(t, "POST", body)), "413 Request Entity Too Large | length -1 | body no"; got != want {
-					t.Errorf("%s, want %s", got, want)
+					t.Errorf("response to the unfinished upload = %s, want %s", got, want)
 				}
-				writing.Wait() // the body is closed
+				writing.Wait() // The client has closed the body.
 				if got := asked(rt, newRequest(t, "GET", nil)); got != "200 OK" {
-					t.Errorf("the next request: %s", got)
+					t.Errorf("request after the early response = %s, want 200 OK", got)
 				}
 			})
 		}
 	}
 }
 
-// A response that is more than the window allows is an error of the stream or the connection; one that is as large as it
-// may be waits for its reader, and keeps no other waiting.
+// A response beyond the window is an error of the stream or the connection. A response within the window waits for its reader and does
+// not block other streams.
 func TestResponsesKeepToTheWindow(t *testing.T) {
 	for _, c := range callers {
 		for more, what := range []string{"all that it may", "a byte more"} {
@@ -233,23 +233,23 @@ func TestResponsesKeepToTheWindow(t *testing.T) {
 					t.Fatal(err)
 				}
 				got := asked(rt, newRequest(t, "GET", nil))
-				if got != "200 OK | length -1 | body abc" && !(more > 0 && c.name == library) { // it gives up the connection
-					t.Errorf("another one: %s", got)
+				if got != "200 OK | length -1 | body abc" && !(more > 0 && c.name == library) { // net/http's client closes the connection.
+					t.Errorf("response on another stream = %s, want 200 OK with body abc", got)
 				}
 				n, err := io.Copy(io.Discard, res.Body)
 				_ = res.Body.Close()
 				switch total := <-sent; {
 				case more == 0 && (err != nil || n != total):
-					t.Errorf("%d bytes of %d, %v", n, total, err)
+					t.Errorf("response = %d bytes, error %v, want %d bytes and no error", n, err, total)
 				case more > 0 && (err == nil || c.name == ours && errorKind(err) != "broken"):
-					t.Errorf("%d bytes of %d, %v", n, total, err)
+					t.Errorf("response beyond the window = %d of %d bytes, error %v, want an error", n, total, err)
 				}
 			})
 		}
 	}
 }
 
-// A limit of streams that the server sets, or lowers, is kept to or refused, and no request is lost.
+// The client obeys a stream limit that the server sets or lowers, or fails the request. No request is lost.
 func TestTheServersLimitOfStreams(t *testing.T) {
 	address, _ := listenByHand(t, func(b *backend) {
 		b.settle(http2.Setting{ID: http2.SettingMaxConcurrentStreams, Val: 3})
@@ -267,14 +267,14 @@ func TestTheServersLimitOfStreams(t *testing.T) {
 	})
 	c, ok := dialOurs(t, address).(*client.Conn)
 	if !ok {
-		t.Fatal("no connection")
+		t.Fatal("dial did not return a connection, want a client.Conn")
 	}
 	if n := c.MaxStreams(); n != 3 {
 		t.Errorf("%d streams are allowed, want 3", n)
 	}
 	for range 4 {
 		if got := asked(c, newRequest(t, "GET", nil)); got != "200 OK" {
-			t.Error(got)
+			t.Errorf("request within the limit of streams = %s, want 200 OK", got)
 		}
 	}
 	if n := c.MaxStreams(); n != 1 {

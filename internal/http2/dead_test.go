@@ -11,15 +11,14 @@ import (
 	"golang.org/x/net/http2"
 )
 
-// A36: frames on streams that are over cost their sender its connection, as other frames that mean nothing do: 10,000 at once and a
-// thousand a second are borne.
+// A36: frames on closed streams count as frames without meaning. A connection may send 10,000 of them at once and 1,000 per second.
 func TestA36FramesOnStreamsThatAreOver(t *testing.T) {
 	raw := func(kind http2.FrameType, flags http2.Flags, payload string) func(*peer, *bytes.Buffer) {
 		var b bytes.Buffer
 		_ = http2.NewFramer(&b, nil).WriteRawFrame(kind, flags, 1, []byte(payload))
 		return func(_ *peer, out *bytes.Buffer) { out.Write(b.Bytes()) }
 	}
-	// The handler reads nothing of an upload: the stream is reset as soon as it is answered.
+	// The handler does not read the upload. The stream is reset as soon as the response is sent.
 	reset := func(p *peer) { p.await(p.open(false, request("POST", "/good")...)) }
 	for name, each := range map[string]func(*peer, *bytes.Buffer){
 		"DATA of a byte":            raw(http2.FrameData, 0, "x"),
@@ -36,14 +35,14 @@ func TestA36FramesOnStreamsThatAreOver(t *testing.T) {
 			said := p.listen()
 			sent := p.flood(each, 1_000_000)
 			_ = p.conn.SetReadDeadline(time.Now().Add(5 * time.Second))
-			if code := <-said; code != "ENHANCE_YOUR_CALM" && (code != "nothing" || sent == 1_000_000) { // who goes on flooding may not read it
-				t.Errorf("after %d frames, GOAWAY said %s", sent, code)
+			if code := <-said; code != "ENHANCE_YOUR_CALM" && (code != "nothing" || sent == 1_000_000) { // A client that continues the flood may not receive it.
+				t.Errorf("GOAWAY after %d frames = %s, want ENHANCE_YOUR_CALM", sent, code)
 			}
 		})
 	}
 }
 
-// A36: DATA for a handler that has closed the body, and goes on, is read by nobody either.
+// A36: the same applies to DATA for a handler that has closed the body and still runs.
 func TestA36DataThatNobodyReads(t *testing.T) {
 	s := sides[1].start(t, options{window: 16 << 20}, http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		_ = r.Body.Close()
@@ -56,11 +55,11 @@ func TestA36DataThatNobodyReads(t *testing.T) {
 	sent := p.flood(func(p *peer, out *bytes.Buffer) { _ = http2.NewFramer(out, nil).WriteData(1, false, []byte("x")) }, 1_000_000)
 	_ = p.conn.SetReadDeadline(time.Now().Add(5 * time.Second))
 	if code := <-said; code != "ENHANCE_YOUR_CALM" && (code != "nothing" || sent == 1_000_000) {
-		t.Errorf("after %d frames, GOAWAY said %s", sent, code)
+		t.Errorf("GOAWAY after %d frames = %s, want ENHANCE_YOUR_CALM", sent, code)
 	}
 }
 
-// A36: what was on its way when a stream was reset is no flood, however many streams are reset.
+// A36: frames that were in flight when a stream was reset are not a flood, for any number of resets.
 func TestA36WhatWasOnItsWayIsFree(t *testing.T) {
 	s := sides[1].start(t, options{}, http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
 	p := s.greet(t)
@@ -69,7 +68,7 @@ func TestA36WhatWasOnItsWayIsFree(t *testing.T) {
 		id := p.open(false, request("POST", "/")...)
 		a := p.await(id)
 		if a.status() != "200" {
-			t.Fatalf("stream %d: %+v", id, a)
+			t.Fatalf("response on stream %d = %+v, want status 200", id, a)
 		}
 		var all bytes.Buffer
 		for range 50 {
@@ -78,11 +77,11 @@ func TestA36WhatWasOnItsWayIsFree(t *testing.T) {
 		_, _ = p.conn.Write(all.Bytes())
 	}
 	if got := p.verdict(); got != "served" {
-		t.Error(got)
+		t.Errorf("verdict after frames in flight on reset streams = %s, want served", got)
 	}
 }
 
-// A37: a hundred answers that wait for a window do not make updates of it dear, and updates of a byte do not pay for each other.
+// A37: WINDOW_UPDATE frames stay cheap while a hundred responses wait for a window. One-byte updates do not pay for each other.
 func TestA37UpdatesOfAByteWhileStreamsStarve(t *testing.T) {
 	const streams = 100
 	began := make(chan struct{}, streams)
@@ -106,9 +105,9 @@ func TestA37UpdatesOfAByteWhileStreamsStarve(t *testing.T) {
 	sent := p.flood(func(_ *peer, out *bytes.Buffer) { _ = http2.NewFramer(out, nil).WriteWindowUpdate(0, 1) }, most)
 	_ = p.conn.SetReadDeadline(time.Now().Add(5 * time.Second))
 	if code := <-said; code != "ENHANCE_YOUR_CALM" && (code != "nothing" || sent == most) {
-		t.Errorf("after %d updates, GOAWAY said %s", sent, code)
+		t.Errorf("GOAWAY after %d updates = %s, want ENHANCE_YOUR_CALM", sent, code)
 	}
 	if got := s.greet(t).verdict(); got != "served" {
-		t.Errorf("another connection is %s", got)
+		t.Errorf("verdict of another connection = %s, want served", got)
 	}
 }

@@ -17,7 +17,7 @@ import (
 	"golang.org/x/net/http2"
 )
 
-// Streams beyond the limit are refused, so that a client may send them again, and those within are served.
+// Streams beyond the limit are refused, so that a client may send them again. Streams within the limit are served.
 func TestStreamsBeyondTheLimitAreRefused(t *testing.T) {
 	const limit = 5
 	var now, most atomic.Int64
@@ -47,8 +47,8 @@ func TestStreamsBeyondTheLimitAreRefused(t *testing.T) {
 				t.Fatal(err)
 			}
 			if r, ok := f.(*http2.RSTStreamFrame); ok {
-				if r.ErrCode != http2.ErrCodeRefusedStream && (side == ours || r.ErrCode != http2.ErrCodeProtocol) { // 5.1.2 allows both
-					t.Fatalf("%v", r)
+				if r.ErrCode != http2.ErrCodeRefusedStream && (side == ours || r.ErrCode != http2.ErrCodeProtocol) { // RFC 9113, 5.1.2 allows both.
+					t.Fatalf("reset of a stream beyond the limit = %v, want REFUSED_STREAM", r)
 				}
 				refused++
 			}
@@ -67,37 +67,37 @@ func TestStreamsBeyondTheLimitAreRefused(t *testing.T) {
 			}
 		}
 		if most.Load() > limit {
-			t.Errorf("%d ran at one time", most.Load())
+			t.Errorf("%d handlers ran at the same time, want at most %d", most.Load(), limit)
 		}
 	})
 }
 
-// Streams count until they have ended for the client too: those whose last bytes wait for a window are open.
+// Streams count until they have ended for the client. A stream whose last bytes wait for a window is open.
 func TestStreamsThatWaitForAWindowAreOpen(t *testing.T) {
 	const limit = 5
 	onBothSides(t, options{streams: limit}, download, func(t *testing.T, s *testServer, side string) {
 		p := s.greet(t, http2.Setting{ID: http2.SettingInitialWindowSize, Val: 0})
 		p.event()              // SETTINGS
-		for i := range limit { // of which the handlers have returned, but for what waits
+		for i := range limit { // Their handlers have returned, but the data waits for the window.
 			a := p.awaitUntil(p.get("/?2"), func(a *answer) bool { return a.header != nil })
 			if a.status() != "200" {
-				t.Fatalf("stream %d: %+v", i, a)
+				t.Fatalf("response %d = %+v, want status 200", i, a)
 			}
 		}
 		if a := p.await(p.get("/?2")); a.reset != "REFUSED_STREAM" && (side == ours || a.reset != "PROTOCOL_ERROR") {
-			t.Errorf("one more: %+v", a)
+			t.Errorf("stream beyond the limit = %+v, want REFUSED_STREAM", a)
 		}
 		p.tell(p.WriteWindowUpdate(1, 2))
 		if a := p.await(1); !a.ended {
-			t.Errorf("%+v", a)
+			t.Errorf("stream 1 after its window opened = %+v, want its end", a)
 		}
 		if a := p.awaitUntil(p.get("/?2"), func(a *answer) bool { return a.header != nil }); a.status() != "200" {
-			t.Errorf("with room again: %+v", a)
+			t.Errorf("stream after one has ended = %+v, want status 200", a)
 		}
 	})
 }
 
-// A client that gives small windows back, for each DATA frame and for the connection, is slow and not hostile.
+// A client that returns small windows for each DATA frame and for the connection is slow and not hostile.
 func TestSmallWindowsAreNoFlood(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes seconds")
@@ -106,12 +106,12 @@ func TestSmallWindowsAreNoFlood(t *testing.T) {
 		const size = 1_000_000
 		p := s.greet(t, http2.Setting{ID: http2.SettingInitialWindowSize, Val: 50})
 		if a := p.await(p.get("/?" + fmt.Sprint(size))); len(a.body) != size || !a.ended {
-			t.Errorf("%d bytes, %s %v", len(a.body), a.goneAway, a.lost)
+			t.Errorf("download = %d bytes, GOAWAY %s, error %v, want %d bytes", len(a.body), a.goneAway, a.lost, size)
 		}
 	})
 }
 
-// Requests that run when their clients are told to go elsewhere are served, and those that are not are known to be so.
+// Requests that run during GOAWAY are served. Clients learn which requests are not served.
 func TestShutdownLosesNoRequest(t *testing.T) {
 	handler := func(w http.ResponseWriter, r *http.Request) {
 		n, err := io.Copy(io.Discard, r.Body)
@@ -130,9 +130,9 @@ func TestShutdownLosesNoRequest(t *testing.T) {
 			for range 8 {
 				all.Go(func() {
 					for {
-						connected := false // as long as it is not, a closed listener refuses it, or resets what nobody has accepted
+						connected := false // Without a connection, a closed listener refuses it or resets a connection that was not accepted.
 						ctx := httptrace.WithClientTrace(t.Context(), &httptrace.ClientTrace{
-							GetConn: func(string) { connected = false }, // it may be for a second time
+							GetConn: func(string) { connected = false }, // possibly for the second time
 							GotConn: func(httptrace.GotConnInfo) { connected = true },
 						})
 						q, err := http.NewRequestWithContext(ctx, http.MethodPost, "https://"+s.address+"/", strings.NewReader("body"))
@@ -143,7 +143,7 @@ func TestShutdownLosesNoRequest(t *testing.T) {
 						r, err := c.Do(q)
 						if err != nil {
 							if word := err.Error(); connected && !(strings.Contains(word, "GOAWAY") && strings.Contains(word, "NO_ERROR")) {
-								t.Errorf("a request failed: %v", err)
+								t.Errorf("request during the shutdown failed: %v, want a response or GOAWAY with NO_ERROR", err)
 							}
 							refused.Add(1)
 							return
@@ -151,7 +151,7 @@ func TestShutdownLosesNoRequest(t *testing.T) {
 						b, err := io.ReadAll(r.Body)
 						_ = r.Body.Close()
 						if err != nil || string(b) != "4" {
-							t.Errorf("%q, %v", b, err)
+							t.Errorf("body = %q, error %v, want \"4\" and no error", b, err)
 							return
 						}
 						if good.Add(1) == 300 {
@@ -164,7 +164,7 @@ func TestShutdownLosesNoRequest(t *testing.T) {
 		<-halfway
 		wait := patience
 		if side == library {
-			wait = time.Second // it may wait for connections that nothing came on
+			wait = time.Second // It may wait for connections without a request.
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), wait)
 		defer cancel()
@@ -176,7 +176,7 @@ func TestShutdownLosesNoRequest(t *testing.T) {
 	})
 }
 
-// A client that is told to go elsewhere finds what it began before served, and what it begins after the last call is not.
+// A client that receives GOAWAY has its earlier requests served. Requests after the last GOAWAY are not served.
 func TestGoAwayByHand(t *testing.T) {
 	var release chan struct{}
 	handler := func(_ http.ResponseWriter, r *http.Request) {
@@ -203,22 +203,22 @@ func TestGoAwayByHand(t *testing.T) {
 			}
 			if g, ok := f.(*http2.GoAwayFrame); ok {
 				if g.ErrCode != http2.ErrCodeNo {
-					t.Fatalf("%v", g)
+					t.Fatalf("GOAWAY = %v, want NO_ERROR", g)
 				}
 				last = append(last, g.LastStreamID)
 			}
 		}
-		if want := map[string]int{ours: 2, library: 1, fallback: 1}; len(last) != want[side] || last[len(last)-1] != 3 { // the library warns nobody
-			t.Errorf("GOAWAY said %d", last)
+		if want := map[string]int{ours: 2, library: 1, fallback: 1}; len(last) != want[side] || last[len(last)-1] != 3 { // net/http's server sends no first GOAWAY.
+			t.Errorf("last streams of the GOAWAY frames = %d, want 3 as the last of them", last)
 		}
 		p.get("/late")
 		close(release)
 		a := p.await(id)
 		if a.status() != "200" || !a.ended {
-			t.Errorf("%+v", a)
+			t.Errorf("response on stream %d = %+v, want status 200 and its end", id, a)
 		}
 		if a := p.await(p.next - 2); a.status() != "" || a.lost == nil {
-			t.Errorf("the one that came too late: %+v", a)
+			t.Errorf("request after the last GOAWAY = %+v, want no response", a)
 		}
 		_ = p.conn.Close()
 		if err := <-over; err != nil {
@@ -231,7 +231,7 @@ func TestIdleConnectionsEnd(t *testing.T) {
 	onBothInTime(t, options{idle: 20 * time.Second}, waits, func(t *testing.T, s *testServer, _ string) {
 		p := s.greet(t)
 		if got := p.verdict(); got != "served" {
-			t.Fatal(got)
+			t.Fatalf("verdict of the idle connection = %s, want served", got)
 		}
 		goneAway := false
 		for {
@@ -242,26 +242,26 @@ func TestIdleConnectionsEnd(t *testing.T) {
 			if g, ok := f.(*http2.GoAwayFrame); ok {
 				goneAway = true
 				if g.ErrCode != http2.ErrCodeNo {
-					t.Errorf("%v", g)
+					t.Errorf("GOAWAY of the idle connection = %v, want NO_ERROR", g)
 				}
 			}
 		}
 		if !goneAway {
-			t.Error("it ended without a word")
+			t.Error("idle connection ended without GOAWAY, want GOAWAY with NO_ERROR")
 		}
 		busy := s.greet(t)
 		busy.get("/wait")
-		_ = busy.conn.SetReadDeadline(time.Now().Add(30 * time.Second)) // for longer than a connection may be idle
+		_ = busy.conn.SetReadDeadline(time.Now().Add(30 * time.Second)) // longer than the idle timeout
 		for {
 			f, err := busy.event()
 			if errors.Is(err, os.ErrDeadlineExceeded) {
 				break
 			}
 			if err != nil {
-				t.Fatalf("a connection with a request ended: %v", err)
+				t.Fatalf("connection with a request ended: %v, want it open", err)
 			}
 			if _, ok := f.(*http2.GoAwayFrame); ok {
-				t.Fatal("a connection with a request is told to go")
+				t.Fatal("connection with a request received GOAWAY, want none")
 			}
 		}
 	})

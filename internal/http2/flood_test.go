@@ -18,7 +18,7 @@ import (
 
 var megabyte = make([]byte, 1<<20)
 
-// handlerCounter counts the handlers that run at one time. They last a moment, or until their clients have left.
+// handlerCounter counts the handlers that run at the same time. They run for a moment or until their clients disconnect.
 type handlerCounter struct{ now, most, ever atomic.Int64 }
 
 func (c *handlerCounter) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -40,7 +40,7 @@ func (c *handlerCounter) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// listen reads and throws away, until the connection ends, and then says what GOAWAY said.
+// listen reads and discards frames until the connection ends. It then returns the code of GOAWAY.
 func (p *peer) listen() <-chan string {
 	said := make(chan string, 1)
 	go func() {
@@ -60,7 +60,7 @@ func (p *peer) listen() <-chan string {
 	return said
 }
 
-// heap is what is in use.
+// heap returns the number of bytes in use.
 func heap() int64 {
 	runtime.GC()
 	var m runtime.MemStats
@@ -68,7 +68,7 @@ func heap() int64 {
 	return int64(m.HeapInuse + m.StackInuse)
 }
 
-// However one client floods, what it makes the server keep is bounded, and another is served at once.
+// Memory that one flooding client occupies is bounded, and other clients are served at once.
 func TestFloods(t *testing.T) {
 	const calm = "ENHANCE_YOUR_CALM"
 	fixed := func(kind http2.FrameType, flags http2.Flags, stream uint32, payload string) func(*peer, *bytes.Buffer) {
@@ -92,7 +92,7 @@ func TestFloods(t *testing.T) {
 		begin func(*peer)
 		each  func(p *peer, out *bytes.Buffer) // appends one piece of the flood
 		times int
-		// ends is what GOAWAY says to it, by ours; "": it is let be, as it costs nothing.
+		// ends is the code of GOAWAY that Portico's server sends. "" means that the flood is cheap and allowed.
 		ends string
 		deaf bool // the client reads nothing
 	}{
@@ -155,7 +155,7 @@ func TestFloods(t *testing.T) {
 					synctest.Test(t, func(t *testing.T) {
 						c := &handlerCounter{}
 						s := side.startInMemory(t, options{}, c)
-						other := s.greet(t) // is there before
+						other := s.greet(t) // connected before the flood
 						before := heap()
 						p := s.greet(t)
 						_ = p.conn.SetDeadline(time.Now().Add(patience))
@@ -168,16 +168,16 @@ func TestFloods(t *testing.T) {
 						}
 						sent := p.flood(test.each, test.times)
 						if grown := heap() - before; grown > 24<<20 {
-							t.Errorf("%d MiB more are in use", grown>>20)
+							t.Errorf("heap grew by %d MiB, want at most 24", grown>>20)
 						}
 						if got := other.verdict(); got != "served" {
-							t.Errorf("another connection is %s", got)
+							t.Errorf("verdict of another connection = %s, want served", got)
 						}
 						if got := s.greet(t).verdict(); got != "served" {
-							t.Errorf("a new connection is %s", got)
+							t.Errorf("verdict of a new connection = %s, want served", got)
 						}
 						if most := c.most.Load(); most > 100 {
-							t.Errorf("%d handlers ran at one time", most)
+							t.Errorf("%d handlers ran at the same time, want at most 100", most)
 						}
 						if said == nil {
 							_ = p.conn.NetConn().Close()
@@ -188,8 +188,8 @@ func TestFloods(t *testing.T) {
 							<-said
 							return
 						}
-						if code := <-said; code != test.ends && code != "nothing" { // who goes on flooding may not get to read it
-							t.Errorf("after %d, GOAWAY said %s", sent, code)
+						if code := <-said; code != test.ends && code != "nothing" { // A client that continues the flood may not receive it.
+							t.Errorf("GOAWAY after %d pieces = %s, want %s", sent, code, test.ends)
 						}
 					})
 				})
@@ -198,7 +198,7 @@ func TestFloods(t *testing.T) {
 	}
 }
 
-// flood sends n pieces, until the server has had enough or takes nothing for a while, and returns how many were sent.
+// flood sends n pieces until the server closes the connection or stops reading. It returns the number of pieces sent.
 func (p *peer) flood(each func(*peer, *bytes.Buffer), n int) int {
 	var out bytes.Buffer
 	for i := range n {
@@ -214,7 +214,7 @@ func (p *peer) flood(each func(*peer, *bytes.Buffer), n int) int {
 	return n
 }
 
-// References to a large field are a byte each: what counts is what they stand for.
+// References to a large field have one byte each. The size of the referenced field counts.
 func TestHeaderBomb(t *testing.T) {
 	c := &handlerCounter{}
 	for _, side := range sides {
@@ -228,21 +228,21 @@ func TestHeaderBomb(t *testing.T) {
 				id := p.id()
 				p.tell(p.WriteHeaders(http2.HeadersFrameParam{StreamID: id, BlockFragment: append(p.encode(request("GET", "/wait")...), bytes.Repeat([]byte{0xbe}, 16_000)...), EndHeaders: true, EndStream: true}))
 				if a := p.await(id); a.status() != "431" && a.reset == "" && a.lost == nil {
-					t.Fatalf("%+v", a)
+					t.Fatalf("response to a header bomb = %+v, want 431 or an error", a)
 				}
 			}
 			if grown := heap() - before; grown > 24<<20 {
-				t.Errorf("%d MiB more are in use", grown>>20)
+				t.Errorf("heap grew by %d MiB, want at most 24", grown>>20)
 			}
 			if got := s.greet(t).verdict(); got != "served" {
-				t.Errorf("another connection is %s", got)
+				t.Errorf("verdict of another connection = %s, want served", got)
 			}
 		})
 	}
 }
 
-// Clients that say hello, or a header, a byte at a time, or not at all, do not stay. The library has this by ReadHeaderTimeout
-// for connections only; it is not held to it.
+// Connections of clients that send the preface or a header one byte at a time, or send nothing, are closed. net/http's server has
+// ReadHeaderTimeout for this, for connections only. This test does not cover it.
 func TestSlowClientsDoNotStay(t *testing.T) {
 	for name, say := range map[string]func(*peer, io.Writer) []byte{
 		"no preface":     func(*peer, io.Writer) []byte { return nil },
@@ -270,7 +270,7 @@ func TestSlowClientsDoNotStay(t *testing.T) {
 					}
 				}
 				if took := time.Since(began); took > 2*time.Second {
-					t.Errorf("it stayed for %v", took)
+					t.Errorf("slow client stayed connected for %v, want at most 2s", took)
 				}
 			})
 		})
@@ -279,7 +279,7 @@ func TestSlowClientsDoNotStay(t *testing.T) {
 
 func hello() []byte { return append([]byte(http2.ClientPreface), 0, 0, 0, 4, 0, 0, 0, 0, 0) }
 
-// A client that lets answers come, and neither reads them nor says anything, is cut off, and its handlers are set free.
+// A client that requests responses and neither reads nor writes is disconnected. Its handlers are released.
 func TestAClientThatReadsNothingIsCutOff(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const streams = 5
@@ -290,7 +290,7 @@ func TestAClientThatReadsNothingIsCutOff(t *testing.T) {
 				_, err = w.Write(megabyte)
 			}
 			done <- err
-		}), time.Second) // in which all requests must have come
+		}), time.Second) // All requests must arrive within this time.
 		p := s.greet(t, http2.Setting{ID: http2.SettingInitialWindowSize, Val: 1<<31 - 1})
 		p.tell(p.WriteWindowUpdate(0, 1<<30))
 		for range streams {
@@ -300,14 +300,14 @@ func TestAClientThatReadsNothingIsCutOff(t *testing.T) {
 			select {
 			case <-done:
 			case <-time.After(patience):
-				t.Fatal("a handler is still writing")
+				t.Fatal("handler still writes after the client was disconnected, want it to return")
 			}
 		}
 	})
 }
 
-// A header that is too large is answered 431, and nothing else happens. Whoever sends them one after the other has the
-// connection end, as each costs more than a hundred requests and no credential; the library lets it be.
+// A header that is too large is answered with 431 and has no other effect. If a client sends many of them, the connection ends,
+// because each one costs more than a hundred requests and needs no credentials. net/http's server allows them.
 func TestD15HeadersThatAreTooLargeEndTheConnection(t *testing.T) {
 	s := sides[1].start(t, options{}, &handlerCounter{})
 	other := s.greet(t)
@@ -315,7 +315,7 @@ func TestD15HeadersThatAreTooLargeEndTheConnection(t *testing.T) {
 	large := func() uint32 {
 		id := p.id()
 		block := p.encode(request("GET", "/good")...)
-		for range 70 { // literals, and hence larger than allowed by little
+		for range 70 { // Literals exceed the limit only slightly.
 			p.block.Reset()
 			_ = p.encoder.WriteField(hpack.HeaderField{Name: "x-filler", Value: strings.Repeat("y", 1000), Sensitive: true})
 			block = append(block, p.block.Bytes()...)
@@ -327,10 +327,10 @@ func TestD15HeadersThatAreTooLargeEndTheConnection(t *testing.T) {
 		return id
 	}
 	if a := p.await(large()); a.status() != "431" {
-		t.Fatalf("%+v", a)
+		t.Fatalf("response to a large header = %+v, want status 431", a)
 	}
 	if got := p.verdict(); got != "served" {
-		t.Fatalf("after one that was too large, a request is %s", got)
+		t.Fatalf("verdict after one large header = %s, want served", got)
 	}
 	answers := 1
 	for ; answers < 100; answers++ {
@@ -339,26 +339,26 @@ func TestD15HeadersThatAreTooLargeEndTheConnection(t *testing.T) {
 			continue
 		}
 		if a.lost == nil || a.goneAway != "ENHANCE_YOUR_CALM" {
-			t.Errorf("%+v", a)
+			t.Errorf("end of the connection after %d large headers = %+v, want ENHANCE_YOUR_CALM", answers, a)
 		}
 		break
 	}
 	if answers > 30 {
-		t.Errorf("%d headers that are too large were answered", answers)
+		t.Errorf("%d large headers were answered, want at most 30", answers)
 	}
 	if got := other.verdict(); got != "served" {
-		t.Errorf("another connection is %s", got)
+		t.Errorf("verdict of another connection = %s, want served", got)
 	}
 	bomb := s.greet(t)
 	block := append(bomb.encode(request("GET", "/good", "x", strings.Repeat("b", 3900))...), bytes.Repeat([]byte{0xbe}, 10_000)...)
 	id := bomb.id()
 	bomb.tell(bomb.WriteHeaders(http2.HeadersFrameParam{StreamID: id, BlockFragment: block, EndHeaders: true, EndStream: true}))
 	if a := bomb.await(id); a.lost == nil || a.goneAway != "ENHANCE_YOUR_CALM" {
-		t.Errorf("a bomb: %+v", a)
+		t.Errorf("response to a header bomb = %+v, want ENHANCE_YOUR_CALM", a)
 	}
 }
 
-// CVE-2026-78659: a name in "Trailer" takes a hundred times the memory of its bytes, for as long as the request lasts.
+// CVE-2026-78659: a name in "Trailer" uses a hundred times the memory of its bytes for the duration of the request.
 func TestAnnouncedTrailersAreBounded(t *testing.T) {
 	names := func(n int) string {
 		var b strings.Builder
@@ -376,10 +376,10 @@ func TestAnnouncedTrailersAreBounded(t *testing.T) {
 	}{{64, "200"}, {65, "400"}, {400, "400"}, {64, "200"}} {
 		id := p.open(true, request("POST", "/", "trailer", names(test.names))...)
 		if got := p.await(id).status(); got != test.status {
-			t.Errorf("%d trailers: answered %s, want %s", test.names, got, test.status)
+			t.Errorf("response to %d announced trailers = %s, want %s", test.names, got, test.status)
 		} else if got == "200" {
 			if n := <-announced; n != test.names {
-				t.Errorf("%d trailers: the handler sees %d", test.names, n)
+				t.Errorf("handler received %d announced trailers, want %d", n, test.names)
 			}
 		}
 	}

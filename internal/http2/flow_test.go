@@ -9,7 +9,7 @@ import (
 	"golang.org/x/net/http2"
 )
 
-// download answers with as many bytes as the query says.
+// download responds with as many bytes as the query requests.
 func download(w http.ResponseWriter, r *http.Request) {
 	var n int
 	_, _ = fmt.Sscan(r.URL.RawQuery, &n)
@@ -18,9 +18,9 @@ func download(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// came reads until all that was allowed has come, and returns how much that is. A PING shows that no more does.
+// came reads until all allowed bytes have arrived and returns their number. A PING confirms that no more bytes follow.
 func (p *peer) came(id uint32) (n int, ended bool) {
-	for range 2 { // the first answer may overtake a handler that is about to write
+	for range 2 { // The first PING response may overtake a handler that is about to write.
 		p.tell(p.WritePing(false, [8]byte{1}))
 	}
 	for acks := 0; acks < 2; {
@@ -42,14 +42,14 @@ func (p *peer) came(id uint32) (n int, ended bool) {
 	return n, false
 }
 
-// collect adds up what came until it is n.
+// collect reads until n bytes have arrived.
 func (p *peer) collect(id uint32, n int) (ended bool) {
 	p.t.Helper()
 	for got := 0; ; {
 		more, end := p.came(id)
 		got += more
 		if got > n {
-			p.t.Fatalf("%d bytes came where %d were allowed", got, n)
+			p.t.Fatalf("%d bytes arrived, want at most %d", got, n)
 		}
 		if got == n {
 			return end
@@ -57,12 +57,12 @@ func (p *peer) collect(id uint32, n int) (ended bool) {
 	}
 }
 
-// A server sends what it is allowed, to the byte, whatever windows do.
+// A server sends exactly the allowed bytes for all sequences of window changes.
 func TestDownloadsKeepToTheWindows(t *testing.T) {
 	window := func(n uint32) http2.Setting { return http2.Setting{ID: http2.SettingInitialWindowSize, Val: n} }
 	type step struct {
 		do   func(*peer)
-		more int // bytes that come then
+		more int // bytes that arrive then
 	}
 	stream := func(n uint32) func(*peer) { return func(p *peer) { p.tell(p.WriteWindowUpdate(1, n)) } }
 	connection := func(n uint32) func(*peer) { return func(p *peer) { p.tell(p.WriteWindowUpdate(0, n)) } }
@@ -94,7 +94,7 @@ func TestDownloadsKeepToTheWindows(t *testing.T) {
 				}
 				if a := (&answer{}); !ended {
 					if a = p.await(1); !a.ended || len(a.body) > 0 {
-						t.Errorf("it does not end: %+v", a)
+						t.Errorf("end of the download = %+v, want the end of the stream without more bytes", a)
 					}
 				}
 			})
@@ -102,7 +102,7 @@ func TestDownloadsKeepToTheWindows(t *testing.T) {
 	}
 }
 
-// A stream whose window is shut keeps no other waiting.
+// A stream with a closed window does not block other streams.
 func TestAStreamThatMayNotSendKeepsNoOtherWaiting(t *testing.T) {
 	onBothSides(t, options{}, download, func(t *testing.T, s *testServer, _ string) {
 		p := s.greet(t, http2.Setting{ID: http2.SettingInitialWindowSize, Val: 10})
@@ -113,12 +113,12 @@ func TestAStreamThatMayNotSendKeepsNoOtherWaiting(t *testing.T) {
 		id := p.get("/?100")
 		p.tell(p.WriteWindowUpdate(id, 1000))
 		if a := p.await(id); len(a.body) != 100 || !a.ended {
-			t.Errorf("%+v", a)
+			t.Errorf("response on stream %d = %+v, want 100 bytes and its end", id, a)
 		}
 	})
 }
 
-// More DATA than was allowed ends the stream or the connection, and what was not read counts as not read.
+// DATA beyond the window ends the stream or the connection. Unread bytes count as unread.
 func TestUploadsKeepToTheWindows(t *testing.T) {
 	const window = 70_000
 	release := make(chan struct{})
@@ -139,17 +139,16 @@ func TestUploadsKeepToTheWindows(t *testing.T) {
 			p.tell(p.WriteData(id, false, chunk))
 		}
 		if got := p.verdict(); got != "served" {
-			t.Fatalf("what was allowed: %s", got)
+			t.Fatalf("verdict after DATA within the window = %s, want served", got)
 		}
 		p.tell(p.WriteData(id, false, []byte("x")))
 		if got := p.verdict(); got != "GOAWAY FLOW_CONTROL_ERROR" && got != "RST 1 FLOW_CONTROL_ERROR, served" {
-			t.Errorf("a byte more: %s", got)
+			t.Errorf("verdict after one byte more = %s, want FLOW_CONTROL_ERROR", got)
 		}
 	})
 }
 
-// The window of the connection comes back for what nobody reads: of streams that are answered early, reset by the client, or
-// padded.
+// The connection's window is returned for unread data: of streams that are answered early, reset by the client, or padded.
 func TestTheConnectionsWindowComesBack(t *testing.T) {
 	handler := func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/wait" {
@@ -189,9 +188,9 @@ func TestTheConnectionsWindowComesBack(t *testing.T) {
 				p.counting()
 				for i := range 20 {
 					each(p)
-					for p.window < 16_000 { // what was announced may still be on its way
+					for p.window < 16_000 { // Announced updates may still be in flight.
 						if _, err := p.event(); err != nil {
-							t.Fatalf("after %d, %d bytes are left: %v", i+1, p.window, err)
+							t.Fatalf("window after %d streams = %d: %v, want at least 16000", i+1, p.window, err)
 						}
 					}
 				}
@@ -200,7 +199,7 @@ func TestTheConnectionsWindowComesBack(t *testing.T) {
 	}
 }
 
-// A client that reads an answer piece by piece opens its windows many times for each frame, and is no flood.
+// A client that reads a response in small pieces sends many WINDOW_UPDATE frames for each DATA frame. This is not a flood.
 func TestD16AClientThatReadsLittleByLittleIsNoFlood(t *testing.T) {
 	onBothSides(t, options{}, download, func(t *testing.T, s *testServer, _ string) {
 		res, err := s.client(t).Get("https://" + s.address + "/?50000000")
@@ -216,7 +215,7 @@ func TestD16AClientThatReadsLittleByLittleIsNoFlood(t *testing.T) {
 			n += m
 		}
 		if n != 50_000_000 {
-			t.Errorf("%d bytes, then %v", n, err)
+			t.Errorf("download = %d bytes, error %v, want 50000000 bytes", n, err)
 		}
 	})
 }

@@ -12,7 +12,7 @@ import (
 	"golang.org/x/net/http2/hpack"
 )
 
-// block is a header block in which every string is a literal that no table keeps, but for kept, which goes into the table.
+// literals encodes a header block. All strings are literals that no table keeps, except for kept, which enters the table.
 func (p *peer) literals(kept [2]string, fields ...string) []byte {
 	p.block.Reset()
 	for i := 0; i+1 < len(fields); i += 2 {
@@ -35,8 +35,8 @@ func (p *peer) write(id uint32, end bool, block []byte) {
 	}
 }
 
-// A38: one header that is too large costs its stream, also when it is a single one, and nothing else of a connection that a proxy
-// before us shares among its clients: those that are served go on, and what follows is read by the table that it left.
+// A38: one header that is too large fails only its stream, even if it is a single field. The connection may be shared by the clients
+// of a proxy. Other streams continue, and later blocks are decoded with the correct table.
 func TestA38OneLargeHeaderCostsItsStreamOnly(t *testing.T) {
 	release := make(chan struct{})
 	h := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -63,32 +63,32 @@ func TestA38OneLargeHeaderCostsItsStreamOnly(t *testing.T) {
 		kept := strings.ReplaceAll(name, " ", "-")
 		p.write(id, true, p.literals([2]string{"x-kept", kept}, fields...))
 		if a := p.await(id); a.status() != "431" {
-			t.Fatalf("%s: %+v", name, a)
+			t.Fatalf("%s: response = %+v, want status 431", name, a)
 		}
 		block := p.encode(request("GET", "/good", "x-kept", kept)...)
 		if strings.Contains(string(block), kept) {
-			t.Fatalf("%s: the table is not used", name)
+			t.Fatalf("%s: block is encoded without the table, want a reference", name)
 		}
 		id = p.id()
 		p.write(id, true, block)
 		if a := p.await(id); a.status() != "200" || string(a.body) != kept {
-			t.Fatalf("after %s: %+v", name, a)
+			t.Fatalf("request after %s = %+v, want status 200 with the value of the table", name, a)
 		}
 	}
 	let()
 	if a := p.await(other); a.status() != "200" {
-		t.Errorf("the other request on the connection: %+v", a)
+		t.Errorf("other request on the connection = %+v, want status 200", a)
 	}
 	p = s.greet(t)
 	id := p.id()
 	p.write(id, true, p.literals([2]string{"x-kept", "x"}, request("GET", "/good", "x-long", long(140_000))...))
 	if a := p.await(id); a.goneAway != "ENHANCE_YOUR_CALM" {
-		t.Errorf("twice as large as allowed, and more: %+v", a)
+		t.Errorf("response to more than twice the allowed size = %+v, want ENHANCE_YOUR_CALM", a)
 	}
 }
 
-// A40: references of a byte each, on every stream, with windows that are shut (CVE-2026-49975, CVE-2026-47774): what a connection can
-// make us hold is its streams times 500 fields. Crumbs of cookies are fields.
+// A40: one-byte references on every stream with closed windows (CVE-2026-49975, CVE-2026-47774). A connection can make the server hold
+// at most 500 fields for each of its streams. Each cookie crumb counts as a field.
 func TestA40ReferencesWhileWindowsAreShut(t *testing.T) {
 	const streams = 100
 	s := sides[1].start(t, options{}, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
@@ -104,15 +104,15 @@ func TestA40ReferencesWhileWindowsAreShut(t *testing.T) {
 		p.write(p.id(), true, block)
 	}
 	if a := p.awaitUntil(p.next-2, func(a *answer) bool { return a.header != nil }); a.status() != "200" {
-		t.Fatalf("%+v", a)
+		t.Fatalf("last response = %+v, want status 200", a)
 	}
 	if grown := heap() - before; grown > 8<<20 {
-		t.Errorf("%d KiB are held", grown>>10)
+		t.Errorf("heap grew by %d KiB, want at most 8192", grown>>10)
 	}
 	p = s.greet(t)
 	id := p.id()
 	p.write(id, true, append(p.encode(request("GET", "/", "cookie", "a")...), bytes.Repeat([]byte{0xbe}, 600)...))
 	if a := p.await(id); a.status() != "431" {
-		t.Errorf("600 crumbs: %+v", a)
+		t.Errorf("response to 600 cookie crumbs = %+v, want status 431", a)
 	}
 }

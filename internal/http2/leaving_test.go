@@ -14,7 +14,7 @@ import (
 	"golang.org/x/net/http2"
 )
 
-// A handler whose client has left hears of it, by its context and by writing.
+// A handler whose client has disconnected receives a canceled context and write errors.
 func TestTheEndOfAClientEndsTheRequest(t *testing.T) {
 	for name, leave := range map[string]func(*peer, uint32){
 		"RST_STREAM":                func(p *peer, id uint32) { p.tell(p.WriteRSTStream(id, http2.ErrCodeCancel)) },
@@ -62,7 +62,7 @@ func TestTheEndOfAClientEndsTheRequest(t *testing.T) {
 	}
 }
 
-// A handler that waits for a window is set free when its client leaves.
+// A handler that waits for a window is released when its client disconnects.
 func TestBlockedWritersEndWithTheClient(t *testing.T) {
 	blocked, done := make(chan struct{}), make(chan error)
 	handler := func(w http.ResponseWriter, _ *http.Request) {
@@ -81,7 +81,7 @@ func TestBlockedWritersEndWithTheClient(t *testing.T) {
 		for id := uint32(1); id <= 5; id += 2 {
 			p.tell(p.WriteRSTStream(id, http2.ErrCodeCancel))
 			if err := <-done; err == nil {
-				t.Error("it could write")
+				t.Error("write on a reset stream: error = nil, want an error")
 			}
 		}
 	})
@@ -143,14 +143,14 @@ func TestDeadlinesOfHandlers(t *testing.T) {
 				p.deaf = true
 				a := p.await(p.open(false, request("POST", "/")...))
 				if got := <-result; !strings.Contains(strings.Join(test.want, " "), got) {
-					t.Errorf("the handler met %q, want %q", got, test.want)
+					t.Errorf("result in the handler = %q, want %q", got, test.want)
 				}
 				got := a.status()
 				if a.reset != "" && test.answer != "200" {
 					got = "RST " + a.reset
 				}
 				if got != test.answer {
-					t.Errorf("the client met %s, want %s", got, test.answer)
+					t.Errorf("response = %s, want %s", got, test.answer)
 				}
 			})
 		})

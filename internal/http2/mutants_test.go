@@ -16,7 +16,7 @@ var runMutants = flag.Bool("mutants", false, "run the models of server and clien
 
 // mutant is a defect.
 type mutant struct {
-	name  string // what is wrong then, and who had it
+	name  string // the defect and the implementation that had it
 	model string // the package whose TestModel finds it
 	edits []edit
 }
@@ -24,7 +24,7 @@ type mutant struct {
 // edit replaces one piece of source by another.
 type edit struct{ file, old, new string }
 
-// mutants are the deadlocks and leaks that HTTP/2 implementations had, the Go library's among them.
+// mutants are deadlocks and leaks that HTTP/2 implementations had, including Go's.
 var mutants = []mutant{
 	{
 		"the server keeps the connection's window of a stream that breaks the protocol (golang/go#40423)", "server",
@@ -154,7 +154,7 @@ var mutants = []mutant{
 	},
 }
 
-// apply is the files with the defect.
+// apply returns the files with the defect.
 func (m *mutant) apply(t *testing.T) map[string][]byte {
 	t.Helper()
 	files := map[string][]byte{}
@@ -164,15 +164,15 @@ func (m *mutant) apply(t *testing.T) map[string][]byte {
 			t.Fatal(err)
 		}
 		if n := strings.Count(string(source), e.old); n != 1 {
-			t.Fatalf("%s: what is to be replaced is there %d times and not once: bring the mutant up to date with the source:\n%s", e.file, n, e.old)
+			t.Fatalf("%s contains the code to replace %d times, want 1: update the mutant:\n%s", e.file, n, e.old)
 		}
 		files[e.file] = []byte(strings.Replace(string(source), e.old, e.new, 1))
 	}
 	return files
 }
 
-// The models of server and client find what others' implementations got wrong. To run them takes minutes: it is for `make mutants`. That
-// the mutants are still what they say is found at once.
+// The models of server and client find defects of other implementations. Running them takes minutes: use `make mutants`. This test
+// checks at once that the mutants still match the source.
 func TestMutants(t *testing.T) {
 	for _, m := range mutants {
 		t.Run(m.name, func(t *testing.T) {
@@ -184,7 +184,7 @@ func TestMutants(t *testing.T) {
 	}
 }
 
-// mutantTimeout is how long it may take to build a mutant and to find it.
+// mutantTimeout bounds the time to build a mutant and to find its defect.
 const mutantTimeout = 10 * time.Minute
 
 func (m *mutant) mustFail(t *testing.T, files map[string][]byte) {
@@ -212,13 +212,13 @@ func (m *mutant) mustFail(t *testing.T, files map[string][]byte) {
 	defer cancel()
 	binary := filepath.Join(dir, "model.test")
 	if out, err := exec.CommandContext(ctx, "go", "test", "-c", "-o", binary, "-overlay", filepath.Join(dir, "overlay.json"), "./"+m.model).CombinedOutput(); err != nil {
-		t.Fatalf("the mutant does not build: %v\n%s", err, out)
+		t.Fatalf("build of the mutant failed: %v, want no error\n%s", err, out)
 	}
 	run := exec.CommandContext(ctx, binary, "-test.run=^TestModel$", "-test.timeout=4m", "-rapid.nofailfile", "-rapid.shrinktime=1ms", "-rapid.checks=5000")
 	run.Dir = m.model
 	out, err := run.CombinedOutput()
 	if err == nil {
-		t.Fatal("the model does not find it")
+		t.Fatal("model passes with the defect, want a failure")
 	}
 	for line := range strings.Lines(string(out)) {
 		if strings.Contains(line, "[rapid] failed after") || strings.HasPrefix(line, "panic: a sequence of the model") || strings.HasPrefix(line, "panic: deadlock") {
@@ -226,5 +226,5 @@ func (m *mutant) mustFail(t *testing.T, files map[string][]byte) {
 			return
 		}
 	}
-	t.Fatalf("the test fails for another reason: %v\n%s", err, out)
+	t.Fatalf("model failed for another reason: %v, want a failed sequence\n%s", err, out)
 }

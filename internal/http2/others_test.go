@@ -10,14 +10,14 @@ import (
 	"testing"
 )
 
-// docs/http-engines-tests.md says which of our tests covers each test of the Go library's. A new version of either source brings tests
-// that want a row, and a test of ours that is renamed must not leave a claim behind.
+// docs/http-engines-tests.md maps each test of Go's HTTP libraries to a Portico test. Tests in a new version of either source need a
+// row. A renamed Portico test must not leave a stale row.
 func TestTheListOfOthersTestsIsWhole(t *testing.T) {
 	text, err := os.ReadFile(filepath.Join("..", "..", "docs", "http-engines-tests.md"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	sources := map[string]string{ // the directory of each, by the name in the headings
+	sources := map[string]string{ // source directories by the name in the headings
 		"golang.org/x/net/http2": filepath.Join(goSays(t, "list", "-m", "-f", "{{.Dir}}", "golang.org/x/net"), "http2"),
 		"net/http":               filepath.Join(goSays(t, "env", "GOROOT"), "src", "net", "http"),
 	}
@@ -31,7 +31,7 @@ func TestTheListOfOthersTestsIsWhole(t *testing.T) {
 			continue
 		}
 		if sources[from] == "" {
-			t.Errorf("%q is no source of tests", heading)
+			t.Errorf("heading %q names an unknown source of tests, want a known one", heading)
 			continue
 		}
 		files[heading] = true
@@ -50,13 +50,13 @@ func TestTheListOfOthersTestsIsWhole(t *testing.T) {
 				}
 			}
 			for _, missing := range compareWithRows(t, rows, theirs) {
-				t.Errorf("%s has no row", missing)
+				t.Errorf("test %s has no row, want one", missing)
 			}
 		})
 	}
 	for _, one := range filesOfTheirs {
 		if !files[one] {
-			t.Errorf("%s has no section", one)
+			t.Errorf("file %s has no section, want one", one)
 		}
 	}
 }
@@ -70,7 +70,7 @@ var filesOfTheirs = []string{
 	"net/http, serve_test.go", "net/http, transport_test.go", "net/http, request_test.go", "net/http, readrequest_test.go",
 }
 
-// compareWithRows returns those of theirs that no row names.
+// compareWithRows returns the tests of theirs that no row names.
 func compareWithRows(t *testing.T, rows string, theirs []string) (missing []string) {
 	t.Helper()
 	name, ours := regexp.MustCompile("`(Test\\w+)(\\*?)`"), regexp.MustCompile("`([a-z0-9/]+)\\.((?:Test|Fuzz)\\w+)`")
@@ -81,7 +81,7 @@ func compareWithRows(t *testing.T, rows string, theirs []string) (missing []stri
 			continue
 		}
 		if len(cells) != 3 || len(strings.Trim(cells[2], " |\n")) < 5 {
-			t.Errorf("a row that says neither which test nor why there is none: %s", row)
+			t.Errorf("row = %s, want a test or a reason", row)
 			continue
 		}
 		for _, m := range name.FindAllStringSubmatch(cells[0], -1) {
@@ -93,18 +93,18 @@ func compareWithRows(t *testing.T, rows string, theirs []string) (missing []stri
 				}
 			}
 			if !found {
-				t.Errorf("%s%s is no test of theirs", m[1], m[2])
+				t.Errorf("row names %s%s, want a test of the source", m[1], m[2])
 			}
 		}
 		for _, m := range ours.FindAllStringSubmatch(cells[2], -1) {
 			if !defined(t, m[1], m[2]) {
-				t.Errorf("%s has no %s", m[1], m[2])
+				t.Errorf("row names %s.%s, want an existing test", m[1], m[2])
 			}
 		}
 	}
 	for _, one := range theirs {
 		if n := rowed[one]; n > 1 {
-			t.Errorf("%s has %d rows", one, n)
+			t.Errorf("test %s has %d rows, want 1", one, n)
 		}
 	}
 	return slices.DeleteFunc(slices.Clone(theirs), func(one string) bool { return rowed[one] > 0 })
@@ -114,12 +114,12 @@ func goSays(t *testing.T, args ...string) string {
 	t.Helper()
 	out, err := exec.CommandContext(t.Context(), "go", args...).Output()
 	if err != nil {
-		t.Fatalf("go %s: %v", strings.Join(args, " "), err)
+		t.Fatalf("go %s failed: %v, want no error", strings.Join(args, " "), err)
 	}
 	return strings.TrimSpace(string(out))
 }
 
-// defined reports whether a room has a test.
+// defined reports whether a package contains a test.
 func defined(t *testing.T, room, test string) bool {
 	t.Helper()
 	files, err := filepath.Glob(filepath.Join("..", filepath.FromSlash(room), "*_test.go"))

@@ -18,7 +18,7 @@ import (
 
 func quiet() *log.Logger { return log.New(io.Discard, "", 0) }
 
-// peer is a client that speaks HTTP/2 by hand.
+// peer is a client that reads and writes HTTP/2 frames directly.
 type peer struct {
 	*http2.Framer
 	t       *testing.T
@@ -26,26 +26,26 @@ type peer struct {
 	encoder *hpack.Encoder
 	block   bytes.Buffer
 	next    uint32
-	deaf    bool  // it gives no windows back
-	window  int64 // the connection's, when it counts
+	deaf    bool  // does not return windows
+	window  int64 // of the connection, if counted
 }
 
-// counting has window be what may be sent on the connection. It must be called before anything is read.
+// counting lets window track the number of bytes that may be sent on the connection. Call it before anything is read.
 func (p *peer) counting() { p.window = 65_535 }
 
-// WriteData counts.
+// WriteData updates the window.
 func (p *peer) WriteData(id uint32, end bool, data []byte) error {
 	p.window -= int64(len(data))
 	return p.Framer.WriteData(id, end, data)
 }
 
-// WriteDataPadded counts.
+// WriteDataPadded updates the window.
 func (p *peer) WriteDataPadded(id uint32, end bool, data, pad []byte) error {
 	p.window -= int64(len(data) + len(pad) + 1)
 	return p.Framer.WriteDataPadded(id, end, data, pad)
 }
 
-// dial connects, and says nothing.
+// dial connects and sends nothing.
 func (s *testServer) dial(t *testing.T) *peer {
 	t.Helper()
 	raw, err := s.connect(t.Context())
@@ -66,7 +66,7 @@ func (s *testServer) dial(t *testing.T) *peer {
 	return p
 }
 
-// greet connects and says what a client says first.
+// greet connects and sends the client preface and SETTINGS.
 func (s *testServer) greet(t *testing.T, settings ...http2.Setting) *peer {
 	t.Helper()
 	p := s.dial(t)
@@ -84,7 +84,7 @@ func (p *peer) must(err error) {
 	}
 }
 
-// encode is a header block of these fields.
+// encode returns a header block with these fields.
 func (p *peer) encode(fields ...string) []byte {
 	p.block.Reset()
 	for i := 0; i+1 < len(fields); i += 2 {
@@ -93,18 +93,18 @@ func (p *peer) encode(fields ...string) []byte {
 	return bytes.Clone(p.block.Bytes())
 }
 
-// request are the fields of one, with more after them.
+// request returns the fields of a request, followed by more.
 func request(method, path string, more ...string) []string {
 	return append([]string{":method", method, ":scheme", "https", ":authority", "example.com", ":path", path}, more...)
 }
 
-// id is that of the next stream.
+// id returns the ID of the next stream.
 func (p *peer) id() uint32 {
 	p.next += 2
 	return p.next - 2
 }
 
-// open begins a stream with these fields.
+// open starts a stream with these fields.
 func (p *peer) open(end bool, fields ...string) uint32 {
 	id := p.id()
 	p.headers(id, end, fields...)
@@ -115,20 +115,20 @@ func (p *peer) headers(id uint32, end bool, fields ...string) {
 	p.tell(p.WriteHeaders(http2.HeadersFrameParam{StreamID: id, BlockFragment: p.encode(fields...), EndHeaders: true, EndStream: end}))
 }
 
-// tell is for writing: an end of the connection is found by reading.
+// tell ignores write errors. Reads detect the end of the connection.
 func (p *peer) tell(error) {}
 
 func (p *peer) get(path string) uint32 { return p.open(true, request("GET", path)...) }
 
-// answer is what came on a stream.
+// answer contains the frames received on a stream.
 type answer struct {
 	interim  []string
 	header   []hpack.HeaderField
 	body     []byte
 	trailer  []hpack.HeaderField
-	reset    string // the code of RST_STREAM
+	reset    string // code of RST_STREAM
 	ended    bool
-	lost     error // the connection ended before
+	lost     error // error if the connection ended earlier
 	goneAway string
 }
 
@@ -143,7 +143,7 @@ func (a *answer) get(name string) string {
 
 func (a *answer) status() string { return a.get(":status") }
 
-// event is what a frame means to a test, if it means anything.
+// event returns the next frame that is relevant to a test.
 func (p *peer) event() (http2.Frame, error) {
 	f, err := p.ReadFrame()
 	if err != nil {
@@ -173,10 +173,10 @@ func (p *peer) event() (http2.Frame, error) {
 	return f, nil
 }
 
-// await reads until a stream has ended, or the connection has.
+// await reads until a stream or the connection has ended.
 func (p *peer) await(id uint32) *answer { return p.awaitUntil(id, func(*answer) bool { return false }) }
 
-// awaitUntil is await that ends when enough has come too.
+// awaitUntil is like await and also returns if enough reports true.
 func (p *peer) awaitUntil(id uint32, enough func(*answer) bool) *answer {
 	a := &answer{}
 	for {
@@ -219,8 +219,8 @@ func (a *answer) headers(f *http2.MetaHeadersFrame) {
 	}
 }
 
-// verdict is what the server thinks of what it was told: which streams it reset or refused, and whether it still serves.
-// A last request, of a stream that all others are older than, has it think to the end. answered are streams that must end too.
+// verdict describes the server's reaction: the streams that it reset or refused, and whether it still serves. It sends a last request
+// on a stream with a higher ID, so that the server processes all earlier frames. The streams in answered must end too.
 func (p *peer) verdict(answered ...uint32) string {
 	var said []string
 	good := p.get("/good")
@@ -230,7 +230,7 @@ func (p *peer) verdict(answered ...uint32) string {
 		if err != nil {
 			var reading http2.ConnectionError
 			if errors.As(err, &reading) {
-				p.t.Fatalf("what the server writes: %v", err)
+				p.t.Fatalf("read of the server's frames failed: %v, want valid frames", err)
 			}
 			return strings.Join(append(said, "closed"), ", ")
 		}
@@ -257,7 +257,7 @@ func (p *peer) verdict(answered ...uint32) string {
 	}
 }
 
-// over reports whether a stream ends with f.
+// over reports whether f ends a stream.
 func over(f http2.Frame) bool {
 	switch f := f.(type) {
 	case *http2.MetaHeadersFrame:

@@ -10,7 +10,7 @@ import (
 	"golang.org/x/net/http2"
 )
 
-// waits answers /good at once, /read when the body is read, and anything else when the client has left.
+// waits answers /good at once, /read after reading the body, and other paths when the client has disconnected.
 func waits(w http.ResponseWriter, r *http.Request) {
 	switch r.URL.Path {
 	case "/good":
@@ -23,8 +23,8 @@ func waits(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// What RFC 9113 says that a server must do about what a client must not. Where both an error of the stream and one of the
-// connection is allowed (5.4: a stream error may be treated as a connection error), both are listed.
+// Server behavior that RFC 9113 requires for invalid client behavior. If a stream error and a connection error are both allowed (5.4),
+// both are listed.
 func TestRulesOfTheProtocol(t *testing.T) {
 	const (
 		served       = "served"
@@ -43,17 +43,17 @@ func TestRulesOfTheProtocol(t *testing.T) {
 		}
 	}
 	fields := func(list ...string) func(*peer) { return func(p *peer) { p.open(true, list...) } }
-	during := func(do func(*peer)) func(*peer) { // while a request without a body waits for its answer
+	during := func(do func(*peer)) func(*peer) { // while a request without a body waits for its response
 		return func(p *peer) { get(p, "/wait"); do(p) }
 	}
-	uploading := func(do func(*peer)) func(*peer) { // while a body is awaited
+	uploading := func(do func(*peer)) func(*peer) { // while the server waits for a body
 		return func(p *peer) { p.open(false, request("POST", "/read")...); do(p) }
 	}
 	for _, test := range []struct {
 		name string
 		do   func(*peer)
 		want []string
-		// library is what the library's server does where it is milder, or ours stricter, than the others.
+		// library is the behavior of net/http's server if it is more lenient, or if Portico's server is stricter.
 		library string
 	}{
 		{"3.4: another first frame than SETTINGS", nil, []string{wrong}, ""},
@@ -168,19 +168,19 @@ func TestRulesOfTheProtocol(t *testing.T) {
 		{"8.1.1: DATA shorter than its length", func(p *peer) {
 			p.open(false, request("POST", "/wait", "content-length", "4")...)
 			p.tell(p.WriteData(1, true, []byte("abc")))
-		}, []string{streamWrong, wrong}, "served"}, // its handler's Read fails
+		}, []string{streamWrong, wrong}, "served"}, // Read fails in its handler.
 		{"8.1.1: trailers before the length is reached", func(p *peer) {
 			p.open(false, request("POST", "/wait", "content-length", "4")...)
 			p.tell(p.WriteData(1, false, []byte("abc")))
 			p.headers(1, true, "a", "b")
-		}, []string{streamWrong, wrong}, "served"}, // likewise
+		}, []string{streamWrong, wrong}, "served"}, // as above
 		{"8.1.1: a length without a body", fields(request("POST", "/wait", "content-length", "3")...), []string{streamWrong, wrong}, "served"},
 		{"8.1.1: two lengths", func(p *peer) {
 			p.open(false, request("POST", "/wait", "content-length", "3", "content-length", "4")...)
-		}, []string{streamWrong, wrong}, "served"}, // it takes the first
+		}, []string{streamWrong, wrong}, "served"}, // net/http's server uses the first one.
 		{"8.1.1: a length that is none", func(p *peer) {
 			p.open(false, request("POST", "/wait", "content-length", "x")...)
-		}, []string{streamWrong, wrong}, "served"}, // it takes it for 0, and has the body fail
+		}, []string{streamWrong, wrong}, "served"}, // net/http's server uses 0, and reading the body fails.
 		{"8.2: a capital in a name", fields(request("GET", "/wait", "X-Capital", "x")...), []string{streamWrong, wrong}, ""},
 		{"8.2.1: a space in a name", fields(request("GET", "/wait", "x y", "x")...), []string{streamWrong, wrong}, ""},
 		{"8.2.1: a colon in a name", fields(request("GET", "/wait", "x:y", "x")...), []string{streamWrong, wrong}, ""},
@@ -256,14 +256,14 @@ func TestRulesOfTheProtocol(t *testing.T) {
 				if side == library && test.library != "" {
 					want = []string{test.library}
 				}
-				if side == fallback { // is like the one or the other, or refuses what it sees
+				if side == fallback { // either of the two, or a refusal
 					want = append([]string{test.library, "1 400, served"}, want...)
 				}
-				if side == fallback && strings.HasPrefix(test.name, "6.9.2") { // golang.org/x/net looks no more (golang/go#81742)
+				if side == fallback && strings.HasPrefix(test.name, "6.9.2") { // golang.org/x/net does not check it any more (golang/go#81742).
 					want = append(want, served)
 				}
 				if !slices.Contains(want, got) {
-					t.Errorf("%q, want %q", got, want)
+					t.Errorf("verdict = %q, want one of %q", got, want)
 				}
 			})
 		})

@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// seen is a request as a handler sees it, in words.
+// seen describes a request in a handler.
 func seen(r *http.Request) string {
 	body, err := io.ReadAll(r.Body)
 	words := []string{r.Method, r.RequestURI, "path " + r.URL.Path}
@@ -54,7 +54,7 @@ func spelled(h http.Header) string {
 	return strings.Join(list, " ")
 }
 
-// A handler sees the same request on both servers, and it is what was sent.
+// A handler receives the same request on both servers, equal to the request that the client sent.
 func TestRequestsAreWhatWasSent(t *testing.T) {
 	for _, test := range []struct {
 		name   string
@@ -62,12 +62,12 @@ func TestRequestsAreWhatWasSent(t *testing.T) {
 		body   []string // DATA frames; nil: the request ends with its header
 		after  []string // trailers
 		want   string
-		// refused is what ours says to what net/http takes: a status, or the code of a reset.
+		// refused is the response of Portico's server to a request that net/http accepts: a status or the code of a reset.
 		refused string
-		// library is what net/http's handler sees where it differs.
+		// library is the request in net/http's handler if it differs.
 		library string
-		// newer is what golang.org/x/net makes of it, which is newer than the copy within net/http: what its handler sees, or the code
-		// of a reset.
+		// newer is the result of golang.org/x/net, which is newer than net/http's copy: the request in its handler or the code of a
+		// reset.
 		newer string
 	}{
 		{name: "a path", fields: request("GET", "/a/b"), want: "GET | /a/b | path /a/b | host example.com"},
@@ -124,7 +124,7 @@ func TestRequestsAreWhatWasSent(t *testing.T) {
 				a := p.await(id)
 				if test.refused != "" && on == ours {
 					if a.status() != test.refused && a.reset != test.refused || len(got) > 0 {
-						t.Errorf("%+v", a)
+						t.Errorf("response = %+v, want %s without a call of the handler", a, test.refused)
 					}
 					return
 				}
@@ -136,25 +136,25 @@ func TestRequestsAreWhatWasSent(t *testing.T) {
 				select {
 				case r := <-got:
 					if r != want {
-						t.Errorf("%s\nwant %s", r, want)
+						t.Errorf("request in the handler = %s\nwant %s", r, want)
 					}
 				default:
-					t.Fatalf("no handler was reached: %+v", a)
+					t.Fatalf("handler was not called: response = %+v, want %s", a, want)
 				}
 				if a.status() != "200" || !a.ended {
-					t.Errorf("%+v", a)
+					t.Errorf("response = %+v, want status 200 and its end", a)
 				}
 			})
 		})
 	}
 }
 
-// A method, path, query or host with a byte that it cannot have is answered with a Status, and no handler is reached. So are
-// those that only the other version of HTTP could not carry on: a blank in a path would be a request line of its own there.
+// A request whose method, path, query or host contains an invalid byte is answered with a Status, and the handler is not called. The
+// same applies to values that only the other HTTP version cannot carry: a space in a path would break a request line of HTTP/1.1.
 func TestElementsThatCannotBe(t *testing.T) {
 	handler := func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path != "/good" {
-			t.Errorf("the handler was reached: %s %s", r.Method, r.RequestURI)
+			t.Errorf("handler was called with %s %s, want no call", r.Method, r.RequestURI)
 		}
 	}
 	s := sides[1].start(t, options{}, http.HandlerFunc(handler))
@@ -195,23 +195,23 @@ func TestElementsThatCannotBe(t *testing.T) {
 			a := p.await(p.open(true, test.fields...))
 			var said struct{ Kind, Reason, Message string }
 			if err := json.Unmarshal(a.body, &said); err != nil {
-				t.Fatalf("%q: %v", a.body, err)
+				t.Fatalf("body %q is not JSON: %v, want a Status", a.body, err)
 			}
 			if a.status() != "400" || said.Kind != "Status" || said.Reason != "BadRequest" || !strings.Contains(said.Message, test.says) {
-				t.Errorf("%s %s", a.status(), a.body)
+				t.Errorf("response = %s %s, want 400 with a Status that contains %q", a.status(), a.body, test.says)
 			}
 		})
 	}
 	if a := p.await(p.get("/good")); a.status() != "200" {
-		t.Errorf("the connection is of no use afterwards: %+v", a)
+		t.Errorf("request on the same connection = %+v, want status 200", a)
 	}
 }
 
-// A client that waits for 100 (Continue) is told to go on when the body is wanted, and not otherwise.
+// A client that waits for 100 (Continue) receives it when the handler reads the body, and only then.
 func TestExpectContinue(t *testing.T) {
 	handler := func(w http.ResponseWriter, r *http.Request) {
 		if r.Header.Get("Expect") != "" {
-			t.Error("the handler sees the expectation")
+			t.Error("handler received the header Expect, want none")
 		}
 		if r.URL.Path == "/read" {
 			body, err := io.ReadAll(r.Body)
@@ -223,20 +223,20 @@ func TestExpectContinue(t *testing.T) {
 		id := p.open(false, request("POST", "/read", "expect", "100-continue")...)
 		a := p.awaitUntil(id, func(a *answer) bool { return len(a.interim) > 0 })
 		if !slices.Equal(a.interim, []string{"100"}) || a.header != nil {
-			t.Fatalf("%+v", a)
+			t.Fatalf("response before the body = %+v, want only status 100", a)
 		}
 		p.tell(p.WriteData(id, true, []byte("abc")))
 		if a := p.await(id); string(a.body) != "abc <nil>" || len(a.interim) > 0 {
-			t.Errorf("%+v", a)
+			t.Errorf("response after the body = %+v, want the body abc", a)
 		}
 		id = p.open(false, request("POST", "/leave", "expect", "100-continue")...)
 		if a := p.await(id); a.status() != "200" || len(a.interim) > 0 {
-			t.Errorf("not read: %+v", a)
+			t.Errorf("response of a handler that does not read = %+v, want status 200 without 100", a)
 		}
 	})
 }
 
-// Bodies come whole through windows that are smaller than they, from many requests at one time.
+// Bodies larger than the windows arrive completely from many simultaneous requests.
 func TestUploads(t *testing.T) {
 	handler := func(w http.ResponseWriter, r *http.Request) {
 		n, err := io.Copy(io.Discard, r.Body)
@@ -263,13 +263,13 @@ func TestUploads(t *testing.T) {
 		}
 		for range 8 {
 			if why := <-results; why != "" {
-				t.Error(why)
+				t.Errorf("upload: %s, want success", why)
 			}
 		}
 	})
 }
 
-// zeros never end.
+// zeros is an endless reader.
 type zeros struct{}
 
 func (zeros) Read(p []byte) (int, error) { clear(p); return len(p), nil }

@@ -13,7 +13,7 @@ import (
 	"golang.org/x/net/http2/hpack"
 )
 
-// told is an answer in words. A date is only said to be there.
+// told describes a response. A date is only reported as present.
 func (a *answer) told() string {
 	spell := func(list []hpack.HeaderField) string {
 		var words []string
@@ -75,7 +75,7 @@ func TestResponsesAreWhatTheHandlerSaid(t *testing.T) {
 		method  string
 		handler http.HandlerFunc
 		want    string
-		library string // where it differs
+		library string // the result of net/http if it differs
 	}{
 		{"nothing", "GET", say(""), "200 | content-length=0 date=now", ""},
 		{"text", "GET", say("abc"), `200 | content-length=3 content-type=` + text + ` date=now | "abc"`, ""},
@@ -138,7 +138,7 @@ func TestResponsesAreWhatTheHandlerSaid(t *testing.T) {
 				panic("taken")
 			}
 		}, `200 | content-length=3 content-type=` + text + ` date=now | "abc"`,
-			" |  | RST INTERNAL_ERROR"}, // it takes it
+			" |  | RST INTERNAL_ERROR"}, // net/http accepts it.
 		{"a length that is none", "GET", func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Content-Length", "x")
 			_, _ = io.WriteString(w, "abc")
@@ -188,9 +188,9 @@ func TestResponsesAreWhatTheHandlerSaid(t *testing.T) {
 		{"less than the length", "GET", func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Content-Length", "9")
 			_, _ = io.WriteString(w, "abc")
-		}, `200 | content-length=9 content-type=` + text + ` date=now | "abc"`, ""}, // clients find it
+		}, `200 | content-length=9 content-type=` + text + ` date=now | "abc"`, ""}, // net/http sniffs the type.
 		{"what a panic leaves", "GET", func(w http.ResponseWriter, _ *http.Request) {
-			_, _ = io.WriteString(w, "abc") // is not flushed
+			_, _ = io.WriteString(w, "abc") // not flushed
 			panic(http.ErrAbortHandler)
 		}, ` |  | RST INTERNAL_ERROR`, ""},
 	} {
@@ -202,14 +202,14 @@ func TestResponsesAreWhatTheHandlerSaid(t *testing.T) {
 					want = test.library
 				}
 				if got := p.await(p.open(true, request(test.method, "/")...)).told(); got != want {
-					t.Errorf("%s\nwant %s", got, want)
+					t.Errorf("response = %s\nwant %s", got, want)
 				}
 			})
 		})
 	}
 }
 
-// What a handler flushes arrives while it runs.
+// Flushed bytes arrive while the handler runs.
 func TestFlushedBytesArriveAtOnce(t *testing.T) {
 	next := make(chan struct{})
 	handler := func(w http.ResponseWriter, r *http.Request) {
@@ -231,17 +231,17 @@ func TestFlushedBytesArriveAtOnce(t *testing.T) {
 		for i := range 5 {
 			a := p.awaitUntil(id, func(a *answer) bool { return bytes.HasSuffix(a.body, []byte("\n")) })
 			if want := fmt.Sprintf("event %d\n", i); string(a.body) != want {
-				t.Fatalf("%q, want %q: %v", a.body, want, a.lost)
+				t.Fatalf("body = %q, want %q; error %v", a.body, want, a.lost)
 			}
 			next <- struct{}{}
 		}
 		if a := p.await(id); !a.ended || a.lost != nil {
-			t.Errorf("%+v", a)
+			t.Errorf("end of the response = %+v, want its end without an error", a)
 		}
 	})
 }
 
-// Headers of any size are sent, and what is asked for meanwhile is answered.
+// Headers of any size are sent, and other requests are answered at the same time.
 func TestLargeHeadersAreSent(t *testing.T) {
 	handler := func(w http.ResponseWriter, _ *http.Request) {
 		for i := range 40 {
@@ -260,7 +260,7 @@ func TestLargeHeadersAreSent(t *testing.T) {
 		for len(left) > 0 {
 			f, err := p.event()
 			if err != nil {
-				t.Fatalf("%d answers are missing: %v", len(left), err)
+				t.Fatalf("%d PINGs are unanswered: %v, want 0", len(left), err)
 			}
 			if over(f) {
 				delete(left, f.Header().StreamID)

@@ -21,16 +21,17 @@ import (
 
 func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m,
-		// The library's server does not wait for its connections when it is closed.
+		// net/http's HTTP/2 server does not wait for its connections when it is closed.
 		goleak.IgnoreAnyFunction("net/http.(*http2serverConn).serve"),
 		goleak.IgnoreAnyFunction("net/http.(*http2serverConn).runHandler"),
 	)
 }
 
-// patience is how long anything may take before it counts as never.
+// patience is the timeout of every wait.
 const patience = time.Minute
 
-// options are those of a server under test. Zero is 100 streams, 64 KiB of headers, windows of 1 MiB, and a minute for anything.
+// options are the options of a server under test. The defaults are 100 streams, 64 KiB of headers, windows of 1 MiB and timeouts of a
+// minute.
 type options struct {
 	streams, headers, window int
 	idle                     time.Duration
@@ -55,14 +56,14 @@ func (o options) filled() options {
 type testServer struct {
 	address  string
 	connect  connector
-	tls      *tls.Config // a client's
+	tls      *tls.Config // of the client
 	shutdown func(context.Context) error
 }
 
 // connector makes a connection to a server.
 type connector func(context.Context) (net.Conn, error)
 
-// side is one of the two servers that are held to the same cases.
+// side is one of the servers that run the same cases.
 type side struct {
 	name string
 	run  func(t *testing.T, l net.Listener, config *tls.Config, h http.Handler, o options) (shutdown func(context.Context) error)
@@ -71,7 +72,7 @@ type side struct {
 const (
 	library = "library"
 	ours    = "ours"
-	// fallback is the library as --http-engine=library has it: behind the checks of package engine.
+	// fallback is net/http's server with --http-engine=library: behind the checks of package engine.
 	fallback = "library engine"
 )
 
@@ -82,13 +83,13 @@ func onBothSides(t *testing.T, o options, h http.HandlerFunc, test func(t *testi
 	t.Helper()
 	for _, side := range sides {
 		if side.name == fallback && o.window != 0 {
-			continue // its windows are fixed
+			continue // Its windows are fixed.
 		}
 		t.Run(side.name, func(t *testing.T) { test(t, side.start(t, o, h), side.name) })
 	}
 }
 
-// onBothInTime is onBothSides in bubbles of their own time, with connections in memory.
+// onBothInTime is onBothSides in separate synctest bubbles, with connections in memory.
 func onBothInTime(t *testing.T, o options, h http.HandlerFunc, test func(t *testing.T, s *testServer, side string)) {
 	t.Helper()
 	for _, side := range sides {
@@ -98,7 +99,7 @@ func onBothInTime(t *testing.T, o options, h http.HandlerFunc, test func(t *test
 	}
 }
 
-// certificate is for example.com, valid in a bubble too, and made once.
+// certificate is for example.com. It is also valid in a bubble and made once.
 var certificate = sync.OnceValues(func() (tls.Certificate, *x509.CertPool) {
 	s := httptest.NewUnstartedServer(nil)
 	s.StartTLS()
@@ -116,7 +117,7 @@ func (s side) start(t *testing.T, o options, h http.Handler) *testServer {
 
 func (s side) startInMemory(t *testing.T, o options, h http.Handler) *testServer {
 	t.Helper()
-	t.Cleanup(func() { time.Sleep(time.Minute) }) // the library's server ends a connection a second after its error
+	t.Cleanup(func() { time.Sleep(time.Minute) }) // net/http's server ends a connection a second after its error.
 	l := enginetest.Listen()
 	return s.startOn(t, l, l.Dial, o, h)
 }
@@ -147,7 +148,7 @@ func (s side) startOn(t *testing.T, l net.Listener, connect connector, o options
 func runLibrary(t *testing.T, l net.Listener, config *tls.Config, h http.Handler, o options) func(context.Context) error {
 	s := &http.Server{
 		Handler: h, TLSConfig: config, MaxHeaderBytes: o.headers, IdleTimeout: o.idle, ReadHeaderTimeout: time.Minute,
-		DisableGeneralOptionsHandler: true, // it would answer OPTIONS * by itself
+		DisableGeneralOptionsHandler: true, // Otherwise it would answer OPTIONS * directly.
 		HTTP2: &http.HTTP2Config{
 			MaxConcurrentStreams: o.streams, MaxReceiveBufferPerConnection: o.window, MaxReceiveBufferPerStream: o.window,
 			MaxReadFrameSize: 16 << 10,
@@ -178,12 +179,12 @@ func runFallback(t *testing.T, l net.Listener, config *tls.Config, h http.Handle
 	return listen(t, l, config, engineServer{s})
 }
 
-// engineServer is an engine.Server for HTTP/2 alone.
+// engineServer is an engine.Server for HTTP/2 only.
 type engineServer struct{ engine.Server }
 
 func (s engineServer) Begin(c *tls.Conn) func() { return s.Server.Begin(c, func() {}) }
 
-// listen has s serve what l accepts.
+// listen lets s serve the connections of l.
 func listen(t *testing.T, l net.Listener, config *tls.Config, s interface {
 	Begin(*tls.Conn) (serve func())
 	Shutdown(context.Context) error
@@ -213,7 +214,7 @@ func listen(t *testing.T, l net.Listener, config *tls.Config, s interface {
 	}
 }
 
-// client is the library's, with the connections of its own.
+// client returns net/http's client with separate connections.
 func (s *testServer) client(t *testing.T) *http.Client {
 	tr := &http.Transport{TLSClientConfig: s.tls.Clone(), ForceAttemptHTTP2: true, DisableCompression: true}
 	t.Cleanup(tr.CloseIdleConnections)
@@ -223,7 +224,7 @@ func (s *testServer) client(t *testing.T) *http.Client {
 	}
 }
 
-// startSlow is our server, in memory, that gives clients little time, for each of what it waits for.
+// startSlow starts Portico's server in memory with short timeouts for clients.
 func startSlow(t *testing.T, h http.Handler, little time.Duration) *testServer {
 	t.Helper()
 	slow := side{ours, func(t *testing.T, l net.Listener, config *tls.Config, h http.Handler, _ options) func(context.Context) error {

@@ -9,9 +9,9 @@ import (
 	"golang.org/x/net/http2"
 )
 
-// Cases of the Go library's own tests that no other test of ours had (docs/http-engines-tests.md).
+// Cases of the tests of Go's HTTP libraries that no other Portico test covered (docs/http-engines-tests.md).
 
-// A handler may take the length away that the server would give: TestServerContentLengthCanBeDisabled of golang.org/x/net/http2.
+// A handler may suppress the length that the server would send: TestServerContentLengthCanBeDisabled of golang.org/x/net/http2.
 func TestALengthThatTheHandlerDoesNotWant(t *testing.T) {
 	handler := func(w http.ResponseWriter, _ *http.Request) {
 		w.Header()["Content-Length"] = nil
@@ -21,12 +21,12 @@ func TestALengthThatTheHandlerDoesNotWant(t *testing.T) {
 		p := s.greet(t)
 		want := `200 | content-type=text/plain; charset=utf-8 date=now | "OK"`
 		if got := p.await(p.open(true, request("GET", "/")...)).told(); got != want {
-			t.Errorf("%s\nwant %s", got, want)
+			t.Errorf("response = %s\nwant %s", got, want)
 		}
 	})
 }
 
-// What a handler has written is its own again when Write returns: TestServerWriteDoesNotRetainBufferAfterReturn.
+// A handler may reuse its buffer when Write returns: TestServerWriteDoesNotRetainBufferAfterReturn.
 func TestWhatWasWrittenIsTheHandlersAgain(t *testing.T) {
 	const writes, size = 20, 9000
 	handler := func(w http.ResponseWriter, _ *http.Request) {
@@ -46,12 +46,12 @@ func TestWhatWasWrittenIsTheHandlersAgain(t *testing.T) {
 			want.WriteString(strings.Repeat(string(rune('a'+i)), size))
 		}
 		if got := p.await(p.open(true, request("GET", "/")...)); string(got.body) != want.String() {
-			t.Errorf("%d bytes came, which are not those that were written", len(got.body))
+			t.Errorf("body of %d bytes differs from the bytes written, want %d bytes in order", len(got.body), writes*size)
 		}
 	})
 }
 
-// A block that is wrong in its first frame is read to its end, since it changes the table: TestServerContinuationAfterInvalidHeader.
+// A block with an error in its first frame is read to its end, because it changes the table: TestServerContinuationAfterInvalidHeader.
 func TestABlockThatIsWrongFromItsFirstFrame(t *testing.T) {
 	handler := func(w http.ResponseWriter, r *http.Request) { _, _ = io.WriteString(w, r.Header.Get("X-Late")) }
 	onBothInTime(t, options{}, handler, func(t *testing.T, s *testServer, side string) {
@@ -61,18 +61,18 @@ func TestABlockThatIsWrongFromItsFirstFrame(t *testing.T) {
 		p.tell(p.WriteHeaders(http2.HeadersFrameParam{StreamID: id, BlockFragment: first, EndStream: true}))
 		p.tell(p.WriteContinuation(id, true, p.encode("x-late", "in the table")))
 		if got := p.await(id).told(); !strings.Contains(got, "RST PROTOCOL_ERROR") && side == ours {
-			t.Errorf("the stream: %s", got)
+			t.Errorf("stream with the invalid block = %s, want RST PROTOCOL_ERROR", got)
 		}
-		if side != ours { // the library ends the connection
+		if side != ours { // net/http's server ends the connection.
 			return
 		}
 		if got := p.await(p.open(true, append(request("GET", "/"), "x-late", "in the table")...)); string(got.body) != "in the table" {
-			t.Errorf("the next request: %s", got.told())
+			t.Errorf("next request = %s, want the body \"in the table\"", got.told())
 		}
 	})
 }
 
-// Cookies go in crumbs, and a host in Punycode: TestTransportCookieHeaderSplit and TestAPITransportIDNA.
+// Cookies are sent as crumbs, and hosts in Punycode: TestTransportCookieHeaderSplit and TestAPITransportIDNA.
 func TestWhatARequestBecomes(t *testing.T) {
 	for _, c := range callers {
 		t.Run(c.name, func(t *testing.T) {
@@ -106,13 +106,13 @@ func TestWhatARequestBecomes(t *testing.T) {
 			}
 			_ = res.Body.Close()
 			if got, want := res.Header.Get("X-Seen"), "xn--c1ae0ajs.example:8443 a=b|c=d|e=f|g=h"; got != want {
-				t.Errorf("got %q, want %q", got, want)
+				t.Errorf("request at the server = %q, want %q", got, want)
 			}
 		})
 	}
 }
 
-// Fields about connections mean nothing in HTTP/2, and could mean something to whoever passes the answer on over HTTP/1.1:
+// Connection-specific fields have no meaning in HTTP/2. They could have one if the response is forwarded over HTTP/1.1:
 // TestTransportResponseConnHeaders.
 func TestFieldsAboutConnectionsInAnswers(t *testing.T) {
 	for name, fields := range map[string][]string{
@@ -135,8 +135,8 @@ func TestFieldsAboutConnectionsInAnswers(t *testing.T) {
 				}
 				_ = res.Body.Close()
 				for _, name := range []string{"Transfer-Encoding", "Connection", "Keep-Alive", "Proxy-Connection", "Upgrade"} {
-					if values, ok := res.Header[name]; ok && c.name == ours { // newer versions of the library drop them too
-						t.Errorf("%s: %q", name, values)
+					if values, ok := res.Header[name]; ok && c.name == ours { // Newer versions of net/http drop them too.
+						t.Errorf("response field %s = %q, want it dropped", name, values)
 					}
 				}
 			})

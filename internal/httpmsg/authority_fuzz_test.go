@@ -9,7 +9,7 @@ import (
 	"golang.org/x/net/http/httpguts"
 )
 
-// An authority that is taken is a host, and perhaps a port, to everybody: to net/url, to net, and in a Host header.
+// An accepted authority is a host with an optional port for net/url, for net, and in a Host header.
 func FuzzAuthority(f *testing.F) {
 	for _, authority := range []string{
 		"", "a", "a.b-c_d~", "a:1", "a:", "a:65535", "1.2.3.4:5", "[::1]", "[::1]:6443", "a:123456", "a:b", "a:1:2", "a:-1", ":1", "u@a", "a,b", "a b", "a/b",
@@ -22,18 +22,18 @@ func FuzzAuthority(f *testing.F) {
 			return
 		}
 		if !httpguts.ValidHostHeader(authority) || strings.ContainsAny(authority, "@/?#\\ ,") {
-			t.Fatalf("%q is no Host", authority)
+			t.Fatalf("accepted authority %q is not a valid Host header, want an error of CheckAuthority", authority)
 		}
 		u, err := url.Parse("https://" + authority + "/x")
 		if err != nil || u.Host != authority || u.User != nil || u.Path != "/x" || u.Hostname() == "" {
-			t.Fatalf("%q: %+v, %v", authority, u, err)
+			t.Fatalf("url.Parse with the authority %q = %+v, error %v, want only a host", authority, u, err)
 		}
 		if u.Port() == "" {
 			return
 		}
 		host, port, err := net.SplitHostPort(authority)
 		if err != nil || host != u.Hostname() || port != u.Port() {
-			t.Fatalf("%q: %q and %q, %v", authority, host, port, err)
+			t.Fatalf("SplitHostPort(%q) = %q, %q, %v, want %q and %q", authority, host, port, err, u.Hostname(), u.Port())
 		}
 	})
 }

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// accepts returns the server's end of a connection that is opened now.
+// accepts opens a connection and returns both ends.
 func accepts(t *testing.T, l net.Listener) (client, server net.Conn) {
 	t.Helper()
 	client, err := net.Dial("tcp", l.Addr().String())
@@ -60,13 +60,13 @@ func TestA52ANewConnectionReplacesTheOldestUntrustedOne(t *testing.T) {
 		echoes(t, ends[0], ends[1])
 	}
 
-	// A connection that ends makes room.
+	// A closed connection makes space for a new one.
 	_ = olderEnd.Close()
 	next, nextEnd := accepts(t, l)
 	echoes(t, newest, newestEnd)
 	echoes(t, next, nextEnd)
 
-	// Without an untrusted one, a further connection is not accepted.
+	// If all connections are trusted, a further connection is not accepted.
 	TrustConn(newestEnd)
 	TrustConn(nextEnd)
 	further, err := net.Dial("tcp", l.Addr().String())

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// Whoever finds the end finds the reason: package context panics otherwise, and takes the process with it.
+// A caller that observes Done must get an error from Err. Otherwise package context panics and ends the process.
 func TestAContextThatHasEndedHasAnError(t *testing.T) {
 	for range 20_000 {
 		l := &Context{}
@@ -25,7 +25,7 @@ func TestAContextThatHasEndedHasAnError(t *testing.T) {
 			}
 			looking.Store(true)
 			for !ended() {
-				runtime.Gosched() // there may be one processor
+				runtime.Gosched() // There may be only one processor.
 			}
 			found <- l.Err()
 		}()
@@ -34,7 +34,7 @@ func TestAContextThatHasEndedHasAnError(t *testing.T) {
 		}
 		l.End()
 		if err := <-found; err != context.Canceled {
-			t.Fatalf("a context that is done has the error %v", err)
+			t.Fatalf("Err of an ended context = %v, want context.Canceled", err)
 		}
 	}
 }

@@ -56,7 +56,7 @@ var lengthRules = []rule{
 	{"never sent in a 1xx, 204 or 304 response; refused in a 1xx or 204 response of a backend unless it is 0", "RFC 9110, 8.6 and 6.4.1; RFC 9112, 6.1"},
 }
 
-// connectionHeaders are the fields that HTTP/2 does not have, and what is done about them.
+// connectionHeaders are fields that HTTP/2 does not have, and their handling.
 var connectionHeaders = []rule{
 	{"connection, keep-alive, proxy-connection, transfer-encoding, upgrade", "RFC 9113, 8.2.2: 400 in a request; removed from responses of backends; never sent"},
 	{`te other than "trailers"`, "RFC 9113, 8.2.2: 400 in a request"},
@@ -64,7 +64,7 @@ var connectionHeaders = []rule{
 	{"host that differs from :authority", "RFC 9113, 8.3.1: 400; the default port may be left out"},
 }
 
-// largeHeaderRules explains who may send a large header.
+// largeHeaderRules describes which clients may send a large header.
 const largeHeaderRules = `
 ### Large headers
 
@@ -82,7 +82,7 @@ Identity headers may have 917504 bytes in total, counting 32 bytes more for each
 --http-engine=library only front proxies and other replicas may send more than 65536 bytes.
 `
 
-// printRules writes the tables that docs/http-rules.md shows.
+// printRules writes the tables of docs/http-rules.md.
 func printRules(w io.Writer) error {
 	var b strings.Builder
 	line := func(cells ...string) { b.WriteString("| " + strings.Join(cells, " | ") + " |\n") }
@@ -136,7 +136,7 @@ func printRules(w io.Writer) error {
 	return err
 }
 
-// printable is a set of bytes as documentation shows it: runs of more than two by their ends.
+// printable formats a set of bytes for the documentation. Runs of more than two bytes are shown as ranges.
 func printable(bytes string) string {
 	sorted := []byte(bytes)
 	slices.Sort(sorted)
@@ -164,7 +164,7 @@ func printable(bytes string) string {
 	return strings.Join(parts, " ")
 }
 
-// docs/http-rules.md says what the tables say.
+// docs/http-rules.md contains the current tables.
 func TestPageOfRules(t *testing.T) {
 	const page = "../../docs/http-rules.md"
 	b := bytes.NewBufferString(pageHead)
@@ -181,41 +181,41 @@ func TestPageOfRules(t *testing.T) {
 		t.Fatal(err)
 	}
 	if !bytes.Equal(got, b.Bytes()) {
-		t.Error("docs/http-rules.md is not what the rules are: go test ./internal/httpmsg -run TestPageOfRules -update")
+		t.Error("docs/http-rules.md differs from the rules, want equal text: go test ./internal/httpmsg -run TestPageOfRules -update")
 	}
 }
 
-// A39: what Content-Length may say.
+// A39: valid values of Content-Length.
 func TestA39ContentLength(t *testing.T) {
 	for value, want := range map[string]int64{"0": 0, "007": 7, "9223372036854775807": 1<<63 - 1} {
 		if n, ok := ParseContentLength([]string{value}); !ok || n != want {
-			t.Errorf("%s: %d, %v", value, n, ok)
+			t.Errorf("ParseContentLength(%s) = %d, %v, want %d", value, n, ok, want)
 		}
 	}
 	for _, value := range []string{"", "+1", "-1", " 1", "1 ", "1,1", "0x1", "1.0", "1_0", "9223372036854775808", "99999999999999999999", "\u0661"} {
 		if n, ok := ParseContentLength([]string{value}); ok {
-			t.Errorf("%q: %d", value, n)
+			t.Errorf("ParseContentLength(%q) = %d, want an error", value, n)
 		}
 	}
 	if _, ok := ParseContentLength([]string{"1", "1"}); ok {
-		t.Error("two lengths")
+		t.Error("ParseContentLength of two values succeeded, want an error")
 	}
 	if n, ok := ParseContentLength(nil); !ok || n != -1 {
-		t.Errorf("none: %d", n)
+		t.Errorf("ParseContentLength(nil) = %d, want -1", n)
 	}
 }
 
-// A39: names that no trailer has, in any spelling that folds onto them.
+// A39: names that are not allowed as trailers, in all spellings that map to them.
 func TestA39Trailers(t *testing.T) {
 	for _, name := range []string{"Content-Length", "transfer_encoding", "Host", "If-Match", "Cookie", "Set-Cookie", "X-Remote-User", "X.Remote_Group",
 		"Impersonate-User", "X-Forwarded-For", "TE", "", "a b"} {
 		if ValidTrailer(name) {
-			t.Errorf("%q may be a trailer", name)
+			t.Errorf("ValidTrailer(%q) = true, want false", name)
 		}
 	}
 	for _, name := range []string{"X-Sum", "Grpc-Status", "Etag", "Server-Timing", "X-Remote", "Iffy"} {
 		if !ValidTrailer(name) {
-			t.Errorf("%q may not be a trailer", name)
+			t.Errorf("ValidTrailer(%q) = false, want true", name)
 		}
 	}
 }

@@ -9,7 +9,7 @@ import (
 	"golang.org/x/net/http/httpguts"
 )
 
-// The tables are spelled out here once more, by what each refuses: a row that is changed by mistake fails.
+// The expected tables are repeated here by their refused bytes, so that an accidental change of a row fails.
 func TestTables(t *testing.T) {
 	controls := byteRange(0, 0x1f) + "\x7f"
 	beyondASCII := byteRange(0x80, 0xff)
@@ -27,12 +27,12 @@ func TestTables(t *testing.T) {
 	} {
 		for c := range 256 {
 			if refused := strings.IndexByte(test.refused, byte(c)) >= 0; test.element.Allows(byte(c)) == refused {
-				t.Errorf("%s: 0x%02x is allowed: %v", test.element.name, c, !refused)
+				t.Errorf("%s: Allows(0x%02x) = %v, want %v", test.element.name, c, refused, !refused)
 			}
 		}
 		for _, r := range test.element.rows {
 			if !strings.Contains(r.source, "RFC") {
-				t.Errorf("%s: the row %q names no RFC", test.element.name, r.bytes)
+				t.Errorf("%s: source of the row %q = %q, want an RFC", test.element.name, r.bytes, r.source)
 			}
 		}
 	}
@@ -41,7 +41,7 @@ func TestTables(t *testing.T) {
 func TestTargets(t *testing.T) {
 	for _, test := range []struct {
 		method, target string
-		refused        string // a part of why; empty: it is fine
+		refused        string // a part of the reason; empty: valid
 	}{
 		{"GET", "/", ""},
 		{"GET", "/a%20b?c=%2f&d=[x]", ""},
@@ -50,7 +50,7 @@ func TestTargets(t *testing.T) {
 		{"GET", "/x\tHTTP/1.1", "0x09"},
 		{"GET", "/x\r\nA: b", "0x0d"},
 		{"GET", "/x?a b", "0x20"},
-		{"GET", "/x?a\xa0HTTP/1.1", "escaped as %A0"}, // a blank to those who read Latin-1
+		{"GET", "/x?a\xa0HTTP/1.1", "escaped as %A0"}, // A space in Latin-1.
 		{"GET", "/x\x85", "escaped as %85"},
 		{"GET", "/x#y", "0x23"},
 		{"GET", "/x?y#z", "0x23"},
@@ -82,10 +82,10 @@ func TestTargets(t *testing.T) {
 		var u url.URL
 		err := ParseTarget(test.method, test.target, &u)
 		if test.refused == "" && err != nil || test.refused != "" && (err == nil || !strings.Contains(err.Error(), test.refused)) {
-			t.Errorf("%s %q: %v, want %q", test.method, test.target, err, test.refused)
+			t.Errorf("ParseTarget(%s, %q) error = %v, want %q", test.method, test.target, err, test.refused)
 		}
 		if _, ok := err.(*RequestError); err != nil && !ok {
-			t.Errorf("%s %q: the error is a %T", test.method, test.target, err)
+			t.Errorf("ParseTarget(%s, %q) error has type %T, want *RequestError", test.method, test.target, err)
 		}
 	}
 }
@@ -97,12 +97,12 @@ func TestAuthorities(t *testing.T) {
 		"[::1": false, "::1": false, "[::1]x": false, "[a]": false, "[1.2.3.4]": false, "a[::1]": false, "[fe80::1%25eth0]": false, "a]": false, "\u00e4": false,
 	} {
 		if err := CheckAuthority(authority); (err == nil) != fine {
-			t.Errorf("%q: %v", authority, err)
+			t.Errorf("CheckAuthority(%q) = %v, want valid: %t", authority, err, fine)
 		}
 	}
 }
 
-// What is about to be sent is looked at as it will be written.
+// An outgoing request is checked in the form in which it will be written.
 func TestRequestsThatCannotBeSent(t *testing.T) {
 	for _, test := range []struct {
 		name    string
@@ -114,7 +114,7 @@ func TestRequestsThatCannotBeSent(t *testing.T) {
 		{"a path as it was spelled", func(r *http.Request) { r.URL.Opaque = "/a%2Fb" }, ""},
 		{"an opaque URL with its host", func(r *http.Request) { r.URL.Opaque = "//example.com/a" }, ""},
 		{"a path to be escaped", func(r *http.Request) { r.URL.Path = "/a b?" }, ""},
-		{"a path that says it is spelled so", func(r *http.Request) { r.URL.Path, r.URL.RawPath = "/a b", "/a b" }, ""}, // and is not: net/url looks
+		{"a path that says it is spelled so", func(r *http.Request) { r.URL.Path, r.URL.RawPath = "/a b", "/a b" }, ""}, // RawPath is invalid, and net/url ignores it.
 		{"no URL", func(r *http.Request) { r.URL = nil }, "path"},
 		{"a blank in the path", func(r *http.Request) { r.URL.Opaque = "/x HTTP/1.1" }, "path"},
 		{"a question mark in the path", func(r *http.Request) { r.URL.Opaque = "/x?y" }, "path"},
@@ -145,7 +145,7 @@ func TestRequestsThatCannotBeSent(t *testing.T) {
 			case test.element == "" && err != nil:
 				t.Error(err)
 			case test.element != "" && (!ok || wrong.Element != test.element):
-				t.Errorf("%v, want one about the %s", err, test.element)
+				t.Errorf("error = %v, want an error about the %s", err, test.element)
 			}
 		})
 	}
@@ -157,7 +157,7 @@ func FuzzFieldValues(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, value string) {
 		if got, want := ValidFieldValue(value), httpguts.ValidHeaderFieldValue(value); got != want {
-			t.Errorf("%q: %v, want %v", value, got, want)
+			t.Errorf("field value %q: %v, want %v", value, got, want)
 		}
 	})
 }

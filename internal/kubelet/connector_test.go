@@ -27,7 +27,7 @@ import (
 	"portico.dev/internal/proxy"
 )
 
-// bench is a Connector, a kubelet that a handler stands for, and the objects that say where it is.
+// bench is a Connector with a kubelet implemented by a handler, and the objects with its address.
 type bench struct {
 	*Connector
 	objects
@@ -36,7 +36,7 @@ type bench struct {
 	server *httptest.Server
 }
 
-// objects implement registry.Objects.
+// objects implements registry.Objects.
 type objects struct {
 	nodes    map[string]*corev1.Node
 	pods     map[string]*corev1.Pod
@@ -107,7 +107,7 @@ func newBench(t *testing.T, h http.HandlerFunc) *bench {
 	return b
 }
 
-// contextOf is the context of a request as the chain makes it.
+// contextOf returns the context of a request as the handler chain creates it.
 func contextOf(namespace, resource, subresource string) context.Context {
 	ctx := apirequest.WithNamespace(context.Background(), namespace)
 	ctx = apirequest.WithUser(ctx, &user.DefaultInfo{Name: "jane"})
@@ -144,7 +144,7 @@ func TestLogsAskTheKubelet(t *testing.T) {
 		"GET /containerLogs/ns/a/c?sinceTime=2026-11-28T01%3A02%3A03Z": {SinceTime: &metav1.Time{Time: time.Date(2026, 11, 28, 1, 2, 3, 0, time.UTC)}},
 	} {
 		if got, err := b.log(o); err != nil || got != wanted {
-			t.Errorf("%q, %v, want %q", got, err, wanted)
+			t.Errorf("log = %q, error %v, want %q", got, err, wanted)
 		}
 	}
 }
@@ -165,16 +165,16 @@ func TestLogsThatAreRefused(t *testing.T) {
 		"stream: Forbidden: may not be specified":                {Stream: &stream},
 	} {
 		if _, err := b.log(o); err == nil || !strings.Contains(err.Error(), wanted) {
-			t.Errorf("%v, want %q", err, wanted)
+			t.Errorf("log error = %v, want %q", err, wanted)
 		}
 	}
 	b.pod.Spec.Containers = append(b.pod.Spec.Containers, corev1.Container{Name: "d"})
 	if _, err := b.log(&corev1.PodLogOptions{}); err == nil || err.Error() != "a container name must be specified for pod a, choose one of: [c d]" {
-		t.Errorf("two containers: %v", err)
+		t.Errorf("log without a container name: error = %v, want a list of the containers", err)
 	}
 }
 
-// A kubelet that does not answer is named, with the step at which it failed and since when.
+// The error for an unreachable kubelet contains its name, the failed step and the time of its last response.
 func TestADeadKubeletIsNamed(t *testing.T) {
 	b := newBench(t, func(http.ResponseWriter, *http.Request) {})
 	address := b.server.Listener.Addr().String()
@@ -183,13 +183,13 @@ func TestADeadKubeletIsNamed(t *testing.T) {
 		t.Helper()
 		_, err := b.log(&corev1.PodLogOptions{})
 		if !apierrors.IsServiceUnavailable(err) || !strings.HasPrefix(err.Error(), where+wanted) {
-			t.Errorf("%v, want %q", err, where+wanted)
+			t.Errorf("log error = %v, want %q", err, where+wanted)
 		}
 	}
 	b.config.Authority, _ = pki.StaticBundle(must(pki.NewAuthority("others")).PEM())
 	refused("its certificate is not signed by the authority in --kubelet-certificate-authority; it has not answered since 20")
 	if _, err := b.log(&corev1.PodLogOptions{InsecureSkipTLSVerifyBackend: true}); err != nil {
-		t.Errorf("without verification: %v", err)
+		t.Errorf("log without verification: error = %v, want no error", err)
 	}
 	b.server.Close()
 	refused("it refused the connection; it has not answered since 20")
@@ -197,15 +197,15 @@ func TestADeadKubeletIsNamed(t *testing.T) {
 	b.node.Status.DaemonEndpoints.KubeletEndpoint.Port = 0
 	b.node.Status.Addresses = nil
 	if _, err := b.log(&corev1.PodLogOptions{}); err == nil || !strings.Contains(err.Error(), "node n1 has no kubelet that could be asked: no preferred addresses found") {
-		t.Errorf("no address: %v", err)
+		t.Errorf("log without an address: error = %v, want \"no preferred addresses found\"", err)
 	}
 	delete(b.nodes, "n1")
 	if _, err := b.log(&corev1.PodLogOptions{}); !apierrors.IsNotFound(err) {
-		t.Errorf("no Node: %v", err)
+		t.Errorf("log without a Node: error = %v, want NotFound", err)
 	}
 	b.pod.Spec.NodeName = ""
 	if text, err := b.log(&corev1.PodLogOptions{}); err != nil || text != "" {
-		t.Errorf("no node: %q, %v", text, err)
+		t.Errorf("log of an unscheduled Pod = %q, error %v, want an empty log and no error", text, err)
 	}
 }
 
@@ -216,7 +216,7 @@ func must[T any](v T, err error) T {
 	return v
 }
 
-// serve answers a request of a client by a handler.
+// serve handles a request of a client with a handler.
 func serve(h http.Handler, ctx context.Context, method, target string, header http.Header) *httptest.ResponseRecorder {
 	r := httptest.NewRequest(method, target, nil).WithContext(ctx)
 	for name, values := range header {
@@ -237,12 +237,12 @@ func (b *bench) proxyToKubelet(t *testing.T) http.Handler {
 	return b.proxied(func() (*proxy.Target, func(), error) { return b.target(at, false, true) })
 }
 
-// What a client sends reaches kubelets and pods without anything by which it could speak for others, and with its path as it was.
+// Requests reach kubelets and Pods without headers that could impersonate other clients, and with an unchanged path.
 func TestK1WhatPassesToAKubelet(t *testing.T) {
 	b := newBench(t, func(w http.ResponseWriter, r *http.Request) {
 		for _, name := range []string{"Authorization", "Cookie", "X-Remote-User", "X-Remote-Group", "X_Remote_User", "Impersonate-User", "Via", "Proxy-Authorization"} {
 			if v := r.Header.Values(name); len(v) > 0 {
-				t.Errorf("%s reached the kubelet: %q", name, v)
+				t.Errorf("header %s at the kubelet = %q, want none", name, v)
 			}
 		}
 		w.Header().Set("Set-Cookie", "a=b")
@@ -255,18 +255,18 @@ func TestK1WhatPassesToAKubelet(t *testing.T) {
 	}
 	w := serve(h, ctx, http.MethodPut, "/api/v1/nodes/a/proxy/run/%C3%A4/?x=%2F&y", header)
 	if wanted := "PUT /run/%C3%A4/?x=%2F&y passes /api/v1/nodes/a/proxy/run/%C3%A4/"; w.Body.String() != wanted || w.Header().Get("Set-Cookie") != "" {
-		t.Errorf("%q, %v, want %q", w.Body, w.Header(), wanted)
+		t.Errorf("response = %q, header %v, want %q", w.Body, w.Header(), wanted)
 	}
 	if w = serve(h, ctx, http.MethodGet, "/api/v1/nodes/a/proxy?x=y", nil); w.Code != http.StatusMovedPermanently || w.Header().Get("Location") != "/api/v1/nodes/a/proxy/?x=y" {
-		t.Errorf("without a slash at the end: %d %q", w.Code, w.Header().Get("Location"))
+		t.Errorf("GET without a final slash = %d to %q, want 301 to /api/v1/nodes/a/proxy/?x=y", w.Code, w.Header().Get("Location"))
 	}
 	if w = serve(h, ctx, http.MethodPost, "/api/v1/nodes/a/proxy", nil); !strings.HasPrefix(w.Body.String(), "POST / ") {
-		t.Errorf("a POST without a slash: %d %q", w.Code, w.Body)
+		t.Errorf("POST without a final slash = %d %q, want it to arrive as POST /", w.Code, w.Body)
 	}
 }
 
-// Generated clients escape the slashes of a proxied path. The path after the subresource is sent unchanged, also if it begins with an empty
-// segment, and never as the URL of another host.
+// Generated clients escape the slashes of a proxied path. The path after the subresource is sent unchanged, even if it begins with an
+// empty segment, and never as the URL of another host.
 func TestA17TailsReachAKubeletByteForByte(t *testing.T) {
 	b := newBench(t, func(w http.ResponseWriter, r *http.Request) {
 		if r.Header.Get("Upgrade") != "" {
@@ -281,7 +281,7 @@ func TestA17TailsReachAKubeletByteForByte(t *testing.T) {
 		"/a//b//": "/a//b//", "//evil.test/a%2Fb": "//evil.test/a%2Fb", "///a?b": "///a?b", "//a%2Fb|c": "//a%2Fb%7Cc",
 	} {
 		if w := serve(h, ctx, http.MethodGet, "/api/v1/nodes/a/proxy"+tail, nil); w.Body.String() != want+" host=false" {
-			t.Errorf("GET .../proxy%s arrived as %q, want %q", tail, w.Body, want)
+			t.Errorf("path of GET .../proxy%s at the kubelet = %q, want %q", tail, w.Body, want)
 		}
 	}
 	front := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { h.ServeHTTP(w, r.WithContext(ctx)) }))
@@ -298,7 +298,7 @@ func TestA17TailsReachAKubeletByteForByte(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got, want := resp.Header.Get("X-Asked"), "GET //x%2Fy"; got != want {
-		t.Errorf("an upgrade arrived as %q (%s), want %q", got, resp.Status, want)
+		t.Errorf("upgrade at the kubelet = %q (%s), want %q", got, resp.Status, want)
 	}
 }
 
@@ -325,41 +325,41 @@ func TestK2RedirectsOfAKubelet(t *testing.T) {
 		w := httptest.NewRecorder()
 		h.ServeHTTP(w, r)
 		if code := w.Code; wanted == "" && code != http.StatusBadGateway || wanted != "" && code != http.StatusFound || w.Header().Get("Location") != wanted {
-			t.Errorf("%s: %d %q, want %q", to, code, w.Header().Get("Location"), wanted)
+			t.Errorf("redirect to %s = %d %q, want %q", to, code, w.Header().Get("Location"), wanted)
 		}
 	}
 	w := serve(h, ctx, http.MethodGet, "/api/v1/nodes/a/proxy//page?to=x", nil)
 	if got, want := w.Header().Get("Location"), "/api/v1/nodes/a/proxy/x"; got != want {
-		t.Errorf("a relative redirect from //page leads to %q, want %q", got, want)
+		t.Errorf("relative redirect from //page = %q, want %q", got, want)
 	}
 }
 
-// No proxied request reaches loopback, link-local addresses or metadata services, whatever Nodes, Pods and EndpointSlices say.
+// No proxied request reaches loopback, link-local addresses or metadata services, for all Nodes, Pods and EndpointSlices.
 func TestK3AddressesThatAreNotProxied(t *testing.T) {
-	b := newBench(t, func(w http.ResponseWriter, _ *http.Request) { t.Error("it was reached") })
+	b := newBench(t, func(w http.ResponseWriter, _ *http.Request) { t.Error("kubelet received a request, want none") })
 	ctx := contextOf("ns", "pods", "proxy")
 	for _, ip := range []string{"127.0.0.1", "169.254.169.254", "::1", "fe80::1", "0.0.0.0", "224.0.0.1", ""} {
 		b.node.Status.Addresses = []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: ip}}
 		b.pod.Status.PodIPs = []corev1.PodIP{{IP: ip}}
 		if _, err := b.ProxyNode(ctx, b.objects, "n1"); !apierrors.IsBadRequest(err) {
-			t.Errorf("a node at %q: %v", ip, err)
+			t.Errorf("ProxyNode for a Node at %q: error = %v, want BadRequest", ip, err)
 		}
 		if _, err := b.ProxyPod(ctx, b.objects, "a:80"); !apierrors.IsBadRequest(err) || err.Error() != "address not allowed" {
-			t.Errorf("a pod at %q: %v", ip, err)
+			t.Errorf("ProxyPod for a Pod at %q: error = %v, want BadRequest \"address not allowed\"", ip, err)
 		}
 	}
-	// An address that kube-apiserver's check lets pass, and the guard does not.
+	// kube-apiserver's check allows this address. The dial guard refuses it.
 	b.pod.Status.PodIPs = []corev1.PodIP{{IP: "100.100.100.200"}}
 	h, err := b.ProxyPod(ctx, b.objects, "a:80")
 	if err != nil {
 		t.Fatal(err)
 	}
 	if w := serve(h, ctx, http.MethodGet, "/api/v1/namespaces/ns/pods/a:80/proxy/", nil); w.Code != http.StatusServiceUnavailable || !strings.Contains(w.Body.String(), "must not be dialled") {
-		t.Errorf("a metadata service: %d %s", w.Code, w.Body)
+		t.Errorf("request to a metadata service = %d %s, want 503 with \"must not be dialled\"", w.Code, w.Body)
 	}
 }
 
-// An endpoint of a Service counts only if it is a pod of the namespace, at the pod's address.
+// An endpoint of a Service counts only if it is a Pod of the namespace with the Pod's address.
 func TestK4EndpointsThatAreNoPods(t *testing.T) {
 	b := newBench(t, func(http.ResponseWriter, *http.Request) {})
 	b.pod.Status.PodIPs = []corev1.PodIP{{IP: "10.0.0.9"}}
@@ -382,20 +382,20 @@ func TestK4EndpointsThatAreNoPods(t *testing.T) {
 		"not the pod's address": {Addresses: []string{"10.0.0.1"}, TargetRef: pod("ns", "a")},
 	} {
 		if err := ask(e); err == nil || !strings.Contains(err.Error(), `no endpoints available for service "s"`) {
-			t.Errorf("%s: %v", situation, err)
+			t.Errorf("%s: error = %v, want no endpoints available", situation, err)
 		}
 	}
 	if err := ask(discoveryv1.Endpoint{Addresses: []string{"10.0.0.9"}, TargetRef: pod("ns", "a")}); err != nil {
 		t.Error(err)
 	}
 	if _, err := b.ProxyService(ctx, b.objects, "s:81"); err == nil || err.Error() != `no service port 81 found for service "s"` {
-		t.Errorf("another port: %v", err)
+		t.Errorf("ProxyService for an unknown port: error = %v, want no service port 81", err)
 	}
 }
 
-// Only websockets and SPDY are switched to, and a request without an upgrade gets no console.
+// Only WebSocket and SPDY upgrades are accepted. A request without an upgrade does not reach a console.
 func TestK5UpgradesToAKubelet(t *testing.T) {
-	b := newBench(t, func(w http.ResponseWriter, r *http.Request) { t.Errorf("it was reached: %s", r.URL) })
+	b := newBench(t, func(w http.ResponseWriter, r *http.Request) { t.Errorf("kubelet received %s, want no request", r.URL) })
 	ctx := contextOf("ns", "pods", "exec")
 	h, err := b.Exec(ctx, b.objects, "a", &corev1.PodExecOptions{Command: []string{"id"}, Stdout: true})
 	if err != nil {
@@ -407,12 +407,12 @@ func TestK5UpgradesToAKubelet(t *testing.T) {
 		"names exactly one protocol in Upgrade":   {"Connection": {"Upgrade"}, "Upgrade": {"websocket", "SPDY/3.1"}},
 	} {
 		if w := serve(h, ctx, http.MethodPost, "/api/v1/namespaces/ns/pods/a/exec?command=id", header); w.Code != http.StatusBadRequest || !strings.Contains(w.Body.String(), wanted) {
-			t.Errorf("%d %s, want %q", w.Code, w.Body, wanted)
+			t.Errorf("response = %d %s, want %q", w.Code, w.Body, wanted)
 		}
 	}
 }
 
-// The path of a console is made of names of objects, and its parameters are those that were read.
+// The path of a console request contains only object names and the parsed parameters.
 func TestConsolesAskTheKubelet(t *testing.T) {
 	asked := make(chan string, 1)
 	b := newBench(t, func(w http.ResponseWriter, r *http.Request) {
@@ -437,21 +437,21 @@ func TestConsolesAskTheKubelet(t *testing.T) {
 		ctx := contextOf("ns", "pods", c.subresource)
 		h, err := c.open(ctx)
 		if err != nil {
-			t.Errorf("%s: %v", c.subresource, err)
+			t.Errorf("%s: open failed: %v, want no error", c.subresource, err)
 			continue
 		}
 		w := serve(h, ctx, http.MethodPost, "/api/v1/namespaces/ns/pods/a/"+c.subresource, upgrade)
 		if got := <-asked; got != c.wanted || w.Code != http.StatusForbidden || !strings.Contains(w.Body.String(), "not today") {
-			t.Errorf("%s: %q, want %q; %d %s", c.subresource, got, c.wanted, w.Code, w.Body)
+			t.Errorf("%s: request at the kubelet = %q, want %q; response %d %s", c.subresource, got, c.wanted, w.Code, w.Body)
 		}
 	}
 	b.pod.Spec.NodeName = ""
 	if _, err := b.Exec(t.Context(), b.objects, "a", &corev1.PodExecOptions{}); err == nil || err.Error() != "pod a does not have a host assigned" {
-		t.Errorf("no node: %v", err)
+		t.Errorf("Exec in an unscheduled Pod: error = %v, want \"pod a does not have a host assigned\"", err)
 	}
 }
 
-// Servers that nobody uses are forgotten, and those in use are not.
+// Unused servers are forgotten. Servers in use are kept.
 func TestServersAreForgotten(t *testing.T) {
 	b := newBench(t, func(http.ResponseWriter, *http.Request) {})
 	_, release, err := b.acquire(key{name: podKey, address: "10.0.0.1:1"})
@@ -470,7 +470,7 @@ func TestServersAreForgotten(t *testing.T) {
 	b.mu.Unlock()
 	release()
 	if n != 1 {
-		t.Errorf("%d servers are known, want the one in use", n)
+		t.Errorf("%d servers are known, want 1, the one in use", n)
 	}
 }
 

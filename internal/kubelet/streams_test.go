@@ -15,7 +15,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// switching is a kubelet that switches to what it is asked for, and says every byte again.
+// switching is a kubelet that accepts every requested upgrade and returns all bytes.
 func switching(w http.ResponseWriter, r *http.Request) {
 	conn, buffered, err := http.NewResponseController(w).Hijack()
 	if err != nil {
@@ -24,10 +24,10 @@ func switching(w http.ResponseWriter, r *http.Request) {
 	defer conn.Close()
 	fmt.Fprintf(conn, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: %s\r\nSec-Websocket-Protocol: %s\r\nX-Asked: %s %s\r\n\r\n",
 		r.Header.Get("Upgrade"), r.Header.Get("Sec-Websocket-Protocol"), r.Method, r.URL.RequestURI())
-	_, _ = io.Copy(conn, buffered) // until the client ends it
+	_, _ = io.Copy(conn, buffered) // until the client closes it
 }
 
-// A kubelet that declares that it takes websockets gets them byte for byte, and any kubelet the older protocols.
+// A kubelet that declares WebSocket support receives WebSockets unchanged. All kubelets receive the older protocols.
 func TestWebsocketsAreRelayed(t *testing.T) {
 	b := newBench(t, switching)
 	front := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -56,19 +56,19 @@ func TestWebsocketsAreRelayed(t *testing.T) {
 		}
 		if resp.StatusCode != http.StatusSwitchingProtocols || resp.Header.Get("Sec-Websocket-Protocol") != protocol ||
 			resp.Header.Get("X-Asked") != "GET /exec/ns/a/c?command=id&output=1" {
-			t.Errorf("%s: %d %v", protocol, resp.StatusCode, resp.Header)
+			t.Errorf("%s: response = %d, header %v, want 101 with this protocol", protocol, resp.StatusCode, resp.Header)
 		}
 		sent := "\x00any bytes\xff"
 		fmt.Fprint(conn, sent)
 		got := make([]byte, len(sent))
 		if _, err := io.ReadFull(reader, got); err != nil || string(got) != sent {
-			t.Errorf("%s: %q, %v", protocol, got, err)
+			t.Errorf("%s: echo = %q, error %v, want %q", protocol, got, err, sent)
 		}
 		_ = conn.Close()
 	}
 }
 
-// A connection that the library copies ends with the drain, and none is made after it began.
+// A connection that k8s.io/apimachinery's proxy copies ends with the drain. After its start no new connection is made.
 func TestTranslatedConnectionsEndWithTheDrain(t *testing.T) {
 	b := newBench(t, switching)
 	at, err := b.locate(t.Context(), b.objects, "n1")
@@ -97,12 +97,12 @@ func TestTranslatedConnectionsEndWithTheDrain(t *testing.T) {
 	over, cancel := context.WithCancel(t.Context())
 	cancel()
 	if n := p.Drain(over); n != 1 {
-		t.Errorf("%d connections were closed, want 1", n)
+		t.Errorf("Drain = %d, want 1", n)
 	}
 	if err := <-ended; err == nil {
-		t.Error("it did not end")
+		t.Error("read after the drain: error = nil, want an error")
 	}
 	if _, err := dial(); err == nil || !strings.Contains(err.Error(), "the front door is shutting down") {
-		t.Errorf("while it drains: %v", err)
+		t.Errorf("dial during the drain: error = %v, want \"the front door is shutting down\"", err)
 	}
 }

@@ -34,10 +34,10 @@ func TestWhichControllersRun(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			if n, r := c.choice.Runs(NamespaceController), c.choice.Runs(RootCAPublisher); n != c.namespaces || r != c.root {
-				t.Errorf("namespaces %v, root CA %v", n, r)
+				t.Errorf("Runs(namespaces) = %v, Runs(root CA) = %v, want %v and %v", n, r, c.namespaces, c.root)
 			}
 			if err := c.choice.Check(); (err != nil) != c.wrong {
-				t.Error(err)
+				t.Errorf("Check() error = %v, want an error %t", err, c.wrong)
 			}
 		})
 	}
@@ -45,7 +45,7 @@ func TestWhichControllersRun(t *testing.T) {
 
 func TestEachControllerCanBeLeftOut(t *testing.T) {
 	w := newEnv(t)
-	cfg := w.config() // with all that a controller needs to be there
+	cfg := w.config() // with everything that a controller requires
 	cfg.ClusterRoles, cfg.Discovery = w.informer.Rbac().V1().ClusterRoles(), w.client.Discovery()
 	cfg.Quotas = quotas.Config{
 		Quotas:  w.informer.Core().V1().ResourceQuotas(),
@@ -53,7 +53,7 @@ func TestEachControllerCanBeLeftOut(t *testing.T) {
 	}
 	cfg.Certificates.Signers = []certificates.Signer{{Name: "example.com/signer"}}
 	without := func(gone ...string) (rest []string) {
-		gone = append(gone, GarbageCollector, BootstrapSigner, TokenCleaner) // one is made elsewhere, two must be named
+		gone = append(gone, GarbageCollector, BootstrapSigner, TokenCleaner) // one is created by another function, two must be named
 		for _, name := range choosable {
 			if !slices.Contains(gone, name) {
 				rest = append(rest, name)
@@ -89,13 +89,13 @@ func TestEachControllerCanBeLeftOut(t *testing.T) {
 				}
 			}
 			if !slices.Equal(got, c.want) {
-				t.Errorf("got %q, want %q", got, c.want)
+				t.Errorf("controllers = %q, want %q", got, c.want)
 			}
 		})
 	}
 }
 
-// Without keys nobody signs, and the controllers that come with signing run only if they are named.
+// Without keys there is no signer, and the controllers that come with signing run only if they are named.
 func TestWhoeverSignsAlsoApprovesAndDeletes(t *testing.T) {
 	cfg := newEnv(t).config()
 	for name, c := range map[string]struct {
@@ -117,13 +117,13 @@ func TestWhoeverSignsAlsoApprovesAndDeletes(t *testing.T) {
 			}
 		}
 		if strings.Join(got, " ") != c.want {
-			t.Errorf("%s: %q, want %q", name, got, c.want)
+			t.Errorf("%s: controllers = %q, want %q", name, got, c.want)
 		}
 	}
 }
 
-// A kube-controller-manager beside this server does what is left to it: whoever else did it too would undo its conditions
-// and be in the way of its writes.
+// A separate kube-controller-manager runs the controllers that are not chosen here. Running them here too would undo its
+// conditions and conflict with its writes.
 func TestWhatIsLeftToOthersIsNotDone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newEnv(t, terminating("doomed", "1"))
@@ -137,16 +137,16 @@ func TestWhatIsLeftToOthersIsNotDone(t *testing.T) {
 		<-c.Ready()
 		settled(soon)
 		if w.gone("doomed") {
-			t.Error("the namespace was finalized")
+			t.Error("namespace doomed was finalized although the namespace controller is not chosen, want it kept")
 		}
 		if w.gone("kube-system") {
-			t.Error("what kube-apiserver does itself is not done: kube-system is missing")
+			t.Error("namespace kube-system is missing, want it created as by kube-apiserver")
 		}
 		if _, err := w.client.CoreV1().ServiceAccounts("default").Get(ctx, "default", metav1.GetOptions{}); !apierrors.IsNotFound(err) {
-			t.Errorf("service account default: %v", err)
+			t.Errorf("Get of service account default: error = %v, want NotFound", err)
 		}
 		if _, err := w.client.CoreV1().ConfigMaps("default").Get(ctx, "kube-root-ca.crt", metav1.GetOptions{}); !apierrors.IsNotFound(err) {
-			t.Errorf("configmap kube-root-ca.crt: %v", err)
+			t.Errorf("Get of configmap kube-root-ca.crt: error = %v, want NotFound", err)
 		}
 		cancel()
 		if err := <-done; err != nil {

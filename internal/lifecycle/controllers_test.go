@@ -31,7 +31,7 @@ func runningWith(t *testing.T, w *env, cfg Config, use func()) {
 	defer func() {
 		cancel()
 		if err := <-done; err != nil {
-			t.Errorf("Run: %v", err)
+			t.Errorf("Run failed: %v, want no error", err)
 		}
 		w.informer.Shutdown()
 	}()
@@ -39,14 +39,14 @@ func runningWith(t *testing.T, w *env, cfg Config, use func()) {
 	case <-c.Ready():
 		use()
 	case <-time.After(10 * time.Minute): // in a bubble of synctest
-		t.Error("not ready after 10 minutes")
+		t.Error("the controllers are not ready after 10 minutes, want Ready closed")
 	}
 }
 
-// soon is longer than every delay and shorter than every resync, except where a test says so.
+// soon is longer than every delay and shorter than every resync, unless a test states otherwise.
 const soon = 5 * time.Second
 
-// settled lets d pass and everything that was to happen in it happen.
+// settled lets d pass and waits until all work that is due in it is done.
 func settled(d time.Duration) {
 	<-time.After(d)
 	synctest.Wait()
@@ -58,10 +58,10 @@ func TestEveryClusterHasItsNamespaces(t *testing.T) {
 		running(t, w, func() {
 			for _, name := range []string{"default", "kube-system", "kube-public", "kube-node-lease"} {
 				if w.gone(name) {
-					t.Errorf("%s was not there when we were ready", name)
+					t.Errorf("namespace %s is missing after Ready, want it to exist", name)
 				}
 				if _, err := w.client.CoreV1().ServiceAccounts(name).Get(t.Context(), "default", metav1.GetOptions{}); err != nil {
-					t.Errorf("when we were ready: %v", err)
+					t.Errorf("Get of service account default of %s after Ready failed: %v, want no error", name, err)
 				}
 			}
 			settled(soon)
@@ -70,7 +70,7 @@ func TestEveryClusterHasItsNamespaces(t *testing.T) {
 			}
 			settled(soon)
 			if w.gone("kube-public") {
-				t.Error("kube-public was not created again")
+				t.Error("namespace kube-public is missing after its deletion, want it created again")
 			}
 		})
 	})
@@ -91,7 +91,7 @@ func TestStartRepairsTheAddressThatItNeeds(t *testing.T) {
 		}
 		cfg.AllocationsAbandoned = func(context.Context) (bool, error) { return time.Since(died) > 6*time.Second && !repaired.Load(), nil }
 		cfg.RepairAllocations = func(context.Context) error {
-			if time.Since(died) > 6*time.Second { // a lease: until then the process that died counts as alive
+			if time.Since(died) > 6*time.Second { // a lease: until then the dead process counts as alive
 				repaired.Store(true)
 			}
 			return nil
@@ -108,7 +108,7 @@ func TestStartRepairsTheAddressThatItNeeds(t *testing.T) {
 				t.Error(err)
 			}
 			if took := time.Since(died); took > 12*time.Second {
-				t.Errorf("ready after %s", took)
+				t.Errorf("ready after %s, want at most 12s", took)
 			}
 		})
 	})
@@ -127,7 +127,7 @@ func TestStartWaitsForStorage(t *testing.T) {
 		})
 		running(t, w, func() {
 			if refused != 3 || w.gone("default") {
-				t.Errorf("ready after %d refusals, default missing: %v", refused, w.gone("default"))
+				t.Errorf("ready after %d refusals, default missing %v, want 3 refusals and default present", refused, w.gone("default"))
 			}
 		})
 	})
@@ -147,7 +147,7 @@ func TestEndingBeforeStorageAnswersIsNoError(t *testing.T) {
 		}
 		select {
 		case <-c.Ready():
-			t.Error("was ready without storage")
+			t.Error("Ready is closed without storage, want not ready")
 		default:
 		}
 	})
@@ -166,7 +166,7 @@ func TestActiveNamespacesGetTheirDefaults(t *testing.T) {
 			t.Helper()
 			settled(soon)
 			if account, ca := furnished(ns); !account || !ca {
-				t.Errorf("%s: namespace %s has service account: %v, root CA: %v", situation, ns, account, ca)
+				t.Errorf("%s: namespace %s has service account: %v, root CA: %v, want both", situation, ns, account, ca)
 			}
 		}
 		running(t, w, func() {
@@ -207,11 +207,11 @@ func TestTerminatingNamespacesGetNoDefaults(t *testing.T) {
 			settled(soon)
 			accounts, err := w.client.CoreV1().ServiceAccounts("doomed").List(t.Context(), metav1.ListOptions{})
 			if err != nil || len(accounts.Items) > 0 {
-				t.Errorf("created %v, error %v", accounts, err)
+				t.Errorf("service accounts of the terminating namespace = %v, error %v, want none", accounts, err)
 			}
 			maps, err := w.client.CoreV1().ConfigMaps("doomed").List(t.Context(), metav1.ListOptions{})
 			if err != nil || len(maps.Items) > 0 {
-				t.Errorf("created %v, error %v", maps, err)
+				t.Errorf("ConfigMaps of the terminating namespace = %v, error %v, want none", maps, err)
 			}
 		})
 	})
@@ -234,7 +234,7 @@ func TestOnePanicDoesNotStopTheOthers(t *testing.T) {
 			}
 			settled(soon)
 			if _, err := w.client.CoreV1().ServiceAccounts("app").Get(t.Context(), "default", metav1.GetOptions{}); err != nil || !panicked {
-				t.Errorf("panicked %v, then %v", panicked, err)
+				t.Errorf("service account of app: panicked %v, error %v, want a panic and then no error", panicked, err)
 			}
 		})
 	})

@@ -74,7 +74,7 @@ func terminating(name string, uid types.UID) *corev1.Namespace {
 	}
 }
 
-// gone reports whether a namespace does not exist, or has no finalizer of ours any more.
+// gone reports whether a namespace does not exist, or no longer has a finalizer.
 func (w *env) gone(name string) bool {
 	ns, err := w.client.CoreV1().Namespaces().Get(context.Background(), name, metav1.GetOptions{})
 	if err != nil && !apierrors.IsNotFound(err) {

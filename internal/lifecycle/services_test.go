@@ -17,25 +17,25 @@ import (
 	"portico.dev/internal/clients/clientstest"
 )
 
-// kube-controller-manager v1.37.1 writes this condition without a reason, and would write it again over any other.
+// kube-controller-manager v1.37.1 writes this condition without a reason, and overwrites a different condition each time.
 func TestTheConditionOfARangeIsUpstreams(t *testing.T) {
 	client := clientstest.NewClientset()
 	c := &serviceCIDRs{client: client, ranges: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/24")}, log: zaptest.NewLogger(t)}
-	for range 2 { // the first makes the object, the second sees it
+	for range 2 { // the first call creates the object, the second one reads it
 		if _, err := c.reconcile(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 	}
 	r, err := client.NetworkingV1().ServiceCIDRs().Get(t.Context(), "kubernetes", metav1.GetOptions{})
 	if err != nil || len(r.Status.Conditions) != 1 {
-		t.Fatalf("%+v, %v", r, err)
+		t.Fatalf("ServiceCIDR kubernetes = %+v, error %v, want 1 condition", r, err)
 	}
 	got := r.Status.Conditions[0]
 	got.LastTransitionTime = metav1.Time{}
 	if want := (metav1.Condition{
 		Type: networkingv1.ServiceCIDRConditionReady, Status: metav1.ConditionTrue, Message: "Kubernetes Service CIDR is ready",
 	}); got != want {
-		t.Errorf("got %+v, want %+v", got, want)
+		t.Errorf("condition = %+v, want %+v", got, want)
 	}
 	client.ClearActions()
 	if _, err := c.reconcile(t.Context()); err != nil {
@@ -43,15 +43,15 @@ func TestTheConditionOfARangeIsUpstreams(t *testing.T) {
 	}
 	for _, a := range client.Actions() {
 		if a.GetVerb() != "list" {
-			t.Errorf("what is as it should be was written again: %s %s", a.GetVerb(), a.GetSubresource())
+			t.Errorf("request after reconcile of a correct object: %s %s, want only list", a.GetVerb(), a.GetSubresource())
 		}
 	}
 }
 
-// Claims are repaired at the start, once a minute, and as soon as a replica has ended while it wrote; by who leads alone.
+// The leader repairs claims at the start, once a minute, and as soon as a replica has ended during a write.
 func TestAllocationsAreRepairedWhenAReplicaEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var mu sync.Mutex // guards what follows
+		var mu sync.Mutex // guards the variables below
 		var repairs int
 		abandoned, leads, fault := false, true, error(nil)
 		changed := make(chan struct{})

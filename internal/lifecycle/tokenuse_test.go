@@ -33,24 +33,24 @@ func TestUsesOfTokensAreRecordedOnceADay(t *testing.T) {
 		settled(soon)
 		tracking, err := w.client.CoreV1().ConfigMaps("kube-system").Get(ctx, trackingName, metav1.GetOptions{})
 		if err != nil || fmt.Sprint(tracking.Data) != "map[since:2000-01-01]" {
-			t.Errorf("since: %v, %v", tracking, err)
+			t.Errorf("tracking ConfigMap = %v, error %v, want since 2000-01-01", tracking, err)
 		}
 		use := func(day string, writes int) {
 			t.Helper()
 			w.client.ClearActions()
-			for range 3 { // the Secret as the caches have it: without the label, then with it
+			for range 3 { // the Secret as it is in the caches: first without the label, then with it
 				c.TokenUsed(secret)
 			}
 			settled(soon)
 			if secret, err = w.client.CoreV1().Secrets("ci").Get(ctx, "robot", metav1.GetOptions{}); err != nil || secret.Labels[lastUsedLabel] != day {
-				t.Errorf("label %q, want %q; %v", secret.Labels[lastUsedLabel], day, err)
+				t.Errorf("label %s = %q, error %v, want %q", lastUsedLabel, secret.Labels[lastUsedLabel], err, day)
 			}
 			patched := 0
 			for _, a := range w.client.Actions() {
 				if p, ok := a.(clienttesting.PatchAction); ok && p.GetName() == "robot" {
 					patched++
 					if !strings.Contains(string(p.GetPatch()), `"uid":"s-1"`) {
-						t.Errorf("another Secret of that name could be meant: %s", p.GetPatch())
+						t.Errorf("patch = %s, want uid s-1: without it another Secret of that name could be changed", p.GetPatch())
 					}
 				}
 			}
@@ -102,18 +102,18 @@ func TestLastUsedDayNeverDecreases(t *testing.T) {
 			u := newTokenUse(nil, zap.NewNop())
 			u.note(&corev1.Secret{ObjectMeta: metav1.ObjectMeta{UID: "s-1", Labels: map[string]string{lastUsedLabel: day}}})
 			if got := len(u.used); got != want {
-				t.Errorf("%s: noted %d times, want %d", day, got, want)
+				t.Errorf("%s: noted %d uses, want %d", day, got, want)
 			}
 		}
 		secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "ci", Name: "robot", UID: "s-1"}}
 		w := newEnv(t, secret)
 		u := newTokenUse(w.client, zap.NewNop())
 		u.note(secret)
-		settled(24 * time.Hour) // meanwhile another replica may have written the new day
+		settled(24 * time.Hour) // another replica may have written the new day meanwhile
 		stop := writingUses(t, u)
 		settled(soon)
 		if day := usedOn(t, w, secret); day != "2000-01-02" {
-			t.Errorf("a use that waited past midnight is of %s", day)
+			t.Errorf("last use of a use that waited past midnight = %s, want 2000-01-02", day)
 		}
 		stop()
 	})
@@ -132,18 +132,18 @@ func TestAUseThatDoesNotFitTheQueueIsRecordedLater(t *testing.T) {
 		}
 		u := newTokenUse(w.client, zap.NewNop())
 		for _, s := range secrets {
-			u.note(s) // would wait here for ever
+			u.note(s) // would block here if note waited for room
 		}
 		stop := writingUses(t, u)
 		settled(soon)
 		fits, late := secrets[usesAtOnce-1], secrets[usesAtOnce]
 		if a, b := usedOn(t, w, fits), usedOn(t, w, late); a != "2000-01-01" || b != "" {
-			t.Errorf("first: the last that finds room %q, the next %q", a, b)
+			t.Errorf("last use of the last one that fits = %q, of the next one = %q, want 2000-01-01 and none", a, b)
 		}
 		u.note(late)
 		settled(soon)
 		if day := usedOn(t, w, late); day != "2000-01-01" {
-			t.Errorf("then: %q", day)
+			t.Errorf("last use after the second note = %q, want 2000-01-01", day)
 		}
 		stop()
 	})
@@ -170,7 +170,7 @@ func TestErrorsOfRecordingAUse(t *testing.T) {
 			w.client.PrependReactor("patch", "secrets", func(clienttesting.Action) (bool, runtime.Object, error) { return true, nil, c.answer })
 			err := newTokenUse(w.client, zap.NewNop()).write(t.Context(), use{types.NamespacedName{Namespace: "ci", Name: "robot"}, "s-1"})
 			if (err != nil) != c.trouble {
-				t.Error(err)
+				t.Errorf("write() error = %v, want an error %t", err, c.trouble)
 			}
 		})
 	}
@@ -183,7 +183,7 @@ func TestErrorsOfRecordingTheStart(t *testing.T) {
 		there  []runtime.Object
 		verb   string
 		answer error
-		want   string // begins the error; nothing: there is none
+		want   string // prefix of the error; empty: no error
 	}{
 		"it cannot be read":                {nil, "get", away, "get configmap " + trackingName + ": "},
 		"it cannot be made":                {nil, "create", away, "create configmap " + trackingName + ": "},
@@ -197,7 +197,7 @@ func TestErrorsOfRecordingTheStart(t *testing.T) {
 			w.client.PrependReactor(c.verb, "configmaps", func(clienttesting.Action) (bool, runtime.Object, error) { return true, nil, c.answer })
 			err := newTokenUse(w.client, zap.NewNop()).publish(t.Context())
 			if (err != nil) != (c.want != "") || err != nil && (!strings.HasPrefix(err.Error(), c.want) || !errors.Is(err, c.answer)) {
-				t.Errorf("%v, want %q", err, c.want)
+				t.Errorf("publish() error = %v, want prefix %q", err, c.want)
 			}
 		})
 	}
@@ -218,7 +218,7 @@ func TestTheStartOfTheRecordingStays(t *testing.T) {
 				}
 				m, err := w.client.CoreV1().ConfigMaps("kube-system").Get(t.Context(), trackingName, metav1.GetOptions{})
 				if err != nil || m.Data[trackingSince] != c.want {
-					t.Errorf("%v, %v", m.Data, err)
+					t.Errorf("data = %v, error %v, want since %s", m.Data, err, c.want)
 				}
 			})
 		})

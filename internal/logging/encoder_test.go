@@ -27,13 +27,13 @@ func TestE3OneLineForEachEntry(t *testing.T) {
 			log.Info(long, zap.String("text", long), zap.Error(errors.New(long)), zap.Any("any", []string{long}), zap.Stringer("stringer", stringer(long)))
 			text := out.String()
 			if n := strings.Count(text, "\n"); n != 2 || !strings.HasSuffix(text, "\n") {
-				t.Errorf("%d lines", n)
+				t.Errorf("%d lines for two entries, want 2", n)
 			}
 			if strings.ContainsAny(text, "\r\x00\x1b") {
-				t.Errorf("a control byte came through: %.500q", text)
+				t.Errorf("the output has a control character: %.500q, want none", text)
 			}
 			if len(text) > 8*maxFieldBytes {
-				t.Errorf("%d bytes", len(text))
+				t.Errorf("output of %d bytes, want at most %d", len(text), 8*maxFieldBytes)
 			}
 		})
 	}
@@ -48,10 +48,10 @@ func TestFieldsOfTheCallerAreNotChanged(t *testing.T) {
 	}
 	line, err := encoder.EncodeEntry(zapcore.Entry{Message: "m"}, fields)
 	if err != nil || strings.Contains(line.String(), long) || !strings.Contains(line.String(), `"n": 1`) {
-		t.Errorf("%v %s", err, line)
+		t.Errorf("EncodeEntry = %v %s, want a shortened field and n", err, line)
 	}
 	if fields[0].String != long {
-		t.Error("changed")
+		t.Error("EncodeEntry changed the caller's field, want no change")
 	}
 }
 
@@ -70,7 +70,7 @@ func TestTimesInFieldsHaveTheirDate(t *testing.T) {
 		compact := strings.ReplaceAll(out.String(), `": "`, `":"`)
 		for _, want := range []string{`"with":"2031-02-03T04:05:06Z"`, `"expires":"2031-02-03T04:05:06Z"`, `"far":"9999-02-03T04:05:06+01:00"`} {
 			if !strings.Contains(compact, want) {
-				t.Errorf("%s: %s, want %s", format, out.String(), want)
+				t.Errorf("line in the format %s = %s, want %s", format, out.String(), want)
 			}
 		}
 	}
@@ -78,10 +78,10 @@ func TestTimesInFieldsHaveTheirDate(t *testing.T) {
 
 func TestWordsInOtherScriptsAreNotEscapedNorCutInHalf(t *testing.T) {
 	if got := escaped("héllo 世界"); got != "héllo 世界" {
-		t.Errorf("%q", got)
+		t.Errorf("escaped = %q, want no change", got)
 	}
 	if got := bounded(strings.Repeat("世", maxFieldBytes)); strings.ContainsRune(got, '�') || len(got) > maxFieldBytes+3 {
-		t.Errorf("%d bytes", len(got))
+		t.Errorf("bounded = %d bytes, want at most %d and whole characters", len(got), maxFieldBytes+3)
 	}
 }
 

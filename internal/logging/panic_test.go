@@ -28,7 +28,7 @@ func TestE1APanicIsToldWithoutItsValue(t *testing.T) {
 				kind, _ := o.Fields["panic"].(string)
 				stack, _ := o.Fields["stack"].(string)
 				if kind != c.kind && !strings.HasSuffix(kind, c.kind) || !strings.Contains(stack, c.deep) {
-					t.Errorf("%q at %s", kind, stack)
+					t.Errorf("panic kind %q at %s, want %q at %s", kind, stack, c.kind, c.deep)
 				}
 				if strings.Contains(kind+stack, "canary") {
 					t.Errorf("the value is told: %q %s", kind, stack)

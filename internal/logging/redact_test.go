@@ -25,15 +25,15 @@ func TestE1ErrorsThatQuoteABodyAreNotRepeated(t *testing.T) {
 	told := quotingPrefix + "; what it was is told to the client alone"
 	want := []any{"Unhandled Error", told, told, nil, "another", "kept"}
 	if len(got) != len(want) {
-		t.Fatalf("%q", got)
+		t.Fatalf("messages and errors = %q, want %q", got, want)
 	}
 	for i := range want {
 		if got[i] != want[i] {
-			t.Errorf("%q, want %q", got[i], want[i])
+			t.Errorf("message or error = %q, want %q", got[i], want[i])
 		}
 	}
 	if seen.All()[0].ContextMap()["n"] != int64(1) {
-		t.Error("a field beside it was lost")
+		t.Errorf("the field n = %v, want 1", seen.All()[0].ContextMap()["n"])
 	}
 }
 
@@ -42,7 +42,7 @@ func TestMistakesOfClientsAreNotErrorsOfOurs(t *testing.T) {
 		core, seen := observer.New(level)
 		zap.New(newRedactingCore(core)).Error(clientMistakePrefix, zap.Error(errors.New("unable to parse requirement")))
 		if seen.Len() != want || want > 0 && seen.All()[0].Level != zap.DebugLevel {
-			t.Errorf("at level %s: %v", level, seen.All())
+			t.Errorf("entries at the level %s = %v, want %d at debug", level, seen.All(), want)
 		}
 	}
 }
@@ -54,7 +54,7 @@ func TestTheEndOfARequestByItsMakerIsNoError(t *testing.T) {
 		log.Error("Failed to watch", zap.Error(&url.Error{Op: "Get", URL: "http://in-process.invalid", Err: context.Canceled}))
 		log.Error("Failed to watch", zap.Error(context.DeadlineExceeded))
 		if seen.Len() != want || seen.All()[want-1].Level != zap.ErrorLevel || want > 1 && seen.All()[0].Level != zap.DebugLevel {
-			t.Errorf("at level %s: %v", level, seen.All())
+			t.Errorf("entries at the level %s = %v, want %d", level, seen.All(), want)
 		}
 	}
 }

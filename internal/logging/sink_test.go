@@ -15,9 +15,9 @@ import (
 	"go.uber.org/zap/zapcore"
 )
 
-// screen is what a log writes to; each write is a line of it.
+// screen is the output of a log. Each write is one entry.
 type screen struct {
-	mu     sync.Mutex // guards what follows
+	mu     sync.Mutex // guards the following fields
 	writes []string
 	err    error
 }
@@ -40,7 +40,7 @@ func (s *screen) breaks(err error) {
 	s.err = err
 }
 
-// said is the messages of each write.
+// said returns the messages of each write.
 func (s *screen) said() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -121,7 +121,7 @@ func TestLinesThatMayWait(t *testing.T) {
 				c.do(log, Batched(log))
 				synctest.Wait()
 				if got := s.said(); got != c.want {
-					t.Errorf("%q, want %q", got, c.want)
+					t.Errorf("written messages = %q, want %q", got, c.want)
 				}
 				time.Sleep(3 * flushInterval) // no timer is left
 			})
@@ -129,7 +129,7 @@ func TestLinesThatMayWait(t *testing.T) {
 	}
 }
 
-// What waits is bounded, and nothing is lost when it is too much.
+// The buffer is bounded, and no line is lost when it is full.
 func TestWhatWaitsIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, log := newScreen(t)
@@ -139,24 +139,24 @@ func TestWhatWaitsIsBounded(t *testing.T) {
 			many.Info(text)
 		}
 		if n := len(s.writes); n < 1+lines*1000/maxPending {
-			t.Errorf("%d writes", n)
+			t.Errorf("%d writes, want at least %d", n, 1+lines*1000/maxPending)
 		}
 		_ = log.Sync()
 		total := 0
 		for _, w := range s.writes {
 			if len(w) > maxPending {
-				t.Errorf("a write of %d bytes", len(w))
+				t.Errorf("write of %d bytes, want at most %d", len(w), maxPending)
 			}
 			total += strings.Count(w, "\n") + 1
 		}
 		if total != lines {
-			t.Errorf("%d lines of %d", total, lines)
+			t.Errorf("%d lines were written, want %d", total, lines)
 		}
 		time.Sleep(3 * flushInterval)
 	})
 }
 
-// Whoever logs at one time: each line is written whole and once, those of one caller in their order.
+// With concurrent callers, each line is written whole and once, and the lines of one caller keep their order.
 func TestEachLineIsWrittenOnce(t *testing.T) {
 	s, log := newScreen(t)
 	many := Batched(log)
@@ -181,13 +181,13 @@ func TestEachLineIsWrittenOnce(t *testing.T) {
 	for _, message := range strings.FieldsFunc(s.said(), func(r rune) bool { return r == ' ' || r == '+' }) {
 		var c, n int
 		if _, err := fmt.Sscanf(message, "%d-%d", &c, &n); err != nil || n != next[c] {
-			t.Fatalf("%q after %d lines of its caller, %v", message, next[c], err)
+			t.Fatalf("message %q after %d lines of its caller, %v; want the next line", message, next[c], err)
 		}
 		next[c]++
 	}
 	for c, n := range next {
 		if n != each {
-			t.Errorf("%d lines of caller %d", n, c)
+			t.Errorf("%d lines of caller %d, want %d", n, c, each)
 		}
 	}
 }
@@ -205,19 +205,19 @@ func TestDelayedWriteErrorIsReturned(t *testing.T) {
 		s.breaks(nil)
 		many.Info("c")
 		if len(told.writes) != 1 || !strings.Contains(told.writes[0], "no room") {
-			t.Errorf("told %q", told.writes)
+			t.Errorf("reported write errors = %q, want one with \"no room\"", told.writes)
 		}
 		time.Sleep(3 * flushInterval)
 		synctest.Wait()
 		if got := s.said(); got != "a c" {
-			t.Errorf("written %q", got)
+			t.Errorf("written messages = %q, want \"a c\"", got)
 		}
 	})
 }
 
 func TestUnbatchedLogStaysAsItIs(t *testing.T) {
 	if Batched(nil) != nil {
-		t.Error("nil is not nil")
+		t.Error("Batched(nil) is not nil, want nil")
 	}
 	var out bytes.Buffer
 	log := zap.New(zapcore.NewCore(zapcore.NewJSONEncoder(zap.NewProductionEncoderConfig()), zapcore.AddSync(&out), zap.InfoLevel))
@@ -225,6 +225,6 @@ func TestUnbatchedLogStaysAsItIs(t *testing.T) {
 	many.Info("a")
 	many.Info("b")
 	if n := strings.Count(out.String(), "\n"); n != 2 {
-		t.Errorf("%d lines at once", n)
+		t.Errorf("%d lines were written at once, want 2", n)
 	}
 }

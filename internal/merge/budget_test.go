@@ -20,7 +20,7 @@ import (
 	"portico.dev/internal/filters"
 )
 
-// body is a response that waits, once its text has been read, until more may come.
+// body is a response that blocks after its text until more is closed.
 type body struct {
 	io.Reader
 	ctx  context.Context
@@ -48,7 +48,7 @@ func jsonOf(b io.ReadCloser) *http.Response {
 	return &http.Response{StatusCode: http.StatusOK, Header: http.Header{"Content-Type": {"application/json"}}, Body: b}
 }
 
-// listOf is a list of so many bytes that ends when more may come.
+// listOf is a list with this number of bytes. It ends when more is closed.
 func listOf(size int, more <-chan struct{}) func(context.Context, bool, []string, url.Values) (*http.Response, error) {
 	return func(ctx context.Context, _ bool, _ []string, _ url.Values) (*http.Response, error) {
 		text := fmt.Sprintf(`{"kind":"WidgetList","apiVersion":"example.com/v1","metadata":{"resourceVersion":"5"},"pad":%q,"items":[`, strings.Repeat("x", size))
@@ -65,7 +65,7 @@ func requestOf(ctx context.Context, name, query string) *filters.Request {
 	return filters.RequestOf(httptest.NewRequestWithContext(ctx, http.MethodGet, "/apis/example.com/v1/widgets?"+query, nil))
 }
 
-// A56: lists of many collections at once, each as large as it may be.
+// A56: many collections are listed at once, each with the largest permitted size.
 func TestA56MergedListsAreChargedWhileTheyAreRead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const size = 100 << 10
@@ -78,7 +78,7 @@ func TestA56MergedListsAreChargedWhileTheyAreRead(t *testing.T) {
 				w := httptest.NewRecorder()
 				m.Serve(w, requestOf(t.Context(), name, ""), collectionOf(fmt.Sprint(name, i), listOf(size, more)), false)
 				if w.Code == http.StatusTooManyRequests && (w.Header().Get("Retry-After") == "" || !strings.Contains(w.Body.String(), `"reason":"TooManyRequests"`)) {
-					t.Errorf("a list without room got %v %s, want a Status and Retry-After", w.Header(), w.Body)
+					t.Errorf("list without room: headers %v, body %s, want a Status and Retry-After", w.Header(), w.Body)
 				}
 				codes <- w.Code
 			})
@@ -88,7 +88,7 @@ func TestA56MergedListsAreChargedWhileTheyAreRead(t *testing.T) {
 			synctest.Wait()
 		}
 		if got := m.budget.bytes; got > m.budget.max/2 || got < m.budget.max/4 {
-			t.Errorf("one user's lists take %d bytes, want at most %d", got, m.budget.max/2)
+			t.Errorf("bytes charged for the lists of one user = %d, want at most %d", got, m.budget.max/2)
 		}
 		list("victim", 0)
 		synctest.Wait()
@@ -98,11 +98,11 @@ func TestA56MergedListsAreChargedWhileTheyAreRead(t *testing.T) {
 		for range 31 {
 			got[<-codes]++
 		}
-		if got[http.StatusOK] != 4 || got[http.StatusTooManyRequests] != 27 { // three of the attacker are as large as its share
-			t.Errorf("the lists got %v, want 4 of 200 and 27 of 429", got)
+		if got[http.StatusOK] != 4 || got[http.StatusTooManyRequests] != 27 { // three lists of one user use its whole share
+			t.Errorf("status codes of the lists = %v, want 4 of 200 and 27 of 429", got)
 		}
 		if m.budget.bytes != 0 || len(m.budget.users) != 0 {
-			t.Errorf("%d bytes of %d users are charged afterwards, want 0", m.budget.bytes, len(m.budget.users))
+			t.Errorf("after the lists, %d bytes of %d users are charged, want 0", m.budget.bytes, len(m.budget.users))
 		}
 	})
 }
@@ -112,7 +112,7 @@ func TestA56AListThatNeverFitsIsTooLarge(t *testing.T) {
 	w := httptest.NewRecorder()
 	m.Serve(w, requestOf(t.Context(), "alice", ""), collectionOf("id", listOf(101<<10, nil)), false)
 	if w.Code != http.StatusRequestEntityTooLarge {
-		t.Errorf("a list that exceeds the share of any user got %d, want 413", w.Code)
+		t.Errorf("status of a list over the share of any user = %d, want 413", w.Code)
 	}
 }
 
@@ -133,7 +133,7 @@ func TestA56OneUserMergesHalfOfTheListsOfACollection(t *testing.T) {
 		w := httptest.NewRecorder()
 		m.Serve(w, requestOf(t.Context(), "victim", ""), collectionOf("id", listOf(1, ends)), false)
 		if waited := time.Since(began); w.Code != http.StatusOK || waited > 0 {
-			t.Errorf("the list of another user got %d after %s, want 200 at once", w.Code, waited)
+			t.Errorf("list of another user = %d after %s, want 200 at once", w.Code, waited)
 		}
 		cancel()
 		running.Wait()
@@ -154,7 +154,7 @@ func (w *blockedWriter) Write(p []byte) (int, error) {
 
 func (w *blockedWriter) Flush() {}
 
-// A56: 64 events of 8 MiB could wait for each client.
+// A56: without the budget, 64 events of 8 MiB could wait for each client.
 func TestA56EventsThatWaitAreCharged(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := New(2 << 20)
@@ -174,15 +174,15 @@ func TestA56EventsThatWaitAreCharged(t *testing.T) {
 		}()
 		synctest.Wait()
 		if got := m.budget.bytes; got > m.budget.max/2 || got < m.budget.max/4 {
-			t.Errorf("events that wait take %d bytes, want at most %d", got, m.budget.max/2)
+			t.Errorf("bytes charged for waiting events = %d, want at most %d", got, m.budget.max/2)
 		}
 		close(unblock)
 		<-done
 		if got := w.text.String(); !strings.HasPrefix(got, event) || !strings.Contains(got, `"code":429`) {
-			t.Errorf("the watch ended with %.200s, want the events that came, and 429", got[max(0, len(got)-300):])
+			t.Errorf("end of the watch = %.200s, want the events before it and an error 429", got[max(0, len(got)-300):])
 		}
 		if m.budget.bytes != 0 {
-			t.Errorf("%d bytes are charged afterwards, want 0", m.budget.bytes)
+			t.Errorf("after the watch, %d bytes are charged, want 0", m.budget.bytes)
 		}
 	})
 }

@@ -22,7 +22,7 @@ import (
 	"portico.dev/internal/filters"
 )
 
-// env is two servers of widgets, and which of them owns which namespace.
+// env is two servers of widgets and the owner of each namespace.
 type env struct {
 	merger *Merger
 	stores []*store
@@ -58,7 +58,7 @@ func (w *env) collection() *Collection {
 	return c
 }
 
-// move gives a namespace to the other store, with its objects. Those of before stay where they were, as those of a migration do.
+// move transfers a namespace and its objects to the other store. The original objects stay, as after a migration.
 func (w *env) move(namespace string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -77,7 +77,7 @@ func (w *env) move(namespace string) {
 		delete(there, key)
 	}
 	for _, c := range there {
-		if c.namespace == namespace { // from an earlier time here
+		if c.namespace == namespace { // left over from an earlier move
 			w.stores[to].write("DELETED", c.namespace, c.name, c.n)
 		}
 	}
@@ -88,7 +88,7 @@ func (w *env) move(namespace string) {
 	}
 }
 
-// truth is what clients must see: the number of each widget.
+// truth returns the number of each widget that clients must see.
 func (w *env) truth() map[string]int {
 	out := map[string]int{}
 	for i, s := range w.stores {
@@ -101,7 +101,7 @@ func (w *env) truth() map[string]int {
 	return out
 }
 
-// serve sends a request, and returns the response as it comes.
+// serve sends a request and returns the response while it is written.
 func (w *env) serve(ctx context.Context, query string, watch bool, accept string) *http.Response {
 	ctx, cancel := context.WithCancelCause(ctx)
 	if watch {
@@ -146,7 +146,7 @@ func (p *pipe) Write(b []byte) (int, error) {
 
 func (p *pipe) Flush() {}
 
-// client follows widgets as reflectors of client-go do: it lists, watches from there, and goes on from the last resource version that it saw.
+// client follows widgets like a reflector of client-go: it lists, watches from the list's version, and resumes after the last version.
 type client struct {
 	t       *testing.T
 	env     *env
@@ -154,7 +154,7 @@ type client struct {
 	widgets map[string]int
 	version string
 	relists int
-	last    string // the last bookmark
+	last    string // the version of the last bookmark
 }
 
 type widget struct {
@@ -194,23 +194,23 @@ func (c *client) list(ctx context.Context) bool {
 			continue
 		}
 		if resp.StatusCode != http.StatusOK || err != nil || json.Unmarshal(body, &list) != nil {
-			c.t.Errorf("list: %d %s %v", resp.StatusCode, body, err)
+			c.t.Errorf("list: %d %s %v, want 200 and a list", resp.StatusCode, body, err)
 			return false
 		}
 		for _, o := range list.Items {
 			if _, has := widgets[o.key()]; has {
-				c.t.Errorf("%s is listed twice", o.key())
+				c.t.Errorf("%s is listed twice, want it once", o.key())
 			}
 			widgets[o.key()] = o.N
 		}
 		if version != "" && version != list.Metadata.ResourceVersion {
-			c.t.Errorf("the resource version of a list changed from %s to %s", version, list.Metadata.ResourceVersion)
+			c.t.Errorf("the resourceVersion of a page = %s, want %s as in the previous page", list.Metadata.ResourceVersion, version)
 		}
 		version = list.Metadata.ResourceVersion
 		if token = list.Metadata.Continue; token == "" {
 			break
 		}
-		time.Sleep(time.Duration(c.random.IntN(1500)) * time.Millisecond) // of the bubble
+		time.Sleep(time.Duration(c.random.IntN(1500)) * time.Millisecond) // in the time of the bubble
 	}
 	c.widgets, c.version, c.last = widgets, version, version
 	return true
@@ -243,7 +243,7 @@ func (c *client) watch(ctx context.Context, query string) {
 	if resp.StatusCode != http.StatusOK {
 		body, _ := io.ReadAll(resp.Body)
 		if ctx.Err() == nil {
-			c.t.Errorf("watch: %d %s", resp.StatusCode, body)
+			c.t.Errorf("watch: %d %s, want 200", resp.StatusCode, body)
 		}
 		return
 	}
@@ -264,37 +264,37 @@ func (c *client) watch(ctx context.Context, query string) {
 		switch n, has := widgets[e.Object.key()]; e.Type {
 		case "ERROR":
 			if e.Object.Code != http.StatusGone {
-				c.t.Errorf("an error: %+v", e.Object)
+				c.t.Errorf("error event %+v, want one with the code 410", e.Object)
 			}
 			c.version = ""
 			return
 		case "BOOKMARK":
 			if !IsPosition(e.Object.Metadata.ResourceVersion) {
-				c.t.Errorf("a bookmark of %q", e.Object.Metadata.ResourceVersion)
+				c.t.Errorf("resourceVersion of a bookmark = %q, want a position", e.Object.Metadata.ResourceVersion)
 			}
 			if order, err := resourceversion.CompareResourceVersion(c.last, e.Object.Metadata.ResourceVersion); c.last != "" && !c.env.stores[0].words && (err != nil || order > 0) && !initial {
-				c.t.Errorf("a bookmark goes back from %s to %s: %v", c.last, e.Object.Metadata.ResourceVersion, err)
+				c.t.Errorf("a bookmark goes back from %s to %s (%v), want ascending positions", c.last, e.Object.Metadata.ResourceVersion, err)
 			}
 			c.last = e.Object.Metadata.ResourceVersion
 			if e.Object.Metadata.Annotations["k8s.io/initial-events-end"] == "true" {
 				if !initial {
-					c.t.Error("the end of the initial events comes twice, or unasked")
+					c.t.Error("unexpected end of the initial events, want it once and only if requested")
 				}
 				initial, c.widgets = false, widgets
 			}
 		case "ADDED":
 			if has {
-				c.t.Errorf("%s is added, and is there", e.Object.key())
+				c.t.Errorf("ADDED of the existing %s, want MODIFIED", e.Object.key())
 			}
 			widgets[e.Object.key()] = e.Object.N
 		case "MODIFIED":
 			if !has || e.Object.N <= n {
-				c.t.Errorf("%s is modified to %d, and is %d (%t)", e.Object.key(), e.Object.N, n, has)
+				c.t.Errorf("MODIFIED of %s to %d, known %d (exists: %t), want a larger number", e.Object.key(), e.Object.N, n, has)
 			}
 			widgets[e.Object.key()] = e.Object.N
 		case "DELETED":
 			if !has {
-				c.t.Errorf("%s is deleted, and is not there", e.Object.key())
+				c.t.Errorf("DELETED of the unknown %s, want an existing object", e.Object.key())
 			}
 			delete(widgets, e.Object.key())
 		}
@@ -304,7 +304,7 @@ func (c *client) watch(ctx context.Context, query string) {
 	}
 }
 
-// TestClientsMissNothingAndSeeNothingTwice: writes, watches that break off, servers that forget, namespaces that move.
+// TestClientsMissNothingAndSeeNothingTwice combines writes, broken watches, compactions and moves of namespaces.
 func TestClientsMissNothingAndSeeNothingTwice(t *testing.T) {
 	for seed := range uint64(60) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
@@ -335,7 +335,7 @@ func simulate(t *testing.T, seed uint64) {
 		default:
 			s.write("MODIFIED", namespace, name, count())
 		}
-		// Somebody else's object of the same name is nobody's business.
+		// Clients must not see an object with the same name on the server that does not own the namespace.
 		if other := w.stores[1-w.owner[namespace]]; random.IntN(3) == 0 {
 			if _, has := other.now()[key]; has {
 				other.write("MODIFIED", namespace, name, count())
@@ -365,23 +365,23 @@ func simulate(t *testing.T, seed uint64) {
 		default:
 			write()
 		}
-		time.Sleep(time.Duration(random.IntN(600)) * time.Millisecond) // of the bubble
+		time.Sleep(time.Duration(random.IntN(600)) * time.Millisecond) // in the time of the bubble
 	}
 	time.Sleep(time.Minute)
 	synctest.Wait()
 	for i, c := range clients {
 		if fmt.Sprint(c.widgets) != fmt.Sprint(w.truth()) {
-			t.Errorf("client %d sees\n%v, and there are\n%v", i, c.widgets, w.truth())
+			t.Errorf("client %d sees\n%v\nwant\n%v", i, c.widgets, w.truth())
 		}
 		if c.relists > 40 {
-			t.Errorf("client %d listed %d times", i, c.relists)
+			t.Errorf("client %d listed %d times, want at most 40", i, c.relists)
 		}
 	}
 	stop()
 	running.Wait()
 }
 
-// get is a whole response.
+// get returns a whole response.
 func (w *env) get(t *testing.T, query string, watch bool, accept string) (int, string) {
 	t.Helper()
 	resp := w.serve(t.Context(), query, watch, accept)
@@ -418,7 +418,7 @@ func TestRefusals(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			if code, body := w.get(t, c.query, c.watch, c.accept); code != c.code || !strings.Contains(body, c.says) {
-				t.Errorf("%d %s, want %d with %q", code, body, c.code, c.says)
+				t.Errorf("GET with the query %q = %d %s, want %d with %q", c.query, code, body, c.code, c.says)
 			}
 		})
 	}
@@ -426,7 +426,7 @@ func TestRefusals(t *testing.T) {
 		w.stores[1].down = errors.New("connection refused")
 		for _, query := range []string{"", "limit=2", "watch=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan"} {
 			if code, body := w.get(t, query, strings.HasPrefix(query, "watch"), ""); code != 503 || !strings.Contains(body, "backend store-1, which stores some of the objects, did not answer: connection refused") {
-				t.Errorf("%q: %d %s", query, code, body)
+				t.Errorf("GET with the query %q = %d %s, want 503 that names store-1 and the error", query, code, body)
 			}
 		}
 	})
@@ -438,7 +438,7 @@ func TestTables(t *testing.T) {
 	w.stores[1].tables, w.stores[1].columns = true, []string{"Name", "Age", "Colour"}
 	w.stores[0].write("ADDED", "a", "one", 1)
 	w.stores[1].write("ADDED", "b", "two", 2)
-	w.stores[1].write("ADDED", "a", "one", 2) // not its
+	w.stores[1].write("ADDED", "a", "one", 2) // store 1 does not own the namespace
 	const accept = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json"
 	for _, query := range []string{"", "limit=5"} {
 		_, body := w.get(t, query, false, accept)
@@ -450,7 +450,7 @@ func TestTables(t *testing.T) {
 			t.Fatal(err)
 		}
 		if got, want := fmt.Sprint(table), "{[{Name} {Size} {Age}] [{[Name of one Size of one Age of one]} {[Name of two <nil> Age of two]}]}"; got != want {
-			t.Errorf("%q: %s, want %s", query, got, want)
+			t.Errorf("table of the query %q = %s, want %s", query, got, want)
 		}
 	}
 	t.Run("a watch", func(t *testing.T) {
@@ -471,33 +471,33 @@ func TestTables(t *testing.T) {
 				t.Fatal(err)
 			}
 			if len(e.Object.Rows) != 1 || e.Object.Rows[0].Cells[0] != want || len(e.Object.Rows[0].Cells) != 3 {
-				t.Errorf("%+v, want %s", e, want)
+				t.Errorf("watch event = %+v, want one row with %s and 3 cells", e, want)
 			}
 			columns += fmt.Sprint(e.Object.ColumnDefinitions)
 		}
 		if columns != "[{Name} {Size} {Age}][][]" {
-			t.Errorf("the columns are %s, want them in the first event only", columns)
+			t.Errorf("columns of the events = %s, want them in the first event only", columns)
 		}
 	})
 	t.Run("one has none", func(t *testing.T) {
 		w.stores[1].tables = false
 		if code, body := w.get(t, "", false, accept); code != 200 || !strings.Contains(body, `"WidgetList"`) || strings.Count(body, `"kind":"Widget"`) != 3 {
-			t.Errorf("%d %s, want objects", code, body)
+			t.Errorf("list with one source without tables = %d %s, want 200 and objects", code, body)
 		}
 		if code, _ := w.get(t, "", false, "application/json;as=Table;v=v1;g=meta.k8s.io"); code != 406 {
-			t.Errorf("%d, want 406", code)
+			t.Errorf("list of tables only = %d, want 406", code)
 		}
 	})
 }
 
-// TestAClientGoesOnFromABookmark: each batch of events is followed by the position after it.
+// TestAClientGoesOnFromABookmark checks that a bookmark with the next position follows each batch of events.
 func TestAClientGoesOnFromABookmark(t *testing.T) {
 	w := newEnv()
 	w.stores[0].write("ADDED", "a", "one", 1)
 	watch := func(version string) (*json.Decoder, func()) {
 		resp := w.serve(t.Context(), "watch=true&allowWatchBookmarks=true&resourceVersion="+version, true, "")
 		if resp.StatusCode != http.StatusOK {
-			t.Fatalf("watch: %d", resp.StatusCode)
+			t.Fatalf("watch: %d, want 200", resp.StatusCode)
 		}
 		return json.NewDecoder(resp.Body), func() { _ = resp.Body.Close() }
 	}
@@ -508,7 +508,7 @@ func TestAClientGoesOnFromABookmark(t *testing.T) {
 			Object widget
 		}
 		if err := from.Decode(&e); err != nil || e.Type != kind {
-			t.Fatalf("%+v, %v, want %s", e, err, kind)
+			t.Fatalf("event = %+v, %v, want %s", e, err, kind)
 		}
 		return e.Object
 	}
@@ -520,7 +520,7 @@ func TestAClientGoesOnFromABookmark(t *testing.T) {
 	events, end := watch(list.Metadata.ResourceVersion)
 	w.stores[1].write("ADDED", "b", "two", 2)
 	if got := next(events, "ADDED"); got.N != 2 {
-		t.Errorf("%+v, want two", got)
+		t.Errorf("object of the event = %+v, want two", got)
 	}
 	at := next(events, "BOOKMARK").Metadata.ResourceVersion
 	end()
@@ -528,12 +528,12 @@ func TestAClientGoesOnFromABookmark(t *testing.T) {
 	defer end()
 	w.stores[0].write("ADDED", "a", "three", 3)
 	if got := next(events, "ADDED"); got.N != 3 {
-		t.Errorf("%+v, want three and nothing again", got)
+		t.Errorf("object of the event after the bookmark = %+v, want three and not two again", got)
 	}
 	next(events, "BOOKMARK")
 }
 
-// TestAServerThatHasForgotten says so with its response, or with an event. The client is told either way.
+// TestAServerThatHasForgotten checks that the client gets a 410, both if the server sends it as a response and as an event.
 func TestAServerThatHasForgotten(t *testing.T) {
 	w := newEnv()
 	w.stores[0].write("ADDED", "a", "one", 3)
@@ -542,7 +542,7 @@ func TestAServerThatHasForgotten(t *testing.T) {
 	if err := json.Unmarshal([]byte(body), &list); err != nil {
 		t.Fatal(err)
 	}
-	for _, n := range []int{3, 6} { // an even version, and an odd one
+	for _, n := range []int{3, 6} { // an even and an odd version
 		w.stores[0].write("MODIFIED", "a", "one", n)
 		w.stores[0].compact()
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
@@ -551,7 +551,7 @@ func TestAServerThatHasForgotten(t *testing.T) {
 		body, err := bufio.NewReader(resp.Body).ReadString('\n')
 		_ = resp.Body.Close()
 		if told := resp.StatusCode == http.StatusGone || strings.Contains(body, `"ERROR"`); !told || !strings.Contains(body, `"code":410`) {
-			t.Errorf("%d %s %v, want to be told of 410", resp.StatusCode, body, err)
+			t.Errorf("watch from a compacted version = %d %s %v, want an error with the code 410", resp.StatusCode, body, err)
 		}
 	}
 }
@@ -561,7 +561,7 @@ func TestListsPassObjectsOnAsTheyAre(t *testing.T) {
 	w.stores[0].write("ADDED", "a", "one", 1)
 	_, body := w.get(t, "", false, "")
 	if want := w.stores[0].object(w.stores[0].log[0]); !bytes.Contains([]byte(body), []byte(want)) {
-		t.Errorf("%s has no %s", body, want)
+		t.Errorf("list = %s, want it to contain %s", body, want)
 	}
 }
 
@@ -571,13 +571,13 @@ func TestPositions(t *testing.T) {
 	for i, versions := range order {
 		got, err := c.versions(c.position(versions))
 		if want := strings.Replace(fmt.Sprint(versions), "[ ", "[0 ", 1); err != nil || fmt.Sprint(got) != want {
-			t.Errorf("%v became %v, %v", versions, got, err)
+			t.Errorf("versions of the position of %v = %v, %v, want %s", versions, got, err, want)
 		}
 		if i == 0 {
 			continue
 		}
 		if is, err := resourceversion.CompareResourceVersion(c.position(order[i-1]), c.position(versions)); err != nil || is >= 0 {
-			t.Errorf("%v is not before %v: %d, %v", order[i-1], versions, is, err)
+			t.Errorf("comparison of the positions of %v and %v = %d, %v, want -1", order[i-1], versions, is, err)
 		}
 	}
 	for _, other := range []*Collection{
@@ -586,13 +586,13 @@ func TestPositions(t *testing.T) {
 	} {
 		for _, versions := range [][]string{{"1", "2"}, {"x", "2"}} {
 			if got, err := other.versions(c.position(versions)); err == nil {
-				t.Errorf("%+v takes a position of others: %v", other, got)
+				t.Errorf("%+v accepts a position of another collection: %v, want an error", other, got)
 			}
 		}
 	}
 	for _, not := range []string{"", "0", "12345", "18446744073709551615", strings.Repeat("1", 36), "1" + strings.Repeat("x", 36)} {
 		if IsPosition(not) {
-			t.Errorf("%q counts as a position", not)
+			t.Errorf("IsPosition(%q) = true, want false", not)
 		}
 	}
 }
@@ -604,15 +604,15 @@ func FuzzPositions(f *testing.F) {
 	f.Add(c.encodeContinue(continuation{Source: 1, Versions: []string{"1", "2"}}))
 	f.Fuzz(func(t *testing.T, text string) {
 		if versions, err := c.versions(text); err == nil && len(versions) != 2 {
-			t.Errorf("%q has versions %v", text, versions)
+			t.Errorf("versions of %q = %v, want 2 versions or an error", text, versions)
 		}
 		if at, err := c.decodeContinue(text); err == nil && (at.Source > 1 || len(at.Versions) != 2) {
-			t.Errorf("%q continues at %+v", text, at)
+			t.Errorf("continuation of %q = %+v, want 2 versions and the source 0 or 1, or an error", text, at)
 		}
 	})
 }
 
-// Lists of one collection wait for each other when a source hangs, and nobody else does.
+// Lists of one collection wait for each other if a source hangs. Lists of other collections do not wait.
 func TestAServerThatHangsKeepsNoOtherCollectionWaiting(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newEnv()
@@ -628,23 +628,23 @@ func TestAServerThatHangsKeepsNoOtherCollectionWaiting(t *testing.T) {
 				answer := httptest.NewRecorder()
 				w.merger.Serve(answer, filters.RequestOf(httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/widgets", nil)), hung, false)
 				if answer.Code != http.StatusServiceUnavailable {
-					t.Errorf("a list of a server that hangs is answered %d %s", answer.Code, answer.Body)
+					t.Errorf("list with a source that hangs = %d %s, want 503", answer.Code, answer.Body)
 				}
 			})
 		}
 		synctest.Wait()
 		began := time.Now()
 		if code, body := w.get(t, "", false, ""); code != http.StatusOK || time.Since(began) > 0 {
-			t.Errorf("another list is answered %d %s after %s", code, body, time.Since(began))
+			t.Errorf("list of another collection = %d %s after %s, want 200 at once", code, body, time.Since(began))
 		}
 		lists.Wait()
 		if len(w.merger.lists) != 0 {
-			t.Errorf("what is known of %d collections is kept for nobody", len(w.merger.lists))
+			t.Errorf("the merger keeps the state of %d collections after all lists, want 0", len(w.merger.lists))
 		}
 	})
 }
 
-// TestAWatchThatBeginsWhileItsObjectsMove: its client is told to list again, not that a server is dead.
+// TestAWatchThatBeginsWhileItsObjectsMove checks that the client gets a 410 to list again, and not the error of a dead server.
 func TestAWatchThatBeginsWhileItsObjectsMove(t *testing.T) {
 	for _, query := range []string{"watch=true", "watch=true&resourceVersion="} {
 		asked := make(chan struct{}, 2)
@@ -664,7 +664,7 @@ func TestAWatchThatBeginsWhileItsObjectsMove(t *testing.T) {
 		answer := httptest.NewRecorder()
 		New(0).Serve(answer, filters.RequestOf(httptest.NewRequestWithContext(ctx, http.MethodGet, "/apis/example.com/v1/widgets?"+query, nil)), c, true)
 		if answer.Code != http.StatusGone || !strings.Contains(answer.Body.String(), `"reason":"Expired"`) {
-			t.Errorf("%s: %d %s", query, answer.Code, answer.Body)
+			t.Errorf("watch with the query %q = %d %s, want 410 with the reason Expired", query, answer.Code, answer.Body)
 		}
 	}
 }

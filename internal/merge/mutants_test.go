@@ -6,7 +6,7 @@ import (
 	"portico.dev/internal/run/mutants"
 )
 
-// defects are those by which a client would lose an event, get one twice, or get what is not the source's to say.
+// defects contains mutants that make a client miss an event, get it twice, or get data that the source does not own.
 var defects = []mutants.Mutant{
 	mutants.Of("an event is dropped behind one of another source", "watch.go", "\t\ts.take(e)\n", "\t\tif e.source == 0 || !moved || s.out.Len() == 0 {\n\t\t\ts.take(e)\n\t\t}\n"),
 	mutants.Of("a position from before the objects moved is taken", "position.go", "\treturn fmt.Sprintf(\"1%0*d%s\", epochDigits, c.Epoch, c.sources())\n", "\treturn fmt.Sprintf(\"1%0*d%s\", epochDigits, 0, c.sources())\n"),

@@ -19,21 +19,21 @@ import (
 	"portico.dev/internal/respond"
 )
 
-// store is a server of widgets, as servers with etcd are: lists at a version, in parts, watches from a version, bookmarks, 410.
+// store is a server of widgets with the behavior of etcd: lists at a version, pages, watches from a version, bookmarks and 410.
 type store struct {
 	mu        sync.Mutex
 	version   int
 	log       []change
-	compacted int // changes up to this version are forgotten
+	compacted int // versions up to this one are compacted
 	changed   chan struct{}
-	cut       chan struct{} // closed to break all watches off
-	words     bool          // its resource versions are no numbers
+	cut       chan struct{} // closed to end all watches
+	words     bool          // its resourceVersions are not numbers
 	tables    bool
 	columns   []string
 	down      error
 }
 
-// change is a widget after a change, or before its deletion.
+// change is the state of a widget after a write or before its deletion.
 type change struct {
 	version         int
 	kind            string
@@ -45,7 +45,7 @@ func newStore(version int) *store {
 	return &store{version: version, compacted: version, changed: make(chan struct{}), cut: make(chan struct{})}
 }
 
-// write changes a widget; "" deletes it.
+// write appends a change of a widget, which may be a deletion.
 func (s *store) write(kind, namespace, name string, n int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -68,7 +68,7 @@ func (s *store) compact() {
 	s.compacted = s.version
 }
 
-// at returns the widgets at a version, by key. The caller holds mu. The log is never cut, only said to be.
+// at returns the widgets at a version, by key. The caller holds mu. compact does not shorten the log.
 func (s *store) at(version int) map[string]change {
 	out := map[string]change{}
 	for _, c := range s.log {
@@ -123,7 +123,7 @@ func (s *store) get(ctx context.Context, watch bool, accept []string, q url.Valu
 	}
 	gone := apierrors.NewResourceExpired("too old")
 	if version := q.Get("resourceVersion"); version != "" && version != "0" {
-		if at := s.number(version); at < s.compacted && watch && s.compacted%2 == 0 { // servers say it in either way
+		if at := s.number(version); at < s.compacted && watch && s.compacted%2 == 0 { // servers use either form
 			return answer(http.StatusOK, `{"type":"ERROR","object":`+statusOf(gone)+"}\n"), nil
 		} else if at < s.compacted && (watch || q.Get("resourceVersionMatch") == "Exact") {
 			return answer(http.StatusGone, statusOf(gone)), nil
@@ -186,7 +186,7 @@ func (s *store) row(c change) string {
 	return fmt.Sprintf(`{"cells":[%s],"object":{"metadata":{"namespace":%q,"name":%q,"resourceVersion":%q}}}`, strings.Join(cells, ","), c.namespace, c.name, s.text(c.version))
 }
 
-// watch sends what comes after a version, and a bookmark after every third event.
+// watch sends the events after a version, and a bookmark after every third event.
 func (s *store) watch(ctx context.Context, after int, tables bool) *http.Response {
 	reader, writer := io.Pipe()
 	cut := s.cut

@@ -38,6 +38,6 @@ func TestAvailabilitySeriesGoWithTheObject(t *testing.T) {
 	a.Lost("v1.example.com", "FailedDiscoveryCheck")
 	a.Forget("v1.example.com")
 	if n, err := testutil.GatherAndCount(reg); err != nil || n != 0 {
-		t.Fatalf("%d series are left, error %v", n, err)
+		t.Fatalf("%d series after Forget, error %v, want 0", n, err)
 	}
 }

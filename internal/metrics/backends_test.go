@@ -10,19 +10,19 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 )
 
-// What is read is what the library's own vectors would say of the same counts: the series are there, as zeros, before
-// anything was counted, so that the first failure is an increase.
+// The series equal the series of client_golang's vectors for the same counts. They exist with the value 0 before the first count, so
+// that the first failure is an increase.
 func TestCountsOfABackendAreReadAsSeries(t *testing.T) {
 	reg := prometheus.NewPedanticRegistry()
 	all := NewBackends(reg)
 	b := all.For("ns/a:443")
 	if all.For("ns/a:443") != b {
-		t.Error("two of one name count apart")
+		t.Error("For of the same name returned another counter, want the same")
 	}
 	b.Answered(200, 3*time.Millisecond)
 	b.Answered(204, 5*time.Millisecond)
 	b.Answered(503, 2*time.Minute)
-	b.Answered(99, time.Microsecond) // nonsense has a duration and no class
+	b.Answered(99, time.Microsecond) // An invalid status has a duration and no class.
 	b.Failed("tls")
 	b.Failed("nothing")
 	b.Dialled(true)
@@ -95,9 +95,9 @@ portico_backend_upgraded_connections{backend="ns/a:443"} 1
 		t.Error(err)
 	}
 	all.Forget("ns/a:443")
-	b.Ejected() // late, and of no consequence
+	b.Ejected() // late and without effect
 	if err := testutil.GatherAndCompare(reg, strings.NewReader("")); err != nil {
-		t.Errorf("after Forget: %v", err)
+		t.Errorf("series after Forget: %v, want none", err)
 	}
 }
 
@@ -133,6 +133,6 @@ func TestConcurrentCountsAndReads(t *testing.T) {
 	}
 	wg.Wait()
 	if n := all.For("ns/a:443").classes[1].Load(); n != 2000 {
-		t.Errorf("%d of 2000", n)
+		t.Errorf("count = %d, want 2000", n)
 	}
 }

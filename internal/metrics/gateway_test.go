@@ -8,7 +8,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 )
 
-// What is released, or not known any more, is not told.
+// Released and unknown gateways have no series.
 func TestGateway(t *testing.T) {
 	reg := prometheus.NewRegistry()
 	g := NewGateway(reg)

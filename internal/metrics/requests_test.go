@@ -9,14 +9,14 @@ import (
 	dto "github.com/prometheus/client_model/go"
 )
 
-// A long-running request has no duration, and one of the same labels that is over has.
+// A long-running request has no duration. A finished request with the same labels has one.
 func TestCount(t *testing.T) {
 	reg := prometheus.NewRegistry()
 	r := NewRequests(reg)
 	s := Served{Verb: "GET", Group: "g", Version: "v1", Resource: "things", Scope: "resource", Component: "apiserver", Code: 200}
 	r.Count(s, -1, 0)
 	if n := testutil.CollectAndCount(r.Duration) + testutil.CollectAndCount(r.SLI); n != 0 {
-		t.Errorf("%d durations of a request that has none", n)
+		t.Errorf("%d durations of a long-running request, want 0", n)
 	}
 	r.Count(s, 0.01, 0)
 	r.Count(s, 0.01, 0)
@@ -32,17 +32,17 @@ apiserver_request_total{code="404",component="apiserver",group="g",resource="thi
 		t.Error(err)
 	}
 	if n := testutil.CollectAndCount(r.Duration); n != 1 {
-		t.Errorf("%d series of durations, not one for both codes", n)
+		t.Errorf("%d series of durations, want 1 for both codes", n)
 	}
 }
 
-// The time in webhooks and queues is in the duration of a request, and not in the one that objectives are for.
+// The time in webhooks and queues is part of the request duration. It is excluded from the SLI duration.
 func TestCountElsewhere(t *testing.T) {
 	reg := prometheus.NewRegistry()
 	r := NewRequests(reg)
 	s := Served{Verb: "POST", Version: "v1", Resource: "pods", Scope: "namespace", Component: "apiserver", Code: 201}
 	r.Count(s, 2, 1.75)
-	r.Count(s, 1, 1.5) // webhooks that ran at once, and are summed
+	r.Count(s, 1, 1.5) // webhooks that ran concurrently; their durations are added
 	families, err := reg.Gather()
 	if err != nil {
 		t.Fatal(err)
@@ -52,12 +52,12 @@ func TestCountElsewhere(t *testing.T) {
 		if f.GetType() == dto.MetricType_HISTOGRAM {
 			native := f.Metric[0].Histogram.Schema != nil
 			if classic := len(f.Metric[0].Histogram.Bucket) > 0; !classic || native != (f.GetName() == "apiserver_request_duration_seconds") {
-				t.Errorf("%s: classic %v, native %v", f.GetName(), classic, native)
+				t.Errorf("%s: classic buckets = %v, native = %v, want classic buckets, and native only for apiserver_request_duration_seconds", f.GetName(), classic, native)
 			}
 			sums[f.GetName()] = f.Metric[0].Histogram.GetSampleSum()
 		}
 	}
 	if sums["apiserver_request_duration_seconds"] != 3 || sums["apiserver_request_sli_duration_seconds"] != 0.25 {
-		t.Errorf("%v", sums)
+		t.Errorf("sums = %v, want 3 for the duration and 0.25 for the SLI duration", sums)
 	}
 }

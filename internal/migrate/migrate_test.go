@@ -39,7 +39,7 @@ func rules(s *v1alpha1.APIRouteSpec) string {
 	return strings.Join(out, "; ")
 }
 
-// A namespace is frozen, moves, and goes back. The rules of others stay, and the spec is valid at each step.
+// A namespace is frozen, moved and moved back. Other rules stay, and the spec is valid after each step.
 func TestTheRulesOfAMigration(t *testing.T) {
 	m, s := migration(true), spec()
 	s.Rules = []v1alpha1.APIRouteRule{{Name: "ponds", Matches: []v1alpha1.APIRouteMatch{{Resources: []string{"ponds"}}}, BackendRefs: []v1alpha1.BackendRef{{Name: "custom"}}}}
@@ -56,32 +56,32 @@ func TestTheRulesOfAMigration(t *testing.T) {
 	} {
 		step.do()
 		if got := rules(s); got != step.want {
-			t.Fatalf("the rules are %s\nwant          %s", got, step.want)
+			t.Fatalf("rules after the step = %s\nwant %s", got, step.want)
 		}
 		if errs := routing.Validate(&v1alpha1.APIRoute{ObjectMeta: metav1.ObjectMeta{Name: "v1.example.com"}, Spec: *s}); len(errs) > 0 {
-			t.Fatalf("%s: %v", step.want, errs)
+			t.Fatalf("Validate of the rules %s = %v, want no error", step.want, errs)
 		}
 	}
-	// A rule for all namespaces says already where they are, and one of a namespace says otherwise.
+	// A rule for all namespaces already selects the backend. A rule for one namespace is needed only for another backend.
 	s.Rules = []v1alpha1.APIRouteRule{{Name: "all", Matches: []v1alpha1.APIRouteMatch{{Resources: []string{"widgets"}}}, BackendRefs: []v1alpha1.BackendRef{{Name: "custom"}}}}
 	m.assign(s, "a", "custom")
 	if got, want := rules(s), "all -> custom [widgets][]"; got != want {
-		t.Errorf("the rules are %s, want %s", got, want)
+		t.Errorf("rules after the namespace moved to the backend of all = %s, want %s", got, want)
 	}
 	m.assign(s, "a", "server")
 	if got, want := rules(s), "widgets-in-server -> server [widgets][a]; all -> custom [widgets][]"; got != want {
-		t.Errorf("the rules are %s, want %s", got, want)
+		t.Errorf("rules after the namespace moved to another backend = %s, want %s", got, want)
 	}
 	m, s = migration(false), spec()
 	m.freeze(s, "", "server")
 	m.unfreeze(s, "")
 	m.assign(s, "", "custom")
 	if got, want := rules(s), "widgets-in-custom -> custom [widgets][]"; got != want {
-		t.Errorf("of what is in no namespace the rules are %s, want %s", got, want)
+		t.Errorf("rules of objects without a namespace = %s, want %s", got, want)
 	}
 	m.assign(s, "", "server")
 	if got := rules(s); got != "" {
-		t.Errorf("and back, they are %s", got)
+		t.Errorf("rules after the way back = %s, want none", got)
 	}
 }
 
@@ -91,7 +91,7 @@ func TestManyNamespacesHaveRoomInARule(t *testing.T) {
 		m.assign(s, fmt.Sprintf("n-%03d", i), "custom")
 	}
 	if errs := routing.Validate(&v1alpha1.APIRoute{ObjectMeta: metav1.ObjectMeta{Name: "v1.example.com"}, Spec: *s}); len(errs) > 0 || len(s.Rules) != 1 || len(s.Rules[0].Matches) != 4 {
-		t.Errorf("%v: %s", errs, rules(s))
+		t.Errorf("rules of many namespaces = %s, validation errors %v, want one valid rule with 4 matches", rules(s), errs)
 	}
 }
 
@@ -114,7 +114,7 @@ func TestWhereACopyDiffers(t *testing.T) {
 		`{"kind":"Widget","apiVersion":"example.com/v1","metadata":{"name":"a","uid":"2","labels":{"x":"y"},"ownerReferences":[{"uid":"2","kind":"Widget","name":"b","apiVersion":"example.com/v1"}]},"spec":{}}`:                                                                                                                                       "spec.size is not set, and was 3",
 	} {
 		if got := m.difference(object(t, o), object(t, text), map[string]string{"2": "1"}); got != want {
-			t.Errorf("%s\ndiffers at %q, want %q", text, got, want)
+			t.Errorf("difference to %s = %q, want %q", text, got, want)
 		}
 	}
 }
@@ -123,15 +123,15 @@ func TestACopyHasNothingThatItsServerSets(t *testing.T) {
 	o := object(t, `{"kind":"Widget","apiVersion":"example.com/v1","metadata":{"name":"a","namespace":"n","uid":"1","resourceVersion":"5","generation":3,"creationTimestamp":"2026-11-20T10:00:00Z","finalizers":["f"],"managedFields":[{"manager":"kubectl"}]},"spec":{"size":3}}`)
 	made, err := template(o).MarshalJSON()
 	if want := `{"apiVersion":"example.com/v1","kind":"Widget","metadata":{"annotations":{"routing.portico.dev/migrated-from-uid":"1"},"finalizers":["f"],"managedFields":[{"manager":"kubectl"}],"name":"a","namespace":"n"},"spec":{"size":3}}` + "\n"; err != nil || string(made) != want {
-		t.Errorf("%s, %v\nwant %s", made, err, want)
+		t.Errorf("template = %s, %v\nwant %s", made, err, want)
 	}
 }
 
-// Namespaces that share the first characters have rules of their own.
+// Namespaces with a common prefix get separate rules.
 func TestA51LongNamesHaveRulesOfTheirOwn(t *testing.T) {
 	m, s := migration(true), spec()
 	m.config.Resource.Resource = "verylongwidgets"
-	begin := strings.Repeat("n", 46) + "-" // with this, the name of the rule of before ended with a hyphen
+	begin := strings.Repeat("n", 46) + "-" // with this prefix the name of the truncated rule ended with a hyphen
 	one, two := begin+"one", begin+"two"
 	m.freeze(s, one, "server")
 	m.freeze(s, two, "server")
@@ -140,22 +140,22 @@ func TestA51LongNamesHaveRulesOfTheirOwn(t *testing.T) {
 	}
 	m.unfreeze(s, one)
 	if got, want := rules(s), m.frozenRule(two)+" -> server [verylongwidgets]["+two+"] read-only"; got != want {
-		t.Errorf("after one namespace moved, the rules are %s, want %s", got, want)
+		t.Errorf("rules after one namespace moved = %s, want %s", got, want)
 	}
 
-	// What a release that cut names off has left is found by its match.
+	// A rule of a release with truncated names is found by its match.
 	s.Rules = nil
 	old := v1alpha1.APIRouteRule{Name: cutOff(m.fullFrozenRule(two)), Matches: m.match(two), ReadOnly: true, BackendRefs: []v1alpha1.BackendRef{{Name: "server"}}}
 	s.Rules = append(s.Rules, old)
 	if m.unfreeze(s, one); len(s.Rules) != 1 {
-		t.Errorf("unfreezing one namespace deleted the rule of another: %s", rules(s))
+		t.Errorf("rules after unfreezing another namespace = %s, want one rule", rules(s))
 	}
 	if m.unfreeze(s, two); len(s.Rules) != 0 {
-		t.Errorf("unfreezing a namespace left its rule: %s", rules(s))
+		t.Errorf("rules after unfreezing the namespace = %s, want none", rules(s))
 	}
 }
 
-// Backends that share the first characters, too.
+// Backends with a common prefix also get separate rules.
 func TestA51LongNamesOfBackends(t *testing.T) {
 	m, s := migration(true), spec()
 	begin := strings.Repeat("b", 60)
@@ -164,16 +164,16 @@ func TestA51LongNamesOfBackends(t *testing.T) {
 	m.assign(s, "b", begin+"2")
 	want := m.movedRule(begin+"2") + " -> " + begin + "2 [widgets][b]; " + m.movedRule(begin+"1") + " -> " + begin + "1 [widgets][a]"
 	if got := rules(s); got != want || m.movedRule(begin+"1") == m.movedRule(begin+"2") {
-		t.Errorf("the rules are %s\nwant          %s", got, want)
+		t.Errorf("rules of two backends = %s\nwant %s", got, want)
 	}
 	if errs := routing.Validate(&v1alpha1.APIRoute{ObjectMeta: metav1.ObjectMeta{Name: "v1.example.com"}, Spec: *s}); len(errs) > 0 {
 		t.Errorf("Validate = %v, want none", errs)
 	}
-	// The rule of a release that cut names off goes on to be used.
+	// The rule of a release with truncated names stays in use.
 	s.Rules = s.Rules[1:]
 	s.Rules[0].Name = cutOff(m.fullMovedRule(begin + "1"))
 	m.assign(s, "c", begin+"1")
 	if got, want := rules(s), cutOff(m.fullMovedRule(begin+"1"))+" -> "+begin+"1 [widgets][a c]"; got != want {
-		t.Errorf("the rules are %s, want %s", got, want)
+		t.Errorf("rules with a truncated name = %s, want %s", got, want)
 	}
 }

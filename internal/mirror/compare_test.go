@@ -29,7 +29,7 @@ func TestWhatDiffers(t *testing.T) {
 	)
 	change := func(text, old, now string) string {
 		if !strings.Contains(text, old) {
-			t.Fatalf("%s has no %s", text, old)
+			t.Fatalf("the text %s lacks %s, want it for the replacement", text, old)
 		}
 		return strings.Replace(text, old, now, 1)
 	}
@@ -88,7 +88,7 @@ func TestWhatDiffers(t *testing.T) {
 		for _, turn := range [][2]string{{c.first, c.second}, {c.second, c.first}} {
 			got, err := r.compare(response(m, "application/json; charset=utf-8", turn[0]), response(m, "application/json", turn[1]))
 			if err != nil || got != c.want {
-				t.Errorf("%s: %q, %v; want %q", name, got, err, c.want)
+				t.Errorf("compare of %s = %q, %v, want %q", name, got, err, c.want)
 			}
 		}
 	}
@@ -103,11 +103,11 @@ func TestBodiesThatAreNotJSONAreComparedByBytes(t *testing.T) {
 		{"application/json", `{"a":1}`, `{"a": 1}`, ""},
 	} {
 		if got, err := new(Rules).compare(response(m, c.kind, c.first), response(m, c.kind, c.second)); err != nil || got != c.want {
-			t.Errorf("%s: %q, %v", c.kind, got, err)
+			t.Errorf("compare of two bodies of type %s = %q, %v, want %q", c.kind, got, err, c.want)
 		}
 	}
 	if got, err := new(Rules).compare(response(m, "application/json", `{"a":1}`), response(m, "text/plain", `{"a": 1}`)); err != nil || got == "" {
-		t.Errorf("JSON and text: %q, %v", got, err)
+		t.Errorf("compare of JSON and text = %q, %v, want a difference", got, err)
 	}
 }
 
@@ -133,18 +133,18 @@ func TestCompressedBodiesAreCompared(t *testing.T) {
 		return new(Rules).compare(first, response(m, "application/json", `{"a":1}`))
 	}
 	if got, err := compare("gzip", zipped(t, `{"a":1}`)); got != "" || err != nil {
-		t.Errorf("the same: %q, %v", got, err)
+		t.Errorf("compare of equal bodies with gzip = %q, %v, want no difference", got, err)
 	}
 	if got, err := compare("gzip", zipped(t, `{"a":2}`)); got != ".a" || err != nil {
-		t.Errorf("not the same: %q, %v", got, err)
+		t.Errorf("compare of different bodies with gzip = %q, %v, want .a", got, err)
 	}
 	if _, err := compare("gzip", zipped(t, strings.Repeat(" ", 1001))); err != errTooLarge {
-		t.Errorf("a bomb: %v", err)
+		t.Errorf("compare of a gzip bomb: error = %v, want %v", err, errTooLarge)
 	}
 	if _, err := compare("gzip", zipped(t, `{"a":1}`)[:12]); err == nil {
-		t.Error("half of it is no error")
+		t.Error("compare of half a gzip body returned no error, want an error")
 	}
 	if _, err := compare("br", "x"); err == nil {
-		t.Error("an unknown encoding is no error")
+		t.Error("compare of an unknown encoding returned no error, want an error")
 	}
 }

@@ -18,7 +18,7 @@ import (
 	"portico.dev/internal/metrics"
 )
 
-// env is a Mirror that runs, in a bubble.
+// env is a running Mirror in a bubble.
 type env struct {
 	*Mirror
 	t    *testing.T
@@ -50,14 +50,14 @@ func during(t *testing.T, c Config, test func(*env)) {
 		defer func() {
 			h.stop()
 			if n := h.bytes.Load(); n != 0 {
-				t.Errorf("%d bytes are still held", n)
+				t.Errorf("%d bytes are held after the end, want 0", n)
 			}
 		}()
 		test(h)
 	})
 }
 
-// counts waits until nothing happens any more, and checks how many copies ended in this way, and no other.
+// counts waits until all goroutines are blocked and checks the number of copies with this result. No copy may have another result.
 func (h *env) counts(result string, n float64) {
 	h.t.Helper()
 	synctest.Wait()
@@ -73,7 +73,7 @@ func (h *env) counts(result string, n float64) {
 	}
 	m := h.config.Metrics
 	if got := testutil.ToFloat64(m.Reads.WithLabelValues("route", "other", result)); got != n || total != n {
-		h.t.Errorf("%v are %s, of %v, want %v", got, result, total, n)
+		h.t.Errorf("%v copies with the result %s of %v copies, want %v and no other", got, result, total, n)
 	}
 }
 
@@ -91,7 +91,7 @@ func answering(code int, body string) func(context.Context, http.ResponseWriter)
 	}
 }
 
-// read is answered 200 {"a":1,"b":2}.
+// read mirrors a read with the response 200 {"a":1,"b":2}.
 func (h *env) read(send func(context.Context, http.ResponseWriter) error) {
 	r := h.Begin("route", "other", "/path")
 	if r == nil {
@@ -122,7 +122,7 @@ func TestWhatBecomesOfACopy(t *testing.T) {
 		"one that is slow": {func(ctx context.Context, _ http.ResponseWriter) error {
 			<-ctx.Done()
 			if ctx.Err() != context.Canceled {
-				t.Error("the context has a deadline, which holds for headers only")
+				t.Errorf("error of the context = %v, want context.Canceled: the deadline holds for headers only", ctx.Err())
 			}
 			return ctx.Err()
 		}, metrics.MirrorFailed, map[string]any{"failure": "there was no complete response in time"}},
@@ -134,18 +134,18 @@ func TestWhatBecomesOfACopy(t *testing.T) {
 				h.counts(c.result, 1)
 				lines := h.logs.FilterMessage("a mirrored read was not answered the same").All()
 				if len(lines) == 0 != (c.log == nil) {
-					t.Fatalf("logged %v", lines)
+					t.Fatalf("logged %v, want entries: %v", lines, c.log != nil)
 				}
 				for _, line := range h.logs.All() {
 					for key, value := range line.ContextMap() {
 						if text, ok := value.(string); ok && strings.Contains(text, "secret") {
-							t.Errorf("the log has %s=%s", key, text)
+							t.Errorf("the log has %s=%s, want no part of a body", key, text)
 						}
 					}
 				}
 				for key, want := range c.log {
 					if got := lines[0].ContextMap()[key]; got != want {
-						t.Errorf("logged %s=%v, want %v", key, got, want)
+						t.Errorf("log field %s = %v, want %v", key, got, want)
 					}
 				}
 			})
@@ -153,7 +153,7 @@ func TestWhatBecomesOfACopy(t *testing.T) {
 	}
 }
 
-// A backend that hangs holds so many copies, the queue some more, and the others are dropped. Whoever asks waits for none of it.
+// A hanging backend holds a limited number of copies. The queue holds more, the rest is dropped. The original requests do not wait.
 func TestCopiesAreBounded(t *testing.T) {
 	during(t, Config{MaxInFlight: 2, MaxWaiting: 3, Timeout: time.Hour}, func(h *env) {
 		hang := make(chan struct{})
@@ -168,13 +168,13 @@ func TestCopiesAreBounded(t *testing.T) {
 			synctest.Wait()
 		}
 		if n := under.Load(); n != 2 || len(h.queue) != 3 {
-			t.Errorf("%d are under way, and %d wait", n, len(h.queue))
+			t.Errorf("%d copies in flight and %d in the queue, want 2 and 3", n, len(h.queue))
 		}
 		h.counts(metrics.MirrorDropped, 15)
 		close(hang)
 		synctest.Wait()
 		if got := testutil.ToFloat64(h.config.Metrics.Reads.WithLabelValues("route", "other", metrics.MirrorSame)); got != 5 {
-			t.Errorf("%v are the same", got)
+			t.Errorf("%v copies with the result same, want 5", got)
 		}
 	})
 }
@@ -191,13 +191,13 @@ func TestBodiesAreBounded(t *testing.T) {
 		}
 		large := record(11)
 		if h.bytes.Load() != 0 {
-			t.Errorf("%d bytes are held of one that is too large", h.bytes.Load())
+			t.Errorf("%d bytes are held for a body over the limit, want 0", h.bytes.Load())
 		}
 		h.End(large)
 		h.counts(metrics.MirrorDropped, 1)
 		first, second, third := record(10), record(10), record(10)
 		if !third.Response.tooLarge || h.bytes.Load() != 20 {
-			t.Errorf("%d bytes are held of three", h.bytes.Load())
+			t.Errorf("%d bytes are held for three bodies, want 20, with the third rejected", h.bytes.Load())
 		}
 		h.End(third)
 		h.Cancel(first)
@@ -219,13 +219,13 @@ func TestRunEndsWithWhatIsUnderWay(t *testing.T) {
 		synctest.Wait()
 		h.stop()
 		if !ended {
-			t.Error("Run did not wait")
+			t.Error("Run returned before the copy in flight ended, want it to wait")
 		}
 		h.counts(metrics.MirrorDropped, 3)
 		h.read(answering(200, "{}"))
 		h.counts(metrics.MirrorDropped, 4)
 		if lines := h.logs.All(); len(lines) != 0 {
-			t.Errorf("logged %v", lines)
+			t.Errorf("logged %v after the end, want nothing", lines)
 		}
 	})
 }
@@ -243,7 +243,7 @@ func TestTheLogIsNotFlooded(t *testing.T) {
 		differ(2)
 		lines := h.logs.All()
 		if len(lines) != 2 || lines[1].ContextMap()["omitted"] != int64(99) || lines[1].ContextMap()["path"] != "/path" {
-			t.Errorf("logged %v", lines)
+			t.Errorf("logged %v, want 2 entries, the second with 99 omitted and the path /path", lines)
 		}
 		h.counts(metrics.MirrorStatus, 102)
 	})

@@ -12,7 +12,7 @@ import (
 	"portico.dev/internal/discovery/remote"
 )
 
-// A definition that is created or deleted is published at once, and nothing is read meanwhile.
+// A created or deleted definition is published at once, and local documents are not read in between.
 func TestLocalDocumentsThatChange(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		made := func(path string) Document {
@@ -41,7 +41,7 @@ func TestLocalDocumentsThatChange(t *testing.T) {
 		<-time.After(10 * time.Second) // of the bubble
 		mu.Lock()
 		if idle := asked; idle > 2 {
-			t.Errorf("asked %d times in ten seconds", idle)
+			t.Errorf("local documents were read %d times in ten seconds, want at most 2", idle)
 		}
 		local = append(local, made("apis/custom/v1"))
 		close(changed)
@@ -49,7 +49,7 @@ func TestLocalDocumentsThatChange(t *testing.T) {
 		mu.Unlock()
 		<-time.After(time.Second)
 		if _, ok := l.current.Load().documents["apis/custom/v1"]; !ok {
-			t.Error("what came is not described")
+			t.Error("document apis/custom/v1 is missing a second after it was added, want it published")
 		}
 		cancel()
 		if err := <-done; err != nil {

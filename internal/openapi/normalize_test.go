@@ -25,7 +25,7 @@ func convert(t *testing.T, document string) *spec3.OpenAPI {
 	}
 	encoded, err := handler3.ToV3ProtoBinary(body)
 	if err != nil {
-		t.Fatalf("the document has no protobuf form: %v\n%s", err, body)
+		t.Fatalf("the protobuf form failed: %v, want no error\n%s", err, body)
 	}
 	if err := proto.Unmarshal(encoded, &openapi_v3.Document{}); err != nil {
 		t.Fatal(err)
@@ -36,7 +36,7 @@ func convert(t *testing.T, document string) *spec3.OpenAPI {
 			t.Errorf("a reference leads to %q, want one to a schema", key)
 		}
 		if ok && !strings.Contains(string(body), `"`+name+`":{`) {
-			t.Errorf("a reference leads to %q, which is not in %s", key, body)
+			t.Errorf("a reference leads to %q, want a schema in %s", key, body)
 		}
 	}
 	parsed := &spec3.OpenAPI{}
@@ -93,13 +93,13 @@ func TestBodiesOfV2DocumentsHaveAMediaType(t *testing.T) {
 		t.Run(situation, func(t *testing.T) {
 			path := convert(t, c.document).Paths.Paths["/apis/example.com/v1/gadgets"]
 			if path.Post.RequestBody == nil {
-				t.Fatal("the operation has no body")
+				t.Fatal("the operation has no body, want one")
 			}
 			if got := contentTypes(path.Post.RequestBody.Content); got != c.consumes {
-				t.Errorf("the body has %q, want %q", got, c.consumes)
+				t.Errorf("media types of the body = %q, want %q", got, c.consumes)
 			}
 			if got := contentTypes(path.Post.Responses.StatusCodeResponses[200].Content); got != c.produces {
-				t.Errorf("the response has %q, want %q", got, c.produces)
+				t.Errorf("media types of the response = %q, want %q", got, c.produces)
 			}
 			if n := len(path.Parameters) + len(path.Post.Parameters); n != 0 {
 				t.Errorf("%d parameters are left, want 0", n)
@@ -127,7 +127,7 @@ func TestIncompleteV2DocumentsBecomeValidV3(t *testing.T) {
 	} {
 		t.Run(situation, func(t *testing.T) {
 			if convert(t, document).Paths.Paths["/apis/example.com/v1/gadgets"].Post == nil {
-				t.Error("the operation is missing")
+				t.Error("the operation is missing, want it kept")
 			}
 		})
 	}
@@ -138,16 +138,16 @@ func TestParametersOfV2DocumentsKeepTheirSchema(t *testing.T) {
 		{"in":"query","name":"untyped"}],`+gadgetResponse, `"parameters":{"limit":{"in":"query","name":"limit","type":"integer","format":"int32","maximum":7}},`))
 	parameters := got.Paths.Paths["/apis/example.com/v1/gadgets"].Post.Parameters
 	if len(parameters) != 3 {
-		t.Fatalf("got %d parameters, want 3", len(parameters))
+		t.Fatalf("%d parameters, want 3", len(parameters))
 	}
 	limit, names, untyped := parameters[0], parameters[1], parameters[2]
 	if limit.Name != "limit" || !limit.Schema.Type.Contains("integer") || limit.Schema.Format != "int32" || *limit.Schema.Maximum != 7 {
-		t.Errorf("got %+v, want the shared parameter limit", limit)
+		t.Errorf("parameter = %+v, want the shared parameter limit", limit)
 	}
 	if !names.Schema.Type.Contains("array") || !names.Schema.Items.Schema.Type.Contains("string") {
-		t.Errorf("got %+v, want an array of strings", names.Schema)
+		t.Errorf("schema = %+v, want an array of strings", names.Schema)
 	}
 	if len(untyped.Schema.Type) != 0 {
-		t.Errorf("got type %q, want none", untyped.Schema.Type)
+		t.Errorf("type = %q, want none", untyped.Schema.Type)
 	}
 }

@@ -28,7 +28,7 @@ import (
 	"portico.dev/internal/discovery/remote/remotetest"
 )
 
-// The names that protobuf had before "@" was found to be invalid in a media type.
+// The protobuf media types before "@" was found to be invalid in a media type.
 const (
 	mediaProtobufOld   = "application/com.github.proto-openapi.spec.v3@v1.0+protobuf"
 	mediaProtobufV2Old = "application/com.github.proto-openapi.spec.v2@v1.0+protobuf"
@@ -42,7 +42,7 @@ var gadgets = schema.GroupVersion{Group: "example.com", Version: "v1"}
 
 const gadgetsPath = "apis/example.com/v1"
 
-// v3 is a document of version 3 that describes the paths.
+// v3 returns a document of version 3 that describes the paths.
 func v3(title string, paths ...string) string {
 	var items []string
 	for _, p := range paths {
@@ -81,7 +81,7 @@ func json3(body string) http.Handler {
 	return remotetest.Answers(http.StatusOK, "application/json", body)
 }
 
-// env is a Publisher with everything around it that a test changes.
+// env is a Publisher with inputs that a test can change.
 type env struct {
 	*Publisher
 	mu                    sync.Mutex
@@ -121,14 +121,14 @@ func openWithStorage(t testing.TB, storage remote.LastKnown, local []Document, r
 	h.stop = sync.OnceFunc(func() {
 		cancel()
 		if err := <-done; err != nil {
-			t.Errorf("run: %v", err)
+			t.Errorf("Run failed: %v, want no error", err)
 		}
 	})
 	t.Cleanup(h.stop)
 	select {
 	case <-l.Ready():
 	case <-time.After(time.Minute):
-		t.Fatal("not ready")
+		t.Fatal("the Publisher is not ready within a minute, want Ready closed")
 	}
 	return h
 }
@@ -152,7 +152,7 @@ func (h *env) get(target string, headers ...string) *httptest.ResponseRecorder {
 	return w
 }
 
-// until waits for a document to contain something, or, for "", to be absent.
+// until waits until a document contains a text, or, for "", until it is absent.
 func (h *env) until(t testing.TB, path, contains string) {
 	t.Helper()
 	waitFor(t, fmt.Sprintf("%q in %s", contains, path), func() bool {
@@ -171,7 +171,7 @@ func waitFor(t testing.TB, what string, is func() bool) {
 		select {
 		case <-tick.C:
 		case <-deadline.C:
-			t.Fatalf("waited in vain for %s", what)
+			t.Fatalf("condition not met within a minute: want %s", what)
 		}
 	}
 }
@@ -245,11 +245,11 @@ func TestBackendsOfEveryKind(t *testing.T) {
 				h.until(t, gadgetsPath, "")
 			}
 			if strings.Contains(h.get("/openapi/v3/"+gadgetsPath).Body.String(), "Other") {
-				t.Error("a schema that nothing of ours refers to was taken from version 2")
+				t.Error("the document has the schema Other, want only schemas that its paths refer to")
 			}
 			for _, r := range b.Requests() {
 				if r.Header.Get("X-Remote-User") != "system:aggregator" || r.Header.Get("X-Remote-Group") != "" {
-					t.Errorf("asked as %q of %q", r.Header.Get("X-Remote-User"), r.Header.Get("X-Remote-Group"))
+					t.Errorf("identity = user %q, group %q, want system:aggregator and none", r.Header.Get("X-Remote-User"), r.Header.Get("X-Remote-Group"))
 				}
 			}
 			h.until(t, "api/v1", "local")
@@ -263,11 +263,11 @@ func TestNothingWaitsForABackendThatHangs(t *testing.T) {
 	waitFor(t, "the backend to be asked", func() bool { return len(b.Requests()) > 0 })
 	began := time.Now()
 	if w := h.get("/openapi/v3"); w.Code != 200 || !strings.Contains(w.Body.String(), "api/v1") {
-		t.Errorf("answered %d: %s", w.Code, w.Body)
+		t.Errorf("GET /openapi/v3 = %d: %s, want 200 with api/v1", w.Code, w.Body)
 	}
 	h.stop()
 	if took := time.Since(began); took > fetchTimeout/2 {
-		t.Errorf("took %s", took)
+		t.Errorf("the answer and the stop took %s, want at most %s", took, fetchTimeout/2)
 	}
 }
 
@@ -285,11 +285,11 @@ func TestTheLastGoodDocumentStays(t *testing.T) {
 		pass(remote.MaxInterval + time.Minute)
 		for _, r := range b.Requests()[asked:] {
 			if r.URL.Path != "/openapi/v3" {
-				t.Errorf("asked again for %s, which has not changed", r.URL)
+				t.Errorf("request for %s, want only the index while the hash is unchanged", r.URL)
 			}
 		}
 		if len(b.Requests()) == asked {
-			t.Error("never asked again")
+			t.Error("no request in an interval, want at least 1")
 		}
 		for name, bad := range map[string]http.Handler{
 			"hangs":   remotetest.Hangs(),
@@ -301,17 +301,17 @@ func TestTheLastGoodDocumentStays(t *testing.T) {
 			b.Become(bad)
 			pass(remote.MaxInterval + time.Minute)
 			if w := h.get("/openapi/v3/" + gadgetsPath); !strings.Contains(w.Body.String(), "good") {
-				t.Errorf("a backend that %s: answered %d %s", name, w.Code, w.Body)
+				t.Errorf("a backend that %s: response = %d %s, want the last good document", name, w.Code, w.Body)
 			}
 			if name != "forgets" && h.Problem("v1.example.com") == "" {
-				t.Errorf("a backend that %s is no trouble", name)
+				t.Errorf("a backend that %s: Problem() is empty, want a problem", name)
 			}
 		}
 		b.Become(remotetest.Paths{"/openapi/v3": index3(gadgetsPath + "#3"), "/openapi/v3/" + gadgetsPath: json3(v3("better", "/apis/example.com/v1/gadgets"))})
 		pass(remote.MaxInterval + time.Minute)
 		h.until(t, gadgetsPath, "better")
 		if why := h.Problem("v1.example.com"); why != "" {
-			t.Errorf("still in trouble: %s", why)
+			t.Errorf("Problem() after a good document = %s, want none", why)
 		}
 		h.change(func(table *remote.Table) { table.Routes = nil })
 		pass(time.Second)
@@ -319,7 +319,8 @@ func TestTheLastGoodDocumentStays(t *testing.T) {
 	})
 }
 
-// A connection keeps the memory that a large document took. Whoever sends the same one again and again, without a hash, gets no new connection for it.
+// A connection keeps the memory that a large document took. A backend that sends the same large document again and again,
+// without a hash, gets no new connection for it.
 func TestALargeDocumentIsFollowedByANewConnection(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		document := func(text string) remotetest.Paths {
@@ -339,13 +340,13 @@ func TestALargeDocumentIsFollowedByANewConnection(t *testing.T) {
 			synctest.Wait()
 			h.until(t, gadgetsPath, step.text)
 			if got := b.Renewals(); got != step.renewals || len(b.Requests()) == asked {
-				t.Errorf("%.8s: %d new connections, want %d; %d requests", step.text, got, step.renewals, len(b.Requests())-asked)
+				t.Errorf("%.8s: %d new connections with %d requests, want %d with at least 1", step.text, got, len(b.Requests())-asked, step.renewals)
 			}
 		}
 	})
 }
 
-// Upstream asks a backend that once had no version 3 for version 2 for as long as its APIService lives.
+// The upstream aggregator requests version 2 from a backend that once had no version 3 for as long as its APIService exists.
 func TestABackendThatLearnsVersion3(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		two := remotetest.Paths{"/openapi/v2": json3(v2("/apis/example.com/v1/gadgets"))}
@@ -372,22 +373,22 @@ func TestDocumentsAreServedByTheirHash(t *testing.T) {
 
 	w := h.get("/openapi/v3/api/v1")
 	if w.Code != 200 || w.Body.String() != body || w.Header().Get("ETag") != `"`+d.Hash+`"` || w.Header().Get("Cache-Control") != "" || w.Header().Get("Content-Type") != "application/json" {
-		t.Errorf("without a hash: %d %v", w.Code, w.Header())
+		t.Errorf("without a hash: %d %v, want 200 with the ETag and no Cache-Control", w.Code, w.Header())
 	}
 	w = h.get(d.url())
 	if got := w.Header().Values("Cache-Control"); w.Code != 200 || len(got) != 1 || got[0] != "public, immutable" {
-		t.Errorf("by its hash: %d %v", w.Code, w.Header())
+		t.Errorf("by its hash: %d %v, want 200 public, immutable", w.Code, w.Header())
 	}
 	if expires, err := http.ParseTime(w.Header().Get("Expires")); err != nil || time.Until(expires) < 364*24*time.Hour {
-		t.Errorf("Expires is %q", w.Header().Get("Expires"))
+		t.Errorf("Expires = %q, want a time in about a year", w.Header().Get("Expires"))
 	}
 	w = h.get("/openapi/v3/api/v1?hash=OLD")
 	if w.Code != 301 || w.Header().Get("Location") != d.url() || w.Header().Get("Expires") != "" {
-		t.Errorf("by an old hash: %d %v", w.Code, w.Header())
+		t.Errorf("by an old hash: %d %v, want 301 to %s without Expires", w.Code, w.Header(), d.url())
 	}
 	w = h.get(d.url(), "If-None-Match", `W/"`+d.Hash+`"`)
 	if w.Code != 304 || w.Body.Len() != 0 {
-		t.Errorf("held already: %d", w.Code)
+		t.Errorf("with the held ETag: %d, want 304 without a body", w.Code)
 	}
 	w = h.get("/openapi/v3/api/v1", "Accept-Encoding", "gzip")
 	reader, err := gzip.NewReader(w.Body)
@@ -395,13 +396,13 @@ func TestDocumentsAreServedByTheirHash(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got, err := io.ReadAll(reader); err != nil || string(got) != body {
-		t.Errorf("compressed: %v %s", err, got)
+		t.Errorf("decompressed document = %s, error %v, want %s", got, err, body)
 	}
 	r := httptest.NewRequest(http.MethodHead, "/openapi/v3/api/v1", nil)
 	head := httptest.NewRecorder()
 	h.ServeHTTP(head, r)
 	if head.Code != 200 || head.Body.Len() != 0 {
-		t.Errorf("HEAD: %d with %d bytes", head.Code, head.Body.Len())
+		t.Errorf("HEAD = %d with %d bytes, want 200 without a body", head.Code, head.Body.Len())
 	}
 }
 
@@ -411,14 +412,14 @@ func TestProtobuf(t *testing.T) {
 	for _, accept := range []string{mediaProtobuf, mediaProtobufOld, mediaProtobufOld + ", application/json;q=0.5"} {
 		w := h.get(d.url(), "Accept", accept)
 		if w.Code != 200 || w.Header().Get("Content-Type") != mediaProtobuf || w.Header().Get("ETag") != `"`+d.Hash+`"` {
-			t.Fatalf("%s: %d %v", accept, w.Code, w.Header())
+			t.Fatalf("%s: response = %d %v, want 200 as %s", accept, w.Code, w.Header(), mediaProtobuf)
 		}
 		var got openapi_v3.Document
 		if err := proto.Unmarshal(w.Body.Bytes(), &got); err != nil {
 			t.Fatal(err)
 		}
 		if got.GetInfo().GetTitle() != "local" || len(got.GetPaths().GetPath()) != 1 {
-			t.Errorf("%s: %s", accept, &got)
+			t.Errorf("%s: document = %s, want title local with 1 path", accept, &got)
 		}
 	}
 }
@@ -442,7 +443,7 @@ func TestRefusals(t *testing.T) {
 			w := httptest.NewRecorder()
 			h.ServeHTTP(w, r)
 			if w.Code != c.code || !strings.Contains(w.Body.String(), `"kind":"Status"`) {
-				t.Errorf("answered %d: %s", w.Code, w.Body)
+				t.Errorf("response = %d: %s, want %d with a Status", w.Code, w.Body, c.code)
 			}
 		})
 	}
@@ -455,11 +456,11 @@ func TestIndex(t *testing.T) {
 	h.until(t, gadgetsPath, "three")
 	w := h.get("/openapi/v3")
 	if w.Code != 200 || w.Header().Get("Content-Type") != "application/json" {
-		t.Errorf("answered %d %v", w.Code, w.Header())
+		t.Errorf("GET /openapi/v3 = %d %v, want 200 as application/json", w.Code, w.Header())
 	}
 	golden(t, "testdata/index.json", w.Body.Bytes())
 	if again := h.get("/openapi/v3", "If-None-Match", w.Header().Get("ETag")); again.Code != 304 {
-		t.Errorf("held already: %d", again.Code)
+		t.Errorf("with the held ETag: %d, want 304", again.Code)
 	}
 }
 
@@ -475,7 +476,7 @@ func golden(t *testing.T, file string, got []byte) {
 		t.Fatal(err)
 	}
 	if !bytes.Equal(got, want) {
-		t.Errorf("%s should be\n%s\nrun with -update if that is as it should be", file, got)
+		t.Errorf("%s = %s, want %s; run with -update if the new document is correct", file, want, got)
 	}
 }
 
@@ -487,10 +488,10 @@ func TestALargeIndexIsCompressed(t *testing.T) {
 	h := open(t, local)
 	plain, packed := h.get("/openapi/v3"), h.get("/openapi/v3", "Accept-Encoding", "gzip")
 	if plain.Header().Get("Content-Encoding") != "" || packed.Header().Get("Content-Encoding") != "gzip" || packed.Body.Len() >= plain.Body.Len() {
-		t.Errorf("%d bytes, and %d compressed", plain.Body.Len(), packed.Body.Len())
+		t.Errorf("index of %d bytes, %d compressed, want gzip and fewer bytes", plain.Body.Len(), packed.Body.Len())
 	}
 	if plain.Header().Get("ETag") != packed.Header().Get("ETag") || packed.Header().Get("Vary") != "Accept-Encoding" {
-		t.Errorf("headers are %v", packed.Header())
+		t.Errorf("headers of the compressed index = %v, want the same ETag and Vary Accept-Encoding", packed.Header())
 	}
 }
 
@@ -509,7 +510,7 @@ func FuzzBackendDocuments(f *testing.F) {
 			return
 		}
 		for gv, document := range converted {
-			_ = check(document, gv) // must not panic, whatever a backend wrote
+			_ = check(document, gv) // must not panic for any input
 		}
 	})
 }
@@ -524,7 +525,7 @@ func TestTheSameIndexOfABackendIsReadOnce(t *testing.T) {
 		body   []byte
 		wanted []schema.GroupVersion
 		want   map[schema.GroupVersion]string
-		again  bool // the hashes are those of the time before
+		again  bool // the hashes are the same map as before
 	}{
 		{index("1"), []schema.GroupVersion{a}, map[schema.GroupVersion]string{a: "1"}, false},
 		{index("1"), []schema.GroupVersion{a}, map[schema.GroupVersion]string{a: "1"}, true},
@@ -537,17 +538,17 @@ func TestTheSameIndexOfABackendIsReadOnce(t *testing.T) {
 			t.Fatal(err)
 		}
 		if !maps.Equal(s.hashes, c.want) {
-			t.Errorf("%d: %v, want %v", name, s.hashes, c.want)
+			t.Errorf("%d: hashes = %v, want %v", name, s.hashes, c.want)
 		}
 		if again := before != nil && reflect.ValueOf(before).Pointer() == reflect.ValueOf(s.hashes).Pointer(); again != c.again {
-			t.Errorf("%d: read again: %v", name, !again)
+			t.Errorf("%d: the index was decoded again = %v, want %v", name, !again, !c.again)
 		}
 	}
 	s.backend = remotetest.NewTLS(t, "ns/name:443", remotetest.Hangs())
 	if err := s.readRoot([]byte("{"), []schema.GroupVersion{b}); err == nil {
-		t.Error("half an index")
+		t.Error("readRoot() of half an index succeeded, want an error")
 	}
 	if err := s.readRoot(index("2"), []schema.GroupVersion{b}); err != nil || len(s.hashes) != 0 || s.hashes == nil {
-		t.Errorf("a good one after it: %v, %v", s.hashes, err)
+		t.Errorf("readRoot() of a good index after a bad one: hashes = %v, error %v, want none and no error", s.hashes, err)
 	}
 }

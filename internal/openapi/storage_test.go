@@ -64,7 +64,7 @@ func TestDocumentsOutliveARestart(t *testing.T) {
 	b.Become(remotetest.Hangs())
 	second := openWithStorage(t, keep, nil, routeTo(b))
 	if w := second.get("/openapi/v3/" + gadgetsPath); w.Code != 200 || w.Header().Get("ETag") != etag || !strings.Contains(w.Body.String(), "kept") {
-		t.Errorf("after a restart: answered %d %s", w.Code, w.Body)
+		t.Errorf("GET after a restart = %d %s, want 200 with the stored document", w.Code, w.Body)
 	}
 	second.change(func(table *remote.Table) { table.Routes = nil })
 	waitFor(t, "the document to go with its registration", func() bool { return keep.get("v1.example.com") == nil })
@@ -122,10 +122,10 @@ func TestInvalidStoredDocuments(t *testing.T) {
 	}
 	newer := bytes.Replace(value, []byte(`"version":1`), []byte(`"version":2`), 1)
 	if _, err := decodeRecord(newer); !errors.Is(err, remote.ErrNewerRelease) {
-		t.Errorf("of a newer release: %v", err)
+		t.Errorf("decodeRecord() of a newer release: error = %v, want %v", err, remote.ErrNewerRelease)
 	}
 	if _, err := decodeRecord(bytes.Replace(value, []byte(`"version":1,`), nil, 1)); err != nil {
-		t.Errorf("of a release before there were versions: %v", err)
+		t.Errorf("decodeRecord() of a release without versions failed: %v, want no error", err)
 	}
 	for name, c := range map[string]struct {
 		value []byte
@@ -162,7 +162,7 @@ func TestTooLargeToStore(t *testing.T) {
 	save("last", small, 1)
 	waitFor(t, "the last to be kept", func() bool { return keep.get("last") != nil && keep.get("small") != nil })
 	if keep.get("large") != nil || keep.get("too many") != nil {
-		t.Error("kept what is too large")
+		t.Error("a document over the size limit was stored, want none")
 	}
 }
 
@@ -183,7 +183,7 @@ func FuzzKept(f *testing.F) {
 			t.Fatal(err)
 		}
 		if back, err := decodeRecord(again); err != nil || fmt.Sprint(*back.document) != fmt.Sprint(*h.document) {
-			t.Errorf("%v: %v", err, back)
+			t.Errorf("decodeRecord() of an encoded record = %v, error %v, want %v", back, err, h)
 		}
 	})
 }

@@ -27,14 +27,14 @@ func mergedText(t *testing.T, u union) string {
 		t.Fatal(err)
 	}
 	if d.Path != indexPath(u.of) {
-		t.Errorf("the document is at %s", d.Path)
+		t.Errorf("path of the document = %s, want %s", d.Path, indexPath(u.of))
 	}
 	body, err := d.unpacked()
 	if err != nil {
 		t.Fatal(err)
 	}
 	if err := check(body, u.of); err != nil {
-		t.Errorf("the document is not as one of a backend must be: %v", err)
+		t.Errorf("check() of the merged document failed: %v, want no error as for a backend's document", err)
 	}
 	return string(body)
 }
@@ -45,10 +45,10 @@ func TestTheDocumentOfSeveralBackendsIsTheirUnion(t *testing.T) {
 	second := documentOf(t, gv, `{"openapi":"3.0.0","paths":{"/apis/example.com/v1/a":{"get":{"x":"second"}},"/apis/example.com/v1/b":{"get":{}}},"components":{"schemas":{"A":{"description":"second"},"B":{}},"securitySchemes":{"S":{}}}}`)
 	const want = `{"components":{"schemas":{"A":{"description":"first"},"B":{}},"securitySchemes":{"S":{}}},"openapi":"3.0.0","paths":{"/apis/example.com/v1/a":{"get":{"x":"first"}},"/apis/example.com/v1/b":{"get":{}}}}`
 	if got := mergedText(t, union{gv, []part{first, second}}); got != want {
-		t.Errorf("got  %s\nwant %s", got, want)
+		t.Errorf("merged document = %s, want %s", got, want)
 	}
 	if d, err := (&union{gv, []part{first}}).merge(); err != nil || d.Hash != first.Hash {
-		t.Errorf("one backend's document is %s and not its own, error %v", d.Hash, err)
+		t.Errorf("merge() of one document = hash %s, error %v, want its hash %s", d.Hash, err, first.Hash)
 	}
 }
 
@@ -60,15 +60,15 @@ func TestTheDocumentOfAnotherVersionDescribesItsReadsInThisOne(t *testing.T) {
 	const want = `{"components":{"schemas":{"N":{"maximum":1.0,"x-kubernetes-group-version-kind":[{"group":"metrics.k8s.io","kind":"NodeMetrics","version":"v1"},{"group":"other","kind":"NodeMetrics","version":"v1beta1"}]}}},"openapi":"3.0.0",` +
 		`"paths":{"/apis/metrics.k8s.io/v1/nodes":{"get":{"x-kubernetes-group-version-kind":{"group":"metrics.k8s.io","kind":"NodeMetrics","version":"v1"}}}}}`
 	if got != want {
-		t.Errorf("got  %s\nwant %s", got, want)
+		t.Errorf("merged document = %s, want %s", got, want)
 	}
 	body, err := inVersion([]byte(strings.Replace(text, `"openapi":"3.0.0"`, `"swagger":"2.0"`, 1)), from, to)
 	if err != nil || !json.Valid(body) || strings.Contains(string(body), "metrics.k8s.io/v1beta1") {
-		t.Errorf("version 2 is %s, error %v", body, err)
+		t.Errorf("inVersion() of version 2 = %s, error %v, want JSON without metrics.k8s.io/v1beta1", body, err)
 	}
 }
 
-// An APIService gets an APIRoute. Its document stays in the index while the backends have not been asked, and no longer.
+// An APIService gets an APIRoute. Its document stays in the index only until the backends are polled.
 func TestADocumentStaysUntilTheBackendsOfAnAPIRouteHaveBeenAsked(t *testing.T) {
 	gv := schema.GroupVersion{Group: "example.com", Version: "v1"}
 	own, theirs := documentOf(t, gv, `{"openapi":"3.0.0","paths":{"/a":{}}}`).Document, documentOf(t, gv, `{"openapi":"3.0.0","paths":{"/b":{}}}`).Document
@@ -94,7 +94,7 @@ func TestADocumentStaysUntilTheBackendsOfAnAPIRouteHaveBeenAsked(t *testing.T) {
 				got = append(got, p.Hash)
 			}
 			if !slices.Equal(got, c.want) {
-				t.Errorf("the union is of %q, want %q", got, c.want)
+				t.Errorf("hashes of the union = %q, want %q", got, c.want)
 			}
 		})
 	}
@@ -116,9 +116,9 @@ func TestCustomResourcesAreDescribedWithTheRest(t *testing.T) {
 	}
 	body, err := d.unpacked()
 	if err != nil || string(body) != `{"components":{},"openapi":"3.0.0","paths":{"/a":{},"/b":{}}}` {
-		t.Errorf("%s, %v", body, err)
+		t.Errorf("merged document = %s, error %v, want the paths /a and /b", body, err)
 	}
 	if u := unionOf(whole, table, records, nil); len(u.parts) != 1 {
-		t.Errorf("without a definition it is of %v", u.parts)
+		t.Errorf("parts without a definition = %v, want 1", u.parts)
 	}
 }

@@ -34,7 +34,7 @@ func localV2(t testing.TB) []Source {
 		`"definitions":{"Lost":{"type":"object"},"Pod":{"type":"object","x-kubernetes-group-version-kind":[{"group":"","kind":"Pod","version":"v1"}]}}}`))}
 }
 
-// openV2 is a env with local groups in version 2.
+// openV2 returns an env with local groups in version 2.
 func openV2(t testing.TB, routes ...remote.Route) *env {
 	h := open(t, nil, routes...)
 	h.mu.Lock()
@@ -50,7 +50,7 @@ func pathsIn(t testing.TB, w *httptest.ResponseRecorder) map[string]any {
 		Paths   map[string]any `json:"paths"`
 	}
 	if err := json.Unmarshal(w.Body.Bytes(), &d); err != nil || w.Code != 200 || d.Swagger != "2.0" {
-		t.Fatalf("answered %d, %v: %s", w.Code, err, w.Body)
+		t.Fatalf("document = %d, error %v: %s, want 200 in version 2.0", w.Code, err, w.Body)
 	}
 	return d.Paths
 }
@@ -70,27 +70,27 @@ func TestTheDocumentOfEverything(t *testing.T) {
 	b := remotetest.NewTLS(t, "ns/gadgets:443", remotetest.Paths{"/openapi/v2": json3(claims)})
 	h := openV2(t, routeTo(b))
 	var w *httptest.ResponseRecorder
-	waitFor(t, "the backend's part", func() bool { // for which a reader waits briefly, and which is in the next document otherwise
+	waitFor(t, "the backend's part", func() bool { // a reader waits for it briefly, and otherwise it is in the next document
 		w = h.get("/openapi/v2")
 		return strings.Contains(w.Body.String(), "what a backend says a Pod is")
 	})
 	paths := pathsIn(t, w)
 	if len(paths) != 2 || paths["/api/v1/pods"] == nil || paths["/apis/example.com/v1/gadgets"] == nil {
-		t.Errorf("the paths are %v", paths)
+		t.Errorf("paths = %v, want pods and gadgets", paths)
 	}
 	golden(t, "testdata/swagger.json", w.Body.Bytes())
 	body := w.Body.String()
 	for _, absent := range []string{"mine", "Unused", "Lost", "default"} {
 		if strings.Contains(body, absent) {
-			t.Errorf("%q is in %s", absent, body)
+			t.Errorf("the document contains %q, want it absent: %s", absent, body)
 		}
 	}
 	if strings.Count(body, `{"group":"","kind":"Pod","version":"v1"}`) != 1 || !strings.Contains(body, `"Pod_v2":{"description":"what a backend says a Pod is","type":"object"}`) {
-		t.Errorf("the backend speaks for Pod: %s", body)
+		t.Errorf("document = %s, want the local definition of Pod, and the backend's as Pod_v2", body)
 	}
 	for _, r := range b.Requests() {
 		if r.URL.Path == "/openapi/v2" && (r.Header.Get("X-Remote-User") != "system:aggregator" || r.Header.Get("X-Remote-Group") != "") {
-			t.Errorf("asked as %q of %q", r.Header.Get("X-Remote-User"), r.Header.Get("X-Remote-Group"))
+			t.Errorf("identity = user %q, group %q, want system:aggregator and none", r.Header.Get("X-Remote-User"), r.Header.Get("X-Remote-Group"))
 		}
 	}
 }
@@ -100,32 +100,32 @@ func TestHowTheDocumentIsServed(t *testing.T) {
 	plain := h.get("/openapi/v2")
 	etag := `"` + respond.Hash(plain.Body.Bytes()) + `"`
 	if plain.Header().Get("ETag") != etag || plain.Header().Get("Content-Type") != "application/json" || strings.Join(plain.Header().Values("Vary"), ",") != "Accept,Accept-Encoding" {
-		t.Errorf("headers are %v", plain.Header())
+		t.Errorf("headers = %v, want ETag %s, application/json and Vary Accept,Accept-Encoding", plain.Header(), etag)
 	}
 	for _, held := range []string{etag, "W/" + etag, `"other", ` + etag, "*"} {
 		if w := h.get("/openapi/v2", "If-None-Match", held); w.Code != 304 || w.Body.Len() != 0 || w.Header().Get("ETag") != etag {
-			t.Errorf("If-None-Match %s: answered %d", held, w.Code)
+			t.Errorf("If-None-Match %s: response = %d, want 304 without a body", held, w.Code)
 		}
 	}
 	if w := h.get("/openapi/v2", "If-None-Match", `"other"`); w.Code != 200 {
-		t.Errorf("another document held: answered %d", w.Code)
+		t.Errorf("If-None-Match of another document: response = %d, want 200", w.Code)
 	}
 	if w := h.get("/openapi/v2", "Accept-Encoding", "gzip"); w.Header().Get("Content-Encoding") != "gzip" || w.Body.Len() == 0 {
-		t.Errorf("not compressed: %v", w.Header())
+		t.Errorf("headers = %v, want Content-Encoding gzip and a body", w.Header())
 	}
 	for _, accept := range []string{mediaProtobufV2, mediaProtobufV2Old, mediaProtobufV2Old + ", application/json;q=0.5"} {
 		w := h.get("/openapi/v2", "Accept", accept)
 		var got openapi_v2.Document
 		if err := proto.Unmarshal(w.Body.Bytes(), &got); err != nil || w.Code != 200 || len(got.GetPaths().GetPath()) != 2 {
-			t.Errorf("%s: answered %d, %v: %s", accept, w.Code, err, &got)
+			t.Errorf("%s: response = %d, error %v: %s, want 200 with 2 paths", accept, w.Code, err, &got)
 		}
 		if w.Header().Get("Content-Type") != mediaProtobufV2 || w.Header().Get("ETag") != etag {
-			t.Errorf("%s: headers are %v", accept, w.Header())
+			t.Errorf("%s: headers = %v, want Content-Type %s and ETag %s", accept, w.Header(), mediaProtobufV2, etag)
 		}
 	}
 }
 
-// One bad member never takes anything from the others.
+// One bad member never removes content of the other members.
 func TestBadV2Documents(t *testing.T) {
 	path := `"/apis/example.com/v1/gadgets":{"get":{"responses":{"200":{"description":"OK","schema":{"$ref":"#/definitions/Gadget"}}}}}`
 	with := func(definitions string) http.Handler {
@@ -158,29 +158,29 @@ func TestBadV2Documents(t *testing.T) {
 			good := remotetest.NewTLS(t, "ns/good:443", remotetest.Paths{"/openapi/v2": json3(v2("/apis/other/v1/things"))})
 			h := openV2(t, routeTo(bad), another(good, "other"))
 			paths := pathsIn(t, h.get("/openapi/v2"))
-			// A reader waits briefly, for a good one too.
+			// A reader waits only briefly, also for a good backend.
 			for end := time.Now().Add(30 * time.Second); paths["/apis/other/v1/things"] == nil && time.Now().Before(end); {
 				paths = pathsIn(t, h.get("/openapi/v2"))
 			}
 			if paths["/api/v1/pods"] == nil || paths["/apis/other/v1/things"] == nil || paths["/apis/rbac.authorization.k8s.io/v1/roles"] != nil {
-				t.Errorf("the paths are %v", paths)
+				t.Errorf("paths = %v, want pods and things, and no roles", paths)
 			}
 			if c.trouble != "" && paths["/apis/example.com/v1/gadgets"] != nil {
-				t.Error("what is bad is in the document")
+				t.Error("the path of a bad document is published, want it absent")
 			}
 			told := func() bool {
 				got := h.Problem("v1.example.com")
 				return strings.Contains(got, c.trouble) && (c.trouble != "" || got == "")
 			}
-			// Whoever asks waits only so long; a document that takes longer is judged when it is there.
+			// A reader waits only briefly; a slower document is checked when it has arrived.
 			for end := time.Now().Add(30 * time.Second); !told() && time.Now().Before(end); {
 				h.get("/openapi/v2")
 			}
 			if !told() {
-				t.Errorf("the trouble is %q", h.Problem("v1.example.com"))
+				t.Errorf("Problem() = %q, want %q", h.Problem("v1.example.com"), c.trouble)
 			}
 			if w := h.get("/openapi/v2", "Accept", mediaProtobufV2); w.Code != 200 {
-				t.Errorf("as protobuf: answered %d: %s", w.Code, w.Body)
+				t.Errorf("document as protobuf = %d: %s, want 200", w.Code, w.Body)
 			}
 		})
 	}
@@ -198,13 +198,13 @@ func TestTheLastGoodV2DocumentStays(t *testing.T) {
 			t.Helper()
 			<-time.After(remote.MaxInterval + time.Minute)
 			if w := h.get("/openapi/v2"); !strings.Contains(w.Body.String(), what) || !strings.Contains(w.Body.String(), "/api/v1/pods") {
-				t.Errorf("want %s: answered %d %s", what, w.Code, w.Body)
+				t.Errorf("document = %d %s, want %s and pods", w.Code, w.Body, what)
 			}
 		}
 		until("first")
 		b.Become(says("second"))
 		until("second")
-		// Upstream falls back to the first answer that it ever result.
+		// The upstream aggregator falls back to the first answer that it ever received.
 		for name, bad := range map[string]http.Handler{
 			"hangs": remotetest.Hangs(), "fails": remotetest.Answers(500, "text/plain", "boom"), "babbles": json3("{"),
 			"forgets": remotetest.Paths{"/openapi/v2": json3(v2("/apis/other/v1/things"))},
@@ -212,7 +212,7 @@ func TestTheLastGoodV2DocumentStays(t *testing.T) {
 			b.Become(bad)
 			until("second")
 			if name != "forgets" && h.Problem("v1.example.com") == "" {
-				t.Errorf("a backend that %s is no trouble", name)
+				t.Errorf("a backend that %s: Problem() is empty, want a problem", name)
 			}
 		}
 		b.Become(says("third"))
@@ -222,7 +222,7 @@ func TestTheLastGoodV2DocumentStays(t *testing.T) {
 		h.change(func(table *remote.Table) { table.Routes = nil })
 		<-time.After(remote.MaxInterval + time.Minute)
 		if w := h.get("/openapi/v2"); strings.Contains(w.Body.String(), "third") {
-			t.Errorf("the registration is gone: %s", w.Body)
+			t.Errorf("document after the registration was deleted = %s, want it without the backend's part", w.Body)
 		}
 	})
 }
@@ -244,10 +244,10 @@ func TestReadersWaitBriefly(t *testing.T) {
 			began := time.Now()
 			paths := pathsIn(t, h.get("/openapi/v2"))
 			if took := time.Since(began); took > atMost {
-				t.Errorf("%s took %s", what, took)
+				t.Errorf("%s took %s, want at most %s", what, took, atMost)
 			}
 			if paths["/api/v1/pods"] == nil || (paths["/apis/other/v1/things"] != nil) != complete {
-				t.Errorf("%s: the paths are %v", what, paths)
+				t.Errorf("%s: paths = %v, want pods, and things %t", what, paths, complete)
 			}
 		}
 		reads("the first", answerWait, false)
@@ -256,14 +256,14 @@ func TestReadersWaitBriefly(t *testing.T) {
 		reads("one after the slow backend has answered", 0, true)
 		for _, r := range dead.Requests() {
 			if r.URL.Path == "/openapi/v2" {
-				t.Error("a dead backend was asked")
+				t.Errorf("request to an unavailable backend: %s, want none", r.URL)
 			}
 		}
 	})
 }
 
 func TestConcurrentReadersShareOneMerge(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) { // readers wait for a backend only so long, and time stands still while somebody works
+	synctest.Test(t, func(t *testing.T) { // readers wait for a backend only briefly, and time stands still while a goroutine runs
 		b := remotetest.NewInProcess("ns/gadgets:443", remotetest.Paths{"/openapi/v3": json3(`{"paths":{}}`), "/openapi/v2": json3(v2("/apis/example.com/v1/gadgets"))})
 		h := openV2(t, routeTo(b))
 		defer h.stop()
@@ -271,7 +271,7 @@ func TestConcurrentReadersShareOneMerge(t *testing.T) {
 		for range 50 {
 			readers.Go(func() {
 				if paths := pathsIn(t, h.get("/openapi/v2")); len(paths) != 2 {
-					t.Errorf("the paths are %v", paths)
+					t.Errorf("paths = %v, want 2", paths)
 				}
 			})
 		}
@@ -283,10 +283,10 @@ func TestConcurrentReadersShareOneMerge(t *testing.T) {
 			}
 		}
 		if asked != 1 {
-			t.Errorf("asked %d times", asked)
+			t.Errorf("%d requests to the backend, want 1", asked)
 		}
 		if made := testutil.CollectAndCount(h.metrics.SwaggerSeconds); made != 1 {
-			t.Errorf("made %d times", made)
+			t.Errorf("%d merges, want 1", made)
 		}
 	})
 }
@@ -305,18 +305,18 @@ func TestAnUnreadDocumentIsDropped(t *testing.T) {
 		h := openV2(t, routeTo(b))
 		defer h.stop()
 		if testutil.ToFloat64(h.metrics.SwaggerBytes) != 0 {
-			t.Error("made before anybody asked")
+			t.Errorf("size of the document before the first read = %v bytes, want 0", testutil.ToFloat64(h.metrics.SwaggerBytes))
 		}
 		etag := h.get("/openapi/v2").Header().Get("ETag")
 		if testutil.ToFloat64(h.metrics.SwaggerBytes) == 0 {
-			t.Error("not kept")
+			t.Error("size of the document after a read = 0 bytes, want it kept")
 		}
 		<-time.After(idleTimeout + idleTimeout/5)
 		if testutil.ToFloat64(h.metrics.SwaggerBytes) != 0 {
-			t.Error("not dropped")
+			t.Errorf("size of the document after the idle timeout = %v bytes, want 0", testutil.ToFloat64(h.metrics.SwaggerBytes))
 		}
 		if again := h.get("/openapi/v2"); again.Header().Get("ETag") != etag || !strings.Contains(again.Body.String(), "gadgets") {
-			t.Errorf("another document than before: %s", again.Body)
+			t.Errorf("document after it was dropped = %s, want the same as before", again.Body)
 		}
 	})
 }
@@ -329,11 +329,12 @@ func TestAReaderThatLeaves(t *testing.T) {
 	w := httptest.NewRecorder()
 	h.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/openapi/v2", nil).WithContext(ctx))
 	if w.Code == 200 {
-		t.Errorf("answered %d", w.Code)
+		t.Errorf("response to a reader that left = %d, want an error", w.Code)
 	}
 }
 
-// What the program is built with, read by what kubectl reads it with; and in pieces the same as in one.
+// The document that the program is built with is readable with kubectl's library, and its protobuf form in pieces equals the
+// whole.
 func TestTheLocalDocument(t *testing.T) {
 	d := openapidocs.Swagger()
 	packed, err := packProtobuf(t.Context(), Document{Hash: d.Hash, Packed: d.Packed})
@@ -357,7 +358,7 @@ func TestTheLocalDocument(t *testing.T) {
 		t.Fatal(err)
 	}
 	if !proto.Equal(&got, want) {
-		t.Error("the pieces are not the whole")
+		t.Error("the protobuf form in pieces differs from the whole, want the same")
 	}
 	models, err := kubeproto.NewOpenAPIData(&got)
 	if err != nil {
@@ -365,7 +366,7 @@ func TestTheLocalDocument(t *testing.T) {
 	}
 	for _, name := range []string{"io.k8s.api.core.v1.Pod", "io.k8s.api.rbac.v1.ClusterRole", "io.k8s.kube-aggregator.pkg.apis.apiregistration.v1.APIService"} {
 		if models.LookupModel(name) == nil {
-			t.Errorf("%s is not described", name)
+			t.Errorf("LookupModel(%s) = nil, want a model", name)
 		}
 	}
 }
@@ -384,7 +385,7 @@ func TestLocalSourcesAreMadeWhenRead(t *testing.T) {
 	read := func() *httptest.ResponseRecorder { return h.get("/openapi/v2") }
 	say("one")
 	if made != 0 {
-		t.Fatal("made before anybody read")
+		t.Fatalf("the source was built %d times before the first read, want 0", made)
 	}
 	for _, c := range []struct {
 		version string
@@ -393,12 +394,12 @@ func TestLocalSourcesAreMadeWhenRead(t *testing.T) {
 		say(c.version)
 		paths := pathsIn(t, read())
 		if _, ok := paths["/apis/"+c.version]; !ok || len(paths) != 1 || made != c.made {
-			t.Errorf("%s: paths %v, made %d times", c.version, paths, made)
+			t.Errorf("%s: paths = %v, built %d times, want 1 path, built %d times", c.version, paths, made, c.made)
 		}
 	}
 	h.localV2 = []Source{{Hash: "three", Document: func() (Document, error) { return Document{}, errors.New("broken") }}}
 	if w := read(); w.Code != http.StatusOK {
-		t.Errorf("a source that fails: %d %s", w.Code, w.Body)
+		t.Errorf("document with a source that fails = %d %s, want 200", w.Code, w.Body)
 	}
 }
 
@@ -458,16 +459,16 @@ func FuzzMembers(f *testing.F) {
 				t.Fatal(err)
 			}
 			if merged.Hash != result.document.Hash {
-				t.Errorf("%s is not the same alone", gv)
+				t.Errorf("hash of the single member %v = %s, want %s", gv, merged.Hash, result.document.Hash)
 			}
 			if _, err := packProtobuf(t.Context(), merged); err != nil {
-				t.Error(fmt.Errorf("accepted, and cannot be written as protobuf: %w", err))
+				t.Errorf("packProtobuf() of an accepted document failed: %v, want no error", err)
 			}
 		}
 	})
 }
 
-// countedSources are local sources that count how often they are built.
+// countedSources are local sources that count their builds.
 type countedSources struct {
 	mu    sync.Mutex
 	built map[string]int
@@ -492,7 +493,7 @@ func (c *countedSources) expect(t *testing.T, want map[string]int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if !maps.Equal(c.built, want) {
-		t.Errorf("built %v, want %v", c.built, want)
+		t.Errorf("builds = %v, want %v", c.built, want)
 	}
 }
 
@@ -509,13 +510,13 @@ func TestAChangeOfOneSourceBuildsNoOther(t *testing.T) {
 			}
 			h.mu.Unlock()
 			if paths := pathsIn(t, h.get("/openapi/v2")); len(paths) != len(hashes) {
-				t.Errorf("the document has paths %v, want those of %v", paths, hashes)
+				t.Errorf("paths = %v, want those of %v", paths, hashes)
 			}
 		}
 		serve("a", "b1", "c")
 		serve("a", "b2", "c")
 		c.expect(t, map[string]int{"a": 1, "b1": 1, "b2": 1, "c": 1})
-		serve("a", "b1", "c") // b1 was dropped when b2 took its place
+		serve("a", "b1", "c") // b1 was dropped when b2 replaced it
 		c.expect(t, map[string]int{"a": 1, "b1": 2, "b2": 1, "c": 1})
 		<-time.After(idleTimeout + idleTimeout/5)
 		serve("a", "b1", "c")
@@ -549,24 +550,24 @@ func TestAMergeEndsWhenItsLastReaderLeaves(t *testing.T) {
 		<-begun
 		leave()
 		synctest.Wait()
-		leaveToo, second := h.readV2("application/json") // comes while the canceled merge still builds a
+		leaveToo, second := h.readV2("application/json") // arrives while the canceled merge still builds a
 		synctest.Wait()
 		leaveToo()
 		if code := <-second; code == http.StatusOK {
-			t.Errorf("a reader that left got %d", code)
+			t.Errorf("code for the second reader, which left = %d, want an error", code)
 		}
 		close(gate)
 		if code := <-first; code == http.StatusOK {
-			t.Errorf("a reader that left got %d", code)
+			t.Errorf("code for the first reader, which left = %d, want an error", code)
 		}
 		c.expect(t, map[string]int{"a": 1})
 		if merges := testutil.ToFloat64(h.metrics.SwaggerBytes); merges != 0 {
-			t.Errorf("a document of %v bytes was made, want none", merges)
+			t.Errorf("size of the document = %v bytes, want 0", merges)
 		}
 		if paths := pathsIn(t, h.get("/openapi/v2")); len(paths) != 2 {
-			t.Errorf("the document has paths %v, want 2", paths)
+			t.Errorf("paths = %v, want 2", paths)
 		}
-		c.expect(t, map[string]int{"a": 1, "b": 1}) // the canceled merge left a
+		c.expect(t, map[string]int{"a": 1, "b": 1}) // the canceled merge kept a
 	})
 }
 
@@ -587,7 +588,7 @@ func TestAMergeGoesOnWhileAReaderWaits(t *testing.T) {
 		synctest.Wait()
 		close(gate)
 		if code := <-second; code != http.StatusOK {
-			t.Errorf("the second reader got %d, want 200", code)
+			t.Errorf("code for the second reader = %d, want 200", code)
 		}
 		c.expect(t, map[string]int{"a": 1, "b": 1})
 	})
@@ -609,7 +610,7 @@ func TestOneBuildRunsAtATime(t *testing.T) {
 					return key, nil
 				})
 				if err != nil || got != key {
-					t.Errorf("do(%q) = %v, %v, want its key", key, got, err)
+					t.Errorf("do(%q) = %v, error %v, want its key", key, got, err)
 				}
 			})
 		}

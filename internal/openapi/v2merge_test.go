@@ -12,7 +12,7 @@ import (
 	"portico.dev/internal/respond"
 )
 
-// opened is a version 2 document as openSwagger wants it: without white space.
+// opened returns a version 2 document in the form that openSwagger requires: without white space.
 func opened(t testing.TB, asJSON string) *swagger {
 	t.Helper()
 	var compact bytes.Buffer
@@ -26,7 +26,7 @@ func opened(t testing.TB, asJSON string) *swagger {
 	return s
 }
 
-// describing is a document with those paths, each of which refers to one definition, and those definitions.
+// describing returns a document with those definitions and paths, each of which refers to one definition.
 func describing(paths map[string]string, definitions map[string]string) string {
 	var p, d []string
 	for path, name := range paths {
@@ -125,7 +125,7 @@ func TestMergeV2(t *testing.T) {
 			if err := json.Compact(&want, []byte(c.want)); err != nil {
 				t.Fatal(err)
 			}
-			for range 20 { // maps are walked in another order each time
+			for range 20 { // the iteration order of maps differs each time
 				u := newSwaggerMerger()
 				for _, m := range c.members {
 					u.add(opened(t, m))
@@ -134,7 +134,7 @@ func TestMergeV2(t *testing.T) {
 				var got bytes.Buffer
 				u.write(&got)
 				if _, rest, _ := strings.Cut(got.String(), `"paths"`); `{"paths"`+rest != want.String() {
-					t.Fatalf("got\n%s, want\n%s", `{"paths"`+rest, want.String())
+					t.Fatalf("merged document = %s, want %s", `{"paths"`+rest, want.String())
 				}
 			}
 		})
@@ -154,9 +154,9 @@ func TestCompressedDocumentsAreComplete(t *testing.T) {
 	}
 	body, err := io.ReadAll(r)
 	if err != nil || respond.Hash(body) != d.Hash || len(body) != d.size() || !json.Valid(body) {
-		t.Errorf("%v: %s", err, body)
+		t.Errorf("document = %s, error %v, want valid JSON with the hash and the size of the merge", body, err)
 	}
 	if got := references(body); !slices.Equal(got, []string{"definitions/A"}) {
-		t.Errorf("refers to %q", got)
+		t.Errorf("references = %q, want %q", got, []string{"definitions/A"})
 	}
 }

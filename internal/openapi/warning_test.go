@@ -9,8 +9,8 @@ import (
 	"portico.dev/internal/discovery/remote/remotetest"
 )
 
-// While an extension server is dead, its last-known document has a Warning. Documents about all groups have none, nor has a document that
-// a cache keeps for a year.
+// While an extension server is unavailable, its last-known document has a Warning. Documents about all groups have none, and
+// neither has a document that a cache keeps for a year.
 func TestDocumentsOfADeadBackendAreServedWithAWarning(t *testing.T) {
 	b := remotetest.NewTLS(t, "ns/gadgets:443", remotetest.Paths{
 		"/openapi/v3": index3(gadgetsPath + "#AA"), "/openapi/v3/" + gadgetsPath: json3(v3("three", "/apis/example.com/v1/gadgets", "/apis/example.com/v1")),
@@ -41,27 +41,27 @@ func TestDocumentsOfADeadBackendAreServedWithAWarning(t *testing.T) {
 			h.warn(dead)
 			during := h.get(c.target, "If-None-Match", before.Header().Get("ETag"))
 			if got := strings.Join(during.Header()["Warning"], ", "); (got == want) != c.warned || got != "" && got != want {
-				t.Errorf("warns of %q", got)
+				t.Errorf("Warning = %q, want %q if the document is stale (%t)", got, want, c.warned)
 			}
 			if before.Header()["Warning"] != nil {
-				t.Errorf("warns of %q without a reason", before.Header()["Warning"])
+				t.Errorf("Warning before the outage = %q, want none", before.Header()["Warning"])
 			}
 			if !c.warned {
 				return
 			}
 			if again := h.get(c.target, "If-None-Match", during.Header().Get("ETag")); during.Code != http.StatusOK || again.Code != http.StatusNotModified || again.Header()["Warning"] != nil {
-				t.Errorf("it is %d when the warning is new, then %d with %q", during.Code, again.Code, again.Header()["Warning"])
+				t.Errorf("responses with a new warning = %d, then %d with Warning %q, want 200, then 304 without one", during.Code, again.Code, again.Header()["Warning"])
 			}
 			h.warn(nil)
 			after := h.get(c.target, "If-None-Match", during.Header().Get("ETag"))
 			if after.Code != http.StatusOK || after.Header()["Warning"] != nil || after.Header().Get("ETag") != before.Header().Get("ETag") {
-				t.Errorf("when the warning is gone it is %d with %v", after.Code, after.Header())
+				t.Errorf("response after the outage = %d with %v, want 200 with the first ETag and no Warning", after.Code, after.Header())
 			}
 		})
 	}
 }
 
-// warn sets what is warned of at / and at the path of the gadgets; nil: nothing.
+// warn sets the warning at / and at the path of the gadgets; nil: none.
 func (h *env) warn(w *remote.Warning) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -54,21 +54,21 @@ func TestLevels(t *testing.T) {
 			for i, s := range steps {
 				now = now.Add(s.after)
 				if got := l.update(Reading{InUse: 10 * s.certain, Allocated: 10 * s.possible}, now); got != s.want {
-					t.Fatalf("step %d: %s, want %s", i, got, s.want)
+					t.Fatalf("level after step %d = %s, want %s", i, got, s.want)
 				}
 			}
 		})
 	}
 }
 
-// testEnv is a process whose memory a test decides.
+// testEnv is a process whose memory the test sets.
 type testEnv struct {
-	mu          sync.Mutex // guards what follows
+	mu          sync.Mutex // guards the fields below
 	reading     Reading
 	collections int
 	idle        int
 	cuts        []int64
-	held        chan struct{} // a collection waits for it; nil: none does
+	held        chan struct{} // A collection waits for it; nil: no wait.
 }
 
 func (w *testEnv) set(certain, possible uint64) {
@@ -114,7 +114,7 @@ func (w *testEnv) did() (collections, idle int, cuts []int64) {
 	return w.collections, w.idle, slices.Clone(w.cuts)
 }
 
-// watched runs a Monitor of 1000 bytes over a world, in a bubble.
+// watched runs a Monitor with a limit of 1000 bytes over a testEnv, in a bubble.
 func watched(t *testing.T, f func(w *testEnv, m *Monitor)) {
 	synctest.Test(t, func(t *testing.T) {
 		w := &testEnv{}
@@ -130,13 +130,13 @@ func watched(t *testing.T, f func(w *testEnv, m *Monitor)) {
 			t.Error(err)
 		}
 		if got := m.Level(); got != Normal {
-			t.Errorf("%s after the end", got)
+			t.Errorf("level after the end = %s, want Normal", got)
 		}
 		detach()
 	})
 }
 
-// pass has the bubble's time pass.
+// pass advances the time of the bubble.
 func pass(d time.Duration) {
 	time.Sleep(d)
 	synctest.Wait()
@@ -147,7 +147,7 @@ func TestNothingIsDoneWhileThereIsMemory(t *testing.T) {
 		w.set(740, 749)
 		pass(time.Hour)
 		if collections, idle, cuts := w.did(); collections != 0 || idle != 0 || cuts != nil || m.Level() != Normal {
-			t.Errorf("%d collections, %d times idle, cuts %v, %s", collections, idle, cuts, m.Level())
+			t.Errorf("%d collections, %d CloseIdle calls, cuts %v, level %s, want none and Normal", collections, idle, cuts, m.Level())
 		}
 	})
 }
@@ -158,25 +158,25 @@ func TestAShortageIsSeenSoonAndEnds(t *testing.T) {
 		w.set(800, 850)
 		pass(slowInterval)
 		if m.Level() != Shedding {
-			t.Fatal(m.Level())
+			t.Fatalf("level = %s, want Shedding", m.Level())
 		}
 		if _, idle, cuts := w.did(); idle == 0 || cuts != nil {
-			t.Errorf("%d times idle, cuts %v", idle, cuts)
+			t.Errorf("%d CloseIdle calls, cuts %v, want at least one call and no cuts", idle, cuts)
 		}
 		w.set(950, 960)
 		pass(fastInterval)
 		if _, _, cuts := w.did(); m.Level() != Critical || !slices.Equal(cuts, []int64{950 - 780}) {
-			t.Fatalf("%s, cuts %v", m.Level(), cuts)
+			t.Fatalf("level = %s, cuts %v, want Critical and one cut of 170 bytes", m.Level(), cuts)
 		}
 		w.set(100, 200)
 		pass(3*stepDownDelay + slowInterval)
 		if m.Level() != Normal {
-			t.Fatal(m.Level())
+			t.Fatalf("level after the shortage = %s, want Normal", m.Level())
 		}
 		_, before, _ := w.did()
 		pass(time.Minute)
 		if _, idle, cuts := w.did(); idle != before || len(cuts) != 1 {
-			t.Errorf("%d times idle after %d, cuts %v", idle, before, cuts)
+			t.Errorf("%d CloseIdle calls, %d before, cuts %v, want no more calls and one cut", idle, before, cuts)
 		}
 	})
 }
@@ -187,7 +187,7 @@ func TestGarbageIsCollectedBeforeAnybodyIsRefused(t *testing.T) {
 		pass(10 * time.Second)
 		collections, idle, _ := w.did()
 		if collections < 15 || collections > 21 || idle != 0 || m.Level() != Normal {
-			t.Errorf("%d collections in 10 s, %d times idle, %s", collections, idle, m.Level())
+			t.Errorf("%d collections in 10 s, %d CloseIdle calls, level %s, want 15 to 21, 0 and Normal", collections, idle, m.Level())
 		}
 	})
 }
@@ -200,23 +200,23 @@ func TestACollectionThatTakesLongIsTheOnlyOne(t *testing.T) {
 		w.set(850, 850)
 		pass(time.Minute)
 		if collections, idle, _ := w.did(); collections != 1 || idle < 1000 {
-			t.Errorf("%d collections, %d readings", collections, idle)
+			t.Errorf("%d collections, %d readings, want 1 and at least 1000", collections, idle)
 		}
 		close(w.held)
 	})
 }
 
-// What was cut shows only in a collection that began afterwards.
+// Only a collection that began after a cut shows its effect.
 func TestConnectionsAreNotCutAgainBeforeItIsKnownWhatCameOfIt(t *testing.T) {
 	watched(t, func(w *testEnv, m *Monitor) {
 		w.set(950, 950)
 		pass(minGCInterval)
 		if _, _, cuts := w.did(); len(cuts) != 1 {
-			t.Fatalf("cuts %v", cuts)
+			t.Fatalf("cuts = %v, want one", cuts)
 		}
 		pass(20 * minGCInterval)
 		if collections, _, cuts := w.did(); len(cuts) < 5 || len(cuts) > collections*3/4 {
-			t.Errorf("cuts %v within %d collections", cuts, collections)
+			t.Errorf("cuts = %v within %d collections, want 5 to three quarters of the collections", cuts, collections)
 		}
 	})
 }
@@ -231,7 +231,7 @@ func TestWhoIsDetachedIsNotCalled(t *testing.T) {
 		_, before, _ := other.did()
 		pass(time.Second)
 		if _, idle, _ := other.did(); before == 0 || idle != before {
-			t.Errorf("%d calls, then %d", before, idle)
+			t.Errorf("%d calls after detach, want %d and more than 0", idle, before)
 		}
 	})
 }
@@ -255,18 +255,18 @@ func TestUserClasses(t *testing.T) {
 		"an administrator who is called a node": {&user.DefaultInfo{Name: "system:node:n1", Groups: []string{"system:nodes", "system:masters"}}, Admin},
 	} {
 		if got := UserClassOf(c.user); got != c.want {
-			t.Errorf("%s: %d, want %d", name, got, c.want)
+			t.Errorf("UserClassOf(%s) = %d, want %d", name, got, c.want)
 		}
 	}
 	if UserClassOf(nil) != Ordinary {
-		t.Error("no user is somebody")
+		t.Errorf("UserClassOf(nil) = %v, want Ordinary", UserClassOf(nil))
 	}
 	for level, want := range map[Level][3]bool{
 		Normal: {true, true, true}, Shedding: {false, true, true}, Critical: {false, true, true}, Exhausted: {false, false, true},
 	} {
 		for c := Ordinary; c <= Admin; c++ {
 			if got := level.Serves(c); got != want[c] {
-				t.Errorf("%s serves %d: %v", level, c, got)
+				t.Errorf("%s.Serves(%d) = %v, want %v", level, c, got, want[c])
 			}
 		}
 	}
@@ -297,12 +297,12 @@ func TestTheLeastLimitCounts(t *testing.T) {
 		}
 		l, err := find(c.setting, group, c.collector)
 		if err != nil || l.Bytes != c.want || l.Source != c.source {
-			t.Errorf("%s: %d from %q, %v; want %d from %q", name, l.Bytes, l.Source, err, c.want, c.source)
+			t.Errorf("%s: limit = %d from %q, error %v, want %d from %q", name, l.Bytes, l.Source, err, c.want, c.source)
 		}
 	}
 	for _, wrong := range []string{"much", "-1", "1Mi", "127Mi", "-1Gi", " "} {
 		if err := CheckSetting(wrong); err == nil || !strings.Contains(err.Error(), "0 turns shedding off") {
-			t.Errorf("%q: %v", wrong, err)
+			t.Errorf("CheckSetting(%q) = %v, want an error that contains \"0 turns shedding off\"", wrong, err)
 		}
 	}
 }
@@ -312,21 +312,20 @@ func TestTheCollectorIsGuidedUnlessItIsTold(t *testing.T) {
 	defer debug.SetMemoryLimit(before)
 	undo := Limit{Bytes: 1 << 40}.SetMemoryLimit()
 	if got := debug.SetMemoryLimit(-1); got != 1<<40 {
-		t.Errorf("the collector's limit is %d", got)
+		t.Errorf("memory limit of the runtime = %d, want 1099511627776", got)
 	}
 	Limit{Bytes: 1 << 41}.SetMemoryLimit()()
 	if got := debug.SetMemoryLimit(-1); got != 1<<40 {
-		t.Errorf("a limit that was there became %d", got)
+		t.Errorf("existing memory limit = %d, want 1099511627776", got)
 	}
 	undo()
 	Limit{}.SetMemoryLimit()()
 	if got := debug.SetMemoryLimit(-1); got != math.MaxInt64 {
-		t.Errorf("the collector's limit is %d afterwards", got)
+		t.Errorf("memory limit after undo = %d, want math.MaxInt64", got)
 	}
 }
 
-// The real thing: what is alive is in use for certain, garbage is not once it was collected, and what others in the control group
-// use is.
+// Real readings: live memory counts as in use. Collected garbage does not. Memory of other processes in the cgroup does.
 func TestReadings(t *testing.T) {
 	const size = 64 << 20
 	r := newReader(Limit{Bytes: 1 << 40})
@@ -337,18 +336,18 @@ func TestReadings(t *testing.T) {
 		kept[i] = 1
 	}
 	if now := r.read(); now.Allocated < empty.Allocated+size/2 {
-		t.Errorf("%d are allocated after %d", now.Allocated, empty.Allocated)
+		t.Errorf("%d bytes allocated, %d before, want at least %d more", now.Allocated, empty.Allocated, size/2)
 	}
 	runtime.GC()
 	full := r.read()
 	if full.InUse < empty.InUse+size/2 || full.Cycles <= empty.Cycles {
-		t.Errorf("%d in use after %d, %d collections after %d", full.InUse, empty.InUse, full.Cycles, empty.Cycles)
+		t.Errorf("%d bytes in use, %d before, %d collections, %d before, want both to grow", full.InUse, empty.InUse, full.Cycles, empty.Cycles)
 	}
 	runtime.KeepAlive(kept)
 	kept = nil
 	runtime.GC()
 	if now := r.read(); now.InUse > full.InUse-size/2 {
-		t.Errorf("%d in use after %d: garbage counts", now.InUse, full.InUse)
+		t.Errorf("%d bytes in use after a collection, %d before, want at least %d less", now.InUse, full.InUse, size/2)
 	}
 
 	dir := t.TempDir()
@@ -360,6 +359,6 @@ func TestReadings(t *testing.T) {
 	group := memory.FindCgroupIn(dir, "0::/\n")
 	r = newReader(Limit{Bytes: 1 << 40, group: group})
 	if now := r.read(); now.InUse < 6_900_000_000_000 || now.InUse > 7_000_000_000_000 {
-		t.Errorf("%d in use", now.InUse)
+		t.Errorf("%d bytes in use, want 6900000000000 to 7000000000000", now.InUse)
 	}
 }

@@ -8,9 +8,9 @@ import (
 	"time"
 )
 
-// taking has n things of a size come one after the other, and tells when each of them was taken.
+// taking admits n items of a size in order and records the admission of each.
 type taking struct {
-	mu    sync.Mutex // guards what follows
+	mu    sync.Mutex // guards the fields below
 	taken []int
 	done  sync.WaitGroup
 }
@@ -23,7 +23,7 @@ func (a *taking) take(i *ReadLimiter, size int, all ...int) {
 			defer a.mu.Unlock()
 			a.taken = append(a.taken, one)
 		})
-		synctest.Wait() // so that they come in this order
+		synctest.Wait() // so that they arrive in this order
 	}
 }
 
@@ -32,9 +32,9 @@ func (a *taking) is(t *testing.T, when string, want ...int) {
 	synctest.Wait()
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	slices.Sort(a.taken) // those that are let in together come in any order
+	slices.Sort(a.taken) // Items that are admitted together arrive in any order.
 	if !slices.Equal(a.taken, want) {
-		t.Errorf("%s: %v were taken, want %v", when, a.taken, want)
+		t.Errorf("admitted %s = %v, want %v", when, a.taken, want)
 	}
 }
 
@@ -50,7 +50,7 @@ func TestReadLimiterAdmitsInOrder(t *testing.T) {
 		var a taking
 		i.refill(100)
 		a.take(&i, 60, 1, 2, 3, 4, 5)
-		a.is(t, "at first", 1, 2) // the second one has some room
+		a.is(t, "at first", 1, 2) // The second one has some space.
 		i.refill(100)
 		a.is(t, "after a reading", 1, 2, 3, 4)
 		a.take(&i, 10, 6)
@@ -63,7 +63,7 @@ func TestReadLimiterAdmitsInOrder(t *testing.T) {
 	})
 }
 
-// Nobody waits for ever for a reading that does not come, or behind others.
+// No request waits without limit for a missing reading or behind other requests.
 func TestReadLimiterWaitsNoLongerThanASecond(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var i ReadLimiter
@@ -76,16 +76,16 @@ func TestReadLimiterWaitsNoLongerThanASecond(t *testing.T) {
 		a.is(t, "after", 1, 2)
 		a.done.Wait()
 		if i.waiting.Len() != 0 {
-			t.Error("what was taken still waits")
+			t.Errorf("%d admitted requests still wait, want 0", i.waiting.Len())
 		}
 	})
 }
 
-// How much may come in follows the readings.
+// The available space follows the readings.
 func TestReadLimiterFollowsTheReadings(t *testing.T) {
 	for name, test := range map[string]struct {
 		certain, possible uint64 // of 1000
-		room              int64  // -1: without bound
+		room              int64  // -1: unlimited
 	}{
 		"little is in use":                   {100, 499, -1},
 		"half of it":                         {100, 500, 1000 / readParts},
@@ -103,11 +103,11 @@ func TestReadLimiterFollowsTheReadings(t *testing.T) {
 				counting, room := i.enabled.Load(), i.budget
 				i.mu.Unlock()
 				if counting != (test.room >= 0) || counting && room != test.room {
-					t.Errorf("counting %t, room %d; want %d", counting, room, test.room)
+					t.Errorf("counting = %t, room = %d, want room %d (-1: unlimited)", counting, room, test.room)
 				}
 			})
 			if i.enabled.Load() {
-				t.Error("it is still bounded when nobody takes readings any more")
+				t.Error("limiter is enabled without readings, want it disabled")
 			}
 		})
 	}

@@ -29,7 +29,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// etcd stands for what replicas publish.
+// etcd holds the published descriptions of replicas.
 type etcd struct {
 	mu      sync.Mutex
 	values  map[string][]byte
@@ -93,7 +93,7 @@ func join(t *testing.T, e *etcd, name, address string, versions ...schema.GroupV
 	return p
 }
 
-// knows waits until a replica has heard, or not, of another one that takes requests.
+// knows waits until a replica is, or is not, reachable for another one.
 func knows(t *testing.T, p *Peers, name string, want bool) {
 	t.Helper()
 	tick := time.NewTicker(time.Millisecond)
@@ -102,7 +102,7 @@ func knows(t *testing.T, p *Peers, name string, want bool) {
 		select {
 		case <-tick.C:
 		case <-deadline:
-			t.Fatalf("%s knows %s: %t", p.config.Name, name, !want)
+			t.Fatalf("replica %s: Reachable(%s) = %t after a minute, want %t", p.config.Name, name, !want, want)
 		}
 	}
 }
@@ -136,19 +136,19 @@ func TestAStatement(t *testing.T) {
 	}
 	u := s.User()
 	if u.GetName() != "ann" || u.GetUID() != "7" || strings.Join(u.GetGroups(), ",") != "dev,ops" || strings.Join(u.GetExtra()["scopes"], ",") != "a,b" {
-		t.Errorf("user %+v", u)
+		t.Errorf("user of the statement = %+v, want ann with uid, groups and scopes", u)
 	}
 	if s.AuditID != "audit-1" || s.Client != "192.0.2.7" || s.Host != "api.example.com" || s.Scheme != "http" {
-		t.Errorf("%+v", s)
+		t.Errorf("statement = %+v, want the audit id, client, host and scheme of the request", s)
 	}
 }
 
-// Nobody but a live replica is believed, about no other request than the one that it states.
+// Only the statement of a live replica is valid, and only for the request that it describes.
 func TestStatementsThatAreRefused(t *testing.T) {
 	const target = "/apis/x.example.com/v1/things"
 	e := newEtcd()
 	a, b, c := join(t, e, "a", "192.0.2.1:6443"), join(t, e, "b", "192.0.2.2:6443"), join(t, e, "c", "192.0.2.3:6443")
-	foreign := join(t, newEtcd(), "a", "192.0.2.1:6443") // of another etcd, with a name that is known here
+	foreign := join(t, newEtcd(), "a", "192.0.2.1:6443") // of another etcd, with the name of a known replica
 	knows(t, b, "a", true)
 	knows(t, b, "c", true)
 	forge := func(change func(*Statement)) func(*http.Request) {
@@ -210,13 +210,13 @@ func TestStatementsThatAreRefused(t *testing.T) {
 			test.change(r)
 			s, err := b.Verify(r)
 			if (err == nil) != test.good || err != nil && s != nil {
-				t.Errorf("%+v, %v", s, err)
+				t.Errorf("Verify = %+v, %v; want a valid statement: %t", s, err, test.good)
 			}
 		})
 	}
 }
 
-// serveAs is a replica's server, which shows its certificate for clients unless it is asked as a replica.
+// serveAs starts a replica's server. It presents its certificate for clients unless the server name is the replicas' one.
 func serveAs(t *testing.T, p func() *Peers, listener net.Listener, handler http.HandlerFunc) {
 	t.Helper()
 	clients, err := pki.NewAuthority("for clients")
@@ -250,7 +250,7 @@ func listen(t *testing.T) net.Listener {
 	return l
 }
 
-// A request goes to a replica that lives, with a body, and to nobody else who listens at its address.
+// A request with a body is forwarded to a live replica, and never to another server at its address.
 func TestARequestIsHandedOn(t *testing.T) {
 	e, listener := newEtcd(), listen(t)
 	a := join(t, e, "a", "192.0.2.1:6443")
@@ -291,17 +291,17 @@ func TestARequestIsHandedOn(t *testing.T) {
 		t.Fatal(err)
 	}
 	if answer, err := send(backend); err != nil || answer != "ann body" {
-		t.Errorf("%q, %v", answer, err)
+		t.Errorf("response of the replica = %q, %v; want \"ann body\"", answer, err)
 	}
 	if again, err := a.Backend([]string{"b"}); err != nil || again != backend {
-		t.Errorf("the connections are not shared: %v", err)
+		t.Errorf("second Backend differs from the first, error %v; want the same one", err)
 	}
 
-	// Somebody else has the address now.
+	// Another server has the address from here on.
 	e.set("b", nil)
 	knows(t, a, "b", false)
 	if _, err := a.Backend([]string{"b"}); err == nil {
-		t.Error("a replica that has ended has connections")
+		t.Error("Backend of a replica that has ended returned no error, want one")
 	}
 	e.set("c", []byte(`{"address":"`+listener.Addr().String()+`","certificate":"other"}`))
 	knows(t, a, "c", true)
@@ -309,7 +309,7 @@ func TestARequestIsHandedOn(t *testing.T) {
 		t.Fatal(err)
 	}
 	if answer, err := send(backend); err == nil {
-		t.Errorf("a server with another certificate answers %q", answer)
+		t.Errorf("response of a server with another certificate = %q, want an error", answer)
 	}
 }
 
@@ -321,26 +321,27 @@ func TestGroupVersionsOfOthers(t *testing.T) {
 	join(t, e, "c", "", v2) // takes no requests
 	knows(t, a, "b", true)
 	if got := a.Serving(v2); len(got) != 1 || got[0] != "b" {
-		t.Errorf("v2: %q", got)
+		t.Errorf("Serving(v2) = %q, want b", got)
 	}
 	if got := a.Serving(schema.GroupVersion{Group: "batch", Version: "v1"}); len(got) != 0 {
-		t.Errorf("batch: %q", got)
+		t.Errorf("Serving(batch) = %q, want none", got)
 	}
 	e.set("d", []byte("not JSON"))
 	e.set("b", nil)
 	knows(t, a, "b", false)
 	if got := a.Serving(v2); len(got) != 0 {
-		t.Errorf("v2 after its end: %q", got)
+		t.Errorf("Serving(v2) after the replica ended = %q, want none", got)
 	}
 }
 
-// A replica whose lease has ended is believed for a while: it may have lost etcd alone, and hand on what needs etcd. It is handed nothing.
+// The statements of a replica with an expired lease stay valid for a while: it may have lost only etcd, and forwards requests
+// that need etcd. No requests are forwarded to it.
 func TestAReplicaWhoseLeaseEnded(t *testing.T) {
 	const target = "/api/v1/namespaces/default/configmaps"
 	e := newEtcd()
 	a, b := join(t, e, "a", "192.0.2.1:6443"), join(t, e, "b", "192.0.2.2:6443")
 	knows(t, b, "a", true)
-	description := e.values["a"] // nobody writes it any more
+	description := e.values["a"] // the key is not renewed any more
 	var passed atomic.Int64      // nanoseconds
 	later := func() time.Time { return time.Now().Add(time.Duration(passed.Load())) }
 	for _, p := range []*Peers{a, b} {
@@ -351,14 +352,14 @@ func TestAReplicaWhoseLeaseEnded(t *testing.T) {
 	believed := func(want bool, when string) {
 		t.Helper()
 		if _, err := b.Verify(handed(t, a, a, "POST", target)); (err == nil) != want {
-			t.Errorf("%s: %v", when, err)
+			t.Errorf("%s: Verify error = %v, want valid %t", when, err, want)
 		}
 	}
 	e.set("a", nil)
 	knows(t, b, "a", false)
 	believed(true, "its lease has ended")
 	if _, err := b.Backend([]string{"a"}); !errors.Is(err, errNoneLeft) {
-		t.Errorf("handed on to it: %v", err)
+		t.Errorf("Backend of a replica with an expired lease: error = %v, want errNoneLeft", err)
 	}
 	passed.Store(int64(departedLife) - int64(time.Second))
 	believed(true, "just within the time")
@@ -369,7 +370,7 @@ func TestAReplicaWhoseLeaseEnded(t *testing.T) {
 	believed(true, "it has joined again")
 }
 
-// However many replicas come and go, few of them are remembered.
+// The number of remembered replicas is bounded, for any number of departed ones.
 func TestDepartedReplicasAreBounded(t *testing.T) {
 	e := newEtcd()
 	b := join(t, e, "b", "192.0.2.2:6443")
@@ -383,10 +384,10 @@ func TestDepartedReplicasAreBounded(t *testing.T) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if len(b.departed) != maxDeparted {
-		t.Errorf("%d are remembered", len(b.departed))
+		t.Errorf("%d departed replicas are remembered, want %d", len(b.departed), maxDeparted)
 	}
 	if _, last := b.departed[fmt.Sprint(2*maxDeparted-1)]; !last {
-		t.Error("the last one is not")
+		t.Error("the last departed replica is not remembered, want it kept")
 	}
 }
 
@@ -398,7 +399,7 @@ func TestDescriptionsOfANewerRelease(t *testing.T) {
 	p := join(t, e, "own", "127.0.0.1:1")
 	knows(t, p, "added", true)
 	if p.Reachable("newer") {
-		t.Error("requests are handed to a replica whose description cannot be read")
+		t.Error("Reachable of a replica with an unreadable description = true, want false")
 	}
 }
 
@@ -409,18 +410,18 @@ func TestUnreadableValuesAreNewOnce(t *testing.T) {
 		want        bool
 	}{{"a", "1", true}, {"a", "1", false}, {"b", "1", true}, {"a", "2", true}, {"a", "2", false}} {
 		if got := u.add(c.name, []byte(c.value)); got != c.want {
-			t.Errorf("%d: %s=%s: %t", i, c.name, c.value, got)
+			t.Errorf("%d: add(%s=%s) = %t, want %t", i, c.name, c.value, got, c.want)
 		}
 	}
 	for i := range 10 * maxUnreadable {
 		u.add(fmt.Sprint(i), nil)
 	}
 	if len(u) > maxUnreadable {
-		t.Errorf("%d are remembered", len(u))
+		t.Errorf("%d unreadable replicas are remembered, want at most %d", len(u), maxUnreadable)
 	}
 }
 
-// A statement costs one signature, on requests that are handed on only.
+// A statement costs one signature, only on forwarded requests.
 func BenchmarkStatement(b *testing.B) {
 	e := newEtcd()
 	p, err := New(Config{Section: section{e, "a"}, Name: "a"})

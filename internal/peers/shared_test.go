@@ -46,7 +46,7 @@ func TestWhichKeysMatch(t *testing.T) {
 // group is replicas that publish keys, in the order in which they began.
 type group struct {
 	*etcd
-	mu    sync.Mutex // guards what follows
+	mu    sync.Mutex // guards the following fields
 	order []string
 	keys  map[string]string // the client CA of each
 	// logger is that of replicas that are started from now on.
@@ -106,30 +106,31 @@ func TestAReplicaWithOtherKeysDoesNotStart(t *testing.T) {
 		three, _ := g.start(ctx, "three", "wrong")
 		synctest.Wait()
 		if !isReady(one) || isReady(two) || isReady(three) {
-			t.Errorf("ready: one %t, two %t, three %t", isReady(one), isReady(two), isReady(three))
+			t.Errorf("ready: one %t, two %t, three %t; want only one", isReady(one), isReady(two), isReady(three))
 		}
 		time.Sleep(startPatience + time.Second)
 		synctest.Wait()
 		select {
 		case err := <-ended:
 			if err == nil || !strings.Contains(err.Error(), "the client CA of this replica and of one differ") || !strings.Contains(err.Error(), "--client-ca-file") {
-				t.Errorf("it ended with %v", err)
+				t.Errorf("start with other keys: error = %v, want one with the client CA and its flag", err)
 			}
 		default:
-			t.Error("it has not ended")
+			t.Error("the replica with other keys has not ended, want an error")
 		}
 		if err := one.Check(ctx); err != nil {
-			t.Errorf("the one that was right: %v", err)
+			t.Errorf("Check of the replica with the right keys = %v, want no error", err)
 		}
 		four, _ := g.start(ctx, "four", "right")
 		synctest.Wait()
 		if !isReady(four) {
-			t.Error("one with the right keys is not ready")
+			t.Error("the new replica with the right keys is not ready, want ready")
 		}
 	})
 }
 
-// A replica that died with other keys, maybe the same one before it was given these, is waited out.
+// A replica waits until the lease of a dead replica with other keys has expired. The dead one may have been the same replica
+// before it got these keys.
 func TestKeysOfADeadReplicaAreWaitedOut(t *testing.T) {
 	inGroup(t, func(t *testing.T, ctx context.Context, g *group) {
 		text, err := json.Marshal(sharedKeys{Serves: true, Keys: map[Purpose]Keys{ClientCA: {Uses: []string{"old"}, Accepts: []string{"old"}}}})
@@ -142,17 +143,17 @@ func TestKeysOfADeadReplicaAreWaitedOut(t *testing.T) {
 		time.Sleep(5 * time.Second)
 		synctest.Wait()
 		if isReady(s) {
-			t.Error("ready beside a replica with other keys")
+			t.Error("the replica is ready while another one has other keys, want not ready")
 		}
 		g.set("dead", nil)
 		synctest.Wait()
 		if !isReady(s) {
-			t.Error("not ready when it is gone")
+			t.Error("the replica is not ready after the other one ended, want ready")
 		}
 	})
 }
 
-// When keys differ later, those are not ready that are fewer, or younger.
+// When keys differ later, the minority or the younger replicas are not ready.
 func TestWhoIsNotReadyWhenKeysDiffer(t *testing.T) {
 	for _, c := range []struct{ keys, ready string }{
 		{"aa", "++"}, {"ab", "+-"}, {"baa", "-++"}, {"aba", "+-+"}, {"aab", "++-"}, {"abc", "+--"}, {"aabb", "++--"}, {"abbb", "-+++"},
@@ -237,11 +238,11 @@ func TestClocksThatDiffer(t *testing.T) {
 	p.update()
 	says(time.Minute) // by an answer that was under way
 	if series() != 0 || logs.Len() != 3 {
-		t.Errorf("gone: %d series, %d lines", series(), logs.Len())
+		t.Errorf("after the other replica ended: %d series, %d log lines; want 0 and 3", series(), logs.Len())
 	}
 }
 
-// Keys of a release that writes them otherwise are not compared, which is logged once; what it adds is ignored.
+// Keys that a newer release writes in another format are not compared, which is logged once. Unknown fields are ignored.
 func TestKeysOfANewerRelease(t *testing.T) {
 	inGroup(t, func(t *testing.T, ctx context.Context, g *group) {
 		core, logged := observer.New(zap.WarnLevel)
@@ -253,10 +254,10 @@ func TestKeysOfANewerRelease(t *testing.T) {
 		time.Sleep(5 * keysInterval)
 		synctest.Wait()
 		if err := s.Check(ctx); err != nil || !isReady(s) {
-			t.Errorf("not ready: %v", err)
+			t.Errorf("Check = %v, want no error and ready", err)
 		}
 		if all := logged.All(); len(all) != 1 || all[0].ContextMap()["replica"] != "newer" {
-			t.Errorf("logged %v", all)
+			t.Errorf("log lines = %v, want one about the replica newer", all)
 		}
 	})
 }

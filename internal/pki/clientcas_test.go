@@ -22,12 +22,12 @@ func namedAuthorities(t *testing.T, config *tls.Config, version uint16, serverNa
 	look := InspectionConfig(serverName, nil, &seen)
 	look.MinVersion, look.MaxVersion = version, version
 	err := tls.Client(client, look).Handshake()
-	_ = client.Close() // the server may wait for it
+	_ = client.Close() // the server may wait for the end
 	if other := <-ended; err != nil || other != nil && !errors.Is(other, net.ErrClosed) {
-		t.Fatalf("handshake: client %v, server %v", err, other)
+		t.Fatalf("handshake: client error %v, server error %v, want none", err, other)
 	}
 	if !seen.Asked {
-		t.Fatal("no client certificate is asked for")
+		t.Fatal("the handshake had no CertificateRequest, want one")
 	}
 	for _, der := range seen.AcceptableCAs {
 		var parsed pkix.RDNSequence
@@ -106,6 +106,6 @@ func TestClientCAsAreNamedInTheHandshake(t *testing.T) {
 		}
 	}
 	if first, second := pool(), pool(); first != second {
-		t.Error("the pool is made anew for every handshake, want one for each change")
+		t.Error("pool() returned another pool without a change, want the same")
 	}
 }

@@ -42,7 +42,7 @@ func issue(t *testing.T, a *Authority, l Leaf) *KeyPair {
 	return pair
 }
 
-// handshake lets a client with the given options talk to a server that shows the given pair, and returns the chain
+// handshake connects a client with the given options to a server with the given pair, and returns the chain
 // that the client presented.
 func handshake(t *testing.T, server *KeyPair, options ClientOptions) ([]*x509.Certificate, error) {
 	t.Helper()
@@ -100,10 +100,10 @@ func TestMutualTLSHandshake(t *testing.T) {
 			case c.refused == "" && err != nil:
 				t.Fatal(err)
 			case c.refused != "" && (err == nil || !strings.Contains(err.Error(), c.refused)):
-				t.Fatalf("got %v, want %q", err, c.refused)
+				t.Fatalf("handshake error = %v, want an error that contains %q", err, c.refused)
 			}
 			if c.options.Certificate != nil && (len(chain) != 1 || chain[0].Subject.CommonName != "alice") {
-				t.Errorf("the server saw %v", chain)
+				t.Errorf("chain at the server = %v, want the certificate of alice", chain)
 			}
 		})
 	}
@@ -136,13 +136,13 @@ func TestVerifyClient(t *testing.T) {
 				t.Error(err)
 			}
 			if c.refused != "" && (err == nil || !strings.Contains(err.Error(), c.refused)) {
-				t.Errorf("got %v, want %q", err, c.refused)
+				t.Errorf("VerifyClient error = %v, want an error that contains %q", err, c.refused)
 			}
 		})
 	}
 }
 
-// What was verified once is valid until it expires, or the authority is not believed any more; another chain is looked at by itself.
+// A verified chain remains valid until it expires, or the authority is removed. Other chains are verified separately.
 func TestVerifiedClientsAreRememberedWhileTheyAreValid(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		clients, other := authority(t, "clients"), authority(t, "other")
@@ -156,17 +156,17 @@ func TestVerifiedClientsAreRememberedWhileTheyAreValid(t *testing.T) {
 			t.Helper()
 			err := bundle.VerifyClient(chain)
 			if refused == "" && err != nil || refused != "" && (err == nil || !strings.Contains(err.Error(), refused)) {
-				t.Errorf("got %v, want %q", err, refused)
+				t.Errorf("VerifyClient error = %v, want %q", err, refused)
 			}
 		}
-		for range 100 { // by then alice's is one of the recent ones
+		for range 100 { // afterwards alice's chain is one of the recent ones
 			verify(alice, "")
 			verify(mallory, "unknown authority")
 			verify(append(slices.Clone(mallory), alice...), "unknown authority")
 			verify(append(slices.Clone(alice), mallory...), "")
 		}
 		if state := bundle.current.Load(); !state.remembers(alice, time.Now()) || state.remembers(mallory, time.Now()) {
-			t.Error("of the recent ones is somebody else")
+			t.Error("remembered chains: want alice's and not mallory's")
 		}
 		time.Sleep(time.Hour - time.Second)
 		verify(alice, "")
@@ -187,7 +187,7 @@ func TestVerifiedClientsAreRememberedWhileTheyAreValid(t *testing.T) {
 	})
 }
 
-// A verification costs as much as the rest of a request; one that is remembered, nothing of note.
+// BenchmarkVerifyClient measures a first verification, which costs as much as the rest of a request, and a cached one.
 func BenchmarkVerifyClient(b *testing.B) {
 	clients, err := NewAuthority("clients")
 	if err != nil {
@@ -241,26 +241,26 @@ func TestBadBundlesAreRefusedAndTheLastGoodStays(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			if _, err := StaticBundle([]byte(bad)); err == nil {
-				t.Error("a new bundle was accepted")
+				t.Error("StaticBundle of a bad bundle succeeded, want an error")
 			}
 			b, err := StaticBundle(a.PEM())
 			if err != nil {
 				t.Fatal(err)
 			}
 			if err := b.Set([]byte(bad)); err == nil {
-				t.Error("a replacement was accepted")
+				t.Error("Set of a bad bundle succeeded, want an error")
 			}
 			if len(b.Certificates()) != 1 {
-				t.Error("the last good bundle is gone")
+				t.Errorf("%d certificates after a bad Set, want the last good one", len(b.Certificates()))
 			}
 		})
 	}
 }
 
-// awaited polls a condition that a file watcher brings about.
+// awaited polls a condition that depends on a file watcher.
 func awaited(t *testing.T, what string, ok func() bool) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute) // a machine without inotify instances looks every minute
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute) // without inotify instances, files are read every minute
 	defer cancel()
 	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()
@@ -268,7 +268,7 @@ func awaited(t *testing.T, what string, ok func() bool) {
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
-			t.Fatalf("timed out waiting until %s", what)
+			t.Fatalf("not reached within 3 minutes: %s, want it to be true", what)
 		}
 	}
 }
@@ -301,7 +301,7 @@ func TestFilesAreFollowed(t *testing.T) {
 		t.Fatal(err)
 	}
 	awaited(t, "the new certificate is served", func() bool {
-		put(two, twoKey) // again and again: the watcher may not have been there for the first
+		put(two, twoKey) // repeatedly: the first change may precede the watcher
 		touch(t, certFile)
 		return pair.Leaf().Subject.CommonName == "two"
 	})
@@ -311,7 +311,7 @@ func TestFilesAreFollowed(t *testing.T) {
 		return pair.Stale() != nil
 	})
 	if pair.Leaf().Subject.CommonName != "two" {
-		t.Error("the last good pair is gone")
+		t.Errorf("common name after a bad change = %s, want two", pair.Leaf().Subject.CommonName)
 	}
 	cancel()
 	if err := <-done; err != nil {
@@ -348,37 +348,37 @@ func TestADirectoryKeepsItsKeys(t *testing.T) {
 			content[f.Name()] = string(data)
 			info, _ := f.Info()
 			if strings.HasSuffix(f.Name(), ".key") && info.Mode().Perm() != 0o600 {
-				t.Errorf("%s has mode %v", f.Name(), info.Mode())
+				t.Errorf("mode of %s = %v, want 0600", f.Name(), info.Mode())
 			}
 		}
 		return content
 	}
 	first := open()
 	if len(first) != 13 {
-		t.Errorf("%d files: %v", len(first), first)
+		t.Errorf("%d files in a new directory: %v, want 13", len(first), first)
 	}
 	second := open()
 	for name := range first {
 		if first[name] != second[name] {
-			t.Errorf("%s changed at the second start", name)
+			t.Errorf("contents of %s changed at the second start, want them unchanged", name)
 		}
 	}
 	serving.DNSNames = append(serving.DNSNames, "front.example.com")
 	third := open()
 	for name := range first {
 		if changed := first[name] != third[name]; changed != strings.HasPrefix(name, "serving.") {
-			t.Errorf("a new name of the server: %s changed=%v", name, changed)
+			t.Errorf("%s changed for a new server name = %v, want changes only in serving files", name, changed)
 		}
 	}
 	if err := os.Remove(filepath.Join(dir, "client-ca.key")); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := OpenDirectory(dir, serving); err == nil || !strings.Contains(err.Error(), "restore the key") {
-		t.Errorf("an authority without its key: %v", err)
+		t.Errorf("OpenDirectory without the key of an authority error = %v, want an error that contains restore the key", err)
 	}
 	info, err := os.Stat(dir)
 	if err != nil || info.Mode().Perm() != 0o700 {
-		t.Errorf("directory mode %v, %v", info.Mode(), err)
+		t.Errorf("mode of the directory = %v, %v, want 0700", info.Mode(), err)
 	}
 }
 
@@ -386,14 +386,14 @@ func TestALeafNeverOutlivesItsAuthority(t *testing.T) {
 	a := authority(t, "a")
 	leaf := issue(t, a, Leaf{CommonName: "x", Client: true, TTL: 2 * AuthorityTTL}).Leaf()
 	if leaf.NotAfter.After(a.Certificate.NotAfter) {
-		t.Errorf("%v after %v", leaf.NotAfter, a.Certificate.NotAfter)
+		t.Errorf("expiry of the leaf = %v, want at most %v as of the authority", leaf.NotAfter, a.Certificate.NotAfter)
 	}
 	if _, _, err := a.Issue(Leaf{CommonName: "x"}); err == nil {
-		t.Error("a leaf for nothing was issued")
+		t.Error("Issue of a leaf without a usage succeeded, want an error")
 	}
 }
 
-// A start that is killed while it writes a file leaves a temporary one, with a key in it perhaps.
+// A start that is killed while it writes a file leaves a temporary file, which may contain a key.
 func TestLeftoversOfAKilledStartAreRemoved(t *testing.T) {
 	dir := t.TempDir()
 	old, young := filepath.Join(dir, ".ca.key.123456"), filepath.Join(dir, ".ca.key.654321")
@@ -410,9 +410,9 @@ func TestLeftoversOfAKilledStartAreRemoved(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := os.Lstat(old); !os.IsNotExist(err) {
-		t.Errorf("it is still there: %v", err)
+		t.Errorf("Lstat of an old temporary file error = %v, want it removed", err)
 	}
 	if _, err := os.Lstat(young); err != nil {
-		t.Errorf("one that may be in use was removed: %v", err)
+		t.Errorf("Lstat of a recent temporary file error = %v, want it kept", err)
 	}
 }

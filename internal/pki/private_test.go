@@ -14,15 +14,15 @@ func TestPrivateKeysThatAnybodyCanRead(t *testing.T) {
 			if err := os.WriteFile(file, nil, mode); err != nil {
 				t.Fatal(err)
 			}
-			if err := os.Chmod(file, mode); err != nil { // whatever the umask says
+			if err := os.Chmod(file, mode); err != nil { // regardless of the umask
 				t.Fatal(err)
 			}
 			err := CheckPrivate(file)
 			if (err == nil) != ok {
-				t.Fatalf("%v", err)
+				t.Fatalf("CheckPrivate with the mode %v = %v, want no error = %t", mode, err, ok)
 			}
 			if err != nil && !strings.Contains(err.Error(), "chmod 600 "+file) {
-				t.Fatalf("%v does not say what to do", err)
+				t.Fatalf("CheckPrivate error = %v, want an error that contains chmod 600 %s", err, file)
 			}
 		})
 	}
@@ -30,9 +30,9 @@ func TestPrivateKeysThatAnybodyCanRead(t *testing.T) {
 
 func TestDataDirectoriesThatAnybodyCanReadOrChange(t *testing.T) {
 	for situation, c := range map[string]struct {
-		path  string // whose mode is changed; "" is the directory itself
+		path  string // the path whose mode is changed; "" is the directory
 		mode  os.FileMode
-		wants string // what the error says; empty: none
+		wants string // part of the error; empty: none
 	}{
 		"as it is made":                          {"", 0o700, ""},
 		"the group may read":                     {"", 0o750, ""},
@@ -72,10 +72,10 @@ func TestDataDirectoriesThatAnybodyCanReadOrChange(t *testing.T) {
 			}
 			err := PrepareDataDir(dir, private...)
 			if want := strings.ReplaceAll(c.wants, "DIR", dir); want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
-				t.Errorf("%v; wanted %q", err, want)
+				t.Errorf("PrepareDataDir error = %v, want %q", err, want)
 			}
 			if info, err := os.Stat(dir); c.path == "" && (err != nil || info.Mode()&^os.ModeDir != c.mode) {
-				t.Errorf("the mode of what was refused is now %v: %v", info.Mode(), err)
+				t.Errorf("mode of the directory = %v, %v, want %v unchanged", info.Mode(), err, c.mode)
 			}
 		})
 	}
@@ -90,6 +90,6 @@ func TestAnEmptyDataDirectoryIsMadePrivate(t *testing.T) {
 		t.Fatal(err)
 	}
 	if info, err := os.Stat(dir); err != nil || info.Mode().Perm() != 0o700 {
-		t.Errorf("%v %v", info.Mode(), err)
+		t.Errorf("mode of the directory = %v, %v, want 0700", info.Mode(), err)
 	}
 }

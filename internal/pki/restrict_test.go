@@ -45,7 +45,7 @@ func TestRestrict(t *testing.T) {
 			err := Restrict(config, c.version, c.suites)
 			if c.err != "" {
 				if err == nil || !strings.Contains(err.Error(), c.err) {
-					t.Error(err)
+					t.Errorf("Restrict(%q, %q) error = %v, want an error that contains %q", c.version, c.suites, err, c.err)
 				}
 				return
 			}
@@ -57,7 +57,7 @@ func TestRestrict(t *testing.T) {
 			c.client.RootCAs, c.client.ServerName = roots, "localhost"
 			err = tls.Client(near, c.client).Handshake()
 			if (err == nil) != c.accepted {
-				t.Errorf("handshake: %v", err)
+				t.Errorf("handshake error = %v, want success = %t", err, c.accepted)
 			}
 			_ = near.Close()
 		})

@@ -14,7 +14,7 @@ import (
 	"go.uber.org/zap"
 )
 
-// rotated is a directory whose authorities are replaced.
+// rotated is a directory for tests of the rotation.
 type rotated struct {
 	t       *testing.T
 	dir     string
@@ -46,7 +46,7 @@ func (r *rotated) step(step Step, names ...string) []Rotation {
 	return done
 }
 
-// files are the contents of the directory.
+// files returns the contents of the directory.
 func (r *rotated) files() map[string]string {
 	r.t.Helper()
 	entries, err := os.ReadDir(r.dir)
@@ -82,7 +82,7 @@ func (r *rotated) bundle(name string) *Bundle {
 	return b
 }
 
-// Whoever has the certificates of the step before is served after each step, and after the last one only who has the new ones.
+// Clients with the certificates of the previous step are accepted after each step. After the last step only clients with new certificates are.
 func TestRotationOverlaps(t *testing.T) {
 	r := newRotated(t)
 	all := RotationAuthorities()
@@ -92,44 +92,44 @@ func TestRotationOverlaps(t *testing.T) {
 
 	for _, done := range r.step(Prepare, all...) {
 		if done.Phase != Prepared || !done.Changed || len(done.Accepts) != 2 {
-			t.Errorf("prepared: %+v", done)
+			t.Errorf("rotation after Prepare = %+v, want it prepared, changed, with two accepted authorities", done)
 		}
 	}
 	prepared := r.open()
 	if !prepared.Client().Certificate.Equal(old.Client().Certificate) || len(r.bundle(clientCA).Certificates()) != 2 {
-		t.Error("a prepared authority signs, or is not accepted")
+		t.Error("after Prepare: want the old authority to sign, and two authorities to be accepted")
 	}
 	for _, done := range r.step(Switch, all...) {
 		if done.Phase != Switched || !done.Changed || !reflect.DeepEqual(done.Accepts[0], done.Signs) {
-			t.Errorf("switched: %+v", done)
+			t.Errorf("rotation after Switch = %+v, want it switched, changed, with the new authority first", done)
 		}
 	}
 	newClient := []*x509.Certificate{r.leafOf(adminLeaf)}
 	switched := r.open()
 	if switched.Client().Certificate.Equal(old.Client().Certificate) || !accepted(oldClient) || !accepted(newClient) {
-		t.Error("after the switch the old authority signs, or a client is refused")
+		t.Error("after Switch: want the new authority to sign, and old and new clients to be accepted")
 	}
 	if !r.leafOf(adminLeaf).Equal(newClient[0]) {
-		t.Error("a start issues certificates again that the switch has issued")
+		t.Error("start after Switch issued the admin certificate again, want it unchanged")
 	}
 	for authority, leaf := range map[*Authority]string{switched.Cluster(): servingLeaf, switched.Client(): adminLeaf, switched.FrontProxy(): frontProxyLeaf} {
 		if err := r.leafOf(leaf).CheckSignatureFrom(authority.Certificate); err != nil {
-			t.Errorf("%s: %v", leaf, err)
+			t.Errorf("signature of %s error = %v, want it signed by the new authority", leaf, err)
 		}
 	}
 	if got := r.leafOf(servingLeaf); !slices.Equal(got.DNSNames, r.serving.DNSNames) || !slices.Equal(got.ExtKeyUsage, []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}) {
-		t.Errorf("the server certificate is for %v and %v", got.DNSNames, got.ExtKeyUsage)
+		t.Errorf("server certificate has the names %v and the usages %v, want %v and server authentication", got.DNSNames, got.ExtKeyUsage, r.serving.DNSNames)
 	}
 	for _, done := range r.step(Finish, all...) {
 		if done.Phase != Settled || !done.Changed || len(done.Accepts) != 1 {
-			t.Errorf("finished: %+v", done)
+			t.Errorf("rotation after Finish = %+v, want it settled, changed, with one accepted authority", done)
 		}
 	}
 	if accepted(oldClient) || !accepted(newClient) {
-		t.Error("after the end, old clients are accepted or new ones are not")
+		t.Error("after Finish: want old clients to be rejected and new ones to be accepted")
 	}
 	if got := r.files(); len(got) != 13 {
-		t.Errorf("%d files are left", len(got))
+		t.Errorf("%d files after the rotation, want 13", len(got))
 	}
 }
 
@@ -138,17 +138,17 @@ func TestRotationStepsCanBeRepeated(t *testing.T) {
 	for _, step := range []Step{Prepare, Switch, Finish} {
 		before := r.files()
 		if _, err := Rotate(r.dir, step, RotationAuthorities(), true); err != nil || !reflect.DeepEqual(before, r.files()) {
-			t.Errorf("%s as a dry run: %v, and changed files", step, err)
+			t.Errorf("dry run of %s error = %v, want none and unchanged files", step, err)
 		}
 		r.step(step, RotationAuthorities()...)
 		done := r.files()
 		for _, again := range r.step(step, RotationAuthorities()...) {
 			if again.Changed || len(again.Files) > 0 {
-				t.Errorf("%s again: %+v", step, again)
+				t.Errorf("repeated %s = %+v, want no change", step, again)
 			}
 		}
 		if !reflect.DeepEqual(done, r.files()) {
-			t.Errorf("%s again changed files", step)
+			t.Errorf("repeated %s changed files, want them unchanged", step)
 		}
 	}
 }
@@ -159,10 +159,10 @@ func TestRotationStepsInTheWrongOrder(t *testing.T) {
 		t.Helper()
 		before := r.files()
 		if _, err := Rotate(r.dir, step, names, false); err == nil || !strings.Contains(err.Error(), part) {
-			t.Errorf("%s: %v, want %q", step, err, part)
+			t.Errorf("Rotate(%s) error = %v, want an error that contains %q", step, err, part)
 		}
 		if !reflect.DeepEqual(before, r.files()) {
-			t.Errorf("%s was refused and has changed files", step)
+			t.Errorf("rejected Rotate(%s) changed files, want them unchanged", step)
 		}
 	}
 	refused("turn", `no step "turn"`, clientCA)
@@ -170,7 +170,7 @@ func TestRotationStepsInTheWrongOrder(t *testing.T) {
 	refused(Switch, "prepare it first", clientCA)
 	r.step(Prepare, clientCA)
 	refused(Finish, "has not been switched", clientCA)
-	refused(Switch, "prepare it first", clientCA, frontProxyCA) // none does when one cannot
+	refused(Switch, "prepare it first", clientCA, frontProxyCA) // all or none are switched
 	r.step(Switch, clientCA)
 	refused(Prepare, "finish that first", clientCA)
 	// A certificate of the old authority is in use.
@@ -190,12 +190,12 @@ func TestRotationStepsInTheWrongOrder(t *testing.T) {
 	refused(Finish, "admin.crt is still signed by the authority", clientCA)
 }
 
-// Each step is one rename, and what comes before or after it is repaired by a start or by the step itself.
+// Each step is one rename. A start, or the step when repeated, repairs the files before and after it.
 func TestRotationThatWasCutShort(t *testing.T) {
 	for name, c := range map[string]struct {
 		steps []Step
 		step  Step
-		// undo makes of the directory after the step what was there when it was killed; before are the files of before the step.
+		// undo restores the state of the directory at which the step was killed. before are the files before the step.
 		undo func(r *rotated, before map[string]string)
 	}{
 		"a key without its certificate": {nil, Prepare, func(r *rotated, before map[string]string) {
@@ -224,7 +224,7 @@ func TestRotationThatWasCutShort(t *testing.T) {
 				r.step(step, clientCA)
 			}
 			if err := r.bundle(clientCA).VerifyClient([]*x509.Certificate{r.leafOf(adminLeaf)}); err != nil || len(r.bundle(clientCA).Certificates()) != 1 {
-				t.Errorf("%v", err)
+				t.Errorf("VerifyClient after the repaired rotation = %v with %d authorities, want no error and 1", err, len(r.bundle(clientCA).Certificates()))
 			}
 		})
 	}
@@ -237,7 +237,7 @@ func (r *rotated) write(name, data string) {
 	}
 }
 
-// A front door that runs follows the files, also those that are copied from another replica, whose order nobody knows.
+// A running front door follows the files, including files that are copied from another replica in any order.
 func TestARunningDirectoryFollowsARotation(t *testing.T) {
 	seed, r := newRotated(t), &rotated{t: t, dir: filepath.Join(t.TempDir(), "pki"), serving: Leaf{CommonName: "portico", DNSNames: []string{"replica"}}}
 	if err := CopyShared(r.dir, seed.dir); err != nil {
@@ -267,16 +267,16 @@ func TestARunningDirectoryFollowsARotation(t *testing.T) {
 		select {
 		case <-replaced:
 		case <-time.After(time.Minute):
-			t.Errorf("%s: nobody was told", step)
+			t.Errorf("callback after %s was not called within a minute, want a call", step)
 		}
 		if got := r.leafOf(servingLeaf).DNSNames; !slices.Equal(got, r.serving.DNSNames) {
-			t.Errorf("%s: the server's names are %v", step, got)
+			t.Errorf("names of the server certificate after %s = %v, want %v", step, got, r.serving.DNSNames)
 		}
 	}
 	r.write("ca.key", "no key")
 	awaited(t, "a file that cannot be read is reported", func() bool { return d.Stale() != nil })
 	if !d.Cluster().Certificate.Equal(seed.open().Cluster().Certificate) {
-		t.Error("a file that cannot be read replaced the authority")
+		t.Error("an unreadable file replaced the authority, want the last good one kept")
 	}
 	cancel()
 	if err := <-done; err != nil {

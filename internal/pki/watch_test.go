@@ -13,8 +13,8 @@ import (
 	"go.uber.org/zap/zaptest/observer"
 )
 
-// Machines run out of inotify instances, and a front door that was told of files there must start all the same. A directory
-// that is not there cannot be watched either.
+// A machine may have no free inotify instances. A front door must start nevertheless and read its files. A directory
+// that does not exist cannot be watched either.
 func TestFilesThatCannotBeWatchedAreReadEveryMinute(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "not-there", "tls.crt")
 	synctest.Test(t, func(t *testing.T) {
@@ -25,27 +25,27 @@ func TestFilesThatCannotBeWatchedAreReadEveryMinute(t *testing.T) {
 		go func() {
 			done <- WatchFiles(ctx, zap.New(core), []string{file}, func() (bool, error) { looked.Add(1); return false, nil })
 		}()
-		time.Sleep(2*pollInterval + time.Second) // of the bubble's clock
+		time.Sleep(2*pollInterval + time.Second) // on the bubble's clock
 		cancel()
 		if err := <-done; err != nil {
-			t.Errorf("it ended with %v", err)
+			t.Errorf("WatchFiles() = %v, want no error", err)
 		}
-		if got := looked.Load(); got != 3 { // once when it began, and at each of two minutes
-			t.Errorf("looked %d times, want 3", got)
+		if got := looked.Load(); got != 3 { // at the beginning, and after each of two minutes
+			t.Errorf("%d reads of the files, want 3", got)
 		}
 		if logged.Len() != 1 {
-			t.Errorf("said %v, want one warning", logged.All())
+			t.Errorf("log lines = %v, want one warning", logged.All())
 		}
 	})
 }
 
-// What could not be watched at first is watched as soon as it can be.
+// A file that cannot be watched at first is watched as soon as possible.
 func TestGaugesAreUpdatedLater(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "mounted-late")
 	s := fileWatcher{files: []string{filepath.Join(dir, "tls.crt")}, log: zap.NewNop()}
 	defer s.close()
 	if s.open(); s.events != nil {
-		t.Fatal("it watches a directory that is not there")
+		t.Fatal("open() watches a directory that does not exist, want no watch")
 	}
 	if err := os.Mkdir(dir, 0o700); err != nil {
 		t.Fatal(err)
@@ -57,11 +57,11 @@ func TestGaugesAreUpdatedLater(t *testing.T) {
 	select {
 	case <-s.events:
 	case <-time.After(30 * time.Second):
-		t.Error("nothing was told")
+		t.Error("no event arrived within 30 seconds after the directory was created, want one")
 	}
 }
 
-// Somebody who knows that files have changed does not wait for the next look at them.
+// Wake triggers a read of the files before the next interval.
 func TestFilesAreLookedAtWhenAsked(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "not-there", "tls.crt")
 	synctest.Test(t, func(t *testing.T) {
@@ -76,7 +76,7 @@ func TestFilesAreLookedAtWhenAsked(t *testing.T) {
 		synctest.Wait()
 		for want := int64(1); want <= 3; want++ {
 			if got := looked.Load(); got != want {
-				t.Errorf("looked %d times, want %d", got, want)
+				t.Errorf("%d reads of the files, want %d", got, want)
 			}
 			wake.Wake()
 			synctest.Wait()
@@ -85,6 +85,6 @@ func TestFilesAreLookedAtWhenAsked(t *testing.T) {
 		if err := <-done; err != nil {
 			t.Error(err)
 		}
-		wake.Wake() // nobody waits
+		wake.Wake() // without a waiting reader
 	})
 }

@@ -10,7 +10,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// paths are the fields of a type, at any depth, whose names contain a word. Those within a field that is found are not looked for.
+// paths collects the fields of a type, at any depth, whose names contain a word. It does not descend into a field that it
+// found.
 func paths(t reflect.Type, word, at string, found map[string]bool) {
 	switch t.Kind() {
 	case reflect.Pointer, reflect.Slice, reflect.Map:
@@ -34,7 +35,7 @@ func paths(t reflect.Type, word, at string, found map[string]bool) {
 // isLeafOfAnother is for names that only contain the word.
 func isLeafOfAnother(f reflect.StructField) bool { return f.Type.Kind() == reflect.Bool }
 
-// A field that the next version of Kubernetes adds fails this test until Secrets, ConfigMaps or VolumeSecrets knows it.
+// A field that the next version of Kubernetes adds fails this test until Secrets, ConfigMaps or VolumeSecrets covers it.
 func TestEveryFieldThatNamesASecretOrAConfigMap(t *testing.T) {
 	container := func(kind string, fields ...string) (all []string) {
 		for _, f := range fields {
@@ -81,9 +82,9 @@ func TestNothingIsNamed(t *testing.T) {
 	pod.Spec.ImagePullSecrets = []corev1.LocalObjectReference{{}}
 	pod.Spec.Volumes = []corev1.Volume{{}, {VolumeSource: corev1.VolumeSource{RBD: &corev1.RBDVolumeSource{}, PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{}}}}
 	if Any(Secrets(&pod.Spec)) || Any(ConfigMaps(&pod.Spec)) || Any(VolumeClaims(pod)) || Any(ResourceClaims(pod)) {
-		t.Error("an empty name is a name")
+		t.Error("references with empty names were found, want none")
 	}
 	for namespace, name := range VolumeSecrets(&corev1.PersistentVolume{}) {
-		t.Errorf("a volume without a source names %s/%s", namespace, name)
+		t.Errorf("VolumeSecrets of a volume without a source has %s/%s, want none", namespace, name)
 	}
 }

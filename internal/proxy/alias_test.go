@@ -28,13 +28,13 @@ func rewritten(t testing.TB, text string, watch bool) string {
 	} {
 		got, err := io.ReadAll(newJSONRewriter(source, metricsAlias.Backend.String(), metricsAlias.Client.String(), watch))
 		if err != nil {
-			t.Fatalf("%s: %v", name, err)
+			t.Fatalf("read %s: ReadAll of %q failed: %v, want no error", name, text, err)
 		}
 		if whole == "" {
 			whole = string(got)
 		}
 		if string(got) != whole {
-			t.Fatalf("read %s it is %s, and otherwise %s", name, got, whole)
+			t.Fatalf("read %s: result = %s, want %s as read in another way", name, got, whole)
 		}
 	}
 	return whole
@@ -62,7 +62,7 @@ func TestA44OnlyTheVersionsOfObjectsAreRewritten(t *testing.T) {
 		{"half a value", `{"apiVersion":"metrics.k8s.io/v1b`, `{"apiVersion":"metrics.k8s.io/v1b`, false},
 	} {
 		if got := rewritten(t, c.from, c.watch); got != c.to {
-			t.Errorf("%s: %s\nbecame %s\nwant   %s", c.situation, c.from, got, c.to)
+			t.Errorf("%s: rewritten(%s) = %s, want %s", c.situation, c.from, got, c.to)
 		}
 	}
 }
@@ -70,12 +70,12 @@ func TestA44OnlyTheVersionsOfObjectsAreRewritten(t *testing.T) {
 func TestNestingThatNoDecoderReadsIsRefused(t *testing.T) {
 	for _, text := range []string{strings.Repeat("[", maxDepth+1), "}", `{"a":1}]`} {
 		if _, err := io.ReadAll(newJSONRewriter(strings.NewReader(text), "a", "b", false)); err != errNotJSON {
-			t.Errorf("%.20s: the error is %v", text, err)
+			t.Errorf("ReadAll of %.20s: error = %v, want %v", text, err, errNotJSON)
 		}
 	}
 }
 
-// Decoded, the rewritten object is the one of a decoder that knows where versions are.
+// The decoded result equals the decoded input with the versions rewritten in the object.
 func FuzzJSONRewriter(f *testing.F) {
 	f.Add(`{"apiVersion":"metrics.k8s.io/v1beta1","items":[{"apiVersion":"metrics.k8s.io/v1beta1"}]}`)
 	f.Add(`{"kind":"Table","rows":[{"object":{"apiVersion":"metrics.k8s.io/v1beta1"}}],"a":"\\\"","b":[[],{}]}`)
@@ -88,12 +88,12 @@ func FuzzJSONRewriter(f *testing.F) {
 		rewriteAny(want, anObject)
 		var got any
 		if err := json.Unmarshal([]byte(rewritten(t, text, false)), &got); err != nil {
-			t.Fatalf("%s is not JSON any more: %v", text, err)
+			t.Fatalf("rewritten(%s) is not JSON: %v, want JSON", text, err)
 		}
 		a, _ := json.Marshal(want)
 		b, _ := json.Marshal(got)
 		if !bytes.Equal(a, b) {
-			t.Errorf("%s became %s, want %s", text, b, a)
+			t.Errorf("rewritten(%s) = %s, want %s", text, b, a)
 		}
 	})
 }
@@ -131,13 +131,13 @@ func TestVersionsInProtobuf(t *testing.T) {
 			source := wrap(bytes.NewReader(inProtobuf(t, version, raw)))
 			got, err := io.ReadAll(&protobufObject{source: source, from: metricsAlias.Backend.String(), to: metricsAlias.Client.String()})
 			if err != nil || !bytes.Equal(got, inProtobuf(t, want, raw)) {
-				t.Errorf("%s read %s became %d bytes, error %v", version, name, len(got), err)
+				t.Errorf("%s read %s = %d bytes, error %v, want version %s", version, name, len(got), err, want)
 			}
 		}
 	}
 	for _, text := range []string{"k8s\x00", "json", "k8s\x00\x12\x00", "k8s\x00\x0a\xff\xff\xff\x7f", "k8s\x00\x0a\x02\xff\xff"} {
 		if got, err := io.ReadAll(&protobufObject{source: strings.NewReader(text), from: "a", to: "b"}); err == nil {
-			t.Errorf("%q became %q", text, got)
+			t.Errorf("ReadAll of %q = %q, want an error", text, got)
 		}
 	}
 }
@@ -157,13 +157,13 @@ func TestVersionsInAProtobufWatch(t *testing.T) {
 	in := frames("metrics.k8s.io/v1beta1")
 	got, err := io.ReadAll(&protobufWatch{source: iotest.HalfReader(bytes.NewReader(in)), from: metricsAlias.Backend.String(), to: metricsAlias.Client.String()})
 	if err != nil || !bytes.Equal(got, frames("metrics.k8s.io/v1")) {
-		t.Errorf("%d bytes became %d, error %v", len(in), len(got), err)
+		t.Errorf("ReadAll of a watch of %d bytes = %d bytes, error %v, want the frames of metrics.k8s.io/v1", len(in), len(got), err)
 	}
 	if _, err := io.ReadAll(&protobufWatch{source: bytes.NewReader(in[:len(in)-1]), from: "a", to: "b"}); err != io.ErrUnexpectedEOF {
-		t.Errorf("half an event: %v", err)
+		t.Errorf("ReadAll of half an event: error = %v, want %v", err, io.ErrUnexpectedEOF)
 	}
 	if _, err := io.ReadAll(&protobufWatch{source: strings.NewReader("\xff\xff\xff\xff"), from: "a", to: "b"}); err != errTooLarge {
-		t.Errorf("an event of 4 GiB: %v", err)
+		t.Errorf("ReadAll of an event of 4 GiB: error = %v, want %v", err, errTooLarge)
 	}
 }
 
@@ -186,7 +186,7 @@ func TestWhatClientsOfAnAliasAccept(t *testing.T) {
 			got = h.Get("Accept")
 		}
 		if got != want || got != "406" && h["Accept-Encoding"] != nil {
-			t.Errorf("%q becomes %q, want %q", accept, got, want)
+			t.Errorf("Accept for the backend of %q = %q, want %q without Accept-Encoding", accept, got, want)
 		}
 	}
 }

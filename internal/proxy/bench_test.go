@@ -16,8 +16,8 @@ import (
 	"portico.dev/internal/transport"
 )
 
-// BenchmarkServe compares one proxied request with a bare httputil.ReverseProxy that has the same TLS, the same backend
-// and HTTP/2 to it. The client's side is a handler call, so that the difference is the proxy's own.
+// BenchmarkServe compares one proxied request with a bare httputil.ReverseProxy that has the same TLS, the same backend and
+// HTTP/2 to it. The client's side is a handler call, so the difference is the cost of the proxy.
 //
 //	go test -run xxx -bench Serve -benchmem ./internal/proxy
 func BenchmarkServe(b *testing.B) {
@@ -46,13 +46,13 @@ func BenchmarkServe(b *testing.B) {
 	}
 }
 
-// pool lets the bare proxy share our buffers.
+// pool lets the bare proxy use the same buffers.
 type pool struct{}
 
 func (pool) Get() []byte  { return *buffers.Get().(*[]byte) }
 func (pool) Put(b []byte) { buffers.Put(&b) }
 
-// discard is a response writer that counts.
+// discard is a response writer that counts the bytes.
 type discard struct {
 	header http.Header
 	code   int
@@ -76,7 +76,7 @@ func benchOnce(b *testing.B, h http.Handler, want int) {
 	d := &discard{header: make(http.Header)}
 	h.ServeHTTP(d, r)
 	if d.n != want {
-		b.Errorf("%d: %d bytes of %d", d.code, d.n, want)
+		b.Errorf("status %d with %d bytes, want %d bytes", d.code, d.n, want)
 	}
 }
 

@@ -20,8 +20,8 @@ import (
 	"portico.dev/internal/transport"
 )
 
-// Whatever a backend does to a request, clients are told the same with either engine, and no address; it counts against the
-// endpoint in the same way, and is asked for as often.
+// For every fault of a backend, clients receive the same response with both engines, without an address. The fault counts
+// against the endpoint in the same way, and the backend receives the same number of requests.
 func TestA42EnginesFailInTheSameWay(t *testing.T) {
 	block := func(fields ...string) []byte {
 		var b bytes.Buffer
@@ -131,16 +131,16 @@ func TestA42EnginesFailInTheSameWay(t *testing.T) {
 						a := w.do(w.client(), w.request(method, resource, strings.NewReader("{}")))
 						host, port, _ := net.SplitHostPort(address)
 						if strings.Contains(a.body, host) || strings.Contains(a.body, port) || strings.Contains(a.body, "http2:") {
-							t.Errorf("%s tells clients: %s", n, a.body)
+							t.Errorf("%s: response = %s, want no address and no engine name", n, a.body)
 						}
 						failed = append(failed, func() bool { return b.Report().Endpoints[0].LastFailure != "" })
 						status := a.status(t)
 						outcomes = append(outcomes, fmt.Sprintf("%d %s %s, asked %d times", a.StatusCode, status.Reason, status.Message, asked.Load()))
 					}
-					// That the connection ended may be told after the request.
+					// The end of the connection can be reported after the request.
 					eventually(t, time.Minute, "it is a failure of the endpoint with both engines, or with none", func() bool { return failed[0]() == failed[1]() })
 					if outcomes[0] != outcomes[1] {
-						t.Errorf("portico: %s\nlibrary: %s", outcomes[0], outcomes[1])
+						t.Errorf("outcome with the engine portico = %s, want that of the library: %s", outcomes[0], outcomes[1])
 					}
 				}
 				if s.name == isReset {

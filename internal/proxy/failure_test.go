@@ -29,7 +29,7 @@ import (
 
 var address = regexp.MustCompile(`\d+\.\d+\.\d+\.\d+|:\d{4,5}|localhost`)
 
-// What the client of a broken backend sees, how fast, and that another backend does not notice.
+// The response that the client of a broken backend receives and its delay, and that other backends are not affected.
 func TestFailures(t *testing.T) {
 	silent := func(c *tls.Conn) { _, _ = io.Copy(io.Discard, c) }
 	h1 := func(text string) func(*testEnv) string {
@@ -99,7 +99,7 @@ func TestFailures(t *testing.T) {
 		check := func(t *testing.T, env func(*testing.T, Config, transport.Options) *testEnv) {
 			registry := prometheus.NewRegistry()
 			requests := metrics.NewRequests(registry)
-			options, deadline := transport.Options{}, time.Minute // a busy machine is no broken backend
+			options, deadline := transport.Options{}, time.Minute // a busy machine is not a broken backend
 			if strings.HasSuffix(test.name, "silence") {
 				options.TLSTimeout = 2 * time.Second
 			}
@@ -116,37 +116,37 @@ func TestFailures(t *testing.T) {
 			start := time.Now()
 			a := w.do(w.client(), w.request(http.MethodPut, resource, strings.NewReader("{}")))
 			if took := time.Since(start); took > time.Minute {
-				t.Errorf("took %s", took)
+				t.Errorf("the response took %s, want at most a minute", took)
 			}
 			s := a.status(t)
 			if a.StatusCode != test.code || s.Reason != test.reason {
-				t.Fatalf("%s: %s", a.Status, a.body)
+				t.Fatalf("response = %s: %s, want %d with reason %s", a.Status, a.body, test.code, test.reason)
 			}
 			if d := s.Details; d == nil || d.Kind != "APIService" || d.Name != apiService || len(d.Causes) != 2 || d.Causes[0].Type != test.cause ||
 				d.Causes[1] != (metav1.StatusCause{Type: respond.CauseAuditID, Message: "audit-1"}) {
-				t.Errorf("details %+v", s.Details)
+				t.Errorf("details = %+v, want APIService %s with the causes %s and audit-1", s.Details, apiService, test.cause)
 			}
 			if retry := a.Header.Get("Retry-After") != ""; retry != test.retry {
-				t.Errorf("Retry-After %q", a.Header.Get("Retry-After"))
+				t.Errorf("Retry-After = %q, want it set %t", a.Header.Get("Retry-After"), test.retry)
 			}
 			if leak := address.FindString(a.body); leak != "" || !strings.Contains(s.Message, apiService) {
-				t.Errorf("message %q", s.Message)
+				t.Errorf("message = %q, want %s and no address", s.Message, apiService)
 			}
 			if limit := regexp.MustCompile(`it did not answer within [\d.]+m?s, the time limit of the request`); test.cause == "Timeout" && !limit.MatchString(s.Message) {
-				t.Errorf("message %q, want %s", s.Message, limit)
+				t.Errorf("message = %q, want a match of %s", s.Message, limit)
 			}
 			logged := w.logs.FilterMessage("request not served").All()
 			if len(logged) != 1 || logged[0].ContextMap()["audit-id"] != "audit-1" || logged[0].ContextMap()["apiservice"] != apiService {
-				t.Errorf("logged %v", logged)
+				t.Errorf("log entries = %v, want one with audit-id audit-1 and apiservice %s", logged, apiService)
 			}
 			if n := testutil.ToFloat64(requests.Terminations.WithLabelValues("update", "metrics.example.com", "v1", "nodes", "", "resource",
 				"aggregator", fmt.Sprint(test.code))); n != 1 {
-				t.Errorf("counted %v", n)
+				t.Errorf("terminations of code %d = %v, want 1", test.code, n)
 			}
-			// Another backend of the same server does not notice.
+			// Another backend of the same server is not affected.
 			w.register(transport.Spec{Name: "ns/other:443", ServerName: serviceName, CABundle: w.ca.PEM()}, w.serve(&recorder{}))
 			if a := w.get(resource); a.StatusCode != 200 {
-				t.Errorf("another backend: %s", a.Status)
+				t.Errorf("GET of another backend = %s, want 200", a.Status)
 			}
 		}
 		t.Run(test.name, func(t *testing.T) {
@@ -163,7 +163,7 @@ func TestUnresponsiveBackendNamesTheConditionOfThisServer(t *testing.T) {
 	for condition, want := range map[string]string{"": "the condition Available of", "BackendAvailable": "the condition BackendAvailable of"} {
 		x := &exchange{proxy: New(Config{Condition: condition}), request: &filters.Request{Record: &filters.Record{}}, r: httptest.NewRequest(http.MethodGet, "/", nil), dest: Destination{APIService: "v1.example.com"}}
 		if got := x.statusOf(&transport.Error{Sent: true, Err: transport.ErrUnresponsive}).Error(); !strings.Contains(got, want) {
-			t.Errorf("message = %q, want %q in it", got, want)
+			t.Errorf("message = %q, want it to contain %q", got, want)
 		}
 	}
 }
@@ -175,7 +175,7 @@ func TestStatusInTheClientsEncoding(t *testing.T) {
 	r.Header.Set("Accept", "application/yaml")
 	a := w.do(w.client(), r)
 	if a.Header.Get("Content-Type") != "application/yaml" || !strings.Contains(a.body, "reason: ServiceUnavailable") {
-		t.Errorf("%v %s", a.Header, a.body)
+		t.Errorf("headers %v, body %s, want a Status in application/yaml", a.Header, a.body)
 	}
 }
 
@@ -198,7 +198,7 @@ func TestConcurrencyLimit(t *testing.T) {
 	c := w.client()
 	ctx, cancel := context.WithCancel(t.Context())
 	var wg sync.WaitGroup
-	for range 10 { // watches that were answered hold no place
+	for range 10 { // watches with a response header hold no slot
 		resp, err := c.Do(w.request(http.MethodGet, "/apis/metrics.example.com/v1/nodes?watch=1", nil).WithContext(ctx))
 		if err != nil {
 			t.Fatal(err)
@@ -213,16 +213,16 @@ func TestConcurrencyLimit(t *testing.T) {
 		start := time.Now()
 		a := w.do(c, w.request(http.MethodGet, resource, nil))
 		if s := a.status(t); a.StatusCode != 429 || s.Reason != metav1.StatusReasonTooManyRequests || a.Header.Get("Retry-After") != "1" {
-			t.Fatalf("%s %s", a.Status, a.body)
+			t.Fatalf("request over the limit = %s %s, want 429 with Retry-After 1", a.Status, a.body)
 		}
-		if took := time.Since(start); took > time.Minute { // nobody gives a place back, so that waiting would last for ever
-			t.Errorf("a refusal took %s", took)
+		if took := time.Since(start); took > time.Minute { // no request releases a slot, so waiting would never end
+			t.Errorf("a refusal took %s, want at most a minute", took)
 		}
 	}
-	// Another backend has its own places.
+	// Another backend has separate slots.
 	w.register(transport.Spec{Name: "ns/other:443", ServerName: serviceName, CABundle: w.ca.PEM()}, w.serve(&recorder{}))
 	if a := w.get(resource); a.StatusCode != 200 {
-		t.Errorf("another backend: %s", a.Status)
+		t.Errorf("GET of another backend = %s, want 200", a.Status)
 	}
 	close(hold)
 	cancel()
@@ -251,11 +251,11 @@ func TestClientThatLeavesIsNobodysFault(t *testing.T) {
 	wg.Wait()
 	eventually(t, time.Minute, "the place is given back", func() bool { return b.Report().InFlight == 0 })
 	if w.logs.FilterMessage("request not served").Len() != 0 {
-		t.Error("logged as a failure")
+		t.Errorf("%d log entries for a client that left, want 0", w.logs.FilterMessage("request not served").Len())
 	}
 }
 
-// A drain ends watches as their protocol expects, and breaks off nothing else.
+// A drain ends watches as their protocol requires, and interrupts no other request.
 func TestDrainEndsAWatch(t *testing.T) {
 	w := newTestEnv(t, Config{}, transport.Options{})
 	w.backend(w.serve(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
@@ -283,7 +283,7 @@ func TestDrainEndsAWatch(t *testing.T) {
 		}
 		defer func() {
 			if _, err := lines.ReadString('\n'); err != io.EOF {
-				t.Errorf("the watch ended with %v", err)
+				t.Errorf("end of the watch: error = %v, want %v", err, io.EOF)
 			}
 			_ = resp.Body.Close()
 		}()

@@ -47,10 +47,10 @@ type testEnv struct {
 	logs   *observer.ObservedLogs
 	front  string
 	target Destination
-	record *filters.Record                 // what becomes of the next request; nil: nobody asks
+	record *filters.Record                 // record of the next request; nil: none
 	memory map[string]*enginetest.Listener // by address; nil: sockets. Complete before the first connection
 
-	mu       sync.Mutex // guards what follows
+	mu       sync.Mutex // guards the fields below
 	user     user.Info
 	deadline time.Duration
 	prepare  func(http.ResponseWriter, *http.Request)
@@ -62,7 +62,7 @@ func newTestEnv(t *testing.T, config Config, options transport.Options) *testEnv
 	return startEnv(&testEnv{t: t}, config, options)
 }
 
-// newMemoryEnv is newTestEnv with all connections in memory, for a bubble.
+// newMemoryEnv is like newTestEnv with all connections in memory, for a bubble.
 func newMemoryEnv(t *testing.T, config Config, options transport.Options) *testEnv {
 	t.Helper()
 	w := &testEnv{t: t, memory: map[string]*enginetest.Listener{}}
@@ -131,7 +131,7 @@ func startEnv(w *testEnv, config Config, options transport.Options) *testEnv {
 	return w
 }
 
-// chain does what the chain before the proxy does, as far as the proxy can tell.
+// chain does the work of the chain before the proxy, as far as the proxy depends on it.
 func (w *testEnv) chain(rw http.ResponseWriter, r *http.Request) {
 	w.mu.Lock()
 	who, deadline, prepare, target, record := w.user, w.deadline, w.prepare, w.target, w.record
@@ -203,7 +203,7 @@ func (w *testEnv) register(spec transport.Spec, addresses ...string) *transport.
 	return b
 }
 
-// serve is an HTTPS server with HTTP/2.
+// serve starts an HTTPS server with HTTP/2.
 func (w *testEnv) serve(h http.Handler) string {
 	w.t.Helper()
 	return w.serveProtos(h, "h2", "http/1.1")
@@ -235,7 +235,7 @@ func serveTLSOn(l net.Listener, config *tls.Config, h http.Handler) (stop func()
 	return func() { _ = s.Close(); wg.Wait() }
 }
 
-// raw is a TLS server whose connections are handled by hand, and closed when handle returns or the test ends.
+// raw starts a TLS server with handwritten connections, which are closed when handle returns or the test ends.
 func (w *testEnv) raw(proto string, handle func(*tls.Conn)) string {
 	w.t.Helper()
 	config := pki.ServerConfig(w.serving())
@@ -263,7 +263,7 @@ func (w *testEnv) raw(proto string, handle func(*tls.Conn)) string {
 	return address
 }
 
-// client is a client of the front door.
+// client returns a client of the front door.
 func (w *testEnv) client(protos ...string) *http.Client {
 	w.t.Helper()
 	config, err := pki.ClientConfig(pki.ClientOptions{ServerName: "localhost", Roots: w.ca.PEM(), HTTP1Only: len(protos) > 0})
@@ -285,7 +285,7 @@ func (w *testEnv) request(method, path string, body io.Reader) *http.Request {
 	return r
 }
 
-// answer is a response that was read to its end, or to the error.
+// answer is a response that was read to its end, or to an error.
 type answer struct {
 	*http.Response
 	body string
@@ -312,12 +312,12 @@ func (a answer) status(t *testing.T) metav1.Status {
 	t.Helper()
 	var s metav1.Status
 	if err := json.Unmarshal([]byte(a.body), &s); err != nil || s.Kind != "Status" {
-		t.Fatalf("%d is not a Status: %q (%v)", a.StatusCode, a.body, err)
+		t.Fatalf("body of status %d = %q (error %v), want a Status", a.StatusCode, a.body, err)
 	}
 	return s
 }
 
-// dial is a raw HTTP/1.1 connection to the front door.
+// dial opens a raw HTTP/1.1 connection to the front door.
 func (w *testEnv) dial() (*tls.Conn, *bufio.Reader) {
 	w.t.Helper()
 	config, err := pki.ClientConfig(pki.ClientOptions{ServerName: "localhost", Roots: w.ca.PEM(), HTTP1Only: true})
@@ -348,9 +348,9 @@ func send(t *testing.T, c net.Conn, lines ...string) {
 
 func (w *testEnv) deadAddress() string {
 	w.t.Helper()
-	// Where nobody else on this machine listens: the port is not given to another process.
+	// An address without other listeners on this machine: the port is not given to another process.
 	l, err := net.Listen("tcp", "127.0.0.2:0")
-	if err != nil { // not every system has more than one address of its own
+	if err != nil { // not every system has more than one loopback address
 		l, err = net.Listen("tcp", "127.0.0.1:0")
 	}
 	if err != nil {
@@ -367,13 +367,13 @@ func eventually(t *testing.T, within time.Duration, what string, ok func() bool)
 	defer tick.Stop()
 	for !ok() {
 		if time.Now().After(deadline) {
-			t.Fatalf("after %s still not: %s", within, what)
+			t.Fatalf("condition not met after %s: want %s", within, what)
 		}
 		<-tick.C
 	}
 }
 
-// recorder is a backend that keeps what arrived.
+// recorder is a backend that keeps the received requests.
 type recorder struct {
 	mu   sync.Mutex
 	seen []*http.Request
@@ -392,7 +392,7 @@ func (b *recorder) last(t *testing.T) *http.Request {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if len(b.seen) == 0 {
-		t.Fatal("nothing arrived")
+		t.Fatal("no request reached the backend, want at least 1")
 	}
 	return b.seen[len(b.seen)-1]
 }
@@ -403,7 +403,7 @@ func (b *recorder) count() int {
 	return len(b.seen)
 }
 
-// expired serves with a certificate whose time is over: issued for a second, and waited for.
+// expired serves with an expired certificate: issued for a second, and used after it.
 func expired(w *testEnv) string {
 	pair := w.pair(pki.Leaf{DNSNames: []string{serviceName}, Server: true, TTL: time.Second})
 	eventually(w.t, 30*time.Second, "expired", func() bool { return time.Now().After(pair.Leaf().NotAfter) })

@@ -20,7 +20,7 @@ import (
 	"portico.dev/internal/transport"
 )
 
-// What clients may send to become somebody else at the backend, or to have the next hop forget who they are.
+// Headers that clients can send to take another identity at the backend, or to make the next hop drop their identity.
 func TestA7A8A9ForgedHeaders(t *testing.T) {
 	w := newTestEnv(t, Config{IdentityHeaders: []string{"Front-Proxy-User", "Front-Proxy-Group"}, IdentityHeaderPrefixes: []string{"Front-Proxy-Extra-"}}, transport.Options{})
 	var b recorder
@@ -53,7 +53,7 @@ func TestA7A8A9ForgedHeaders(t *testing.T) {
 				t.Fatal(err)
 			}
 			if resp.StatusCode != http.StatusOK {
-				t.Fatal(resp.Status)
+				t.Fatalf("status = %s, want 200", resp.Status)
 			}
 			checkForwarded(t, b.last(t).Header)
 		})
@@ -71,7 +71,7 @@ func TestA7A8A9ForgedHeaders(t *testing.T) {
 			}
 		}
 		if a := w.do(w.client(), r); a.StatusCode != http.StatusOK {
-			t.Fatal(a.Status)
+			t.Fatalf("status = %s, want 200", a.Status)
 		}
 		checkForwarded(t, b.last(t).Header)
 	})
@@ -84,10 +84,10 @@ func checkForwarded(t *testing.T, got http.Header) {
 		"X-Remote-User": {"alice"}, "X-Remote-Uid": {"u-1"}, "X-Remote-Group": {"dev", "system:authenticated"},
 		"X-Forwarded-For": {"127.0.0.1"}, "X-Forwarded-Host": {"front.example"}, "X-Forwarded-Proto": {"https"},
 		"Audit-Id": {"audit-1"}, "Via": {"1.1 portico"}, "X-Mine": {"kept"},
-		"Te": {"trailers"}, // true of us, and the same for everybody
+		"Te": {"trailers"}, // sent by this proxy for every request
 	} {
 		if !slices.Equal(got[name], values) {
-			t.Errorf("%s: %q", name, got[name])
+			t.Errorf("%s at the backend = %q, want %q", name, got[name], values)
 		}
 		delete(got, name)
 	}
@@ -95,7 +95,7 @@ func checkForwarded(t *testing.T, got http.Header) {
 		delete(got, harmless)
 	}
 	if len(got) > 0 {
-		t.Errorf("also arrived: %v", got)
+		t.Errorf("further headers at the backend = %v, want none", got)
 	}
 }
 
@@ -108,7 +108,7 @@ func TestA7TrailersOfTheClientAreDropped(t *testing.T) {
 	r.Trailer = http.Header{"X-Remote-User": {"root"}, "X-Other": {"x"}}
 	w.do(w.client(), r)
 	if got := b.last(t); len(got.Trailer) != 0 || got.Header.Get("X-Remote-User") != "alice" {
-		t.Errorf("trailer %v, user %q", got.Trailer, got.Header.Get("X-Remote-User"))
+		t.Errorf("trailer = %v, user = %q, want none and alice", got.Trailer, got.Header.Get("X-Remote-User"))
 	}
 }
 
@@ -137,11 +137,11 @@ func TestA16A21TargetIsForwardedByteForByte(t *testing.T) {
 				t.Fatal(err)
 			}
 			if resp.StatusCode != http.StatusOK {
-				t.Errorf("%s: %s", target, resp.Status)
+				t.Errorf("%s: status = %s, want 200", target, resp.Status)
 				continue
 			}
 			if got := b.last(t); got.RequestURI != target || got.Host != serviceName {
-				t.Errorf("%s over %s arrived as %s for %s", target, proto, got.RequestURI, got.Host)
+				t.Errorf("%s over %s arrived as %s for host %s, want it unchanged for %s", target, proto, got.RequestURI, got.Host, serviceName)
 			}
 		}
 	}
@@ -153,14 +153,14 @@ func TestA17PathThatWasRewrittenInOneSpellingOnly(t *testing.T) {
 	w.backend(w.serve(&b))
 	w.prepare = func(_ http.ResponseWriter, r *http.Request) { r.URL.Path = "/apis/elsewhere/v1/foos" }
 	if a := w.get("/apis/metrics.example.com/v1/foos/a%2Fb"); a.StatusCode != http.StatusInternalServerError {
-		t.Error(a.Status)
+		t.Errorf("status of a path that was rewritten in one spelling only = %s, want 500", a.Status)
 	}
 	if b.count() != 0 {
-		t.Error("it was forwarded")
+		t.Errorf("%d requests were forwarded, want 0", b.count())
 	}
 }
 
-// receiver is how stock extension servers read the identity.
+// receiver reads the identity as stock extension servers do.
 func receiver(t testing.TB) authenticator.Request {
 	a, err := headerrequest.New([]string{headerUser}, []string{headerUID}, []string{headerGroup}, []string{headerExtraPrefix})
 	if err != nil {
@@ -184,7 +184,7 @@ func TestA11IdentitySurvives(t *testing.T) {
 		if err := writeIdentity(h, u, &headerValues{}); err != nil {
 			t.Fatal(err)
 		}
-		// The wire changes the case of names: HTTP/2 lowers it, net/http canonicalises.
+		// Header names change their case in transit: HTTP/2 lowers it, net/http canonicalises.
 		wire := http.Header{}
 		for name, values := range h {
 			for _, v := range values {
@@ -193,14 +193,14 @@ func TestA11IdentitySurvives(t *testing.T) {
 		}
 		resp, ok, err := stock.AuthenticateRequest(&http.Request{Header: wire})
 		if err != nil || !ok {
-			t.Fatalf("%t, %v", ok, err)
+			t.Fatalf("AuthenticateRequest() = %t, error %v, want true and no error", ok, err)
 		}
 		got := resp.User
 		if got.GetName() != u.Name || got.GetUID() != u.UID || !slices.Equal(got.GetGroups(), u.Groups) {
-			t.Fatalf("got %#v of %#v", got, u)
+			t.Fatalf("user at the backend = %#v, want %#v", got, u)
 		}
 		if len(got.GetExtra()) != len(u.Extra) || len(u.Extra) > 0 && !reflect.DeepEqual(got.GetExtra(), u.Extra) {
-			t.Fatalf("got extra %q of %q", got.GetExtra(), u.Extra)
+			t.Fatalf("extra at the backend = %q, want %q", got.GetExtra(), u.Extra)
 		}
 	})
 }
@@ -233,16 +233,16 @@ func TestA11IdentityThatCannotBeTold(t *testing.T) {
 			w.user = test.user
 			a := w.get(resource)
 			if a.StatusCode != test.code || a.status(t).Code != int32(test.code) {
-				t.Errorf("%s: %s", a.Status, a.body)
+				t.Errorf("response = %s: %s, want %d", a.Status, a.body, test.code)
 			}
 		})
 	}
 	w.user = nil
 	if a := w.get(resource); a.StatusCode != http.StatusInternalServerError {
-		t.Errorf("no user: %s", a.Status)
+		t.Errorf("status without a user = %s, want 500", a.Status)
 	}
 	if b.count() != 0 {
-		t.Errorf("%d requests were forwarded", b.count())
+		t.Errorf("%d requests were forwarded, want 0", b.count())
 	}
 }
 
@@ -256,34 +256,34 @@ func TestD12TracingContextIsBounded(t *testing.T) {
 	r.Header.Set("Traceparent", "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01")
 	w.do(w.client(), r)
 	if h := b.last(t).Header; h.Get("Baggage") != "" || h.Get("Tracestate") != "" || h.Get("Traceparent") == "" {
-		t.Errorf("arrived: %v", h)
+		t.Errorf("headers at the backend = %v, want Traceparent, and neither Baggage nor Tracestate", h)
 	}
 }
 
 func TestA23Loop(t *testing.T) {
 	w := newTestEnv(t, Config{}, transport.Options{})
-	// The backend is the front door itself: it forwards, and meets its own mark.
+	// The backend is the front door itself: it forwards the request and receives it again with its mark.
 	w.backend(w.front)
 	a := w.get(resource)
-	// The certificate of this world's front door does for the backend's name too.
+	// The certificate of this environment's front door is also valid for the backend's name.
 	if a.StatusCode != http.StatusLoopDetected || a.status(t).Reason != "LoopDetected" {
-		t.Errorf("%s %s", a.Status, a.body)
+		t.Errorf("response = %s %s, want 508 LoopDetected", a.Status, a.body)
 	}
 	for via, loop := range map[string]bool{
 		"1.1 portico": true, "2 portico (x)": true, "1.1 vegur, 1.1 portico": true, "1.1 porticoes": false, "portico": false, "1.1 vegur": false,
 	} {
 		if got := New(Config{}).looped(http.Header{"Via": {via}}); got != loop {
-			t.Errorf("Via %q: loop %t", via, got)
+			t.Errorf("looped(Via %q) = %t, want %t", via, got, loop)
 		}
 	}
 	other := New(Config{Pseudonym: "other"})
 	if other.looped(http.Header{"Via": {"1.1 portico"}}) || !other.looped(http.Header{"Via": other.viaOf([]string{"1.1 portico"})}) {
-		t.Error("a server of another name knows its own name only")
+		t.Error("looped() of a server with another pseudonym is wrong, want it to recognise only its own pseudonym")
 	}
 }
 
-// careless is a name as the most careless of backends reads it, in words of its own: what is no letter and no digit is one
-// sign, whatever it was, and the case is gone.
+// careless returns a name as the most lenient backend reads it: every sign that is neither a letter nor a digit becomes the
+// same sign, and the case is dropped.
 func careless(name string) string {
 	return strings.Map(func(r rune) rune {
 		switch {
@@ -310,19 +310,19 @@ func FuzzWithheld(f *testing.F) {
 		}
 		passes := !p.withheldFromBackend(name)
 		if passes && (identity || strings.HasPrefix(folded, "x-forwarded-") || strings.HasPrefix(folded, "proxy-") || folded == "authorization" || folded == "content-length") {
-			t.Errorf("%q passes to a backend", name)
+			t.Errorf("%q passes to a backend, want it withheld", name)
 		}
 		if !p.withheldFromClient(name) && (identity || folded == "alt-svc" || folded == "strict-transport-security" || folded == "clear-site-data" || folded == "set-cookie") {
-			t.Errorf("%q passes to a client", name)
+			t.Errorf("%q passes to a client, want it withheld", name)
 		}
 		token := len(name) > 0 && strings.IndexFunc(name, func(r rune) bool {
 			return r <= ' ' || r >= 0x7f || strings.ContainsRune("\"(),/:;<=>?@[\\]{}", r)
 		}) < 0
 		if !token && (passes || !p.withheldFromClient(name)) {
-			t.Errorf("%q is no name, and passes", name)
+			t.Errorf("%q is not a valid name and passes, want it withheld", name)
 		}
 		if harmless := strings.HasPrefix(folded, "x-mine"); harmless && token && !passes {
-			t.Errorf("%q is withheld", name)
+			t.Errorf("%q is withheld, want it to pass", name)
 		}
 	})
 }
@@ -344,7 +344,7 @@ func TestTheClientsHeaderStaysAsItIs(t *testing.T) {
 				t.Fatal(err)
 			}
 			if !reflect.DeepEqual(r.Header, before) {
-				t.Errorf("got %v, was %v", r.Header, before)
+				t.Errorf("client's header after the request = %v, want %v", r.Header, before)
 			}
 		})
 	}

@@ -26,7 +26,7 @@ import (
 
 const streaming = "watch=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true&timeoutSeconds=300"
 
-// listing is a backend that lists pages and then watches. It keeps the queries and the headers of both.
+// listing is a backend that serves a list in pages and then a watch. It keeps the queries and the headers of both.
 type listing struct {
 	pages        []string // by order; one without metadata.continue is the last
 	code         int      // of the list; 0 is 200
@@ -87,16 +87,16 @@ func TestInitialEventsAreMadeOfAList(t *testing.T) {
 	want := object("a") + object("b") + object("c") +
 		`{"type":"BOOKMARK","object":{"apiVersion":"metrics.example.com/v1","kind":"Node","metadata":{"annotations":{"k8s.io/initial-events-end":"true"},"resourceVersion":"7"}}}` + "\n" + b.stream
 	if a.StatusCode != 200 || a.Header.Get("Content-Type") != "application/json" || string(a.body) != want {
-		t.Errorf("%d %v\n%s\nwant\n%s", a.StatusCode, a.Header, a.body, want)
+		t.Errorf("response = %d %v %s, want 200 and %s", a.StatusCode, a.Header, a.body, want)
 	}
 	if fmt.Sprint(b.lists) != "[map[labelSelector:[a=b]] map[continue:[second page/] labelSelector:[a=b]]]" {
-		t.Errorf("lists %v", b.lists)
+		t.Errorf("queries of the lists = %v, want the first page and the second", b.lists)
 	}
 	if fmt.Sprint(b.watch) != "[map[allowWatchBookmarks:[true] labelSelector:[a=b] resourceVersion:[7] timeoutSeconds:[300] watch:[true]]]" {
-		t.Errorf("watches %v", b.watch)
+		t.Errorf("queries of the watches = %v, want one from resource version 7", b.watch)
 	}
 	if fmt.Sprint(b.users) != "[alice alice alice]" {
-		t.Errorf("users %v", b.users)
+		t.Errorf("users = %v, want alice three times", b.users)
 	}
 }
 
@@ -104,7 +104,7 @@ func TestInitialEventsThatCannotBeMade(t *testing.T) {
 	for _, test := range []struct {
 		situation string
 		backend   *listing
-		query     string // unless streaming
+		query     string // empty: streaming
 		accept    string
 		code      int
 		contains  string
@@ -141,19 +141,19 @@ func TestInitialEventsThatCannotBeMade(t *testing.T) {
 			}
 			a := w.do(w.client(), r)
 			if a.StatusCode != test.code || !strings.Contains(string(a.body), test.contains) || test.code == 200 && test.contains == "" && len(a.body) != 0 {
-				t.Errorf("%d %.300s", a.StatusCode, a.body)
+				t.Errorf("response = %d %.300s, want %d with %q", a.StatusCode, a.body, test.code, test.contains)
 			}
 			if test.code != 200 && test.code != 410 && len(backend.watch) != 0 {
-				t.Error("a watch began")
+				t.Errorf("%d watches began, want 0", len(backend.watch))
 			}
 		})
 	}
 }
 
-// model is what a client knows of the objects of a backend, by name: their resource versions.
+// model is a client's view of the objects of a backend: their resource versions by name.
 type model map[string]int64
 
-// apply takes one event, which must be news, in the order in which they happened.
+// apply applies one event, which must be new and in order.
 func (m model) apply(kind, name string, version int64) error {
 	_, exists := m[name]
 	switch {
@@ -167,8 +167,8 @@ func (m model) apply(kind, name string, version int64) error {
 	return nil
 }
 
-// No event is lost or doubled between the list and the watch, whatever is written in the meantime: a client that follows the
-// stream always ends with what the backend has.
+// No event is lost or sent twice between the list and the watch, no matter which writes happen in between: a client that
+// follows the stream always ends with the backend's objects.
 func TestInitialEventsLoseAndDoubleNothing(t *testing.T) {
 	store, err := faulty.New(faulty.Config{Group: "metrics.example.com", ServerName: "unused.default.svc", Address: "127.0.0.1:0", Stores: true})
 	if err != nil {
@@ -177,7 +177,7 @@ func TestInitialEventsLoseAndDoubleNothing(t *testing.T) {
 	w := newTestEnv(t, Config{}, transport.Options{})
 	w.backend(w.serve(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 		if r.URL.Query().Has("sendInitialEvents") {
-			t.Error("the backend was asked for initial events")
+			t.Error("the backend received a request with sendInitialEvents, want none")
 		}
 		store.ServeHTTP(rw, r)
 	})))
@@ -219,22 +219,22 @@ func TestInitialEventsLoseAndDoubleNothing(t *testing.T) {
 			case <-time.After(time.Duration(i) * 20 * time.Millisecond):
 			}
 			m, err := follow(w, widgets+"?"+strings.Replace(streaming, "300", "30", 1))
-			for errors.Is(err, errExpired) { // the backend remembers few events; a client that is slow begins again
+			for errors.Is(err, errExpired) { // the backend keeps few events; a slow client begins again
 				m, err = follow(w, widgets+"?"+strings.Replace(streaming, "300", "30", 1))
 			}
 			if err != nil {
-				t.Errorf("client %d: %v", i, err)
+				t.Errorf("client %d: follow() failed: %v, want no error", i, err)
 			}
 			models <- m
 		})
 	}
 	go func() { clients.Wait(); close(models) }()
-	// The writes end after a while; each client then reads until it knows the last one.
+	// The writes end after a while. Each client then reads until it has the last object.
 	timer := time.AfterFunc(time.Second, func() {
 		stop()
 		writers.Wait()
 		if code := write(http.MethodPost, widgets, `{"apiVersion":"metrics.example.com/v1","kind":"Widget","metadata":{"name":"last"}}`); code != http.StatusCreated {
-			t.Errorf("the last write: %d", code)
+			t.Errorf("status of the last write = %d, want 201", code)
 		}
 	})
 	defer timer.Stop()
@@ -256,7 +256,7 @@ func TestInitialEventsLoseAndDoubleNothing(t *testing.T) {
 	}
 	for i, m := range got {
 		if !maps.Equal(m, want) {
-			t.Fatalf("client %d has %v, the backend %v", i, m, want)
+			t.Fatalf("client %d has %v, want the backend's objects %v", i, m, want)
 		}
 	}
 }

@@ -91,7 +91,7 @@ func (w *listEnv) list(ctx context.Context, destination string) (int, http.Heade
 	return resp.StatusCode, resp.Header
 }
 
-// computedNodes is a list of about that size.
+// computedNodes returns a list of about the given size.
 func computedNodes(size int) string {
 	return `{"kind":"NodeList","apiVersion":"metrics.example.com/v1","metadata":{},"items":[{"metadata":{"name":"a"},"x":"` + strings.Repeat("x", size) + `"}]}`
 }
@@ -103,11 +103,12 @@ func writeJSON(rw http.ResponseWriter, part string) {
 	rw.(http.Flusher).Flush()
 }
 
-// Eight lists of a slow backend once used all slots for lists of the process, so that no other backend's list was converted or merged.
+// Eight lists of a slow backend once used all slots for lists of the process, so that no list of another backend was converted
+// or merged.
 func TestA53ASlowBackendDelaysNoOther(t *testing.T) {
 	const slowLists = 8
 	size := 1 << 20
-	if testing.Short() { // the race detector makes a minute of it
+	if testing.Short() { // the race detector takes a minute for it
 		size = 128 << 10
 	}
 	list := computedNodes(size)
@@ -115,7 +116,7 @@ func TestA53ASlowBackendDelaysNoOther(t *testing.T) {
 	healthy := func(rw http.ResponseWriter, _ *http.Request) { writeJSON(rw, list) }
 	for _, test := range []struct {
 		name, kind string
-		begin      string // of the body that the slow backend sends; empty: it sends no header
+		begin      string // prefix of the body that the slow backend sends; empty: it sends no header
 	}{
 		{"a Table without a response header", "table", ""},
 		{"a merged list without a response header", "merged", ""},
@@ -143,7 +144,7 @@ func TestA53ASlowBackendDelaysNoOther(t *testing.T) {
 			eventually(t, time.Minute, "the slow backend has all requests", func() bool { return arrived.Load() == slowLists })
 			for _, kind := range []string{"table", "merged"} {
 				if code, _ := w.list(t.Context(), kind+" healthy"); code != http.StatusOK {
-					t.Errorf("%s of healthy backends: got code %d, want 200", kind, code)
+					t.Errorf("%s of healthy backends: code = %d, want 200", kind, code)
 				}
 			}
 		})
@@ -180,7 +181,7 @@ func TestA54ListsAreChargedWhileTheyAreRead(t *testing.T) {
 					case code == http.StatusServiceUnavailable && header.Get("Retry-After") != "":
 						refused.Add(1)
 					case code == http.StatusServiceUnavailable:
-						t.Error("got code 503 without Retry-After")
+						t.Error("code = 503 without Retry-After, want Retry-After")
 					}
 				})
 			}
@@ -195,7 +196,7 @@ func TestA54ListsAreChargedWhileTheyAreRead(t *testing.T) {
 			}
 			eventually(t, time.Minute, "everything is given back", func() bool { return shares.Total() == 0 })
 			if code, _ := w.list(t.Context(), kind+" healthy"); kind != "events" && code != http.StatusOK {
-				t.Errorf("a list when the others are done: got code %d, want 200", code)
+				t.Errorf("list after the other lists ended: code = %d, want 200", code)
 			}
 		})
 	}
@@ -205,7 +206,7 @@ func testCharge(p *Proxy, name, backend string, groups ...string) *listCharge {
 	return p.newListCharge(&user.DefaultInfo{Name: name, Groups: groups}, backend)
 }
 
-// readList reads a list of that size, and returns the error.
+// readList reads a list of the given size, and returns the error.
 func (c *listCharge) readList(ctx context.Context, size int) error {
 	_, err := io.ReadAll(c.reader(ctx, bytes.NewReader(make([]byte, size))))
 	return err
@@ -216,7 +217,7 @@ func TestA54WhoIsChargedForAList(t *testing.T) {
 		p := New(Config{Lists: ListMemory{Shares: new(transport.Shares), Limit: 16 << 20}})
 		ctx := t.Context()
 		var held []*listCharge
-		for range 100 { // bob reads nothing of what he is sent
+		for range 100 { // bob reads no byte of the response
 			c := testCharge(p, "bob", "a")
 			err := c.readList(ctx, 1<<20)
 			if err == nil {
@@ -232,25 +233,25 @@ func TestA54WhoIsChargedForAList(t *testing.T) {
 			t.Errorf("bob holds %d MiB, want at most four fifths of 16", len(held))
 		}
 		if err := testCharge(p, "alice", "a").readList(ctx, 256<<10); err != nil {
-			t.Errorf("a list of the same backend for another user: %v, want none", err)
+			t.Errorf("list of the same backend for another user failed: %v, want no error", err)
 		}
 		p.lists.Shares.Take("backend\x00a", p.lists.Limit-p.lists.Shares.Total(), unlimitedMemory)
 		begin := time.Now()
 		if err := testCharge(p, "carol", "b").readList(ctx, 1<<20); !apierrors.IsServiceUnavailable(err) || time.Since(begin) != maxListWait {
-			t.Errorf("a list without memory: error %v after %s, want a 503 after %s", err, time.Since(begin), maxListWait)
+			t.Errorf("list without memory: error = %v after %s, want a 503 after %s", err, time.Since(begin), maxListWait)
 		}
 		if err := testCharge(p, "carol", "b").readList(ctx, unchargedList/2); err != nil {
-			t.Errorf("a small list without memory: %v, want no error", err)
+			t.Errorf("small list without memory failed: %v, want no error", err)
 		}
 		admin := testCharge(p, "admin", "b", user.SystemPrivilegedGroup)
 		if err := admin.readList(ctx, 10<<20); err != nil {
-			t.Errorf("a list for an administrator without memory: %v, want no error", err)
+			t.Errorf("list for an administrator without memory failed: %v, want no error", err)
 		}
 		admin.release()
 		gone, leave := context.WithCancel(ctx)
 		leave()
 		if err := testCharge(p, "carol", "b").readList(gone, 1<<20); !errors.Is(err, context.Canceled) {
-			t.Errorf("a list of a client that left: %v, want %v", err, context.Canceled)
+			t.Errorf("list of a client that left: error = %v, want %v", err, context.Canceled)
 		}
 	})
 }
@@ -264,7 +265,7 @@ func TestA54AListWaitsForMemory(t *testing.T) {
 		}
 		time.AfterFunc(maxListWait-time.Second, first.release)
 		if err := testCharge(p, "bob", "a").readList(t.Context(), 2<<20); err != nil {
-			t.Errorf("a list that finds memory in time: %v, want no error", err)
+			t.Errorf("list that gets memory in time failed: %v, want no error", err)
 		}
 	})
 }
@@ -275,19 +276,19 @@ func TestListsAreNotLargerThanTheMemoryLimitAllows(t *testing.T) {
 		p.lists.wait = time.Millisecond
 		most := p.lists.maxList()
 		if most <= 0 || most > maxConverted {
-			t.Errorf("limit %d: the largest list has %d bytes", limit, most)
+			t.Errorf("limit %d: maxList() = %d bytes, want 1 to %d", limit, most, maxConverted)
 		}
 		if err := testCharge(p, "alice", "a").readList(t.Context(), int(most)); err != nil {
-			t.Errorf("limit %d: a list of %d bytes: %v, want no error", limit, most, err)
+			t.Errorf("limit %d: list of %d bytes failed: %v, want no error", limit, most, err)
 		}
 		var large *responseError
 		if err := testCharge(p, "bob", "b").readList(t.Context(), int(most)+1); limit == defaultListMemory && !errors.As(err, &large) {
-			t.Errorf("limit %d: a list of %d bytes: %v, want TooLargeToConvert", limit, most+1, err)
+			t.Errorf("limit %d: list of %d bytes: error = %v, want TooLargeToConvert", limit, most+1, err)
 		}
 	}
 }
 
-// A watch without memory for its next event ends as if the server had ended it: clients go on from their last event.
+// A watch without memory for its next event ends as if the server had ended it: clients continue from their last event.
 func TestA54AWatchEndsBetweenEventsForLackOfMemory(t *testing.T) {
 	event := func(size int) string {
 		return `{"type":"ADDED","object":{"kind":"Node","apiVersion":"v1","metadata":{"name":"n"},"spec":"` + strings.Repeat("x", size) + `"}}` + "\n"
@@ -297,24 +298,24 @@ func TestA54AWatchEndsBetweenEventsForLackOfMemory(t *testing.T) {
 	plainBackend(w, event(1)+event(1<<20)+event(1))
 	w.configure(func(t *Destination) { t.ConvertMetadata = true })
 	if a := w.accept(watching, asOne); a.err != nil || strings.Count(a.body, "\n") != 3 {
-		t.Errorf("with memory: got %d events and error %v, want 3 and none", strings.Count(a.body, "\n"), a.err)
+		t.Errorf("with memory: %d events, error %v, want 3 and no error", strings.Count(a.body, "\n"), a.err)
 	}
 	if total := w.proxy.lists.Shares.Total(); total != 0 {
 		t.Errorf("%d bytes are charged after the watch, want 0", total)
 	}
 	w.proxy.lists.Shares.Take("others", 16<<20, unlimitedMemory)
 	if a := w.accept(watching, asOne); a.err != nil || strings.Count(a.body, "\n") != 1 {
-		t.Errorf("without memory: got %d events and error %v, want 1 and none", strings.Count(a.body, "\n"), a.err)
+		t.Errorf("without memory: %d events, error %v, want 1 and no error", strings.Count(a.body, "\n"), a.err)
 	}
 
 	frame := append(binary.BigEndian.AppendUint32(nil, 1<<20), make([]byte, 1<<20)...)
 	watch := &protobufWatch{source: bytes.NewReader(frame), charge: testCharge(w.proxy, "alice", "a"), ctx: t.Context()}
 	if _, err := io.ReadAll(watch); err != nil {
-		t.Errorf("an event in protobuf without memory: %v, want the end of the watch", err)
+		t.Errorf("event in protobuf without memory: error = %v, want the end of the watch", err)
 	}
 }
 
-// An event that begins and does not end holds memory of its backend's share. A watch between two events may be silent.
+// An event that begins and does not end holds memory of its backend's share. A watch can be silent between two events.
 func TestA54AnEventThatDoesNotEndIsNotHeld(t *testing.T) {
 	w := newTestEnv(t, Config{BodyIdle: 50 * time.Millisecond}, transport.Options{})
 	w.backend(w.serve(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
@@ -323,7 +324,7 @@ func TestA54AnEventThatDoesNotEndIsNotHeld(t *testing.T) {
 	})))
 	w.configure(func(t *Destination) { t.ConvertMetadata = true })
 	if a := w.accept(watching, asOne); a.err == nil {
-		t.Errorf("the watch ended as if it were complete: %q", a.body)
+		t.Errorf("the watch ended without an error after %q, want an error", a.body)
 	}
 	eventually(t, time.Minute, "the memory is given back", func() bool { return w.proxy.lists.Shares.Total() == 0 })
 }

@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// Whatever two backends answer, combine gives a list that a decoder reads, with the items of each that are its own and no others, or
-// one refusal; and what is missing is told.
+// For all answers of two backends, combine returns a list that a decoder can read, with exactly the items that belong to each
+// backend, or one refusal. Missing parts are reported.
 func FuzzCombine(f *testing.F) {
 	list := func(items string) []byte {
 		return []byte(`{"kind":"MetricValueList","apiVersion":"custom.metrics.k8s.io/v1beta2","metadata":{},"items":[` + items + `]}`)
@@ -34,27 +34,27 @@ func FuzzCombine(f *testing.F) {
 		switch {
 		case err != nil:
 			if body != nil || refused != nil {
-				t.Fatalf("an error %v, and %s, %v", err, body, refused)
+				t.Fatalf("combine() = error %v with body %s and refusal %v, want the error only", err, body, refused)
 			}
 			return
 		case refused != nil:
 			if refused.code < 400 || refused.code >= 500 || body != nil {
-				t.Fatalf("refused with %d, and %s", refused.code, body)
+				t.Fatalf("combine() = refusal %d with body %s, want a code from 400 to 499 and no body", refused.code, body)
 			}
 			return
 		}
 		if strings.ContainsFunc(warning, func(r rune) bool { return r < ' ' || r > '~' }) || len(warning) > maxWarning+200 {
-			t.Fatalf("the warning is %q", warning)
+			t.Fatalf("warning = %q, want at most %d printable ASCII characters", warning, maxWarning+200)
 		}
 		var out struct {
 			Kind, APIVersion string
 			Items            []json.RawMessage
 		}
 		if err := json.Unmarshal(body, &out); err != nil {
-			t.Fatalf("%s: %v", body, err)
+			t.Fatalf("Unmarshal(%s) failed: %v, want no error", body, err)
 		}
 		if out.Items == nil || !strings.HasSuffix(out.Kind, "List") {
-			t.Fatalf("it is no list: %s", body)
+			t.Fatalf("combine() = %s, want a list with items", body)
 		}
 		want, complete := 0, true
 		for i, a := range answers {
@@ -64,26 +64,26 @@ func FuzzCombine(f *testing.F) {
 			}
 			list, err := parseList("", a.body)
 			if err != nil {
-				t.Fatalf("%s was merged: %v", a.body, err)
+				t.Fatalf("%s was merged, although parseList() failed: %v, want it refused", a.body, err)
 			}
 			for _, item := range list.Items {
 				if namespace, name, err := whose(item); err != nil {
-					t.Fatalf("%s was merged: %v", item, err)
+					t.Fatalf("%s was merged, although whose() failed: %v, want it refused", item, err)
 				} else if m.Keep(i, namespace, name) {
 					want++
 				}
 			}
 		}
 		if len(out.Items) != want {
-			t.Errorf("%d items of %d: %s", len(out.Items), want, body)
+			t.Errorf("merged list has %d items, want %d: %s", len(out.Items), want, body)
 		}
 		if complete != (warning == "") {
-			t.Errorf("complete: %t, and the warning is %q", complete, warning)
+			t.Errorf("complete = %t, warning = %q, want a warning exactly if a part is missing", complete, warning)
 		}
 	})
 }
 
-// Bodies that are cut anywhere, or are not JSON, are passed on with nothing lost but what comes after an error.
+// Bodies that end anywhere, or are not JSON, are passed on. Only bytes after an error are lost.
 func FuzzJSONRewriterOfAnything(f *testing.F) {
 	for _, text := range []string{
 		`{"apiVersion":"metrics.k8s.io/v1beta1","items":[{"apiVersion":"metrics.k8s.io/v1beta1"}]}`,
@@ -104,11 +104,11 @@ func FuzzJSONRewriterOfAnything(f *testing.F) {
 			if whole == "" {
 				whole = fmt.Sprint(err)
 			} else if whole != fmt.Sprint(err) {
-				t.Errorf("read by %d the error is %v, and at once %s", size, err, whole)
+				t.Errorf("error with reads of %d bytes = %v, want %s as with one read", size, err, whole)
 			}
 			if back := strings.ReplaceAll(string(got), metricsAlias.Client.String()+`"`, metricsAlias.Backend.String()+`"`); err == nil && !strings.Contains(text, `\`) &&
 				back != strings.ReplaceAll(text, metricsAlias.Client.String()+`"`, metricsAlias.Backend.String()+`"`) {
-				t.Errorf("%q became %q: more than a version was changed", text, got)
+				t.Errorf("%q became %q, want only versions changed", text, got)
 			}
 		}
 	})

@@ -15,8 +15,8 @@ import (
 	"portico.dev/internal/transport"
 )
 
-// A client's own mistake is a 4xx or the end of its connection. It is no line of the log that anybody is woken for, no failure
-// of the endpoint's, and no broken response in the metrics, over either protocol of the backend.
+// A client's mistake leads to a 4xx or to the end of its connection. It causes no log entry above debug level, no failure of
+// the endpoint and no broken response in the metrics, over either protocol of the backend.
 func TestA35MistakesOfClientsAreNotTheBackends(t *testing.T) {
 	chunked := []string{"POST " + resource + " HTTP/1.1", "Host: a", "Transfer-Encoding: chunked"}
 	for _, test := range []struct {
@@ -24,8 +24,8 @@ func TestA35MistakesOfClientsAreNotTheBackends(t *testing.T) {
 		lines   []string
 		prepare func(http.ResponseWriter, *http.Request)
 		body    string
-		began   bool // the answer has before the mistake is made
-		code    int  // 0: none comes
+		began   bool // the response begins before the mistake
+		code    int  // 0: no response
 	}{
 		{name: "a bad method", lines: []string{"GET " + resource + " HTTP/1.1", "Host: a"}, code: 400,
 			prepare: func(_ http.ResponseWriter, r *http.Request) { r.Method = "GE T" }},
@@ -49,7 +49,7 @@ func TestA35MistakesOfClientsAreNotTheBackends(t *testing.T) {
 				w := newTestEnv(t, Config{Requests: requests}, transport.Options{Metrics: metrics.NewBackends(registry), Logger: zap.NewNop()})
 				b := w.backend(w.serveProtos(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 					if test.began && r.Method == http.MethodPost {
-						_ = http.NewResponseController(rw).EnableFullDuplex() // HTTP/2 always is
+						_ = http.NewResponseController(rw).EnableFullDuplex() // HTTP/2 is always full duplex
 						rw.WriteHeader(http.StatusOK)
 						rw.(http.Flusher).Flush()
 						_, _ = io.Copy(rw, r.Body)
@@ -60,7 +60,7 @@ func TestA35MistakesOfClientsAreNotTheBackends(t *testing.T) {
 				for range 4 {
 					c, r := w.dial()
 					w.prepare = test.prepare
-					if test.began { // as HTTP/2 is, and our server of HTTP/1.1
+					if test.began { // as in HTTP/2, and in this proxy's HTTP/1.1 server
 						w.prepare = func(rw http.ResponseWriter, _ *http.Request) { _ = http.NewResponseController(rw).EnableFullDuplex() }
 					}
 					send(t, c, test.lines...)
@@ -74,8 +74,8 @@ func TestA35MistakesOfClientsAreNotTheBackends(t *testing.T) {
 						}
 					}
 					resp, err := http.ReadResponse(r, nil)
-					if err != nil || resp.StatusCode != test.code && !(left && resp.StatusCode == statusClientGone) { // which of the two is seen first
-						t.Fatalf("%v, %v", resp, err)
+					if err != nil || resp.StatusCode != test.code && !(left && resp.StatusCode == statusClientGone) { // either can be detected first
+						t.Fatalf("response = %v, error %v, want %d", resp, err, test.code)
 					}
 					if test.began {
 						if _, err := io.WriteString(c, "zz\r\n"); err != nil {
@@ -87,15 +87,15 @@ func TestA35MistakesOfClientsAreNotTheBackends(t *testing.T) {
 				}
 				w.prepare = nil
 				if a := w.get(resource); a.StatusCode != http.StatusOK {
-					t.Errorf("afterwards: %s", a.Status)
+					t.Errorf("GET after the mistakes = %s, want 200", a.Status)
 				}
 				eventually(t, time.Minute, "all places are given back", func() bool { return b.Report().InFlight == 0 })
 				if e := b.Report().Endpoints[0]; e.State != "well" || e.LastFailure != "" || e.Ejections > 0 {
-					t.Errorf("the endpoint suffered: %+v", e)
+					t.Errorf("endpoint = %+v, want state well without failures and ejections", e)
 				}
 				for _, line := range w.logs.All() {
 					if line.Level > zapcore.DebugLevel {
-						t.Errorf("logged: %+v", line)
+						t.Errorf("log entry = %+v, want none above debug level", line)
 					}
 				}
 				families, err := registry.Gather()
@@ -107,7 +107,7 @@ func TestA35MistakesOfClientsAreNotTheBackends(t *testing.T) {
 					case "portico_backend_failed_attempts_total", "portico_backend_broken_responses_total", "portico_backend_ejections_total", "apiserver_request_terminations_total":
 						for _, one := range f.GetMetric() {
 							if one.GetCounter().GetValue() != 0 {
-								t.Errorf("%s: %s", f.GetName(), fmt.Sprint(one))
+								t.Errorf("%s = %s, want 0", f.GetName(), fmt.Sprint(one))
 							}
 						}
 					}

@@ -21,10 +21,10 @@ func TestA58NominatedFieldsAreRemoved(t *testing.T) {
 			r := httptest.NewRequest(http.MethodGet, "/", nil)
 			r.Header = c.header.Clone()
 			if got := WithoutNominated(r).Header; !reflect.DeepEqual(got, c.want) {
-				t.Errorf("WithoutNominated(%v) has the header %v, want %v", c.header, got, c.want)
+				t.Errorf("WithoutNominated(%v) = %v, want %v", c.header, got, c.want)
 			}
 			if !reflect.DeepEqual(r.Header, c.header) {
-				t.Errorf("the header of the request is %v after WithoutNominated, want %v", r.Header, c.header)
+				t.Errorf("header of the request after WithoutNominated = %v, want %v", r.Header, c.header)
 			}
 		})
 	}

@@ -19,7 +19,7 @@ import (
 	"portico.dev/internal/transport"
 )
 
-// configure changes the target as an APIService's annotations would.
+// configure changes the target as an APIService's annotations do.
 func (w *testEnv) configure(change func(*Destination)) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -55,14 +55,14 @@ func TestInitialEventsAreRejectedWhereTheAPIServiceSaysSo(t *testing.T) {
 			before := b.count()
 			a := w.get(test.path)
 			if a.StatusCode != test.code {
-				t.Fatalf("%d %s", a.StatusCode, a.body)
+				t.Fatalf("response = %d %s, want %d", a.StatusCode, a.body, test.code)
 			}
 			if test.code == 200 {
 				return
 			}
 			s := a.status(t)
 			if s.Reason != metav1.StatusReasonInvalid || !strings.Contains(s.Message, "sendInitialEvents: Forbidden") || b.count() != before {
-				t.Errorf("%+v, and the backend saw %d requests", s, b.count()-before)
+				t.Errorf("Status = %+v with %d requests at the backend, want reason Invalid, sendInitialEvents: Forbidden and 0 requests", s, b.count()-before)
 			}
 		})
 	}
@@ -84,13 +84,13 @@ func TestInitialEventsAreRejectedWhereTheyWouldBeIgnored(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			a := w.get(test.path)
 			if a.StatusCode != test.code || test.code == 422 && !strings.Contains(a.status(t).Message, "sendInitialEvents: Forbidden: the extension server of APIService ") {
-				t.Errorf("%d %s", a.StatusCode, a.body)
+				t.Errorf("response = %d %s, want %d", a.StatusCode, a.body, test.code)
 			}
 		})
 	}
 }
 
-// Requests that do not ask for initial events must not pay for those that do.
+// Requests without initial events must not pay for requests with them.
 func TestTheCheckOfInitialEventsDoesNotAllocate(t *testing.T) {
 	for _, path := range []string{watching + "&resourceVersion=7&allowWatchBookmarks=true", "/apis/metrics.example.com/v1/nodes"} {
 		r := httptest.NewRequest(http.MethodGet, path, nil)
@@ -101,7 +101,7 @@ func TestTheCheckOfInitialEventsDoesNotAllocate(t *testing.T) {
 				t.Fatal(err)
 			}
 		}); n != 0 {
-			t.Errorf("%s: %v allocations", path, n)
+			t.Errorf("%s: checkInitialEvents() makes %v allocations, want 0", path, n)
 		}
 	}
 }
@@ -112,13 +112,13 @@ const nodes = `{"kind":"NodeList","apiVersion":"metrics.example.com/v1","metadat
 
 const asTable = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json;as=Table;v=v1beta1;g=meta.k8s.io,application/json"
 
-// What the clients of client-go send.
+// The Accept headers of client-go's clients.
 const (
 	asList = "application/vnd.kubernetes.protobuf;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json"
 	asOne  = "application/vnd.kubernetes.protobuf;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json"
 )
 
-// plainBackend answers JSON, whatever it is asked for, and keeps what it was asked for.
+// plainBackend starts a backend that answers every request with JSON, and keeps the requests.
 func plainBackend(w *testEnv, body string, header ...string) *recorder {
 	b := &recorder{}
 	w.backend(w.serve(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
@@ -153,32 +153,32 @@ func TestTablesAreMadeOfPlainObjects(t *testing.T) {
 	a := w.accept(list, asTable)
 	var got metav1.Table
 	if err := json.Unmarshal([]byte(a.body), &got); err != nil || a.StatusCode != 200 {
-		t.Fatal(a.StatusCode, a.body, err)
+		t.Fatalf("response = %d %s, error %v, want 200 with a Table", a.StatusCode, a.body, err)
 	}
 	if got.Kind != "Table" || got.APIVersion != "meta.k8s.io/v1" || got.ResourceVersion != "7" || got.Continue != "next" || *got.RemainingItemCount != 3 {
-		t.Errorf("%+v", got)
+		t.Errorf("table = %+v, want kind Table of meta.k8s.io/v1 with resource version 7, continue next and 3 remaining items", got)
 	}
 	if len(got.ColumnDefinitions) != 2 || got.ColumnDefinitions[0].Name != "Name" || got.ColumnDefinitions[1].Name != "Age" {
-		t.Errorf("columns %+v", got.ColumnDefinitions)
+		t.Errorf("columns = %+v, want Name and Age", got.ColumnDefinitions)
 	}
 	if len(got.Rows) != 2 || got.Rows[0].Cells[0] != "a" || !strings.Contains(got.Rows[0].Cells[1].(string), "y") || got.Rows[1].Cells[1] != "<unknown>" {
-		t.Errorf("rows %+v", got.Rows)
+		t.Errorf("rows = %+v, want a with an age and b with an unknown age", got.Rows)
 	}
 	if o := string(got.Rows[0].Object.Raw); !strings.Contains(o, `"PartialObjectMetadata"`) || strings.Contains(o, "spec") ||
 		!strings.Contains(o, "12345678901234567890") {
-		t.Errorf("object of a row: %s", o)
+		t.Errorf("object of a row = %s, want a PartialObjectMetadata without spec", o)
 	}
 	sent := b.last(t).Header
 	if sent.Get("Accept") != "application/json" || sent.Get("Accept-Encoding") != "" || sent.Get("If-None-Match") != "" {
-		t.Errorf("asked with %v", sent)
+		t.Errorf("headers at the backend = %v, want Accept application/json, and neither Accept-Encoding nor If-None-Match", sent)
 	}
 	if a.Header.Get("ETag") != "" || a.Header.Get("Vary") == "" || a.Header.Get("Content-Type") != "application/json" {
-		t.Errorf("answered with %v", a.Header)
+		t.Errorf("response headers = %v, want application/json with Vary and without ETag", a.Header)
 	}
 	for include, want := range map[string]string{"None": "", "Object": `"spec"`, "Metadata": `"PartialObjectMetadata"`} {
 		a := w.accept(list+"?includeObject="+include, asTable)
 		if has := strings.Contains(a.body, `"object"`); has != (want != "") || !strings.Contains(a.body, want) {
-			t.Errorf("includeObject=%s: %s", include, a.body)
+			t.Errorf("includeObject=%s: body = %s, want it to contain %q", include, a.body, want)
 		}
 	}
 }
@@ -190,22 +190,22 @@ func TestMetadataIsMadeOfPlainObjects(t *testing.T) {
 	var list metav1.PartialObjectMetadataList
 	a := w.accept("/apis/metrics.example.com/v1/nodes", asList)
 	if err := json.Unmarshal([]byte(a.body), &list); err != nil {
-		t.Fatal(a.body, err)
+		t.Fatalf("Unmarshal(%s) failed: %v, want no error", a.body, err)
 	}
 	if list.Kind != "PartialObjectMetadataList" || list.ResourceVersion != "7" || len(list.Items) != 2 ||
 		list.Items[0].Labels["l"] != "<1>" || list.Items[0].Kind != "PartialObjectMetadata" {
-		t.Errorf("%+v", list)
+		t.Errorf("list = %+v, want a PartialObjectMetadataList at 7 with 2 items", list)
 	}
 	plainBackend(w, `{"kind":"Node","apiVersion":"metrics.example.com/v1","metadata":{"name":"a"},"spec":{"x":1}}`)
 	w.configure(func(t *Destination) { t.ConvertMetadata = true })
 	var one metav1.PartialObjectMetadata
 	a = w.accept(resource, asOne)
 	if err := json.Unmarshal([]byte(a.body), &one); err != nil || one.Kind != "PartialObjectMetadata" || one.Name != "a" || strings.Contains(a.body, "spec") {
-		t.Errorf("%s %v", a.body, err)
+		t.Errorf("object = %s, error %v, want the PartialObjectMetadata of a without spec", a.body, err)
 	}
 }
 
-// Nobody who did not ask for a conversion, or whose backend can do it, gets one.
+// A response is not converted if the client did not request it, or if the backend converts it.
 func TestWhatIsNotConverted(t *testing.T) {
 	const list = "/apis/metrics.example.com/v1/nodes"
 	for _, test := range []struct {
@@ -235,7 +235,7 @@ func TestWhatIsNotConverted(t *testing.T) {
 				t.ConvertTable, t.ConvertMetadata = test.target.ConvertTable, test.target.ConvertMetadata
 			})
 			if a := w.accept(test.path, test.accept); a.StatusCode != test.code || !strings.Contains(a.body, test.want) {
-				t.Errorf("%d %.300s", a.StatusCode, a.body)
+				t.Errorf("response = %d %.300s, want %d with %q", a.StatusCode, a.body, test.code, test.want)
 			}
 		})
 	}
@@ -269,27 +269,27 @@ func TestWatchesAreConvertedEventByEvent(t *testing.T) {
 			}
 			defer resp.Body.Close()
 			lines := bufio.NewReader(resp.Body)
-			// An event in two pieces, each followed by its own: whatever arrives is passed on before the next is there.
+			// Each event is sent in two pieces, and must be forwarded before the next one is sent.
 			for i, want := range []string{test.first, test.later} {
 				text := fmt.Sprintf(`{"type":"ADDED","object":{"kind":"Node","apiVersion":"v1","metadata":{"name":"n%d","resourceVersion":"1"},"spec":{}}}`, i)
 				next <- text[:20]
 				next <- text[20:] + "\n"
 				line, err := lines.ReadString('\n')
 				if err != nil || !strings.Contains(line, test.kind) || !strings.Contains(line, want) || strings.Contains(line, "spec") {
-					t.Fatalf("event %d: %q %v", i, line, err)
+					t.Fatalf("event %d = %q, error %v, want kind %s with %q and without spec", i, line, err, test.kind, want)
 				}
 			}
 			next <- `{"type":"BOOKMARK","object":{"kind":"Node","metadata":{"resourceVersion":"9","annotations":{"k8s.io/initial-events-end":"true"}}}}`
 			if line, err := lines.ReadString('\n'); err != nil || !strings.Contains(line, `"9"`) || strings.Contains(line, "cells") {
-				t.Errorf("bookmark: %q %v", line, err)
+				t.Errorf("bookmark = %q, error %v, want version 9 without cells", line, err)
 			}
 			next <- `{"type":"ERROR","object":{"kind":"Status","code":410,"reason":"Expired"}}`
 			if line, err := lines.ReadString('\n'); err != nil || !strings.Contains(line, `"Expired"`) {
-				t.Errorf("error: %q %v", line, err)
+				t.Errorf("error event = %q, error %v, want reason Expired", line, err)
 			}
 			close(next)
 			if _, err := lines.ReadString('\n'); err != io.EOF {
-				t.Errorf("the end of the watch: %v", err)
+				t.Errorf("end of the watch: error = %v, want %v", err, io.EOF)
 			}
 		})
 	}
@@ -300,11 +300,11 @@ func TestAWatchThatIsNoJSONIsBrokenOff(t *testing.T) {
 	plainBackend(w, `{"type":"ADDED","object":{"kind":"Node"}} nonsense`)
 	w.configure(func(t *Destination) { t.ConvertMetadata = true })
 	if a := w.accept(watching, asOne); a.err == nil {
-		t.Errorf("ended as if it were complete: %q", a.body)
+		t.Errorf("the watch ended without an error after %q, want an error", a.body)
 	}
 }
 
-// A subresource that an APIService says is long-running outlives the deadline that the chain gave it.
+// A subresource that an APIService declares as long-running outlives the deadline from the chain.
 func TestTheDeadlineIsTakenBackForLongRunningSubresources(t *testing.T) {
 	w := newTestEnv(t, Config{BodyIdle: 50 * time.Millisecond}, transport.Options{})
 	const deadline = 300 * time.Millisecond
@@ -323,11 +323,11 @@ func TestTheDeadlineIsTakenBackForLongRunningSubresources(t *testing.T) {
 		}
 	})))
 	if a := w.get(resource + "/console"); a.StatusCode != http.StatusGatewayTimeout {
-		t.Errorf("without the annotation: %d %s", a.StatusCode, a.body)
+		t.Errorf("without the annotation: response = %d %s, want 504", a.StatusCode, a.body)
 	}
 	w.configure(func(t *Destination) { t.LongRunning = true })
 	if a := w.get(resource + "/console"); a.StatusCode != 200 || a.body != "late" || a.err != nil {
-		t.Errorf("with it: %d %q %v", a.StatusCode, a.body, a.err)
+		t.Errorf("with the annotation: response = %d %q, error %v, want 200 %q", a.StatusCode, a.body, a.err, "late")
 	}
 }
 
@@ -342,23 +342,23 @@ func TestTheRecordSaysWhatTheClientIsTold(t *testing.T) {
 		a := w.get(path)
 		if record.Failure != "" {
 			if told := a.status(t).Message; told != record.Failure {
-				t.Errorf("the client was told %q, the record says %q", told, record.Failure)
+				t.Errorf("message to the client = %q, want the record's failure %q", told, record.Failure)
 			}
 			if logged := w.logs.FilterField(zap.String("told", record.Failure)).Len(); logged != 1 {
-				t.Errorf("%d lines of the log say so", logged)
+				t.Errorf("%d log entries with the failure, want 1", logged)
 			}
 		}
 		return record
 	}
 	w.backend(dead)
 	if r := tell(resource); r.Endpoint != dead || r.Attempts != 1 || !strings.Contains(r.Failure, apiService) {
-		t.Errorf("dead: %+v", r)
+		t.Errorf("record with a dead endpoint = %+v, want endpoint %s, 1 attempt and a failure of %s", r, dead, apiService)
 	}
 	w.backend(alive)
 	if r := tell(resource); r.Endpoint != alive || r.Failure != "" || r.IsLongRunning {
-		t.Errorf("alive: %+v", r)
+		t.Errorf("record with a live endpoint = %+v, want endpoint %s, no failure and not long-running", r, alive)
 	}
 	if r := tell(watching); !r.IsLongRunning {
-		t.Errorf("a watch: %+v", r)
+		t.Errorf("record of a watch = %+v, want long-running", r)
 	}
 }

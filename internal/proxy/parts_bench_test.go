@@ -14,7 +14,7 @@ import (
 	"portico.dev/internal/request"
 )
 
-// BenchmarkHeader is the header for the backend, with who the request is from, made of the header of a client.
+// BenchmarkHeader measures the header for the backend, with the identity, made from a client's header.
 func BenchmarkHeader(b *testing.B) {
 	r, err := http.NewRequestWithContext(request.WithAuditID(b.Context(), "audit-1"), http.MethodGet, "https://front"+resource, http.NoBody)
 	if err != nil {
@@ -36,8 +36,8 @@ func BenchmarkHeader(b *testing.B) {
 	}
 }
 
-// BenchmarkResponse is an answer from the header to the last byte, between a body in memory and a client that takes
-// everything at once.
+// BenchmarkResponse measures a response from the header to the last byte, between a body in memory and a client that accepts
+// all bytes at once.
 func BenchmarkResponse(b *testing.B) {
 	for _, size := range []int{1 << 10, 100 << 10} {
 		for _, known := range []bool{true, false} {

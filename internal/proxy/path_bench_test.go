@@ -44,10 +44,10 @@ import (
 	"portico.dev/internal/transport"
 )
 
-// BenchmarkProxiedPath is what a request costs each of these processes: a bare httputil.ReverseProxy that speaks HTTP/2
+// BenchmarkProxiedPath measures the cost of a request in each of these processes: a bare httputil.ReverseProxy that uses HTTP/2
 // or HTTP/1.1 to the backend, and the front door with a token file, RBAC and the audit log, with either engine towards the
-// backend. Each has a process of its own, so that client and backend are not in the figures, except in p99-us, which is what a
-// client waits. HTTP/2 from the client.
+// backend. Each runs in a separate process, so that client and backend are not in the figures, except in p99-us, which is the
+// latency for the client. The client uses HTTP/2.
 //
 //	go test -run xxx -bench ProxiedPath -benchtime 20000x -count 3 ./internal/proxy
 //
@@ -78,10 +78,10 @@ const (
 
 var kinds = []string{"bare-h2", "bare-h1", "portico", portico + string(engine.Library)}
 
-// portico begins the name of a front door that reaches its backend by another engine than the default.
+// portico is the prefix of the name of a front door that reaches its backend by an engine other than the default.
 const portico = "portico-"
 
-// environmentFacts are what a proxy process is told.
+// environmentFacts is the input of a proxy process.
 type environmentFacts struct {
 	Backend string
 	CA      []byte
@@ -100,7 +100,7 @@ type proxyProcess struct {
 	mu      sync.Mutex // one question at a time
 }
 
-// usage is what a proxy process has used so far.
+// usage is the resource usage of a proxy process so far.
 type usage struct {
 	CPU    time.Duration
 	Allocs uint64
@@ -188,7 +188,7 @@ func startProxy(b *testing.B, kind string, facts []byte) *proxyProcess {
 	}
 	p := &proxyProcess{in: in, out: bufio.NewReader(out)}
 	b.Cleanup(func() {
-		_ = in.Close() // which ends it
+		_ = in.Close() // ends the process
 		_ = c.Wait()
 	})
 	line, err := p.out.ReadString('\n')
@@ -216,7 +216,7 @@ func (p *proxyProcess) ask(b *testing.B, what string) usage {
 	return u
 }
 
-// load sends b.N requests from as many goroutines, eight to a connection.
+// load sends b.N requests from the given number of goroutines, eight per connection.
 func (y *benchEnvironment) load(b *testing.B, p *proxyProcess, method, path, body string, concurrency int) {
 	clients := make([]*http.Client, (concurrency+7)/8)
 	for i := range clients {
@@ -301,11 +301,11 @@ func benchRequest(b *testing.B, c *http.Client, method, target, body string) {
 	n, err := io.Copy(io.Discard, resp.Body)
 	_ = resp.Body.Close()
 	if err != nil || resp.StatusCode/100 != 2 || n < 1<<10 {
-		b.Errorf("%s, %d bytes, %v", resp.Status, n, err)
+		b.Errorf("response = %s with %d bytes, error %v, want 2xx with at least 1024 bytes", resp.Status, n, err)
 	}
 }
 
-// serveBench is a proxy process: it says where it listens, and then what it used, as often as it is asked.
+// serveBench is a proxy process: it prints its address, and then its usage for each question.
 func serveBench(kind string) error {
 	var facts environmentFacts
 	if err := json.Unmarshal([]byte(os.Getenv(benchFacts)), &facts); err != nil {

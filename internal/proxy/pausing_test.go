@@ -11,7 +11,7 @@ import (
 	"portico.dev/internal/transport"
 )
 
-// What a backend sends is handed on when nothing comes behind it, over HTTP/2 to the backend too.
+// The bytes of a response are forwarded although no further bytes follow, also over HTTP/2 to the backend.
 func TestAPausingAnswerIsHandedOn(t *testing.T) {
 	w := newTestEnv(t, Config{}, transport.Options{})
 	next := make(chan struct{})
@@ -35,17 +35,17 @@ func TestAPausingAnswerIsHandedOn(t *testing.T) {
 	line := make([]byte, len("HTTP/2.0\n"))
 	for range 3 {
 		if _, err := io.ReadFull(resp.Body, line); err != nil || string(line) != "HTTP/2.0\n" {
-			t.Fatalf("%q, %v", line, err)
+			t.Fatalf("read of a line = %q, error %v, want %q", line, err, "HTTP/2.0\n")
 		}
 		next <- struct{}{}
 	}
 	if rest, err := io.ReadAll(resp.Body); len(rest) > 0 || err != nil {
-		t.Errorf("%q, %v", rest, err)
+		t.Errorf("rest of the body = %q, error %v, want none", rest, err)
 	}
 }
 
-// The beginning of a body that has a length is handed on too, when the rest does not come. A client that is an API server would answer 504
-// by itself if it did not know of any response.
+// The beginning of a body of known length is forwarded too, when the rest does not arrive. An API server as client would
+// otherwise answer 504, because it had not received a response.
 func TestTheBeginningOfAnAnswerIsHandedOn(t *testing.T) {
 	for _, proto := range []string{"h2", "http/1.1"} {
 		t.Run(proto, func(t *testing.T) {
@@ -69,11 +69,11 @@ func TestTheBeginningOfAnAnswerIsHandedOn(t *testing.T) {
 			defer func() { _ = resp.Body.Close() }()
 			half := make([]byte, 4)
 			if _, err := io.ReadFull(resp.Body, half); err != nil || string(half) != "half" || resp.ContentLength != 8 {
-				t.Fatalf("%q of %d, %v", half, resp.ContentLength, err)
+				t.Fatalf("read = %q of %d bytes, error %v, want %q of 8 bytes", half, resp.ContentLength, err, "half")
 			}
 			rest <- struct{}{}
 			if all, err := io.ReadAll(resp.Body); string(all) != "rest" || err != nil {
-				t.Errorf("%q, %v", all, err)
+				t.Errorf("rest of the body = %q, error %v, want %q", all, err, "rest")
 			}
 		})
 	}
@@ -84,11 +84,11 @@ func TestUpstreamContextCallsAfterFunc(t *testing.T) {
 	called := make(chan string, 3)
 	stopped := l.AfterFunc(func() { called <- "stopped" })
 	if !stopped() || stopped() {
-		t.Error("stopped once, and no more")
+		t.Error("results of two calls of stop differ from true and false, want true and false")
 	}
 	first := l.AfterFunc(func() { called <- "first" })
 	if stopped() {
-		t.Error("an old stop stops what came after it")
+		t.Error("stop of an ended AfterFunc = true, want false and the later function registered")
 	}
 	context.AfterFunc(l, func() { called <- "second" })
 	var wait sync.WaitGroup
@@ -98,13 +98,13 @@ func TestUpstreamContextCallsAfterFunc(t *testing.T) {
 	l.mu.Unlock()
 	wait.Wait()
 	if got := map[string]bool{<-called: true, <-called: true}; !got["first"] || !got["second"] {
-		t.Error(got)
+		t.Errorf("called functions = %v, want first and second", got)
 	}
 	if first() {
-		t.Error("stopped what was called")
+		t.Error("stop of a called function = true, want false")
 	}
 	l.AfterFunc(func() { called <- "late" })
 	if <-called != "late" {
-		t.Error("who comes late is not called")
+		t.Error("AfterFunc after the end called another function, want late")
 	}
 }

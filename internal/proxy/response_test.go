@@ -50,12 +50,12 @@ func TestResponseHeaders(t *testing.T) {
 		"Warning": {`299 - "ours"`, `299 - "theirs"`}, "X-Theirs": {"kept"}, "Content-Type": {"application/json"}, "Content-Length": {"2"},
 	} {
 		if !slices.Equal(h[name], values) {
-			t.Errorf("%s: %q", name, h[name])
+			t.Errorf("%s = %q, want %q", name, h[name], values)
 		}
 		delete(h, name)
 	}
 	if len(h) > 0 {
-		t.Errorf("also there: %v", h)
+		t.Errorf("further headers = %v, want none", h)
 	}
 }
 
@@ -105,11 +105,11 @@ func TestA5Redirects(t *testing.T) {
 				}
 				a := w.do(w.client(), r)
 				if a.StatusCode != test.want || a.Header.Get("Location") != test.location || a.Header.Get("Refresh") != "" {
-					t.Errorf("%s, header %v", a.Status, a.Header)
+					t.Errorf("response = %s with headers %v, want %d, Location %q and no Refresh", a.Status, a.Header, test.want, test.location)
 				}
 				if test.want == 502 {
 					if s := a.status(t); s.Reason != "BackendRedirect" || strings.Contains(a.body, "evil") {
-						t.Errorf("%s", a.body)
+						t.Errorf("body = %s, want reason BackendRedirect without the target", a.body)
 					}
 				}
 			})
@@ -141,15 +141,15 @@ func TestStreaming(t *testing.T) {
 							}
 						}
 					}), proto))
-					if a := w.get(resource); a.StatusCode != 200 { // no time goes into connecting
-						t.Fatal(a.Status)
+					if a := w.get(resource); a.StatusCode != 200 { // connects, so that the requests below do not
+						t.Fatalf("first GET = %s, want 200", a.Status)
 					}
 					w.mu.Lock()
 					w.deadline = deadline
 					w.mu.Unlock()
 					resp, err := w.client().Do(w.request(http.MethodGet, path, nil)) // headers arrive before the first event
 					if err != nil || resp.StatusCode != 200 {
-						t.Fatal(resp, err)
+						t.Fatalf("response = %v, error %v, want 200", resp, err)
 					}
 					lines := bufio.NewReader(resp.Body)
 					next := func(event string) {
@@ -157,21 +157,21 @@ func TestStreaming(t *testing.T) {
 						select {
 						case events <- event:
 						case <-time.After(30 * time.Second):
-							t.Fatal("the backend does not write")
+							t.Fatalf("the backend did not write within 30s, want it to write %q", event)
 						}
 						if line, err := lines.ReadString('\n'); err != nil || line != event+"\n" {
-							t.Fatalf("%q, %v", line, err)
+							t.Fatalf("line = %q, error %v, want %q", line, err, event+"\n")
 						}
 					}
 					next("one")
-					timer := time.NewTimer(deadline + 200*time.Millisecond) // beyond the idle limit too
+					timer := time.NewTimer(deadline + 200*time.Millisecond) // also beyond the idle limit
 					<-timer.C
 					next("two")
 					_ = resp.Body.Close()
 					select {
 					case <-left:
 					case <-time.After(30 * time.Second):
-						t.Error("the backend does not learn that the client left")
+						t.Error("the backend's request is not cancelled within 30s after the client left, want it cancelled")
 					}
 				})
 			})
@@ -196,12 +196,12 @@ func TestDeadlineBeforeHeaders(t *testing.T) {
 					start := time.Now()
 					a := w.get(path)
 					if s := a.status(t); a.StatusCode != 504 || s.Reason != "Timeout" || a.Header.Get("Retry-After") != "" {
-						t.Errorf("%s %s", a.Status, a.body)
+						t.Errorf("response = %s %s, want 504 Timeout without Retry-After", a.Status, a.body)
 					}
 					if took := time.Since(start); took > time.Minute {
-						t.Errorf("took %s", took)
+						t.Errorf("the response took %s, want at most a minute", took)
 					}
-					return begun.Load() > before // the deadline may pass while the connection is made
+					return begun.Load() > before // the deadline can pass while the connection is established
 				})
 				eventually(t, time.Minute, "the backend learns of it", func() bool { return left.Load() == begun.Load() })
 			}
@@ -209,14 +209,14 @@ func TestDeadlineBeforeHeaders(t *testing.T) {
 	}
 }
 
-// A backend that hears of being given up may end its answer as if it were whole: that is no answer.
+// A backend whose request was cancelled may end its response as if it were complete. That response must not be used.
 func TestAnAnswerAfterTheDeadline(t *testing.T) {
-	late := func(*transport.Backend) { <-time.After(500 * time.Millisecond) } // the transport has the answer, and the proxy not yet
+	late := func(*transport.Backend) { <-time.After(500 * time.Millisecond) } // the transport has the response, and the proxy does not yet
 	w := newTestEnv(t, Config{}, transport.Options{OnSuccess: late})
 	w.deadline = 200 * time.Millisecond
 	w.backend(w.serve(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})))
 	if a := w.get(resource); a.StatusCode != http.StatusGatewayTimeout || a.status(t).Reason != "Timeout" {
-		t.Errorf("%s %s", a.Status, a.body)
+		t.Errorf("response = %s %s, want 504 Timeout", a.Status, a.body)
 	}
 }
 
@@ -265,12 +265,12 @@ func TestA28BrokenBodies(t *testing.T) {
 			for _, c := range []*http.Client{w.client(), w.client("http/1.1")} {
 				resp, err := c.Do(w.request(http.MethodGet, resource, nil))
 				if err != nil {
-					continue // broken before a byte of it went out
+					continue // broken before the first byte was sent
 				}
 				body, err := io.ReadAll(resp.Body)
 				_ = resp.Body.Close()
 				if resp.StatusCode != http.StatusOK || err == nil {
-					t.Errorf("%s, body %q looks complete", resp.Status, body)
+					t.Errorf("response = %s with body %q and no error, want an error", resp.Status, body)
 				}
 			}
 			eventually(t, time.Minute, "logged", func() bool { return w.logs.FilterMessage("response of a backend broke off").Len() == 2 })
@@ -278,7 +278,7 @@ func TestA28BrokenBodies(t *testing.T) {
 	}
 }
 
-// Of a short response nothing goes out before all of it is there: its client gets an error that says so.
+// A short response is sent only when it is complete. If it breaks off, its client receives an error.
 func TestA28BrokenShortResponse(t *testing.T) {
 	for _, method := range []string{http.MethodGet, http.MethodPost} {
 		w := newTestEnv(t, Config{}, transport.Options{})
@@ -297,10 +297,10 @@ func TestA28BrokenShortResponse(t *testing.T) {
 		body, err := io.ReadAll(resp.Body)
 		_ = resp.Body.Close()
 		if resp.StatusCode != http.StatusServiceUnavailable || err != nil || !strings.Contains(string(body), `"ConnectionLost"`) {
-			t.Errorf("%s: %s %s, %v", method, resp.Status, body, err)
+			t.Errorf("%s: response = %s %s, error %v, want 503 with ConnectionLost", method, resp.Status, body, err)
 		}
 		if n := asked.Load(); method == http.MethodPost && n != 1 {
-			t.Errorf("a POST was sent %d times", n)
+			t.Errorf("a POST was sent %d times, want 1", n)
 		}
 	}
 }
@@ -314,12 +314,12 @@ func TestA28LongerThanItSaid(t *testing.T) {
 	}))
 	for range 5 {
 		if a := w.get(resource); a.body != "ok" || a.err != nil {
-			t.Errorf("%q, %v: the excess answered another request", a.body, a.err)
+			t.Errorf("body = %q, error %v, want %q: the excess must not answer another request", a.body, a.err, "ok")
 		}
 	}
 }
 
-// An answer over HTTP/1.1 that has more than one reading is none, is asked for once, and takes nothing else with it.
+// An ambiguous response over HTTP/1.1 is refused, its request is sent once, and other requests are not affected.
 func TestA28AnswersWithTwoReadings(t *testing.T) {
 	const ok, well = "HTTP/1.1 200 OK\r\n", "HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nwell"
 	for name, text := range map[string]string{
@@ -356,20 +356,20 @@ func TestA28AnswersWithTwoReadings(t *testing.T) {
 					}
 				}))
 				if a := w.get(resource); a.body != "well" {
-					t.Fatalf("%s %q", a.Status, a.body)
+					t.Fatalf("first GET = %s %q, want %q", a.Status, a.body, "well")
 				}
 				a := w.do(w.client(), w.request(method, resource+"?lie", strings.NewReader("{}")))
 				if s := a.status(t); a.StatusCode != http.StatusBadGateway || s.Reason != "BackendProtocol" || strings.Contains(a.body, "malformed") {
-					t.Errorf("%s %s", a.Status, a.body)
+					t.Errorf("response = %s %s, want 502 BackendProtocol", a.Status, a.body)
 				}
 				if n := asked.Load(); n != 1 {
-					t.Errorf("asked for %d times", n)
+					t.Errorf("the request was sent %d times, want 1", n)
 				}
 				if state := b.Report().Endpoints[0].State; state != "well" {
-					t.Errorf("the endpoint is %s", state)
+					t.Errorf("state of the endpoint = %s, want well", state)
 				}
 				if a := w.get(resource); a.body != "well" {
-					t.Errorf("afterwards: %s %q", a.Status, a.body)
+					t.Errorf("GET afterwards = %s %q, want %q", a.Status, a.body, "well")
 				}
 			})
 		}
@@ -393,15 +393,15 @@ func TestTrailers(t *testing.T) {
 			})))
 			for _, c := range []*http.Client{w.client(), w.client("http/1.1")} {
 				if a := w.do(c, w.request(http.MethodGet, resource, nil)); a.body != "body" || a.Trailer.Get("X-Checksum") != "abc" {
-					t.Errorf("%q with trailer %v", a.body, a.Trailer)
+					t.Errorf("body = %q with trailer %v, want %q with X-Checksum abc", a.body, a.Trailer, "body")
 				}
 			}
 		})
 	}
 }
 
-// What holds for our whole origin is not a backend's to say, and what is named like an identity is nobody's to say to a client:
-// not in a header, not in a trailer, not before the answer.
+// A backend can neither set fields that apply to the whole origin, nor fields that name an identity: not in a header, not in a
+// trailer, not in an interim response.
 func TestA34WhatIsNotABackendsToSay(t *testing.T) {
 	withheld := []string{"X-Remote-User", "x_remote.group", "X-Remote-Extra-Scopes", "Impersonate-User", "IMPERSONATE.GROUP", "Front-Proxy-User", "front.proxy_extra!a",
 		"Alt-Svc", "alt_svc", "Strict-Transport-Security", "Clear-Site-Data", "Public-Key-Pins", "Expect-Ct", "Nel", "Report-To", "Reporting-Endpoints",
@@ -446,19 +446,19 @@ func TestA34WhatIsNotABackendsToSay(t *testing.T) {
 					r := w.request(http.MethodGet, resource, nil)
 					a := w.do(c, r.WithContext(httptrace.WithClientTrace(r.Context(), trace)))
 					if a.body != "body" || a.Header.Get("X-Mine") != "header" || a.Trailer.Get("X-Checksum") != "trailer" {
-						t.Errorf("%q, %v, %v", a.body, a.Header, a.Trailer)
+						t.Errorf("response = %q, header %v, trailer %v, want X-Mine header and X-Checksum trailer", a.body, a.Header, a.Trailer)
 					}
 					if got := a.Header["Strict-Transport-Security"]; !slices.Equal(got, []string{"ours"}) {
-						t.Errorf("Strict-Transport-Security: %q", got)
+						t.Errorf("Strict-Transport-Security = %q, want ours", got)
 					}
 					delete(a.Header, "Strict-Transport-Security")
 					for _, name := range withheld {
 						if name = http.CanonicalHeaderKey(name); a.Header[name] != nil || a.Trailer[name] != nil {
-							t.Errorf("%s came: %q, trailer %q", name, a.Header[name], a.Trailer[name])
+							t.Errorf("%s: header = %q, trailer = %q, want none", name, a.Header[name], a.Trailer[name])
 						}
 					}
 					if len(interim) > 0 {
-						t.Errorf("interim: %q", interim)
+						t.Errorf("interim responses = %q, want none", interim)
 					}
 				}
 			})
@@ -475,10 +475,13 @@ func TestInterimResponsesStayBehind(t *testing.T) {
 	})))
 	r := w.request(http.MethodGet, resource, nil)
 	r = r.WithContext(httptrace.WithClientTrace(r.Context(), &httptrace.ClientTrace{
-		Got1xxResponse: func(code int, _ textproto.MIMEHeader) error { t.Errorf("got %d", code); return nil },
+		Got1xxResponse: func(code int, _ textproto.MIMEHeader) error {
+			t.Errorf("interim response = %d, want none", code)
+			return nil
+		},
 	}))
 	if a := w.do(w.client(), r); a.StatusCode != 200 || a.body != "ok" {
-		t.Error(a.Status, a.body)
+		t.Errorf("response = %d %s, want 200 ok", a.StatusCode, a.body)
 	}
 }
 
@@ -495,22 +498,22 @@ func TestA20ExpectContinue(t *testing.T) {
 			_, _ = io.WriteString(rw, "right")
 		}), proto))
 		c := w.client("http/1.1")
-		// Without it the client sends its body at once, and races with a server that has answered and hung up.
+		// Without a timeout the client sends its body at once, and races with a server that has answered and closed.
 		c.Transport.(*http.Transport).ExpectContinueTimeout = time.Minute
 		for i := range 50 {
 			r := w.request(http.MethodPost, resource, strings.NewReader(strings.Repeat("GET /x HTTP/1.1\r\n\r\n", 500)))
 			r.Header.Set("Expect", "100-continue")
 			if a := w.do(c, r); a.StatusCode != http.StatusForbidden {
-				t.Fatalf("%d: %s", i, a.Status)
+				t.Fatalf("POST %d = %s, want 403", i, a.Status)
 			}
 			if a := w.do(c, w.request(http.MethodGet, resource, nil)); a.body != "right" {
-				t.Fatalf("%d: %s %q", i, a.Status, a.body)
+				t.Fatalf("GET %d = %s %q, want %q", i, a.Status, a.body, "right")
 			}
 		}
 	}
 }
 
-// An answer that needs nothing of the body must not wait for it: a client may send it as slowly as it likes.
+// A response that does not depend on the body must not wait for it: a client can send the body arbitrarily slowly.
 func TestAnAnswerDoesNotWaitForTheRequestBody(t *testing.T) {
 	refuse := http.HandlerFunc(func(rw http.ResponseWriter, _ *http.Request) { rw.WriteHeader(http.StatusForbidden) })
 	w := newTestEnv(t, Config{}, transport.Options{})
@@ -528,7 +531,7 @@ func TestAnAnswerDoesNotWaitForTheRequestBody(t *testing.T) {
 			r := w.request(http.MethodPost, resource, body)
 			r.ContentLength = 1 << 16
 			if a := w.do(w.client(), r); a.StatusCode != backend.status {
-				t.Errorf("%s", a.Status)
+				t.Errorf("status = %s, want %d", a.Status, backend.status)
 			}
 		})
 	}
@@ -539,7 +542,7 @@ func TestHead(t *testing.T) {
 	w.backend(w.serve(http.HandlerFunc(func(rw http.ResponseWriter, _ *http.Request) { rw.Header().Set("Content-Length", "5") })))
 	a := w.do(w.client(), w.request(http.MethodHead, resource, nil))
 	if a.StatusCode != 200 || a.ContentLength != 5 || a.err != nil {
-		t.Errorf("%s, length %d, %v", a.Status, a.ContentLength, a.err)
+		t.Errorf("response = %s, length %d, error %v, want 200 with length 5", a.Status, a.ContentLength, a.err)
 	}
 }
 
@@ -552,14 +555,15 @@ func TestLargeBodiesBothWays(t *testing.T) {
 		wg.Go(func() {
 			a := w.do(w.client(), w.request(http.MethodPost, resource, strings.NewReader(big)))
 			if a.body != big || a.err != nil {
-				t.Errorf("%d of %d bytes, %v", len(a.body), len(big), a.err)
+				t.Errorf("body has %d of %d bytes, error %v, want all", len(a.body), len(big), a.err)
 			}
 		})
 	}
 	wg.Wait()
 }
 
-// A client that stops reading over HTTP/2 keeps its connection alive and would hold its place at the backend for ever.
+// A client that stops reading over HTTP/2 keeps its connection alive, and would otherwise hold its slot at the backend without
+// end.
 func TestD5AClientThatStopsReadingIsLetGo(t *testing.T) {
 	for _, proto := range []string{"h2", "http/1.1"} {
 		t.Run(proto, func(t *testing.T) {
@@ -587,14 +591,14 @@ func TestD5AClientThatStopsReadingIsLetGo(t *testing.T) {
 			select {
 			case <-gone:
 			case <-time.After(40 * time.Second):
-				t.Fatal("the backend still writes")
+				t.Fatal("the backend still writes after 40s, want its request cancelled")
 			}
 			eventually(t, time.Minute, "the place is free", func() bool { return b.Report().InFlight == 0 })
 		})
 	}
 }
 
-// A client that sends what is no body is told so, whatever the backend speaks, and the backend is not blamed.
+// A client that sends an invalid body receives a 400 over either protocol of the backend, and the endpoint is not blamed.
 func TestABodyThatIsNone(t *testing.T) {
 	for _, proto := range []string{"h2", "http/1.1"} {
 		w := newTestEnv(t, Config{}, transport.Options{})
@@ -605,15 +609,15 @@ func TestABodyThatIsNone(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		body, _ := io.ReadAll(resp.Body) // what came is what is looked at
+		body, _ := io.ReadAll(resp.Body) // the received part is checked
 		if resp.StatusCode != http.StatusBadRequest || !strings.Contains(string(body), `"reason":"BadRequest"`) {
-			t.Errorf("%s: %s %s", proto, resp.Status, body)
+			t.Errorf("%s: response = %s %s, want 400 BadRequest", proto, resp.Status, body)
 		}
 		if state := b.Report().Endpoints[0]; state.State != "well" || state.LastFailure != "" {
-			t.Errorf("%s: the endpoint is %+v", proto, state)
+			t.Errorf("%s: endpoint = %+v, want state well without a failure", proto, state)
 		}
 		if n := w.logs.FilterLevelExact(zapcore.WarnLevel).Len(); n != 0 {
-			t.Errorf("%s: %d warnings", proto, n)
+			t.Errorf("%s: %d warnings, want 0", proto, n)
 		}
 	}
 }

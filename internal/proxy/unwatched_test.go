@@ -12,8 +12,8 @@ import (
 	"portico.dev/internal/request"
 )
 
-// A request that nobody waits for in haste is ended all the same: when its client leaves, at its deadline, and when its
-// body stops; and one that is over leaves nothing behind.
+// A request without a watching goroutine ends when its client leaves, at its deadline, and when its body stops. A finished
+// request leaves no entry.
 func TestUnwatchedRequestsAreEndedAllTheSame(t *testing.T) {
 	const second = time.Second
 	for name, test := range map[string]struct {
@@ -58,28 +58,28 @@ func TestUnwatchedRequestsAreEndedAllTheSame(t *testing.T) {
 				select {
 				case at := <-ended:
 					if at < test.from || at > test.to {
-						t.Errorf("ended after %s", at)
+						t.Errorf("the request ended after %s, want %s to %s", at, test.from, test.to)
 					}
 				case <-time.After(time.Hour):
-					t.Error("it does not end")
+					t.Error("the request did not end within an hour, want an end")
 				}
 				if !errors.Is(l.wrap(context.Canceled), test.reason) {
-					t.Errorf("ended because %v", l.wrap(context.Canceled))
+					t.Errorf("reason of the end = %v, want %v", l.wrap(context.Canceled), test.reason)
 				}
 				if l.OffEnd() {
-					t.Error("it could be taken back after it was called")
+					t.Error("OffEnd() after the call = true, want false")
 				}
 				l.release()
 				others[1].upstream.release()
 				if !p.unwatched.Empty() {
-					t.Error("something is left")
+					t.Error("the list of unwatched requests is not empty after the release, want it empty")
 				}
 			})
 		})
 	}
 }
 
-// A client that has left is noticed by who asks, before any look.
+// Err detects that the client has left, before any periodic check.
 func TestUnwatchedUpstreamContextKnowsItsClientWhenAsked(t *testing.T) {
 	client, leave := context.WithCancel(t.Context())
 	r, err := http.NewRequestWithContext(client, http.MethodGet, "https://x/", nil)
@@ -92,15 +92,15 @@ func TestUnwatchedUpstreamContextKnowsItsClientWhenAsked(t *testing.T) {
 	called := make(chan struct{})
 	l.OnEnd(func() { close(called) })
 	if l.Err() != nil {
-		t.Fatal("it begins at its end")
+		t.Fatalf("Err() of a new context = %v, want nil", l.Err())
 	}
 	leave()
 	if l.Err() == nil {
-		t.Error("it does not know")
+		t.Error("Err() after the client left = nil, want an error")
 	}
 	select {
 	case <-called:
 	case <-time.After(30 * time.Second):
-		t.Error("the end was not told")
+		t.Error("OnEnd was not called within 30s, want a call")
 	}
 }

@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// answering is a connection to a backend that says something, whatever it is asked.
+// answering is a connection to a backend that sends fixed bytes for any request.
 type answering struct {
 	net.Conn
 	says io.Reader
@@ -31,7 +31,8 @@ func (c *answering) Write(p []byte) (int, error) { return len(p), nil }
 // SetReadDeadline implements net.Conn.
 func (c *answering) SetReadDeadline(time.Time) error { return nil }
 
-// What a backend says in answer to an upgrade is one answer and then the new protocol, byte for byte; an answer without end is given up.
+// A backend's response to an upgrade is one response, followed by the new protocol, byte for byte. An endless response is
+// aborted.
 func FuzzUpgradeAnswer(f *testing.F) {
 	for _, says := range []string{
 		"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n\x81\x05hello",
@@ -52,23 +53,23 @@ func FuzzUpgradeAnswer(f *testing.F) {
 		conn := &answering{says: endless}
 		backend, resp, err := sendUpgrade(conn, out)
 		if conn.read > maxUpgradeHeader+len(says)+4096 {
-			t.Fatalf("%d bytes were read for an answer", conn.read)
+			t.Fatalf("%d bytes were read for a response, want at most %d", conn.read, maxUpgradeHeader+len(says)+4096)
 		}
 		if err != nil {
 			return
 		}
 		if resp.StatusCode < 200 && resp.StatusCode != http.StatusSwitchingProtocols {
-			t.Fatalf("%q: the answer is %d", says, resp.StatusCode)
+			t.Fatalf("%q: status = %d, want no interim status other than 101", says, resp.StatusCode)
 		}
 		if resp.StatusCode != http.StatusSwitchingProtocols {
 			return
 		}
-		// What comes after the head is the tunnel's, from its first byte to its last.
+		// The bytes after the head belong to the tunnel, from the first to the last.
 		rest := bufio.NewReader(bytes.NewReader(says))
 		for {
 			want, err := http.ReadResponse(rest, out)
 			if err != nil {
-				return // its head ends in what comes after
+				return // the head ends in the bytes that follow
 			}
 			if want.StatusCode == http.StatusSwitchingProtocols {
 				break
@@ -77,7 +78,7 @@ func FuzzUpgradeAnswer(f *testing.F) {
 		want, _ := io.ReadAll(rest)
 		got := make([]byte, len(want))
 		if _, err := io.ReadFull(backend, got); err != nil || !bytes.Equal(got, want) {
-			t.Fatalf("%q: the tunnel begins with %q, want %q: %v", says, got, want, err)
+			t.Fatalf("%q: the tunnel begins with %q, error %v, want %q", says, got, err, want)
 		}
 	})
 }

@@ -55,7 +55,7 @@ func expect(t *testing.T, r io.Reader, want string) {
 	t.Helper()
 	got := make([]byte, len(want))
 	if _, err := io.ReadFull(r, got); err != nil || string(got) != want {
-		t.Fatalf("read %q, %v; want %q", got, err, want)
+		t.Fatalf("ReadFull() = %q, error %v, want %q", got, err, want)
 	}
 }
 
@@ -72,7 +72,7 @@ func TestUpgrade(t *testing.T) {
 				e := newEcho()
 				b := w.backend(w.raw("http/1.1", e.handle))
 				c, r := w.dial()
-				// Bytes of the new protocol may come with the request.
+				// Bytes of the new protocol can arrive with the request.
 				if _, err := io.WriteString(c, strings.Join([]string{"GET " + console + "?tty=1;x HTTP/1.1", "Host: front.example",
 					"Connection: keep-alive, Upgrade, X-Remote-User, x-remote-group", "Upgrade: " + strings.ToUpper(protocol),
 					"Origin: https://front.example", "Sec-WebSocket-Key: k", "Sec-WebSocket-Version: 13", "X_Remote_Group: system:masters", "X.Remote.Group: system:masters", "Impersonate.User: root",
@@ -89,11 +89,11 @@ func TestUpgrade(t *testing.T) {
 					!slices.Equal(resp.Header["Connection"], []string{"Upgrade"}) || resp.Header.Get("X-Stream-Protocol-Version") != "v5" ||
 					resp.Header.Get("Sec-Websocket-Accept") != "abc" || resp.Header.Get("Audit-Id") != "audit-1" ||
 					resp.Header.Get("Keep-Alive") != "" || resp.Header.Get("Access-Control-Allow-Origin") != "" {
-					t.Errorf("%s %v", resp.Status, resp.Header)
+					t.Errorf("response = %s %v, want 101 to %s with the stream headers only", resp.Status, resp.Header, protocol)
 				}
 				for _, name := range []string{"Alt-Svc", "Strict-Transport-Security", "Clear-Site-Data", "X-Remote.user"} {
 					if resp.Header[name] != nil {
-						t.Errorf("%s came: %q", name, resp.Header[name])
+						t.Errorf("%s = %q, want none", name, resp.Header[name])
 					}
 				}
 				expect(t, r, "hello"+"early ")
@@ -109,16 +109,16 @@ func TestUpgrade(t *testing.T) {
 					"Authorization": nil, "Cookie": nil, "X_remote_group": nil, "X.remote.group": nil, "Impersonate.user": nil, "Front_proxy.user": nil, "Audit-Id": {"audit-1"}, "Via": {"1.1 portico"},
 				} {
 					if !slices.Equal(h[name], values) {
-						t.Errorf("%s arrived as %q", name, h[name])
+						t.Errorf("%s at the backend = %q, want %q", name, h[name], values)
 					}
 				}
 				if e.seen.RequestURI != console+"?tty=1;x" || e.seen.Host != serviceName {
-					t.Errorf("%s for %s", e.seen.RequestURI, e.seen.Host)
+					t.Errorf("request at the backend = %s for host %s, want %s for %s", e.seen.RequestURI, e.seen.Host, console+"?tty=1;x", serviceName)
 				}
-				// The deadline is over, the place is given back, and the connection lives.
+				// The deadline is over, the slot is released, and the connection is open.
 				<-time.After(time.Until(begun.Add(w.deadline + 200*time.Millisecond)))
 				if b.Report().InFlight != 0 || w.proxy.Tunnels() != 1 {
-					t.Errorf("%d places, %d tunnels", b.Report().InFlight, w.proxy.Tunnels())
+					t.Errorf("%d requests in flight, %d tunnels, want 0 and 1", b.Report().InFlight, w.proxy.Tunnels())
 				}
 				if _, err := io.WriteString(c, "still"); err != nil {
 					t.Fatal(err)
@@ -128,7 +128,7 @@ func TestUpgrade(t *testing.T) {
 				select {
 				case <-e.over:
 				case <-time.After(30 * time.Second):
-					t.Error("the backend's half stays open")
+					t.Error("the backend's connection is open 30s after the client closed, want it closed")
 				}
 				eventually(t, time.Minute, "the tunnel is gone", func() bool { return w.proxy.Tunnels() == 0 })
 			})
@@ -146,7 +146,7 @@ func TestBackendEndsTheTunnel(t *testing.T) {
 	_, r := w.upgrade(console)
 	start := time.Now()
 	if rest, _ := io.ReadAll(r); string(rest) != "bye" || time.Since(start) > time.Minute {
-		t.Errorf("%q after %s", rest, time.Since(start))
+		t.Errorf("bytes of the tunnel = %q after %s, want %q and the end", rest, time.Since(start), "bye")
 	}
 }
 
@@ -157,7 +157,7 @@ func (w *testEnv) upgrade(path string) (*tls.Conn, *bufio.Reader) {
 	send(w.t, c, "GET "+path+" HTTP/1.1", "Host: x", "Connection: Upgrade", "Upgrade: websocket")
 	resp, err := http.ReadResponse(r, &http.Request{Method: http.MethodGet})
 	if err != nil || resp.StatusCode != http.StatusSwitchingProtocols {
-		w.t.Fatalf("%v, %v", resp, err)
+		w.t.Fatalf("response = %v, error %v, want 101", resp, err)
 	}
 	return c, r
 }
@@ -189,16 +189,17 @@ func TestA2A3UpgradesThatAreNotForwarded(t *testing.T) {
 			}
 			body, _ := io.ReadAll(resp.Body)
 			if s := (answer{resp, string(body), nil}).status(t); resp.StatusCode != http.StatusBadRequest || s.Reason != "BadRequest" {
-				t.Errorf("%s %s", resp.Status, body)
+				t.Errorf("response = %s %s, want 400 BadRequest", resp.Status, body)
 			}
 		})
 	}
 	if dialled.Load() != 0 {
-		t.Errorf("%d dials", dialled.Load())
+		t.Errorf("%d connections to the backend, want 0", dialled.Load())
 	}
 }
 
-// Whatever a backend answers in place of a switch, the client's next bytes are no request of ours to forward.
+// If a backend does not switch protocols, the proxy must not forward the client's next bytes as a request, whatever the
+// response is.
 func TestA1A4UpgradeRefused(t *testing.T) {
 	const pipelined = "GET /forged HTTP/1.1\r\nHost: x\r\nX-Remote-User: root\r\n\r\n"
 	tests := []struct {
@@ -245,18 +246,18 @@ func TestA1A4UpgradeRefused(t *testing.T) {
 			}
 			body, err := io.ReadAll(resp.Body)
 			if err != nil || resp.StatusCode != test.code || !strings.Contains(string(body), test.body) || resp.Header.Get("Location") != "" {
-				t.Errorf("%s %v %q, %v", resp.Status, resp.Header, body, err)
+				t.Errorf("response = %s %v %q, error %v, want %d with %q and no Location", resp.Status, resp.Header, body, err, test.code, test.body)
 			}
 			if rest, _ := io.ReadAll(r); len(rest) > 0 {
-				t.Errorf("the pipelined request was answered: %q", rest)
+				t.Errorf("response to the pipelined request = %q, want none", rest)
 			}
 			select {
 			case seen := <-second:
 				if seen {
-					t.Error("the backend saw the pipelined request")
+					t.Error("the backend received the pipelined request, want it not forwarded")
 				}
 			case <-time.After(30 * time.Second):
-				t.Error("the backend's half stays open")
+				t.Error("the backend's connection is open after 30s, want it closed")
 			}
 		})
 	}
@@ -269,7 +270,7 @@ func TestUpgradeHangs(t *testing.T) {
 	send(t, c, "GET "+console+" HTTP/1.1", "Host: x", "Connection: Upgrade", "Upgrade: websocket")
 	resp, err := http.ReadResponse(r, &http.Request{Method: http.MethodGet})
 	if err != nil || resp.StatusCode != http.StatusGatewayTimeout {
-		t.Errorf("%v, %v", resp, err)
+		t.Errorf("response = %v, error %v, want 504", resp, err)
 	}
 }
 
@@ -280,7 +281,7 @@ func TestUpgradeToADeadBackend(t *testing.T) {
 	send(t, c, "GET "+console+" HTTP/1.1", "Host: x", "Connection: Upgrade", "Upgrade: websocket")
 	resp, err := http.ReadResponse(r, &http.Request{Method: http.MethodGet})
 	if err != nil || resp.StatusCode != http.StatusServiceUnavailable || resp.Header.Get("Retry-After") != "1" {
-		t.Errorf("%v, %v", resp, err)
+		t.Errorf("response = %v, error %v, want 503 with Retry-After 1", resp, err)
 	}
 }
 
@@ -290,11 +291,11 @@ func TestTunnelIdle(t *testing.T) {
 	_, r := w.upgrade(console)
 	start := time.Now()
 	if rest, err := io.ReadAll(r); time.Since(start) > time.Minute {
-		t.Errorf("%q, ended with %v after %s", rest, err, time.Since(start))
+		t.Errorf("bytes of an idle tunnel = %q, error %v after %s, want an end within a minute", rest, err, time.Since(start))
 	}
 }
 
-// A tunnel is idle when nothing passes, in either direction.
+// A tunnel is idle when no byte passes in either direction.
 func TestATunnelThatIsUsedStays(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const idle = time.Minute
@@ -316,11 +317,11 @@ func TestATunnelThatIsUsedStays(t *testing.T) {
 			expect(t, to, "x")
 		}
 		if at, want := <-over, 6*(idle-time.Second)+idle; at != want {
-			t.Errorf("it ended after %s, want %s", at, want)
+			t.Errorf("the tunnel ended after %s, want %s", at, want)
 		}
 		for name, end := range map[string]net.Conn{"client": client, "backend": backend} {
 			if _, err := end.Read(make([]byte, 1)); err == nil {
-				t.Errorf("the %s's half is open", name)
+				t.Errorf("the %s's connection is open after the end of the tunnel, want it closed", name)
 			}
 		}
 	})
@@ -338,12 +339,12 @@ func TestDrain(t *testing.T) {
 	go func() { closed <- w.proxy.Drain(ctx) }()
 	eventually(t, time.Minute, "draining", w.proxy.tunnels.draining)
 
-	// New ones are turned away, open ones go on.
+	// New upgrades are refused, and open tunnels continue.
 	c, r := w.dial()
 	send(t, c, "GET "+console+" HTTP/1.1", "Host: x", "Connection: Upgrade", "Upgrade: websocket")
 	resp, err := http.ReadResponse(r, &http.Request{Method: http.MethodGet})
 	if err != nil || resp.StatusCode != http.StatusServiceUnavailable {
-		t.Errorf("%v, %v", resp, err)
+		t.Errorf("response during the drain = %v, error %v, want 503", resp, err)
 	}
 	if _, err := io.WriteString(one, "on"); err != nil {
 		t.Fatal(err)
@@ -353,9 +354,9 @@ func TestDrain(t *testing.T) {
 	eventually(t, time.Minute, "one left", func() bool { return w.proxy.Tunnels() == 1 })
 	cancel()
 	if n := <-closed; n != 1 {
-		t.Errorf("%d had to be closed", n)
+		t.Errorf("Drain() closed %d tunnels, want 1", n)
 	}
 	if _, err := twoReader.ReadByte(); err == nil {
-		t.Error("it is still open")
+		t.Error("the second tunnel is open after Drain(), want it closed")
 	}
 }

@@ -16,10 +16,10 @@ func TestUpstreamContext(t *testing.T) {
 	const second = time.Second
 	type setup struct {
 		deadline   time.Duration // of the request; 0: none
-		withClient bool          // the deadline is one of the chain, whose client is known
+		withClient bool          // the deadline is one of the chain, which knows the client
 		headers    time.Duration // when response headers are written; 0: never
 		idle       time.Duration // granted then
-		leaves     time.Duration // when the client leaves; 0: never
+		leaves     time.Duration // time at which the client leaves; 0: never
 	}
 	tests := []struct {
 		name string
@@ -71,7 +71,7 @@ func TestUpstreamContext(t *testing.T) {
 					defer time.AfterFunc(test.leaves, leave).Stop()
 				}
 				if _, ok := l.Deadline(); ok || l.Err() != nil {
-					t.Error("it begins at its end")
+					t.Errorf("Err() of a new context = %v or it has a deadline, want nil and none", l.Err())
 				}
 				ended := time.Duration(0)
 				select {
@@ -81,17 +81,17 @@ func TestUpstreamContext(t *testing.T) {
 				}
 				synctest.Wait()
 				if ended != test.ends {
-					t.Errorf("ended after %s, not %s", ended, test.ends)
+					t.Errorf("ended after %s, want %s", ended, test.ends)
 				}
 				if test.reason != nil && !errors.Is(l.wrap(context.Canceled), test.reason) {
-					t.Errorf("ended because %v", l.wrap(context.Canceled))
+					t.Errorf("reason of the end = %v, want %v", l.wrap(context.Canceled), test.reason)
 				}
 			})
 		})
 	}
 }
 
-// Each step of a body of known length is granted a new idle period.
+// Each step of a body of known length starts a new idle period.
 func TestUpstreamContextExpiryMoves(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "https://x/", nil)
@@ -107,11 +107,11 @@ func TestUpstreamContextExpiryMoves(t *testing.T) {
 			l.progressed(10 * time.Second)
 		}
 		if l.Err() != nil {
-			t.Error("a moving body was cut")
+			t.Errorf("Err() of a body in progress = %v, want nil", l.Err())
 		}
 		<-time.After(11 * time.Second)
 		if l.Err() == nil {
-			t.Error("a silent body was not")
+			t.Error("Err() of a body that stopped = nil, want an error")
 		}
 	})
 }

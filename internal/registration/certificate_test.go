@@ -16,7 +16,7 @@ func TestCertificateProvesItsNames(t *testing.T) {
 	verify(t, s, "metrics.kube-system.svc")
 	verify(t, s, "localhost")
 	if err := s.KeyPair().Leaf().VerifyHostname("other.kube-system.svc"); err == nil {
-		t.Error("proves a name that it was not made for")
+		t.Error("VerifyHostname of a name outside the certificate: error = nil, want an error")
 	}
 }
 
@@ -32,7 +32,7 @@ func TestRenewalIsInTimeAndByTheSameAuthority(t *testing.T) {
 		time.Sleep(59 * time.Hour)
 		synctest.Wait()
 		if s.KeyPair().Fingerprint() != first {
-			t.Error("renewed before two thirds of its life")
+			t.Error("certificate renewed before two thirds of its lifetime, want the same certificate")
 		}
 		for range 20 {
 			time.Sleep(50 * time.Hour)
@@ -40,10 +40,10 @@ func TestRenewalIsInTimeAndByTheSameAuthority(t *testing.T) {
 			verify(t, s, "metrics.kube-system.svc")
 		}
 		if s.KeyPair().Fingerprint() == first {
-			t.Error("never renewed")
+			t.Error("certificate unchanged after two thirds of its lifetime, want a new one")
 		}
 		if string(s.CABundle()) != bundle {
-			t.Error("a renewal changed the caBundle")
+			t.Error("caBundle changed after a renewal by the same authority, want it unchanged")
 		}
 		cancel()
 		must(t, <-done)
@@ -52,7 +52,7 @@ func TestRenewalIsInTimeAndByTheSameAuthority(t *testing.T) {
 
 func TestNoNames(t *testing.T) {
 	if _, err := NewCertificate(CertificateConfig{}); err == nil {
-		t.Error("a certificate for nobody")
+		t.Error("NewCertificate without names: error = nil, want an error")
 	}
 }
 

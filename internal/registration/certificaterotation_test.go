@@ -22,7 +22,7 @@ import (
 
 const name = "metrics.kube-system.svc"
 
-// shake is one handshake of a client that trusts bundle.
+// shake does one handshake as a client that trusts bundle.
 func shake(server *tls.Config, bundle []byte) error {
 	config, err := pki.ClientConfig(pki.ClientOptions{ServerName: name, Roots: bundle})
 	if err != nil {
@@ -39,7 +39,7 @@ func shake(server *tls.Config, bundle []byte) error {
 	return err
 }
 
-// running is a certificate whose Run runs until the test ends.
+// running returns a certificate whose Run runs until the test ends.
 func running(t *testing.T, c CertificateConfig) *Certificate {
 	t.Helper()
 	s, err := NewCertificate(c)
@@ -61,7 +61,7 @@ func TestYearsOfRotationWithoutAHandshakeThatFails(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := running(t, CertificateConfig{Names: []string{name}, Dir: t.TempDir()})
 		server := pki.ServerConfig(s.KeyPair())
-		// The front door hears of a new bundle at once and takes 45 seconds to act on it.
+		// The front door receives a new bundle at once and applies it after 45 seconds.
 		trusted := s.CABundle()
 		var coming []byte
 		var at time.Time
@@ -82,13 +82,13 @@ func TestYearsOfRotationWithoutAHandshakeThatFails(t *testing.T) {
 				}
 			}
 			if err := shake(server, trusted); err != nil {
-				t.Fatalf("after %s: %v", time.Since(began), err)
+				t.Fatalf("handshake after %s failed: %v, want no error", time.Since(began), err)
 			}
 			time.Sleep(pace)
 			synctest.Wait()
 		}
-		if bundles < 6 { // two whole replacements, of three bundles each
-			t.Errorf("only %d bundles in two years", bundles)
+		if bundles < 6 { // two complete replacements with three bundles each
+			t.Errorf("%d bundles in two years, want at least 6", bundles)
 		}
 	})
 }
@@ -101,9 +101,9 @@ func TestNothingIsSignedByAnAuthorityThatNobodyHasPublished(t *testing.T) {
 		time.Sleep(300 * 24 * time.Hour)
 		synctest.Wait()
 		if bytes.Equal(s.CABundle(), first) {
-			t.Fatal("no new authority after two thirds of the life of the first")
+			t.Fatal("bundle unchanged after two thirds of the lifetime of the first authority, want a new authority")
 		}
-		s.Published(first) // an old bundle is not the new one
+		s.Published(first) // an old bundle, not the new one
 		time.Sleep(24 * time.Hour)
 		synctest.Wait()
 		must(t, shake(server, first))
@@ -112,12 +112,12 @@ func TestNothingIsSignedByAnAuthorityThatNobodyHasPublished(t *testing.T) {
 		synctest.Wait()
 		must(t, shake(server, s.CABundle()))
 		if shake(server, first) == nil {
-			t.Error("still signed by the first authority")
+			t.Error("handshake with the first bundle: error = nil, want an error after the second authority signs")
 		}
 	})
 }
 
-// due is a state whose authority is old enough to be replaced at once: certificates are backdated by five minutes.
+// due returns a state whose authority is old enough for its replacement. Certificates are backdated by five minutes.
 func due(t *testing.T) state {
 	t.Helper()
 	authority, err := pki.NewAuthorityFor("old", 140*time.Second)
@@ -125,8 +125,8 @@ func due(t *testing.T) state {
 	return state{authority: authority}
 }
 
-// Real sockets, real time: clients that know only the published bundle ask all the while, on new and on kept
-// connections, and hear of new bundles late.
+// Uses sockets and real time. Clients that trust only the published bundle send requests on new and on kept connections without pause.
+// They receive new bundles with a delay.
 func TestClientsSeeNoFailureWhileTheAuthorityIsReplaced(t *testing.T) {
 	t.Parallel()
 	if testing.Short() {
@@ -153,12 +153,12 @@ func TestClientsSeeNoFailureWhileTheAuthorityIsReplaced(t *testing.T) {
 	}
 	done := make(chan error, 1)
 	go func() { done <- s.Run(ctx) }()
-	// The bundles: old and new; new and old, which signs no more; new alone.
+	// The bundles in order: old and new; new and old, where the old authority no longer signs; new only.
 	for range 3 {
 		select {
 		case <-s.Changed():
 		case <-time.After(time.Minute):
-			t.Fatal("the bundle does not change any more")
+			t.Fatal("bundle did not change within a minute, want the next one of three bundles")
 		}
 		bundle := s.CABundle()
 		late := time.NewTimer(300 * time.Millisecond)
@@ -169,7 +169,7 @@ func TestClientsSeeNoFailureWhileTheAuthorityIsReplaced(t *testing.T) {
 	before := requests.Load()
 	for deadline := time.Now().Add(30 * time.Second); requests.Load() < before+20; {
 		if time.Now().After(deadline) {
-			t.Fatal("clients do not ask any more")
+			t.Fatalf("clients sent %d requests since the last bundle within 30 seconds, want 20", requests.Load()-before)
 		}
 		<-time.After(5 * time.Millisecond)
 	}
@@ -177,14 +177,14 @@ func TestClientsSeeNoFailureWhileTheAuthorityIsReplaced(t *testing.T) {
 	must(t, <-done)
 	group.Wait()
 	if failures.Load() > 0 {
-		t.Errorf("%d of %d requests failed", failures.Load(), requests.Load())
+		t.Errorf("%d of %d requests failed, want 0", failures.Load(), requests.Load())
 	}
 	if bytes.Contains(s.CABundle(), old.authority.PEM()) {
-		t.Error("the old authority is still in the bundle")
+		t.Error("bundle contains the old authority after its replacement, want only the new one")
 	}
 }
 
-// graceOfClients is how long after it was published a bundle may be unknown to a client.
+// graceOfClients is the time for which a client may use the previous bundle after a publication.
 const graceOfClients = 2 * time.Second
 
 func ask(ctx context.Context, address string, keep bool, published *atomic.Pointer[[]byte], requests, failures *atomic.Int64) {
@@ -214,7 +214,7 @@ func ask(ctx context.Context, address string, keep bool, published *atomic.Point
 		}
 		requests.Add(1)
 		if err != nil {
-			// A client that a busy machine held up for longer than the grace has asked with a bundle of before.
+			// A busy machine can hold up a client for longer than the grace period. The client then uses the previous bundle.
 			if published.Load() == trusted || time.Since(began) < graceOfClients {
 				failures.Add(1)
 			}
@@ -232,20 +232,20 @@ func TestARestartGoesOnWhereItWas(t *testing.T) {
 	second, err := NewCertificate(config)
 	must(t, err)
 	if first.KeyPair().Fingerprint() != second.KeyPair().Fingerprint() || !bytes.Equal(first.CABundle(), second.CABundle()) {
-		t.Error("a restart has changed the certificate or the bundle")
+		t.Error("certificate or bundle changed after a restart, want both unchanged")
 	}
 	for file, mode := range map[string]os.FileMode{stateFile: 0o600, bundleFile: 0o644} {
 		info, err := os.Stat(filepath.Join(dir, file))
 		must(t, err)
 		if info.Mode().Perm() != mode {
-			t.Errorf("%s has mode %o", file, info.Mode().Perm())
+			t.Errorf("mode of %s = %o, want %o", file, info.Mode().Perm(), mode)
 		}
 	}
 	config.Names = []string{name, "another.example.com"}
 	renamed, err := NewCertificate(config)
 	must(t, err)
 	if renamed.KeyPair().Leaf().VerifyHostname("another.example.com") != nil || !bytes.Equal(first.CABundle(), renamed.CABundle()) {
-		t.Error("a new name needs a new certificate by the same authority")
+		t.Error("certificate for a new name does not verify or its bundle changed, want a new certificate by the same authority")
 	}
 	must(t, os.RemoveAll(dir))
 	lost, err := NewCertificate(config)
@@ -264,7 +264,7 @@ func TestARestartInTheMiddleOfAReplacement(t *testing.T) {
 	must(t, err)
 	must(t, shake(pki.ServerConfig(s.KeyPair()), st.authority.PEM()))
 	if !contains(s.CABundle(), next.Certificate) {
-		t.Error("the next authority is forgotten")
+		t.Error("bundle after a restart lacks the next authority, want it kept")
 	}
 }
 
@@ -307,11 +307,11 @@ func TestADiskThatIsFullChangesNothing(t *testing.T) {
 	s, err := NewCertificate(CertificateConfig{Names: []string{name}, Dir: dir})
 	must(t, err)
 	before := s.CABundle()
-	s.config.Dir = filepath.Join(dir, stateFile) // a file where a directory should be: nothing can be written
+	s.config.Dir = filepath.Join(dir, stateFile) // A file in place of a directory makes every write fail.
 	if _, err := s.step(); err == nil {
-		t.Fatal("no error")
+		t.Fatal("step with an unwritable directory: error = nil, want an error")
 	}
 	if !bytes.Equal(s.CABundle(), before) {
-		t.Error("what could not be kept has come into use")
+		t.Error("bundle changed although the new state could not be saved, want it unchanged")
 	}
 }

@@ -7,10 +7,10 @@ import (
 	"portico.dev/internal/adoption"
 )
 
-// A server that keeps its registration does not take itself out from behind a gateway, and tells the gateway of a new authority.
+// A server that maintains its registration stays behind its gateway and reports a new authority to the gateway.
 func TestAnAdoptedAPIServiceStaysBehindItsGateway(t *testing.T) {
 	if originalService != adoption.OriginalServiceAnnotation || originalCABundle != adoption.OriginalCABundleAnnotation {
-		t.Fatal("the gateway has other annotations")
+		t.Fatalf("annotations %q and %q differ from package adoption, want equal names", originalService, originalCABundle)
 	}
 	want := Manifest{
 		"kind": "APIService", "metadata": map[string]any{"name": "v1.a", "labels": map[string]any{"x": "y"}},
@@ -45,7 +45,7 @@ func TestAnAdoptedAPIServiceStaysBehindItsGateway(t *testing.T) {
 			spec := got["spec"].(map[string]any)
 			_, leads := spec["service"]
 			if leads == tt.adopted {
-				t.Fatalf("%v", got)
+				t.Fatalf("APIService names a Service: %t, want the opposite of adopted = %t; object: %v", leads, tt.adopted, got)
 			}
 			if !tt.adopted {
 				return
@@ -53,10 +53,10 @@ func TestAnAdoptedAPIServiceStaysBehindItsGateway(t *testing.T) {
 			meta := got["metadata"].(map[string]any)
 			annotations := meta["annotations"].(map[string]any)
 			if annotations[originalService] != "ns/server:4443" || annotations[originalCABundle] != "TkVX" || meta["name"] != "v1.a" || spec["group"] != "a" || spec["caBundle"] != nil {
-				t.Errorf("%v", got)
+				t.Errorf("applied APIService = %v, want the original Service and CA bundle in its annotations", got)
 			}
 			if _, changed := want["spec"].(map[string]any)["service"]; !changed {
-				t.Error("the registration itself was changed")
+				t.Error("registration lacks its Service after the APIService was adapted, want it unchanged")
 			}
 		})
 	}

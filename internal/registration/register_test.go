@@ -25,7 +25,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	// The parallel tests wait more than they compute. The command line overrides this.
+	// The parallel tests wait more than they compute. The command line overrides this value.
 	if err := flag.Set("test.parallel", "16"); err != nil {
 		panic(err)
 	}
@@ -64,7 +64,7 @@ func TestManifests(t *testing.T) {
 		}
 		must(t, err)
 		if string(got) != string(want) {
-			t.Errorf("%s differs:\n%s", file, got)
+			t.Errorf("%s =\n%s\nwant\n%s", file, got, want)
 		}
 	}
 }
@@ -87,7 +87,7 @@ func TestValidate(t *testing.T) {
 		r := registration()
 		c.change(&r)
 		if r.Validate() == nil {
-			t.Errorf("%s: accepted", c.situation)
+			t.Errorf("Validate of %s: error = nil, want an error", c.situation)
 		}
 	}
 }
@@ -128,7 +128,7 @@ PATCH /prefix/apis/apiregistration.k8s.io/v1/apiservices/v1.metrics.k8s.io?field
 GET /prefix/apis/apiregistration.k8s.io/v1/apiservices/v1beta1.metrics.k8s.io 
 PATCH /prefix/apis/apiregistration.k8s.io/v1/apiservices/v1beta1.metrics.k8s.io?fieldManager=extserver&force=true application/apply-patch+yaml`
 	if last != want {
-		t.Errorf("asked\n%s\nwant\n%s", last, want)
+		t.Errorf("requests =\n%s\nwant\n%s", last, want)
 	}
 }
 
@@ -145,13 +145,13 @@ func TestRefusalSaysWhatToDo(t *testing.T) {
 			must(t, err)
 			err = k.Run(t.Context())
 			if err == nil || !strings.Contains(err.Error(), "no rights here") || !strings.Contains(err.Error(), "extserver manifests") {
-				t.Errorf("%d: %v", code, err)
+				t.Errorf("Run with status %d: error = %v, want the message of the front door and \"extserver manifests\"", code, err)
 			}
 		})
 	}
 }
 
-// once answers from memory, so that time can be synthetic.
+// once answers from memory, so that tests can use synthetic time.
 type once func(*http.Request) (*http.Response, error)
 
 func (o once) RoundTrip(r *http.Request) (*http.Response, error) { return o(r) }
@@ -182,7 +182,7 @@ func TestRegistrationIsKept(t *testing.T) {
 		time.Sleep(checkInterval * 2)
 		synctest.Wait()
 		if n := writes.Load(); n < 6 {
-			t.Errorf("%d writes", n)
+			t.Errorf("%d writes after two check intervals, want at least 6", n)
 		}
 		broken.Store(true)
 		time.Sleep(time.Hour)
@@ -192,7 +192,7 @@ func TestRegistrationIsKept(t *testing.T) {
 		time.Sleep(2 * longestBackoff)
 		synctest.Wait()
 		if writes.Load() == before {
-			t.Error("not written again after the front door came back")
+			t.Error("no write after the front door recovered, want the registration written again")
 		}
 		cancel()
 		must(t, <-done)

@@ -18,7 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// frontDoor keeps what is applied, by path, and refuses what a test says.
+// frontDoor stores applied objects by path. A test can make it refuse requests.
 type frontDoor struct {
 	mu      sync.Mutex
 	objects map[string]map[string]any
@@ -96,9 +96,9 @@ func TestWhatIsNotServedAnyMoreIsUnregistered(t *testing.T) {
 		r.GroupVersions = append(r.GroupVersions, extra...)
 		must(t, keeping(t, f, func() Registration { return r }, func(k *Registrar) {
 			if got := strings.Join(f.paths(), " "); got != "metrics v1.a.example.com v1.b.example.com v1.metrics.k8s.io v1beta1.metrics.k8s.io" {
-				t.Fatalf("registered %s", got)
+				t.Fatalf("registered objects = %s, want metrics and 4 APIServices", got)
 			}
-			// Somebody else takes b over; both leave us.
+			// Another client takes over b. This server stops serving a and b.
 			f.mu.Lock()
 			f.objects["/apis/apiregistration.k8s.io/v1/apiservices/v1.b.example.com"]["spec"].(map[string]any)["service"] = map[string]any{"namespace": "other", "name": "other"}
 			f.mu.Unlock()
@@ -106,10 +106,10 @@ func TestWhatIsNotServedAnyMoreIsUnregistered(t *testing.T) {
 			k.Trigger()
 			synctest.Wait()
 			if got := strings.Join(f.paths(), " "); got != "metrics v1.b.example.com v1.metrics.k8s.io v1beta1.metrics.k8s.io" {
-				t.Errorf("left are %s", got)
+				t.Errorf("objects = %s, want only v1.b.example.com and the metrics objects", got)
 			}
 			if len(f.bodies) != 1 || !strings.Contains(f.bodies[0], `"resourceVersion":"7"`) {
-				t.Errorf("deleted with %s", f.bodies)
+				t.Errorf("bodies of deletions = %s, want one with resourceVersion 7", f.bodies)
 			}
 		}))
 	})
@@ -121,10 +121,10 @@ func TestEveryMissingPermissionIsToldAtOnce(t *testing.T) {
 		err := keeping(t, f, registration, func(*Registrar) { time.Sleep(time.Minute) })
 		var refused *RefusedError
 		if !errors.As(err, &refused) {
-			t.Fatalf("error %v", err)
+			t.Fatalf("Run without permissions: error = %v, want a RefusedError", err)
 		}
 		if got := strings.Join(refused.Permissions, "; "); got != "patch services/metrics in kube-system; patch apiservices/v1.metrics.k8s.io; patch apiservices/v1beta1.metrics.k8s.io" {
-			t.Errorf("permissions %q", got)
+			t.Errorf("missing permissions = %q, want all of them", got)
 		}
 		want := "register Service/kube-system/metrics: the front door answered 403: PATCH is forbidden (and 2 more); this server needs the right to patch services/metrics in kube-system, " +
 			"to patch apiservices/v1.metrics.k8s.io, to patch apiservices/v1beta1.metrics.k8s.io; as an administrator: extserver manifests FLAGS | kubectl apply --server-side -f -, " +
@@ -136,14 +136,13 @@ func TestEveryMissingPermissionIsToldAtOnce(t *testing.T) {
 		must(t, err)
 		for _, part := range []string{"kind: ClusterRole\n", "name: v1beta1.metrics.k8s.io"} {
 			if !strings.Contains(string(text), part) {
-				t.Errorf("the manifests lack %q", part)
+				t.Errorf("manifests lack %q, want it in\n%s", part, text)
 			}
 		}
 	})
 }
 
-// updateOnly are the rights of the role that is printed: the objects that are there may be read and patched, and an
-// administrator alone creates.
+// updateOnly grants the rights of the printed role: existing objects may be read and patched. Only an administrator creates objects.
 func (f *frontDoor) updateOnly(r *http.Request) int {
 	_, there := f.objects[r.URL.Path]
 	if r.Method == http.MethodGet || r.Method == http.MethodPatch && there && !strings.Contains(r.URL.Path, "/services/") {
@@ -152,7 +151,7 @@ func (f *frontDoor) updateOnly(r *http.Request) int {
 	return http.StatusForbidden
 }
 
-// apply puts there what an administrator applied.
+// apply stores the objects that an administrator applied.
 func (f *frontDoor) apply(t *testing.T, objects []Manifest) {
 	t.Helper()
 	f.mu.Lock()
@@ -171,7 +170,7 @@ func TestRightsToUpdateAreEnoughForWhatAnAdministratorApplied(t *testing.T) {
 		f := &frontDoor{objects: map[string]map[string]any{}}
 		f.refuse = f.updateOnly
 		applied := registration()
-		applied.CABundle = nil // only the running server has it
+		applied.CABundle = nil // Only the running server has the bundle.
 		applied.Addresses = []string{"192.0.2.7"}
 		f.apply(t, applied.Objects())
 		current := applied
@@ -183,7 +182,7 @@ func TestRightsToUpdateAreEnoughForWhatAnAdministratorApplied(t *testing.T) {
 			for _, version := range []string{"v1", "v1beta1"} {
 				spec := f.objects["/apis/apiregistration.k8s.io/v1/apiservices/"+version+".metrics.k8s.io"]["spec"].(map[string]any)
 				if spec["caBundle"] != "UEVN" {
-					t.Errorf("%s: %v", version, spec)
+					t.Errorf("spec of %s = %v, want the caBundle UEVN", version, spec)
 				}
 			}
 		}))
@@ -195,7 +194,7 @@ func TestWhatIsMissingAndMayNotBeCreatedIsTold(t *testing.T) {
 		f := &frontDoor{objects: map[string]map[string]any{}}
 		f.refuse = f.updateOnly
 		r := registration()
-		f.apply(t, r.Objects()[:2]) // all but v1beta1
+		f.apply(t, r.Objects()[:2]) // all except v1beta1
 		err := keeping(t, f, func() Registration { return r }, func(*Registrar) { time.Sleep(time.Minute) })
 		want := "register APIService/v1beta1.metrics.k8s.io: the front door answered 403: PATCH is forbidden; this server needs the right to create apiservices/v1beta1.metrics.k8s.io, " +
 			"which is missing; as an administrator: extserver manifests FLAGS | kubectl apply --server-side -f -, with the flags of this server (with --create-registration among them it may " +
@@ -206,7 +205,7 @@ func TestWhatIsMissingAndMayNotBeCreatedIsTold(t *testing.T) {
 	})
 }
 
-// An administrator grants rights and starts the server at once; the front door sees them with its next look.
+// An administrator grants rights and starts the server at once. The front door applies the rights when it next reads them.
 func TestRightsMayArriveAMomentLate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		granted := time.Now().Add(time.Second)
@@ -234,7 +233,7 @@ func TestADeletionThatIsForbiddenDoesNotStopTheRest(t *testing.T) {
 			k.Trigger()
 			synctest.Wait()
 			if len(k.written) != 1 {
-				t.Errorf("%v is still to be deleted", k.written)
+				t.Errorf("objects in k.written = %v, want 1", k.written)
 			}
 		}))
 	})
@@ -244,7 +243,7 @@ func TestADeletionThatIsForbiddenDoesNotStopTheRest(t *testing.T) {
 type rotating struct {
 	changed chan struct{}
 
-	mu        sync.Mutex // guards what follows
+	mu        sync.Mutex // guards the fields below
 	published []string
 }
 
@@ -293,13 +292,13 @@ func TestABundleIsPublishedOnlyWhenEveryRegistrationHasIt(t *testing.T) {
 			c.changed <- struct{}{}
 			synctest.Wait()
 			if got := strings.Join(c.bundles(), ", "); got != "PEM" {
-				t.Errorf("published %s", got)
+				t.Errorf("published bundles = %s, want only PEM while one registration is refused", got)
 			}
 			set("", "PEM and another")
 			time.Sleep(checkInterval * 2)
 			synctest.Wait()
 			if !slices.Contains(c.bundles(), "PEM and another") {
-				t.Errorf("published %s", c.bundles())
+				t.Errorf("published bundles = %s, want \"PEM and another\" among them", c.bundles())
 			}
 		}))
 	})
@@ -315,7 +314,7 @@ func TestWhatSomebodyDeletesComesBack(t *testing.T) {
 			time.Sleep(checkInterval * 2)
 			synctest.Wait()
 			if len(f.paths()) != 3 {
-				t.Errorf("there are %v", f.paths())
+				t.Errorf("objects after their deletion = %v, want 3", f.paths())
 			}
 		}))
 	})

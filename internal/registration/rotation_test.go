@@ -23,7 +23,7 @@ import (
 
 const serverName = "m.kube-system.svc"
 
-// verifying is a front door that trusts the caBundle that it was given last, and nothing else.
+// verifying is a front door that trusts only the last caBundle it received.
 type verifying struct {
 	mu      sync.Mutex
 	bundle  []byte
@@ -58,7 +58,7 @@ func (v *verifying) RoundTrip(r *http.Request) (*http.Response, error) {
 	return answer.Result(), nil
 }
 
-// probe is one handshake with the server, as the front door would make it now.
+// probe does one handshake with the server with the current trust of the front door.
 func (v *verifying) probe(server *pki.KeyPair) error {
 	v.mu.Lock()
 	bundle := v.bundle
@@ -80,8 +80,8 @@ func (v *verifying) probe(server *pki.KeyPair) error {
 	return err
 }
 
-// A certificate that is replaced again and again and a registration that is kept, together, in front of a front door that
-// believes the registration alone: what it verifies with is always right.
+// Combines a certificate that is replaced repeatedly with a registration that is maintained. The front door trusts only the
+// registration. Its bundle always verifies the server.
 func TestAuthoritiesAreReplacedBehindAFrontDoorThatVerifies(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes seconds")
@@ -119,12 +119,12 @@ func TestAuthoritiesAreReplacedBehindAFrontDoorThatVerifies(t *testing.T) {
 		for began := time.Now(); time.Since(began) < 4*24*time.Hour; time.Sleep(5 * time.Minute) {
 			synctest.Wait()
 			if err := front.probe(own.KeyPair()); err != nil {
-				t.Errorf("after %s: %v", time.Since(began), err)
+				t.Errorf("handshake after %s failed: %v, want no error", time.Since(began), err)
 				break
 			}
 		}
-		if front.bundles < 6 { // the first, and for each replacement one with both authorities and one without the old
-			t.Errorf("only %d bundles in four days", front.bundles)
+		if front.bundles < 6 { // the first one, and two for each replacement: with both authorities and without the old one
+			t.Errorf("%d bundles in four days, want at least 6", front.bundles)
 		}
 		cancel()
 		parts.Wait()

@@ -24,8 +24,8 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/validate"
 )
 
-// An image has all platforms of its program, in an archive that is an OCI layout and is the same whenever it is made. What is in it is the
-// program and no system.
+// An image has all platforms of its program, in an archive that is an OCI layout and is identical for every build. It contains
+// the program and no operating system.
 func TestImages(t *testing.T) {
 	at := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	var outs [2]string
@@ -51,24 +51,24 @@ func TestImages(t *testing.T) {
 	for _, program := range []string{"aggregator", "extserver"} {
 		for _, name := range []string{program + "_v1.2.3_image.tar", program + "_v1.2.3_image.cdx.json", imagesName} {
 			if first[name] == "" || first[name] != second[name] {
-				t.Errorf("%s: %d and %d bytes, which differ or are not there", name, len(first[name]), len(second[name]))
+				t.Errorf("%s has %d and %d bytes in two builds, want equal files", name, len(first[name]), len(second[name]))
 			}
 		}
 		index, digest := openImage(t, first[program+"_v1.2.3_image.tar"], "v1.2.3")
 		if want := fmt.Sprintf("%s  %s_v1.2.3_image.tar\n", digest, program); !strings.Contains(first[imagesName], want) {
-			t.Errorf("%s is %q, want %q", imagesName, first[imagesName], want)
+			t.Errorf("file %s = %q, want %q", imagesName, first[imagesName], want)
 		}
 		manifest, err := index.IndexManifest()
 		if err != nil {
 			t.Fatal(err)
 		}
 		if manifest.MediaType != types.OCIImageIndex || len(manifest.Manifests) != 2 || manifest.Annotations["org.opencontainers.image.version"] != "v1.2.3" {
-			t.Errorf("the index is %+v", manifest)
+			t.Errorf("index of the image = %+v, want an OCI index of two platforms and the version", manifest)
 		}
 		for i, arch := range []string{"amd64", "arm64"} {
 			d := manifest.Manifests[i]
 			if d.Platform.String() != "linux/"+arch || d.MediaType != types.OCIManifestSchema1 {
-				t.Errorf("%d is %+v", i, d)
+				t.Errorf("manifest %d = %+v, want linux on amd64 or arm64", i, d)
 			}
 			made, err := index.Image(d.Digest)
 			if err != nil {
@@ -82,7 +82,7 @@ func TestImages(t *testing.T) {
 		}
 		about := list.Metadata.Component
 		if about.Type != "container" || about.PURL != "pkg:oci/"+program+"@sha256%3A"+digest.Hex || about.Hashes[0].Content != digest.Hex {
-			t.Errorf("the list is about %+v", about)
+			t.Errorf("component of the SBOM = %+v, want the image and its digest", about)
 		}
 		var refs []string
 		for _, c := range list.Components {
@@ -105,14 +105,14 @@ func checkImage(t *testing.T, made v1.Image, program, arch string, at time.Time)
 	c := file.Config
 	if file.OS != "linux" || file.Architecture != arch || !file.Created.Equal(at) || c.User != "65532:65532" || !slices.Equal(c.Entrypoint, []string{"/" + program}) ||
 		c.Cmd[0] != "serve" || len(c.ExposedPorts) != 1 || c.Labels["org.opencontainers.image.revision"] != "abc" || c.Labels["org.opencontainers.image.title"] != program {
-		t.Errorf("the configuration is %+v", file)
+		t.Errorf("configuration of the image = %+v, want the user, the entrypoint and the labels", file)
 	}
 	files := filesOf(t, made)
 	var names []string
 	for _, f := range files {
 		names = append(names, fmt.Sprintf("%s %d %s", f.FileInfo().Mode(), f.Uid, f.Name))
 		if !f.ModTime.Equal(at) {
-			t.Errorf("%s is of %s", f.Name, f.ModTime)
+			t.Errorf("modification time of %s = %s, want the commit's", f.Name, f.ModTime)
 		}
 	}
 	want := []string{"drwxr-xr-x 0 etc/", "drwxr-xr-x 0 etc/ssl/", "drwxr-xr-x 0 etc/ssl/certs/", "-rw-r--r-- 0 etc/ssl/certs/ca-certificates.crt", "-rw-r--r-- 0 etc/passwd",
@@ -121,22 +121,22 @@ func checkImage(t *testing.T, made v1.Image, program, arch string, at time.Time)
 		want = append(want, "drwx------ 65532 data/")
 	}
 	if !slices.Equal(names, want) {
-		t.Errorf("it has %q\nwant %q", names, want)
+		t.Errorf("files of the image = %q\nwant %q", names, want)
 	}
 	if got := files[len(want)-1]; program != "aggregator" && string(got.data) != "program for "+arch {
-		t.Errorf("the program is %q", got.data)
+		t.Errorf("program in the image = %q, want the one for %s", got.data, arch)
 	}
 	for _, f := range files {
 		if f.Name == "etc/passwd" && !strings.Contains(string(f.data), "nonroot:x:65532:65532:") {
-			t.Errorf("users are %q", f.data)
+			t.Errorf("/etc/passwd of the image = %q, want nonroot", f.data)
 		}
 		if f.Name == "etc/ssl/certs/ca-certificates.crt" && (!x509.NewCertPool().AppendCertsFromPEM(f.data) || bytes.Count(f.data, []byte("BEGIN CERTIFICATE")) < 80) {
-			t.Errorf("%d bytes of root certificates", len(f.data))
+			t.Errorf("%d bytes of root certificates, want at least 80 certificates", len(f.data))
 		}
 	}
 }
 
-// Images of a release start as those of the Containerfile do.
+// Images of a release start as the images of the Containerfile do.
 func TestImagesAreThoseOfTheContainerfile(t *testing.T) {
 	text, err := os.ReadFile("../../deploy/container/Containerfile")
 	if err != nil {
@@ -144,7 +144,7 @@ func TestImagesAreThoseOfTheContainerfile(t *testing.T) {
 	}
 	stages := regexp.MustCompile(`(?m)^USER (\S+)\nEXPOSE (\d+)\n(?:#.*\n)*ENTRYPOINT \["/(\w+)"\]\nCMD (\[.*\])$`).FindAllStringSubmatch(string(text), -1)
 	if len(stages) != len(images) {
-		t.Fatalf("the Containerfile has %d images, a release has %d", len(stages), len(images))
+		t.Fatalf("%d images in the Containerfile, want %d", len(stages), len(images))
 	}
 	for _, s := range stages {
 		var command []string
@@ -153,7 +153,7 @@ func TestImagesAreThoseOfTheContainerfile(t *testing.T) {
 		}
 		is, ok := images[s[3]]
 		if !ok || s[1] != "65532:65532" || is.port != s[2]+"/tcp" || !slices.Equal(is.command, command) {
-			t.Errorf("%s: %+v, and the Containerfile has %q", s[3], is, s[0])
+			t.Errorf("image %s = %+v, want the Containerfile's %q", s[3], is, s[0])
 		}
 	}
 }
@@ -172,7 +172,7 @@ func TestTheProgramOfAnImageRuns(t *testing.T) {
 	sums := all[sumsName]
 	for _, name := range []string{"extserver_v9.8.7_image.tar", "extserver_v9.8.7_image.cdx.json", imagesName, "portico-9.8.7.tgz"} {
 		if all[name] == "" || !strings.Contains(sums, "  "+name+"\n") {
-			t.Errorf("%s is not there, or not in %s", name, sumsName)
+			t.Errorf("%s is missing or not in %s, want it in both", name, sumsName)
 		}
 	}
 	index, _ := openImage(t, all["extserver_v9.8.7_image.tar"], "v9.8.7")
@@ -195,10 +195,10 @@ func TestTheProgramOfAnImageRuns(t *testing.T) {
 	cmd := exec.Command(program, "version")
 	cmd.Env = []string{}
 	if out, err := cmd.CombinedOutput(); err != nil || !strings.Contains(string(out), "v9.8.7") {
-		t.Errorf("%v: %s", err, out)
+		t.Errorf("version of the program in the image = %v: %s; want v9.8.7", err, out)
 	}
 	if !strings.Contains(all["extserver_v9.8.7_image.cdx.json"], "pkg:golang/k8s.io/apiserver@v") {
-		t.Errorf("the list of what is in the image lacks modules: %.500s", all["extserver_v9.8.7_image.cdx.json"])
+		t.Errorf("SBOM of the image = %.500s, want its modules", all["extserver_v9.8.7_image.cdx.json"])
 	}
 }
 
@@ -227,7 +227,7 @@ func openImage(t *testing.T, archive, version string) (v1.ImageIndex, v1.Hash) {
 	}
 	manifest, err := all.IndexManifest()
 	if err != nil || len(manifest.Manifests) != 1 || manifest.Manifests[0].Annotations["org.opencontainers.image.ref.name"] != version {
-		t.Fatalf("%v: %+v", err, manifest)
+		t.Fatalf("index of the images = %v: %+v; want one image of the version", err, manifest)
 	}
 	index, err := all.ImageIndex(manifest.Manifests[0].Digest)
 	if err != nil {
@@ -245,7 +245,7 @@ func filesOf(t *testing.T, made v1.Image) []packed {
 	t.Helper()
 	layers, err := made.Layers()
 	if err != nil || len(layers) != 1 {
-		t.Fatalf("%d layers, %v", len(layers), err)
+		t.Fatalf("%d layers, %v; want 1", len(layers), err)
 	}
 	content, err := layers[0].Uncompressed()
 	if err != nil {

@@ -33,9 +33,9 @@ type listed struct {
 	Error           *struct{ Err string }
 }
 
-// Every program has its types in order on every platform of a release, whichever of them is there to compile on: what is declared in a
-// file for another platform only, or has another signature there, is found in half a minute; to compile all takes an hour. Of other modules
-// only declarations are checked.
+// Every program type-checks on every platform of a release, on any build machine. The test finds a declaration in a file for
+// another platform only, or with another signature there, in half a minute. Compiling all takes an hour. Only declarations of
+// other modules are checked.
 func TestTypesOnEveryPlatform(t *testing.T) {
 	if !*checkPlatforms {
 		t.Skip("it takes half a minute, and minutes with the race detector: only with -platforms, which .ci/release-checks sets")
@@ -53,7 +53,7 @@ func TestTypesOnEveryPlatform(t *testing.T) {
 			}
 			checked, faults := checkTypes(packages, arch)
 			if checked < 300 {
-				t.Errorf("only %d packages were checked: the list has gone blind", checked)
+				t.Errorf("%d packages were checked, want at least 300", checked)
 			}
 			for _, fault := range faults {
 				t.Error(fault)
@@ -63,7 +63,7 @@ func TestTypesOnEveryPlatform(t *testing.T) {
 	}
 }
 
-// listFor lists programs and all that they import, what is imported first.
+// listFor lists programs and all their imports, imports first.
 func listFor(goos, arch string, programs []string) ([]*listed, error) {
 	cmd := exec.Command("go", append([]string{"list", "-e", "-deps", "-json=ImportPath,Dir,GoFiles,Imports,ImportMap,Standard,Module,Error"}, programs...)...)
 	cmd.Dir = filepath.Join("..", "..")
@@ -86,7 +86,8 @@ func listFor(goos, arch string, programs []string) ([]*listed, error) {
 	}
 }
 
-// checkTypes checks packages in the order of the list, and returns how many there were and what was wrong: all in ours, the first in others.
+// checkTypes checks packages in the order of the list, and returns their number and the faults: all faults of this module, the
+// first one of each other module.
 func checkTypes(packages []*listed, arch string) (checked int, faults []string) {
 	done := map[string]*types.Package{"unsafe": types.Unsafe}
 	fset := token.NewFileSet()
@@ -117,7 +118,7 @@ func checkTypes(packages []*listed, arch string) (checked int, faults []string) 
 				return nil, fmt.Errorf("%s is not there", path)
 			}),
 			Error: func(err error) {
-				// A function of others that is not read may be all that uses an import.
+				// A skipped function of another module may be the only use of an import.
 				var typed types.Error
 				unused := errors.As(err, &typed) && !ours && strings.Contains(typed.Msg, "imported and not used")
 				if !unused && (ours || len(wrong) == 0) {
@@ -138,7 +139,7 @@ func checkTypes(packages []*listed, arch string) (checked int, faults []string) 
 	return checked, faults
 }
 
-// parseAll parses the files of a package. Those of others lose the bodies of their functions.
+// parseAll parses the files of a package. Files of other modules lose their function bodies.
 func parseAll(fset *token.FileSet, p *listed, whole bool) ([]*ast.File, error) {
 	files, errs := make([]*ast.File, len(p.GoFiles)), make([]error, len(p.GoFiles))
 	var wg sync.WaitGroup
@@ -162,7 +163,7 @@ type importerFunc func(string) (*types.Package, error)
 
 func (f importerFunc) Import(path string) (*types.Package, error) { return f(path) }
 
-// A file that only some platforms have, and one whose function has another signature there, are found.
+// The test finds a file that only some platforms have, and one whose function has another signature there.
 func TestWhatIsWrongOnAPlatformIsFound(t *testing.T) {
 	dir := t.TempDir()
 	for name, text := range map[string]string{
@@ -180,7 +181,7 @@ func TestWhatIsWrongOnAPlatformIsFound(t *testing.T) {
 		}
 		_, faults := checkTypes([]*listed{{ImportPath: "portico.dev/cmd/x", Dir: dir, GoFiles: files}}, "amd64")
 		if got := strings.Join(faults, "; "); (got == "") != (want == "") || !strings.Contains(got, want) {
-			t.Errorf("%s: %q, want %q", platform, got, want)
+			t.Errorf("faults on %s = %q, want %q", platform, got, want)
 		}
 	}
 }

@@ -20,12 +20,12 @@ import (
 	"time"
 )
 
-// clone copies the last commit of this repository to a place of its own.
+// clone copies the last commit of this repository to a temporary directory.
 func clone(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
 	if out, err := exec.Command("git", "clone", "-q", "../..", dir).CombinedOutput(); err != nil {
-		t.Fatalf("%v: %s", err, out)
+		t.Fatalf("git clone failed: %v: %s, want no error", err, out)
 	}
 	return dir
 }
@@ -65,8 +65,8 @@ func contents(t *testing.T, dir string) map[string]string {
 	return all
 }
 
-// Two people build one commit in two directories, with other settings of their own, and get the same bytes; what they get is verified with
-// nothing but the key.
+// Two users who build one commit in two directories with different settings get the same bytes. Verification needs only the
+// key.
 func TestTheSameCommitGivesTheSameBytes(t *testing.T) {
 	skipUnlessBuilding(t)
 	key, publicFile := newKey(t)
@@ -88,11 +88,11 @@ func TestTheSameCommitGivesTheSameBytes(t *testing.T) {
 	base := "kubectl-portico_v9.8.7_" + runtime.GOOS + "_" + runtime.GOARCH
 	for _, name := range []string{base + ".tar.gz", base + ".cdx.json", "NOTES.md", "portico.yaml", "portico-9.8.7.tgz", sumsName, provenanceName} {
 		if first[name] == "" || first[name] != second[name] {
-			t.Errorf("%s: %d and %d bytes, which differ or are not there", name, len(first[name]), len(second[name]))
+			t.Errorf("%s has %d and %d bytes in two builds, want equal files", name, len(first[name]), len(second[name]))
 		}
 	}
 	if len(first) != 7 {
-		t.Errorf("%d files", len(first))
+		t.Errorf("%d files, want 7", len(first))
 	}
 	checkChart(t, first["portico-9.8.7.tgz"])
 
@@ -103,7 +103,7 @@ func TestTheSameCommitGivesTheSameBytes(t *testing.T) {
 	}
 	for want, args := range map[string][]string{"kubectl portico version v9.8.7": {"--version"}, `"gitCommit": "` + commit + `"`: {"version", "-o", "json"}} {
 		if out, err := exec.Command(program, args...).Output(); err != nil || !strings.Contains(string(out), want) {
-			t.Errorf("%q: %v: %s", args, err, out)
+			t.Errorf("output of %q = %v: %s; want %q", args, err, out, want)
 		}
 	}
 	var list bom
@@ -111,10 +111,10 @@ func TestTheSameCommitGivesTheSameBytes(t *testing.T) {
 		t.Fatal(err)
 	}
 	if !strings.Contains(first[base+".cdx.json"], `"pkg:golang/github.com/spf13/cobra@v`) || list.Components[0].Name != "std" || len(list.Components) < 30 || len(list.Dependencies) != len(list.Components)+1 {
-		t.Errorf("the list of modules is %s", first[base+".cdx.json"])
+		t.Errorf("SBOM = %s, want the modules and their dependencies", first[base+".cdx.json"])
 	}
 	if !strings.Contains(first["portico.yaml"], "uri: https://example.com/releases/"+base+".tar.gz\n") {
-		t.Errorf("the manifest for krew is %s", first["portico.yaml"])
+		t.Errorf("krew manifest = %s, want the URI of the archive", first["portico.yaml"])
 	}
 
 	public, err := readPublicKey(publicFile)
@@ -122,16 +122,16 @@ func TestTheSameCommitGivesTheSameBytes(t *testing.T) {
 		t.Fatal(err)
 	}
 	if s, n, err := verify(made[0], public, nil); err != nil || n != 6 || s.Predicate.BuildDefinition.ResolvedDependencies[0].Digest["gitCommit"] != commit {
-		t.Errorf("%d files, %v: %+v", n, err, s)
+		t.Errorf("verify = %d files, %v: %+v; want 6 files and the commit", n, err, s)
 	}
 	if _, n, err := verify(made[0], public, []string{base + ".tar.gz"}); err != nil || n != 1 {
-		t.Errorf("one file: %d, %v", n, err)
+		t.Errorf("verify of one file = %d, %v; want 1 and no error", n, err)
 	}
 	refused := func(what, dir string, key ed25519.PublicKey) {
 		t.Helper()
 		_, _, err := verify(dir, key, nil)
 		if err == nil || !strings.Contains(err.Error(), what) {
-			t.Errorf("%v, want %q", err, what)
+			t.Errorf("verify error = %v, want %q", err, what)
 		}
 	}
 	_, otherFile := newKey(t)
@@ -208,10 +208,10 @@ func checkChart(t *testing.T, archive string) {
 		files[f.Name] = string(f.data)
 	}
 	if c := files["portico/Chart.yaml"]; !strings.Contains(c, "\nversion: 9.8.7\nappVersion: v9.8.7\n") {
-		t.Errorf("the chart says %s", c)
+		t.Errorf("Chart.yaml = %s, want the version", c)
 	}
 	if files["portico/files/alerts.yaml"] != string(alerts) {
-		t.Error("the rules are not in the package of the chart")
+		t.Errorf("alerts.yaml of the packaged chart = %q, want the shipped rules", files["portico/files/alerts.yaml"])
 	}
 }
 
@@ -222,7 +222,7 @@ func TestWhatCannotBeReleased(t *testing.T) {
 	}
 	r := release{version: "v1.0.0", out: filepath.Join(t.TempDir(), "dist"), dir: dir, say: t.Logf}
 	if err := r.make(t.Context()); err == nil || !strings.Contains(err.Error(), "new.go") {
-		t.Errorf("with a file that is not committed: %v", err)
+		t.Errorf("make with an uncommitted file: error = %v, want one that names new.go", err)
 	}
 	full := t.TempDir()
 	if err := os.WriteFile(filepath.Join(full, "something"), nil, 0o600); err != nil {
@@ -230,14 +230,14 @@ func TestWhatCannotBeReleased(t *testing.T) {
 	}
 	r = release{version: "v1.0.0", out: full, dir: dir, dirty: true, say: t.Logf}
 	if err := r.make(t.Context()); err == nil || !strings.Contains(err.Error(), "is not empty") {
-		t.Errorf("into a directory with something in it: %v", err)
+		t.Errorf("make into a directory that is not empty: error = %v, want \"is not empty\"", err)
 	}
 	for want, args := range map[string][]string{
 		`"1.0" is not a version`: {"-version", "1.0"}, `there is no "extserver/windows/amd64"`: {"-version", "v1.0.0", "-only", "extserver/windows/amd64"},
 		"usage: release verify": {"verify", "dist"}, "has no PEM block": {"-version", "v1.0.0", "-sign-key", "main.go"},
 	} {
 		if err := run(context.Background(), args); err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("%q: %v, want %q", args, err, want)
+			t.Errorf("release %q: error = %v, want %q", args, err, want)
 		}
 	}
 }
@@ -246,11 +246,11 @@ func TestNotes(t *testing.T) {
 	const log = "# Changelog\n\n## Unreleased\n\n- new\n\n## [1.2.0] - 2026-01-02\n\n### Added\n- a\n\n## 1.1.0\n- b\n"
 	for name, want := range map[string]string{"1.2.0": "### Added\n- a\n", "1.1.0": "- b\n", "Unreleased": "- new\n"} {
 		if got, ok := section(log, name); !ok || got != want {
-			t.Errorf("%s: %q, %t", name, got, ok)
+			t.Errorf("section(%s) = %q, %t; want %q", name, got, ok, want)
 		}
 	}
 	if got, ok := section(log, "1.0.0"); ok {
-		t.Errorf("a version that there is not: %q", got)
+		t.Errorf("section of a version that does not exist = %q, want none", got)
 	}
 }
 
@@ -263,6 +263,6 @@ func TestZip(t *testing.T) {
 	}
 	r, err := zip.NewReader(bytes.NewReader(packed), int64(len(packed)))
 	if err != nil || len(r.File) != 2 || r.File[0].Name != "a.exe" || !r.File[1].Modified.Equal(at) {
-		t.Errorf("%v, %+v", err, r)
+		t.Errorf("zip = %v, %+v; want 2 files, the first a.exe, with the commit's time", err, r)
 	}
 }

@@ -19,11 +19,9 @@ func skipUnlessBuilding(t *testing.T) {
 	}
 }
 
-// What the programs of a release may weigh, and compressed if somebody downloads them in a hurry.
-//
-// gRPC reaches html/template and the embedded etcd go-cmp, which look methods up by name, so that the linker can leave out
-// none in aggregator: whatever is linked counts with all its methods. If it grows, look first for what links
-// kubernetes.NewForConfig or informers.NewSharedInformerFactory (internal/clients).
+// Limits of a release's programs, uncompressed and compressed. gRPC reaches html/template, and the embedded etcd reaches
+// go-cmp. Both look methods up by name, so the linker keeps every method of each linked type in aggregator. If it grows, look
+// first for the code that links kubernetes.NewForConfig or informers.NewSharedInformerFactory (internal/clients).
 var sizes = []struct {
 	program         string
 	largest, packed int // bytes; packed 0 for any
@@ -40,7 +38,7 @@ func TestProgramsOfAReleaseAreSmall(t *testing.T) {
 		build := exec.Command("go", "build", "-buildvcs=false", "-trimpath", "-ldflags", "-s -w", "-o", binary, "./cmd/"+size.program)
 		build.Dir, build.Env = "../..", append(os.Environ(), "CGO_ENABLED=0")
 		if out, err := build.CombinedOutput(); err != nil {
-			t.Fatalf("%v: %s", err, out)
+			t.Fatalf("go build failed: %v: %s, want no error", err, out)
 		}
 		program, err := os.ReadFile(binary)
 		if err != nil {

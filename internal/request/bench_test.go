@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// Targets that a front door sees all day.
+// Targets of frequent requests.
 var everyday = map[string]string{
 	"get":         "/apis/metrics.k8s.io/v1beta1/namespaces/kube-system/pods/etcd-0",
 	"list":        "/api/v1/namespaces/default/configmaps?limit=500&resourceVersion=0",

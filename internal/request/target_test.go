@@ -31,7 +31,7 @@ func TestCheckTarget(t *testing.T) {
 		"A16 encoded dots":                {path: "/api/v1/%2e%2e/secrets", refused: "escaped"},
 		"A16 double encoding":             {path: "/api/v1/%252e%252e/secrets", refused: "escaped"},
 		"A16 overlong dot":                {path: "/api/v1/\xc0\xae", refused: "not ASCII"},
-		"A16 encoded overlong dot":        {path: "/api/v1/%c0%ae"}, // two bytes that are no dot to any parser that is left
+		"A16 encoded overlong dot":        {path: "/api/v1/%c0%ae"}, // no current parser reads the two bytes as a dot
 		"A16 empty segment":               {path: "//apis", refused: "empty segment"},
 		"A16 empty segment inside":        {path: "/apis//v1", refused: "empty segment"},
 		"A16 two trailing slashes":        {path: "/apis//", refused: "empty segment"},
@@ -92,11 +92,11 @@ func TestCheckTarget(t *testing.T) {
 			err := CheckTarget(c.path, c.query)
 			switch {
 			case c.refused == "" && err != nil:
-				t.Errorf("refused: %v", err)
+				t.Errorf("CheckTarget(%q, %q) = %v, want no error", c.path, c.query, err)
 			case c.refused != "" && err == nil:
-				t.Error("accepted")
+				t.Errorf("CheckTarget(%.80q, %.80q) = nil, want an error that contains %q", c.path, c.query, c.refused)
 			case c.refused != "" && !strings.Contains(err.Error(), c.refused):
-				t.Errorf("error %q does not say %q", err, c.refused)
+				t.Errorf("CheckTarget error = %q, want an error that contains %q", err, c.refused)
 			}
 		})
 	}
@@ -116,24 +116,24 @@ func FuzzCheckTarget(f *testing.F) {
 		}
 		u, err := url.ParseRequestURI(path)
 		if err != nil {
-			t.Fatalf("accepted %q, which does not parse: %v", path, err)
+			t.Fatalf("parsing the accepted path %q failed: %v, want no error", path, err)
 		}
 		for text, depth := path, 0; depth < 8; text, depth = decodeOnce(text), depth+1 {
 			for segment := range strings.FieldsFuncSeq(text, func(c rune) bool { return strings.ContainsRune(`/\`, c) }) {
 				if name, _, _ := strings.Cut(segment, ";"); name == "." || name == ".." || strings.Contains(name, "\x00") {
-					t.Fatalf("accepted %q, which decodes to %q with the segment %q", path, text, segment)
+					t.Fatalf("accepted path %q decodes to %q with the segment %q, want no dot segment and no NUL", path, text, segment)
 				}
 			}
 		}
-		// Canonicalize has run: the resolver's own reading of the raw bytes is compared with that of the decoded path.
+		// Canonicalize has run: the resolver's own reading of the raw bytes is compared with the reading of the decoded path.
 		raw, rawErr := readAttributes(path)
 		decoded, err := readAttributes(u.Path)
 		if (rawErr == nil) != (err == nil) {
-			t.Fatalf("%q: errors %v raw and %v decoded", path, rawErr, err)
+			t.Fatalf("errors for %q = %v raw and %v decoded, want both or none", path, rawErr, err)
 		}
 		for i := range raw {
 			if text, err := url.PathUnescape(raw[i]); err != nil || text != decoded[i] {
-				t.Fatalf("%q has attributes %q raw and %q decoded", path, raw, decoded)
+				t.Fatalf("attributes of %q = %q raw and %q decoded, want equal ones", path, raw, decoded)
 			}
 		}
 	})
@@ -191,11 +191,11 @@ func TestCanonicalizeChangesAllSpellingsOfThePath(t *testing.T) {
 		t.Errorf("Canonicalize(%q) = %q %q, want %q", in, got.RequestURI, got.URL, want)
 	}
 	if r.RequestURI != in+"?a=%2F" || r.URL.RawPath != in {
-		t.Errorf("the argument was changed: %q %q", r.RequestURI, r.URL)
+		t.Errorf("argument of Canonicalize = %q %q after the call, want it unchanged", r.RequestURI, r.URL)
 	}
 }
 
-// (*url.URL).EscapedPath escapes a path anew that has bytes such as "|", and an escaped slash becomes a slash.
+// (*url.URL).EscapedPath escapes a path again if it has bytes such as "|", and an escaped slash becomes a slash.
 func TestRawPathKeepsTheClientsBytes(t *testing.T) {
 	for in, want := range map[string]string{"/a%2Fb|c": "/a%2Fb|c", "/a|b": "/a|b", "/a%2Fb": "/a%2Fb", "/a b": "/a%20b", "/a": "/a"} {
 		u := &url.URL{Path: in}
@@ -233,11 +233,11 @@ func TestLongRunning(t *testing.T) {
 			t.Fatal(err)
 		}
 		if got := LongRunning(info); got != want {
-			t.Errorf("%s: long-running %v, want %v", target, got, want)
+			t.Errorf("LongRunning(%s) = %v, want %v", target, got, want)
 		}
 	}
 	if LongRunning(nil) {
-		t.Error("a request without meaning counts as long-running")
+		t.Error("LongRunning(nil) = true, want false")
 	}
 }
 
@@ -247,16 +247,16 @@ func TestListOfOneNameCarriesTheName(t *testing.T) {
 	var info *apirequest.RequestInfo
 	info, err := NewResolver().Info(r)
 	if err != nil || info.Name != "x" || info.Verb != "watch" {
-		t.Errorf("got %+v, %v", info, err)
+		t.Errorf("Info of a watch of one name = %+v with the error %v, want verb watch and name x", info, err)
 	}
 }
 
 func TestAuditID(t *testing.T) {
 	ctx := t.Context()
 	if got := AuditID(ctx); got != "" {
-		t.Errorf("outside a request: %q", got)
+		t.Errorf("AuditID outside a request = %q, want none", got)
 	}
 	if got := AuditID(WithAuditID(ctx, "a")); got != "a" {
-		t.Errorf("got %q", got)
+		t.Errorf("AuditID = %q, want a", got)
 	}
 }

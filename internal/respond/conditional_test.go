@@ -15,11 +15,11 @@ func TestETagMatches(t *testing.T) {
 		`"B"`: false, `A`: false, `"a"`: false, `w/"A"`: false, ``: false, `"AA"`: false,
 	} {
 		if got := ETagMatches(with("If-None-Match", header), `"A"`); got != want {
-			t.Errorf("%q matches: %v, want %v", header, got, want)
+			t.Errorf("ETagMatches(%q) = %v, want %v", header, got, want)
 		}
 	}
 	if ETagMatches(&http.Request{}, `"A"`) {
-		t.Error("no header matches")
+		t.Error("ETagMatches without If-None-Match = true, want false")
 	}
 }
 
@@ -29,7 +29,7 @@ func TestAcceptsGzip(t *testing.T) {
 		"": false, "br": false, "gzip;q=0": false, "gzip; q=0.0": false, "identity": false, "gzip;q=NaN": false,
 	} {
 		if got := AcceptsGzip(with("Accept-Encoding", header)); got != want {
-			t.Errorf("%q takes gzip: %v, want %v", header, got, want)
+			t.Errorf("AcceptsGzip(%q) = %v, want %v", header, got, want)
 		}
 	}
 }
@@ -41,7 +41,7 @@ func FuzzConditionalHeaders(f *testing.F) {
 		ETagMatches(with("If-None-Match", header), `"A"`)
 		AcceptsGzip(with("Accept-Encoding", header))
 		if q := quality(header); !(q >= 0 && q <= 1) {
-			t.Errorf("%q weighs %v", header, q)
+			t.Errorf("quality(%q) = %v, want 0 to 1", header, q)
 		}
 	})
 }

@@ -22,7 +22,7 @@ func packedBody(t testing.TB) []byte {
 	return packed
 }
 
-// In the table a want is the response in one line: code, Vary, Content-Encoding, Content-Length, body; "-" is an absent header.
+// In the table, want is the response in one line: code, Vary, Content-Encoding, Content-Length, body. "-" is an absent header.
 func TestDocument(t *testing.T) {
 	packed := packedBody(t)
 	both := Document{ETag: `"A"`, ContentType: "text/x", Vary: "Accept", Plain: []byte(plainBody), Gzip: packed}
@@ -95,10 +95,10 @@ func TestDocument(t *testing.T) {
 			length := strings.Replace(or(h.Get("Content-Length")), fmt.Sprint(len(packed)), "N", 1)
 			got := fmt.Sprintf("%d %s %s %s %s", w.Code, or(strings.Join(h.Values("Vary"), ",")), or(h.Get("Content-Encoding")), length, body)
 			if got != c.want {
-				t.Errorf("answered %s, want %s", got, c.want)
+				t.Errorf("response = %s, want %s", got, c.want)
 			}
 			if wantType := c.want[:3] == "200"; h.Get("ETag") != `"A"` || (h.Get("Content-Type") == "text/x") != wantType {
-				t.Errorf("ETag %q, Content-Type %q", h.Get("ETag"), h.Get("Content-Type"))
+				t.Errorf("ETag = %q with the Content-Type %q, want \"A\", and text/x only for 200 (%t)", h.Get("ETag"), h.Get("Content-Type"), wantType)
 			}
 		})
 	}
@@ -113,16 +113,16 @@ func TestDocumentCacheControl(t *testing.T) {
 			w.Header().Set("Vary", "Origin")
 			(&Document{ETag: `"A"`, CacheControl: own, Vary: "Accept", Plain: []byte("x")}).Serve(w, r)
 			if got := w.Header().Get("Cache-Control"); got != want {
-				t.Errorf("Cache-Control is %q, want %q", got, want)
+				t.Errorf("Cache-Control = %q, want %q", got, want)
 			}
 			if got := fmt.Sprint(w.Header().Values("Vary")); got != "[Origin Accept]" {
-				t.Errorf("Vary is %s", got)
+				t.Errorf("Vary = %s, want [Origin Accept]", got)
 			}
 		}
 	}
 }
 
-// A body that cannot be made is an error without the document's headers, unless the client has the document.
+// If a body cannot be made, the response is an error without the document's header fields, unless the client has the document.
 func TestDocumentThatCannotBeMade(t *testing.T) {
 	for name, d := range map[string]Document{
 		"making fails":   {MakeGzip: func() ([]byte, error) { return nil, errors.New("cannot make it") }},
@@ -135,15 +135,15 @@ func TestDocumentThatCannotBeMade(t *testing.T) {
 			d.Serve(w, r)
 			h := w.Header()
 			if w.Code != http.StatusInternalServerError || h.Get("ETag") != "" || h.Get("Cache-Control") != "no-cache, private" || h.Get("Content-Type") != MediaJSON {
-				t.Errorf("answered %d with %v", w.Code, h)
+				t.Errorf("response = %d with the header %v, want 500 without the document's fields", w.Code, h)
 			}
 			if !strings.Contains(w.Body.String(), `"kind":"Status"`) {
-				t.Errorf("not a Status: %s", w.Body)
+				t.Errorf("body of the error = %s, want a Status", w.Body)
 			}
 			r.Header.Set("If-None-Match", `"A"`)
 			w = httptest.NewRecorder()
 			if d.Serve(w, r); w.Code != http.StatusNotModified {
-				t.Errorf("a client that has it is answered with %d", w.Code)
+				t.Errorf("response to a client with the document = %d, want 304", w.Code)
 			}
 		})
 	}
@@ -160,18 +160,18 @@ func TestPack(t *testing.T) {
 			t.Fatal(err)
 		}
 		if body, err := io.ReadAll(unpacked); err != nil || string(body) != plainBody {
-			t.Errorf("level %d: %v, %q", level, err, body)
+			t.Errorf("body unpacked at level %d = %q with the error %v, want %q", level, body, err, plainBody)
 		}
 	}
 	if _, err := Pack(nil, 100); err == nil {
-		t.Error("packed at a level that does not exist")
+		t.Error("Pack at the level 100 succeeded, want an error")
 	}
 	if got := Hash(nil); len(got) != 128 || !strings.HasPrefix(got, "CF83E135") {
-		t.Errorf("the hash of nothing is %s", got)
+		t.Errorf("Hash(nil) = %s, want 128 digits that begin with CF83E135", got)
 	}
 }
 
-// What is kept of a thousand backends has no room to grow, and one compressor does for all of them.
+// The kept bodies of a thousand backends have no spare capacity, and share one compressor.
 func TestPackedBodiesAreOfTheirSize(t *testing.T) {
 	for level := gzip.HuffmanOnly; level <= gzip.BestCompression; level++ {
 		for _, body := range []string{strings.Repeat("a body, ", 4000), "short", strings.Repeat("another one: ", 3000)} {
@@ -180,18 +180,18 @@ func TestPackedBodiesAreOfTheirSize(t *testing.T) {
 				t.Fatal(err)
 			}
 			if spare := cap(packed) - len(packed); spare > len(packed)/4+16 { // size classes round up
-				t.Errorf("level %d: %d bytes of %d are spare", level, spare, cap(packed))
+				t.Errorf("spare capacity at level %d = %d of %d bytes, want at most %d", level, spare, cap(packed), len(packed)/4+16)
 			}
 			r, err := Unpack(packed)
 			if err != nil {
 				t.Fatal(err)
 			}
 			if got, err := io.ReadAll(r); err != nil || string(got) != body {
-				t.Errorf("level %d: %d bytes, %v; want %d", level, len(got), err, len(body))
+				t.Errorf("body unpacked at level %d = %d bytes with the error %v, want %d", level, len(got), err, len(body))
 			}
 		}
 	}
 	if _, err := Pack([]byte("a body"), gzip.BestCompression+1); err == nil {
-		t.Error("a level that does not exist")
+		t.Error("Pack at a level that does not exist succeeded, want an error")
 	}
 }

@@ -43,14 +43,14 @@ func TestErrorIsAStatusInTheClientsEncoding(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			w := answer(c.accept, busy)
 			if w.Code != http.StatusTooManyRequests || w.Header().Get("Retry-After") != "7" {
-				t.Errorf("code %d, Retry-After %q", w.Code, w.Header().Get("Retry-After"))
+				t.Errorf("status of the error = %d with Retry-After %q, want 429 and 7", w.Code, w.Header().Get("Retry-After"))
 			}
 			if got := w.Header().Get("Content-Type"); got != c.mediaType {
-				t.Fatalf("Content-Type %q, want %q", got, c.mediaType)
+				t.Fatalf("Content-Type for Accept %q = %q, want %q", c.accept, got, c.mediaType)
 			}
 			status := decode(t, c.mediaType, w.Body.Bytes())
 			if status.Reason != metav1.StatusReasonTooManyRequests || status.Message == "" {
-				t.Errorf("status %+v", status)
+				t.Errorf("decoded status = %+v, want the reason TooManyRequests and a message", status)
 			}
 		})
 	}
@@ -70,11 +70,11 @@ func decode(t *testing.T, mediaType string, body []byte) *metav1.Status {
 		info, _ := runtime.SerializerInfoForMediaType(codecs().SupportedMediaTypes(), MediaProtobuf)
 		obj, _, err = info.Serializer.Decode(body, nil, status)
 		if err == nil && obj != runtime.Object(status) {
-			t.Fatalf("decoded %T", obj)
+			t.Fatalf("decoded object = %T, want the Status", obj)
 		}
 	}
 	if err != nil {
-		t.Fatalf("decode %s: %v\n%s", mediaType, err, body)
+		t.Fatalf("decoding %s failed: %v, want a Status in %s", mediaType, err, body)
 	}
 	return status
 }
@@ -83,14 +83,14 @@ func TestErrorKeepsWhatAnErrorCarries(t *testing.T) {
 	inner := apierrors.NewNotFound(schema.GroupResource{Resource: "pods"}, "a")
 	w := answer("", fmt.Errorf("look up: %w", inner))
 	if w.Code != http.StatusNotFound || !strings.Contains(w.Body.String(), `"name":"a"`) {
-		t.Errorf("%d %s", w.Code, w.Body)
+		t.Errorf("response to a wrapped NotFound = %d %s, want 404 with the name a", w.Code, w.Body)
 	}
 	if w = answer("", errors.New("out of cheese")); w.Code != http.StatusInternalServerError {
-		t.Errorf("a plain error answered %d", w.Code)
+		t.Errorf("response to an ordinary error = %d, want 500", w.Code)
 	}
 	odd := &apierrors.StatusError{ErrStatus: metav1.Status{Code: 7}}
 	if w = answer("", odd); w.Code != http.StatusInternalServerError {
-		t.Errorf("a code that is none answered %d", w.Code)
+		t.Errorf("response to an error with the code 7 = %d, want 500", w.Code)
 	}
 }
 
@@ -100,7 +100,7 @@ func TestErrorIsNeverCachedAsTheDocument(t *testing.T) {
 	w.Header().Set("Cache-Control", "public, immutable")
 	Error(w, httptest.NewRequest(http.MethodGet, "/", nil), errors.New("no"))
 	if w.Header().Get("ETag") != "" || w.Header().Get("Cache-Control") != "no-cache, private" {
-		t.Errorf("headers %v", w.Header())
+		t.Errorf("header of an error = %v, want no ETag and no-cache, private", w.Header())
 	}
 }
 
@@ -111,13 +111,13 @@ func TestObjectIsNegotiated(t *testing.T) {
 	w := httptest.NewRecorder()
 	Object(w, r, http.StatusOK, list)
 	if w.Code != http.StatusOK || !bytes.HasPrefix(w.Body.Bytes(), []byte("k8s\x00")) {
-		t.Errorf("%d %q", w.Code, w.Body)
+		t.Errorf("response in protobuf = %d %q, want 200 with the prefix k8s", w.Code, w.Body)
 	}
 	r.Header.Set("Accept", "text/html")
 	w = httptest.NewRecorder()
 	Object(w, r, http.StatusOK, list)
 	if w.Code != http.StatusNotAcceptable || !strings.Contains(w.Body.String(), MediaYAML) {
-		t.Errorf("%d %s", w.Code, w.Body)
+		t.Errorf("response for text/html = %d %s, want 406 that lists %s", w.Code, w.Body, MediaYAML)
 	}
 }
 
@@ -125,7 +125,7 @@ func TestHeadHasNoBody(t *testing.T) {
 	w := httptest.NewRecorder()
 	Error(w, httptest.NewRequest(http.MethodHead, "/", nil), errors.New("no"))
 	if w.Body.Len() != 0 || w.Header().Get("Content-Length") == "" {
-		t.Errorf("%v %q", w.Header(), w.Body)
+		t.Errorf("response to HEAD = header %v and body %q, want a Content-Length and no body", w.Header(), w.Body)
 	}
 }
 
@@ -145,12 +145,12 @@ func TestParseAcceptSortsByQualityAndThenAsTheyCame(t *testing.T) {
 				got = append(got, clause.MediaType)
 			}
 			if !slices.Equal(got, c.want) {
-				t.Errorf("got %q, want %q", got, c.want)
+				t.Errorf("ParseAccept(%q) = %q, want %q", c.accept, got, c.want)
 			}
 		})
 	}
 	many := strings.Repeat("a/b,", 1000)
 	if got := ParseAccept(many); len(got) > maxClauses {
-		t.Errorf("%d clauses were read", len(got))
+		t.Errorf("ParseAccept returned %d clauses, want at most %d", len(got), maxClauses)
 	}
 }

@@ -14,7 +14,7 @@ func TestAnnotations(t *testing.T) {
 		name        string
 		annotations map[string]string
 		want        Options
-		wrong       []string // what the complaints begin with
+		wrong       []string // prefixes of the complaints
 	}{
 		{name: "none"},
 		{name: "somebody else's", annotations: map[string]string{"example.com/max-inflight": "nonsense"}},
@@ -76,14 +76,14 @@ func TestAnnotations(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			got, wrong := ParseOptions(c.annotations)
 			if !reflect.DeepEqual(got, c.want) {
-				t.Errorf("read as %+v, want %+v", got, c.want)
+				t.Errorf("ParseOptions(%v) = %+v, want %+v", c.annotations, got, c.want)
 			}
 			if len(wrong) != len(c.wrong) {
-				t.Fatalf("complaints are %q", wrong)
+				t.Fatalf("%d complaints %q, want %d", len(wrong), wrong, len(c.wrong))
 			}
 			for i, w := range wrong {
 				if !strings.HasPrefix(w, c.wrong[i]) || len(w) > 300 {
-					t.Errorf("complaint is %q", w)
+					t.Errorf("complaint = %q, want the prefix %q and at most 300 bytes", w, c.wrong[i])
 				}
 			}
 		})

@@ -42,7 +42,7 @@ func TestRoutesAreInTheOrderOfLegacyDiscovery(t *testing.T) {
 				got = append(got, r.GroupVersion.String())
 			}
 			if !slices.Equal(got, test.want) {
-				t.Errorf("got %v, want %v", got, test.want)
+				t.Errorf("Routes() = %v, want %v", got, test.want)
 			}
 		})
 	}
@@ -51,6 +51,6 @@ func TestRoutesAreInTheOrderOfLegacyDiscovery(t *testing.T) {
 func TestTheZeroTableIsEmptyAndNotSynced(t *testing.T) {
 	var table Table
 	if _, ok := table.Lookup(schema.GroupVersion{Version: "v1"}); ok || table.Synced() || len(table.Routes()) != 0 {
-		t.Error("the zero table must be empty and not synced, or early requests get a 404 that deletes things")
+		t.Error("the zero Table has a route or is synced, want neither: a 404 for an early request makes clients delete objects")
 	}
 }

@@ -28,10 +28,10 @@ func TestAnObjectIsStoredInOnePlace(t *testing.T) {
 	} {
 		errs := Validate(decode(t, text)).ToAggregate()
 		if errs == nil || !strings.Contains(errs.Error(), want) {
-			t.Errorf("%s\nis answered with %v, want %s", text, errs, want)
+			t.Errorf("Validate of\n%s\n= %v, want an error that contains %q", text, errs, want)
 		}
 		if strings.Contains(want, "is not possible") && !strings.Contains(errs.Error(), one) {
-			t.Errorf("%v does not say why", errs)
+			t.Errorf("Validate = %v, want an error that gives the reason %q", errs, one)
 		}
 	}
 	for _, text := range []string{
@@ -39,7 +39,7 @@ func TestAnObjectIsStoredInOnePlace(t *testing.T) {
 		customHead + "  rules: [{name: r, readOnly: true, matches: [{resources: [widgets], namespaces: ['team-*']}], backendRefs: [{name: custom}]}]",
 	} {
 		if errs := Validate(decode(t, text)); len(errs) > 0 {
-			t.Errorf("%s\nis answered with %v", text, errs)
+			t.Errorf("Validate of\n%s\n= %v, want no error", text, errs)
 		}
 	}
 }
@@ -51,7 +51,7 @@ func TestWhoStoresWhat(t *testing.T) {
   - {name: moved, matches: [{resources: [widgets], namespaces: [a]}], backendRefs: [{name: custom}]}
 `)
 	if r.CustomResources() != 1 {
-		t.Errorf("the custom resources are at %d", r.CustomResources())
+		t.Errorf("CustomResources() = %d, want 1", r.CustomResources())
 	}
 	for _, c := range []struct{ method, path, want string }{
 		{"GET", "/apis/example.com/v1/ponds", "custom(ponds)"},
@@ -64,10 +64,10 @@ func TestWhoStoresWhat(t *testing.T) {
 		{"GET", "/apis/example.com/v1/namespaces/a/others", "server()"},
 	} {
 		if got := chosen(r, ask(t, c.method, c.path, "alice", nil)); got != c.want {
-			t.Errorf("%s %s goes to %s, want %s", c.method, c.path, got, c.want)
+			t.Errorf("backends of %s %s = %s, want %s", c.method, c.path, got, c.want)
 		}
 	}
 	if choices := r.Choose(ask(t, "PUT", "/apis/example.com/v1/namespaces/b/widgets/x", "alice", nil), nil); !choices[0].ReadOnly {
-		t.Error("a namespace that is being copied can be written")
+		t.Error("PUT in a namespace that is copied: ReadOnly = false, want true")
 	}
 }

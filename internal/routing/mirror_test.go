@@ -23,35 +23,35 @@ func TestWhereCopiesGo(t *testing.T) {
 		return r.Choose(ask(t, http.MethodGet, "/apis/example.com/v1/"+resource, user, nil), nil)[0]
 	}
 	if m := choose("widgets", "u").Mirror; m == nil || m.Backend != 1 || m.Percent != 5 || len(m.Ignore) != 1 {
-		t.Errorf("the mirror is %+v", m)
+		t.Errorf("mirror of widgets = %+v, want the backend 1, 5 percent and one ignored field", m)
 	}
 	if m := choose("gadgets", "u").Mirror; m != nil {
-		t.Errorf("without a rule the mirror is %+v", m)
+		t.Errorf("mirror without a rule = %+v, want none", m)
 	}
 	seen := sets.New[int]()
 	for _, user := range strings.Split("abcdefghijklmnopqrstuvwxyz", "") {
 		c := choose("others", user)
 		seen.Insert(c.Backend)
 		if (c.Mirror == nil) != (c.Backend == 1) {
-			t.Errorf("user %s is served by %d and mirrored to %+v", user, c.Backend, c.Mirror)
+			t.Errorf("user %s: backend %d, mirror %+v, want a mirror only for the backend 0", user, c.Backend, c.Mirror)
 		}
 	}
 	if seen.Len() != 2 {
-		t.Errorf("all users are served by %v", seen)
+		t.Errorf("backends of all users = %v, want 2", seen)
 	}
 	if m := choose("others", "a"); m.Mirror != nil && m.Mirror.Percent != 100 {
-		t.Errorf("without a share it is %d", m.Mirror.Percent)
+		t.Errorf("default percent = %d, want 100", m.Mirror.Percent)
 	}
 	only := compile(t, strings.Replace(mirrored, "{name: old}, {name: new}]", "{name: old}]", 1))
 	if used := only.InUse(); !used[0] || used[1] {
-		t.Errorf("in use are %v", used)
+		t.Errorf("InUse() = %v, want only the first backend", used)
 	}
 	for _, w := range Warnings(decode(t, strings.Replace(mirrored, "{name: old}, {name: new}]", "{name: old}]", 1))) {
-		t.Errorf("warned: %s", w)
+		t.Errorf("warning %q, want none", w)
 	}
 }
 
-// A copy of any other request might change something.
+// A copy of any other request could change data.
 func TestA46WhatMayBeCopied(t *testing.T) {
 	for request, want := range map[string]bool{
 		"GET /apis/example.com/v1/namespaces/a/widgets":                           true,
@@ -78,7 +78,7 @@ func TestA46WhatMayBeCopied(t *testing.T) {
 	} {
 		method, target, _ := strings.Cut(request, " ")
 		if got := ask(t, method, target, "u", nil).MayMirror(); got != want {
-			t.Errorf("%s: %v", request, got)
+			t.Errorf("MayMirror of %s = %v, want %v", request, got, want)
 		}
 	}
 }
@@ -120,7 +120,7 @@ func TestMirrorAndRollbackAreValidated(t *testing.T) {
 			}
 		}
 		if text := strings.Join(got, "; "); len(got) > 1 || !strings.HasPrefix(text, want) || (want == "") != (text == "") {
-			t.Errorf("%s: %q, want %q", rest, text, want)
+			t.Errorf("errors or warnings of %s = %q, want the prefix %q", rest, text, want)
 		}
 	}
 }

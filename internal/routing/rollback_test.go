@@ -25,7 +25,7 @@ spec:
 
 func TestErrorRate(t *testing.T) {
 	type step struct {
-		after      time.Duration // since the step before
+		after      time.Duration // since the previous step
 		ok, failed int
 	}
 	for name, c := range map[string]struct {
@@ -59,7 +59,7 @@ func TestErrorRate(t *testing.T) {
 				}
 			}
 			if (times == 1) != c.exceeded || times > 1 || e.exceeded() != c.exceeded {
-				t.Errorf("it was exceeded %d times, and is: %v", times, e.exceeded())
+				t.Errorf("exceeded %d times, exceeded() = %v, want %v, and at most once", times, e.exceeded(), c.exceeded)
 			}
 		})
 	}
@@ -82,11 +82,11 @@ func TestErrorRateIsCountedByManyAtOnce(t *testing.T) {
 	}
 	wg.Wait()
 	if times.Load() != 1 || requests.Load() != 10_000 {
-		t.Errorf("exceeded %d times, with %d requests", times.Load(), requests.Load())
+		t.Errorf("exceeded %d times, with %d requests, want once with 10000", times.Load(), requests.Load())
 	}
 }
 
-// backendsOf counts how many of so many users each backend has.
+// backendsOf returns the number of users of each backend, of 300 users.
 func backendsOf(t *testing.T, r *Route) map[string]int {
 	t.Helper()
 	got := map[string]int{}
@@ -100,30 +100,30 @@ func TestABackendThatFailsIsNotChosenAnyMore(t *testing.T) {
 	r := compile(t, canary)
 	before := backendsOf(t, r)
 	if before["stable"] == 0 || before["canary"] == 0 || before["third"] == 0 {
-		t.Fatalf("the users are at %v", before)
+		t.Fatalf("users of each backend = %v, want some for each", before)
 	}
 	now := time.Unix(1_700_000_000, 0)
 	for i := 0; ; i++ {
 		c := r.Choose(ask(t, http.MethodGet, "/apis/example.com/v1/widgets", fmt.Sprint("user-", i), nil), nil)[0]
 		switch name := r.Backends[c.Backend].Name; {
 		case name == "stable" && c.ErrorRate != nil, name != "stable" && c.ErrorRate == nil:
-			t.Fatalf("%s has the rate %v", name, c.ErrorRate)
+			t.Fatalf("error rate of the backend %s = %v, want a rate for all backends except stable", name, c.ErrorRate)
 		case name != "canary":
 			continue
 		}
 		if found, exceeded := c.ErrorRate.Count(now, true); exceeded {
 			if found != (Errors{10, 10, 10 * time.Second}) {
-				t.Errorf("found %+v", found)
+				t.Errorf("Count = %+v, want 10 errors of 10 requests in 10s", found)
 			}
 			break
 		}
 	}
 	if after := backendsOf(t, r); after["canary"] != 0 || after["third"] != before["third"] || after["stable"] != before["stable"]+before["canary"] {
-		t.Errorf("the users are at %v, and were at %v", after, before)
+		t.Errorf("users of each backend = %v, want those of canary at stable, before: %v", after, before)
 	}
 }
 
-// What the status says holds for the spec that it is about.
+// The status applies only to the generation of the spec that it observed.
 func TestTheStatusRollsBack(t *testing.T) {
 	o := decode(t, canary)
 	condition := metav1.Condition{Type: v1alpha1.ConditionRolledBack, Status: metav1.ConditionTrue, ObservedGeneration: 3}
@@ -144,13 +144,13 @@ func TestTheStatusRollsBack(t *testing.T) {
 			t.Fatal(err)
 		}
 		if got := backendsOf(t, r); (got["canary"] == 0) != c.rolled || got["third"] == 0 {
-			t.Errorf("%s: the users are at %v", name, got)
+			t.Errorf("%s: users of each backend = %v, want canary rolled back: %v", name, got, c.rolled)
 		}
 		if (r.RolledBack == "all/canary") != c.rolled || (r.RolledBack == "") == c.rolled || r.InUse()[1] == c.rolled {
-			t.Errorf("%s: rolled back is %q, in use are %v", name, r.RolledBack, r.InUse())
+			t.Errorf("%s: RolledBack = %q, InUse() = %v, want all/canary rolled back: %v", name, r.RolledBack, r.InUse(), c.rolled)
 		}
 		if got := len(r.Rules()[0].Backends); (got == 2) != c.rolled {
-			t.Errorf("%s: the rule has %d backends", name, got)
+			t.Errorf("%s: the rule has %d backends, want 2 only after a rollback: %v", name, got, c.rolled)
 		}
 	}
 }

@@ -39,7 +39,7 @@ func compile(t testing.TB, text string) *Route {
 	return r
 }
 
-// ask returns what rules see of "VERB PATH", as the chain reads it.
+// ask returns the request "VERB PATH" as rules see it after the handler chain.
 func ask(t testing.TB, method, target, user string, header http.Header) *Request {
 	t.Helper()
 	r, err := http.NewRequest(method, target, nil)
@@ -54,7 +54,7 @@ func ask(t testing.TB, method, target, user string, header http.Header) *Request
 	return &q
 }
 
-// chosen are the backends of a request, with the rules: "backend(rule)".
+// chosen returns the backends and the rules of a request in the form "backend(rule)".
 func chosen(r *Route, q *Request) string {
 	var names []string
 	for _, c := range r.Choose(q, nil) {
@@ -99,7 +99,7 @@ func TestMetricsGoToTheBackendOfTheirName(t *testing.T) {
 		root + "/namespaces/a/deployments.apps/x/owls": "adapter()",
 	} {
 		if got := chosen(r, ask(t, "GET", target, "u", nil)); got != want {
-			t.Errorf("%s goes to %s, want %s", target, got, want)
+			t.Errorf("backends of GET %s = %s, want %s", target, got, want)
 		}
 	}
 }
@@ -119,7 +119,7 @@ spec:
 		"/apis/external.metrics.k8s.io/v1beta1/namespaces/team-a/other":      "keda()",
 	} {
 		if got := chosen(r, ask(t, "GET", target, "u", nil)); got != want {
-			t.Errorf("%s goes to %s, want %s", target, got, want)
+			t.Errorf("backends of GET %s = %s, want %s", target, got, want)
 		}
 	}
 }
@@ -162,7 +162,7 @@ spec:
 		{"PATCH", "/apis/example.com/v1/namespaces/x/things/new-1", nil, "new(named)"},
 	} {
 		if got := chosen(r, ask(t, c.method, c.target, "u", c.header)); got != c.want {
-			t.Errorf("%s %s with %v goes to %s, want %s", c.method, c.target, c.header, got, c.want)
+			t.Errorf("backends of %s %s with the headers %v = %s, want %s", c.method, c.target, c.header, got, c.want)
 		}
 	}
 }
@@ -182,11 +182,11 @@ spec:
 		first := chosen(r, ask(t, "GET", "/apis/example.com/v1/namespaces/x/widgets/a", user, nil))
 		count[first]++
 		if again := chosen(r, ask(t, "GET", "/apis/example.com/v1/namespaces/y/others?watch=1", user, nil)); again != first {
-			t.Fatalf("%s reads from %s and then from %s", user, first, again)
+			t.Fatalf("backends of two reads by %s = %s and %s, want the same", user, first, again)
 		}
 	}
 	if share := float64(count["canary(canary)"]) / users; share < 0.17 || share > 0.23 || len(count) != 2 {
-		t.Errorf("of %d users %v, want a fifth at the canary", users, count)
+		t.Errorf("backends of %d users = %v, want a fifth at canary", users, count)
 	}
 	count = map[string]int{}
 	for i := range users {
@@ -194,11 +194,11 @@ spec:
 		first := chosen(r, ask(t, "PUT", target, "alice", nil))
 		count[first]++
 		if again := chosen(r, ask(t, "DELETE", target, "bob", nil)); again != first {
-			t.Fatalf("%s is written at %s and then at %s", target, first, again)
+			t.Fatalf("backends of two writes of %s = %s and %s, want the same", target, first, again)
 		}
 	}
 	if share := float64(count["canary(canary)"]) / users; share < 0.17 || share > 0.23 || len(count) != 2 {
-		t.Errorf("of %d objects %v, want a fifth at the canary", users, count)
+		t.Errorf("backends of %d objects = %v, want a fifth at canary", users, count)
 	}
 }
 
@@ -208,7 +208,7 @@ func TestEachObjectOfAListHasOneBackend(t *testing.T) {
 	for name, want := range map[string]string{"owl-1": "night(night)", "owl-12": "adapter()", "web": "adapter()"} {
 		of := q.Of("a", name)
 		if got := chosen(r, &of); got != want {
-			t.Errorf("%s belongs to %s, want %s", name, got, want)
+			t.Errorf("backends of the object %s = %s, want %s", name, got, want)
 		}
 	}
 }
@@ -225,7 +225,7 @@ func TestBackendsInUse(t *testing.T) {
 	} {
 		r := compile(t, "metadata: {name: v1.example.com}\nspec: {backends: [{name: a}, {name: b, service: {namespace: n, name: n}}], rules: "+text+"}")
 		if got := r.InUse(); !slices.Equal(got, want) {
-			t.Errorf("with rules %s in use are %v, want %v", text, got, want)
+			t.Errorf("InUse() with the rules %s = %v, want %v", text, got, want)
 		}
 	}
 }
@@ -240,24 +240,24 @@ func TestPatterns(t *testing.T) {
 		{strings.Repeat("*a", 100) + "b", strings.Repeat("a", 200), false},
 	} {
 		if got := matchPattern(c.pattern, c.name); got != c.want {
-			t.Errorf("%q matches %q: %t", c.pattern, c.name, got)
+			t.Errorf("matchPattern(%q, %q) = %t, want %t", c.pattern, c.name, got, c.want)
 		}
 	}
 }
 
-// Whatever a narrow pattern matches is matched by one that covers it.
+// A pattern matches every name that a covered pattern matches.
 func FuzzCoversPattern(f *testing.F) {
 	for _, s := range [][3]string{{"a*", "ab*", "abc"}, {"a?", "a*", "a"}, {"*", "?", "x"}, {"*b", "a*b", "ab"}, {"??", "*?", "a"}} {
 		f.Add(s[0], s[1], s[2])
 	}
 	f.Fuzz(func(t *testing.T, wide, narrow, name string) {
 		if coversPattern(wide, narrow) && matchPattern(narrow, name) && !matchPattern(wide, name) {
-			t.Errorf("%q covers %q, which matches %q, and does not match it", wide, narrow, name)
+			t.Errorf("coversPattern(%q, %q) = true, but only the second matches %q, want both to match", wide, narrow, name)
 		}
 	})
 }
 
-// A rule that is said to match never is not chosen by any request.
+// No request selects a rule that is reported as unreachable.
 func TestRulesThatNeverMatchAreNeverChosen(t *testing.T) {
 	lists := [][]string{nil, {"*"}, {"a*"}, {"ab"}, {"a?", "b*"}}
 	values := []string{"", "a", "ab", "abc", "b"}
@@ -300,13 +300,13 @@ func TestRulesThatNeverMatchAreNeverChosen(t *testing.T) {
 				q := &requests[k]
 				w, n := r.holds(&condition{APIRouteMatch: wide}, q), r.holds(&condition{APIRouteMatch: narrow}, q)
 				if n > w {
-					t.Fatalf("%+v covers %+v, which holds for %+v and it does not", wide, narrow, q)
+					t.Fatalf("%+v covers %+v, but only the second matches %+v, want both to match", wide, narrow, q)
 				}
 			}
 		}
 	}
 	if covered < 100 {
-		t.Errorf("only %d pairs were covered", covered)
+		t.Errorf("%d pairs were covered, want at least 100", covered)
 	}
 }
 
@@ -345,12 +345,12 @@ func TestValidation(t *testing.T) {
 	} {
 		errs := Validate(decode(t, text)).ToAggregate()
 		if errs == nil || !strings.Contains(errs.Error(), want) {
-			t.Errorf("of\n%s\nis said %v, want %s", text, errs, want)
+			t.Errorf("Validate of\n%s\n= %v, want an error that contains %q", text, errs, want)
 		}
 	}
 	for name, valid := range map[string]bool{"v1.example.com": true, "v1beta1.custom.metrics.k8s.io": true, "v1.": false, "v1": false, "v1.a_b": false, "V1.example.com": false, "..": false} {
 		if got := len(CheckName(name, false)) == 0; got != valid {
-			t.Errorf("name %q is valid: %t", name, got)
+			t.Errorf("CheckName(%q) accepts the name = %t, want %t", name, got, valid)
 		}
 	}
 }
@@ -360,11 +360,11 @@ func TestA43WhoIsAskingSelectsNoBackend(t *testing.T) {
 		o := decode(t, "metadata: {name: v1.example.com}\nspec: {backends: [{name: a}], rules: [{name: r, backendRefs: [{name: a}]}]}")
 		o.Spec.Rules[0].Matches = []v1alpha1.APIRouteMatch{{Headers: []v1alpha1.HeaderMatch{{Name: name, Value: "x"}}}}
 		if Validate(o) == nil {
-			t.Errorf("header %q selects a backend", name)
+			t.Errorf("Validate of a match on the header %q returned no error, want an error", name)
 		}
 	}
 	if o := decode(t, "metadata: {name: v1.example.com}\nspec: {backends: [{name: a, version: v1/../v2}]}"); Validate(o) == nil {
-		t.Error("a version leads to another path")
+		t.Error("Validate of the version v1/../v2 returned no error, want an error")
 	}
 }
 
@@ -381,18 +381,18 @@ func TestWarnings(t *testing.T) {
 	} {
 		got := Warnings(decode(t, text))
 		if len(got) != len(want) {
-			t.Errorf("of\n%s\nis warned %q, want %q", text, got, want)
+			t.Errorf("Warnings of\n%s\n= %q, want %q", text, got, want)
 			continue
 		}
 		for i := range got {
 			if !strings.HasPrefix(got[i], want[i]) {
-				t.Errorf("of\n%s\nis warned %q, want %q", text, got[i], want[i])
+				t.Errorf("warning of\n%s\n= %q, want the prefix %q", text, got[i], want[i])
 			}
 		}
 	}
 }
 
-// A choice for a plain request allocates nothing.
+// A choice for a plain request must not allocate.
 func TestChoosingDoesNotAllocate(t *testing.T) {
 	r := compile(t, metricsRoute)
 	info := &apirequest.RequestInfo{IsResourceRequest: true, Verb: "get", APIGroup: customMetrics, APIVersion: "v1beta1", Namespace: "a", Resource: "pods", Name: "web", Subresource: "requests"}
@@ -405,6 +405,6 @@ func TestChoosingDoesNotAllocate(t *testing.T) {
 			places.Insert(c.Backend)
 		}
 	}); n > 0 {
-		t.Errorf("a choice allocates %v times", n)
+		t.Errorf("a choice allocates %v times, want 0", n)
 	}
 }

@@ -11,7 +11,7 @@ import (
 
 // expired is the items that have expired, in order.
 type expired struct {
-	mu  sync.Mutex // guards all: each call of the timer has a goroutine of its own
+	mu  sync.Mutex // guards all: each call of the timer has a separate goroutine
 	all []string
 }
 
@@ -48,7 +48,7 @@ func TestDelayQueueExpiresInTheOrderOfArrival(t *testing.T) {
 		time.Sleep(time.Second)
 		expect("all that were not removed", "0", "1", "3", "4")
 		if !q.Empty() || q.items.last != nil || q.armed {
-			t.Error("something still waits")
+			t.Error("the queue has items or an armed timer after all have expired, want neither")
 		}
 		q.Add(&all[0], "again", time.Now())
 		q.Remove(&all[0])
@@ -68,9 +68,9 @@ func TestDelayQueueServesManyByOneWakeup(t *testing.T) {
 			q.Add(&all[i], i, time.Now())
 		}
 		time.Sleep(time.Second)
-		synctest.Wait() // what expired has been written
+		synctest.Wait() // the expired items have been recorded
 		if want := []time.Duration{200, 200, 200, 280}; !slices.EqualFunc(at, want, func(got, ms time.Duration) bool { return got == ms*time.Millisecond }) {
-			t.Errorf("expired at %v", at)
+			t.Errorf("expiry times = %v, want 200, 200, 200 and 280 ms", at)
 		}
 	})
 }
@@ -83,7 +83,7 @@ func TestDelayQueueAllocatesNothing(t *testing.T) {
 		q.Remove(&d)
 		q.Add(&d, nil, time.Now())
 	}); n > 0 {
-		t.Errorf("%v allocations", n)
+		t.Errorf("%v allocations per Remove and Add, want 0", n)
 	}
 	q.Remove(&d)
 	q.timer.Stop()

@@ -13,7 +13,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// eventLog is what happened, in order.
+// eventLog records events in order.
 type eventLog struct {
 	mu    sync.Mutex // protects lines
 	lines []string
@@ -25,7 +25,7 @@ func (j *eventLog) note(line string) {
 	j.lines = append(j.lines, line)
 }
 
-// member starts, says so, and stops when told.
+// member returns a member that logs its start, and stops with its context.
 func (j *eventLog) member(name string) Member {
 	ready := make(chan struct{})
 	return Member{Name: name, Ready: ready, Run: func(ctx context.Context) error {
@@ -52,7 +52,7 @@ func TestMembersStartInOrderAndStopInReverse(t *testing.T) {
 		t.Fatal(err)
 	}
 	if want := []string{"start a", "start b", "stop b", "stop a"}; !slices.Equal(j.lines, want) {
-		t.Errorf("got %v, want %v", j.lines, want)
+		t.Errorf("events = %v, want %v", j.lines, want)
 	}
 }
 
@@ -64,10 +64,10 @@ func TestAFailureStopsTheRestAndIsNamed(t *testing.T) {
 	g.Add(j.member("c"))
 	err := g.Run(t.Context())
 	if err == nil || err.Error() != "etcd: disk full" {
-		t.Errorf("got %v", err)
+		t.Errorf("Run with a failing member: error = %v, want \"etcd: disk full\"", err)
 	}
 	if !slices.Contains(j.lines, "stop a") {
-		t.Errorf("a was left running: %v", j.lines)
+		t.Errorf("events = %v, want the stop of a", j.lines)
 	}
 }
 
@@ -79,10 +79,10 @@ func TestAMemberThatFailsBeforeItIsReadyStopsTheStart(t *testing.T) {
 	g.Add(j.member("never"))
 	err := g.Run(t.Context())
 	if err == nil || !strings.Contains(err.Error(), "b stopped by itself") {
-		t.Errorf("got %v", err)
+		t.Errorf("Run with a member that returns early: error = %v, want \"b stopped by itself\"", err)
 	}
 	if slices.Contains(j.lines, "start never") {
-		t.Error("a later member was started")
+		t.Errorf("events = %v, want no start of the next member", j.lines)
 	}
 }
 
@@ -101,7 +101,7 @@ func TestCancellationDuringTheStartStopsIt(t *testing.T) {
 		t.Fatal(err)
 	}
 	if want := []string{"start a", "stop a"}; !slices.Equal(j.lines, want) {
-		t.Errorf("got %v, want %v", j.lines, want)
+		t.Errorf("events = %v, want %v", j.lines, want)
 	}
 }
 
@@ -114,6 +114,6 @@ func TestErrorWhileStoppingIsReturned(t *testing.T) {
 		return errors.New("flush")
 	}})
 	if err := g.Run(ctx); err == nil || err.Error() != "stop log: flush" {
-		t.Errorf("got %v", err)
+		t.Errorf("Run with a failing stop: error = %v, want \"stop log: flush\"", err)
 	}
 }

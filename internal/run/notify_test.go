@@ -49,7 +49,7 @@ func (m *manager) next() string {
 func (m *manager) want(state string) {
 	m.t.Helper()
 	if got := m.next(); got != state {
-		m.t.Fatalf("got %q, want %q", got, state)
+		m.t.Fatalf("notification = %q, want %q", got, state)
 	}
 }
 
@@ -89,7 +89,7 @@ func TestWatchdogNotifications(t *testing.T) {
 		case "STOPPING=1":
 			return
 		default:
-			t.Fatalf("got %q", got)
+			t.Fatalf("message = %q, want WATCHDOG=1 or STOPPING=1", got)
 		}
 	}
 }
@@ -107,7 +107,7 @@ func TestServiceManagerThatDoesNotRead(t *testing.T) {
 	defer tick.Stop()
 	for deadline := time.Now().Add(patience); logs.Len() == 0; <-tick.C {
 		if time.Now().After(deadline) {
-			t.Fatal("the socket does not fill up, or whoever writes to it waits for ever")
+			t.Fatal("no warning about a full socket was logged in time, want one")
 		}
 	}
 	ended := make(chan struct{})
@@ -118,11 +118,11 @@ func TestServiceManagerThatDoesNotRead(t *testing.T) {
 	select {
 	case <-ended:
 	case <-time.After(patience):
-		t.Fatal("it does not end")
+		t.Fatal("the notifier did not stop in time, want it stopped")
 	}
 }
 
-// WATCHDOG_PID says for whom the variable was: a child inherits both.
+// WATCHDOG_PID identifies the watched process: a child inherits both variables.
 func TestAnotherProcessIsWatched(t *testing.T) {
 	m := newManager(t)
 	t.Setenv("WATCHDOG_USEC", "1000")

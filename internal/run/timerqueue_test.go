@@ -161,7 +161,7 @@ func TestRunEndsRunningTasks(t *testing.T) {
 		synctest.Wait()
 	})
 	if !ended {
-		t.Error("Run returned before the task was over")
+		t.Error("Run returned before its task ended, want it to wait")
 	}
 }
 
@@ -182,7 +182,7 @@ func TestTasksRunInTheOrderOfTheirTimes(t *testing.T) {
 		time.Sleep(3 * time.Second)
 		at := d.read()
 		if len(at) != 200 || !slices.IsSorted(at) || at[0] != 10*time.Millisecond || at[199] != 2*time.Second {
-			t.Errorf("%d runs: %v", len(at), at)
+			t.Errorf("%d runs: %v; want 200 in order from 10 ms to 2 s", len(at), at)
 		}
 	})
 }

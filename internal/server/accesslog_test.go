@@ -10,7 +10,7 @@ import (
 	apirequest "k8s.io/apiserver/pkg/endpoints/request"
 )
 
-// Verbs in metrics are those of kube-apiserver, by its own functions.
+// The verbs in the metrics equal the verbs that kube-apiserver's own functions return.
 func TestVerbsInMetrics(t *testing.T) {
 	factory := &apirequest.RequestInfoFactory{APIPrefixes: sets.NewString("api", "apis"), GrouplessAPIPrefixes: sets.NewString("api")}
 	const pods, pod = "/api/v1/namespaces/a/pods", "/api/v1/namespaces/a/pods/b"
@@ -32,13 +32,13 @@ func TestVerbsInMetrics(t *testing.T) {
 			t.Fatal(err)
 		}
 		if theirs := epmetrics.CleanVerb(epmetrics.CanonicalVerb(c.method, epmetrics.CleanScope(info)), r, info); theirs != want {
-			t.Errorf("%s %s: kube-apiserver has %s, and the test wants %s", c.method, c.path, theirs, want)
+			t.Errorf("verb of kube-apiserver for %s %s = %s, want %s as in the test's table", c.method, c.path, theirs, want)
 		}
 		if got := reportedVerb(r, info); got != want {
-			t.Errorf("%s %s: got %s, want %s", c.method, c.path, got, want)
+			t.Errorf("reportedVerb(%s %s) = %s, want %s", c.method, c.path, got, want)
 		}
 	}
-	// Its installer gives it this one, and other paths have their methods.
+	// kube-apiserver's installer sets DELETECOLLECTION. Other paths are reported with their methods.
 	for want, r := range map[string]*http.Request{
 		"DELETECOLLECTION": httptest.NewRequest(http.MethodDelete, pods, nil), "POST": httptest.NewRequest(http.MethodPost, "/somewhere", nil),
 	} {
@@ -47,7 +47,7 @@ func TestVerbsInMetrics(t *testing.T) {
 			t.Fatal(err)
 		}
 		if got := reportedVerb(r, info); got != want {
-			t.Errorf("%s: got %s, want %s", r.URL.Path, got, want)
+			t.Errorf("reportedVerb(%s %s) = %s, want %s", r.Method, r.URL.Path, got, want)
 		}
 	}
 }

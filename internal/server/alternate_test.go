@@ -10,7 +10,7 @@ import (
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 )
 
-// questioned allows everything and remembers what it was asked.
+// questioned allows every request and records the attributes.
 type questioned struct {
 	mu        sync.Mutex // guards questions
 	questions []string
@@ -23,7 +23,7 @@ func (a *questioned) Authorize(_ context.Context, q authorizer.Attributes) (auth
 	return authorizer.DecisionAllow, "", nil
 }
 
-// However a list or a watch is written, the right that it needs is the same, and it is asked for once.
+// Every form of a list or a watch requires the same right, which is checked once.
 func TestC6EveryWayToReadNeedsTheSameRight(t *testing.T) {
 	for name, c := range map[string]struct {
 		target, accept, want string
@@ -46,7 +46,7 @@ func TestC6EveryWayToReadNeedsTheSameRight(t *testing.T) {
 			b.config.Authorizer = a
 			b.do(t, http.MethodGet, c.target, "Test-User: alice", "Accept: "+c.accept)
 			if !slices.Equal(a.questions, []string{c.want}) {
-				t.Errorf("asked %q, want %q once", a.questions, c.want)
+				t.Errorf("authorization checks for GET %s = %q, want %q once", c.target, a.questions, c.want)
 			}
 		})
 	}

@@ -40,7 +40,7 @@ func (l *listening) ask(t *testing.T, lines ...string) *http.Response {
 	return res
 }
 
-// console is a backend whose consoles take a websocket and close it, and count.
+// console is a backend that accepts the upgrade to a websocket, closes it and counts the requests.
 func console(dialled *atomic.Int64) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		dialled.Add(1)
@@ -73,11 +73,11 @@ func TestA29ARightToReadAndAConsole(t *testing.T) {
 			l := b.listen(t, time.Second)
 			res := l.ask(t, "GET "+foo+"/console HTTP/1.1", "Host: a", "Test-User: alice", "Connection: Upgrade", "Upgrade: websocket")
 			if res.StatusCode != test.code || (dialled.Load() > 0) != (test.code == 101) {
-				t.Errorf("%s, and the backend was asked %d times", res.Status, dialled.Load())
+				t.Errorf("upgrade of the console with the rights %q = %s with %d requests to the backend, want %d, and a request only for 101", test.allowed, res.Status, dialled.Load(), test.code)
 			}
 			_ = l.stop()
 			if e := b.events[0]; (e.Annotations["portico.dev/upgraded"] == "true") != (test.code == 101) {
-				t.Errorf("event %+v", e)
+				t.Errorf("audit event of the upgrade = %+v, want the annotation portico.dev/upgraded only for 101, code %d", e, test.code)
 			}
 		})
 	}
@@ -119,7 +119,7 @@ func TestA30WebsocketsOfOtherOrigins(t *testing.T) {
 			}
 			res := l.ask(t, lines...)
 			if res.StatusCode != test.code || (dialled.Load() > 0) != (test.code == 101) {
-				t.Errorf("%s, and the backend was asked %d times", res.Status, dialled.Load())
+				t.Errorf("websocket with the Origin fields %q and %q = %s with %d requests to the backend, want %d, and a request only for 101", test.origin, test.more, res.Status, dialled.Load(), test.code)
 			}
 		})
 	}
@@ -134,11 +134,11 @@ func TestOriginsAreNotCheckedForAPIServers(t *testing.T) {
 	l := b.listen(t, time.Second)
 	res := l.ask(t, "GET "+foo+"/console HTTP/1.1", "Host: gateway", "Test-User: alice", "Connection: Upgrade", "Upgrade: websocket", "Origin: https://console.example")
 	if res.StatusCode != http.StatusSwitchingProtocols {
-		t.Errorf("status %s, want 101", res.Status)
+		t.Errorf("websocket with a foreign Origin on a chain with AnyOrigin = %s, want 101", res.Status)
 	}
 }
 
-// A20, A1 to A9 and A16 to A21 on the assembled chain, with a backend that counts: what is refused never reached it.
+// A20, A1 to A9 and A16 to A21 on the assembled chain. The backend counts requests: a rejected request never reaches it.
 func TestWhatNeverReachesABackend(t *testing.T) {
 	b := newBench("alice *")
 	var arrived atomic.Int64
@@ -178,10 +178,10 @@ func TestWhatNeverReachesABackend(t *testing.T) {
 				lines = append(lines, "Test-User: alice")
 			}
 			if res := l.ask(t, append(lines, c.headers...)...); res.StatusCode != c.code {
-				t.Errorf("answered %s, want %d", res.Status, c.code)
+				t.Errorf("%s with the fields %q = %s, want %d", c.request, c.headers, res.Status, c.code)
 			}
 			if arrived.Load() != 0 {
-				t.Fatal("the backend was asked")
+				t.Fatalf("%d requests reached the backend after %s, want 0", arrived.Load(), c.request)
 			}
 		})
 	}
@@ -196,14 +196,14 @@ func TestA26NoAddressIsToldToClients(t *testing.T) {
 	w := b.do(t, http.MethodGet, foo, "Test-User: alice")
 	for text := range map[string]bool{w.Body.String(): true, headerText(w.Header()): true} {
 		if anAddress.MatchString(text) {
-			t.Errorf("told %s", text)
+			t.Errorf("response of a backend at its limit = %q, want no address", text)
 		}
 	}
 }
 
 func headerText(h http.Header) string {
 	var s strings.Builder
-	_ = h.Write(&s) // a strings.Builder takes everything
+	_ = h.Write(&s) // a strings.Builder never fails
 	return s.String()
 }
 
@@ -211,12 +211,12 @@ func TestD11DebugPathsAreAuthorised(t *testing.T) {
 	for _, path := range []string{"/debug/aggregation", "/debug/pprof/", "/metrics", "/configz", "/flagz", "/statusz", "/logs"} {
 		b := newBench("alice get /api")
 		if w := b.do(t, http.MethodGet, path, "Test-User: alice"); w.Code != http.StatusForbidden || len(b.reached) != 0 {
-			t.Errorf("D11 %s: %d", path, w.Code)
+			t.Errorf("D11: GET %s without the right = %d with %d calls of the handler, want 403 and 0", path, w.Code, len(b.reached))
 		}
 	}
 }
 
-// Whatever a client asks for, what the backend gets is what was authorised: the same bytes, and the same meaning.
+// A backend receives exactly the request that was authorized: the same bytes with the same meaning.
 func FuzzA17OneReading(f *testing.F) {
 	for _, target := range []string{
 		foo, foo + "/status?x=%2f&y", "/apis/up.example.com/v1/namespaces/a/foos/b%2F..%2Fc", "/apis/up.example.com/v1/foos/..;/x",
@@ -242,11 +242,11 @@ func FuzzA17OneReading(f *testing.F) {
 			return
 		}
 		if got.RequestURI != r.RequestURI || got.Method != r.Method {
-			t.Errorf("%s %s became %s %s", r.Method, r.RequestURI, got.Method, got.RequestURI)
+			t.Errorf("%s %s arrived at the backend as %s %s, want the same method and target", r.Method, r.RequestURI, got.Method, got.RequestURI)
 		}
 		info, err := request.NewResolver().Info(got)
 		if err != nil || len(asked.questions) != 1 || asked.questions[0] != meaning(info) {
-			t.Errorf("authorised %q, the backend reads %q (%v)", asked.questions, meaning(info), err)
+			t.Errorf("authorization checks for %s %s = %q, want one for %q, as the backend reads the request (error %v)", r.Method, r.RequestURI, asked.questions, meaning(info), err)
 		}
 		checkSameAttributes(t, got)
 	})
@@ -258,12 +258,12 @@ func checkSameAttributes(t *testing.T, r *http.Request) {
 	path, _, _ := strings.Cut(r.RequestURI, "?")
 	raw, err := request.NewResolver().Info(&http.Request{Method: r.Method, URL: &url.URL{Path: path, RawQuery: r.URL.RawQuery}})
 	if err != nil {
-		t.Errorf("%q: %v", path, err)
+		t.Errorf("Info of the raw path %q failed: %v, want no error", path, err)
 		return
 	}
 	decoded, err := request.NewResolver().Info(r)
 	if err != nil {
-		t.Errorf("%q: %v", path, err)
+		t.Errorf("Info of the decoded path %q failed: %v, want no error", path, err)
 		return
 	}
 	for _, pair := range [][2]string{
@@ -271,12 +271,12 @@ func checkSameAttributes(t *testing.T, r *http.Request) {
 		{raw.Resource, decoded.Resource}, {raw.Subresource, decoded.Subresource}, {raw.Name, decoded.Name},
 	} {
 		if text, err := url.PathUnescape(pair[0]); err != nil || text != pair[1] && pair[0] != pair[1] { // a name from a selector is not escaped
-			t.Errorf("%q has the attribute %q raw and %q decoded", path, pair[0], pair[1])
+			t.Errorf("attribute of %q = %q in the raw path and %q in the decoded path, want equal values", path, pair[0], pair[1])
 		}
 	}
 }
 
-// Escaped slashes, double escapes and empty segments below a subresource reach a backend unchanged. The attributes are those of the path
+// Escaped slashes, double escapes and empty segments below a subresource reach a backend unchanged. The attributes derive from the path
 // before the tail.
 func TestA17TailsAreForwardedByteForByte(t *testing.T) {
 	b := newBench()
@@ -305,7 +305,7 @@ func TestA17TailsAreForwardedByteForByte(t *testing.T) {
 				continue
 			}
 			if got := <-arrived; got != target {
-				t.Errorf("GET %s over %s arrived as %s", target, proto, got)
+				t.Errorf("target of GET %s over %s at the backend = %s, want it unchanged", target, proto, got)
 			}
 			if want := "get|up.example.com|v1|n|foos|console|x|"; len(asked.questions) != 1 || !strings.HasPrefix(asked.questions[0], want) {
 				t.Errorf("GET %s over %s was authorized as %q, want %q", target, proto, asked.questions, want)
@@ -327,18 +327,18 @@ func TestA17CustomMetricsPathIsCanonicalized(t *testing.T) {
 		t.Fatalf("status %d, want 200: %s", w.Code, w.Body)
 	}
 	if reached.RequestURI != want || reached.URL.RawPath != want && reached.URL.EscapedPath() != want {
-		t.Errorf("the handler got %q and %q, want %q", reached.RequestURI, reached.URL, want)
+		t.Errorf("target at the handler = %q with the URL %q, want %q", reached.RequestURI, reached.URL, want)
 	}
 	const attributes = "get|custom.metrics.k8s.io|v1beta1|ns|pods|metric|*|/apis/custom.metrics.k8s.io/v1beta1/namespaces/ns/pods/*/metric"
 	if len(asked.questions) != 1 || asked.questions[0] != attributes {
-		t.Errorf("authorized as %q, want %q", asked.questions, attributes)
+		t.Errorf("authorization checks = %q, want %q once", asked.questions, attributes)
 	}
 	if got := b.events[0].RequestURI; got != want {
-		t.Errorf("audited as %q, want %q", got, want)
+		t.Errorf("request URI in the audit event = %q, want %q", got, want)
 	}
 }
 
-// recordingAuthorizer allows everything and keeps what it was asked.
+// recordingAuthorizer allows every request and records the attributes.
 type recordingAuthorizer struct{ questions []string }
 
 func (n *recordingAuthorizer) Authorize(_ context.Context, a authorizer.Attributes) (authorizer.Decision, string, error) {

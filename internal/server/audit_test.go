@@ -53,16 +53,16 @@ func TestStagesOfARequest(t *testing.T) {
 			b.policy, b.handler = c.policy, c.handler
 			b.do(t, http.MethodGet, c.target, "Test-User: alice")
 			if got := stagesOf(b); !slices.Equal(got, c.want) {
-				t.Fatalf("stages %v, want %v", got, c.want)
+				t.Fatalf("audit stages of GET %s = %v, want %v", c.target, got, c.want)
 			}
 			if len(c.want) > 0 && b.events[len(b.events)-1].ResponseStatus.Code != c.code {
-				t.Errorf("ended with %+v", b.events[len(b.events)-1].ResponseStatus)
+				t.Errorf("status in the last audit event of GET %s = %+v, want code %d", c.target, b.events[len(b.events)-1].ResponseStatus, c.code)
 			}
 		})
 	}
 }
 
-// What the handler of a local group adds to the library's context is in the event.
+// The event contains the annotations that the handler of a local group adds to k8s.io/apiserver's audit context.
 func TestWhatALocalHandlerAddsIsInTheEvent(t *testing.T) {
 	b := newBench("alice *")
 	b.handler = func(w http.ResponseWriter, r *http.Request) {
@@ -71,11 +71,11 @@ func TestWhatALocalHandlerAddsIsInTheEvent(t *testing.T) {
 	}
 	b.do(t, http.MethodGet, "/api/v1/pods", "Test-User: alice")
 	if got := b.events[0].Annotations; got["admission/said"] != "so" || got["authorization.k8s.io/decision"] != "allow" {
-		t.Errorf("annotations %v", got)
+		t.Errorf("audit annotations = %v, want admission/said=so and authorization.k8s.io/decision=allow", got)
 	}
 }
 
-// warnsAndNotes is an authenticator that has something to say of the credential, as satoken has.
+// warnsAndNotes is an authenticator that adds a warning and an annotation, as satoken does.
 type warnsAndNotes struct{}
 
 func (warnsAndNotes) AuthenticateRequest(r *http.Request) (*authenticator.Response, bool, error) {
@@ -86,8 +86,8 @@ func (warnsAndNotes) AuthenticateRequest(r *http.Request) (*authenticator.Respon
 	return byHeader{}.AuthenticateRequest(r)
 }
 
-// E4: what authentication has to say of a credential is in the events of the request, whoever serves it and however it
-// ends, and the client is warned.
+// E4: the events of a request contain the annotations of authentication, for proxied, local and rejected requests, and the
+// client receives the warning.
 func TestE4WhatAuthenticationSaysIsInTheEvent(t *testing.T) {
 	all := []auditinternal.Stage{auditinternal.StageRequestReceived, auditinternal.StageResponseComplete}
 	for name, c := range map[string]struct {
@@ -119,15 +119,15 @@ func TestE4WhatAuthenticationSaysIsInTheEvent(t *testing.T) {
 			}
 			w := b.do(t, http.MethodGet, "/api/v1/pods", c.headers...)
 			if got := stagesOf(b); !slices.Equal(got, c.stages) {
-				t.Fatalf("stages %v, want %v", got, c.stages)
+				t.Fatalf("audit stages = %v, want %v", got, c.stages)
 			}
 			for _, e := range b.events {
 				if e.Annotations["credential/said"] != "so" || e.AuditID == "" || e.Level != auditinternal.LevelMetadata {
-					t.Errorf("%s: level %s, id %q, annotations %v", e.Stage, e.Level, e.AuditID, e.Annotations)
+					t.Errorf("audit event at stage %s has level %s, ID %q and annotations %v, want level Metadata, an ID and credential/said=so", e.Stage, e.Level, e.AuditID, e.Annotations)
 				}
 			}
 			if got := w.Header()["Warning"]; !slices.Equal(got, c.warnings) {
-				t.Errorf("warnings %q, want %q", got, c.warnings)
+				t.Errorf("Warning fields = %q, want %q", got, c.warnings)
 			}
 		})
 	}
@@ -137,18 +137,18 @@ func TestAFailedCredentialIsAudited(t *testing.T) {
 	b := newBench()
 	b.do(t, http.MethodGet, "/api/v1/pods")
 	if len(b.events) != 1 {
-		t.Fatalf("%d events", len(b.events))
+		t.Fatalf("%d audit events for a request without credentials, want 1", len(b.events))
 	}
 	if e := b.events[0]; e.ResponseStatus.Code != http.StatusUnauthorized || e.User.Username != "" || e.ObjectRef.Resource != "pods" {
-		t.Errorf("%+v", e)
+		t.Errorf("audit event of a request without credentials = %+v, want code 401, no user and the resource pods", e)
 	}
 }
 
-// Anybody can send X-Forwarded-For; what the log names is who was connected.
+// Any client can send X-Forwarded-For. The log contains the address of the connection.
 func TestSourceIPIsThePeer(t *testing.T) {
 	b := newBench("alice *")
 	b.do(t, http.MethodGet, "/api/v1/pods", "Test-User: alice", "X-Forwarded-For: 10.9.8.7")
 	if got := b.events[0].SourceIPs; !slices.Equal(got, []string{"192.0.2.1"}) {
-		t.Errorf("source %v", got)
+		t.Errorf("source IPs of a request with X-Forwarded-For = %v, want [192.0.2.1]", got)
 	}
 }

@@ -12,7 +12,7 @@ import (
 	"portico.dev/internal/respond"
 )
 
-// A body that does not come ends with the request's deadline, over both protocols, and the client is told.
+// A body that does not arrive ends with the request's deadline, over both protocols, and the client receives a Timeout status.
 func TestABodyThatDoesNotComeEndsWithTheDeadline(t *testing.T) {
 	b := newBench("alice *")
 	b.handler = ForLocal(nil, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -34,23 +34,23 @@ func TestABodyThatDoesNotComeEndsWithTheDeadline(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer res.Body.Close()
-			text, _ := io.ReadAll(res.Body) // what came is what is looked at
+			text, _ := io.ReadAll(res.Body) // the test checks the part that arrived
 			return res.StatusCode, string(text)
 		}
 		if code, text := ask("20s", strings.NewReader("whole")); code != http.StatusOK || text != "whole" {
-			t.Errorf("HTTP/2 %t: a body that comes: %d %s", h2, code, text)
+			t.Errorf("POST with a complete body, HTTP/2 %t = %d %s, want 200 whole", h2, code, text)
 		}
 		slow, send := io.Pipe()
 		go func() { _, _ = send.Write([]byte("some")) }()
 		code, text := ask("200ms", slow)
 		_ = send.Close()
 		if code != http.StatusGatewayTimeout || !strings.Contains(text, `"reason":"Timeout"`) || !strings.Contains(text, "did not come before the deadline") {
-			t.Errorf("HTTP/2 %t: a body that does not come: %d %s", h2, code, text)
+			t.Errorf("POST with a body that stalls, HTTP/2 %t = %d %s, want 504 with the reason Timeout", h2, code, text)
 		}
 	}
 }
 
-// A body that is none is its sender's fault.
+// A malformed body results in a 400.
 func TestBrokenRequestBodyIsReported(t *testing.T) {
 	b := newBench("alice *")
 	b.handler = ForLocal(nil, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -73,8 +73,8 @@ func TestBrokenRequestBodyIsReported(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	text, _ := io.ReadAll(res.Body) // what came is what is looked at
+	text, _ := io.ReadAll(res.Body) // the test checks the part that arrived
 	if res.StatusCode != http.StatusBadRequest || !strings.Contains(string(text), `"reason":"BadRequest"`) {
-		t.Errorf("%s %s", res.Status, text)
+		t.Errorf("POST with a malformed chunk = %s %s, want 400 with the reason BadRequest", res.Status, text)
 	}
 }

@@ -27,9 +27,9 @@ import (
 	"portico.dev/internal/metrics"
 )
 
-// BenchmarkChain is everything that a request passes between the server of HTTP and whoever answers it: the whole chain,
-// with a token of a file, a rule of RBAC, fairness, metrics, and, where said, the audit log and the access log in files. What
-// answers does nothing, and the request and its writer are used again and again.
+// BenchmarkChain measures the complete chain between net/http's server and the handler: token file authentication,
+// RBAC, fairness and metrics, and optionally the audit log and the access log in files. The
+// handler does nothing. The request and its writer are reused.
 //
 //	go test ./internal/server -run '^$' -bench Chain -cpu 2
 func BenchmarkChain(b *testing.B) {
@@ -59,7 +59,7 @@ func benchParallel(b *testing.B, h http.Handler, shape string, parallel int) {
 		}
 		return
 	}
-	b.SetParallelism((parallel + 1) / 2) // of two processors
+	b.SetParallelism((parallel + 1) / 2) // for two processors
 	b.RunParallel(func(pb *testing.PB) {
 		k := newRequestSender(b.Context(), shape)
 		for pb.Next() {
@@ -69,7 +69,7 @@ func benchParallel(b *testing.B, h http.Handler, shape string, parallel int) {
 	b.StopTimer()
 }
 
-// cpuTime is what the process has used, writers and the collector of garbage included.
+// cpuTime is the CPU time of the process, including the log writers and the garbage collector.
 func cpuTime(b *testing.B) time.Duration {
 	var used syscall.Rusage
 	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &used); err != nil {
@@ -78,7 +78,7 @@ func cpuTime(b *testing.B) time.Duration {
 	return time.Duration(used.Utime.Nano() + used.Stime.Nano())
 }
 
-// requestSender sends one request as often as wanted.
+// requestSender sends one request repeatedly.
 type requestSender struct {
 	given   http.Request
 	header  http.Header
@@ -130,7 +130,7 @@ func (w *idleWriter) WriteHeader(code int)        { w.code = code }
 func (w *idleWriter) Write(p []byte) (int, error) { return len(p), nil }
 func (w *idleWriter) Flush()                      {}
 
-// benchChain ends everything that it starts with the benchmark.
+// benchChain stops every component that it starts when the benchmark ends.
 func benchChain(b *testing.B, turns *fairness.Fairness, audited, logged bool, end http.Handler) http.Handler {
 	b.Helper()
 	reg, dir := prometheus.NewRegistry(), b.TempDir()
@@ -187,7 +187,7 @@ func benchAccessLog(b *testing.B, dir string) *zap.Logger {
 	return log.Named("access")
 }
 
-// benchEnd is an answer of 1 KB, and what those who serve it say of themselves.
+// benchEnd returns a handler that writes 1 KB and reports what local and proxied handlers report.
 func benchEnd(shape string) http.Handler {
 	body, contentType := make([]byte, 1<<10), []string{"application/json"}
 	end := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {

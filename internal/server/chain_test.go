@@ -41,11 +41,11 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m,
 		// A read that waits for a version leaves a timer behind, for three seconds.
 		goleak.IgnoreAnyFunction("k8s.io/apiserver/pkg/storage/cacher.(*watchCache).waitUntilFreshLocked.func2"),
-		// The library that rotates files never ends the goroutine that removes old ones (natefinch/lumberjack#56).
+		// lumberjack never ends the goroutine that removes old files (natefinch/lumberjack#56).
 		goleak.IgnoreTopFunction("gopkg.in/natefinch/lumberjack%2ev2.(*Logger).millRun"))
 }
 
-// byHeader authenticates whom the header Test-User names. No name is nobody, "bad" is a failed credential.
+// byHeader authenticates the user in the header Test-User. An empty name counts as a missing credential, "bad" as a failed one.
 type byHeader struct{}
 
 func (byHeader) AuthenticateRequest(r *http.Request) (*authenticator.Response, bool, error) {
@@ -60,7 +60,7 @@ func (byHeader) AuthenticateRequest(r *http.Request) (*authenticator.Response, b
 	}
 }
 
-// rules allows the questions it lists, written as "user verb resource name".
+// rules allows the listed requests, written as "user verb resource name".
 type rules []string
 
 func (s rules) Authorize(_ context.Context, a authorizer.Attributes) (authorizer.Decision, string, error) {
@@ -105,11 +105,11 @@ func (b *bench) Process(e *auditinternal.Event, more []auditlog.Annotation) {
 type bench struct {
 	config  ChainConfig
 	handler http.HandlerFunc
-	policy  func(authorizer.Attributes) audit.RequestAuditConfig // nil: Metadata when a request is over
-	objects kubernetes.Interface                                 // of the local groups; set by useFairness
+	policy  func(authorizer.Attributes) audit.RequestAuditConfig // nil: Metadata when a request ends
+	objects kubernetes.Interface                                 // client for the local groups; set by useFairness
 	memory  bool                                                 // connections of listen are in memory
 
-	mu      sync.Mutex // protects the rest
+	mu      sync.Mutex // guards the fields below
 	events  events
 	reached []*http.Request
 }
@@ -161,7 +161,7 @@ func statusOf(t *testing.T, w *httptest.ResponseRecorder) metav1.Status {
 	t.Helper()
 	var s metav1.Status
 	if err := json.Unmarshal(w.Body.Bytes(), &s); err != nil || s.Kind != "Status" {
-		t.Fatalf("not a Status (%v): %d %s", err, w.Code, w.Body)
+		t.Fatalf("response = %d %s (decoding error %v), want a Status", w.Code, w.Body, err)
 	}
 	return s
 }
@@ -177,7 +177,7 @@ func TestTheChainHasEveryFilterInTheDocumentedOrder(t *testing.T) {
 	}
 	want := "recover canonicalPath requestInfo auditInit accessLog ready drain deadline goaway hsts cors authentication tracing audit userAgent overload headerMemory impersonation flowControl authorization"
 	if got := strings.Join(names, " "); got != want {
-		t.Errorf("got  %s\nwant %s", got, want)
+		t.Errorf("filters of the chain = %s, want %s", got, want)
 	}
 }
 
@@ -205,19 +205,19 @@ func TestAuthenticateAndAuthorize(t *testing.T) {
 			b := newBench("alice list configmaps")
 			w := b.do(t, http.MethodGet, c.target, c.headers...)
 			if w.Code != c.code {
-				t.Fatalf("code %d, want %d: %s", w.Code, c.code, w.Body)
+				t.Fatalf("GET %s = %d %s, want %d", c.target, w.Code, w.Body, c.code)
 			}
 			if c.code == 200 {
 				if len(b.reached) != 1 || w.Header().Get("Audit-Id") == "" {
-					t.Errorf("reached %d times, headers %v", len(b.reached), w.Header())
+					t.Errorf("calls of the handler for GET %s = %d with the response header %v, want 1 and an Audit-Id", c.target, len(b.reached), w.Header())
 				}
 				return
 			}
 			if len(b.reached) != 0 {
-				t.Error("the handler was reached")
+				t.Errorf("calls of the handler for the rejected GET %s = %d, want 0", c.target, len(b.reached))
 			}
 			if s := statusOf(t, w); !strings.Contains(s.Message, c.message) || int(s.Code) != c.code {
-				t.Errorf("status %+v, want message %q", s, c.message)
+				t.Errorf("status of GET %s = %+v, want code %d and a message that contains %q", c.target, s, c.code, c.message)
 			}
 		})
 	}
@@ -231,7 +231,7 @@ func TestMethodsThatNoAPIHas(t *testing.T) {
 		w := httptest.NewRecorder()
 		b.chain(t).ServeHTTP(w, r)
 		if w.Code != http.StatusMethodNotAllowed {
-			t.Errorf("A18 %s: %d", method, w.Code)
+			t.Errorf("A18: status of %s /api = %d, want 405", method, w.Code)
 		}
 	}
 	r := httptest.NewRequest(http.MethodGet, "/api", nil)
@@ -239,7 +239,7 @@ func TestMethodsThatNoAPIHas(t *testing.T) {
 	w := httptest.NewRecorder()
 	b.chain(t).ServeHTTP(w, r)
 	if w.Code != http.StatusBadRequest || len(b.reached) != 0 {
-		t.Errorf("A18 absolute form: %d", w.Code)
+		t.Errorf("A18: status of a target in absolute form = %d with %d calls of the handler, want 400 and 0", w.Code, len(b.reached))
 	}
 }
 
@@ -292,7 +292,7 @@ func TestImpersonation(t *testing.T) {
 			b := newBench(c.allowed...)
 			w := b.do(t, http.MethodGet, "/api/v1/pods", append(c.headers, "Test-User: alice")...)
 			if w.Code != c.code {
-				t.Fatalf("code %d, want %d: %s", w.Code, c.code, w.Body)
+				t.Fatalf("GET /api/v1/pods with the fields %q = %d %s, want %d", c.headers, w.Code, w.Body, c.code)
 			}
 			if c.code != 200 {
 				return
@@ -300,15 +300,15 @@ func TestImpersonation(t *testing.T) {
 			r := b.reached[0]
 			u, _ := apirequest.UserFrom(r.Context())
 			if u.GetName() != c.as || !slices.Equal(u.GetGroups(), c.groups) {
-				t.Errorf("went on as %s %v", u.GetName(), u.GetGroups())
+				t.Errorf("user of the request at the handler = %s %v, want %s %v", u.GetName(), u.GetGroups(), c.as, c.groups)
 			}
 			for h := range r.Header {
 				if strings.HasPrefix(h, "Impersonate-") {
-					t.Errorf("%s went on", h)
+					t.Errorf("header of the request at the handler contains %s, want no Impersonate field", h)
 				}
 			}
 			if e := b.events[0]; c.as != "alice" && (e.User.Username != "alice" || e.ImpersonatedUser.Username != c.as) {
-				t.Errorf("audit event has %s as %+v", e.User.Username, e.ImpersonatedUser)
+				t.Errorf("user in the audit event = %s, impersonated %+v, want alice, impersonated %s", e.User.Username, e.ImpersonatedUser, c.as)
 			}
 		})
 	}
@@ -319,21 +319,21 @@ func TestAuditEventsNameTheDecision(t *testing.T) {
 	b.do(t, http.MethodGet, "/api/v1/pods?labelSelector=a%3Db&token=canary", "Test-User: alice", "Audit-Id: mine", "Authorization: Bearer canary")
 	b.do(t, http.MethodDelete, "/api/v1/namespaces/a/pods/b", "Test-User: alice")
 	if len(b.events) != 2 {
-		t.Fatalf("%d events", len(b.events))
+		t.Fatalf("%d audit events after two requests, want 2", len(b.events))
 	}
 	first, second := b.events[0], b.events[1]
 	if first.AuditID != "mine" || first.Annotations["authorization.k8s.io/decision"] != "allow" || first.ResponseStatus.Code != 200 {
-		t.Errorf("first %+v", first)
+		t.Errorf("audit event of the allowed list = %+v, want ID mine, decision allow and code 200", first)
 	}
 	if second.Annotations["authorization.k8s.io/decision"] != "forbid" || second.ObjectRef.Name != "b" || second.ResponseStatus.Code != 403 {
-		t.Errorf("second %+v", second)
+		t.Errorf("audit event of the rejected delete = %+v, want object b, decision forbid and code 403", second)
 	}
 	if first.RequestURI != "/api/v1/pods?labelSelector=a%3Db&token=..." {
-		t.Errorf("request URI %s", first.RequestURI)
+		t.Errorf("request URI in the audit event = %s, want the token replaced by ...", first.RequestURI)
 	}
 	line, err := json.Marshal(b.events)
 	if err != nil || strings.Contains(string(line), "canary") {
-		t.Errorf("E1 an event holds a credential (%v): %s", err, line)
+		t.Errorf("E1: audit events = %s (encoding error %v), want no credential", line, err)
 	}
 }
 
@@ -342,7 +342,7 @@ func TestAPanicIsA500AndAbortsWhatHadBegun(t *testing.T) {
 	b.handler = func(http.ResponseWriter, *http.Request) { panic("secret detail") }
 	w := b.do(t, http.MethodGet, "/api", "Test-User: alice")
 	if s := statusOf(t, w); w.Code != 500 || strings.Contains(s.Message, "secret") {
-		t.Errorf("%d %+v", w.Code, s)
+		t.Errorf("response after a panic = %d %+v, want 500 without the panic's text", w.Code, s)
 	}
 	b.handler = func(w http.ResponseWriter, _ *http.Request) {
 		_, _ = io.WriteString(w, "half")
@@ -350,11 +350,11 @@ func TestAPanicIsA500AndAbortsWhatHadBegun(t *testing.T) {
 	}
 	defer func() {
 		if p := recover(); p != http.ErrAbortHandler {
-			t.Errorf("recovered %v, want the stream aborted", p)
+			t.Errorf("panic after half a response = %v, want http.ErrAbortHandler", p)
 		}
 	}()
 	b.do(t, http.MethodGet, "/api", "Test-User: alice")
-	t.Error("half an answer was passed off as a whole one")
+	t.Error("the request returned normally after half a response, want a panic with http.ErrAbortHandler")
 }
 
 func TestNotReadyIsA503ThatAsksToComeBack(t *testing.T) {
@@ -362,10 +362,10 @@ func TestNotReadyIsA503ThatAsksToComeBack(t *testing.T) {
 	b.config.Ready = func() error { return errors.New("no routes") }
 	w := b.do(t, http.MethodGet, "/apis/g/v1/foos", "Test-User: alice")
 	if w.Code != http.StatusServiceUnavailable || w.Header().Get("Retry-After") != "1" {
-		t.Errorf("%d %v", w.Code, w.Header())
+		t.Errorf("response while not ready = %d with the header %v, want 503 with Retry-After 1", w.Code, w.Header())
 	}
 	if w = b.do(t, http.MethodGet, "/livez", "Test-User: alice"); w.Code != http.StatusOK {
-		t.Errorf("health is held back too: %d", w.Code)
+		t.Errorf("GET /livez while not ready = %d, want 200", w.Code)
 	}
 }
 
@@ -395,7 +395,7 @@ func TestTooManyRequests(t *testing.T) {
 	first := send("/api/v1/pods", "Test-User: alice")
 	<-entered
 	if code := <-send("/api/v1/pods", "Test-User: alice"); code != http.StatusTooManyRequests {
-		t.Errorf("a second read: %d", code)
+		t.Errorf("status of a second read at a limit of 1 = %d, want 429", code)
 	}
 	var let []<-chan int
 	for what, headers := range map[string][]string{
@@ -408,7 +408,7 @@ func TestTooManyRequests(t *testing.T) {
 	close(leave)
 	for _, done := range append(let, first) {
 		if code := <-done; code != http.StatusOK {
-			t.Errorf("let in and answered %d", code)
+			t.Errorf("status of an admitted request = %d, want 200", code)
 		}
 	}
 }
@@ -431,7 +431,7 @@ func TestTheDeadlineSparesLongRunningRequests(t *testing.T) {
 		}
 		b.do(t, http.MethodGet, target, "Test-User: alice")
 		if left > want || left < want-time.Minute {
-			t.Errorf("%s: %v left, want %v", target, left, want)
+			t.Errorf("time until the deadline of GET %s = %v, want %v", target, left, want)
 		}
 	}
 }
@@ -440,17 +440,17 @@ func TestCORS(t *testing.T) {
 	b := newBench("alice *")
 	b.config.CORSAllowedOrigins = []string{`^https://ui\.example\.com$`}
 	if w := b.do(t, http.MethodGet, "/api", "Test-User: alice", "Origin: https://ui.example.com"); w.Header().Get("Access-Control-Allow-Origin") == "" {
-		t.Error("an allowed origin got no header")
+		t.Errorf("response to an allowed origin = header %v, want Access-Control-Allow-Origin", w.Header())
 	}
 	if w := b.do(t, http.MethodGet, "/api", "Test-User: alice", "Origin: https://evil.example.com"); w.Header().Get("Access-Control-Allow-Origin") != "" {
-		t.Error("another origin got a header")
+		t.Errorf("response to another origin = header %v, want no Access-Control-Allow-Origin", w.Header())
 	}
 	if w := b.do(t, http.MethodOptions, "/api", "Origin: https://ui.example.com"); w.Code != http.StatusNoContent {
-		t.Errorf("preflight: %d", w.Code)
+		t.Errorf("status of a preflight request = %d, want 204", w.Code)
 	}
 	b.config.CORSAllowedOrigins = []string{"("}
 	if _, err := NewChain(b.config, http.NotFoundHandler()); err == nil {
-		t.Error("an origin that is no expression was accepted")
+		t.Error("NewChain accepted an origin that is not a regular expression, want an error")
 	}
 }
 
@@ -481,16 +481,16 @@ func TestDrainEndsWatchesAndLetsTheRestFinish(t *testing.T) {
 	short, cancel := context.WithCancel(t.Context())
 	cancel()
 	if err := b.config.Drainer.Drain(short); err == nil {
-		t.Error("drained while a request was in hand")
+		t.Error("Drain returned without an error while a request ran, want an error")
 	}
 	<-codes // the watch
 	if w := b.do(t, http.MethodGet, "/api", "Test-User: alice"); w.Code != http.StatusServiceUnavailable {
-		t.Errorf("a new request during the drain: %d", w.Code)
+		t.Errorf("status of a new request during the drain = %d, want 503", w.Code)
 	}
 	close(finish)
 	<-codes
 	if err := b.config.Drainer.Drain(t.Context()); err != nil {
-		t.Errorf("not drained: %v", err)
+		t.Errorf("Drain after the last request failed: %v, want no error", err)
 	}
 }
 
@@ -515,11 +515,11 @@ func TestScannersDoNotFillTheMetrics(t *testing.T) {
 		series += len(f.Metric)
 	}
 	if series > 12 {
-		t.Errorf("C9 %d series after 200 made-up resources and verbs", series)
+		t.Errorf("C9: %d series after 200 made-up resources and verbs, want at most 12", series)
 	}
 }
 
-// The writer that handlers get must be what the library that serves the local groups expects of one.
+// The response writer must implement the interfaces that k8s.io/apiserver requires for the local groups.
 func TestTheWriterCanFlushAndBeHijackedWhereThatIsPossible(t *testing.T) {
 	for _, h2 := range []bool{false, true} {
 		srv := httptest.NewUnstartedServer(recoverFilter(zap.NewNop(), metrics.NewRequests(prometheus.NewRegistry()), newSlowClients(0, slowBudget))(
@@ -544,7 +544,7 @@ func TestTheWriterCanFlushAndBeHijackedWhereThatIsPossible(t *testing.T) {
 			want = "2 flush=true hijack=false notify=true"
 		}
 		if err != nil || string(body) != want {
-			t.Errorf("got %q (%v), want %q", body, err, want)
+			t.Errorf("interfaces of the response writer, HTTP/2 %t = %q (error %v), want %q", h2, body, err, want)
 		}
 	}
 }
@@ -574,14 +574,14 @@ func TestDeniedUserAgents(t *testing.T) {
 			}
 			w := b.do(t, http.MethodGet, c.target, headers...)
 			if w.Code != c.code || (len(b.reached) == 1) != (c.code == 200) || len(b.events) != 1 {
-				t.Fatalf("%d %s, the handler was reached %d times, %d events", w.Code, w.Body, len(b.reached), len(b.events))
+				t.Fatalf("GET %s by %.40q = %d %s with %d calls of the handler and %d events, want %d, a call only for 200, and 1 event", c.target, c.agent, w.Code, w.Body, len(b.reached), len(b.events), c.code)
 			}
 			if c.code == 403 {
 				if s := statusOf(t, w); s.Reason != metav1.StatusReasonForbidden || !strings.Contains(s.Message, "--deny-user-agents") {
-					t.Errorf("%+v", s)
+					t.Errorf("status for a denied user agent = %+v, want the reason Forbidden and a message that names --deny-user-agents", s)
 				}
 				if e := b.events[0]; e.ResponseStatus.Code != 403 || e.User.Username != "alice" {
-					t.Errorf("audited: %+v", e)
+					t.Errorf("audit event of a denied user agent = %+v, want code 403 and user alice", e)
 				}
 			}
 		})
@@ -593,7 +593,7 @@ func TestUserAgentsThatCannotBeDenied(t *testing.T) {
 		"no regular expression": {"("}, "aaa": {strings.Repeat("a", 1025)}, "must have 1": {""}, "join some": make([]string, 65),
 	} {
 		if _, err := CompileUserAgents(patterns); err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("%v, want %q", err, want)
+			t.Errorf("CompileUserAgents(%d patterns) error = %v, want an error that contains %q", len(patterns), err, want)
 		}
 	}
 }

@@ -20,23 +20,23 @@ func TestRequestContextHasItsDeadlineWhetherOrNotSomebodyWaits(t *testing.T) {
 		defer leave()
 		s, r := requestContextOf(httptest.NewRequest(http.MethodGet, "/", nil).WithContext(parent))
 		if again, same := requestContextOf(r); again != s || same != r {
-			t.Error("a second context")
+			t.Error("a second requestContextOf of the same request returned another context, want the first one")
 		}
 		if _, ok := s.Deadline(); ok || s.Done() != parent.Done() || request.ClientContext(r.Context()) != r.Context() {
-			t.Error("a deadline that nobody gave")
+			t.Error("a request context without a deadline differs from its parent, want no deadline and the parent's Done channel")
 		}
 		s.SetDeadline(time.Now().Add(time.Second))
 		if at, ok := s.Deadline(); !ok || at != time.Now().Add(time.Second) || s.Err() != nil {
-			t.Error(at, s.Err())
+			t.Errorf("deadline of the request context = %v with the error %v, want a second from now and no error", at, s.Err())
 		}
 		if request.ClientContext(r.Context()).Done() != parent.Done() {
-			t.Error("the client ends with the deadline")
+			t.Error("the client context has another Done channel than the parent, want the parent's")
 		}
 		child, cancel := context.WithCancel(s)
 		defer cancel()
 		<-child.Done()
 		if !errors.Is(s.Err(), context.DeadlineExceeded) || !errors.Is(child.Err(), context.DeadlineExceeded) {
-			t.Error(s.Err(), child.Err())
+			t.Errorf("errors after the deadline = %v and of the child %v, want context.DeadlineExceeded", s.Err(), child.Err())
 		}
 		s.Finish()
 
@@ -44,13 +44,13 @@ func TestRequestContextHasItsDeadlineWhetherOrNotSomebodyWaits(t *testing.T) {
 		late.SetDeadline(time.Now().Add(time.Second))
 		time.Sleep(2 * time.Second) // in the bubble
 		if !errors.Is(late.Err(), context.DeadlineExceeded) {
-			t.Error("nobody waited, and the deadline is forgotten:", late.Err())
+			t.Errorf("error after the deadline, without a waiter = %v, want context.DeadlineExceeded", late.Err())
 		}
 		late.Finish()
 	})
 }
 
-// Contexts that are made from a requestContext cost no goroutine that waits: a watch lives in two or three of them.
+// Contexts derived from a requestContext start no waiting goroutine: a watch has two or three of them.
 func TestContextsOfARequestContextCostNoGoroutine(t *testing.T) {
 	for _, timed := range []bool{false, true} {
 		var life httpmsg.Context
@@ -67,13 +67,13 @@ func TestContextsOfARequestContextCostNoGoroutine(t *testing.T) {
 			defer cancel()
 		}
 		if more := runtime.NumGoroutine() - before; more > len(children)/2 {
-			t.Errorf("timed %t: %d goroutines for %d contexts", timed, more, len(children))
+			t.Errorf("%d more goroutines for %d contexts, with a deadline %t, want at most half as many", more, len(children), timed)
 		}
 		life.End()
 		for _, child := range children {
 			<-child.Done()
 			if child.Err() == nil {
-				t.Error("an end without an error")
+				t.Errorf("error of a child context after the end, with a deadline %t = nil, want an error", timed)
 			}
 		}
 		s.Finish()
@@ -100,7 +100,7 @@ func TestRequestContextEndsWithItsRequestAndItsClient(t *testing.T) {
 			c.end(s)
 			<-s.Done()
 			if !errors.Is(s.Err(), context.Canceled) {
-				t.Error(s.Err())
+				t.Errorf("error of the request context after its end = %v, want context.Canceled", s.Err())
 			}
 		})
 		parent, leave = context.WithCancel(t.Context())

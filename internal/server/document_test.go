@@ -9,35 +9,35 @@ import (
 	"testing"
 )
 
-// docs/security-tests.md says which test tries which attack. A test that is renamed must not leave a claim behind.
+// docs/security-tests.md lists the test for each attack. Every test that the page names must exist.
 func TestTheListOfSecurityTestsIsTrue(t *testing.T) {
 	text := namesOnlyTests(t, "../../docs/security-tests.md")
 	for row, last := range map[string]int{"A": 42, "B": 15, "C": 23, "D": 19, "E": 16, "G": 9} {
 		for i := 1; i <= last; i++ {
 			if n := strings.Count(string(text), fmt.Sprintf("\n| %s%d |", row, i)); n != 1 {
-				t.Errorf("row %s%d is there %d times", row, i, n)
+				t.Errorf("rows for %s%d in the list of security tests = %d, want 1", row, i, n)
 			}
 		}
 	}
 }
 
-// docs/http-engines.md says which test tries what was published.
+// docs/http-engines.md lists the test for each published vulnerability.
 func TestTheListOfVulnerabilitiesIsTrue(t *testing.T) {
 	text := namesOnlyTests(t, "../../docs/http-engines.md")
 	rows := regexp.MustCompile(`(?m)^\| (CVE-\d{4}-\d+) \|`).FindAllStringSubmatch(text, -1)
 	seen := map[string]bool{}
 	for _, row := range rows {
 		if seen[row[1]] {
-			t.Errorf("%s has two rows", row[1])
+			t.Errorf("%s has two rows in docs/http-engines.md, want one", row[1])
 		}
 		seen[row[1]] = true
 	}
 	if len(seen) < 100 {
-		t.Errorf("only %d have rows", len(seen))
+		t.Errorf("%d vulnerabilities have rows in docs/http-engines.md, want at least 100", len(seen))
 	}
 }
 
-// namesOnlyTests is a page whose tests all exist.
+// namesOnlyTests returns the text of a page and checks that every test it names exists.
 func namesOnlyTests(t *testing.T, page string) string {
 	t.Helper()
 	text, err := os.ReadFile(page)
@@ -46,11 +46,11 @@ func namesOnlyTests(t *testing.T, page string) string {
 	}
 	named := regexp.MustCompile("`([a-z/0-9]+)\\.((?:Test|Fuzz)[A-Za-z0-9]+)`").FindAllStringSubmatch(string(text), -1)
 	if len(named) < 50 {
-		t.Fatalf("only %d tests are named in %s", len(named), page)
+		t.Fatalf("%d tests are named in %s, want at least 50", len(named), page)
 	}
 	for _, n := range named {
 		if !defines(t, n[1], n[2]) {
-			t.Errorf("%s: %s has no %s", page, n[1], n[2])
+			t.Errorf("%s names %s.%s, want a test that exists", page, n[1], n[2])
 		}
 	}
 	return string(text)

@@ -10,7 +10,7 @@ import (
 	"portico.dev/internal/request"
 )
 
-// A server that sheds ends what runs for long, serves on, and asks clients to come by other connections until it keeps them.
+// A server that sheds load ends long-running requests, continues to serve, and closes client connections until Keep is called.
 func TestADrainerSheds(t *testing.T) {
 	d := NewDrainer()
 	began, ended := make(chan struct{}), make(chan struct{})
@@ -25,7 +25,7 @@ func TestADrainerSheds(t *testing.T) {
 		w := httptest.NewRecorder()
 		h.ServeHTTP(w, withRequestContext(httptest.NewRequest(http.MethodGet, target, nil)))
 		if w.Code != http.StatusOK {
-			t.Errorf("%s: %d", target, w.Code)
+			t.Errorf("GET %s = %d, want 200", target, w.Code)
 		}
 		return w.Header().Get("Connection")
 	}
@@ -33,28 +33,28 @@ func TestADrainerSheds(t *testing.T) {
 	go ask(pods + "?watch=1")
 	<-began
 	if got := ask(pods); got != "" {
-		t.Errorf("Connection: %s before", got)
+		t.Errorf("Connection before Shed = %q, want none", got)
 	}
 	d.Shed()
 	select {
 	case <-ended:
 	case <-time.After(30 * time.Second):
-		t.Fatal("the watch goes on")
+		t.Fatal("the watch still runs 30 seconds after Shed, want its end")
 	}
 	if got := ask(pods); got != "close" {
-		t.Errorf("Connection: %q while shedding", got)
+		t.Errorf("Connection while shedding = %q, want close", got)
 	}
 	began, ended = make(chan struct{}), make(chan struct{})
 	go ask(pods + "?watch=1")
 	<-began
 	select {
 	case <-ended:
-		t.Error("a watch that began later is ended by the round before")
+		t.Error("the Shed before the second watch ended it, want it to run")
 	default:
 	}
 	d.Keep()
 	if got := ask(pods); got != "" {
-		t.Errorf("Connection: %q when clients are kept again", got)
+		t.Errorf("Connection after Keep = %q, want none", got)
 	}
 	d.Shed()
 	<-ended

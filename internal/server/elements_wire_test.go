@@ -28,7 +28,7 @@ import (
 	"portico.dev/internal/transport"
 )
 
-// arrived is a request as the bytes of it came at a backend.
+// arrived is a request as its bytes arrived at a backend.
 type arrived struct {
 	method, target string
 	fields         []string // "name: value", names in lower case
@@ -43,7 +43,7 @@ func (a arrived) field(name string) (values []string) {
 	return values
 }
 
-// listenRaw is a backend that reads bytes and no HTTP that somebody else has read for it. It speaks one version.
+// listenRaw is a backend that reads the bytes without an HTTP library. It speaks one version.
 func listenRaw(t *testing.T, set *transport.Set, proto string, serve func(net.Conn)) *transport.Backend {
 	t.Helper()
 	authority, err := pki.NewAuthority("backends")
@@ -92,7 +92,7 @@ func listenRaw(t *testing.T, set *transport.Set, proto string, serve func(net.Co
 	return b
 }
 
-// readHTTP1 tells of each head that comes, cut at CRLF and at nothing else, and answers it.
+// readHTTP1 reports each request head that arrives, split at CRLF only, and responds to it.
 func readHTTP1(came chan<- arrived) func(net.Conn) {
 	return func(c net.Conn) {
 		in := bufio.NewReader(c)
@@ -121,7 +121,7 @@ func readHTTP1(came chan<- arrived) func(net.Conn) {
 	}
 }
 
-// readHTTP2 is the same for HTTP/2.
+// readHTTP2 does the same for HTTP/2.
 func readHTTP2(came chan<- arrived) func(net.Conn) {
 	return func(c net.Conn) {
 		preface := make([]byte, len(http2.ClientPreface))
@@ -174,7 +174,7 @@ func readHTTP2(came chan<- arrived) func(net.Conn) {
 	}
 }
 
-// sending is a client that writes what it is told, and says what came back: a code, or that the request was reset.
+// sending is a client that writes the given request and returns the result: a status code, or "reset" and the error code.
 type sending interface {
 	send(t *testing.T, method, target, host, name, value string) string
 }
@@ -217,7 +217,7 @@ type sendingHTTP2 struct {
 }
 
 func (s *sendingHTTP2) send(t *testing.T, method, target, host, name, value string) string {
-	if s.a != nil && s.a.stream > 300 { // a connection may break so many streams and no more
+	if s.a != nil && s.a.stream > 300 { // a connection is closed after more broken streams
 		_ = s.a.conn.Close()
 		s.a = nil
 	}
@@ -239,12 +239,12 @@ func (s *sendingHTTP2) send(t *testing.T, method, target, host, name, value stri
 	for {
 		frame, err := a.ReadFrame()
 		if err != nil {
-			t.Fatalf("stream %d: %v", id, err)
+			t.Fatalf("reading the response of stream %d failed: %v, want a frame", id, err)
 		}
 		if frame, ok := frame.(*http2.GoAwayFrame); ok {
 			defer func() { _ = a.conn.Close(); s.a = nil }()
 			if frame.LastStreamID < id {
-				t.Fatal("the request was not looked at")
+				t.Fatalf("last stream in GOAWAY = %d, want at least %d", frame.LastStreamID, id)
 			}
 		}
 		if frame.Header().StreamID != id {
@@ -265,8 +265,8 @@ func (s *sendingHTTP2) send(t *testing.T, method, target, host, name, value stri
 	}
 }
 
-// A16, A18, A19: each byte in each element, from either version of HTTP to a backend that speaks the other. What the tables do
-// not have is refused and reaches no backend; what they have arrives byte for byte, as one request.
+// A16, A18, A19: each byte in each element, from either version of HTTP to a backend that speaks the other. A byte outside the tables
+// is rejected and reaches no backend. A byte in the tables arrives unchanged, in one request.
 func TestA19EachByteInEachElement(t *testing.T) {
 	t.Parallel()
 	if testing.Short() {
@@ -317,18 +317,18 @@ func TestA19EachByteInEachElement(t *testing.T) {
 					said := client.send(t, test.method, test.target, test.host, test.name, test.value)
 					if !test.may {
 						if said != "400" && (overHTTP1 || !strings.HasPrefix(said, "reset PROTOCOL_ERROR")) {
-							t.Errorf("%s: %s", what, said)
+							t.Errorf("response to %s = %s, want 400 or a reset with PROTOCOL_ERROR", what, said)
 						}
 						if len(came) > 0 {
-							t.Fatalf("%s: the backend saw %+v", what, <-came)
+							t.Fatalf("the backend received %+v for %s, want no request", <-came, what)
 						}
 						continue
 					}
-					if said != "200" && test.element == "method" { // which the chain may not know
+					if said != "200" && test.element == "method" { // the chain may not support it
 						continue
 					}
 					if said != "200" || len(came) != 1 {
-						t.Fatalf("%s: %s, and %d requests arrived", what, said, len(came))
+						t.Fatalf("response to %s = %s with %d requests at the backend, want 200 and 1", what, said, len(came))
 					}
 					a := <-came
 					name, value := strings.ToLower(test.name), test.value
@@ -337,12 +337,12 @@ func TestA19EachByteInEachElement(t *testing.T) {
 					}
 					if a.method != test.method || a.target != test.target || !slices.Equal(a.field("x-forwarded-host"), []string{test.host}) ||
 						!slices.Equal(a.field(name), []string{value}) {
-						t.Errorf("%s arrived as %+v", what, a)
+						t.Errorf("%s arrived as %+v, want method %q, target %q, host %q and %q with the value %q", what, a, test.method, test.target, test.host, name, value)
 					}
 				}
 			}
 			if e := route.Backend.Report().Endpoints[0]; e.State != "well" || e.LastFailure != "" || e.Ejections > 0 {
-				t.Errorf("the endpoint suffered: %+v", e)
+				t.Errorf("endpoint after the requests = %+v, want the state well without failures and ejections", e)
 			}
 		})
 	}

@@ -33,7 +33,7 @@ type endedWatch struct {
 	leave   context.CancelFunc
 }
 
-// panicsAt is a writer that panics when it is to write a text.
+// panicsAt is a writer that panics when a certain text is written.
 type panicsAt struct {
 	http.ResponseWriter
 	text string
@@ -65,8 +65,8 @@ func (e *endedWatch) sample(t *testing.T, name, label string) (sum float64) {
 	return sum
 }
 
-// However a watch of an extension server ends, everything that the filters do at the end of a request is done once: not when its handler returns, which is long
-// before over HTTP/2, but when the response is over.
+// The filters process the end of a watch of an extension server once, however the watch ends. They do so when the response ends. Over HTTP/2, this is
+// long after the handler returned.
 func TestTheEndOfAWatch(t *testing.T) {
 	t.Parallel()
 	set := transport.New(transport.Options{Engine: enginetest.Backend(t)})
@@ -75,11 +75,11 @@ func TestTheEndOfAWatch(t *testing.T) {
 	for name, c := range map[string]struct {
 		query  string
 		end    func(*testing.T, *endedWatch)
-		reason string // for the metric; empty: none is counted
-		last   string // in the last line that the client gets
-		broken bool   // the client does not get the end of the response
+		reason string // for the metric; empty: no end is counted
+		last   string // part of the last line that the client receives
+		broken bool   // the client does not receive the end of the response
 		stage  auditinternal.Stage
-		alone  bool // it is not shared
+		alone  bool // the watch is not shared
 	}{
 		"its client leaves":  {end: func(_ *testing.T, e *endedWatch) { e.leave() }, reason: metrics.WatchClientLeft, broken: true, stage: auditinternal.StageResponseComplete},
 		"the server drains":  {end: func(_ *testing.T, e *endedWatch) { e.bench.config.Drainer.EndLongRunning() }, reason: metrics.WatchClientLeft, last: "w6", stage: auditinternal.StageResponseComplete},
@@ -98,7 +98,7 @@ func TestTheEndOfAWatch(t *testing.T) {
 		for protocol, h2 := range map[string]bool{"HTTP/2": true, "HTTP/1.1": false} {
 			t.Run(name+", "+protocol, func(t *testing.T) {
 				if c.query != "" {
-					t.Parallel() // it waits for most of its time
+					t.Parallel() // it waits for most of the time
 				}
 				e := &endedWatch{backend: &watchedBackend{}, metrics: prometheus.NewRegistry()}
 				router := routerOf(dispatchtest.Table(t, set, sharingWatches, map[string]http.Handler{"first": e.backend}))
@@ -134,12 +134,12 @@ func TestTheEndOfAWatch(t *testing.T) {
 				e.backend.send(6)
 				last, err := body.ReadString('\n')
 				if err != nil || !strings.Contains(last, "w6") {
-					t.Fatalf("%q, %v", last, err)
+					t.Fatalf("first line of the watch = %q with the error %v, want the event w6", last, err)
 				}
 				read := len(last)
 				if got := b.stages(); !slices.Equal(got, []auditinternal.Stage{auditinternal.StageResponseStarted}) || lines.Len() != 0 ||
 					e.sample(t, "apiserver_longrunning_requests", "WATCH") != 1 || !b.config.Drainer.busy() {
-					t.Fatalf("while it goes on, there are the events %v, %d lines in the log, %g requests that run for long", got, lines.Len(), e.sample(t, "apiserver_longrunning_requests", ""))
+					t.Fatalf("running watch has the audit stages %v, %d lines in the log and %g long-running requests, want [ResponseStarted], 0 and 1", got, lines.Len(), e.sample(t, "apiserver_longrunning_requests", ""))
 				}
 				c.end(t, e)
 				for err == nil {
@@ -150,24 +150,24 @@ func TestTheEndOfAWatch(t *testing.T) {
 					}
 				}
 				if broken := err != io.EOF; broken != c.broken || !c.broken && !strings.Contains(last, c.last) {
-					t.Errorf("the response ends with %q, %v", last, err)
+					t.Errorf("end of the response = %q with the error %v, want a line that contains %q, broken off %t", last, err, c.last, c.broken)
 				}
 				eventually(t, "the request is over", func() bool { return !b.config.Drainer.busy() })
 				eventually(t, "it is logged", func() bool { return lines.Len() > 0 })
 				if got := b.stages(); !slices.Equal(got, []auditinternal.Stage{auditinternal.StageResponseStarted, c.stage}) {
-					t.Errorf("the audit events are of %v", got)
+					t.Errorf("audit stages after the watch = %v, want ResponseStarted and %s", got, c.stage)
 				}
 				if lines.Len() != 1 {
-					t.Fatalf("there are %d lines in the log", lines.Len())
+					t.Fatalf("%d lines in the access log after the watch, want 1", lines.Len())
 				}
 				fields := zapcore.NewMapObjectEncoder()
 				for _, f := range lines.All()[0].Context {
 					f.AddTo(fields)
 				}
 				if f := fields.Fields; f["code"] != 200 || f["bytes"] != int64(read) || f["served-by"] != "v1.example.com/first" || f["took"].(time.Duration) <= 0 {
-					t.Errorf("the line in the log has %v; the client got %d bytes", f, read)
+					t.Errorf("line in the access log = %v, want code 200, %d bytes, served-by v1.example.com/first and a positive time", f, read)
 				}
-				// A filter around the one that logs has its turn after it.
+				// A filter outside the access log runs its code after it.
 				for metric, want := range map[string]float64{
 					"apiserver_longrunning_requests": 0, "apiserver_request_total": 1, "portico_shared_watch_clients": 0,
 				} {
@@ -186,7 +186,7 @@ func TestTheEndOfAWatch(t *testing.T) {
 	}
 }
 
-// fall sends more than is kept for a client that does not read, until the front door has it or has given the client up.
+// fall sends more than the server buffers for a client that does not read, until the server has read everything or has given up the client.
 func (e *endedWatch) fall(t *testing.T) {
 	const events = 50
 	before := e.sample(t, "portico_shared_watch_events_total", "")
@@ -199,7 +199,7 @@ func (e *endedWatch) fall(t *testing.T) {
 	})
 }
 
-// stages are those of the audit events so far.
+// stages returns the stages of the audit events so far.
 func (b *bench) stages() (all []auditinternal.Stage) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -13,7 +13,7 @@ import (
 	"portico.dev/internal/request"
 )
 
-// expiring believes everybody that byHeader believes, for a minute.
+// expiring authenticates the same users as byHeader, for a minute.
 type expiring struct{ byHeader }
 
 func (a expiring) AuthenticateRequest(r *http.Request) (*authenticator.Response, bool, error) {
@@ -27,7 +27,7 @@ func TestB10AWatchEndsWithTheIdentityThatOpenedIt(t *testing.T) {
 		ends   time.Duration
 	}{
 		"a watch":     {"/api/v1/pods?watch=1", time.Minute},
-		"a plain get": {"/api/v1/pods", 30 * time.Second}, // by its own deadline
+		"a plain get": {"/api/v1/pods", 30 * time.Second}, // ended by the request's deadline
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -37,7 +37,7 @@ func TestB10AWatchEndsWithTheIdentityThatOpenedIt(t *testing.T) {
 				b.handler = func(_ http.ResponseWriter, r *http.Request) {
 					<-r.Context().Done()
 					if !errors.Is(r.Context().Err(), context.DeadlineExceeded) || time.Since(start) != c.ends {
-						t.Errorf("ended after %s: %v", time.Since(start), r.Context().Err())
+						t.Errorf("GET %s ended after %s with the error %v, want %s and context.DeadlineExceeded", c.target, time.Since(start), r.Context().Err(), c.ends)
 					}
 				}
 				b.do(t, http.MethodGet, c.target, "Test-User: alice")

@@ -17,21 +17,21 @@ import (
 	"portico.dev/internal/metrics"
 )
 
-// failing is an authorizer that decides nothing.
+// failing is an authorizer that always returns an error.
 type failing struct{}
 
 func (failing) Authorize(context.Context, authorizer.Attributes) (authorizer.Decision, string, error) {
 	return authorizer.DecisionNoOpinion, "", errors.New("no answer")
 }
 
-// panicking is an authenticator with a fault.
+// panicking is an authenticator that panics.
 type panicking struct{}
 
 func (panicking) AuthenticateRequest(*http.Request) (*authenticator.Response, bool, error) {
 	panic("fault")
 }
 
-// A client without credentials sends requests without end. Each kind of line that it causes is bounded.
+// A client without credentials sends requests without end. Every kind of log line that it causes is limited.
 func TestA50LinesBeforeAuthenticationAreBounded(t *testing.T) {
 	const requests, most = 2000, 1000
 	anonymous := &user.DefaultInfo{Name: user.Anonymous, Groups: []string{user.AllUnauthenticated}}
@@ -71,13 +71,13 @@ func TestA50LinesBeforeAuthenticationAreBounded(t *testing.T) {
 				handler.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest(http.MethodGet, "/livez", nil))
 			}
 			if got := lines.FilterMessage(c.message).Len(); got == 0 || got > most {
-				t.Errorf("%d requests are %d lines %q, want 1 to %d", requests, got, c.message, most)
+				t.Errorf("%d requests wrote %d lines %q, want 1 to %d", requests, got, c.message, most)
 			}
 		})
 	}
 }
 
-// Lines of users are all there.
+// Every request of an authenticated user is logged.
 func TestTheAccessLogHasEveryRequestOfAUser(t *testing.T) {
 	core, lines := observer.New(zap.InfoLevel)
 	handler := withHeader(newBenchWith(zap.New(core)).chain(t), "Test-User", "alice")
@@ -85,7 +85,7 @@ func TestTheAccessLogHasEveryRequestOfAUser(t *testing.T) {
 		handler.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest(http.MethodGet, "/livez", nil))
 	}
 	if got := lines.FilterMessage("request").Len(); got != 2000 {
-		t.Errorf("2000 requests are %d lines, want 2000", got)
+		t.Errorf("2000 requests wrote %d lines, want 2000", got)
 	}
 }
 

@@ -33,8 +33,8 @@ import (
 	"portico.dev/internal/transport"
 )
 
-// useFairness seats requests to b by the objects of local groups over a store of their own, which b
-// serves too, beside the backends given by name as <name>.example.com/v1.
+// useFairness configures flow control from the objects of local groups in a separate store, which b
+// serves too, together with the given backends, named <name>.example.com/v1.
 func (b *bench) useFairness(t testing.TB, seats int, backends map[string]http.Handler) map[string]*transport.Backend {
 	t.Helper()
 	s, err := store.New(store.Config{DataDir: t.TempDir(), Logger: zap.NewNop()})
@@ -77,7 +77,7 @@ func (b *bench) useFairness(t testing.TB, seats int, backends map[string]http.Ha
 	return reached
 }
 
-// useFixedLevel moves authenticated users to a level of their own. It neither lends nor borrows seats, so its limit does not change with
+// useFixedLevel moves authenticated users to a separate level. It neither lends nor borrows seats, so its limit does not change with
 // the demand.
 func (b *bench) useFixedLevel(t *testing.T, name string) {
 	t.Helper()
@@ -113,7 +113,7 @@ func (b *bench) useFixedLevel(t *testing.T, name string) {
 	eventually(t, "the level is in use", func() bool { return b.enter(t.Context(), "jane").Level.Name == name })
 }
 
-// enter takes a turn and leaves at once, unless it was the last that there is within the context.
+// enter takes a turn and returns it at once, unless it was the last free one within the context.
 func (b *bench) enter(ctx context.Context, name string) *fairness.Reservation {
 	turn := b.take(ctx, name)
 	if turn.Admitted {
@@ -149,7 +149,7 @@ func runUntilEnd(t testing.TB, run func(context.Context) error, ready <-chan str
 	select {
 	case <-ready:
 	case <-time.After(time.Minute):
-		t.Fatal("not ready")
+		t.Fatal("the component was not ready within a minute, want it to be ready")
 	}
 }
 
@@ -157,7 +157,7 @@ func eventually(t testing.TB, what string, holds func() bool) {
 	t.Helper()
 	for deadline := time.Now().Add(time.Minute); !holds(); {
 		if time.Now().After(deadline) {
-			t.Fatalf("not in time: %s", what)
+			t.Fatalf("not reached within a minute: %s, want it to be true", what)
 		}
 		<-time.After(5 * time.Millisecond)
 	}
@@ -165,7 +165,7 @@ func eventually(t testing.TB, what string, holds func() bool) {
 
 const janes = "Test-Group: " + user.AllAuthenticated
 
-// send asks without waiting for the answer.
+// send sends a request and does not wait for the response.
 func send(ctx context.Context, chain http.Handler, target string) (*httptest.ResponseRecorder, <-chan struct{}) {
 	r := httptest.NewRequestWithContext(ctx, http.MethodGet, target, nil)
 	r.Header.Set("Test-User", "jane")
@@ -178,8 +178,8 @@ func send(ctx context.Context, chain http.Handler, target string) (*httptest.Res
 	return w, done
 }
 
-// A backend hangs. Many more requests come for it than there are seats, and all reach it, since each gives its seat back
-// while it waits. At the backend's limit they are refused at once; who asks for something else does not notice.
+// A backend hangs. It receives many more requests than there are seats, because each request releases its seat
+// while it waits. At the backend's limit requests are rejected at once. Requests for other backends are served.
 func TestHangingBackendKeepsNoSeat(t *testing.T) {
 	t.Parallel()
 	b := newBench("jane *")
@@ -200,7 +200,7 @@ func TestHangingBackendKeepsNoSeat(t *testing.T) {
 	}
 	defer cancel()
 	eventually(t, "all of them are with the backend", func() bool { return hung.Load() == many })
-	takePlaces(t, backends["hung"]) // the others
+	takePlaces(t, backends["hung"]) // the remaining places
 	for target, code := range map[string]int{
 		"/apis/hung.example.com/v1/namespaces/n/foos/x": http.StatusTooManyRequests,
 		"/apis/well.example.com/v1/namespaces/n/foos/x": http.StatusOK,
@@ -210,16 +210,16 @@ func TestHangingBackendKeepsNoSeat(t *testing.T) {
 			w, done := send(t.Context(), chain, target)
 			<-done
 			if w.Code != code {
-				t.Fatalf("%s: %d %s", target, w.Code, w.Body)
+				t.Fatalf("GET %s while a backend hangs = %d %s, want %d", target, w.Code, w.Body, code)
 			}
 		}
 	}
 	if hung.Load() != many {
-		t.Error("more requests reached the backend than it has places for")
+		t.Errorf("%d requests reached the hanging backend, want %d", hung.Load(), many)
 	}
 }
 
-// takePlaces takes all places of a backend that are free, for a user each, until the test ends.
+// takePlaces takes all free places of a backend, each for another user, until the test ends.
 func takePlaces(t *testing.T, b *transport.Backend) {
 	t.Helper()
 	for i := 0; ; i++ {
@@ -264,7 +264,7 @@ func TestWatchesKeepNoSeat(t *testing.T) {
 				}
 				defer resp.Body.Close()
 				if resp.StatusCode == http.StatusTooManyRequests || resp.Header.Get("X-Kubernetes-PF-FlowSchema-UID") == "" {
-					t.Fatalf("%s %v", resp.Status, resp.Header)
+					t.Fatalf("GET %s = %s with the header %v, want a flow schema and not 429", target, resp.Status, resp.Header)
 				}
 			}
 		})
@@ -282,40 +282,40 @@ func TestFlowHeadersOfResponses(t *testing.T) {
 	}{
 		"served":                 {http.MethodGet, "/api/v1/namespaces/n/pods/p", http.StatusNotFound, true},
 		"forbidden":              {http.MethodGet, "/api/v1/namespaces/n/secrets", http.StatusForbidden, true},
-		"an exec takes no turns": {http.MethodPost, "/api/v1/namespaces/n/pods/p/exec", http.StatusServiceUnavailable, false}, // no kubelets here
+		"an exec takes no turns": {http.MethodPost, "/api/v1/namespaces/n/pods/p/exec", http.StatusServiceUnavailable, false}, // no kubelets in this test
 	} {
 		t.Run(situation, func(t *testing.T) {
 			w := b.do(t, test.method, test.target, "Test-User: jane", janes)
 			schema, level := w.Header().Get("X-Kubernetes-PF-FlowSchema-UID"), w.Header().Get("X-Kubernetes-PF-PriorityLevel-UID")
 			if w.Code != test.code || (len(schema) == 36) != test.told || (len(level) == 36) != test.told {
-				t.Errorf("%d, schema %q, level %q: %s", w.Code, schema, level, w.Body)
+				t.Errorf("%s %s = %d %s with the schema %q and the level %q, want %d, UIDs present %t", test.method, test.target, w.Code, w.Body, schema, level, test.code, test.told)
 			}
 		})
 	}
 	t.Run("refused, since no turn came in time", func(t *testing.T) {
 		b.useFixedLevel(t, "fixed")
 		gone, cancel := context.WithCancel(t.Context())
-		cancel() // who would have to wait does not
+		cancel() // a request that would have to wait is rejected
 		for taken := true; taken; {
 			turn := b.take(gone, "joe")
 			if taken = turn.Admitted; taken {
 				defer turn.Release()
 			}
 		}
-		b.config.RequestTimeout = 2 * time.Second // of which a request waits a quarter
+		b.config.RequestTimeout = 2 * time.Second // a request waits a quarter of it
 		w := b.do(t, http.MethodGet, "/api/v1/namespaces/n/pods/p", "Test-User: jane", janes)
 		status := statusOf(t, w)
 		if w.Code != http.StatusTooManyRequests || w.Header().Get("Retry-After") != "1" || status.Reason != "TooManyRequests" ||
 			status.Details.RetryAfterSeconds != 1 || len(w.Header().Get("X-Kubernetes-PF-FlowSchema-UID")) != 36 {
-			t.Errorf("%d %v %s", w.Code, w.Header(), strings.TrimSpace(w.Body.String()))
+			t.Errorf("response without a free seat = %d with the header %v and the body %s, want 429 with Retry-After 1 and a flow schema", w.Code, w.Header(), strings.TrimSpace(w.Body.String()))
 		}
 		if w := b.do(t, http.MethodGet, "/api/v1/namespaces/n/pods/p", "Test-User: jane", "Test-Group: "+user.SystemPrivilegedGroup); w.Code == http.StatusTooManyRequests {
-			t.Error("an administrator was refused too")
+			t.Errorf("request of an administrator without a free seat = %d, want another status than 429", w.Code)
 		}
 	})
 }
 
-// What fairness costs beside the bound in flight, in the chain.
+// BenchmarkFlowControl compares fairness with the limit on requests in flight, in the chain.
 func BenchmarkFlowControl(b *testing.B) {
 	for name, seats := range map[string]int{"bound": 0, "turns": 600} {
 		b.Run(name, func(b *testing.B) {

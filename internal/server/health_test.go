@@ -12,7 +12,7 @@ import (
 	"go.uber.org/zap"
 )
 
-// What a check says of itself is in reports while it passes.
+// A report contains the note of a check while the check passes.
 func TestNotesOfChecks(t *testing.T) {
 	var sick error
 	note := "of noon, 1m old"
@@ -23,18 +23,18 @@ func TestNotesOfChecks(t *testing.T) {
 		return w.Body.String()
 	}
 	if got := ask("/readyz?verbose"); !strings.Contains(got, "[+]state ok: of noon, 1m old\n") {
-		t.Error(got)
+		t.Errorf("/readyz?verbose with a note = %q, want the note after [+]state ok", got)
 	}
 	if got := ask("/readyz"); got != "ok" {
-		t.Error(got)
+		t.Errorf("/readyz = %q, want ok", got)
 	}
 	note = ""
 	if got := ask("/readyz?verbose"); !strings.Contains(got, "[+]state ok\n") {
-		t.Error(got)
+		t.Errorf("/readyz?verbose without a note = %q, want [+]state ok", got)
 	}
 	note, sick = "of noon", errors.New("too old")
 	if got := ask("/readyz?verbose"); !strings.Contains(got, "[-]state failed: reason withheld\n") || strings.Contains(got, "noon") {
-		t.Error(got)
+		t.Errorf("/readyz?verbose of a failing check = %q, want [-]state failed without the note", got)
 	}
 }
 
@@ -67,10 +67,10 @@ func TestHealth(t *testing.T) {
 		w := httptest.NewRecorder()
 		h.ServeHTTP(w, httptest.NewRequest(http.MethodGet, target, nil))
 		if w.Code != want.code || !strings.Contains(w.Body.String(), want.body) {
-			t.Errorf("%s: %d %q, want %d %q", target, w.Code, w.Body, want.code, want.body)
+			t.Errorf("GET %s = %d %q, want %d and a body that contains %q", target, w.Code, w.Body, want.code, want.body)
 		}
 		if strings.Contains(w.Body.String(), "secret") {
-			t.Errorf("%s tells why", target)
+			t.Errorf("GET %s = %q, want the reason of the failure withheld", target, w.Body)
 		}
 	}
 	sick = nil
@@ -78,13 +78,13 @@ func TestHealth(t *testing.T) {
 	w := httptest.NewRecorder()
 	h.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/readyz?verbose", nil))
 	if w.Code != 500 || !strings.Contains(w.Body.String(), "[-]shutdown") {
-		t.Errorf("while stopping: %d %q", w.Code, w.Body)
+		t.Errorf("GET /readyz?verbose while stopping = %d %q, want 500 with [-]shutdown", w.Code, w.Body)
 	}
 	if w = httptest.NewRecorder(); true {
 		h.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/livez", nil))
 	}
 	if w.Code != 200 {
-		t.Errorf("livez while stopping: %d", w.Code)
+		t.Errorf("GET /livez while stopping = %d, want 200", w.Code)
 	}
 }
 
@@ -115,28 +115,28 @@ func TestHealthOfBackends(t *testing.T) {
 			w := httptest.NewRecorder()
 			h.ServeHTTP(w, httptest.NewRequest(http.MethodGet, target, nil))
 			if w.Code != want {
-				t.Errorf("%s: %s: %d %q, want %d", test.name, target, w.Code, w.Body, want)
+				t.Errorf("%s: GET %s = %d %q, want %d", test.name, target, w.Code, w.Body, want)
 			}
 		}
 		w := httptest.NewRecorder()
 		h.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/readyz/backends?verbose", nil))
 		for _, words := range []string{test.words, "[+]etcd ok\n", "[+]shutdown ok\n", "readyz/backends check "} {
 			if !strings.Contains(w.Body.String(), words) {
-				t.Errorf("%s: no %q in %q", test.name, words, w.Body)
+				t.Errorf("%s: GET /readyz/backends?verbose = %q, want %q in it", test.name, w.Body, words)
 			}
 		}
 	}
 	w := httptest.NewRecorder()
 	NewHealth(zap.NewNop()).ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/readyz/backends", nil))
 	if w.Code != 404 {
-		t.Errorf("without such checks: %d %q", w.Code, w.Body)
+		t.Errorf("GET /readyz/backends without checks of backends = %d %q, want 404", w.Code, w.Body)
 	}
 	if Tolerated(nil) != nil {
-		t.Error("no error is tolerated")
+		t.Error("Tolerated(nil) returned an error, want nil")
 	}
 }
 
-// What /readyz tolerates at the moment fails on its own, and everywhere else.
+// A check that /readyz currently tolerates fails at its individual path and at every other endpoint.
 func TestHealthTolerates(t *testing.T) {
 	tolerated := true
 	h := NewHealth(zap.NewNop(), Check{
@@ -148,20 +148,20 @@ func TestHealthTolerates(t *testing.T) {
 		return w.Code, w.Body.String()
 	}
 	if code, body := ask("/readyz?verbose"); code != http.StatusOK || !strings.Contains(body, "[+]etcd tolerated: ok\n") {
-		t.Errorf("/readyz: %d %s", code, body)
+		t.Errorf("GET /readyz?verbose with a tolerated failure = %d %s, want 200 with [+]etcd tolerated", code, body)
 	}
 	for _, target := range []string{"/readyz/etcd", "/healthz", "/healthz/etcd"} {
 		if code, body := ask(target); code != http.StatusInternalServerError || !strings.Contains(body, "[-]etcd failed") {
-			t.Errorf("%s: %d %s", target, code, body)
+			t.Errorf("GET %s with a failure that only /readyz tolerates = %d %s, want 500 with [-]etcd failed", target, code, body)
 		}
 	}
 	tolerated = false
 	if code, body := ask("/readyz"); code != http.StatusInternalServerError || !strings.Contains(body, "[-]etcd failed") {
-		t.Errorf("/readyz when it is not tolerated: %d %s", code, body)
+		t.Errorf("GET /readyz with a failure that is not tolerated = %d %s, want 500 with [-]etcd failed", code, body)
 	}
 }
 
-// What came of checks is at /metrics/slis, by kube-apiserver's names.
+// /metrics/slis reports the results of the checks under kube-apiserver's metric names.
 func TestHealthResults(t *testing.T) {
 	broken := true
 	h := NewHealth(zap.NewNop(), Check{Name: "etcd", Ask: func(context.Context) error {
@@ -187,10 +187,10 @@ func TestHealthResults(t *testing.T) {
 		`kubernetes_healthchecks_total{name="cache",status="success",type="readyz"} 2`,
 	} {
 		if !strings.Contains(page, want+"\n") {
-			t.Errorf("the page lacks %s:\n%s", want, page)
+			t.Errorf("page at /metrics/slis = %s, want the line %s", page, want)
 		}
 	}
 	if strings.Contains(page, `name="etcd",type="livez"`) {
-		t.Errorf("etcd was not asked for /livez:\n%s", page)
+		t.Errorf("page at /metrics/slis = %s, want no result of etcd for livez", page)
 	}
 }

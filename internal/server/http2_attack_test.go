@@ -16,7 +16,7 @@ import (
 	"golang.org/x/net/http2/hpack"
 )
 
-// attacker speaks HTTP/2 by hand.
+// attacker writes HTTP/2 frames directly.
 type attacker struct {
 	*http2.Framer
 	conn    *tls.Conn
@@ -42,7 +42,7 @@ func (l *listening) attack(t testing.TB) *attacker {
 	return a
 }
 
-// A client is told how many requests it may have on a connection at once.
+// The server announces how many concurrent streams a connection may have.
 func TestTheLimitOfStreamsIsAnnounced(t *testing.T) {
 	for configured, want := range map[int]uint32{0: maxConcurrentStreams, 250: 250} {
 		l := newBench().listen(t, time.Second, func(s *Server) { s.c.MaxConcurrentStreams = configured })
@@ -53,10 +53,10 @@ func TestTheLimitOfStreamsIsAnnounced(t *testing.T) {
 		}
 		settings, ok := f.(*http2.SettingsFrame)
 		if !ok {
-			t.Fatalf("the first frame is %v", f)
+			t.Fatalf("first frame of the server = %v, want SETTINGS", f)
 		}
 		if got, _ := settings.Value(http2.SettingMaxConcurrentStreams); got != want {
-			t.Errorf("configured %d: %d streams, want %d", configured, got, want)
+			t.Errorf("announced concurrent streams with the configured value %d = %d, want %d", configured, got, want)
 		}
 	}
 }
@@ -78,7 +78,7 @@ func (a *attacker) open(user string, more ...string) (uint32, error) {
 	return id, a.WriteHeaders(http2.HeadersFrameParam{StreamID: id, BlockFragment: a.fields(user, more...), EndHeaders: true, EndStream: true})
 }
 
-// drain reads whatever comes, until the connection ends, and returns what GOAWAY said last.
+// drain reads every frame until the connection ends, and returns the error code of the last GOAWAY.
 func (a *attacker) drain() <-chan http2.ErrCode {
 	over := make(chan http2.ErrCode, 1)
 	go func() {
@@ -97,7 +97,7 @@ func (a *attacker) drain() <-chan http2.ErrCode {
 	return over
 }
 
-// handlerCounter counts the handlers that run at one time.
+// handlerCounter counts the handlers that run concurrently.
 type handlerCounter struct{ now, most, ever atomic.Int64 }
 
 func (c *handlerCounter) ServeHTTP(_ http.ResponseWriter, r *http.Request) {
@@ -112,8 +112,8 @@ func (c *handlerCounter) ServeHTTP(_ http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// One connection may begin and reset as many streams as it likes: what runs for it at one time is bounded, the connection
-// is ended, and another client is answered.
+// A client may open and reset any number of streams on one connection: the handlers that run for it are limited, the connection
+// is closed, and another client is served.
 func TestD1D2StreamsThatAreOpenedAndReset(t *testing.T) {
 	for _, test := range []struct {
 		name  string
@@ -148,7 +148,7 @@ func TestD1D2StreamsThatAreOpenedAndReset(t *testing.T) {
 			_ = a.conn.Close()
 			<-over
 			if most := c.most.Load(); most > maxConcurrentStreams {
-				t.Errorf("%d handlers at one time", most)
+				t.Errorf("%d handlers ran concurrently, want at most %d", most, maxConcurrentStreams)
 			}
 			t.Logf("%d streams opened, %d handlers begun, %d at one time", sent, c.ever.Load(), c.most.Load())
 			answered(t, l)
@@ -168,12 +168,12 @@ func answered(t *testing.T, l *listening) {
 	r.Header.Set("Test-User", "alice")
 	res, err := l.client(t, true).Do(r)
 	if err != nil {
-		t.Fatalf("another client is not served: %v", err)
+		t.Fatalf("GET /api of another client failed: %v, want it to be served", err)
 	}
 	_ = res.Body.Close()
 }
 
-// Whoever shows no credential gets one answer for each stream that is open, and GOAWAY.
+// A client without a valid credential receives one response for each open stream, and GOAWAY.
 func TestD1AConnectionWithoutACredentialEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench("alice *")
@@ -187,13 +187,13 @@ func TestD1AConnectionWithoutACredentialEnds(t *testing.T) {
 		select {
 		case code := <-over:
 			if code != http2.ErrCodeNo {
-				t.Errorf("GOAWAY said %v", code)
+				t.Errorf("error code of GOAWAY = %v, want %v", code, http2.ErrCodeNo)
 			}
-		case <-time.After(30 * time.Second): // a is read for a minute
-			t.Error("the connection stays")
+		case <-time.After(30 * time.Second): // the reader ends after a minute
+			t.Error("the connection is still open after 30 seconds, want it closed")
 		}
 		if len(b.reached) != 0 {
-			t.Error("the handler was reached")
+			t.Errorf("%d requests reached the handler without a valid credential, want 0", len(b.reached))
 		}
 	})
 }
@@ -218,10 +218,10 @@ func TestD3HeadersWithoutEnd(t *testing.T) {
 	}
 	<-over
 	if sent >= 16<<20 {
-		t.Errorf("%d bytes of headers were taken", sent)
+		t.Errorf("%d bytes of headers were accepted, want less than %d", sent, 16<<20)
 	}
 	if len(b.reached) != 0 {
-		t.Error("the handler was reached")
+		t.Errorf("%d requests reached the handler without the end of their headers, want 0", len(b.reached))
 	}
 	answered(t, l)
 }
@@ -248,14 +248,14 @@ func TestD4FramesThatNobodyKnows(t *testing.T) {
 		}
 		if h, ok := f.(*http2.MetaHeadersFrame); ok && h.StreamID == id {
 			if status := h.PseudoValue("status"); status != "200" {
-				t.Errorf("answered %s", status)
+				t.Errorf("status of a request after unknown frames = %s, want 200", status)
 			}
 			break
 		}
 	}
 }
 
-// A few bytes that stand for a large header: what counts is what they become.
+// A few bytes encode a large header. The limit applies to the decoded size.
 func TestD4HeaderBomb(t *testing.T) {
 	b := newBench("alice *")
 	l := b.listen(t, 5*time.Second)
@@ -266,7 +266,7 @@ func TestD4HeaderBomb(t *testing.T) {
 	for range 400 { // indexed: one byte each after the first, 1.2 MB when unpacked
 		more = append(more, "x-bomb", big)
 	}
-	_, _ = a.open("alice", more...) // the server may have seen enough before all is written
+	_, _ = a.open("alice", more...) // the server may stop reading before everything is written
 	_, _ = a.open("alice")
 	timer := time.AfterFunc(15*time.Second, func() { _ = a.conn.Close() })
 	defer timer.Stop()
@@ -275,12 +275,12 @@ func TestD4HeaderBomb(t *testing.T) {
 	<-over
 	for _, r := range b.reached {
 		if r.Header.Get("X-Bomb") != "" {
-			t.Error("the handler was reached by the bomb")
+			t.Error("the request with the large decoded header reached the handler, want it rejected")
 		}
 	}
 }
 
-// HTTP/2 has rules of its own against headers that mean something to the next hop.
+// HTTP/2 forbids header fields that have a meaning for the next hop.
 func TestA9A18OverHTTP2(t *testing.T) {
 	for name, more := range map[string][]string{
 		"A9 a connection header":            {"connection", "x-remote-user"},
@@ -301,8 +301,8 @@ func TestA9A18OverHTTP2(t *testing.T) {
 			answered(t, l)
 			_ = a.conn.Close()
 			<-over
-			if len(b.reached) != 1 { // by the other client
-				t.Errorf("the handler was reached %d times", len(b.reached))
+			if len(b.reached) != 1 { // the request of the other client
+				t.Errorf("%d requests reached the handler with the fields %q, want only the other client's", len(b.reached), more)
 			}
 		})
 	}
@@ -322,12 +322,12 @@ func TestA18TwoHostsOverHTTP2(t *testing.T) {
 		}
 		if h, ok := f.(*http2.MetaHeadersFrame); ok && h.StreamID == 1 {
 			if status := h.PseudoValue("status"); status != "400" {
-				t.Errorf("answered %s", status)
+				t.Errorf("status of a request with two hosts = %s, want 400", status)
 			}
 			return
 		}
 		if reset, ok := f.(*http2.RSTStreamFrame); ok && reset.StreamID == 1 && reset.ErrCode == http2.ErrCodeProtocol {
-			return // the library's
+			return // reset by x/net/http2
 		}
 	}
 }

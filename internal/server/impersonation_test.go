@@ -25,13 +25,13 @@ import (
 	"portico.dev/internal/routetable"
 )
 
-// asked writes a question so that nothing about it is left out.
+// asked formats the attributes of a request without omitting any.
 func asked(a authorizer.Attributes) string {
 	return fmt.Sprintf("%s %s/%s/%s/%s ns=%q name=%q by %s %v", a.GetVerb(), a.GetAPIGroup(), a.GetAPIVersion(),
 		a.GetResource(), a.GetSubresource(), a.GetNamespace(), a.GetName(), a.GetUser().GetName(), a.GetUser().GetExtra())
 }
 
-// questions allows what it is told to, and remembers what it was asked.
+// questions allows the requests that its function allows, and records the attributes of all.
 type questions struct {
 	allow func(a authorizer.Attributes) bool
 	heard []string
@@ -45,7 +45,7 @@ func (q *questions) Authorize(_ context.Context, a authorizer.Attributes) (autho
 	return authorizer.DecisionNoOpinion, "", nil
 }
 
-// impersonate sends a GET of pods in the namespace ns through f, and returns who it went on as, nil for a refusal.
+// impersonate sends a GET of pods in the namespace ns through f, and returns the resulting user, nil for a rejection.
 func impersonate(f func(http.Handler) http.Handler, caller user.Info, headers http.Header) (as user.Info, on *http.Request, refused *httptest.ResponseRecorder) {
 	r := httptest.NewRequest(http.MethodGet, "/api/v1/namespaces/ns/pods/p", nil)
 	maps.Copy(r.Header, headers)
@@ -78,7 +78,7 @@ func TestA10ConstrainedImpersonation(t *testing.T) {
 		caller     user.Info
 		headers    http.Header
 		allowed    []string // "verb resource name"
-		as         []string // name and groups; nil: refused
+		as         []string // name and groups; nil: rejected
 		constraint string
 		told       string
 	}{
@@ -163,18 +163,18 @@ func TestA10ConstrainedImpersonation(t *testing.T) {
 				as, on, w := impersonate(filter, c.caller, c.headers)
 				if c.as == nil {
 					if as != nil || w.Code != http.StatusForbidden || !strings.Contains(w.Body.String(), strings.ReplaceAll(c.told, `"`, `\"`)) {
-						t.Fatalf("%s: %v, %d %s", again, as, w.Code, w.Body)
+						t.Fatalf("impersonation of %v, %s = user %v with %d %s, want 403 that contains %q", c.headers, again, as, w.Code, w.Body, c.told)
 					}
 					continue
 				}
 				if as == nil {
-					t.Fatalf("%s: refused: %s; asked %q", again, w.Body, q.heard)
+					t.Fatalf("impersonation of %v, %s, was rejected with %s after the checks %q, want it allowed", c.headers, again, w.Body, q.heard)
 				}
 				if got := append([]string{as.GetName()}, as.GetGroups()...); !slices.Equal(got, c.as) {
-					t.Errorf("%s: went on as %q", again, got)
+					t.Errorf("user and groups, %s = %q, want %q", again, got, c.as)
 				}
 				if got := recordFrom(on.Context()).Constraint; got != c.constraint {
-					t.Errorf("%s: constraint %q", again, got)
+					t.Errorf("constraint, %s = %q, want %q", again, got, c.constraint)
 				}
 			}
 		})
@@ -187,26 +187,26 @@ func TestTheModeThatWorkedBeforeIsAskedFirst(t *testing.T) {
 	for range 2 {
 		q.heard = nil
 		if as, _, w := impersonate(filter, &user.DefaultInfo{Name: "alice"}, http.Header{"Impersonate-User": {"bob"}}); as == nil {
-			t.Fatal(w.Body)
+			t.Fatalf("impersonation of bob was rejected with %s, want it allowed", w.Body)
 		}
 	}
 	if len(q.heard) != 1 || !strings.HasPrefix(q.heard[0], "impersonate /v1/users/") {
-		t.Errorf("asked %q", q.heard)
+		t.Errorf("authorization checks of the second request = %q, want only impersonate on /v1/users", q.heard)
 	}
 }
 
-// A right that was taken away is gone at once: nothing that was allowed is remembered.
+// A revoked right has no effect from then on: no decision is cached.
 func TestB12ImpersonationEndsWithTheRight(t *testing.T) {
 	allowed := true
 	q := &questions{allow: func(authorizer.Attributes) bool { return allowed }}
 	filter := impersonationFilter(q)
 	headers := http.Header{"Impersonate-User": {"bob"}}
 	if as, _, _ := impersonate(filter, &user.DefaultInfo{Name: "alice"}, headers); as == nil {
-		t.Fatal("refused")
+		t.Fatal("impersonation with the right was rejected, want it allowed")
 	}
 	allowed = false
 	if as, _, _ := impersonate(filter, &user.DefaultInfo{Name: "alice"}, headers); as != nil {
-		t.Fatal("still allowed")
+		t.Fatal("impersonation after the right was revoked is allowed, want it rejected")
 	}
 }
 
@@ -223,7 +223,7 @@ func TestA10HeadersWithMoreThanOneReading(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			as, _, w := impersonate(impersonationFilter(everything), &user.DefaultInfo{Name: "alice"}, headers)
 			if as != nil || w.Code != http.StatusBadRequest {
-				t.Errorf("%v, %d %s", as, w.Code, w.Body)
+				t.Errorf("impersonation with ambiguous fields = user %v with %d %s, want 400", as, w.Code, w.Body)
 			}
 		})
 	}
@@ -237,7 +237,7 @@ func (s *sink) ProcessEvents(events ...*auditinternal.Event) bool {
 	return true
 }
 
-// upstreamImpersonation is kube-apiserver's filter, as a filter of ours: what it notes for the audit event ends up in
+// upstreamImpersonation wraps kube-apiserver's filter in the signature of Portico's filter. The values for the audit event are written to
 // the record.
 func upstreamImpersonation(a authorizer.UnconditionalAuthorizer) func(http.Handler) http.Handler {
 	codecs := serializer.NewCodecFactory(runtime.NewScheme())
@@ -260,7 +260,7 @@ func upstreamImpersonation(a authorizer.UnconditionalAuthorizer) func(http.Handl
 	}
 }
 
-// Whatever the rules are, ours lets through whom kube-apiserver's filter lets through, as the same somebody, under the
+// For all rules, Portico's filter allows the same requests as kube-apiserver's filter, with the same user and the
 // same constraint.
 func TestImpersonationIsUpstreams(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
@@ -289,22 +289,22 @@ func TestImpersonationIsUpstreams(t *testing.T) {
 		ours, ourRequest, w := impersonate(impersonationFilter(&questions{allow: allow}), caller, headers.Clone())
 		theirs, theirRequest, _ := impersonate(upstreamImpersonation(&questions{allow: allow}), caller, headers.Clone())
 		if (ours == nil) != (theirs == nil) {
-			t.Fatalf("ours %v, theirs %v: %s", ours, theirs, w.Body)
+			t.Fatalf("impersonated user of Portico's filter = %v and of kube-apiserver's filter %v with the response %s, want both or none", ours, theirs, w.Body)
 		}
 		if ours == nil {
 			return
 		}
 		if ours.GetName() != theirs.GetName() || ours.GetUID() != theirs.GetUID() || !slices.Equal(ours.GetGroups(), theirs.GetGroups()) ||
 			len(ours.GetExtra())+len(theirs.GetExtra()) > 0 && !reflect.DeepEqual(ours.GetExtra(), theirs.GetExtra()) {
-			t.Fatalf("ours %+v, theirs %+v", ours, theirs)
+			t.Fatalf("impersonated user of Portico's filter = %+v and of kube-apiserver's filter %+v, want equal users", ours, theirs)
 		}
 		if a, b := recordFrom(ourRequest.Context()).Constraint, recordFrom(theirRequest.Context()).Constraint; a != b {
-			t.Fatalf("constraint: ours %q, theirs %q", a, b)
+			t.Fatalf("constraint of Portico's filter = %q, want %q as in kube-apiserver's filter", a, b)
 		}
 	})
 }
 
-// Whatever the headers are: who goes on as somebody else was allowed every part of it, and no header goes on.
+// For all headers, each part of an impersonated user was authorized, and no Impersonate header is forwarded.
 func FuzzImpersonation(f *testing.F) {
 	for _, seed := range []string{
 		"Impersonate-User: bob\r\n",
@@ -336,17 +336,17 @@ func FuzzImpersonation(f *testing.F) {
 			}
 			for name := range on.Header {
 				if strings.HasPrefix(strings.ToLower(name), "impersonate-") {
-					t.Fatalf("%s went on", name)
+					t.Fatalf("header of the impersonated request contains %s, want no Impersonate field", name)
 				}
 			}
 			if len(q.heard) == 0 || rule(&authorizer.AttributesRecord{Verb: "impersonate"}) && !covered(q.heard, as) {
-				t.Fatalf("%+v went on; asked %q", as, q.heard)
+				t.Fatalf("authorization checks for the impersonated user %+v = %q, want one for each part", as, q.heard)
 			}
 		}
 	})
 }
 
-// covered is whether every part of u was asked about with the verb of old, but what comes with the kind of user.
+// covered reports whether every part of u was authorized with the verb impersonate, except the parts that follow from the kind of user.
 func covered(heard []string, u user.Info) bool {
 	about := func(resource, name string) bool {
 		return slices.ContainsFunc(heard, func(q string) bool {
@@ -373,13 +373,13 @@ func withRequestContext(r *http.Request) *http.Request {
 	return r
 }
 
-// The backend, and not only the authorizer, is told of the impersonated user.
+// The backend receives the impersonated user, as the authorizer does.
 func TestABackendIsToldOfTheImpersonatedUser(t *testing.T) {
 	b := newBench("alice *", "bob *")
 	b.remote(t, routetable.Options{}, nil)
 	for user, header := range map[string][]string{"alice": {"Test-User: alice"}, "bob": {"Test-User: alice", "Impersonate-User: bob"}} {
 		if w := b.do(t, http.MethodGet, foo, header...); w.Code != http.StatusOK || w.Body.String() != "up "+user {
-			t.Errorf("%v: answered %d %s, want up %s", header, w.Code, w.Body, user)
+			t.Errorf("response to a request with %v = %d %s, want 200 up %s", header, w.Code, w.Body, user)
 		}
 	}
 }

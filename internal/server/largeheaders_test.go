@@ -16,7 +16,7 @@ import (
 	"portico.dev/internal/overload"
 )
 
-// fillWithHeaders takes memory for headers from one address until there is none, and returns the grants.
+// fillWithHeaders takes memory for headers from one address until the limit, and returns the grants.
 func fillWithHeaders(m *HeaderMemory, address string) (grants []*httpmsg.HeaderGrant) {
 	for {
 		h := httpmsg.NewConnHeaders(m, &tls.ConnectionState{}, &net.TCPAddr{IP: net.ParseIP(address)})
@@ -32,21 +32,21 @@ func TestA39LargeHeadersAreBoundedBeforeAuthentication(t *testing.T) {
 	first := fillWithHeaders(m, "192.0.2.1")
 	held := m.unknown.Total()
 	if held == 0 || held > m.unknownMax*4/5 {
-		t.Errorf("one network holds %d of %d bytes, want at most four fifths", held, m.unknownMax)
+		t.Errorf("header memory of one network = %d of %d bytes, want more than 0 and at most four fifths", held, m.unknownMax)
 	}
 	second := fillWithHeaders(m, "192.0.2.2")
 	if len(second) == 0 {
-		t.Error("a second network gets no memory")
+		t.Error("header memory for a second network = 0 grants, want at least one")
 	}
 	if total := m.unknown.Total(); total > m.unknownMax {
-		t.Errorf("all networks hold %d bytes, want at most %d", total, m.unknownMax)
+		t.Errorf("header memory of all networks = %d bytes, want at most %d", total, m.unknownMax)
 	}
 	for _, g := range append(first, second...) {
 		g.Release()
 		g.Release()
 	}
 	if total := m.unknown.Total(); total != 0 {
-		t.Errorf("%d bytes are held after all requests, want 0", total)
+		t.Errorf("header memory after all requests = %d bytes, want 0", total)
 	}
 }
 
@@ -58,7 +58,7 @@ func TestA39LargeHeadersAreBoundedForEachUser(t *testing.T) {
 		t.Helper()
 		h := httpmsg.NewConnHeaders(m, &tls.ConnectionState{}, &net.TCPAddr{IP: net.ParseIP("192.0.2.1")})
 		if !h.Grow() {
-			t.Fatal("no memory before authentication")
+			t.Fatal("no header memory before authentication, want a grant")
 		}
 		return h.Detach()
 	}
@@ -72,29 +72,29 @@ func TestA39LargeHeadersAreBoundedForEachUser(t *testing.T) {
 		}
 	}
 	if held := m.users.Total(); held == 0 || held > m.usersMax*4/5 {
-		t.Errorf("one user holds %d of %d bytes, want at most four fifths", held, m.usersMax)
+		t.Errorf("header memory of one user = %d of %d bytes, want more than 0 and at most four fifths", held, m.usersMax)
 	}
-	before := m.unknown.Total() // of the last header, which was refused
+	before := m.unknown.Total() // includes the last header, which was rejected
 	for _, u := range []*user.DefaultInfo{bob, admin} {
 		g := grant()
 		all = append(all, g)
 		if !m.takeForUser(g, size, u) {
-			t.Errorf("%s gets no memory beside alice", u.Name)
+			t.Errorf("no header memory for %s after alice reached the limit, want a grant", u.Name)
 		}
 		if now := m.unknown.Total(); now != before {
-			t.Errorf("%s: %d bytes are held before authentication, want %d", u.Name, now, before)
+			t.Errorf("header memory before authentication, after the grant for %s = %d bytes, want %d", u.Name, now, before)
 		}
 	}
 	anonymous := grant()
 	all = append(all, anonymous)
 	if !m.takeForUser(anonymous, size, &user.DefaultInfo{Name: user.Anonymous}) || m.unknown.Total() == before {
-		t.Error("the header of an anonymous request is not counted for its network any more")
+		t.Errorf("header memory of the network with an anonymous request = %d bytes, want more than %d", m.unknown.Total(), before)
 	}
 	for _, g := range all {
 		g.Release()
 	}
 	if users, unknown := m.users.Total(), m.unknown.Total(); users != 0 || unknown != 0 {
-		t.Errorf("%d and %d bytes are held after all requests, want 0", users, unknown)
+		t.Errorf("header memory after all requests = %d bytes of users and %d of networks, want 0", users, unknown)
 	}
 }
 
@@ -104,16 +104,16 @@ func TestLargeHeadersOfTrustedConnectionsNeedNoMemory(t *testing.T) {
 	for certificates, want := range map[int]bool{0: false, 1: true} {
 		state := &tls.ConnectionState{PeerCertificates: make([]*x509.Certificate, certificates)}
 		h := httpmsg.NewConnHeaders(m, state, &net.TCPAddr{IP: net.ParseIP("192.0.2.1")})
-		for h.Grow() { // until it is as large as it may be
+		for h.Grow() { // until the size limit
 		}
 		bytes, _ := h.Extra()
 		if got := bytes+httpmsg.MaxHeader == httpmsg.MaxLargeHeader && h.Detach() == nil; got != want {
-			t.Errorf("with %d certificates, %d bytes more were granted, want all without memory = %t", certificates, bytes, want)
+			t.Errorf("header memory with %d certificates = %d additional bytes, want all without memory = %t", certificates, bytes, want)
 		}
 	}
 }
 
-// Without a memory limit, too.
+// The same holds without a memory limit.
 func TestLargeHeadersOfAnAuthenticatedUserAreNoFlood(t *testing.T) {
 	t.Parallel()
 	b := newBench("alice *")
@@ -133,18 +133,18 @@ func TestLargeHeadersOfAnAuthenticatedUserAreNoFlood(t *testing.T) {
 		r.Header = header
 		response, err := transport.RoundTrip(r)
 		if err != nil {
-			t.Fatalf("request %d: %v", i, err)
+			t.Fatalf("request %d with large headers failed: %v, want no error", i, err)
 		}
 		_, _ = io.Copy(io.Discard, response.Body)
 		_ = response.Body.Close()
 		if response.ProtoMajor != 2 || response.StatusCode != http.StatusOK {
-			t.Fatalf("request %d: %s %s, want HTTP/2 200", i, response.Proto, response.Status)
+			t.Fatalf("request %d with large headers = %s %s, want HTTP/2 200", i, response.Proto, response.Status)
 		}
 	}
 	if err := l.stop(); err != nil {
 		t.Error(err)
 	}
 	if users, unknown := b.config.LargeHeaders.users.Total(), b.config.LargeHeaders.unknown.Total(); users != 0 || unknown != 0 {
-		t.Errorf("%d and %d bytes are held after all requests, want 0", users, unknown)
+		t.Errorf("header memory after all requests = %d bytes of users and %d of networks, want 0", users, unknown)
 	}
 }

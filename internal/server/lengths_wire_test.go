@@ -25,7 +25,7 @@ import (
 	"portico.dev/internal/transport"
 )
 
-// readLongHTTP2 is readHTTP2 for heads of any length.
+// readLongHTTP2 is readHTTP2 for request heads of any length.
 func readLongHTTP2(came chan<- arrived) func(net.Conn) {
 	return func(c net.Conn) {
 		if _, err := io.ReadFull(c, make([]byte, len(http2.ClientPreface))); err != nil {
@@ -64,13 +64,13 @@ func readLongHTTP2(came chan<- arrived) func(net.Conn) {
 	}
 }
 
-// sent is a request as a client writes it, of fields that come after its host.
+// sent is a request in the form in which a client writes it. The fields follow the host.
 type sent struct {
 	method, target, host string
 	fields               [][2]string
 }
 
-// overHTTP1 writes r on a connection of its own, and returns the code.
+// overHTTP1 writes r on a new connection, and returns the status code.
 func overHTTP1(t *testing.T, l *listening, r sent) string {
 	t.Helper()
 	conn, err := tls.Dial("tcp", l.address, &tls.Config{RootCAs: l.roots, NextProtos: []string{"http/1.1"}})
@@ -94,7 +94,7 @@ func overHTTP1(t *testing.T, l *listening, r sent) string {
 	return fmt.Sprint(res.StatusCode)
 }
 
-// overHTTP2 is the same for HTTP/2. It may return a reset.
+// overHTTP2 does the same for HTTP/2. It may return a reset.
 func overHTTP2(t *testing.T, l *listening, r sent) string {
 	t.Helper()
 	a := l.attack(t)
@@ -129,9 +129,9 @@ func overHTTP2(t *testing.T, l *listening, r sent) string {
 	return ""
 }
 
-// A39: each length of the table, at its bound and one beyond it, from either version of HTTP to a backend that speaks the other:
-// what may be arrives as it was, and what may not is answered as the table says, and reaches no backend. So does what Content-Length,
-// trailers and the fields of a connection may not say.
+// A39: each length in the table, at its limit and one above, from either version of HTTP to a backend that speaks the other:
+// an allowed request arrives unchanged. A forbidden one gets the response in the table and reaches no backend. The same holds for forbidden
+// values of Content-Length, trailers and connection fields.
 func TestA39EachLengthAtItsBound(t *testing.T) {
 	for _, way := range []struct {
 		name, proto string
@@ -161,7 +161,7 @@ func TestA39EachLengthAtItsBound(t *testing.T) {
 			many := func(n int) sent {
 				r := one(foo, "h", "X-Many", "0")
 				if n--; old {
-					n-- // Host is one
+					n-- // Host counts as a field
 				}
 				for i := 1; i < n; i++ {
 					r.fields = append(r.fields, [2]string{"X-Many", fmt.Sprint(i)})
@@ -212,20 +212,20 @@ func TestA39EachLengthAtItsBound(t *testing.T) {
 				said := way.send(t, l, test.r)
 				if test.want != "200" {
 					if said != test.want && (test.want != "bad" || said != "400" && said != "reset PROTOCOL_ERROR") {
-						t.Errorf("%s: %s", test.name, said)
+						t.Errorf("response to %s = %s, want %s", test.name, said, test.want)
 					}
 					if len(came) > 0 {
-						t.Fatalf("%s: the backend saw %+v", test.name, <-came)
+						t.Fatalf("backend received %+v for %s, want no request", <-came, test.name)
 					}
 					continue
 				}
 				if said != "200" || len(came) != 1 {
-					t.Errorf("%s: %s, and %d requests arrived", test.name, said, len(came))
+					t.Errorf("response to %s = %s with %d requests at the backend, want 200 and 1", test.name, said, len(came))
 					continue
 				}
 				a := <-came
 				if a.target != test.r.target || !slices.Equal(a.field("x-forwarded-host"), []string{test.r.host}) {
-					t.Errorf("%s: the target or the host are others", test.name)
+					t.Errorf("%s arrived with %d bytes of target and the host %.40q, want %d bytes and %.40q", test.name, len(a.target), a.field("x-forwarded-host"), len(test.r.target), test.r.host)
 				}
 				name := strings.ToLower(test.r.fields[1][0])
 				var values []string
@@ -233,7 +233,7 @@ func TestA39EachLengthAtItsBound(t *testing.T) {
 					values = append(values, f[1])
 				}
 				if name != "content-length" && !slices.Equal(a.field(name), values) {
-					t.Errorf("%s: %d values arrived, and not what was sent", test.name, len(a.field(name)))
+					t.Errorf("%s arrived with %d values of %.40q, want the %d values that were sent", test.name, len(a.field(name)), name, len(values))
 				}
 			}
 			for _, f := range [][2]string{{"Connection", "close"}, {"Keep-Alive", "x"}, {"Proxy-Connection", "x"}, {"Upgrade", "h2c"}, {"TE", "gzip"}} {
@@ -241,11 +241,11 @@ func TestA39EachLengthAtItsBound(t *testing.T) {
 					break
 				}
 				if said := way.send(t, l, one(foo, "h", f[0], f[1])); said != "400" || len(came) > 0 {
-					t.Errorf("%s: %s", f[0], said)
+					t.Errorf("response to a request with the field %s = %s with %d requests at the backend, want 400 and 0", f[0], said, len(came))
 				}
 			}
 			if e := route.Backend.Report().Endpoints[0]; e.State != "well" || e.LastFailure != "" {
-				t.Errorf("the endpoint suffered: %+v", e)
+				t.Errorf("endpoint after the requests = %+v, want the state well without a failure", e)
 			}
 		})
 	}

@@ -33,7 +33,7 @@ func short(s *Server) {
 	s.limits = limits{handshake: 2 * time.Second, readHeader: 2 * time.Second, idle: 3 * time.Second, stall: time.Second}
 }
 
-// Clients that take their time. Each hundred of them is gone soon, and while they are there another client is served.
+// Slow clients. A hundred of each kind are disconnected soon. Until then another client is served.
 func TestD5SlowClients(t *testing.T) {
 	const many = 100
 	for _, test := range []struct {
@@ -65,16 +65,16 @@ func TestD5SlowClients(t *testing.T) {
 				start := time.Now()
 				answered(t, l)
 				if took := time.Since(start); took > time.Second {
-					t.Errorf("another client waited %s", took)
+					t.Errorf("time until another client was served = %s, want at most a second", took)
 				}
 				gone := 4 * time.Second
 				if enginetest.HTTP(t) == engine.Library {
-					gone = 11 * time.Second // it waits for a preface for ten
+					gone = 11 * time.Second // net/http waits 10 seconds for a preface
 				}
 				for i, c := range slow {
 					_ = c.SetReadDeadline(start.Add(gone))
 					if _, err := io.Copy(io.Discard, c); errors.Is(err, os.ErrDeadlineExceeded) {
-						t.Fatalf("slow client %d is still there", i)
+						t.Fatalf("slow client %d is still connected after %s, want it disconnected", i, gone)
 					}
 				}
 			})
@@ -82,7 +82,7 @@ func TestD5SlowClients(t *testing.T) {
 	}
 }
 
-// A reader that takes nothing does not hold a handler for ever.
+// A client that does not read does not block a handler forever.
 func TestD5AReaderThatTakesNothing(t *testing.T) {
 	for _, proto := range []string{"http/1.1", "h2"} {
 		t.Run("D5 "+proto, func(t *testing.T) {
@@ -111,14 +111,14 @@ func TestD5AReaderThatTakesNothing(t *testing.T) {
 				select {
 				case <-done:
 				case <-time.After(10 * time.Second):
-					t.Error("the handler still writes")
+					t.Error("handler still writes after 10 seconds to a client that does not read, want an error from Write")
 				}
 			})
 		})
 	}
 }
 
-// What begins a handshake message of 16 MiB is not waited for, let alone kept.
+// The server closes a connection that announces a handshake message of 16 MiB. It neither waits for the message nor buffers it.
 func TestD6AHugeHandshakeMessage(t *testing.T) {
 	b := newBench("alice *")
 	l := b.listen(t, time.Second)
@@ -142,7 +142,7 @@ func TestD6AHugeHandshakeMessage(t *testing.T) {
 		copy(record[5:], []byte{0, 0, 0, 0})
 	}
 	if sent >= 4<<20 {
-		t.Errorf("%d bytes of one handshake message were taken", sent)
+		t.Errorf("server accepted %d bytes of one handshake message, want less than %d", sent, 4<<20)
 	}
 	answered(t, l)
 }
@@ -179,7 +179,7 @@ func TestD7VersionsAndSuites(t *testing.T) {
 				Renegotiation: tls.RenegotiateFreelyAsClient,
 			})
 			if (err == nil) != o.ok {
-				t.Errorf("shook hands: %v, want %v (%v)", err == nil, o.ok, err)
+				t.Errorf("handshake with %s succeeded = %v with the error %v, want %v", o.name, err == nil, err, o.ok)
 			}
 			if err == nil {
 				_ = c.Close()
@@ -188,7 +188,7 @@ func TestD7VersionsAndSuites(t *testing.T) {
 	}
 }
 
-// The certificate changes a hundred times under load, half of the times with a key that does not fit.
+// The certificate changes fifty times under load. Before each change, the server rejects a key that does not match.
 func TestD8CertificatesChangeUnderLoad(t *testing.T) {
 	b := newBench("alice *")
 	l := b.listen(t, 5*time.Second)
@@ -203,7 +203,7 @@ func TestD8CertificatesChangeUnderLoad(t *testing.T) {
 					return
 				default:
 				}
-				client := l.client(t, h2) // a connection of its own
+				client := l.client(t, h2) // a new connection
 				r, _ := http.NewRequestWithContext(t.Context(), http.MethodGet, "https://"+l.address+"/livez", nil)
 				r.Header.Set("Test-User", "alice")
 				res, err := client.Do(r)
@@ -229,7 +229,7 @@ func TestD8CertificatesChangeUnderLoad(t *testing.T) {
 	for i := range 50 {
 		cert, key := issue(i)
 		if err := l.pair.Set(cert, otherKey); err == nil {
-			t.Error("a key that does not fit was taken")
+			t.Errorf("Set accepted certificate %d with another key, want an error", i)
 		}
 		if err := l.pair.Set(cert, key); err != nil {
 			t.Fatal(err)
@@ -239,21 +239,21 @@ func TestD8CertificatesChangeUnderLoad(t *testing.T) {
 			t.Fatal(err)
 		}
 		if got := c.ConnectionState().PeerCertificates[0].Subject.CommonName; got != fmt.Sprint("front ", i) {
-			t.Errorf("after change %d the server shows %q", i, got)
+			t.Errorf("common name of the server's certificate after change %d = %q, want %q", i, got, fmt.Sprint("front ", i))
 		}
 		_ = c.Close()
 	}
 	close(stop)
 	wg.Wait()
 	if failed.Load() > 0 || served.Load() == 0 {
-		t.Errorf("%d failed, %d served", failed.Load(), served.Load())
+		t.Errorf("%d requests failed and %d were served during the changes, want 0 and more than 0", failed.Load(), served.Load())
 	}
 }
 
-// fdChild is set in the process whose file descriptors run out.
+// fdChild is set in the child process whose file descriptors run out.
 const fdChild = "PORTICO_TEST_FEW_DESCRIPTORS"
 
-// serveWithFewDescriptors is that process: a server that may open few files, until its standard input ends.
+// serveWithFewDescriptors runs in the child process: a server with a low limit on open files, until its standard input ends.
 func serveWithFewDescriptors() {
 	limit := syscall.Rlimit{Cur: 64, Max: 64}
 	if err := syscall.Setrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil {
@@ -310,13 +310,13 @@ func TestD9FileDescriptorsRunOut(t *testing.T) {
 	address, encoded, _ := strings.Cut(strings.TrimSpace(line), " ")
 	roots := x509.NewCertPool()
 	if text, err := base64.StdEncoding.DecodeString(encoded); err != nil || !roots.AppendCertsFromPEM(text) {
-		t.Fatalf("the child said %q", line)
+		t.Fatalf("first line of the child = %q, want its address and certificate (error %v)", line, err)
 	}
 	var handlerCounter []net.Conn
-	for range 200 { // the kernel takes them; the process can accept a quarter
+	for range 200 { // the kernel accepts all of them; the process can accept a quarter
 		c, err := net.Dial("tcp", address)
 		if err != nil {
-			t.Fatal(address, err)
+			t.Fatalf("dialing %s failed: %v, want a connection", address, err)
 		}
 		handlerCounter = append(handlerCounter, c)
 	}
@@ -334,6 +334,6 @@ func TestD9FileDescriptorsRunOut(t *testing.T) {
 	}
 	_ = res.Body.Close()
 	if took := time.Since(start); took > time.Minute {
-		t.Errorf("served again after %s", took)
+		t.Errorf("time until the server served again = %s, want at most a minute", took)
 	}
 }

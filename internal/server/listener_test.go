@@ -30,10 +30,10 @@ type listening struct {
 	stop    func() error
 
 	authority *pki.Authority
-	pair      *pki.KeyPair // what the server shows
+	pair      *pki.KeyPair // certificate of the server
 }
 
-// listen runs a real server with the whole chain in front of b's handler.
+// listen runs a real server with the complete chain in front of b's handler.
 func (b *bench) listen(t testing.TB, grace time.Duration, change ...func(*Server)) *listening {
 	t.Helper()
 	authority, err := pki.NewAuthority("cluster")
@@ -92,7 +92,7 @@ func (b *bench) listen(t testing.TB, grace time.Duration, change ...func(*Server
 	return l
 }
 
-// dial makes a connection, and secure one that speaks a protocol over TLS.
+// dial opens a connection. secure opens one that speaks a protocol over TLS.
 func (l *listening) dial(t testing.TB) net.Conn {
 	t.Helper()
 	c, err := l.connect(t.Context())
@@ -136,13 +136,13 @@ func TestHTTP2AndHTTP1AreServed(t *testing.T) {
 		body, _ := io.ReadAll(io.LimitReader(res.Body, 10))
 		res.Body.Close()
 		if want := map[bool]string{true: "2", false: "1"}[h2]; string(body) != want {
-			t.Errorf("HTTP/%s, want HTTP/%s", body, want)
+			t.Errorf("protocol of the request = HTTP/%s, want HTTP/%s", body, want)
 		}
 	}
 }
 
-// Rows of the attack tables that only raw bytes can show. Each sends one request, and some a second one behind it that
-// must never be served as a request of its own.
+// Attacks that require raw bytes. Each sends one request, and some a second one after it that
+// must never be served as a separate request.
 func TestRawRequests(t *testing.T) {
 	b := newBench("alice *")
 	reached := make(chan string, 16)
@@ -179,31 +179,31 @@ func TestRawRequests(t *testing.T) {
 			}
 			defer conn.Close()
 			_ = conn.SetDeadline(time.Now().Add(20 * time.Second))
-			_, _ = io.WriteString(conn, c.raw) // a server that has seen enough may stop reading
+			_, _ = io.WriteString(conn, c.raw) // the server may stop reading before the end
 			res, err := http.ReadResponse(bufio.NewReader(conn), nil)
 			if err != nil {
 				t.Fatal(err)
 			}
 			res.Body.Close()
 			if c.code != "" && !strings.HasPrefix(res.Status, c.code) {
-				t.Errorf("answered %s, want %s", res.Status, c.code)
+				t.Errorf("response to the raw request %.60q = %s, want %s", c.raw, res.Status, c.code)
 			}
 			select {
 			case what := <-reached:
-				t.Errorf("%s was served", what)
+				t.Errorf("%s reached the handler, want no request", what)
 			default:
 			}
 		})
 	}
 }
 
-// What matters of every one of these is that the bytes behind it are never another request.
+// The bytes after each of these requests are never served as another request.
 func TestNothingIsSmuggled(t *testing.T) {
 	b := newBench("alice *")
 	reached := make(chan string, 16)
 	b.handler = func(w http.ResponseWriter, r *http.Request) {
 		if len(r.TLS.PeerCertificates) != 0 || r.TLS.Version == 0 {
-			t.Error("the request has lost its TLS state")
+			t.Errorf("TLS state of the request = version %d with %d peer certificates, want a version and 0", r.TLS.Version, len(r.TLS.PeerCertificates))
 		}
 		_, _ = io.Copy(w, io.LimitReader(r.Body, 1<<10))
 		reached <- r.RequestURI
@@ -249,13 +249,13 @@ func TestNothingIsSmuggled(t *testing.T) {
 				_, _ = io.Copy(io.Discard, io.LimitReader(res.Body, 1<<16))
 				res.Body.Close()
 				if res.StatusCode != http.StatusOK {
-					t.Errorf("answered %s", res.Status)
+					t.Errorf("response to a request before the last = %s, want 200", res.Status)
 				}
 			}
 			if c.bad {
-				answer, _ := io.ReadAll(io.LimitReader(in, 1<<16)) // until the server closes
+				answer, _ := io.ReadAll(io.LimitReader(in, 1<<16)) // until the server closes the connection
 				if !strings.Contains(string(answer), "HTTP/1.1 400") || strings.Contains(string(answer), "/second") {
-					t.Errorf("answered %q", answer)
+					t.Errorf("response to the malformed request = %q, want 400 without the second request", answer)
 				}
 			}
 			for len(reached) > 0 {
@@ -263,11 +263,11 @@ func TestNothingIsSmuggled(t *testing.T) {
 				if len(c.reached) > 0 && got == c.reached[0] {
 					c.reached = c.reached[1:]
 				} else if got != "/zero" {
-					t.Errorf("%s was served", got)
+					t.Errorf("%s reached the handler, want the next of %v", got, c.reached)
 				}
 			}
 			if len(c.reached) > 0 {
-				t.Errorf("%v was not served", c.reached)
+				t.Errorf("requests that did not reach the handler = %v, want none", c.reached)
 			}
 		})
 	}
@@ -309,22 +309,24 @@ func TestShutdownEndsWatchesAndFinishesTheRest(t *testing.T) {
 	stopped := make(chan error, 1)
 	go func() { stopped <- l.stop() }()
 	if got := <-answers; got != "event\n<nil>" {
-		t.Errorf("the watch ended with %q, want a clean end", got)
+		t.Errorf("body and error of the watch = %q, want one event and no error", got)
 	}
 	close(finish)
 	if got := <-answers; got != "done<nil>" {
-		t.Errorf("the request in hand ended with %q", got)
+		t.Errorf("body and error of the running request = %q, want done and no error", got)
 	}
 	if err := <-stopped; err != nil {
 		t.Error(err)
 	}
 }
 
-// A request without TLS is answered as by net/http, and its connection closed. What is neither HTTP nor TLS is closed without an answer
-// in text: that is for TLS to say, by an alert.
+// A request without TLS gets net/http's response, and the connection is closed. For bytes that are neither HTTP nor TLS the server closes the connection without a
+// response in plain text, because TLS reports the error with an alert.
 func TestPlainHTTPOnTheTLSPortIsAnswered(t *testing.T) {
 	b := newBench("alice *")
-	b.handler = func(http.ResponseWriter, *http.Request) { t.Error("the handler was called") }
+	b.handler = func(http.ResponseWriter, *http.Request) {
+		t.Error("a request without TLS reached the handler, want none")
+	}
 	l := b.listen(t, time.Second)
 	const answer = "HTTP/1.0 400 Bad Request\r\n\r\nClient sent an HTTP request to an HTTPS server.\n"
 	for name, test := range map[string]struct{ sent, want string }{
@@ -346,21 +348,21 @@ func TestPlainHTTPOnTheTLSPortIsAnswered(t *testing.T) {
 			if _, err := io.WriteString(c, test.sent); err != nil {
 				t.Fatal(err)
 			}
-			got, err := io.ReadAll(io.LimitReader(c, 1<<10)) // an error is a connection that was reset, with our bytes unread
+			got, err := io.ReadAll(io.LimitReader(c, 1<<10)) // a reset connection, with unread bytes, returns an error
 			if test.want == "" && strings.Contains(string(got), "HTTP/") {
-				t.Errorf("answered %q", got)
+				t.Errorf("response to %q = %q, want no HTTP response", test.sent, got)
 			}
 			if test.want != "" && string(got) != test.want {
-				t.Errorf("answered %q, %v", got, err)
+				t.Errorf("response to %q = %q with the error %v, want %q", test.sent, got, err, test.want)
 			}
 			if os.IsTimeout(err) {
-				t.Error("the connection was kept")
+				t.Errorf("connection after %q is still open after 20 seconds, want it closed", test.sent)
 			}
 		})
 	}
 }
 
-// A client that has no room for the answer holds the handshake up no longer than the answer may take.
+// A client that does not read the response blocks the handshake only until the write deadline.
 func TestPlainHTTPThatReadsNothingIsClosed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ours, peer := net.Pipe()
@@ -368,7 +370,7 @@ func TestPlainHTTPThatReadsNothingIsClosed(t *testing.T) {
 		start := time.Now()
 		answerPlainHTTP(ours, tls.RecordHeaderError{RecordHeader: [5]byte([]byte("GET /")), Conn: ours})
 		if took := time.Since(start); took > time.Second {
-			t.Errorf("took %v", took)
+			t.Errorf("time to answer a client that does not read = %v, want at most a second", took)
 		}
 	})
 }

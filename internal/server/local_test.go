@@ -23,7 +23,7 @@ import (
 	"portico.dev/internal/request"
 )
 
-// What the library finds in a context of ours adds up times as its own does.
+// k8s.io/apiserver's latency trackers from Portico's context add up durations as upstream's do.
 func TestLatenciesAreTheLibrarys(t *testing.T) {
 	theirs, _ := apirequest.LatencyTrackersFrom(apirequest.WithLatencyTrackers(t.Context()))
 	var ours *apirequest.LatencyTrackers
@@ -39,15 +39,15 @@ func TestLatenciesAreTheLibrarys(t *testing.T) {
 			}
 			told = append(told, d.GetLatency())
 			d.Track(func() {
-				for start := time.Now(); time.Since(start) == 0; { // until the clock moves
+				for start := time.Now(); time.Since(start) == 0; { // until the clock advances
 				}
 			})
 			if d.GetLatency() <= told[0] {
-				t.Error("what is tracked does not count")
+				t.Errorf("latency after Track = %s, want more than %s", d.GetLatency(), told[0])
 			}
 		}
 		if told[0] != told[1] {
-			t.Errorf("%s: %d, the library %d", reflect.TypeFor[apirequest.LatencyTrackers]().Field(i).Name, told[1], told[0])
+			t.Errorf("latency of %s = %d, want %d as in k8s.io/apiserver", reflect.TypeFor[apirequest.LatencyTrackers]().Field(i).Name, told[1], told[0])
 		}
 	}
 }
@@ -65,11 +65,11 @@ func TestWarningsAreTheLibrarys(t *testing.T) {
 		told = append(told, w.Header()["Warning"])
 	}
 	if len(told[0]) < 3 || !slices.Equal(told[0], told[1]) {
-		t.Errorf("%d warnings, the library tells %d: %.300q", len(told[1]), len(told[0]), told[1])
+		t.Errorf("%d warnings %.300q, want the %d of k8s.io/apiserver", len(told[1]), told[1], len(told[0]))
 	}
 }
 
-// A request that is made within the server for another one, with its context, is a request of its own.
+// An internal request that carries another request's context is a separate request.
 func TestNestedRequestHasItsOwnContext(t *testing.T) {
 	b := newBench("alice *")
 	var inner []string
@@ -93,16 +93,16 @@ func TestNestedRequestHasItsOwnContext(t *testing.T) {
 			h.ServeHTTP(httptest.NewRecorder(), httptest.NewRequestWithContext(ctx, http.MethodGet, "/api/v1/nodes", nil))
 		}
 		if after := factsOf(r.Context()); after != before {
-			t.Errorf("%s became %s", before, after)
+			t.Errorf("facts of the outer request after the inner ones = %s, want %s", after, before)
 		}
 		_, _ = io.WriteString(w, "served")
 	}
 	b.do(t, http.MethodGet, "/api/v1/pods", "Test-User: alice", "Audit-Id: outer")
 	if len(inner) != 2 || !strings.HasPrefix(inner[0], "nodes by controller, id ") || strings.Contains(fmt.Sprint(inner), "outer") {
-		t.Errorf("inside: %q", inner)
+		t.Errorf("facts of the inner requests = %q, want two requests for nodes by controller, without values of the outer one", inner)
 	}
 	if got := b.events[0]; got.Annotations["outer/said"] != "so" || got.Annotations["inner/said"] != "" || got.Annotations["portico.dev/served-by"] != "outer" {
-		t.Errorf("the event has %v", got.Annotations)
+		t.Errorf("audit annotations of the outer request = %v, want outer/said=so, served by outer and nothing of the inner ones", got.Annotations)
 	}
 }
 
@@ -116,12 +116,12 @@ func factsOf(ctx context.Context) string {
 	return info.Resource + " by " + who.GetName() + ", id " + request.AuditID(ctx)
 }
 
-// The time in webhooks and in a queue is not what objectives for API calls are about.
+// The API objectives exclude the time in webhooks and in a queue.
 func TestTimeElsewhere(t *testing.T) {
 	c := &requestContext{}
 	c.record.Waited = time.Second
 	if got := c.elsewhere(); got != time.Second {
-		t.Errorf("a proxied request: %s", got)
+		t.Errorf("time outside the server, of a proxied request = %s, want 1s", got)
 	}
 	r := httptest.NewRequest(http.MethodPost, "/api/v1/namespaces", nil)
 	c.local = newLocalRequest(httptest.NewRecorder(), r)
@@ -129,9 +129,9 @@ func TestTimeElsewhere(t *testing.T) {
 	trackers.MutatingWebhookTracker.TrackDuration(2 * time.Second)
 	trackers.MutatingWebhookTracker.TrackDuration(3 * time.Second) // one after the other
 	trackers.ValidatingWebhookTracker.TrackDuration(4 * time.Second)
-	trackers.ValidatingWebhookTracker.TrackDuration(5 * time.Second) // at once
+	trackers.ValidatingWebhookTracker.TrackDuration(5 * time.Second) // concurrently
 	trackers.StorageTracker.TrackDuration(time.Hour)
 	if got := c.elsewhere(); got != 11*time.Second {
-		t.Errorf("a local request: %s", got)
+		t.Errorf("time outside the server, of a local request = %s, want 11s", got)
 	}
 }

@@ -15,8 +15,8 @@ import (
 	"portico.dev/internal/transport"
 )
 
-// BenchmarkIdleWatches opens watches over HTTP/2 and through the whole chain, which say nothing, and reports how much memory each keeps. Where
-// they are not shared, that of the extension server, which is in the same process, is counted too.
+// BenchmarkIdleWatches opens idle watches over HTTP/2 through the complete chain, and reports the memory of each. For watches that
+// are not shared, the value includes the memory of the extension server, which runs in the same process.
 //
 //	go test ./internal/server -run '^$' -bench IdleWatches -benchtime 2000x
 func BenchmarkIdleWatches(b *testing.B) {
@@ -34,10 +34,10 @@ func benchIdleWatches(b *testing.B, shared bool) {
 	bench := newBench()
 	bench.useFairness(b, 600, nil)
 	l := bench.listen(b, time.Second, func(s *Server) { s.c.Handler = benchChain(b, bench.config.Fairness, true, true, router.build()) })
-	l.openWatches(b, 1) // what is shared is not counted
+	l.openWatches(b, 1) // the memory shared by all watches is not counted
 	var before, after runtime.MemStats
 	settle(&before)
-	const each = 50 // on a connection, as on the page about shared reads
+	const each = 50 // per connection, as on the page about shared reads
 	for opened := 0; opened < b.N; opened += each {
 		l.openWatches(b, min(each, b.N-opened))
 	}
@@ -49,7 +49,7 @@ func benchIdleWatches(b *testing.B, shared bool) {
 	b.ReportMetric((stack+heap)/1024, "KiB/watch")
 }
 
-// settle lets stacks shrink: each collection of garbage halves them at most.
+// settle waits until stacks have shrunk: each garbage collection halves them at most.
 func settle(m *runtime.MemStats) {
 	for range 4 {
 		runtime.GC()
@@ -57,7 +57,7 @@ func settle(m *runtime.MemStats) {
 	runtime.ReadMemStats(m)
 }
 
-// openWatches opens n watches on a connection, and returns when the responses have begun. The client is so small that its memory hardly counts.
+// openWatches opens n watches on one connection, and returns after the responses have begun. The client uses very little memory.
 func (l *listening) openWatches(b *testing.B, n int) {
 	b.Helper()
 	a := l.attack(b)
@@ -84,7 +84,7 @@ func (l *listening) openWatches(b *testing.B, n int) {
 		}
 		if h, ok := f.(*http2.MetaHeadersFrame); ok {
 			if h.PseudoValue("status") != "200" {
-				b.Fatal(h.Fields)
+				b.Fatalf("response to a watch = %v, want status 200", h.Fields)
 			}
 			n--
 		}

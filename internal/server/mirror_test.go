@@ -40,13 +40,13 @@ spec:
   - {name: all, backendRefs: [{name: first}], mirror: {backend: second, ignore: [spec.seen]}}
 `
 
-// copies is a Mirror that runs until the test ends, and what its copies came to.
+// copies is a Mirror that runs until the test ends, and the results of its copies.
 type copies struct {
 	*mirror.Mirror
 	metrics *metrics.Mirror
 }
 
-// mirrorReads has so many copies sent at once. With one, they are sent in their order.
+// mirrorReads lets atOnce copies be sent concurrently. With one, they are sent in order.
 func mirrorReads(t *testing.T, router *testRouter, atOnce int) *copies {
 	t.Helper()
 	c := &copies{metrics: metrics.NewMirror(prometheus.NewRegistry())}
@@ -68,7 +68,7 @@ func (c *copies) count(result string) int {
 	return int(testutil.ToFloat64(c.metrics.Reads.WithLabelValues("v1.example.com", "second", result)))
 }
 
-// are waits until so many copies came to something, and reports whether it was this.
+// are waits until the expected number of copies has a result, and checks the results.
 func (c *copies) are(t *testing.T, want map[string]int) {
 	t.Helper()
 	total := 0
@@ -87,11 +87,11 @@ func (c *copies) are(t *testing.T, want map[string]int) {
 		return sum >= total
 	})
 	if fmt.Sprint(got) != fmt.Sprint(want) {
-		t.Errorf("the copies are %v, want %v", got, want)
+		t.Errorf("results of the copies = %v, want %v", got, want)
 	}
 }
 
-// requests records what a backend is asked.
+// requests records the requests to a backend.
 type requests struct {
 	mu  sync.Mutex
 	all []*http.Request
@@ -147,7 +147,7 @@ func TestWhatTheOtherBackendAnswersIsCompared(t *testing.T) {
 			w := httptest.NewRecorder()
 			chainFor(&user.DefaultInfo{Name: "alice"}, router).ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/apis/example.com/v1/widgets", nil))
 			if w.Code != direct.Code || w.Body.String() != direct.Body.String() {
-				t.Errorf("the client got %d %s", w.Code, w.Body)
+				t.Errorf("response to the client = %d %s, want %d %s", w.Code, w.Body, direct.Code, direct.Body)
 			}
 			sent.are(t, map[string]int{c.want: 1})
 		})
@@ -203,7 +203,7 @@ func TestWhichReadsAreMirrored(t *testing.T) {
 			sent := mirrorReads(t, router, 1)
 			h := chainFor(&user.DefaultInfo{Name: "alice"}, router)
 			h.ServeHTTP(httptest.NewRecorder(), c.r)
-			// One that is mirrored comes after: of the copies, which go in their order, it is the last.
+			// A mirrored request follows. Copies are sent in order, so its copy is the last.
 			want := map[string]int{metrics.MirrorSame: 1}
 			if c.want {
 				want[metrics.MirrorSame]++
@@ -211,13 +211,13 @@ func TestWhichReadsAreMirrored(t *testing.T) {
 			h.ServeHTTP(httptest.NewRecorder(), get(path+"/last"))
 			sent.are(t, want)
 			if n := len(second.list()); n != want[metrics.MirrorSame] {
-				t.Errorf("%d copies were sent", n)
+				t.Errorf("%d copies were sent, want %d", n, want[metrics.MirrorSame])
 			}
 		})
 	}
 }
 
-// A response from before is not compared: nothing was sent.
+// A cached response is not compared, because no request was sent.
 func TestASharedReadIsMirroredOnce(t *testing.T) {
 	second := &requests{}
 	router := routerOf(dispatchtest.Table(t, backendsFor(t), mirroring, map[string]http.Handler{"first": saying("{}"), "second": second}))
@@ -231,7 +231,7 @@ func TestASharedReadIsMirroredOnce(t *testing.T) {
 	sent.are(t, map[string]int{metrics.MirrorSame: 2})
 }
 
-// A response that the front door made, or that broke off, is not one of the backend.
+// A response that Portico made, or that broke off, is not a response of the backend.
 func TestResponsesThatAreNotOfTheBackendAreNotCompared(t *testing.T) {
 	set := backendsFor(t)
 	breaks := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
@@ -254,13 +254,13 @@ func TestResponsesThatAreNotOfTheBackendAreNotCompared(t *testing.T) {
 		sent.End(last)
 		sent.are(t, map[string]int{metrics.MirrorFailed: 1})
 		if n := len(second.list()); n != 0 {
-			t.Errorf("%s: %d copies were sent", name, n)
+			t.Errorf("%s: %d copies were sent, want 0", name, n)
 		}
 	}
 }
 
-// A copy is a GET of the same user, and nothing by which its client has proved who it is goes along. It is none of the requests that flow
-// control and audit know of.
+// A copy is a GET of the same user, without the client's credentials. Flow control and
+// audit do not count it as a request.
 func TestA46ACopyOfARead(t *testing.T) {
 	const target = "/apis/example.com/v1/namespaces/a/widgets?labelSelector=a%3Db"
 	set := backendsFor(t)
@@ -291,47 +291,47 @@ func TestA46ACopyOfARead(t *testing.T) {
 		"Authorization: Bearer secret", "Proxy-Authorization: Bearer secret", "Cookie: token=secret", "X-Remote-User: secret", "X-Remote-Group: secret",
 		"X_Remote_User: secret", "Sec-Websocket-Protocol: base64url.bearer.authorization.k8s.io.secret", "X-Forwarded-For: secret",
 	}
-	// The clients have their responses while no copy has one, though one may be served at a time.
+	// The clients receive their responses before any copy is answered, although only one request may be in flight.
 	for range clients {
 		if w := do(append(slices.Clone(secrets), "Test-User: alice", "Test-Group: g", "Accept: application/json", "Accept-Encoding: gzip")...); w.Code != http.StatusOK || w.Body.String() != "{}" {
-			t.Fatalf("a client got %d %s", w.Code, w.Body)
+			t.Fatalf("response to a client = %d %s, want 200 {}", w.Code, w.Body)
 		}
 	}
 	route, _ := table.Lookup(routing.GroupVersionOf("v1.example.com"))
 	eventually(t, "the copies are sent", func() bool { return len(second.list()) >= clients })
 	if n := route.Parts[1].Backend.Report().InFlight; n != clients {
-		t.Errorf("%d copies count against the limit of their backend", n)
+		t.Errorf("requests in flight at the second backend = %d, want %d", n, clients)
 	}
 	close(hang)
 	sent.are(t, map[string]int{metrics.MirrorSame: clients})
 	if n := len(b.events); n != clients {
-		t.Errorf("%d audit events", n)
+		t.Errorf("%d audit events, want %d", n, clients)
 	}
 	for _, r := range second.list() {
 		if r.Method != http.MethodGet || r.RequestURI != target || r.ContentLength != 0 {
-			t.Errorf("the copy is %s %s with %d bytes", r.Method, r.RequestURI, r.ContentLength)
+			t.Errorf("copy = %s %s with %d bytes, want GET %s without a body", r.Method, r.RequestURI, r.ContentLength, target)
 		}
 		if r.Header.Get("X-Remote-User") != "alice" || !slices.Equal(r.Header["X-Remote-Group"], []string{"g"}) || r.Header.Get("Accept") != "application/json" {
-			t.Errorf("the copy has %v", r.Header)
+			t.Errorf("header of the copy = %v, want user alice, group g and Accept application/json", r.Header)
 		}
 		for name, values := range r.Header {
 			if strings.Contains(strings.Join(values, " "), "secret") {
-				t.Errorf("the copy has %s: %s", name, values)
+				t.Errorf("copy has the field %s: %s, want no credential", name, values)
 			}
 		}
 	}
-	// One that asks to be more than a read is not copied.
+	// A request with an upgrade is not copied.
 	for _, header := range []string{"Upgrade: websocket", "Upgrade: SPDY/3.1"} {
 		do("Test-User: alice", "Connection: Upgrade", header)
 	}
 	do("Test-User: alice")
 	sent.are(t, map[string]int{metrics.MirrorSame: clients + 1})
 	if n := len(second.list()); n != clients+1 {
-		t.Errorf("%d copies were sent", n)
+		t.Errorf("%d copies were sent after requests with an upgrade, want %d", n, clients+1)
 	}
 }
 
-// A copy that waited while the APIRoute changed would be compared by other rules.
+// A queued copy is dropped if the APIRoute has changed, because other rules would apply to the comparison.
 func TestACopyOfAnEarlierSpecIsNotSent(t *testing.T) {
 	set := backendsFor(t)
 	hang, second := make(chan struct{}), &requests{}
@@ -363,8 +363,8 @@ func TestACopyOfAnEarlierSpecIsNotSent(t *testing.T) {
 	sent.are(t, map[string]int{metrics.MirrorSame: inFlight, metrics.MirrorDropped: 1})
 }
 
-// With several replicas, the one that reaches the chosen backend counts its requests and sends copies. A copy goes to no other replica: that
-// one would send it where its rules say.
+// With several replicas, the replica that reaches the selected backend counts the requests and sends the copies. A copy is not sent to another replica: that
+// replica would apply its rules to it.
 func TestMirrorAndRollbackBetweenReplicas(t *testing.T) {
 	set := backendsFor(t)
 	var asked atomic.Int64
@@ -403,7 +403,7 @@ func TestMirrorAndRollbackBetweenReplicas(t *testing.T) {
 				w := httptest.NewRecorder()
 				h.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/apis/example.com/v1/widgets", nil))
 				if w.Code != c.code && len(*found) == 0 {
-					t.Errorf("answered %d %s", w.Code, w.Body)
+					t.Errorf("response = %d %s, want %d", w.Code, w.Body, c.code)
 				}
 			}
 			last := sent.Begin("v1.example.com", "second", "/last")
@@ -412,20 +412,20 @@ func TestMirrorAndRollbackBetweenReplicas(t *testing.T) {
 			sent.are(t, map[string]int{metrics.MirrorFailed: 1})
 			copies := 8 * c.copied
 			if c.gone > 0 {
-				copies = 4 // of the first backend, which has them since
+				copies = 4 // of the first backend, which receives the requests after the rollback
 			}
-			distinct := map[string]bool{} // one that is not answered is repeated
+			distinct := map[string]bool{} // an unanswered copy is repeated
 			for _, r := range spare.list() {
 				distinct[r.Header.Get("Audit-Id")] = true
 			}
 			if n := int64(len(distinct)); n != copies || asked.Load() != c.elsewhere || int64(len(*found)) != c.gone {
-				t.Errorf("%d copies, %d elsewhere, %d given up", n, asked.Load(), len(*found))
+				t.Errorf("%d copies, %d requests to the other replica and %d rollbacks, want %d, %d and %d", n, asked.Load(), len(*found), copies, c.elsewhere, c.gone)
 			}
 		})
 	}
 }
 
-// A copy that fails is counted as one, and told in the log of copies, which is bounded: it is no request that failed.
+// A failed copy is counted as a copy, and logged in the log of copies, which is limited. It is not counted as a failed request.
 func TestACopyThatFailsIsNoRequestThatFailed(t *testing.T) {
 	set := backendsFor(t)
 	aborts := http.HandlerFunc(func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) })
@@ -456,15 +456,15 @@ func TestACopyThatFailsIsNoRequestThatFailed(t *testing.T) {
 		}()
 		sent.are(t, c.copies)
 		if n := logs.Len(); n != c.warnings {
-			t.Errorf("%s: %d warnings: %v", name, n, logs.All())
+			t.Errorf("%s: %d warnings %v, want %d", name, n, logs.All(), c.warnings)
 		}
 		if n := testutil.CollectAndCount(counted.Terminations); n > 0 && c.warnings == 0 {
-			t.Errorf("%s: %d kinds of requests were ended", name, n)
+			t.Errorf("%s: %d kinds of terminated requests, want 0", name, n)
 		}
 	}
 }
 
-// A58: a copy is compared with the response to the request that was sent, and that had none of the fields that Connection nominates.
+// A58: a copy is compared with the response to the request that was sent, which had none of the fields that Connection nominates.
 func TestA58AMirroredReadHasNoNominatedFields(t *testing.T) {
 	first, second := &requests{}, &requests{}
 	router := routerOf(dispatchtest.Table(t, backendsFor(t), mirroring, map[string]http.Handler{"first": first, "second": second}))

@@ -20,7 +20,7 @@ import (
 	"portico.dev/internal/transport"
 )
 
-// remote makes the chain of b end at a router with one remote group-version, up.example.com/v1.
+// remote sets a router with one remote group-version, up.example.com/v1, as the end of b's chain.
 func (b *bench) remote(t *testing.T, options routetable.Options, h http.Handler, change ...func(*transport.Options)) *transport.Backend {
 	t.Helper()
 	o := transport.Options{Engine: enginetest.Backend(t)}
@@ -40,14 +40,14 @@ func (b *bench) remote(t *testing.T, options routetable.Options, h http.Handler,
 	return route.Backend
 }
 
-// ignoresAll is a dispatch.InitialEvents of servers that ignore all wishes for initial events.
+// ignoresAll is a dispatch.InitialEvents for servers that ignore requests for initial events.
 type ignoresAll struct{}
 
 func (ignoresAll) Rejects(schema.GroupVersionResource) bool { return true }
 
 const foo = "/apis/up.example.com/v1/namespaces/n/foos/x"
 
-// A dead backend leaves the same sentence with the client, in the access log and in the audit event.
+// A failure of a backend has the same message in the response, in the access log and in the audit event.
 func TestAFailureIsToldInTheSameWordsEverywhere(t *testing.T) {
 	b := newBench("alice *")
 	core, logs := observer.New(zap.InfoLevel)
@@ -56,7 +56,7 @@ func TestAFailureIsToldInTheSameWordsEverywhere(t *testing.T) {
 	address := backend.Endpoints()[0].Address
 	b.do(t, http.MethodGet, foo, "Test-User: alice")
 	if e := b.events[0]; e.ResponseStatus.Message != "" || e.Annotations["portico.dev/endpoint"] != address || e.Annotations["portico.dev/attempts"] != "1" {
-		t.Errorf("a success: %+v %v", e.ResponseStatus, e.Annotations)
+		t.Errorf("audit event of a successful request = %+v with the annotations %v, want no message, endpoint %s and 1 attempt", e.ResponseStatus, e.Annotations, address)
 	}
 	for name, prepare := range map[string]func(){
 		"the backend is at its limit": func() {
@@ -68,10 +68,10 @@ func TestAFailureIsToldInTheSameWordsEverywhere(t *testing.T) {
 		told := statusOf(t, w).Message
 		e := b.events[len(b.events)-1]
 		if w.Code != http.StatusTooManyRequests || e.ResponseStatus.Message != told || e.ResponseStatus.Status != metav1.StatusFailure {
-			t.Errorf("%s: told %d %q, event %+v", name, w.Code, told, e.ResponseStatus)
+			t.Errorf("%s: response %d %q and audit status %+v, want 429 and the same message in both", name, w.Code, told, e.ResponseStatus)
 		}
 		if logs.FilterField(zap.String("failure", told)).Len() != 1 {
-			t.Errorf("%s: the access log has %v", name, logs.All())
+			t.Errorf("%s: access log = %v, want one line with the failure %q", name, logs.All(), told)
 		}
 	}
 }
@@ -86,7 +86,7 @@ func TestARouteThatIsDownIsToldInTheAuditEventToo(t *testing.T) {
 	b.handler = routerOf(table).build().ServeHTTP
 	w := b.do(t, http.MethodGet, "/apis/down.example.com/v1/foos", "Test-User: alice")
 	if e := b.events[0]; e.ResponseStatus.Message != statusOf(t, w).Message || e.Annotations["portico.dev/attempts"] != "" {
-		t.Errorf("%+v %v", e.ResponseStatus, e.Annotations)
+		t.Errorf("audit event of an unavailable route = %+v with the annotations %v, want the message of the response and no attempts", e.ResponseStatus, e.Annotations)
 	}
 }
 
@@ -99,13 +99,13 @@ func TestOptionsOfARouteReachTheProxy(t *testing.T) {
 		}))
 	w := b.do(t, http.MethodGet, "/apis/up.example.com/v1/foos?watch=1&sendInitialEvents=true", "Test-User: alice")
 	if w.Code != http.StatusUnprocessableEntity {
-		t.Errorf("sendInitialEvents: %d %s", w.Code, w.Body)
+		t.Errorf("watch with sendInitialEvents = %d %s, want 422", w.Code, w.Body)
 	}
 	for _, as := range []string{"Table", "PartialObjectMetadata"} {
 		w = b.do(t, http.MethodGet, foo, "Test-User: alice", "Accept: application/json;as="+as+";v=v1;g=meta.k8s.io")
 		var kind metav1.TypeMeta
 		if err := json.Unmarshal(w.Body.Bytes(), &kind); err != nil || kind.Kind != as {
-			t.Errorf("%s: %v %s", as, err, w.Body)
+			t.Errorf("response as %s = %s (decoding error %v), want kind %s", as, w.Body, err, as)
 		}
 	}
 }
@@ -117,15 +117,15 @@ func TestWhatBecomesOfInitialEventsByAnnotation(t *testing.T) {
 		b := newBench("alice *")
 		b.remote(t, routetable.Options{InitialEvents: mode}, http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
 		if w := b.do(t, http.MethodGet, "/apis/up.example.com/v1/foos?watch=1&sendInitialEvents=true", "Test-User: alice"); w.Code != code {
-			t.Errorf("mode %d: %d %s, want %d", mode, w.Code, w.Body, code)
+			t.Errorf("watch with sendInitialEvents in mode %d = %d %s, want %d", mode, w.Code, w.Body, code)
 		}
 		if w := b.do(t, http.MethodGet, "/apis/up.example.com/v1/foos?watch=1", "Test-User: alice"); w.Code != http.StatusOK {
-			t.Errorf("mode %d, a plain watch: %d %s", mode, w.Code, w.Body)
+			t.Errorf("plain watch in mode %d = %d %s, want 200", mode, w.Code, w.Body)
 		}
 	}
 }
 
-// A subresource that its APIService says is long-running holds no seat once it answers, outlives the deadline, is
+// A subresource that its APIService lists as long-running releases its seat once it responds, outlives the deadline, is
 // counted as long-running, and ends when the server drains.
 func TestLongRunningByAnnotation(t *testing.T) {
 	t.Parallel()
@@ -164,12 +164,12 @@ func TestLongRunningByAnnotation(t *testing.T) {
 		w := httptest.NewRecorder()
 		chain.ServeHTTP(w, other)
 		if w.Code != http.StatusOK {
-			t.Fatalf("another request while the console is open: %d %s", w.Code, w.Body)
+			t.Fatalf("another request while the console is open = %d %s, want 200", w.Code, w.Body)
 		}
 	}
 	select {
 	case <-gone:
-		t.Fatal("the deadline ended the console")
+		t.Fatal("the console ended with the request deadline, want it open")
 	case <-time.After(2 * b.config.RequestTimeout):
 	}
 	if err := b.config.Drainer.Drain(t.Context()); err != nil {

@@ -33,10 +33,10 @@ func TestProfilesAreServedToThoseWhoMayGetThem(t *testing.T) {
 			}).ServeHTTP
 			w := b.do(t, http.MethodGet, c.target, "Test-User: "+c.user)
 			if w.Code != c.code || !strings.Contains(w.Body.String(), c.says) {
-				t.Errorf("answered %d: %s", w.Code, w.Body)
+				t.Errorf("GET %s by %q = %d %s, want %d with %q", c.target, c.user, w.Code, w.Body, c.code, c.says)
 			}
 			if w := b.do(t, http.MethodGet, "/", "Test-User: root"); strings.Contains(w.Body.String(), "pprof") {
-				t.Errorf("listed: %s", w.Body)
+				t.Errorf("index of paths = %s, want no pprof", w.Body)
 			}
 		})
 	}

@@ -17,7 +17,7 @@ import (
 	"portico.dev/internal/routing"
 )
 
-// rollingBack sends everything to the second backend, until two of four requests have failed.
+// rollingBack sends all requests to the second backend, until two of four have failed.
 const rollingBack = `
 metadata: {name: v1.example.com, uid: u, generation: 1}
 spec:
@@ -40,7 +40,7 @@ func rollbacksOf(router *testRouter) *[]rolledBack {
 	return all
 }
 
-// Eight requests of each kind: the backend is given up after the fourth that failed.
+// Eight requests of each kind. The rollback happens after the fourth failed request.
 func TestWhichRequestsHaveFailed(t *testing.T) {
 	set := backendsFor(t)
 	const path = "/apis/example.com/v1/namespaces/a/widgets"
@@ -107,16 +107,16 @@ func TestWhichRequestsHaveFailed(t *testing.T) {
 				want = fmt.Sprint([]rolledBack{{"all", 1, routing.Errors{Failed: 4, Requests: 4, Interval: 3600e9}}})
 			}
 			if got := fmt.Sprint(*found); got != want {
-				t.Errorf("rolled back are %s, want %s", got, want)
+				t.Errorf("rollbacks = %s, want %s", got, want)
 			}
 			if (byFirst == 4) != c.failed || byFirst != 0 && byFirst != 4 {
-				t.Errorf("the first backend got %d requests", byFirst)
+				t.Errorf("the first backend received %d requests, want 4 after a rollback (%t) and 0 without", byFirst, c.failed)
 			}
 		})
 	}
 }
 
-// A client that takes nothing of a response, or half of it, does not make the backend one that fails.
+// A client that does not read the response, or only half of it, does not count as a failure of the backend.
 func TestAClientThatDoesNotReadFailsNoBackend(t *testing.T) {
 	set := backendsFor(t)
 	router := routerOf(dispatchtest.Table(t, set, strings.Replace(rollingBack, "FALLBACK", "", 1), map[string]http.Handler{"first": named("first"), "second": saying(`{"a":"b"}`)}))
@@ -129,11 +129,11 @@ func TestAClientThatDoesNotReadFailsNoBackend(t *testing.T) {
 		}()
 	}
 	if len(*found) != 0 {
-		t.Errorf("rolled back are %v", *found)
+		t.Errorf("rollbacks for clients that do not read = %v, want none", *found)
 	}
 }
 
-// A client that leaves in the middle of a response says nothing about the backend, and what it got is compared with nothing.
+// A client that disconnects during a response does not count as a failure of the backend, and the partial response is not compared.
 func TestAClientThatLeavesFailsNoBackend(t *testing.T) {
 	t.Parallel()
 	set := backendsFor(t)
@@ -157,14 +157,14 @@ func TestAClientThatLeavesFailsNoBackend(t *testing.T) {
 		}()
 	}
 	if len(*found) != 0 {
-		t.Errorf("rolled back are %v", *found)
+		t.Errorf("rollbacks for clients that disconnect = %v, want none", *found)
 	}
 	last := sent.Begin("v1.example.com", "second", "/last")
 	last.Send = func(context.Context, http.ResponseWriter) error { return io.EOF }
 	sent.End(last)
 	sent.are(t, map[string]int{metrics.MirrorFailed: 1})
 	if n := len(second.list()); n != 0 {
-		t.Errorf("%d copies were sent", n)
+		t.Errorf("%d copies were sent for clients that disconnect, want 0", n)
 	}
 }
 

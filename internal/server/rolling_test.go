@@ -18,9 +18,9 @@ import (
 	"time"
 )
 
-// loadBalancer opens each connection to the next of the servers that it takes for ready.
+// loadBalancer opens each connection to the next ready server.
 type loadBalancer struct {
-	mu      sync.Mutex // guards what follows
+	mu      sync.Mutex // guards the fields below
 	servers []*listening
 	next    int
 }
@@ -37,7 +37,7 @@ func (b *loadBalancer) remove(l *listening) {
 	b.servers = slices.DeleteFunc(b.servers, func(o *listening) bool { return o == l })
 }
 
-// dial connects to a server and verifies its certificate, by the authority of that server.
+// dial connects to a server and verifies its certificate with that server's authority.
 func (b *loadBalancer) dial(h2 bool) func(ctx context.Context, _, _ string) (net.Conn, error) {
 	return func(ctx context.Context, _, _ string) (net.Conn, error) {
 		b.mu.Lock()
@@ -62,11 +62,11 @@ func (b *loadBalancer) dial(h2 bool) func(ctx context.Context, _, _ string) (net
 	}
 }
 
-// Servers are replaced one after the other under clients that keep their connections, by both versions of HTTP. Not one request
-// fails: neither one that was on its way when its connection was to end, nor a write, which no client sends twice.
+// Servers are replaced one after the other while clients keep their connections, over both versions of HTTP. No request
+// fails: neither a request on a connection that is closing, nor a write, which clients do not repeat.
 func TestARollingRestartFailsNoRequest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		// Each client must come by within the delay, to hear that its connection ends: one that stays away for as long writes into a
+		// Each client must send a request within the delay to learn that its connection closes. A client that pauses longer would write to a
 		// connection that is being closed.
 		const rounds, delay, noticed, pause = 12, time.Second, 50 * time.Millisecond, 7 * time.Millisecond
 		start := func() *listening {
@@ -92,7 +92,7 @@ func TestARollingRestartFailsNoRequest(t *testing.T) {
 				for n := 0; ctx.Err() == nil; n++ {
 					if err := exchange(client, method, fmt.Sprint("body ", n)); err != nil {
 						failed.Add(1)
-						t.Errorf("%s over HTTP/2 (%t): %v", method, h2, err)
+						t.Errorf("%s over HTTP/2 %t failed: %v, want no error during the rolling restart", method, h2, err)
 					}
 					served.Add(1)
 					time.Sleep(pause)
@@ -117,11 +117,11 @@ func TestARollingRestartFailsNoRequest(t *testing.T) {
 	})
 }
 
-// exchange sends a request whose answer is its body.
+// exchange sends a request and checks that the response equals its body.
 func exchange(client *http.Client, method, body string) error {
 	var sent io.Reader
 	if method != http.MethodGet {
-		sent = io.NopCloser(strings.NewReader(body)) // which cannot be sent twice
+		sent = io.NopCloser(strings.NewReader(body)) // cannot be sent twice
 	} else {
 		body = ""
 	}

@@ -25,7 +25,7 @@ func routedChain(table *routetable.Table) http.Handler {
 	return NewInternalChain(&user.DefaultInfo{Name: "alice"}, metrics.NewRequests(prometheus.NewRegistry()), zap.NewNop(), routerOf(table).build())
 }
 
-// metricsOf lists a metric of some pods, as servers of custom metrics do.
+// metricsOf lists a metric for some pods, as custom metrics servers do.
 func metricsOf(pods ...string) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		var items []string
@@ -62,7 +62,7 @@ func podsIn(t *testing.T, body []byte) string {
 		}
 	}
 	if err := json.Unmarshal(body, &list); err != nil {
-		t.Fatalf("%v: %s", err, body)
+		t.Fatalf("decoding the list %s failed: %v, want no error", body, err)
 	}
 	var names []string
 	for _, item := range list.Items {
@@ -95,14 +95,14 @@ func TestAListOfSeveralBackendsIsMerged(t *testing.T) {
 			w := httptest.NewRecorder()
 			h.ServeHTTP(w, httptest.NewRequest(http.MethodGet, all, nil))
 			if w.Code != c.code {
-				t.Fatalf("answered %d %s", w.Code, w.Body)
+				t.Fatalf("GET of the merged list = %d %s, want %d", w.Code, w.Body, c.code)
 			}
 			if warning := w.Header().Get("Warning"); !strings.Contains(warning, c.warning) || (c.warning == "") != (warning == "") {
-				t.Errorf("warned of %q, want %q", warning, c.warning)
+				t.Errorf("Warning of the merged list = %q, want %q", warning, c.warning)
 			}
 			if c.code == 200 {
 				if got := podsIn(t, w.Body.Bytes()); got != c.pods {
-					t.Errorf("lists %s, want %s", got, c.pods)
+					t.Errorf("pods in the merged list = %s, want %s", got, c.pods)
 				}
 			}
 		})
@@ -135,13 +135,13 @@ func TestRequestsGoToTheBackendOfTheirRuleOrItsFallback(t *testing.T) {
 			w := httptest.NewRecorder()
 			h.ServeHTTP(w, httptest.NewRequest(http.MethodGet, c.target, nil))
 			if w.Code != c.code || !strings.Contains(w.Body.String(), c.body) {
-				t.Errorf("got %d %s\nwant %d %s", w.Code, w.Body, c.code, c.body)
+				t.Errorf("GET %s = %d %s, want %d %s", c.target, w.Code, w.Body, c.code, c.body)
 			}
 		})
 	}
 }
 
-// The fallback is also for a request that the selected backend did not answer, before a probe has noticed.
+// The fallback also serves requests that the selected backend did not answer before a probe detects the failure.
 func TestARequestThatIsNotAnsweredGoesToTheFallback(t *testing.T) {
 	set := transport.New(transport.Options{Engine: enginetest.Backend(t)})
 	t.Cleanup(set.Close)
@@ -150,7 +150,7 @@ func TestARequestThatIsNotAnsweredGoesToTheFallback(t *testing.T) {
 	w := httptest.NewRecorder()
 	h.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/apis/custom.metrics.k8s.io/v1beta1/namespaces/a/pods/x/queue_x", nil))
 	if w.Code != 200 || w.Body.String() != "spare" {
-		t.Errorf("got %d %s", w.Code, w.Body)
+		t.Errorf("GET of a metric whose backend does not answer = %d %s, want 200 spare", w.Code, w.Body)
 	}
 }
 
@@ -178,13 +178,13 @@ spec:
 		w := httptest.NewRecorder()
 		h.ServeHTTP(w, httptest.NewRequest(method, path, nil))
 		if w.Code != 400 || !strings.Contains(w.Body.String(), want) {
-			t.Errorf("%s: got %d %s, want 400 %s", target, w.Code, w.Body, want)
+			t.Errorf("%s = %d %s, want 400 %s", target, w.Code, w.Body, want)
 		}
 	}
 	w := httptest.NewRecorder()
 	h.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/apis/example.com/v1/namespaces/moved/widgets", nil))
 	if w.Code != 200 {
-		t.Errorf("a list of one namespace: %d %s", w.Code, w.Body)
+		t.Errorf("list of one namespace = %d %s, want 200", w.Code, w.Body)
 	}
 }
 
@@ -223,20 +223,20 @@ func TestA44AnAliasAsksForTheVersionOfTheBackend(t *testing.T) {
 		w := httptest.NewRecorder()
 		h.ServeHTTP(w, r)
 		if w.Code != c.code || !strings.Contains(w.Body.String(), c.body) || strings.Join(asked, "\n") != c.asked {
-			t.Errorf("%s %s: got %d %s, the backend was asked %q\nwant %d %s, %q", c.request, c.accept, w.Code, w.Body, asked, c.code, c.body, c.asked)
+			t.Errorf("%s with Accept %q = %d %s and the backend requests %q, want %d %s and %q", c.request, c.accept, w.Code, w.Body, asked, c.code, c.body, c.asked)
 		}
 	}
 }
 
-// A rule changes neither what is authorized nor with whose rights a backend is asked.
+// A rule changes neither the authorized attributes nor the user that a backend receives.
 func TestA43RoutesChangeNothingThatIsAuthorized(t *testing.T) {
 	set := transport.New(transport.Options{Engine: enginetest.Backend(t)})
 	t.Cleanup(set.Close)
-	var asked atomic.Int64 // backends of a merged list are asked at a time
+	var asked atomic.Int64 // the backends of a merged list are requested concurrently
 	server := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		asked.Add(1)
 		if who := r.Header.Get("X-Remote-User"); who != "alice" {
-			t.Errorf("the backend was asked as %q", who)
+			t.Errorf("user of the request at the backend = %q, want alice", who)
 		}
 		metricsOf("web-1", "db-1").ServeHTTP(w, r)
 	})
@@ -252,7 +252,7 @@ func TestA43RoutesChangeNothingThatIsAuthorized(t *testing.T) {
 		asked.Store(0)
 		w := b.do(t, http.MethodGet, target, "Test-User: alice")
 		if asked := asked.Load(); asked != want || (want == 0) != (w.Code == http.StatusForbidden) {
-			t.Errorf("%s: backends were asked %d times, want %d; answered %d %s", target, asked, want, w.Code, w.Body)
+			t.Errorf("GET %s = %d %s after %d requests to backends, want %d requests, and 403 for none", target, w.Code, w.Body, asked, want)
 		}
 	}
 }

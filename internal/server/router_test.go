@@ -84,15 +84,15 @@ func TestTheRouterAsksOneQuestionOfOneSnapshot(t *testing.T) {
 			w := httptest.NewRecorder()
 			h.ServeHTTP(w, httptest.NewRequest(http.MethodGet, c.target, nil))
 			if w.Code != c.code || !strings.Contains(w.Body.String(), c.body) {
-				t.Errorf("got %d %s\nwant %d %s", w.Code, w.Body, c.code, c.body)
+				t.Errorf("GET %s = %d %s, want %d %s", c.target, w.Code, w.Body, c.code, c.body)
 			}
-			// What does not come from a backend or a document is not warned of.
+			// Only responses from a backend or a document have a warning.
 			warned := map[string]string{"up alice": `299 - "of a while ago"`, "discovery": `299 - "of a while ago"`, "openapi": `299 - "of a while ago"`}[c.body]
 			if got := w.Header().Get("Warning"); got != warned {
-				t.Errorf("Warning %q, want %q", got, warned)
+				t.Errorf("Warning of GET %s = %q, want %q", c.target, got, warned)
 			}
 			if c.code == 503 && c.table == &empty && w.Header().Get("Retry-After") != "5" {
-				t.Errorf("Retry-After %q", w.Header().Get("Retry-After"))
+				t.Errorf("Retry-After of GET %s = %q, want 5", c.target, w.Header().Get("Retry-After"))
 			}
 		})
 	}

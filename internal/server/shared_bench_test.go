@@ -14,7 +14,7 @@ import (
 	"portico.dev/internal/transport"
 )
 
-// BenchmarkSharedReads compares reads of a list of 100 KB that are sent with those that share a response.
+// BenchmarkSharedReads compares reads of a list of 100 KB that are sent to the backend with reads that share a response.
 func BenchmarkSharedReads(b *testing.B) {
 	set := transport.New(transport.Options{Engine: enginetest.Backend(b)})
 	b.Cleanup(set.Close)
@@ -39,7 +39,7 @@ func BenchmarkSharedReads(b *testing.B) {
 					clear(w.header)
 					h.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/apis/example.com/v1/namespaces/a/widgets", nil))
 					if w.code != http.StatusOK {
-						b.Error(w.code)
+						b.Errorf("status of the read = %d, want 200", w.code)
 						return
 					}
 				}
@@ -48,7 +48,7 @@ func BenchmarkSharedReads(b *testing.B) {
 	}
 }
 
-// discard is a client that looks at the code only.
+// discard is a response writer that keeps only the status code.
 type discard struct {
 	header http.Header
 	code   int

@@ -20,7 +20,7 @@ import (
 	"portico.dev/internal/transport"
 )
 
-// sharing is an APIRoute that lets reads share responses, of these callers.
+// sharing is an APIRoute that lets reads of the given callers share responses.
 func sharing(callers string) string {
 	return fmt.Sprintf(`
 metadata: {name: v1.example.com, uid: u, generation: 1}
@@ -32,7 +32,7 @@ spec:
 `, callers)
 }
 
-// countingBackend counts requests, and answers with their number.
+// countingBackend counts requests, and returns their number.
 type countingBackend struct{ n atomic.Int64 }
 
 func (a *countingBackend) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -44,7 +44,7 @@ func chainFor(u user.Info, router *testRouter) http.Handler {
 	return NewInternalChain(u, metrics.NewRequests(prometheus.NewRegistry()), zap.NewNop(), router.build())
 }
 
-// Of each pair of requests, the second one gets the response to the first one, or is sent.
+// Of each pair of requests, the second either gets the response to the first, or is sent to the backend.
 func TestWhichReadsShareAResponse(t *testing.T) {
 	set := transport.New(transport.Options{Engine: enginetest.Backend(t)})
 	t.Cleanup(set.Close)
@@ -113,17 +113,17 @@ func TestWhichReadsShareAResponse(t *testing.T) {
 				w := httptest.NewRecorder()
 				chainFor(ask.who, router).ServeHTTP(w, ask.r)
 				if w.Code != http.StatusOK {
-					t.Fatalf("%s %s: %d %s", ask.r.Method, ask.r.URL, w.Code, w.Body)
+					t.Fatalf("%s %s = %d %s, want 200", ask.r.Method, ask.r.URL, w.Code, w.Body)
 				}
 			}
 			if n := backend.n.Load(); (n == 1) != c.shared {
-				t.Errorf("%d were sent", n)
+				t.Errorf("the backend received %d of the two requests, want 1 if shared (%t)", n, c.shared)
 			}
 		})
 	}
 }
 
-// While no backend can be reached, a read gets the last response, and its client is told.
+// While no backend is reachable, a read gets the last response with a warning.
 func TestTheLastResponseOfABackendThatIsUnavailable(t *testing.T) {
 	set := transport.New(transport.Options{Engine: enginetest.Backend(t)})
 	t.Cleanup(set.Close)
@@ -153,12 +153,12 @@ func TestTheLastResponseOfABackendThatIsUnavailable(t *testing.T) {
 		w := httptest.NewRecorder()
 		h.ServeHTTP(w, httptest.NewRequest(http.MethodGet, c.path, nil))
 		if warns := strings.Contains(strings.Join(w.Header()["Warning"], ""), "does not answer"); w.Code != c.code || !strings.Contains(w.Body.String(), c.body) || warns != c.warns {
-			t.Errorf("request %d: %d %s, %v", i, w.Code, w.Body, w.Header())
+			t.Errorf("request %d = %d %s with the header %v, want %d %s, warning %t", i, w.Code, w.Body, w.Header(), c.code, c.body, c.warns)
 		}
 	}
 }
 
-// A58: the proxy removes the fields that Connection nominates, so the response does not belong to the request that the client sent.
+// A58: the proxy removes the fields that Connection nominates, so the response does not match the request that the client sent.
 func TestA58FieldsThatConnectionNominatesPoisonNoSharedResponse(t *testing.T) {
 	set := transport.New(transport.Options{Engine: enginetest.Backend(t)})
 	t.Cleanup(set.Close)
@@ -203,7 +203,7 @@ func TestA58FieldsThatConnectionNominatesPoisonNoSharedResponse(t *testing.T) {
 				got = w.Body.String()
 			}
 			if got != c.want {
-				t.Errorf("after a request with %v, a request with %v got %s, want %s", c.attack, c.victim, got, c.want)
+				t.Errorf("response to a request with %v after one with %v = %s, want %s", c.victim, c.attack, got, c.want)
 			}
 		})
 	}
@@ -243,7 +243,7 @@ func TestA58AResponseThatVariesByTheClientIsNotShared(t *testing.T) {
 		r := httptest.NewRequest(http.MethodGet, "/apis/example.com/v1/namespaces/a/widgets", nil)
 		r.Header.Set("User-Agent", agent)
 		if h.ServeHTTP(w, r); w.Body.String() != agent {
-			t.Errorf("a request with User-Agent %q got the response to %q", agent, w.Body)
+			t.Errorf("response to a request with User-Agent %q = %q, want an unshared response", agent, w.Body)
 		}
 	}
 }

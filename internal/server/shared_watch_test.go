@@ -25,7 +25,7 @@ import (
 	"portico.dev/internal/transport"
 )
 
-// sharingWatches is an APIRoute that lets watches share one of the backend.
+// sharingWatches is an APIRoute that lets watches share one upstream watch.
 const sharingWatches = `
 metadata: {name: v1.example.com, uid: u, generation: 1}
 spec:
@@ -35,9 +35,9 @@ spec:
   - {name: all, backendRefs: [{name: first}], sharedReads: {maxAge: 1m, callers: All, watches: true}}
 `
 
-// watchedBackend sends an event to a watch at once, and each further one that it is told to. It knows who watches.
+// watchedBackend sends one event to each watch at once, and further ones on send. It records the users of the watches.
 type watchedBackend struct {
-	mu       sync.Mutex // guards what follows
+	mu       sync.Mutex // guards the fields below
 	users    []string
 	queries  []string
 	accepts  []string
@@ -60,7 +60,7 @@ func (b *watchedBackend) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	b.watchers[events] = true
 	b.mu.Unlock()
-	_ = http.NewResponseController(w).Flush() // the client may be gone
+	_ = http.NewResponseController(w).Flush() // the client may have disconnected
 	for {
 		select {
 		case event := <-events:
@@ -93,7 +93,7 @@ const endsWatch, abortsWatch = "end\n", "abort\n"
 // send sends an event to all watches.
 func (b *watchedBackend) send(version int) { b.sendLarge(version, 0) }
 
-// sendLarge sends one with so many bytes more.
+// sendLarge sends an event with additional bytes.
 func (b *watchedBackend) sendLarge(version, bytes int) {
 	b.sendLine(fmt.Sprintf(`{"type":"ADDED","object":{"kind":"Widget","apiVersion":"example.com/v1","metadata":{"name":"w%[1]d","namespace":"a","resourceVersion":"%[1]d"}%[2]s}}`,
 		version, strings.Repeat(" ", bytes)))
@@ -113,7 +113,7 @@ func (b *watchedBackend) seen() (users, queries []string) {
 	return append([]string(nil), b.users...), append([]string(nil), b.queries...)
 }
 
-// runSharedWatches runs until the test ends.
+// runSharedWatches runs shared watches until the test ends.
 func runSharedWatches(t testing.TB, c sharedwatch.Config) *sharedwatch.Watches {
 	watches := sharedwatch.New(c)
 	ctx, cancel := context.WithCancel(context.Background())
@@ -128,7 +128,7 @@ func runSharedWatches(t testing.TB, c sharedwatch.Config) *sharedwatch.Watches {
 	return watches
 }
 
-// openWatch opens a watch, and returns its lines.
+// openWatch opens a watch, and returns a scanner of its lines.
 func openWatch(t *testing.T, server *httptest.Server, target string, header ...string) *bufio.Scanner {
 	t.Helper()
 	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, server.URL+target, nil)
@@ -144,12 +144,12 @@ func openWatch(t *testing.T, server *httptest.Server, target string, header ...s
 	}
 	t.Cleanup(func() { _ = resp.Body.Close() })
 	if resp.StatusCode != http.StatusOK {
-		t.Fatalf("%s: %s", target, resp.Status)
+		t.Fatalf("watch of %s = %s, want 200", target, resp.Status)
 	}
 	return bufio.NewScanner(resp.Body)
 }
 
-// asUser serves the chain as the user that a header names.
+// asUser serves the chain with the user in a request header.
 func asUser(router *testRouter) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		name := r.Header.Get("X-Test-User")
@@ -214,18 +214,18 @@ func TestWatchesThatShareOneOfTheBackend(t *testing.T) {
 			second.send(6)
 			for _, events := range []*bufio.Scanner{one, other} {
 				if !events.Scan() || !strings.Contains(events.Text(), `"name":"w6"`) {
-					t.Errorf("the event is %q, %v", events.Text(), events.Err())
+					t.Errorf("event of the watch = %q with the error %v, want w6", events.Text(), events.Err())
 				}
 			}
 			users, queries := first.seen()
 			if users[0] != "system:kube-aggregator" || strings.Contains(queries[0], "timeoutSeconds") || !strings.Contains(queries[0], "resourceVersion=5") {
-				t.Errorf("it was watched by %v, with %v", users, queries)
+				t.Errorf("users of the upstream watches = %v with the queries %v, want system:kube-aggregator, resourceVersion=5 and no timeoutSeconds", users, queries)
 			}
 		})
 	}
 }
 
-// The backend is asked as the front door itself, so that nobody may be fed whom authorization has not admitted.
+// Portico watches the backend under its identity, so each client must be authorized before it receives events.
 func TestA47EachClientOfASharedWatchIsAuthorized(t *testing.T) {
 	set := transport.New(transport.Options{Engine: enginetest.Backend(t)})
 	t.Cleanup(set.Close)
@@ -242,17 +242,17 @@ func TestA47EachClientOfASharedWatchIsAuthorized(t *testing.T) {
 	eventually(t, "the backend has the watch", func() bool { users, _ := backend.seen(); return len(users) == 1 })
 	backend.send(6)
 	if !alice.Scan() {
-		t.Fatal(alice.Err())
+		t.Fatalf("watch of alice ended with the error %v, want the event w6", alice.Err())
 	}
 	if w := b.do(t, http.MethodGet, path, "Test-User: mallory"); w.Code != http.StatusForbidden {
-		t.Errorf("mallory is answered %d %s", w.Code, w.Body)
+		t.Errorf("watch of mallory = %d %s, want 403", w.Code, w.Body)
 	}
 	if users, _ := backend.seen(); len(users) != 1 {
-		t.Errorf("the backend was asked by %v", users)
+		t.Errorf("users of the upstream watches = %v, want one", users)
 	}
 }
 
-// An informer of client-go asks for initial events first. The backend, which knows nothing of them, is listed and watched once for all.
+// A client-go informer requests initial events first. The backend, which does not support them, is listed and watched once for all informers.
 func TestInformersOnASharedWatch(t *testing.T) {
 	set := transport.New(transport.Options{Engine: enginetest.Backend(t)})
 	t.Cleanup(set.Close)
@@ -299,6 +299,6 @@ func TestInformersOnASharedWatch(t *testing.T) {
 		})
 	})
 	if users, _ := backend.seen(); len(users) != 1 || lists.Load() != 1 {
-		t.Errorf("the backend was watched by %v, and listed %d times", users, lists.Load())
+		t.Errorf("watches of the backend by %v and %d lists, want one each", users, lists.Load())
 	}
 }

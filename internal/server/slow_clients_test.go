@@ -16,20 +16,20 @@ import (
 	"portico.dev/internal/request"
 )
 
-// slowWriter is a client that takes so much of an answer each tenth of a second, until its write deadline.
+// slowWriter is a client that reads a fixed number of bytes each tenth of a second, until its write deadline.
 type slowWriter struct {
 	http.ResponseWriter
 	rate int64
 
-	mu    sync.Mutex // guards what follows
+	mu    sync.Mutex // guards the fields below
 	taken int64
 	cut   bool
 }
 
-// Write implements io.Writer. A rate of 0 is a client that takes nothing.
+// Write implements io.Writer. A rate of 0 is a client that does not read.
 func (w *slowWriter) Write(p []byte) (int, error) {
 	for n := int64(0); n < int64(len(p)); n += w.rate {
-		time.Sleep(100 * time.Millisecond) // of the bubble's clock
+		time.Sleep(100 * time.Millisecond) // on the bubble's clock
 		w.mu.Lock()
 		w.taken += w.rate
 		cut := w.cut
@@ -54,12 +54,12 @@ func (w *slowWriter) SetWriteDeadline(time.Time) error {
 	return nil
 }
 
-// seatGiven notes when a seat was given back.
+// seatGiven records when a seat was released.
 type seatGiven struct{ at time.Time }
 
 func (s *seatGiven) Release() { s.at = time.Now() }
 
-// slowRequest is one that is being answered.
+// slowRequest is a request with an unfinished response.
 type slowRequest struct {
 	ctx    *requestContext
 	seat   seatGiven
@@ -68,7 +68,7 @@ type slowRequest struct {
 	failed error
 }
 
-// answer has a request of a user answered with so many bytes, of which the client takes rate each tenth of a second.
+// answer writes a response of size bytes to a user's request. The client reads rate bytes each tenth of a second.
 func (c *slowClients) answer(all *sync.WaitGroup, name string, size int, rate int64, change func(*requestContext)) *slowRequest {
 	r := &slowRequest{ctx: &requestContext{Context: filters.Context{Context: request.Context{Context: context.Background()}}}, began: time.Now()}
 	s := r.ctx
@@ -92,7 +92,7 @@ func TestD14ASeatIsGivenBackWhileAClientTakesNothing(t *testing.T) {
 		rate   int64
 		change func(*requestContext)
 		gives  bool
-		ends   time.Duration // 0: when all is taken
+		ends   time.Duration // 0: when everything is read
 	}{
 		"it takes nothing":     {size: 1 << 20, change: func(s *requestContext) { s.SetDeadline(time.Now().Add(time.Minute)) }, gives: true, ends: time.Minute},
 		"it drips":             {size: 1 << 20, rate: 1, change: func(s *requestContext) { s.SetDeadline(time.Now().Add(time.Minute)) }, gives: true, ends: time.Minute},
@@ -112,30 +112,30 @@ func TestD14ASeatIsGivenBackWhileAClientTakesNothing(t *testing.T) {
 				r := c.answer(&all, "mallory", test.size, test.rate, test.change)
 				all.Wait()
 				if given := !r.seat.at.IsZero(); given != test.gives || given && r.seat.at.Sub(r.began) > 4*slowCheckInterval {
-					t.Errorf("seat given back %v, after %s", given, r.seat.at.Sub(r.began))
+					t.Errorf("seat released = %v after %s, want %v within %s", given, r.seat.at.Sub(r.began), test.gives, 4*slowCheckInterval)
 				}
 				took := r.ended.Sub(r.began)
 				switch {
 				case test.ends == 0 && r.failed != nil:
-					t.Errorf("broken off after %s: %v", took, r.failed)
+					t.Errorf("response broke off after %s: %v, want no error", took, r.failed)
 				case test.ends > 0 && (r.failed == nil || took < test.ends || took > test.ends+time.Second):
-					t.Errorf("after %s: %v, want it broken off after %s", took, r.failed, test.ends)
+					t.Errorf("response ended after %s with the error %v, want it broken off after %s", took, r.failed, test.ends)
 				}
 				if left := c.used.Total(); left != 0 {
-					t.Errorf("%d bytes are still charged", left)
+					t.Errorf("charged memory after the response = %d bytes, want 0", left)
 				}
 				time.Sleep(time.Second)
 				c.mu.Lock()
 				defer c.mu.Unlock()
 				if c.first != nil || c.timerSet {
-					t.Error("somebody is still looked after")
+					t.Errorf("slow clients after the response: present %t, timer set %t, want none", c.first != nil, c.timerSet)
 				}
 			})
 		})
 	}
 }
 
-// Answers that nobody takes hold so much memory and no more, and one user's leave room for others'.
+// The memory of unread responses is limited, and one user's responses leave room for the responses of other users.
 func TestD14WhatUntakenAnswersHoldIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newSlowClients(0, slowBudget)
@@ -155,27 +155,27 @@ func TestD14WhatUntakenAnswersHoldIsBounded(t *testing.T) {
 		for range 1000 {
 			attack = append(attack, c.answer(&all, "mallory", size, 0, deadline))
 		}
-		crawl := c.answer(&all, "mallory", size, 8<<10, deadline) // of the same user, and honest
+		crawl := c.answer(&all, "mallory", size, 8<<10, deadline) // a slow client of the same user
 		time.Sleep(4 * slowTimeout)
 		synctest.Wait()
 		if n := count(attack, waits); n*size > slowBudget*9/10 || n == 0 {
-			t.Errorf("%d answers of 1 MiB of one user wait", n)
+			t.Errorf("%d waiting responses of 1 MiB of one user, want 1 to %d", n, slowBudget*9/10/size)
 		}
 		if n := count(attack, func(r *slowRequest) bool { return waits(r) && r.seat.at.IsZero() }); n != 0 {
-			t.Errorf("%d of them hold seats", n)
+			t.Errorf("%d waiting responses of one user hold seats, want 0", n)
 		}
 		others := []*slowRequest{c.answer(&all, "jane", size, 0, deadline), c.answer(&all, "joe", size, 0, deadline)}
 		time.Sleep(4 * slowTimeout)
 		synctest.Wait()
 		if n := count(others, func(r *slowRequest) bool { return waits(r) && !r.seat.at.IsZero() }); n != len(others) {
-			t.Errorf("%d of %d others may wait", n, len(others))
+			t.Errorf("%d waiting responses of other users without seats, want %d", n, len(others))
 		}
 		all.Wait()
 		if crawl.failed != nil {
-			t.Errorf("an answer that is taken, if slowly: %v", crawl.failed)
+			t.Errorf("response to the slow client failed: %v, want no error", crawl.failed)
 		}
 		if left := c.used.Total(); left != 0 {
-			t.Errorf("%d bytes are still charged", left)
+			t.Errorf("charged memory after all responses = %d bytes, want 0", left)
 		}
 	})
 }

@@ -21,10 +21,10 @@ import (
 	"portico.dev/internal/transport"
 )
 
-// largerThanSocketBuffers is an answer that no kernel takes off a server's hands.
+// largerThanSocketBuffers is a response that no kernel buffers completely.
 var largerThanSocketBuffers = make([]byte, 24<<20)
 
-// untaken answers at length, or as briefly as the query asks, and counts the former.
+// untaken writes long responses, or short ones on request, and counts the long ones.
 type untaken struct{ begun, ended atomic.Int64 }
 
 func (u *untaken) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -38,7 +38,7 @@ func (u *untaken) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	_, _ = w.Write(largerThanSocketBuffers)
 }
 
-// stallHTTP2 asks for path on many streams of several connections whose windows stay shut.
+// stallHTTP2 requests path on many streams of several connections whose windows stay closed.
 func (l *listening) stallHTTP2(t *testing.T, name, path string, conns, streams int) {
 	t.Helper()
 	for range conns {
@@ -69,7 +69,7 @@ func (a *attacker) openPath(name, path string) error {
 	return a.WriteHeaders(http2.HeadersFrameParam{StreamID: id, BlockFragment: bytes.Clone(a.block.Bytes()), EndHeaders: true, EndStream: true})
 }
 
-// stallHTTP1 asks for path on connections that are never read.
+// stallHTTP1 requests path on connections that are never read.
 func (l *listening) stallHTTP1(t *testing.T, name, path string, conns int) {
 	t.Helper()
 	for range conns {
@@ -80,7 +80,7 @@ func (l *listening) stallHTTP1(t *testing.T, name, path string, conns int) {
 	}
 }
 
-// bystander is how an ordinary request of another user is answered, asked for until it is served or time is up.
+// bystander sends an ordinary request of another user until it is served or the time is up, and returns the last status code.
 func (l *listening) bystander(t *testing.T, path string) (code int, took time.Duration) {
 	t.Helper()
 	client := l.client(t, true)
@@ -106,15 +106,15 @@ func (l *listening) bystander(t *testing.T, path string) (code int, took time.Du
 	return code, time.Since(began)
 }
 
-// One user leaves as many answers as they can get untaken. Others of the same priority level, or of the same bound on
-// requests in flight, and others of the same backend, are served all the same.
+// One user leaves as many responses unread as possible. Requests of other users at the same priority level, or under the same limit on
+// requests in flight, and requests to the same backend are still served.
 func TestD14AnswersThatNobodyTakesKeepNobodyElseOut(t *testing.T) {
 	t.Parallel()
 	if testing.Short() {
 		t.Skip("takes seconds")
 	}
 	const local, remote = "/api/v1/namespaces/n/configmaps", "/apis/up.example.com/v1/namespaces/n/foos"
-	const waiting = 8 // of those answers have room in one user's share of 256 MiB
+	const waiting = 8 // so many responses fit in one user's share of 256 MiB
 	stalls := map[string]func(*testing.T, *listening, string){
 		"over HTTP/2 with windows of nothing": func(t *testing.T, l *listening, path string) {
 			l.stallHTTP2(t, "mallory", path, 4, 90)
@@ -123,7 +123,7 @@ func TestD14AnswersThatNobodyTakesKeepNobodyElseOut(t *testing.T) {
 	}
 	bounds := map[string]struct {
 		path    string
-		begun   int64 // answers that have begun when there can be no seat or place left
+		begun   int64 // responses that have begun when no seat or place is free
 		prepare func(*testing.T, *bench, *untaken)
 	}{
 		"seats of a priority level": {local, 24, func(t *testing.T, b *bench, h *untaken) {
@@ -146,10 +146,10 @@ func TestD14AnswersThatNobodyTakesKeepNobodyElseOut(t *testing.T) {
 				test.prepare(t, b, h)
 				l := b.listen(t, time.Second)
 				if code, _ := l.bystander(t, test.path+"?small"); code != http.StatusOK {
-					t.Fatalf("before the attack: %d", code)
+					t.Fatalf("GET %s before the attack = %d, want 200", test.path, code)
 				}
 				attack(t, l, test.path)
-				// Seats that a level borrows come every ten seconds: until then, or until there are no more, others would be served.
+				// A level borrows seats every ten seconds. Until then, or until none are left, other requests would be served.
 				for deadline := time.Now().Add(22 * time.Second); h.begun.Load() < test.begun && time.Now().Before(deadline); {
 					<-time.After(5 * time.Millisecond)
 				}
@@ -158,23 +158,23 @@ func TestD14AnswersThatNobodyTakesKeepNobodyElseOut(t *testing.T) {
 					all.Go(func() {
 						code, took := l.bystander(t, test.path+"?small")
 						if code != http.StatusOK {
-							t.Errorf("another user's request: %d after %s", code, took)
+							t.Errorf("GET %s of another user during the attack = %d after %s, want 200", test.path, code, took)
 						}
 						t.Logf("another user was served after %s", took)
 					})
 				}
 				all.Wait()
-				// What has no room among the answers that may wait is broken off after a second.
+				// Responses beyond the limit for waiting responses are broken off after a second.
 				if n := h.begun.Load() - h.ended.Load(); n < waiting {
-					t.Errorf("%d of %d answers that nobody takes go on: the attack is none", n, h.begun.Load())
+					t.Errorf("unread responses that still run = %d of %d, want at least %d: the attack has no effect", n, h.begun.Load(), waiting)
 				}
 			})
 		}
 	}
 }
 
-// The whole of an answer that is made here has the request's deadline, however its client drips: a window of a few bytes now
-// and then, or none.
+// The request's deadline applies to the complete response of a local handler, even if the client opens the window by a few bytes now
+// and then, or never.
 func TestD14AnAnswerThatDripsEndsWithTheRequestsDeadline(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench("mallory *")
@@ -206,11 +206,11 @@ func TestD14AnAnswerThatDripsEndsWithTheRequestsDeadline(t *testing.T) {
 			select {
 			case err := <-ended:
 				if err == nil {
-					t.Error("it ended by itself")
+					t.Error("response to a client that reads slowly ended without an error, want the deadline")
 				}
 				return
 			case <-limit:
-				t.Fatal("the answer is still being written")
+				t.Fatal("response is still being written after 50 seconds, want the deadline to end it")
 			case <-drip.C:
 				_ = a.WriteWindowUpdate(0, 1000)
 				_ = a.WriteWindowUpdate(1, 1000)
@@ -219,7 +219,7 @@ func TestD14AnAnswerThatDripsEndsWithTheRequestsDeadline(t *testing.T) {
 	})
 }
 
-// What a handler leaves to the server to send does not wait for ever either, and a watch may.
+// Data that the server sends after the handler returned has a deadline, too. A watch has none.
 func TestD14AnAnswerWhoseHandlerHasReturnedIsGivenUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench("mallory *")
@@ -239,11 +239,11 @@ func TestD14AnAnswerWhoseHandlerHasReturnedIsGivenUp(t *testing.T) {
 		for {
 			f, err := a.ReadFrame()
 			if err != nil {
-				t.Fatalf("the answer was never given up: %v", err)
+				t.Fatalf("reading frames failed: %v, want RST_STREAM for the response", err)
 			}
 			if f, ok := f.(*http2.RSTStreamFrame); ok {
 				if f.StreamID != 3 {
-					t.Errorf("stream %d was reset", f.StreamID)
+					t.Errorf("reset stream = %d, want 3", f.StreamID)
 				}
 				return
 			}

@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// A write to somebody who does not read ends, however long ago the last one was; one that reads at times keeps the
-// connection; and a deadline that somebody else gave is left alone.
+// A write to a peer that does not read ends after the limit, regardless of the time since the last write. A peer that reads sometimes keeps the
+// connection. An explicit deadline is not changed.
 func TestStalledWrites(t *testing.T) {
 	const limit = 8 * time.Second
 	for name, test := range map[string]struct {
@@ -22,7 +22,7 @@ func TestStalledWrites(t *testing.T) {
 		"a write soon after another": {func(c *stallConn, peer net.Conn) { exchangeByte(c, peer); <-time.After(limit / 10) }, limit * 7 / 8, limit},
 		"a write after a long pause": {func(c *stallConn, peer net.Conn) { exchangeByte(c, peer); <-time.After(10 * limit) }, limit, limit},
 		"somebody else's deadline": {func(c *stallConn, _ net.Conn) {
-			_ = c.SetWriteDeadline(time.Now().Add(time.Second)) // a pipe takes it
+			_ = c.SetWriteDeadline(time.Now().Add(time.Second)) // a pipe supports it
 		}, time.Second, time.Second},
 		"somebody else's deadline, taken back": {func(c *stallConn, _ net.Conn) {
 			_ = c.SetWriteDeadline(time.Now().Add(time.Second))
@@ -40,10 +40,10 @@ func TestStalledWrites(t *testing.T) {
 				start := time.Now()
 				_, err := c.Write([]byte("x"))
 				if took := time.Since(start); took < test.from || took > test.to {
-					t.Errorf("it took %s: %v", took, err)
+					t.Errorf("time of the write = %s with the error %v, want %s to %s", took, err, test.from, test.to)
 				}
 				if test.to < time.Hour && !errors.Is(err, os.ErrDeadlineExceeded) {
-					t.Error(err)
+					t.Errorf("error of the write = %v, want os.ErrDeadlineExceeded", err)
 				}
 			})
 		})
@@ -60,31 +60,31 @@ func exchangeByte(c net.Conn, peer net.Conn) {
 	<-done
 }
 
-// Records that belong together are written together, but not more of them than a slow client can take.
+// Records of one batch are written together, in pieces that a slow client can still read in time.
 func TestRecordsAreGathered(t *testing.T) {
 	c := &counted{}
 	s := newStallConn(c, 0)
 	s.BeginBatch()
 	for range 5 {
 		if n, err := s.Write(make([]byte, 16<<10)); n != 16<<10 || err != nil {
-			t.Fatal(n, err)
+			t.Fatalf("Write of 16 KiB in a batch = %d with the error %v, want all bytes", n, err)
 		}
 	}
 	if err := s.EndBatch(); err != nil {
 		t.Fatal(err)
 	}
 	if want := []int{32 << 10, 32 << 10, 16 << 10}; !slices.Equal(c.writes, want) {
-		t.Errorf("written %d, want %d", c.writes, want)
+		t.Errorf("sizes of the writes = %d, want %d", c.writes, want)
 	}
 	_, _ = s.Write([]byte("x"))
 	if len(c.writes) != 4 {
-		t.Error("what comes afterwards waits")
+		t.Errorf("%d writes after a write outside a batch, want 4", len(c.writes))
 	}
 	c.err = net.ErrClosed
 	s.BeginBatch()
 	_, _ = s.Write([]byte("x"))
 	if err := s.EndBatch(); !errors.Is(err, net.ErrClosed) {
-		t.Errorf("a write that failed: %v", err)
+		t.Errorf("EndBatch after a failed write error = %v, want net.ErrClosed", err)
 	}
 }
 

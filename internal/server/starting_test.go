@@ -11,7 +11,7 @@ import (
 	"go.uber.org/zap"
 )
 
-// Before requests are served, whoever asks is told so, and probes learn that the process lives.
+// Before the server accepts requests, clients receive a 503 that states so, and probes see that the process is alive.
 func TestAStartingServer(t *testing.T) {
 	h := startingHandler(NewHealth(zap.NewNop(), Check{Name: "etcd", Ask: func(context.Context) error { return errors.New("not there yet") }}))
 	for _, c := range []struct {
@@ -32,10 +32,10 @@ func TestAStartingServer(t *testing.T) {
 		w := httptest.NewRecorder()
 		h.ServeHTTP(w, httptest.NewRequest(c.method, c.target, nil))
 		if w.Code != c.code || c.method != http.MethodHead && !strings.Contains(w.Body.String(), c.body) {
-			t.Errorf("%s %s: %d %s, want %d %s", c.method, c.target, w.Code, w.Body, c.code, c.body)
+			t.Errorf("%s %s while starting = %d %s, want %d %s", c.method, c.target, w.Code, w.Body, c.code, c.body)
 		}
 		if again := w.Header().Get("Retry-After"); c.code == http.StatusServiceUnavailable && again != "1" {
-			t.Errorf("%s %s: Retry-After %q", c.method, c.target, again)
+			t.Errorf("Retry-After of %s %s while starting = %q, want 1", c.method, c.target, again)
 		}
 	}
 }

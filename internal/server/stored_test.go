@@ -37,7 +37,7 @@ spec:
   - {name: moved, matches: [{resources: [widgets], namespaces: [moved]}], backendRefs: [{name: custom}]}
 `
 
-// widgetsOf answers lists with a widget in each of these namespaces, and watches without an end.
+// widgetsOf returns lists with a widget in each of these namespaces, and watches without an end.
 func widgetsOf(who, version string, namespaces ...string) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
@@ -62,7 +62,7 @@ func widgetsOf(who, version string, namespaces ...string) http.Handler {
 	})
 }
 
-// mayMigrate lets one user name the backend.
+// mayMigrate lets one user select the backend.
 type mayMigrate string
 
 // Authorize implements authorizer.Authorizer.
@@ -73,7 +73,7 @@ func (m mayMigrate) Authorize(_ context.Context, a authorizer.Attributes) (autho
 	return authorizer.DecisionNoOpinion, "", nil
 }
 
-// piped calls a handler where others would dial.
+// piped calls a handler instead of dialing.
 type piped struct{ handler http.Handler }
 
 // RoundTrip implements http.RoundTripper.
@@ -161,10 +161,10 @@ func TestCustomResourcesBesideAServer(t *testing.T) {
 			w := httptest.NewRecorder()
 			h.ServeHTTP(w, httptest.NewRequest(c.method, c.path, nil))
 			if w.Code != c.code || !strings.Contains(w.Body.String(), c.says) || c.not != "" && strings.Contains(w.Body.String(), c.not) {
-				t.Errorf("got %d %s\nwant %d with %s and without %q", w.Code, w.Body, c.code, c.says, c.not)
+				t.Errorf("%s %s = %d %s, want %d with %s and without %q", c.method, c.path, w.Code, w.Body, c.code, c.says, c.not)
 			}
 			if w.Code == http.StatusServiceUnavailable && w.Header().Get("Retry-After") == "" {
-				t.Error("it does not say when to try again")
+				t.Errorf("header of the 503 for %s %s = %v, want Retry-After", c.method, c.path, w.Header())
 			}
 		})
 	}
@@ -175,11 +175,11 @@ func TestAListOfStoredObjectsIsWholeOrRefused(t *testing.T) {
 	w := httptest.NewRecorder()
 	chainOf(router, "alice").ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/apis/example.com/v1/widgets", nil))
 	if w.Code != http.StatusServiceUnavailable || !strings.Contains(w.Body.String(), "backend server of APIRoute v1.example.com is unavailable") {
-		t.Errorf("%d %s", w.Code, w.Body)
+		t.Errorf("list without the backend server = %d %s, want 503 that names it", w.Code, w.Body)
 	}
 }
 
-// Only who may migrate the APIRoute says which backend gets a request. It changes nothing about what they may do there.
+// Only users with the right to migrate the APIRoute may select the backend. Their rights there do not change.
 func TestA48WhoMayNameTheBackend(t *testing.T) {
 	router, _ := storingRouter(t, widgetsOf("server", "500", "moved"))
 	for _, c := range []struct {
@@ -198,7 +198,7 @@ func TestA48WhoMayNameTheBackend(t *testing.T) {
 		w := httptest.NewRecorder()
 		chainOf(router, c.user).ServeHTTP(w, r)
 		if w.Code != c.code || !strings.Contains(w.Body.String(), c.says) {
-			t.Errorf("%s for %s: %d %s, want %d with %s", c.user, c.backend, w.Code, w.Body, c.code, c.says)
+			t.Errorf("request of %s for backend %s = %d %s, want %d with %s", c.user, c.backend, w.Code, w.Body, c.code, c.says)
 		}
 	}
 	router.Authorizer = nil
@@ -206,11 +206,11 @@ func TestA48WhoMayNameTheBackend(t *testing.T) {
 	r.Header.Set(dispatch.BackendHeader, "server")
 	w := httptest.NewRecorder()
 	if chainOf(router, "alice").ServeHTTP(w, r); w.Code != http.StatusForbidden {
-		t.Errorf("without an authorizer: %d", w.Code)
+		t.Errorf("request for a backend without an authorizer = %d, want 403", w.Code)
 	}
 }
 
-// Watches of what moves end, whoever served them; the others go on.
+// Watches of moved objects end, on either backend. The other watches continue.
 func TestWatchesOfWhatMovesEnd(t *testing.T) {
 	router, table := storingRouter(t, widgetsOf("server", "500", "moved", "frozen", "other"))
 	var tables atomic.Pointer[routetable.Table]
@@ -246,7 +246,7 @@ func TestWatchesOfWhatMovesEnd(t *testing.T) {
 		}
 		resp, err := http.DefaultClient.Do(r)
 		if err != nil || resp.StatusCode != http.StatusOK {
-			t.Fatalf("%v, %v", resp, err)
+			t.Fatalf("watch of %s = %v with the error %v, want 200", path, resp, err)
 		}
 		t.Cleanup(func() { _ = resp.Body.Close() })
 		return resp
@@ -265,19 +265,19 @@ func TestWatchesOfWhatMovesEnd(t *testing.T) {
 		last = lines.Text()
 	}
 	if !strings.Contains(last, `"type":"ERROR"`) || !strings.Contains(last, `"code":410`) {
-		t.Errorf("the watch of all ends with %s, want 410", last)
+		t.Errorf("last event of the watch of all widgets = %s, want an ERROR with code 410", last)
 	}
 	if body, err := io.ReadAll(moves.Body); err != nil || len(body) > 0 {
-		t.Errorf("the watch of what moves ends with %q, %v: want an end", body, err)
+		t.Errorf("rest of the watch of the moved namespace = %q with the error %v, want its end", body, err)
 	}
 }
 
-// A58: the front door sets Accept for a merged list. Connection nominates the one of the client.
+// A58: Portico sets Accept for a merged list. Connection nominates the client's Accept.
 func TestA58ANominatedFieldDoesNotRemoveThatOfTheFrontDoor(t *testing.T) {
 	objects := widgetsOf("server", "500", "other")
 	router, _ := storingRouter(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if got := r.Header["Accept"]; len(got) != 1 || got[0] != "application/json" {
-			t.Errorf("the backend received Accept %q, want application/json", got)
+			t.Errorf("Accept at the backend = %q, want application/json", got)
 		}
 		objects.ServeHTTP(w, r)
 	}))
@@ -285,6 +285,6 @@ func TestA58ANominatedFieldDoesNotRemoveThatOfTheFrontDoor(t *testing.T) {
 	r.Header = http.Header{"Accept": {"application/json"}, "Connection": {"Accept"}}
 	w := httptest.NewRecorder()
 	if chainOf(router, "alice").ServeHTTP(w, r); w.Code != http.StatusOK {
-		t.Errorf("got %d %s, want 200", w.Code, w.Body)
+		t.Errorf("merged list with a nominated Accept = %d %s, want 200", w.Code, w.Body)
 	}
 }

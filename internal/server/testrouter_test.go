@@ -8,13 +8,13 @@ import (
 	"portico.dev/internal/routetable"
 )
 
-// testRouter is what a Router is made of, for tests to change.
+// testRouter holds the parts of a Router, for tests to change.
 type testRouter struct {
 	dispatch.Config
 	openAPI, static http.Handler
 }
 
-// routerOf is a Router for a table, whose local groups and documents answer with their names.
+// routerOf returns a Router for a table. Its local groups and documents respond with their names.
 func routerOf(table *routetable.Table) *testRouter {
 	return &testRouter{
 		Config:  dispatch.Config{Routes: func() *routetable.Table { return table }, Local: named("local"), Discovery: named("discovery"), Proxy: proxy.New(proxy.Config{})},

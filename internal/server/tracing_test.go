@@ -18,7 +18,7 @@ import (
 	"portico.dev/internal/routetable"
 )
 
-// gatherer is an OTLP collector in this process.
+// gatherer is an OTLP collector in the test process.
 type gatherer struct {
 	collector.UnimplementedTraceServiceServer
 	mu    sync.Mutex // guards spans
@@ -36,7 +36,7 @@ func (g *gatherer) Export(_ context.Context, r *collector.ExportTraceServiceRequ
 	return &collector.ExportTraceServiceResponse{}, nil
 }
 
-// trace sends one request through a chain that traces, and returns its spans and what reached the backend.
+// traced sends requests through a chain with tracing, and returns the spans and the header that reached the backend.
 func traced(t *testing.T, perMillion int, headers ...string) (spans []*otlp.Span, arrived http.Header) {
 	t.Helper()
 	g := &gatherer{}
@@ -65,9 +65,9 @@ func traced(t *testing.T, perMillion int, headers ...string) (spans []*otlp.Span
 	deadline := time.Now().Add(30 * time.Second)
 	ofRequest := func(s *otlp.Span) bool { return s.Kind == otlp.Span_SPAN_KIND_SERVER }
 	for arrived == nil || perMillion > 0 && !slices.ContainsFunc(spans, ofRequest) && time.Now().Before(deadline) {
-		// The provider takes spans once it runs. A request before that has none, and one meanwhile may have that of its attempt only.
+		// The provider accepts spans once it runs. A request before that has none, and an early one may have only its attempt's span.
 		if w := b.do(t, http.MethodGet, foo+"/status", headers...); w.Code != http.StatusOK {
-			t.Fatal(w.Code, w.Body)
+			t.Fatalf("GET of the status = %d %s, want 200", w.Code, w.Body)
 		}
 		<-time.After(30 * time.Millisecond)
 		g.mu.Lock()
@@ -75,7 +75,7 @@ func traced(t *testing.T, perMillion int, headers ...string) (spans []*otlp.Span
 		g.mu.Unlock()
 	}
 	cancel()
-	running.Wait() // sends what is left
+	running.Wait() // sends the remaining spans
 	s.Stop()
 	wg.Wait()
 	return g.spans, arrived
@@ -89,7 +89,7 @@ const (
 func TestATraceGoesFromTheClientToTheBackend(t *testing.T) {
 	spans, arrived := traced(t, 1_000_000, "Test-User: alice", traceparent, "Baggage: secret=canary", "Tracestate: a=b")
 	if len(spans) < 2 {
-		t.Fatalf("%d spans", len(spans))
+		t.Fatalf("%d spans of the request, want at least 2", len(spans))
 	}
 	last := spans[len(spans)-2:]
 	request, attempt := last[0], last[1]
@@ -97,25 +97,25 @@ func TestATraceGoesFromTheClientToTheBackend(t *testing.T) {
 		request, attempt = attempt, request
 	}
 	if request.Name != "GET foos/status" || attempt.Name != "attempt" || attempt.Kind != otlp.Span_SPAN_KIND_CLIENT {
-		t.Errorf("spans %q and %q", request.Name, attempt.Name)
+		t.Errorf("spans = %q and %q of kind %v, want GET foos/status and attempt of kind client", request.Name, attempt.Name, attempt.Kind)
 	}
 	if string(attempt.ParentSpanId) != string(request.SpanId) || string(attempt.TraceId) != string(request.TraceId) {
-		t.Errorf("the attempt %v is not part of the request %v", attempt, request)
+		t.Errorf("attempt = %v, want it to be a child of the request %v", attempt, request)
 	}
 	want := "00-" + hex.EncodeToString(attempt.TraceId) + "-" + hex.EncodeToString(attempt.SpanId) + "-01"
 	if got := arrived.Get("Traceparent"); got != want {
-		t.Errorf("the backend continues %q, want %q", got, want)
+		t.Errorf("Traceparent at the backend = %q, want %q", got, want)
 	}
 	if arrived.Get("Baggage") != "" || arrived.Get("Tracestate") != "" {
-		t.Errorf("arrived: %v", arrived)
+		t.Errorf("header at the backend = %v, want no Baggage and no Tracestate", arrived)
 	}
-	// alice is nobody in particular: her trace is linked to, not continued.
+	// alice is an ordinary user: her trace is linked, not continued.
 	if hex.EncodeToString(request.TraceId) == theirTrace || len(request.Links) != 1 || hex.EncodeToString(request.Links[0].TraceId) != theirTrace {
-		t.Errorf("trace %x, links %v", request.TraceId, request.Links)
+		t.Errorf("trace of the request = %x with the links %v, want a new trace with a link to %s", request.TraceId, request.Links, theirTrace)
 	}
 	text := request.String() + attempt.String()
 	if strings.Contains(text, "canary") || strings.Contains(text, "alice") {
-		t.Errorf("a span holds more than it should: %s", text)
+		t.Errorf("spans = %s, want neither the baggage nor the user", text)
 	}
 }
 
@@ -130,14 +130,14 @@ func TestPrivilegedTracesAreContinued(t *testing.T) {
 		{"anybody", []string{"Test-User: alice", "Test-Group: dev"}, false},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			// Nothing is sampled by itself, so that what is sampled is by the caller's wish.
+			// The sampling rate is 0. A span is sampled only because the caller requests it.
 			spans, arrived := traced(t, 0, append(test.headers, traceparent)...)
 			got := arrived.Get("Traceparent")
 			if strings.Contains(got, theirTrace) != test.continued || strings.HasSuffix(got, "-01") != test.continued || got == "" {
-				t.Errorf("the backend continues %q", got)
+				t.Errorf("Traceparent at the backend = %q, want the client's trace, sampled, if continued (%t)", got, test.continued)
 			}
 			if !test.continued && len(spans) != 0 {
-				t.Errorf("%d spans were sampled", len(spans))
+				t.Errorf("%d spans were sampled, want 0", len(spans))
 			}
 		})
 	}
@@ -151,20 +151,20 @@ func TestD12OversizedTraceContextIsNotRead(t *testing.T) {
 	} {
 		_, arrived := traced(t, 0, append(headers, "Test-User: admin", "Test-Group: system:masters")...)
 		if got := arrived.Get("Traceparent"); strings.Contains(got, theirTrace) || len(got) > 100 {
-			t.Errorf("the backend continues %.100q", got)
+			t.Errorf("Traceparent at the backend = %.100q, want a new one of at most 100 bytes", got)
 		}
 	}
 }
 
-// A collector that is away costs spans and nothing else.
+// An unreachable collector costs only spans.
 func TestACollectorThatIsAway(t *testing.T) {
 	t.Parallel()
 	if testing.Short() {
 		t.Skip("takes seconds")
 	}
-	l, err := net.Listen("tcp", "127.0.0.2:0") // where nobody else listens: the port stays closed
+	l, err := net.Listen("tcp", "127.0.0.2:0") // no other process listens there: the port stays closed
 	if err != nil {
-		l, err = net.Listen("tcp", "127.0.0.1:0") // where there is one address only
+		l, err = net.Listen("tcp", "127.0.0.1:0") // on hosts with a single loopback address
 	}
 	if err != nil {
 		t.Fatal(err)
@@ -179,11 +179,11 @@ func TestACollectorThatIsAway(t *testing.T) {
 	start := time.Now()
 	for range 100 {
 		if w := b.do(t, http.MethodGet, foo, "Test-User: alice"); w.Code != http.StatusOK {
-			t.Fatal(w.Code)
+			t.Fatalf("GET without a collector = %d, want 200", w.Code)
 		}
 	}
 	if took := time.Since(start); took > time.Minute {
-		t.Errorf("100 requests took %s", took)
+		t.Errorf("time of 100 requests = %s, want at most a minute", took)
 	}
 	cancel()
 	select {
@@ -192,6 +192,6 @@ func TestACollectorThatIsAway(t *testing.T) {
 			t.Error(err)
 		}
 	case <-time.After(20 * time.Second):
-		t.Error("does not stop")
+		t.Error("provider still runs 20 seconds after the cancellation, want it stopped")
 	}
 }

@@ -42,10 +42,10 @@ func TestUnknownCollectionOfABackendIsReported(t *testing.T) {
 			router.Unknown = func(r *routetable.Route) { told = r == route }
 			b.handler = router.build().ServeHTTP
 			if w := b.do(t, c.method, c.target, "Test-User: alice"); w.Code != c.code {
-				t.Fatalf("answered %d: %s", w.Code, w.Body)
+				t.Fatalf("%s %s = %d %s, want %d", c.method, c.target, w.Code, w.Body, c.code)
 			}
 			if told != c.told {
-				t.Errorf("told: %v, want %v", told, c.told)
+				t.Errorf("%s %s reported an unknown collection = %v, want %v", c.method, c.target, told, c.told)
 			}
 		})
 	}

@@ -22,7 +22,7 @@ import (
 	"portico.dev/internal/transport"
 )
 
-// oneReplica hands everything to a backend.
+// oneReplica sends every request to one backend.
 type oneReplica struct{ backend *transport.Backend }
 
 func (o oneReplica) Backend([]string) (*transport.Backend, error) { return o.backend, nil }
@@ -34,7 +34,7 @@ func (oneReplica) Verify(*http.Request) (statement *peers.Statement, _ error) {
 	return nil, peers.ErrNoPeer
 }
 
-// What local groups answer while etcd is being lost.
+// Responses of the local groups while etcd is being lost.
 func TestALocalRequestWhileEtcdIsLost(t *testing.T) {
 	set := transport.New(transport.Options{Engine: enginetest.Backend(t)})
 	t.Cleanup(set.Close)
@@ -45,8 +45,8 @@ func TestALocalRequestWhileEtcdIsLost(t *testing.T) {
 	const maps = "/api/v1/namespaces/default/configmaps"
 	for name, c := range map[string]struct {
 		method, target string
-		before, later  bool // whether another replica is known to have etcd when the request begins, and when it was answered here
-		here           int  // the code of the local groups
+		before, later  bool // whether another replica with etcd is known when the request begins, and after the local response
+		here           int  // the status code of the local groups
 		code           int
 		body           string
 	}{
@@ -89,10 +89,10 @@ func TestALocalRequestWhileEtcdIsLost(t *testing.T) {
 			w := httptest.NewRecorder()
 			h.ServeHTTP(w, httptest.NewRequest(c.method, c.target, strings.NewReader("body")))
 			if w.Code != c.code || !strings.HasPrefix(w.Body.String(), c.body) {
-				t.Errorf("got %d %s\nwant %d %s", w.Code, w.Body, c.code, c.body)
+				t.Errorf("%s %s = %d %s, want %d %s", c.method, c.target, w.Code, w.Body, c.code, c.body)
 			}
 			if fromHere := strings.HasPrefix(c.body, "here"); (w.Header().Get("Retry-After") != "") != fromHere || (w.Header().Get("Content-Length") == "999") != fromHere {
-				t.Errorf("headers %v", w.Header())
+				t.Errorf("header of %s %s = %v, want Retry-After and Content-Length only for a local response (%t)", c.method, c.target, w.Header(), fromHere)
 			}
 		})
 	}

@@ -15,7 +15,7 @@ import (
 
 const maxAge = 5 * time.Second
 
-// server answers what it is told to, after a second, and counts.
+// server sends a configured response after a second and counts requests.
 type server struct {
 	code   int
 	header http.Header
@@ -40,7 +40,7 @@ func (s *server) send(w http.ResponseWriter) {
 	_, _ = w.Write([]byte(s.body[half:]))
 }
 
-// ask returns the response to a request with a key. A nil one broke off.
+// ask returns the response to a request with a key, or nil if the response was aborted.
 func ask(ctx context.Context, c *Cache, key string, p Policy, send func(http.ResponseWriter)) (got *httptest.ResponseRecorder) {
 	w := httptest.NewRecorder()
 	w.Header().Set("Audit-Id", "own")
@@ -59,7 +59,7 @@ func ask(ctx context.Context, c *Cache, key string, p Policy, send func(http.Res
 	return
 }
 
-// askAtOnce is so many requests that come while the first one is under way.
+// askAtOnce sends n requests that arrive while the first one is in progress.
 func askAtOnce(t *testing.T, n int, c *Cache, p Policy, send func(http.ResponseWriter)) []*httptest.ResponseRecorder {
 	t.Helper()
 	all := make([]*httptest.ResponseRecorder, n)
@@ -77,28 +77,28 @@ func TestEqualReadsShareAResponse(t *testing.T) {
 		c := New(Config{})
 		for _, w := range askAtOnce(t, 50, c, Policy{MaxAge: maxAge}, s.send) {
 			if w == nil || w.Code != http.StatusOK || w.Body.String() != "{}" || w.Header().Get("Content-Type") != "application/json" || w.Header().Get("Audit-Id") != "own" {
-				t.Fatalf("got %+v", w)
+				t.Fatalf("response = %+v, want 200 {} as JSON with the Audit-Id of the request", w)
 			}
 		}
 		if n := s.sent.Load(); n != 1 {
-			t.Errorf("%d requests were sent", n)
+			t.Errorf("%d requests were sent, want 1", n)
 		}
 		time.Sleep(3 * time.Second)
 		if w := ask(t.Context(), c, "key", Policy{MaxAge: maxAge}, s.send); w.Body.String() != "{}" || w.Header().Get("Age") != "3" || s.sent.Load() != 1 {
-			t.Errorf("after three seconds: %q of age %q, %d were sent", w.Body, w.Header().Get("Age"), s.sent.Load())
+			t.Errorf("response after three seconds = %q with Age %q, %d requests sent, want the kept one with Age 3", w.Body, w.Header().Get("Age"), s.sent.Load())
 		}
 		time.Sleep(2 * time.Second)
 		s.body = "[]"
 		if w := ask(t.Context(), c, "key", Policy{MaxAge: maxAge}, s.send); w.Body.String() != "[]" || w.Header().Get("Age") != "" || s.sent.Load() != 2 {
-			t.Errorf("after the maximum age: %q, %d were sent", w.Body, s.sent.Load())
+			t.Errorf("response after the maximum age = %q, %d requests sent, want [] and 2", w.Body, s.sent.Load())
 		}
 		if w := ask(t.Context(), c, "other key", Policy{MaxAge: maxAge}, s.send); w == nil || s.sent.Load() != 3 {
-			t.Errorf("another key: %d were sent", s.sent.Load())
+			t.Errorf("%d requests sent for another key, want 3", s.sent.Load())
 		}
 	})
 }
 
-// Keys are compared as a whole: one with the hash of another gets no response of that.
+// Keys are compared completely. A key with the same hash does not get the response of another key.
 func TestKeysWithTheSameHash(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &server{code: http.StatusOK, body: "first"}
@@ -110,24 +110,24 @@ func TestKeysWithTheSameHash(t *testing.T) {
 		c.keep(hash, &kept{key: first.key, body: first.body, received: first.received, until: first.until, size: first.size})
 		w := httptest.NewRecorder()
 		if c.ServeKept(w, []byte("second"), "", policy.MaxAge) {
-			t.Fatalf("it gets %q", w.Body)
+			t.Fatalf("ServeKept for a key with the same hash = %q, want no response", w.Body)
 		}
 		s.code = http.StatusServiceUnavailable
 		if w := ask(t.Context(), c, "second", policy, s.send); w.Code != http.StatusServiceUnavailable {
-			t.Errorf("when the server fails it gets %d %q", w.Code, w.Body)
+			t.Errorf("response to the key with the same hash while the server fails = %d %q, want 503", w.Code, w.Body)
 		}
 		s.code, s.body = http.StatusOK, "second"
 		if w := ask(t.Context(), c, "second", policy, s.send); w.Body.String() != "second" || s.sent.Load() != 3 {
-			t.Errorf("it gets %q, and %d were sent", w.Body, s.sent.Load())
+			t.Errorf("response to the key with the same hash = %q, %d requests sent, want \"second\" and 3", w.Body, s.sent.Load())
 		}
 		w = httptest.NewRecorder()
 		if second, _ := c.find("second"); !c.ServeKept(w, []byte("second"), "", policy.MaxAge) || w.Body.String() != "second" || c.bytes != first.size+second.size {
-			t.Errorf("then it gets %q, of %d bytes", w.Body, c.bytes)
+			t.Errorf("kept response = %q with %d bytes in total, want \"second\"", w.Body, c.bytes)
 		}
 	})
 }
 
-// Without a maximum age only those share a response who wait for it.
+// Without a maximum age, only requests that wait for a response share it.
 func TestNothingIsKeptWithoutAnAge(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &server{code: http.StatusOK, body: "{}"}
@@ -135,11 +135,11 @@ func TestNothingIsKeptWithoutAnAge(t *testing.T) {
 		for want := range int64(3) {
 			askAtOnce(t, 10, c, Policy{}, s.send)
 			if n := s.sent.Load(); n != want+1 {
-				t.Errorf("%d were sent, want %d", n, want+1)
+				t.Errorf("%d requests sent, want %d", n, want+1)
 			}
 		}
 		if c.kept.Len() != 0 || c.bytes != 0 || c.receiving != 0 {
-			t.Errorf("%d are kept, %d bytes, %d are being received", c.kept.Len(), c.bytes, c.receiving)
+			t.Errorf("%d responses kept, %d bytes, %d bytes being received, want 0", c.kept.Len(), c.bytes, c.receiving)
 		}
 	})
 }
@@ -162,21 +162,21 @@ func TestWhatIsNotShared(t *testing.T) {
 				c := New(Config{MaxResponse: 1500})
 				for _, w := range askAtOnce(t, 5, c, Policy{MaxAge: maxAge}, s.send) {
 					if (w == nil) != s.breaks || w != nil && (w.Code != s.code || w.Body.String() != s.body) {
-						t.Errorf("got %+v", w)
+						t.Errorf("response = %+v, want %d %q or an aborted one", w, s.code, s.body)
 					}
 				}
 				if n := s.sent.Load(); n != 5 {
-					t.Errorf("%d were sent", n)
+					t.Errorf("%d requests sent, want 5", n)
 				}
 				if c.kept.Len() != 0 || c.bytes != 0 || c.receiving != 0 || len(c.flights) != 0 {
-					t.Errorf("%d are kept, %d bytes, %d are being received, %d under way", c.kept.Len(), c.bytes, c.receiving, len(c.flights))
+					t.Errorf("%d responses kept, %d bytes, %d bytes being received, %d in progress, want 0", c.kept.Len(), c.bytes, c.receiving, len(c.flights))
 				}
 			})
 		})
 	}
 }
 
-// Who waits for the response to a request whose client leaves gets one all the same, and few requests are sent for it.
+// If the client of the shared request disconnects, the waiting requests still get a response, and few requests are sent.
 func TestTheClientOfTheFirstRequestLeaves(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := New(Config{})
@@ -187,7 +187,7 @@ func TestTheClientOfTheFirstRequestLeaves(t *testing.T) {
 				<-ctx.Done()
 				panic(http.ErrAbortHandler)
 			}); w != nil {
-				t.Errorf("got %+v", w)
+				t.Errorf("response to the aborted request = %+v, want none", w)
 			}
 		})
 		synctest.Wait()
@@ -195,7 +195,7 @@ func TestTheClientOfTheFirstRequestLeaves(t *testing.T) {
 		wg.Go(func() {
 			for _, w := range askAtOnce(t, 20, c, Policy{MaxAge: maxAge}, s.send) {
 				if w == nil || w.Body.String() != "{}" {
-					t.Errorf("got %+v", w)
+					t.Errorf("response to a waiting request = %+v, want {}", w)
 				}
 			}
 		})
@@ -203,12 +203,12 @@ func TestTheClientOfTheFirstRequestLeaves(t *testing.T) {
 		leave()
 		wg.Wait()
 		if n := s.sent.Load(); n != 1 {
-			t.Errorf("%d were sent", n)
+			t.Errorf("%d requests sent, want 1", n)
 		}
 	})
 }
 
-// A client that waits and leaves is told by the proxy what became of its request, as without sharing.
+// If a waiting client disconnects, the proxy records the outcome as without sharing.
 func TestAClientThatWaitsLeaves(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := New(Config{})
@@ -221,7 +221,7 @@ func TestAClientThatWaitsLeaves(t *testing.T) {
 		told := false
 		ask(ctx, c, "key", Policy{MaxAge: maxAge}, func(w http.ResponseWriter) { told = ctx.Err() != nil })
 		if !told {
-			t.Error("the proxy was not asked")
+			t.Error("proxy did not handle the canceled request, want a call with an ended context")
 		}
 		wg.Wait()
 	})
@@ -237,33 +237,33 @@ func TestStaleResponses(t *testing.T) {
 		s.code, s.body = http.StatusServiceUnavailable, "overloaded"
 		w := ask(t.Context(), c, "key", policy, s.send)
 		if w.Code != http.StatusOK || w.Body.String() != "{}" || w.Header().Get("Age") != "11" || !strings.HasPrefix(w.Header().Get("Warning"), "299 - ") {
-			t.Errorf("while the server fails: %+v", w)
+			t.Errorf("response while the server fails = %+v, want the stale one with Age 11 and a Warning", w)
 		}
 		if s.sent.Load() != 2 {
-			t.Error("the server was not asked")
+			t.Errorf("%d requests sent, want 2", s.sent.Load())
 		}
 		for _, w := range askAtOnce(t, 10, c, policy, s.send) {
 			if w.Code != http.StatusOK || w.Body.String() != "{}" || len(w.Header()["Warning"]) != 1 {
-				t.Errorf("one of those who ask while the server fails: %+v", w)
+				t.Errorf("response to a simultaneous request while the server fails = %+v, want the stale one with a Warning", w)
 			}
 		}
 		if s.sent.Load() != 3 {
-			t.Errorf("the server was asked %d times", s.sent.Load()-2)
+			t.Errorf("server received %d requests during the failure, want 1", s.sent.Load()-2)
 		}
 		s.code, s.body = http.StatusNotFound, "gone"
 		if w := ask(t.Context(), c, "key", policy, s.send); w.Code != http.StatusNotFound {
-			t.Errorf("what is gone is still there: %+v", w)
+			t.Errorf("response to a deleted object = %+v, want 404", w)
 		}
 		s.code, s.body = http.StatusServiceUnavailable, "overloaded"
 		if w := ask(t.Context(), c, "key", policy, s.send); w.Code != http.StatusServiceUnavailable || w.Body.String() != "overloaded" {
-			t.Errorf("what is gone came back: %+v", w)
+			t.Errorf("response to a deleted object while the server fails = %+v, want 503", w)
 		}
 		s.code, s.body = http.StatusOK, "{}"
 		ask(t.Context(), c, "key", policy, s.send)
 		time.Sleep(maxAge + time.Minute)
 		s.code, s.body = http.StatusServiceUnavailable, "overloaded"
 		if w := ask(t.Context(), c, "key", policy, s.send); w.Code != http.StatusServiceUnavailable || w.Body.String() != "overloaded" {
-			t.Errorf("after a minute: %+v", w)
+			t.Errorf("response a minute after the maximum age = %+v, want 503", w)
 		}
 	})
 }
@@ -279,18 +279,18 @@ func TestResponsesAreBounded(t *testing.T) {
 		}
 		wg.Wait()
 		if c.bytes > most || c.kept.Len() < 5 || c.receiving != 0 {
-			t.Errorf("%d bytes of %d responses are kept, %d are being received", c.bytes, c.kept.Len(), c.receiving)
+			t.Errorf("%d bytes in %d responses kept, %d bytes being received, want at most %d bytes in at least 5 responses", c.bytes, c.kept.Len(), c.receiving, most)
 		}
-		// What is too old goes when something else is kept.
+		// Expired responses are removed when another response is kept.
 		time.Sleep(time.Hour)
 		ask(t.Context(), c, "new", Policy{MaxAge: time.Hour}, s.send)
 		if c.kept.Len() != 1 {
-			t.Errorf("%d are kept", c.kept.Len())
+			t.Errorf("%d responses kept, want 1", c.kept.Len())
 		}
 	})
 }
 
-// A57: a user who sends ?junk=1..n fills the cache with responses that nobody asks for again.
+// A57: a user who sends ?junk=1..n fills the cache with responses that are never requested again.
 func TestA57OneUserDoesNotEvictTheResponsesOfOthers(t *testing.T) {
 	c := New(Config{MaxBytes: 100 << 10, MaxResponse: 20 << 10})
 	s := &server{code: http.StatusOK, body: strings.Repeat("x", 4<<10)}
@@ -317,7 +317,7 @@ func TestA57OneUserDoesNotEvictTheResponsesOfOthers(t *testing.T) {
 	if c.bytes > c.config.MaxBytes || c.bytes < c.config.MaxBytes/2 || len(c.users) != 2 {
 		t.Errorf("the cache keeps %d bytes of %d users, want at most %d bytes of 2 users", c.bytes, len(c.users), c.config.MaxBytes)
 	}
-	read("victim", "large") // the least recently used response of the largest user goes
+	read("victim", "large") // The least recently used response of the largest user is evicted.
 	before = s.sent.Load()
 	read("attacker", "list?junk=999")
 	if got := s.sent.Load() - before; got != 0 {

@@ -12,14 +12,14 @@ import (
 	"time"
 )
 
-// requestOf is a watch by a user, with a key of its own.
+// requestOf returns a watch of a user with a separate key.
 func (h *env) requestOf(user, key, version string) *Request {
 	q := h.request(version)
 	q.User, q.Key = user, key
 	return q
 }
 
-// endlessList is a list whose items never end. It counts the lists that are being read at once.
+// endlessList is a list without end. It counts the lists that are read at the same time.
 type endlessList struct {
 	ctx     context.Context
 	h       *env
@@ -54,10 +54,10 @@ func (l *endlessList) Close() error {
 	return nil
 }
 
-// listEndlessly lets the server answer lists with endless ones, after a pause for each part.
+// listEndlessly lets the server respond to lists without end, with a pause before each part.
 func (h *env) listEndlessly(pause time.Duration) (maxOpen *int, peak *int64) {
 	open, maxOpen, peak := 0, new(int), new(int64)
-	h.server.body = func(ctx context.Context) io.ReadCloser { // called with mu of the server held
+	h.server.body = func(ctx context.Context) io.ReadCloser { // called with the server's mu held
 		open++
 		*maxOpen = max(*maxOpen, open)
 		return &endlessList{ctx: ctx, h: h, pause: pause, open: &open, maxOpen: maxOpen, peak: peak}
@@ -65,7 +65,7 @@ func (h *env) listEndlessly(pause time.Duration) (maxOpen *int, peak *int64) {
 	return maxOpen, peak
 }
 
-// A56: 30 watches of large collections, by a user who may only watch.
+// A56: 30 watches of large collections by a user who may only watch.
 func TestA56ListsAreChargedWhileTheyAreRead(t *testing.T) {
 	const maxBytes = 256 << 10
 	during(t, Config{MaxBytes: maxBytes}, func(h *env) {
@@ -76,7 +76,7 @@ func TestA56ListsAreChargedWhileTheyAreRead(t *testing.T) {
 		}
 		for i, c := range clients {
 			if <-c.done; c.shared {
-				t.Errorf("watch %d of a list that does not fit is shared", i)
+				t.Errorf("watch %d of a list over the limit is shared, want it unshared", i)
 			}
 		}
 		if *peak < maxBytes/4 || *peak > share(int64(maxBytes)) {
@@ -123,7 +123,7 @@ func TestA56ASlowListKeepsNoOtherUserWaiting(t *testing.T) {
 	})
 }
 
-// A56: an event counts while it is read, and the attacker loses its stream, not the user whose stream has grown.
+// A56: an event counts while it is read. The attacker loses its stream. The user whose stream has grown does not.
 func TestA56AnEventIsChargedWhileItIsRead(t *testing.T) {
 	during(t, Config{MaxBytes: 1 << 20}, func(h *env) {
 		c := h.watch(h.request("100"))
@@ -142,7 +142,7 @@ func TestA56AnEventIsChargedWhileItIsRead(t *testing.T) {
 
 func TestA57AVersionOfTheFutureDoesNotPinTheStream(t *testing.T) {
 	during(t, Config{}, func(h *env) {
-		for range 2 { // it begins the stream, and then joins it
+		for range 2 { // It starts the stream and then joins it.
 			attack := h.watch(h.requestOf("attacker", "key", "999999999999"))
 			<-attack.done
 			if attack.shared {
@@ -193,7 +193,7 @@ func TestA57OneUserHasHalfOfTheStreams(t *testing.T) {
 	})
 }
 
-// other is a server with so many objects.
+// other returns a server with the given number of objects.
 func (h *env) other(objects int) *server {
 	s := newServer()
 	for i := range objects {
@@ -232,7 +232,7 @@ func TestA57TheStreamOfTheLargestUserIsCut(t *testing.T) {
 	})
 }
 
-// A57: a user who has its share does not keep the others from sharing a collection that it asked for first.
+// A57: a user who has used its share does not prevent other users from sharing the same collection.
 func TestA57TheRefusalOfOneUserIsNotThatOfOthers(t *testing.T) {
 	during(t, Config{MaxBytes: 40_000}, func(h *env) {
 		for i := range 50 {
@@ -241,9 +241,9 @@ func TestA57TheRefusalOfOneUserIsNotThatOfOthers(t *testing.T) {
 		q := h.requestOf("attacker", "large", "")
 		q.Backend = h.other(60)
 		h.watch(q).events()
-		for _, version := range []string{"", "150"} { // it begins no stream, and one without objects
+		for _, version := range []string{"", "150"} { // It starts no stream, and one without objects.
 			if c := h.watch(h.requestOf("attacker", "key"+version, version)); c.events() != "" {
-				t.Errorf("a client whose user has its share got %q", c.events())
+				t.Errorf("events of a client whose user has used its share = %q, want none", c.events())
 			}
 			c := h.watch(h.requestOf("victim", "key"+version, ""))
 			if got := strings.Count(c.events(), "ADDED"); got != 50 {
@@ -266,7 +266,7 @@ func TestObjectsThatDoNotFitAreNotShared(t *testing.T) {
 		c.wants("")
 		h.server.set("a")
 		if c.wants("ADDED/a/201"); large.shared {
-			t.Error("a client got objects that do not fit")
+			t.Error("client received objects over the limit, want none")
 		}
 	})
 }
@@ -301,7 +301,7 @@ func TestTheRoomForEventsIsThatOfAllStreams(t *testing.T) {
 	})
 }
 
-// A56: each client that began with the objects, and did not read them, had a copy of all.
+// A56: clients that requested the objects and did not read them used to hold one copy each.
 func TestA56ClientsThatDoNotReadHoldNoCopiesOfObjects(t *testing.T) {
 	key := objectKey{"a", "w"}
 	h := &history{maxFrames: 1, maxBytes: 1, base: "1", objects: map[objectKey]json.RawMessage{key: json.RawMessage(`{"metadata":{}}`)}}
@@ -311,7 +311,7 @@ func TestA56ClientsThatDoNotReadHoldNoCopiesOfObjects(t *testing.T) {
 	}
 }
 
-// A57: a client that asks for a version of the future makes the front door ask for the present one. That must not cost a whole list.
+// A57: a watch from a future version makes the front door read the current one. This must not read a complete list.
 func TestA57AVersionIsReadWithoutTheItems(t *testing.T) {
 	items := &repeat{text: `{"metadata":{"name":"a"}},`}
 	l, err := readList(io.MultiReader(strings.NewReader(`{"kind":"WidgetList","apiVersion":"example.com/v1","metadata":{"resourceVersion":"7"},"items":[`), items), func() {})
@@ -320,7 +320,7 @@ func TestA57AVersionIsReadWithoutTheItems(t *testing.T) {
 	}
 }
 
-// repeat is a text without end.
+// repeat is an endless text.
 type repeat struct {
 	text string
 	n    int

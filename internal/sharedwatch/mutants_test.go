@@ -6,7 +6,7 @@ import (
 	"portico.dev/internal/run/mutants"
 )
 
-// defects are those by which a client would lose an event, get one twice, or get what it must not.
+// defects are defects by which a client would lose an event, receive one twice, or receive a forbidden one.
 var defects = []mutants.Mutant{
 	mutants.Of("an event is dropped when the ring is full", "history.go", "\th.frames = append(h.frames, e.frame)\n", "\tif len(h.frames) < h.maxFrames || e.bookmark {\n\t\th.frames = append(h.frames, e.frame)\n\t}\n"),
 	mutants.Of("who was left behind goes on with what there is", "history.go", "\t\treturn lines, errLeftBehind\n", "\t\tc.place = h.first\n"),

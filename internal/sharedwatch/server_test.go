@@ -18,7 +18,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// change is an event of the server's history.
+// change is an event in the server's history.
 type change struct {
 	version int
 	kind    string
@@ -31,20 +31,20 @@ func (c change) object() string {
 
 func (c change) line() string { return fmt.Sprintf(`{"type":%q,"object":%s}`+"\n", c.kind, c.object()) }
 
-// server is an extension server that stores widgets. Its resource versions grow by more than one now and then, as in etcd, where
-// other kinds have theirs.
+// server is an extension server that stores widgets. Its resource versions sometimes grow by more than one, as in etcd, where other
+// kinds use versions too.
 type server struct {
-	mu        sync.Mutex // guards what follows
+	mu        sync.Mutex // guards the fields below
 	version   int
-	compacted int // versions up to this one are forgotten
+	compacted int // Versions up to this one are compacted.
 	changes   []change
 	objects   map[string]change
 	watchers  map[*watcher]bool
 	down      bool
 	requests  map[string]int                      // by kind
-	refuses   int                                 // the code with which it answers everything; 0: it does not
-	lists     string                              // what it answers in place of a list
-	body      func(context.Context) io.ReadCloser // likewise, but not when it is asked for its version
+	refuses   int                                 // the status of all responses; 0: normal responses
+	lists     string                              // the body of list responses
+	body      func(context.Context) io.ReadCloser // the body of list responses, except for reads of the version
 	names     func(int) string
 }
 
@@ -79,7 +79,7 @@ func (s *server) remove(name string) {
 	}
 }
 
-// change is called with mu held.
+// change must be called with mu held.
 func (s *server) change(kind, name string) {
 	s.version++
 	c := change{s.version, kind, name}
@@ -99,7 +99,7 @@ func (s *server) other() {
 	s.version++
 }
 
-// bookmark tells all watchers where they are.
+// bookmark sends a bookmark to all watchers.
 func (s *server) bookmark() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -108,7 +108,7 @@ func (s *server) bookmark() {
 	}
 }
 
-// compact forgets all changes, interrupt ends all watches.
+// compact removes all changes. interrupt ends all watches.
 func (s *server) compact() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -131,7 +131,7 @@ func (s *server) setDown(down bool) {
 	s.interrupt()
 }
 
-// state is what there is, by name.
+// state returns the version and the objects by name.
 func (s *server) state() (version int, objects map[string]int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -142,7 +142,7 @@ func (s *server) state() (version int, objects map[string]int) {
 	return s.version, objects
 }
 
-// after are the changes after a version.
+// after returns the changes after a version.
 func (s *server) after(version int) []change {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -189,7 +189,7 @@ func (s *server) RoundTrip(r *http.Request) (*http.Response, error) {
 			for _, c := range s.objects {
 				items = append(items, json.RawMessage(c.object()))
 			}
-			text, _ := json.Marshal(items) // raw messages that are JSON
+			text, _ := json.Marshal(items) // raw messages that are valid JSON
 			body = fmt.Sprintf(`{"kind":"WidgetList","apiVersion":"example.com/v1","metadata":{"resourceVersion":"%s"},"items":%s}`, s.names(s.version), text)
 		}
 		return answer(200, io.NopCloser(bytes.NewReader([]byte(body)))), nil
@@ -225,7 +225,7 @@ func (s *server) RoundTrip(r *http.Request) (*http.Response, error) {
 				}
 			case <-r.Context().Done():
 				s.forget(w)
-				_ = write.CloseWithError(r.Context().Err()) // it never fails
+				_ = write.CloseWithError(r.Context().Err()) // CloseWithError never fails.
 				return
 			}
 		}

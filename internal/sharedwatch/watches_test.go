@@ -21,7 +21,7 @@ import (
 	"portico.dev/internal/metrics"
 )
 
-// env is Watches that run, in a bubble, and a server.
+// env contains running Watches and a server in a bubble.
 type env struct {
 	*Watches
 	t      *testing.T
@@ -54,12 +54,12 @@ func during(t *testing.T, c Config, test func(*env)) {
 		}
 		synctest.Wait()
 		if len(h.streams) != 0 || h.bytes != 0 || h.clients != 0 || len(h.users) != 0 || len(h.lists) != 0 {
-			t.Errorf("left are %d streams, %d bytes of objects, %d clients, %d users, %d lists", len(h.streams), h.bytes, h.clients, len(h.users), len(h.lists))
+			t.Errorf("at the end: %d streams, %d bytes of objects, %d clients, %d users, %d lists, want 0", len(h.streams), h.bytes, h.clients, len(h.users), len(h.lists))
 		}
 	})
 }
 
-// request is a watch from a version.
+// request returns a watch from a version.
 func (h *env) request(version string) *Request {
 	return &Request{
 		Key: "key", Of: "route", Backend: h.server, Path: "/apis/example.com/v1/widgets", Current: func() bool { return true },
@@ -67,14 +67,14 @@ func (h *env) request(version string) *Request {
 	}
 }
 
-// client is a watch whose response is kept.
+// client is a watch whose response is recorded.
 type client struct {
 	h      *env
 	cancel context.CancelFunc
 	done   chan struct{}
-	shared bool // once done
+	shared bool // valid after done is closed
 
-	mu     sync.Mutex // guards what follows
+	mu     sync.Mutex // guards the fields below
 	header http.Header
 	code   int
 	text   bytes.Buffer
@@ -82,7 +82,7 @@ type client struct {
 	broken bool
 }
 
-// serve serves a watch to its end. False: it is not shared.
+// serve serves a watch to its end. It returns false if the watch is not shared.
 func serve(ctx context.Context, s *Watches, w http.ResponseWriter, q *Request) bool {
 	begun := s.Serve(ctx, w, q)
 	if begun == nil {
@@ -133,7 +133,7 @@ func (c *client) setPause(d time.Duration) {
 	c.pause = d
 }
 
-// events are what has come so far, one word each: type, name and version.
+// events returns the received events, one word each: type, name and version.
 func (c *client) events() string {
 	synctest.Wait()
 	c.mu.Lock()
@@ -152,7 +152,7 @@ func (c *client) events() string {
 			}
 		}
 		if err := json.Unmarshal([]byte(line), &e); err != nil {
-			c.h.t.Errorf("%v in %q", err, line)
+			c.h.t.Errorf("line %q is not an event: %v, want JSON", line, err)
 		}
 		word := e.Type + "/" + e.Object.Metadata.Name + "/" + e.Object.Metadata.ResourceVersion
 		if e.Object.Code != 0 {
@@ -166,7 +166,7 @@ func (c *client) events() string {
 	return strings.Join(out, " ")
 }
 
-// end cancels and reports whether it was shared.
+// end cancels the watch and reports whether it was shared.
 func (c *client) end() bool {
 	c.cancel()
 	<-c.done
@@ -176,7 +176,7 @@ func (c *client) end() bool {
 func (c *client) wants(what string) {
 	c.h.t.Helper()
 	if got := c.events(); got != what {
-		c.h.t.Errorf("it got %q, want %q", got, what)
+		c.h.t.Errorf("events = %q, want %q", got, what)
 	}
 }
 
@@ -209,20 +209,20 @@ func TestOneWatchFeedsAll(t *testing.T) {
 		marked.wants("BOOKMARK//108")
 		third.wants("DELETED/b/104 ADDED/c/107")
 		if n := h.server.requests["watch"]; n != 1 || h.server.requests["list"] != 0 {
-			t.Errorf("the server had %d watches, %d lists", n, h.server.requests["list"])
+			t.Errorf("server received %d watches and %d lists, want 1 and 0", n, h.server.requests["list"])
 		}
 		if m := h.config.Metrics; testutil.ToFloat64(prometheusOf(h, "portico_shared_watch_clients")) != 6 || m == nil {
-			t.Error("the clients are not counted")
+			t.Error("portico_shared_watch_clients differs from the number of clients, want 6")
 		}
 		for _, c := range []*client{first, second, third, ahead, between, marked} {
 			if !c.end() || c.code != http.StatusOK || c.header.Get("Content-Type") != "application/json" {
-				t.Errorf("it ended as %t, %d, %v", c.shared, c.code, c.header)
+				t.Errorf("ended watch: shared = %t, status %d, header %v, want shared with 200 and JSON", c.shared, c.code, c.header)
 			}
 		}
 	})
 }
 
-// prometheusOf is a registered gauge.
+// prometheusOf returns a registered gauge.
 func prometheusOf(h *env, name string) prometheus.Collector {
 	families, err := h.reg.Gather()
 	if err != nil {
@@ -266,40 +266,40 @@ func TestInitialEvents(t *testing.T) {
 			c.end()
 		}
 		if w, l := h.server.requests["watch"], h.server.requests["list"]; w != 1 || l != 1 {
-			t.Errorf("the server had %d watches, %d lists", w, l)
+			t.Errorf("server received %d watches and %d lists, want 1 and 1", w, l)
 		}
 		// A version that the stream cannot have yet.
 		later := h.request("999")
 		later.InitialEvents = true
 		if c := h.watch(later); c.events() != "" || c.code != 0 {
-			t.Error("a client got objects that may be older than it asks for")
+			t.Error("client received objects that may be older than its version, want none")
 		}
 	})
 }
 
-// The objects are listed when somebody asks for them, though the stream has begun without.
+// The objects are listed when a client requests them, even if the stream began without objects.
 func TestInitialEventsOfAStreamThatBeganWithout(t *testing.T) {
 	during(t, Config{}, func(h *env) {
 		h.server.set("a")
 		first := h.watch(h.request("101"))
 		first.wants("")
 		h.server.set("b")
-		h.server.other() // the list is ahead of the watch
+		h.server.other() // The list is ahead of the watch.
 		q := h.request("")
 		q.InitialEvents, q.Bookmarks = true, true
 		second := h.watch(q)
 		synctest.Wait()
 		if got := second.events(); !strings.HasSuffix(got, " BOOKMARK//103/k8s.io/initial-events-end") || len(got) != len("ADDED/a/101 ADDED/b/102 BOOKMARK//103/k8s.io/initial-events-end") {
-			t.Errorf("it got %q", got)
+			t.Errorf("events = %q, want ADDED for a and b and the initial-events-end bookmark", got)
 		}
 		h.server.set("c")
 		first.wants("ADDED/b/102 ADDED/c/104")
 		if got := second.events(); !strings.HasSuffix(got, "end ADDED/c/104") {
-			t.Errorf("it got %q", got)
+			t.Errorf("events = %q, want ADDED/c/104 after the bookmark", got)
 		}
 		third := h.watch(h.request(""))
 		if got := third.events(); strings.Count(got, "ADDED") != 3 {
-			t.Errorf("it got %q", got)
+			t.Errorf("events = %q, want 3 ADDED events", got)
 		}
 		first.end()
 		second.end()
@@ -307,7 +307,7 @@ func TestInitialEventsOfAStreamThatBeganWithout(t *testing.T) {
 	})
 }
 
-// A list may be older than events that came before its response, and newer than events that come after it.
+// A list may be older than events that arrived before its response, and newer than events that arrive after it.
 func TestTheObjectsAreAsOldAsTheyAreSaidToBe(t *testing.T) {
 	event := func(version int, kind, name string) *event {
 		e, err := parse([]byte(change{version, kind, name}.line()))
@@ -326,11 +326,11 @@ func TestTheObjectsAreAsOldAsTheyAreSaidToBe(t *testing.T) {
 		lines = append(lines, bookmark)
 		text := string(bytes.Join(lines, nil))
 		if h.version != version || len(lines) != len(names)+1 || at.place != h.end() || !strings.Contains(string(lines[len(lines)-1]), `"resourceVersion":"`+version+`"`) {
-			t.Errorf("at %s, from place %d on, there are %s", h.version, at.place, text)
+			t.Errorf("objects at version %s from place %d = %s, want %d objects and a bookmark at version %s", h.version, at.place, text, len(names), version)
 		}
 		for _, name := range names {
 			if !strings.Contains(text, `"name":"`+name+`"`) {
-				t.Errorf("%s is missing in %s", name, text)
+				t.Errorf("object %s is missing, want it in %s", name, text)
 			}
 		}
 	}
@@ -382,7 +382,7 @@ func TestHowWatchesEnd(t *testing.T) {
 			c := h.watch(q)
 			<-c.done
 			if c.wants(""); !c.shared || reason(h, metrics.WatchTimeout) != 1 {
-				t.Errorf("shared %t", c.shared)
+				t.Errorf("shared = %t, want true and one timeout in the metrics", c.shared)
 			}
 		})
 	})
@@ -391,12 +391,12 @@ func TestHowWatchesEnd(t *testing.T) {
 			c := h.watch(h.request("100"))
 			synctest.Wait()
 			if c.end(); reason(h, metrics.WatchClientLeft) != 1 {
-				t.Error("that is not counted")
+				t.Error("disconnect of the client is not counted, want 1")
 			}
 			time.Sleep(lingers + 2*checkInterval)
 			synctest.Wait()
 			if len(h.streams) != 0 || len(h.server.watchers) != 0 {
-				t.Error("the server is watched for nobody")
+				t.Errorf("%d streams and %d watchers without clients, want 0", len(h.streams), len(h.server.watchers))
 			}
 		})
 	})
@@ -410,11 +410,11 @@ func TestHowWatchesEnd(t *testing.T) {
 				synctest.Wait()
 			}
 			if got := strings.Count(quick.events(), "ADDED"); got != 30 {
-				t.Errorf("the other one got %d events", got)
+				t.Errorf("other client received %d ADDED events, want 30", got)
 			}
 			<-slow.done
 			if got := slow.events(); !strings.HasSuffix(got, "ERROR/410") || strings.Count(got, "ADDED") > 11 || reason(h, metrics.WatchSlow) != 1 {
-				t.Errorf("it got %q", got)
+				t.Errorf("events = %q, want ERROR/410 after at most 11 ADDED events", got)
 			}
 			quick.end()
 		})
@@ -431,7 +431,7 @@ func TestHowWatchesEnd(t *testing.T) {
 				time.Sleep(time.Minute)
 			}
 			if got := strings.Count(c.events(), "ADDED"); got != 10 {
-				t.Errorf("it got %d events: %s", got, c.events())
+				t.Errorf("client received %d ADDED events, want 10: %s", got, c.events())
 			}
 			c.end()
 		})
@@ -446,7 +446,7 @@ func TestHowWatchesEnd(t *testing.T) {
 			h.server.setDown(false)
 			<-c.done
 			if c.wants("ERROR/410"); reason(h, metrics.WatchExpired) != 1 {
-				t.Error("that is not counted")
+				t.Error("expired watch is not counted, want 1")
 			}
 		})
 	})
@@ -471,9 +471,9 @@ func TestHowWatchesEnd(t *testing.T) {
 			began := time.Now()
 			<-c.done
 			if took := time.Since(began); took < giveUp || took > 2*giveUp || reason(h, metrics.WatchUpstream) != 1 {
-				t.Errorf("it ended after %s", took)
+				t.Errorf("watch ended after %s, want %s to %s and one upstream error", took, giveUp, 2*giveUp)
 			}
-			c.wants("") // it watches again, from where it is
+			c.wants("") // It watches again from its last version.
 		})
 	})
 	t.Run("the APIRoute changes", func(t *testing.T) {
@@ -484,7 +484,7 @@ func TestHowWatchesEnd(t *testing.T) {
 			c := h.watch(q)
 			<-c.done
 			if late := time.Since(until); !c.shared || late < 0 || late > 2*checkInterval {
-				t.Errorf("it ended %s later", late)
+				t.Errorf("watch ended %s after its validity, shared %t, want at most %s", late, c.shared, 2*checkInterval)
 			}
 		})
 	})
@@ -521,7 +521,7 @@ func TestA47WhatIsNotShared(t *testing.T) {
 				w := h.watch(h.request(c.version))
 				<-w.done
 				if w.shared || w.code != 0 || w.text.Len() > 0 {
-					t.Errorf("shared %t, %d, %s", w.shared, w.code, &w.text)
+					t.Errorf("shared = %t, status %d, body %s, want an unshared watch without a response", w.shared, w.code, &w.text)
 				}
 			})
 		})
@@ -533,12 +533,12 @@ func TestA47WhatIsNotShared(t *testing.T) {
 				<-h.watch(h.request("100")).done
 			}
 			if n := h.server.requests["version"]; n != 1 {
-				t.Errorf("the server was asked %d times", n)
+				t.Errorf("server received %d reads of the version, want 1", n)
 			}
 			h.server.refuses = 0
 			time.Sleep(notSharedFor)
 			if c := h.watch(h.request("100")); c.events() != "" || !c.end() {
-				t.Error("it is not shared later")
+				t.Error("watch after the pause is not shared, want it shared without events")
 			}
 		})
 	})
@@ -546,19 +546,19 @@ func TestA47WhatIsNotShared(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			h := &env{t: t, server: newServer(), Watches: New(Config{})}
 			if serve(t.Context(), h.Watches, &client{header: http.Header{}}, h.request("100")) {
-				t.Error("nobody would wait for it")
+				t.Error("watch before Run is shared, want it unshared: Run does not wait for it")
 			}
 		})
 	})
 }
 
-// A client lists, watches, and begins again where it was, or lists again when it is told to. Whatever happens in between, it sees every change
-// after what it has, once and in order.
+// A client lists, watches, and resumes from its version or lists again if required. In all interleavings it must receive every later
+// change once and in order.
 type modelClient struct {
 	h       *env
 	random  *rand.Rand
 	objects map[string]int
-	has     int // the version that it has seen all of
+	has     int // the version up to which it has received everything
 	mutex   sync.Mutex
 	failure string
 }
@@ -592,7 +592,7 @@ func (c *modelClient) run(ctx context.Context) {
 		shared := serve(watching, c.h.Watches, reader, q)
 		cancel()
 		if reader.again || !shared || reader.initial {
-			listed = false // what is not shared, others answer
+			listed = false // Unshared watches are served without the cache.
 			time.Sleep(time.Duration(c.random.IntN(300)) * time.Millisecond)
 		}
 	}
@@ -601,9 +601,9 @@ func (c *modelClient) run(ctx context.Context) {
 // modelReader is one response.
 type modelReader struct {
 	client   *modelClient
-	initial  bool // the objects are coming
+	initial  bool // The initial objects are being sent.
 	expected map[string]int
-	again    bool // it has to list again
+	again    bool // It must list again.
 	pause    time.Duration
 }
 
@@ -662,7 +662,7 @@ func (r *modelReader) Write(line []byte) (int, error) {
 	return len(line), nil
 }
 
-// at is what there was at a version.
+// at returns the objects at a version.
 func (s *server) at(version int) map[string]int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -712,22 +712,22 @@ func TestModel(t *testing.T) {
 						h.server.setDown(false)
 					}
 				}
-				time.Sleep(time.Minute) // all clients get to the end
+				time.Sleep(time.Minute) // All clients catch up.
 				cancel()
 				running.Wait()
 				version, objects := h.server.state()
 				for i, c := range clients {
 					if c.failure != "" {
-						t.Errorf("client %d: %s", i, c.failure)
+						t.Errorf("client %d: %s, want no failure", i, c.failure)
 					}
 					if c.has > version || len(h.server.after(c.has)) == 0 && fmt.Sprint(c.objects) != fmt.Sprint(objects) {
-						t.Errorf("client %d has %v at %d, and the server %v at %d", i, c.objects, c.has, objects, version)
+						t.Errorf("client %d has %v at version %d, want %v at version %d", i, c.objects, c.has, objects, version)
 					}
 				}
 				h.server.mu.Lock()
 				defer h.server.mu.Unlock()
 				if h.server.requests["watch"] > 1500 {
-					t.Errorf("the server had %d watches", h.server.requests["watch"])
+					t.Errorf("server received %d watches, want at most 1500", h.server.requests["watch"])
 				}
 			})
 		})

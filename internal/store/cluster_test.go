@@ -22,7 +22,7 @@ import (
 	"portico.dev/internal/pki"
 )
 
-// machines are members of one cluster, each of which could be on a machine of its own.
+// machines are members of one cluster, each of which could run on a separate machine.
 type machines struct {
 	t         *testing.T
 	authority *pki.Authority
@@ -38,7 +38,7 @@ func newMachines(t *testing.T) *machines {
 	return &machines{t: t, authority: authority, dir: t.TempDir()}
 }
 
-// config is that of the member on a machine. It joins the one that is given, if any.
+// config returns the configuration of the member on a machine. The member joins via the given store, if any.
 func (m *machines) config(name string, via func() *Store) Config {
 	m.t.Helper()
 	dir := filepath.Join(m.dir, name)
@@ -64,7 +64,7 @@ func (m *machines) config(name string, via func() *Store) Config {
 		c.Join = func(ctx context.Context) (map[string][]string, error) {
 			for {
 				members, err := via().AddLearner(ctx, c.Name, c.Address)
-				if err == nil || !errors.Is(err, ErrBusy) && !errors.Is(err, context.DeadlineExceeded) { // both are a 503, which is tried again
+				if err == nil || !errors.Is(err, ErrBusy) && !errors.Is(err, context.DeadlineExceeded) { // both become a 503, which is tried again
 					return members, err
 				}
 				if !pause(ctx, 100*time.Millisecond) {
@@ -76,7 +76,7 @@ func (m *machines) config(name string, via func() *Store) Config {
 	return Config{DataDir: filepath.Join(dir, "etcd"), Cluster: c, Logger: zap.NewNop()}
 }
 
-// begin starts a member and does not wait for it.
+// begin starts a member without waiting for it.
 func (m *machines) begin(cfg Config) *started {
 	m.t.Helper()
 	store, err := New(cfg)
@@ -111,9 +111,9 @@ func (s *started) ready() {
 	case <-s.Ready():
 	case err := <-s.ended:
 		s.ended <- err
-		s.t.Fatalf("the member ended: %v", err)
+		s.t.Fatalf("the member ended before it was ready: %v, want Ready closed", err)
 	case <-time.After(time.Minute):
-		s.t.Fatal("the member is not ready")
+		s.t.Fatal("the member is not ready within a minute, want Ready closed")
 	}
 }
 
@@ -139,11 +139,11 @@ func (s *started) wants(key, value string) {
 	s.t.Helper()
 	got, ok, err := s.Get(context.Background(), key)
 	if err != nil || string(got) != value || ok != (value != "") {
-		s.t.Fatalf("%s is %q (%v, %v), want %q", key, got, ok, err, value)
+		s.t.Fatalf("Get(%s) = %q (found %v, error %v), want %q", key, got, ok, err, value)
 	}
 }
 
-// voters waits until members are those with these names, all of which vote and answer.
+// voters waits until the members are exactly those with these names, and all of them vote and answer.
 func (s *started) voters(names ...string) {
 	s.t.Helper()
 	eventually(s.t, "members", func() error {
@@ -176,8 +176,8 @@ func changed(t *testing.T, change func() error) {
 	})
 }
 
-// The life of a cluster: it grows from a single member, with its data, to three that join at once; one dies and is replaced; two die, and the
-// third goes on alone; it runs again as before there were others.
+// The life of a cluster: it grows from a single member, with its data, to three that join at once. One dies and is replaced.
+// Two die, and the third continues alone. It runs again as a single member.
 func TestTheLifeOfACluster(t *testing.T) {
 	t.Parallel()
 	m := newMachines(t)
@@ -235,10 +235,10 @@ func TestTheLifeOfACluster(t *testing.T) {
 	case err := <-c.ended:
 		c.ended <- err
 		if !errors.Is(err, ErrRemoved) {
-			t.Errorf("it ended with %v", err)
+			t.Errorf("the removed member ended with %v, want %v", err, ErrRemoved)
 		}
 	case <-time.After(time.Minute):
-		t.Fatal("a member that was removed goes on")
+		t.Fatal("a member runs a minute after its removal, want it to end")
 	}
 
 	t.Log("one of two is lost for good: there is no quorum, until the other one is reset")
@@ -252,7 +252,7 @@ func TestTheLifeOfACluster(t *testing.T) {
 		return nil
 	})
 	if err := a.Put(context.Background(), "of", []byte("nobody")); err == nil {
-		t.Fatal("a write without a quorum succeeded")
+		t.Fatal("a write without a quorum succeeded, want an error")
 	}
 	if err := a.stop(); err != nil {
 		t.Fatal(err)
@@ -262,13 +262,13 @@ func TestTheLifeOfACluster(t *testing.T) {
 		t.Fatal(err)
 	}
 	if !strings.Contains(before, replacedMemberDir) || !HoldsEtcdIn(before) {
-		t.Errorf("the files of before are in %s", before)
+		t.Errorf("Reset() moved the files to %s, want %s with an etcd in it", before, replacedMemberDir)
 	}
 	a = m.start(first)
 	a.voters("a")
 	a.wants("while", "b is away")
 	if answer, err := a.Client().KV.Get(context.Background(), "\x00"); err != nil || answer.Header.Revision < RevisionBump {
-		t.Errorf("the revision is %v (%v): clients take old data for new", answer, err)
+		t.Errorf("Get after the reset = %v, error %v, want a revision of at least %d: otherwise clients treat old data as new", answer, err, int64(RevisionBump))
 	}
 	a.put("of", "a alone")
 	if err := a.stop(); err != nil {
@@ -279,11 +279,11 @@ func TestTheLifeOfACluster(t *testing.T) {
 	s = m.start(single)
 	s.wants("of", "a alone")
 	if s.LostChanged() != nil {
-		t.Error("a single member waits for others")
+		t.Error("LostChanged() of a single member = a channel, want nil")
 	}
 }
 
-// HoldsEtcdIn is HoldsEtcd for the directory of a member.
+// HoldsEtcdIn is like HoldsEtcd, for the directory of a member.
 func HoldsEtcdIn(member string) bool {
 	_, err := os.Stat(filepath.Join(member, "snap", "db"))
 	return err == nil
@@ -292,7 +292,7 @@ func HoldsEtcdIn(member string) bool {
 // A client without a certificate opens connections and sends nothing.
 func TestA52IdleConnectionsDoNotKeepMembersOut(t *testing.T) {
 	before := peerHandshakeTimeout
-	peerHandshakeTimeout = time.Hour // so that none of them ends by it
+	peerHandshakeTimeout = time.Hour // so that no connection ends by the timeout
 	t.Cleanup(func() { peerHandshakeTimeout = before })
 	m := newMachines(t)
 	cfg := m.config("a", nil)
@@ -320,7 +320,7 @@ func TestA52IdleConnectionsDoNotKeepMembersOut(t *testing.T) {
 	peer := &http.Client{Transport: &http.Transport{TLSClientConfig: config, DisableKeepAlives: true}, Timeout: time.Minute}
 	resp, err := peer.Get(memberURL(cfg.Cluster.Address) + "/members")
 	if err != nil {
-		t.Fatalf("a request of a member = %v, want nil", err)
+		t.Fatalf("a member's request failed: %v, want no error", err)
 	}
 	_ = resp.Body.Close()
 	config.NextProtos = nil
@@ -332,11 +332,11 @@ func TestA52IdleConnectionsDoNotKeepMembersOut(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	if _, err := etcd.Get(ctx, "x"); err != nil {
-		t.Errorf("a read of a client of etcd = %v, want nil", err)
+		t.Errorf("a read by etcd's client failed: %v, want no error", err)
 	}
 }
 
-// E22: who has no certificate of the members' authority reaches neither the log nor the data of etcd.
+// E22: a client without a certificate of the members' authority reaches neither etcd's log nor its data.
 func TestE22OnlyMembersReachAMember(t *testing.T) {
 	t.Parallel()
 	m := newMachines(t)
@@ -380,13 +380,13 @@ func TestE22OnlyMembersReachAMember(t *testing.T) {
 				refusedByTLS(t, cfg.Cluster.Address, config, "h2")
 				refusedByTLS(t, cfg.Cluster.Address, config, "http/1.1")
 			} else if _, err := etcd.Get(within(t), "x"); err != nil {
-				t.Errorf("a read as a client of etcd: %v", err)
+				t.Errorf("a read by etcd's client failed: %v, want no error", err)
 			}
 			config.NextProtos = []string{"http/1.1"}
 			peer := &http.Client{Transport: &http.Transport{TLSClientConfig: config, DisableKeepAlives: true}, Timeout: time.Minute}
 			resp, err := peer.Get(memberURL(cfg.Cluster.Address) + "/members")
 			if (err == nil) != c.reaches {
-				t.Errorf("a request as a member: %v", err)
+				t.Errorf("a member's request: error = %v, want success %t", err, c.reaches)
 			}
 			if err == nil {
 				_ = resp.Body.Close()
@@ -401,20 +401,20 @@ func refusedByTLS(t *testing.T, address string, config *tls.Config, protocol str
 	config = config.Clone()
 	config.NextProtos = []string{protocol}
 	conn, err := (&tls.Dialer{Config: config}).DialContext(within(t), "tcp", address)
-	if err == nil { // in TLS 1.3 the client is done before the server has looked at its certificate
+	if err == nil { // in TLS 1.3 the client finishes before the server has checked its certificate
 		defer conn.Close()
 		if err = conn.SetDeadline(time.Now().Add(time.Minute)); err == nil {
 			_, err = conn.Read(make([]byte, 1))
 		}
 	}
 	if alert := tls.AlertError(0); !errors.As(err, &alert) && (err == nil || !strings.Contains(err.Error(), "remote error: tls: ")) {
-		t.Errorf("a connection for %s: %v, want an alert of TLS", protocol, err)
+		t.Errorf("a connection for %s: error = %v, want an alert of TLS", protocol, err)
 	}
 }
 
 func TestWhatCannotJoinOrBeReset(t *testing.T) {
 	m := newMachines(t)
-	single := m.config("a", func() *Store { t.Error("the cluster was asked"); return nil })
+	single := m.config("a", func() *Store { t.Error("Join was called, want no request to the cluster"); return nil })
 	joins := single.Cluster
 	single.Cluster = nil
 	if err := m.start(single).stop(); err != nil {
@@ -427,28 +427,28 @@ func TestWhatCannotJoinOrBeReset(t *testing.T) {
 	case err := <-s.ended:
 		s.ended <- err
 		if err == nil || !strings.Contains(err.Error(), "has an etcd that is not one of that cluster") {
-			t.Errorf("one with data of its own: %v", err)
+			t.Errorf("start of a member with other data: error = %v, want one that contains %q", err, "has an etcd that is not one of that cluster")
 		}
 	case <-time.After(time.Minute):
-		t.Fatal("one with data of its own joins")
+		t.Fatal("a member with other data did not end within a minute, want an error")
 	}
 	if _, err := Reset(t.Context(), single); !errors.Is(err, ErrSingle) {
-		t.Errorf("the reset of a single member: %v", err)
+		t.Errorf("Reset() of a single member: error = %v, want %v", err, ErrSingle)
 	}
 
 	first := m.config("b", nil)
 	running := m.start(first)
 	if _, err := Reset(t.Context(), first); err == nil || !strings.Contains(err.Error(), "in use by another process") {
-		t.Errorf("the reset of one that runs: %v", err)
+		t.Errorf("Reset() of a running member: error = %v, want one that contains %q", err, "in use by another process")
 	}
 	if err := running.RemoveMember(t.Context(), "b"); err == nil || !strings.Contains(err.Error(), "the only member") {
-		t.Errorf("the removal of the only one: %v", err)
+		t.Errorf("RemoveMember() of the only member: error = %v, want one that contains %q", err, "the only member")
 	}
 	if err := running.RemoveMember(t.Context(), "c"); !errors.Is(err, ErrNoMember) {
-		t.Errorf("the removal of nobody: %v", err)
+		t.Errorf("RemoveMember() of an unknown member: error = %v, want %v", err, ErrNoMember)
 	}
 	if err := running.PromoteMember(t.Context(), "b"); err == nil {
-		t.Error("a voting member was promoted")
+		t.Error("PromoteMember() of a voting member succeeded, want an error")
 	}
 	if err := running.stop(); err != nil {
 		t.Fatal(err)
@@ -461,14 +461,14 @@ func TestWhatCannotJoinOrBeReset(t *testing.T) {
 	case err := <-lost.ended:
 		lost.ended <- err
 		if err == nil || !strings.Contains(err.Error(), "are missing") {
-			t.Errorf("a member without files: %v", err)
+			t.Errorf("start of a member without files: error = %v, want one that contains %q", err, "are missing")
 		}
 	case <-time.After(time.Minute):
-		t.Fatal("a member without files makes an empty cluster")
+		t.Fatal("a member without files did not end within a minute, want an error instead of an empty cluster")
 	}
 }
 
-// A learner that never starts is in the way of others for a while only, and one that begins anew at once.
+// A learner that never starts blocks other learners only for a while. The same learner can begin again at once.
 func TestALearnerThatDoesNotCome(t *testing.T) {
 	m := newMachines(t)
 	a := m.start(m.config("a", nil))
@@ -476,12 +476,12 @@ func TestALearnerThatDoesNotCome(t *testing.T) {
 	if _, err := a.AddLearner(t.Context(), "gone", gone); err != nil {
 		t.Fatal(err)
 	}
-	changed(t, func() error { // one that begins to join again
+	changed(t, func() error { // a learner that begins to join again
 		_, err := a.AddLearner(t.Context(), "gone", gone)
 		return err
 	})
 	if _, err := a.AddLearner(t.Context(), "next", next); !errors.Is(err, ErrBusy) {
-		t.Errorf("another one meanwhile: %v", err)
+		t.Errorf("AddLearner() of a second learner at once: error = %v, want %v", err, ErrBusy)
 	}
 	found, err := a.List(t.Context(), joiningKeys)
 	if err != nil {
@@ -494,14 +494,14 @@ func TestALearnerThatDoesNotCome(t *testing.T) {
 	}
 	members, err := a.AddLearner(t.Context(), "next", next)
 	if err != nil || len(members) != 2 {
-		t.Errorf("another one after that time: %v, %v", members, err)
+		t.Errorf("AddLearner() after joiningTime = %v, error %v, want 2 members", members, err)
 	}
 	if _, err := a.AddLearner(t.Context(), "other", a.cfg.Cluster.Address); !errors.Is(err, ErrVoter) {
-		t.Errorf("one at the address of a member that votes: %v", err)
+		t.Errorf("AddLearner() at the address of a voting member: error = %v, want %v", err, ErrVoter)
 	}
 }
 
-// A member that is cut off from the others does not cost its process etcd: the others are used, and watches go on where they were.
+// A process whose member is cut off keeps its access to etcd: it uses the other members, and watches continue where they were.
 func TestOthersAreUsedWhileTheOwnMemberIsCutOff(t *testing.T) {
 	t.Parallel()
 	m := newMachines(t)
@@ -531,7 +531,7 @@ func TestOthersAreUsedWhileTheOwnMemberIsCutOff(t *testing.T) {
 				t.Fatalf("the watch has %q, want %q", got, value)
 			}
 		case <-time.After(time.Minute):
-			t.Fatalf("the watch has not seen %q", value)
+			t.Fatalf("the watch has no event within a minute, want %q", value)
 		}
 	}
 	a.put("seen/1", "before")
@@ -552,7 +552,7 @@ func TestOthersAreUsedWhileTheOwnMemberIsCutOff(t *testing.T) {
 	a.put("seen/3", "elsewhere")
 	wants("elsewhere")
 	if err := b.Lost(); err != nil {
-		t.Errorf("etcd counts as lost: %v", err)
+		t.Errorf("Lost() = %v while two members answer, want nil", err)
 	}
 
 	for _, s := range servers {
@@ -560,7 +560,7 @@ func TestOthersAreUsedWhileTheOwnMemberIsCutOff(t *testing.T) {
 		own.MendPeer(s.MemberID())
 	}
 	a.voters("a", "b", "c")
-	for _, s := range []*started{a, c} { // now the own one is needed
+	for _, s := range []*started{a, c} { // from here on the process needs its member
 		if err := s.stop(); err != nil {
 			t.Fatal(err)
 		}

@@ -8,7 +8,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
-// presences are what replicas are told when they ask.
+// presences are the answers to the presence checks of replicas.
 type presences struct {
 	mu sync.Mutex // guards of
 	of map[string]Presence
@@ -26,7 +26,7 @@ func (p *presences) ask(_ context.Context, name string) Presence {
 	return p.of[name]
 }
 
-// leaveKey leaves the key of a replica behind that does not renew its lease, which lasts for longer than the test.
+// leaveKey leaves the key of a replica that does not renew its lease, which lasts longer than the test.
 func leaveKey(t *testing.T, s *Store, name string) {
 	t.Helper()
 	lease, err := s.Client().Grant(within(t), 3600)
@@ -38,7 +38,8 @@ func leaveKey(t *testing.T, s *Store, name string) {
 	}
 }
 
-// A dead replica is replaced before its lease ends, whether it led or not; one that answers, or cannot be asked, is not.
+// A dead replica is replaced before its lease ends, whether it led or not. A replica that answers, or that cannot be checked,
+// is not.
 func TestDeadReplicasAreRemoved(t *testing.T) {
 	inBubble(t, testDeadReplicasAreRemoved)
 }
@@ -53,7 +54,7 @@ func testDeadReplicasAreRemoved(t *testing.T, s *Store) {
 		return r
 	}
 	second := join("second")
-	third := join("renews") // whoever asks is told that it is gone
+	third := join("renews") // every check reports that it is gone
 	leaveKey(t, s, "another")
 	hears(t, second, false, "leader=", "renews=", "another=")
 	hears(t, third, false, "leader=", "second=", "another=")
@@ -66,14 +67,14 @@ func testDeadReplicasAreRemoved(t *testing.T, s *Store) {
 	leaveKey(t, s, "unknown")
 	leaveKey(t, s, "late")
 	hears(t, second, true, "renews=", "unknown=", "late=")
-	p.set("late", Gone) // not before it has been heard of: it would be asked soon, and removed
+	p.set("late", Gone) // not before it was reported: it would be checked soon, and removed
 	hears(t, second, true, "renews=", "unknown=")
 	if _, leads := third.Received(); leads {
-		t.Error("one that renews its lease was removed")
+		t.Error("a replica that renews its lease was removed, want it kept")
 	}
 }
 
-// Who asks whom: each replica is asked by exactly one, which leads when that one is gone, or leads already.
+// Each replica is checked by exactly one other, which leads when the checked one is gone, or leads already.
 func TestWhoAsksWhom(t *testing.T) {
 	members := map[string]replicaKey{"a": {created: 1}, "b": {created: 2}, "c": {created: 3}, "d": {created: 4}}
 	asked := map[string]string{}
@@ -81,17 +82,17 @@ func TestWhoAsksWhom(t *testing.T) {
 		a := &session{Replicas: &Replicas{name: name, members: members}}
 		for _, other := range a.watched() {
 			if by := asked[other]; by != "" {
-				t.Errorf("%s is asked by %s and %s", other, by, name)
+				t.Errorf("%s is checked by %s and %s, want one of them", other, by, name)
 			}
 			asked[other] = name
 		}
 	}
 	for name, by := range map[string]string{"a": "b", "b": "a", "c": "a", "d": "a"} {
 		if asked[name] != by {
-			t.Errorf("%s is asked by %q, want %q", name, asked[name], by)
+			t.Errorf("%s is checked by %q, want %q", name, asked[name], by)
 		}
 	}
 	if got := (&session{Replicas: &Replicas{name: "new", members: members}}).watched(); got != nil {
-		t.Errorf("one without a key asks %q", got)
+		t.Errorf("watched() of a replica without a key = %q, want nil", got)
 	}
 }

@@ -21,11 +21,11 @@ import (
 	"go.uber.org/zap"
 )
 
-// smallDisk is set in a test process that may mount file systems, for nobody else to see.
+// smallDisk is set in a test process that can mount file systems in a private namespace.
 const smallDisk = "PORTICO_TEST_SMALL_DISK"
 
-// onSmallDisk runs the test that calls it once more, in a process with a mount namespace of its own, and there returns a
-// directory on a file system of so many MiB. In the process that was started first it returns false when that has ended.
+// onSmallDisk runs the calling test again, in a process with a private mount namespace, and there returns a directory on a file
+// system of the given size in MiB. In the original process it returns false after that process has ended.
 func onSmallDisk(t *testing.T, mib int) (dir string, inside bool) {
 	t.Helper()
 	if os.Getenv(smallDisk) != "" {
@@ -55,12 +55,12 @@ func onSmallDisk(t *testing.T, mib int) (dir string, inside bool) {
 	}
 	out, err := cmd.CombinedOutput()
 	if err != nil {
-		t.Fatalf("in a mount namespace of its own, which has to be permitted here: %v\n%s", err, out)
+		t.Fatalf("test in a private mount namespace, which must be permitted, failed: %v, want no error\n%s", err, out)
 	}
 	return "", false
 }
 
-// fillDisk leaves no block of the file system of dir free, and returns what makes room again.
+// fillDisk leaves no free block on the file system of dir, and returns a function that makes room again.
 func fillDisk(t *testing.T, dir string) (free func()) {
 	t.Helper()
 	name := filepath.Join(dir, "ballast")
@@ -95,14 +95,14 @@ func eventually(t *testing.T, what string, try func() error) {
 			return
 		}
 		if time.Now().After(deadline) {
-			t.Fatalf("%s: %v", what, err)
+			t.Fatalf("%s within a minute: %v, want no error", what, err)
 		}
 		<-tick.C
 	}
 }
 
-// A disk that fills up is seen before etcd meets it: what would fill it further is refused, what is read or makes room is
-// not, and writes go on when there is room again.
+// A disk that fills up is detected before etcd fails on it: writes that need space are refused, reads and writes that make room
+// are not, and all writes continue when there is room again.
 func TestWritesAreRefusedWhileTheDiskIsFull(t *testing.T) {
 	t.Parallel()
 	var free atomic.Int64
@@ -159,34 +159,34 @@ func TestWritesAreRefusedWhileTheDiskIsFull(t *testing.T) {
 		for what, err := range map[string]error{"put": s.Put(within(t), "d", nil), "transaction": errTxn, "create": errCreate} {
 			var full *DiskFullError
 			if refused := errors.As(err, &full); refused == c.writes || c.writes && err != nil {
-				t.Errorf("%s: %s: %v", c.name, what, err)
+				t.Errorf("%s: %s: error = %v, want it to be accepted %t", c.name, what, err, c.writes)
 			}
 			if !c.writes && (!errors.Is(err, rpctypes.ErrNoSpace) || !strings.Contains(err.Error(), s.cfg.DataDir)) {
-				t.Errorf("%s: %s does not name the disk: %v", c.name, what, err)
+				t.Errorf("%s: %s: error = %v, want ErrNoSpace with the directory %s", c.name, what, err, s.cfg.DataDir)
 			}
 		}
 		if err := s.CheckSpace(within(t)); (err == nil) != c.writes {
-			t.Errorf("%s: the check of space says %v", c.name, err)
+			t.Errorf("%s: CheckSpace() error = %v, want success %t", c.name, err, c.writes)
 		}
 		_, errCompact := client.Txn(within(t)).If(clientv3.Compare(clientv3.Version(compactRevisionKey), "<", 1<<30)).
 			Then(clientv3.OpPut(compactRevisionKey, "1")).Else(clientv3.OpGet(compactRevisionKey)).Commit()
 		_, errAlive := client.Put(within(t), s.OwnKey(liveKeys)+"x", "", clientv3.WithLease(lease.ID))
 		for what, err := range map[string]error{"deletion": s.Delete(within(t), "a"), "compaction": errCompact, "sign of life": errAlive} {
 			if (err == nil) != c.makes {
-				t.Errorf("%s: %s: %v", c.name, what, err)
+				t.Errorf("%s: %s: error = %v, want success %t", c.name, what, err, c.makes)
 			}
 		}
 		if value, _, err := s.Get(within(t), "b"); err != nil || string(value) != "b" {
-			t.Errorf("%s: read %q, %v", c.name, value, err)
+			t.Errorf("%s: Get(b) = %q, error %v, want %q", c.name, value, err, "b")
 		}
 		if _, err := client.KeepAliveOnce(within(t), lease.ID); err != nil {
-			t.Errorf("%s: a lease is not renewed: %v", c.name, err)
+			t.Errorf("%s: KeepAliveOnce() failed: %v, want no error", c.name, err)
 		}
 	}
 }
 
-// The disk fills up faster than anybody can see: etcd cannot write and calls that the end of its process. It is restarted
-// inside of ours, nothing that was acknowledged is lost, and watches miss nothing.
+// The disk fills up faster than the check detects it: etcd cannot write and ends. The store restarts it inside the process, no
+// acknowledged write is lost, and watches miss no event.
 func TestEtcdIsRestartedWhenItsDiskIsFull(t *testing.T) {
 	t.Parallel()
 	if testing.Short() {
@@ -204,7 +204,7 @@ func TestEtcdIsRestartedWhenItsDiskIsFull(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var unseen atomic.Bool // what the disk lacks
+	var unseen atomic.Bool // hides the lack of space
 	s.disk.stat = func(dir string) (int64, error) {
 		if unseen.Load() {
 			return 10 * diskResume, nil
@@ -239,7 +239,7 @@ func TestEtcdIsRestartedWhenItsDiskIsFull(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	const rounds = 2 // so that a member that was restarted fails as the first did
+	const rounds = 2 // so that a restarted member fails like the first one
 	for round := range rounds {
 		unseen.Store(true)
 		free := fillDisk(t, dir)
@@ -250,17 +250,17 @@ func TestEtcdIsRestartedWhenItsDiskIsFull(t *testing.T) {
 				break
 			}
 			if written == last {
-				t.Fatal("the disk never failed etcd")
+				t.Fatalf("etcd accepted %d writes on a full disk, want a failure", written)
 			}
 		}
 		unseen.Store(false)
 		select {
 		case err := <-ended:
-			t.Fatalf("the store ended: %v", err)
+			t.Fatalf("the store ended with %v while the disk was full, want it to run", err)
 		default:
 		}
 		if err := put(written); err == nil {
-			t.Error("a write on a full disk was acknowledged")
+			t.Error("a write on a full disk was acknowledged, want an error")
 		}
 		written++
 		free()
@@ -268,7 +268,7 @@ func TestEtcdIsRestartedWhenItsDiskIsFull(t *testing.T) {
 		for i := range 20 {
 			written++
 			if err := put(written); err != nil {
-				t.Fatalf("write %d after the restart: %v", i, err)
+				t.Fatalf("write %d after the restart failed: %v, want no error", i, err)
 			}
 		}
 		written++
@@ -283,7 +283,7 @@ func TestEtcdIsRestartedWhenItsDiskIsFull(t *testing.T) {
 	}
 	for key := range acknowledged {
 		if kept[key] == 0 {
-			t.Errorf("%s was acknowledged and is lost", key)
+			t.Errorf("acknowledged key %s is lost, want it stored", key)
 		}
 	}
 	told := map[string]int64{}
@@ -291,26 +291,26 @@ func TestEtcdIsRestartedWhenItsDiskIsFull(t *testing.T) {
 		select {
 		case answer, open := <-events:
 			if !open || answer.Err() != nil {
-				t.Fatalf("the watch ended: %v", answer.Err())
+				t.Fatalf("the watch ended with %v, want it open", answer.Err())
 			}
 			for _, e := range answer.Events {
 				if told[string(e.Kv.Key)] != 0 {
-					t.Errorf("the watch told %s twice", e.Kv.Key)
+					t.Errorf("the watch sent key %s twice, want once", e.Kv.Key)
 				}
 				told[string(e.Kv.Key)] = e.Kv.ModRevision
 			}
 		case <-time.After(20 * time.Second):
-			t.Fatalf("the watch told %d of %d events", len(told), len(kept))
+			t.Fatalf("the watch sent %d of %d events within 20s, want all", len(told), len(kept))
 		}
 	}
 	for key, revision := range told {
 		if kept[key] != revision {
-			t.Errorf("the watch told %s at %d, which is stored at %d", key, revision, kept[key])
+			t.Errorf("the watch sent %s at revision %d, want the stored revision %d", key, revision, kept[key])
 		}
 	}
 	cancel()
 	if err := <-ended; err != nil {
-		t.Errorf("the store ended with %v", err)
+		t.Errorf("the store ended with %v, want no error", err)
 	}
 	f := files{filepath.Join(dir, "etcd")}
 	again, err := startOn(t, f)
@@ -319,12 +319,12 @@ func TestEtcdIsRestartedWhenItsDiskIsFull(t *testing.T) {
 	}
 	for key := range acknowledged {
 		if answer, err := again.Client().KV.Get(within(t), key); err != nil || len(answer.Kvs) != 1 {
-			t.Fatalf("after another start %s is lost: %v", key, err)
+			t.Fatalf("Get(%s) after another start: error = %v, want the acknowledged key", key, err)
 		}
 	}
 }
 
-// A start needs room of its own; on a disk that is full or nearly so it ends all the same, with what is stored in reach.
+// A start needs room. On a full or nearly full disk it succeeds nevertheless, and the stored keys are readable.
 func TestAStartOnAFullDiskReadsWhatIsThere(t *testing.T) {
 	t.Parallel()
 	if testing.Short() {
@@ -350,7 +350,8 @@ func TestAStartOnAFullDiskReadsWhatIsThere(t *testing.T) {
 			}
 			s, err := startOn(t, f)
 			if mib == 0 && isDiskFull(err) && !strings.Contains(err.Error(), remedy) {
-				// Whether the first block that etcd needs is one that it has just given back is up to the order of its goroutines.
+				// Whether the first block that etcd needs is one that it has just released depends on the order of its
+				// goroutines.
 				t.Logf("start with 0 MiB left: %v", err)
 				if err := os.Truncate(ballast, info.Size()-20<<20); err != nil {
 					t.Fatal(err)
@@ -361,9 +362,9 @@ func TestAStartOnAFullDiskReadsWhatIsThere(t *testing.T) {
 				t.Fatal(err)
 			}
 			if value, _, err := s.Get(within(t), "k"); err != nil || string(value) != "value" {
-				t.Errorf("got %q, %v", value, err)
+				t.Errorf("Get(k) = %q, error %v, want %q", value, err, "value")
 			}
-			// etcd gives space back and takes it again while it starts, and what is free is known for a moment.
+			// etcd releases space and takes it again while it starts, and the measured free space is cached for a moment.
 			ctx := within(t)
 			for {
 				before, err := freeBytes(dir)
@@ -379,7 +380,7 @@ func TestAStartOnAFullDiskReadsWhatIsThere(t *testing.T) {
 					break
 				}
 				if ctx.Err() != nil {
-					t.Fatalf("a write with %d MiB left: %v", after>>20, put)
+					t.Fatalf("a write with %d MiB left: error = %v, want %v", after>>20, put, rpctypes.ErrNoSpace)
 				}
 			}
 		})
@@ -387,7 +388,7 @@ func TestAStartOnAFullDiskReadsWhatIsThere(t *testing.T) {
 }
 
 // A write that failed on a full disk leaves an incomplete record at the end of the log. The next start removes it, although the
-// disk has no room for the copy that etcd's own repair makes first.
+// disk has no room for the copy that etcd's repair makes first.
 func TestIncompleteRecordIsRemovedOnAFullDisk(t *testing.T) {
 	t.Parallel()
 	if testing.Short() {
@@ -405,7 +406,7 @@ func TestIncompleteRecordIsRemovedOnAFullDisk(t *testing.T) {
 		t.Fatal(err)
 	}
 	if info, err := os.Stat(f.segment()); err != nil || info.Size() != end {
-		t.Errorf("size of the repaired segment: %v, %v, want %d", info.Size(), err, end)
+		t.Errorf("size of the repaired segment = %v, error %v, want %d", info.Size(), err, end)
 	}
 	if _, err := os.Lstat(f.segment() + brokenSuffix); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("Lstat of a copy that did not fit = %v, want %v", err, os.ErrNotExist)
@@ -422,7 +423,7 @@ func TestIncompleteRecordIsRemovedOnAFullDisk(t *testing.T) {
 	}
 }
 
-// With room on the disk the repair keeps a copy of the segment, and a start serves what was stored before the incomplete record.
+// With room on the disk the repair keeps a copy of the segment, and a start serves the keys from before the incomplete record.
 func TestRepairOfTheLogKeepsACopy(t *testing.T) {
 	f := used(t, "value")
 	end := f.tearLog(t)
@@ -452,7 +453,7 @@ func (f files) tearLog(t *testing.T) int64 {
 	defer segment.Close()
 	end, incomplete := endOfLog(segment)
 	if incomplete {
-		t.Fatal("the log ends in an incomplete record already")
+		t.Fatal("the log ends in an incomplete record before the test appends one, want a complete one")
 	}
 	part := bytes.Repeat([]byte{1}, 200<<10)
 	binary.LittleEndian.PutUint64(part, 1<<20) // the length of the whole record
@@ -463,7 +464,7 @@ func (f files) tearLog(t *testing.T) int64 {
 	return end
 }
 
-// What a first start would not have the room for is said before anything is written.
+// A lack of room for a first start is reported before any write.
 func TestAFirstStartNeedsDiskSpace(t *testing.T) {
 	s, err := New(Config{DataDir: filepath.Join(t.TempDir(), "etcd")})
 	if err != nil {
@@ -472,9 +473,9 @@ func TestAFirstStartNeedsDiskSpace(t *testing.T) {
 	s.disk.stat = func(string) (int64, error) { return diskFirstStart - 1, nil }
 	err = s.Run(within(t))
 	if err == nil || !strings.Contains(err.Error(), "a first start needs 256 MiB on that disk, and 255 MiB are free") || !strings.Contains(err.Error(), s.cfg.DataDir) {
-		t.Errorf("got %v", err)
+		t.Errorf("Run() error = %v, want a first start that needs 256 MiB in %s", err, s.cfg.DataDir)
 	}
 	if _, err := os.Lstat(filepath.Join(s.cfg.DataDir, newMemberDir)); !os.IsNotExist(err) {
-		t.Errorf("something was begun: %v", err)
+		t.Errorf("Lstat of the new member: error = %v, want NotExist", err)
 	}
 }

@@ -42,7 +42,7 @@ func TestElectionWhileTheLogIsAppliedIsTriedAgain(t *testing.T) {
 	if ready := node.Ready(); len(ready.CommittedEntries) != len(entries) {
 		t.Fatalf("%d committed entries, want %d", len(ready.CommittedEntries), len(entries))
 	}
-	if err := storage.Compact(1); err != nil { // as etcd does once they are applied, before it calls Advance
+	if err := storage.Compact(1); err != nil { // as etcd does after the entries are applied and before it calls Advance
 		t.Fatal(err)
 	}
 	defer func() {

@@ -21,7 +21,7 @@ import (
 	"portico.dev/internal/run/freeport"
 )
 
-// secureEtcd is an etcd of somebody else: it asks for client certificates of its own authority.
+// secureEtcd starts an external etcd that requires client certificates of its authority.
 func secureEtcd(t *testing.T) (cfg Config, otherCA Config) {
 	t.Helper()
 	dir := t.TempDir()
@@ -107,7 +107,7 @@ func TestAnExternalEtcd(t *testing.T) {
 		}
 		s, stop := run(t, through)
 		if err := s.Check(within(t)); err != nil || dialled.Load() == 0 {
-			t.Errorf("%v, dialled %d times", err, dialled.Load())
+			t.Errorf("Check() through Dial: error = %v with %d connections, want no error and at least 1 connection", err, dialled.Load())
 		}
 		if err := stop(); err != nil {
 			t.Error(err)
@@ -119,7 +119,7 @@ func TestAnExternalEtcd(t *testing.T) {
 		var dialled atomic.Int32
 		through := otherCA
 		through.Dial = func(ctx context.Context, address string) (net.Conn, error) {
-			if dialled.Add(1) == 3 { // so that those before were refused
+			if dialled.Add(1) == 3 { // the attempts before were refused
 				cancel()
 			}
 			return new(net.Dialer).DialContext(ctx, "tcp", address)
@@ -136,7 +136,7 @@ func TestAnExternalEtcd(t *testing.T) {
 		}
 		select {
 		case <-s.Ready():
-			t.Fatal("a client certificate of another authority was accepted")
+			t.Fatal("Ready is closed with a client certificate of another authority, want it refused")
 		default:
 		}
 	})
@@ -148,7 +148,7 @@ func TestAnExternalEtcd(t *testing.T) {
 			t.Fatal(err)
 		}
 		if err := s.Run(within(t)); !errors.Is(err, os.ErrNotExist) || !strings.Contains(err.Error(), "/nowhere/ca.crt") {
-			t.Fatalf("got %v", err)
+			t.Fatalf("Run() with a missing CA file: error = %v, want NotExist with its path", err)
 		}
 	})
 }

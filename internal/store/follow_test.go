@@ -36,7 +36,7 @@ func TestFollowTellsWhatIsThereAndWhatComes(t *testing.T) {
 			case c := <-changes:
 				seen[c.key] = c.value
 			case <-time.After(20 * time.Second):
-				t.Fatalf("heard %v, want %v", seen, want)
+				t.Fatalf("followed values = %v, want %v", seen, want)
 			}
 		}
 	}
@@ -48,7 +48,7 @@ func TestFollowTellsWhatIsThereAndWhatComes(t *testing.T) {
 	if err := s.Delete(ctx, "docs/a"); err != nil {
 		t.Fatal(err)
 	}
-	put("docs/b", "3") // told after the deletion, which is not
+	put("docs/b", "3") // reported after the deletion, which Follow does not report
 	until(map[string]string{"docs/a": "1", "docs/b": "3", "docs/c": "1"})
 	stop()
 	<-done
@@ -61,7 +61,7 @@ func TestFollowOutlivesAStoreThatIsNotThere(t *testing.T) {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
-	s.Follow(ctx, "docs/", func(string, []byte) { t.Error("a store that never ran told something") })
+	s.Follow(ctx, "docs/", func(string, []byte) { t.Error("Follow reported a value of a store that never ran, want none") })
 }
 
 func TestMirrorTellsDeletionsToo(t *testing.T) {
@@ -92,7 +92,7 @@ func TestMirrorTellsDeletionsToo(t *testing.T) {
 					return
 				}
 			case <-time.After(20 * time.Second):
-				t.Fatalf("never heard %v", want)
+				t.Fatalf("no mirrored state within 20s, want %v", want)
 			}
 		}
 	}

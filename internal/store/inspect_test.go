@@ -27,7 +27,7 @@ func (f files) segment() string {
 	return filepath.Join(f.wal(), "0000000000000000-0000000000000000.wal")
 }
 
-// used is a data directory in which something is stored.
+// used returns a data directory with stored values.
 func used(t *testing.T, values ...string) files {
 	t.Helper()
 	f := files{t.TempDir()}
@@ -48,7 +48,7 @@ func (f files) use(t *testing.T, values ...string) {
 	}
 }
 
-// startOn starts a store and returns how its start ended: nil when it was ready, and then it is stopped.
+// startOn starts a store and returns the result of its start: nil when it is ready. The store stops with the test.
 func startOn(t *testing.T, f files) (*Store, error) {
 	t.Helper()
 	s, err := New(Config{DataDir: f.dir})
@@ -71,7 +71,7 @@ func startOn(t *testing.T, f files) (*Store, error) {
 		ended <- err
 		return nil, err
 	case <-time.After(time.Minute):
-		t.Fatal("the start does not end")
+		t.Fatal("the start did not end within a minute, want Ready or an error")
 		return nil, nil
 	}
 }
@@ -97,8 +97,8 @@ func (f files) copyTo(t *testing.T, to files, names ...func(files) string) {
 	}
 }
 
-// A directory that etcd cannot start from is a line that says which file is wrong and what to do; etcd itself panics, or
-// waits for ever.
+// For a directory that etcd cannot start from, the error names the file and the next step in one line. etcd itself panics, or
+// waits without end.
 func TestDamagedFilesAreNamed(t *testing.T) {
 	t.Parallel()
 	truncate := func(name func(files) string, size int64) func(*testing.T, files) {
@@ -146,7 +146,7 @@ func TestDamagedFilesAreNamed(t *testing.T) {
 			data, err := os.ReadFile(f.segment())
 			at := strings.Index(string(data), "value of one")
 			if err != nil || at < 0 {
-				t.Fatal(at, err)
+				t.Fatalf("position of %q in the segment = %d, error %v, want it in the segment", "value of one", at, err)
 			}
 			data[at] ^= 1
 			if err := os.WriteFile(f.segment(), data, 0o600); err != nil {
@@ -188,24 +188,24 @@ func TestDamagedFilesAreNamed(t *testing.T) {
 			before := listing(t, f)
 			_, err := startOn(t, f)
 			if err == nil {
-				t.Fatal("it started")
+				t.Fatal("the start succeeded with damaged files, want an error")
 			}
 			for _, want := range []string{c.says, c.file(f), "aggregator restore"} {
 				if !strings.Contains(err.Error(), want) {
-					t.Errorf("the error does not say %q: %v", want, err)
+					t.Errorf("error of the start = %v, want it to contain %q", err, want)
 				}
 			}
 			if strings.Contains(err.Error(), "\n") {
-				t.Errorf("more than a line: %v", err)
+				t.Errorf("error of the start = %q, want one line", err.Error())
 			}
 			if after := listing(t, f); after != before {
-				t.Errorf("the start changed files that may be all that is left:\n%s\nbefore:\n%s", after, before)
+				t.Errorf("files after a failed start = %s, want them unchanged: %s", after, before)
 			}
 		})
 	}
 }
 
-// writeLog replaces the log by one that begins with a snapshot of the entry index.
+// writeLog replaces the log with one that begins with a snapshot of the entry index.
 func writeLog(t *testing.T, f files, member, term, index uint64) {
 	t.Helper()
 	if err := os.RemoveAll(f.wal()); err != nil {
@@ -240,18 +240,18 @@ func listing(t *testing.T, f files) string {
 	return strings.Join(all, "\n")
 }
 
-// What a write that was cut short left at the end of the log was not acknowledged, and does not hold up a start.
+// An interrupted write at the end of the log was not acknowledged, and does not prevent a start.
 func TestATornEndOfTheLogIsCutOff(t *testing.T) {
 	t.Parallel()
 	f := used(t, "value of one", "value of two")
 	data, err := os.ReadFile(f.segment())
 	at := strings.LastIndex(string(data), "value of two")
 	if err != nil || at < 0 {
-		t.Fatal(at, err)
+		t.Fatalf("position of %q in the segment = %d, error %v, want it in the segment", "value of two", at, err)
 	}
 	end := at + len("value of two") + 4096
 	whole := strings.TrimRight(string(data[:end]), "\x00")
-	// A record of 256 bytes, of which only its length came to the disk.
+	// A record of 256 bytes, of which only its length was written to the disk.
 	torn := append([]byte(whole), make([]byte, 8-len(whole)%8)...)
 	torn = append(torn, 0, 1, 0, 0, 0, 0, 0, 0)
 	torn = append(torn, make([]byte, 64)...)
@@ -263,11 +263,11 @@ func TestATornEndOfTheLogIsCutOff(t *testing.T) {
 		t.Fatal(err)
 	}
 	if value, _, err := s.Get(within(t), "k"); err != nil || string(value) != "value of two" {
-		t.Errorf("got %q, %v", value, err)
+		t.Errorf("Get(k) = %q, error %v, want %q", value, err, "value of two")
 	}
 }
 
-// A file that this process may not read is not a damaged one.
+// A file without read permission is not a damaged file.
 func TestAFileThatCannotBeReadIsNoReasonToRestore(t *testing.T) {
 	f := used(t, "value")
 	if err := errors.Join(os.Remove(f.segment()), os.Symlink(f.segment(), f.segment())); err != nil {
@@ -275,11 +275,11 @@ func TestAFileThatCannotBeReadIsNoReasonToRestore(t *testing.T) {
 	}
 	_, err := startOn(t, f)
 	if err == nil || !strings.Contains(err.Error(), f.segment()) || !strings.Contains(err.Error(), "belong to the user") || strings.Contains(err.Error(), "aggregator restore") {
-		t.Errorf("got %v", err)
+		t.Errorf("error of the start = %v, want the file and its owner, and no advice to restore", err)
 	}
 }
 
-// etcd makes snapshot files, and starts from its log and its database.
+// etcd writes snapshot files, but starts from its log and its database.
 func TestADamagedSnapshotFileIsNotRead(t *testing.T) {
 	f := used(t, "value")
 	if err := os.WriteFile(filepath.Join(filepath.Dir(f.db()), "0000000000000002-0000000000000005.snap"), []byte("cut o"), 0o600); err != nil {
@@ -290,18 +290,18 @@ func TestADamagedSnapshotFileIsNotRead(t *testing.T) {
 		t.Fatal(err)
 	}
 	if value, _, err := s.Get(within(t), "k"); err != nil || string(value) != "value" {
-		t.Errorf("got %q, %v", value, err)
+		t.Errorf("Get(k) = %q, error %v, want %q", value, err, "value")
 	}
 }
 
-// An election that nobody can win ends the start, whatever the reason.
+// An election without a possible winner ends the start.
 func TestAStartEndsWhenNobodyIsElected(t *testing.T) {
 	t.Parallel()
 	if testing.Short() {
 		t.Skip("takes seconds")
 	}
 	f := files{t.TempDir()}
-	writeNewLog(t, f) // of a member that is in no cluster, which prepareMember does not leave
+	writeNewLog(t, f) // of a member outside any cluster, which prepareMember never leaves
 	s, err := New(Config{DataDir: f.dir})
 	if err != nil {
 		t.Fatal(err)
@@ -309,14 +309,14 @@ func TestAStartEndsWhenNobodyIsElected(t *testing.T) {
 	s.startTimeout = 2 * time.Second
 	m, err := s.startMember(within(t))
 	if err == nil || !strings.Contains(err.Error(), "it was not elected within 2s") || !strings.Contains(err.Error(), f.dir) {
-		t.Errorf("got %v", err)
+		t.Errorf("startMember() error = %v, want no election within 2s, and the directory %s", err, f.dir)
 	}
 	if err := m.close(); err != nil {
 		t.Error(err)
 	}
 }
 
-// writeNewLog makes the log of a member that was not finished.
+// writeNewLog writes the log of an unfinished member.
 func writeNewLog(t *testing.T, f files, entries ...*raftpb.Entry) {
 	t.Helper()
 	if err := os.MkdirAll(filepath.Dir(f.db()), 0o700); err != nil {
@@ -335,7 +335,7 @@ func writeNewLog(t *testing.T, f files, entries ...*raftpb.Entry) {
 	}
 }
 
-// A first start that was cut short, by this version or by one before, is begun anew.
+// A first start that was interrupted, in this version or an older one, begins again.
 func TestAHalfMadeMemberIsBegunAnew(t *testing.T) {
 	t.Parallel()
 	write := func(t *testing.T, name string, data []byte) {
@@ -384,27 +384,27 @@ func TestAHalfMadeMemberIsBegunAnew(t *testing.T) {
 				t.Fatal(err)
 			}
 			if value, _, err := s.Get(within(t), "k"); err != nil || string(value) != "value" {
-				t.Errorf("got %q, %v", value, err)
+				t.Errorf("Get(k) = %q, error %v, want %q", value, err, "value")
 			}
 			for _, leftover := range []string{newMemberDir, unusedMemberDir} {
 				if _, err := os.Lstat(filepath.Join(f.dir, leftover)); !os.IsNotExist(err) {
-					t.Errorf("%s is left: %v", leftover, err)
+					t.Errorf("Lstat(%s) error = %v, want NotExist", leftover, err)
 				}
 			}
 		})
 	}
 }
 
-// A log whose commit was not written before the power went still holds what was acknowledged.
+// A log whose commit was not written before a power failure still contains acknowledged requests.
 func TestALogWithRequestsIsNeverThrownAway(t *testing.T) {
 	i := &inspection{}
 	i.wal.files, i.wal.fromStart, i.wal.metadata, i.wal.last = 1, true, true, 1
 	if !i.neverUsed() {
-		t.Error("a log without requests and without a commit counts as used")
+		t.Error("neverUsed() = false for a log without requests and without a commit, want true")
 	}
 	i.wal.requests = true
 	if i.neverUsed() {
-		t.Error("a request that may have been acknowledged counts for nothing")
+		t.Error("neverUsed() = true for a log with a request that may be acknowledged, want false")
 	}
 }
 
@@ -421,12 +421,12 @@ func TestThePositionOfAnEntryIsReadAsEtcdReadsIt(t *testing.T) {
 		}
 		index, term, err := position(data)
 		if err != nil || index != entry.GetIndex() || term != entry.GetTerm() {
-			t.Errorf("%s: index %d, term %d, %v; want %d, %d", name, index, term, err, entry.GetIndex(), entry.GetTerm())
+			t.Errorf("%s: position() = index %d, term %d, error %v, want index %d, term %d", name, index, term, err, entry.GetIndex(), entry.GetTerm())
 		}
 		for n := range data {
 			_, _, mine := position(data[:n])
 			if theirs := proto.Unmarshal(data[:n], &raftpb.Entry{}); (mine == nil) != (theirs == nil) {
-				t.Errorf("%s, cut off after %d bytes: %v, and etcd's says %v", name, n, mine, theirs)
+				t.Errorf("%s, cut off after %d bytes: position() error = %v, want an error exactly if etcd has one: %v", name, n, mine, theirs)
 			}
 		}
 	}

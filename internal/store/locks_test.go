@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// locked opens a file and locks it in both ways that etcd has: bbolt's, and that of the segments of the log.
+// locked opens a file and locks it with both kinds of lock that etcd uses: bbolt's lock and the lock of the log's segments.
 func locked(t *testing.T, name string) {
 	t.Helper()
 	if err := os.MkdirAll(filepath.Dir(name), 0o700); err != nil {
@@ -32,12 +32,13 @@ func locked(t *testing.T, name string) {
 	}
 }
 
-// isHeldByTheSegment: where etcd has one kind of lock only, the first of the two is in the way of the second.
+// isHeldByTheSegment reports an error for the second lock where both kinds are the same: there the first lock blocks the
+// second.
 func isHeldByTheSegment(err error) bool {
 	return runtime.GOOS != "linux" && errors.Is(err, unix.EWOULDBLOCK)
 }
 
-// isLocked reports whether another one is refused either kind of lock.
+// isLocked reports whether another process is refused either kind of lock.
 func isLocked(t *testing.T, name string) bool {
 	t.Helper()
 	segment, err := fileutil.TryLockFile(name, os.O_RDWR, 0o600)
@@ -70,10 +71,10 @@ func TestLocksOfADirectoryAreRemoved(t *testing.T) {
 	for _, name := range append(inside, outside...) {
 		locked(t, name)
 		if !isLocked(t, name) {
-			t.Fatalf("%s is not locked", name)
+			t.Fatalf("%s is not locked after locked(), want it locked", name)
 		}
 	}
-	// The log renames its segments, and removes those that nobody needs.
+	// The log renames its segments, and removes those that are no longer needed.
 	renamed := filepath.Join(member, "wal", "1.wal")
 	if err := os.Rename(inside[1], renamed); err != nil {
 		t.Fatal(err)
@@ -88,7 +89,7 @@ func TestLocksOfADirectoryAreRemoved(t *testing.T) {
 	if err := os.Symlink(member, link); err != nil {
 		t.Fatal(err)
 	}
-	// What a link in the directory leads to is not of it.
+	// The target of a link in the directory is not part of the directory.
 	if err := os.Symlink(outside[1], filepath.Join(member, "elsewhere")); err != nil {
 		t.Fatal(err)
 	}
@@ -98,18 +99,18 @@ func TestLocksOfADirectoryAreRemoved(t *testing.T) {
 	}
 	for _, name := range inside {
 		if isLocked(t, name) {
-			t.Errorf("%s is locked still", name)
+			t.Errorf("%s is still locked after unlockFiles(), want it unlocked", name)
 		}
 	}
 	for _, name := range outside {
 		if !isLocked(t, name) {
-			t.Errorf("%s is not locked any more", name)
+			t.Errorf("%s outside the directory is unlocked, want it locked", name)
 		}
 	}
 }
 
 func TestLocksOfADirectoryThatIsNotThere(t *testing.T) {
 	if err := unlockFiles(filepath.Join(t.TempDir(), "gone")); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("got %v", err)
+		t.Errorf("unlockFiles() of a missing directory: error = %v, want %v", err, os.ErrNotExist)
 	}
 }

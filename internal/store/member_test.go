@@ -15,7 +15,7 @@ import (
 	"go.uber.org/zap/zaptest/observer"
 )
 
-// asFlagsMakeIt is the same member as etcd's own program would be told to be.
+// asFlagsMakeIt returns the configuration of the same member for etcd's own program.
 func asFlagsMakeIt(cfg Config) *embed.Config {
 	c := embed.NewConfig()
 	c.Name, c.Dir = memberName, cfg.DataDir
@@ -37,7 +37,8 @@ func asFlagsMakeIt(cfg Config) *embed.Config {
 	return c
 }
 
-// What is not ours to decide is what etcd's own program would do: its defaults are read from a server that it started.
+// Settings that the store does not choose equal those of etcd's own program: its defaults are read from a server that it
+// started.
 func TestAMemberIsAsEtcdWouldMakeIt(t *testing.T) {
 	t.Parallel()
 	if testing.Short() {
@@ -65,7 +66,7 @@ func TestAMemberIsAsEtcdWouldMakeIt(t *testing.T) {
 	}
 }
 
-// notCompared are fields that mean nothing here, or cannot be compared.
+// notCompared are fields without a meaning here, or that cannot be compared.
 var notCompared = map[string]string{
 	"Logger": "", "ServerFeatureGate": "compared by what it enables",
 	"DiscoveryCfg":  "there are no endpoints of discovery",
@@ -77,7 +78,7 @@ var notCompared = map[string]string{
 func compare(t *testing.T, state string, ours, theirs config.ServerConfig) {
 	t.Helper()
 	if len(theirs.DiscoveryCfg.Endpoints) > 0 || !theirs.PeerTLSInfo.Empty() {
-		t.Errorf("%s: etcd discovers others or has TLS for peers", state)
+		t.Errorf("%s: etcd has %d discovery endpoints and peer TLS %v, want none", state, len(theirs.DiscoveryCfg.Endpoints), !theirs.PeerTLSInfo.Empty())
 	}
 	if o, th := ours.ServerFeatureGate, theirs.ServerFeatureGate; o.(interface{ String() string }).String() != th.(interface{ String() string }).String() {
 		t.Errorf("%s: features %s, want %s", state, o, th)
@@ -86,12 +87,12 @@ func compare(t *testing.T, state string, ours, theirs config.ServerConfig) {
 	for i := range o.NumField() {
 		name := o.Type().Field(i).Name
 		if _, skip := notCompared[name]; !skip && !reflect.DeepEqual(o.Field(i).Interface(), th.Field(i).Interface()) {
-			t.Errorf("%s: %s is %#v, want %#v", state, name, o.Field(i), th.Field(i))
+			t.Errorf("%s: %s = %#v, want %#v", state, name, o.Field(i), th.Field(i))
 		}
 	}
 }
 
-// A directory goes back and forth between etcd's own program and us.
+// A directory is used in turns by etcd's own program and by the store.
 func TestADirectoryThatEtcdMade(t *testing.T) {
 	t.Parallel()
 	cfg := Config{DataDir: t.TempDir()}
@@ -106,7 +107,7 @@ func TestADirectoryThatEtcdMade(t *testing.T) {
 		s, stop := run(t, cfg)
 		if value == "two" {
 			if kept, ok, err := s.Get(within(t), "k"); !ok || err != nil || string(kept) != "one" {
-				t.Errorf("got %q, %v, %v", kept, ok, err)
+				t.Errorf("Get(k) = %q, found %v, error %v, want %q", kept, ok, err, "one")
 			}
 		}
 		if err := s.Put(within(t), "k", []byte(value)); err != nil {
@@ -114,7 +115,7 @@ func TestADirectoryThatEtcdMade(t *testing.T) {
 		}
 		status, err := s.Client().Status(within(t), "")
 		if err != nil || status.Header.ClusterId != uint64(id) {
-			t.Errorf("the cluster is %v, want %v; %v", status, id, err)
+			t.Errorf("status = %v, error %v, want cluster %v", status, err, id)
 		}
 		if err := stop(); err != nil {
 			t.Fatal(err)
@@ -129,13 +130,13 @@ func TestASocketIsPrivateFromTheStart(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := listenOwnerOnly(taken); err == nil || !strings.Contains(err.Error(), "is no socket") {
-		t.Errorf("a file in the way: %v", err)
+		t.Errorf("listenOwnerOnly() over a file: error = %v, want one that contains %q", err, "is no socket")
 	}
 	if kept, err := os.ReadFile(taken); err != nil || !bytes.Equal(kept, []byte("keep me")) {
-		t.Errorf("the file in the way is now %q, %v", kept, err)
+		t.Errorf("file after listenOwnerOnly() = %q, error %v, want %q", kept, err, "keep me")
 	}
 	path := filepath.Join(dir, "s")
-	for range 2 { // the second time there is the socket of one that was killed
+	for range 2 { // the second time the socket of a killed process exists
 		listener, err := listenOwnerOnly(path)
 		if err != nil {
 			t.Fatal(err)
@@ -145,12 +146,12 @@ func TestASocketIsPrivateFromTheStart(t *testing.T) {
 			t.Fatal(err)
 		}
 		if info, err := os.Stat(path); err != nil || info.Mode().Perm() != 0o600 {
-			t.Errorf("got %v, %v", info, err)
+			t.Errorf("Stat of the socket = %v, error %v, want mode 0600", info, err)
 		}
 	}
 }
 
-// A watch of somebody at the socket does not hold us up.
+// A client's watch at the socket does not delay the stop.
 func TestAWatchAtTheSocketEnds(t *testing.T) {
 	t.Parallel()
 	if testing.Short() {
@@ -168,12 +169,12 @@ func TestAWatchAtTheSocketEnds(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := os.Stat(socket); !os.IsNotExist(err) {
-		t.Errorf("the socket is still there: %v", err)
+		t.Errorf("Stat of the socket after the stop: error = %v, want NotExist", err)
 	}
 }
 
-// A start does not wait for an election that nobody else takes part in: not of a new directory, and not of one whose log
-// etcd begins to cut off as soon as it has read it, after a hundred entries.
+// A start does not wait for an election without other members: neither for a new directory, nor for one whose log etcd begins
+// to truncate right after it has read it, after a hundred entries.
 func TestALoneMemberIsToldToStand(t *testing.T) {
 	cfg := Config{DataDir: t.TempDir()}
 	const starts = 12
@@ -192,8 +193,8 @@ func TestALoneMemberIsToldToStand(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	// On a machine that is very busy the member may stand before it is told.
+	// On a very busy machine the member can stand for election before it receives the message.
 	if told <= starts/2 || told > starts {
-		t.Errorf("told at %d of %d starts", told, starts)
+		t.Errorf("MsgTimeoutNow received at %d of %d starts, want more than half", told, starts)
 	}
 }

@@ -35,7 +35,7 @@ func TestContentsAreReplacedInOneTransaction(t *testing.T) {
 	}
 	names := slices.Sorted(maps.Keys(before))
 	if got := strings.Join(names, " "); got != "/portico/debts/a /registry/changed /registry/kept" {
-		t.Errorf("contents are %s", got)
+		t.Errorf("contents = %s, want %s", got, "/portico/debts/a /registry/changed /registry/kept")
 	}
 	put("/registry/changed", "2")
 	put("/registry/new", "1")
@@ -46,18 +46,18 @@ func TestContentsAreReplacedInOneTransaction(t *testing.T) {
 	}
 	seen := <-events
 	if len(seen.Events) != 2 || seen.Events[0].Kv.ModRevision != seen.Events[1].Kv.ModRevision {
-		t.Errorf("a watch sees %d changes; two of one transaction are right", len(seen.Events))
+		t.Errorf("events of the watch = %v, want 2 with one revision", seen.Events)
 	}
-	// Watch caches have all changes once they have reached the current revision.
+	// Watch caches have all changes when they have reached the current revision.
 	if current, err := client.KV.Get(ctx, "/registry/kept"); err != nil || current.Header.Revision <= seen.Events[0].Kv.ModRevision {
-		t.Errorf("current revision %v, %v; want one after %d", current, err, seen.Events[0].Kv.ModRevision)
+		t.Errorf("Get() = %v, error %v, want a current revision after %d", current, err, seen.Events[0].Kv.ModRevision)
 	}
 	after, err := s.ReadContents(ctx)
 	if err != nil || !maps.EqualFunc(before, after, func(a, b []byte) bool { return string(a) == string(b) }) {
-		t.Errorf("%v %v", after, err)
+		t.Errorf("contents after ReplaceContents() = %v, error %v, want %v", after, err, before)
 	}
 	if err := s.ReplaceContents(ctx, before); err != nil {
-		t.Errorf("nothing to do: %v", err)
+		t.Errorf("ReplaceContents() without changes failed: %v, want no error", err)
 	}
 }
 
@@ -83,7 +83,7 @@ func TestKeysExpire(t *testing.T) {
 	}
 	left, err := s.ReadContents(ctx)
 	if err != nil || len(left) != 1 || left["/registry/day"] == nil {
-		t.Errorf("%v %v", left, err)
+		t.Errorf("contents after ExpireKeys() = %v, error %v, want only /registry/day", left, err)
 	}
 }
 
@@ -95,9 +95,9 @@ func TestOnlyAVolatileStoreIsReplaced(t *testing.T) {
 		}
 	}()
 	if err := s.ReplaceContents(within(t), Contents{}); !errors.Is(err, errNotVolatile) {
-		t.Error(err)
+		t.Errorf("ReplaceContents() of a store on disk: error = %v, want %v", err, errNotVolatile)
 	}
 	if err := s.ExpireKeys(within(t), time.Hour); !errors.Is(err, errNotVolatile) {
-		t.Error(err)
+		t.Errorf("ExpireKeys() of a store on disk: error = %v, want %v", err, errNotVolatile)
 	}
 }

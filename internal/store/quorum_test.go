@@ -13,7 +13,7 @@ import (
 	"go.uber.org/zap"
 )
 
-// Without a quorum calls fail with a reason, at once, and watches go on where they were when it is back.
+// Without a quorum calls fail at once with a reason, and watches continue at their revision when it returns.
 func TestWithoutAQuorum(t *testing.T) {
 	t.Parallel()
 	if testing.Short() {
@@ -31,7 +31,7 @@ func TestWithoutAQuorum(t *testing.T) {
 	}
 	events := client.Watch(clientv3.WithRequireLeader(ctx), "watched", clientv3.WithRev(first.Header.Revision))
 	if batch := <-events; len(batch.Events) != 1 || string(batch.Events[0].Kv.Value) != "before" {
-		t.Fatalf("the watch began with %+v", batch)
+		t.Fatalf("first response of the watch = %+v, want %q", batch, "before")
 	}
 
 	changed := s.LostChanged()
@@ -44,17 +44,17 @@ func TestWithoutAQuorum(t *testing.T) {
 		}
 	}
 	if err := s.CheckSpace(ctx); err != nil || ctx.Err() != nil {
-		t.Errorf("CheckSpace = %v, %v, want nil after %s", err, ctx.Err(), externalSpaceTimeout)
+		t.Errorf("CheckSpace() = %v, context %v, want nil after %s", err, ctx.Err(), externalSpaceTimeout)
 	}
 	_, err = client.KV.Put(ctx, "watched", "during") // ctx leaves it two minutes
 	lost := (*QuorumError)(nil)
 	if !errors.As(err, &lost) || !lost.Begun {
-		t.Fatalf("a write that was under way: %v", err)
+		t.Fatalf("write that was under way: error = %v, want a QuorumError with Begun", err)
 	}
 	select {
 	case <-changed:
 	default:
-		t.Error("LostChanged says nothing")
+		t.Error("LostChanged() did not fire after the quorum was lost, want one change")
 	}
 	for name, call := range map[string]func() error{
 		"get":    func() error { _, err := client.KV.Get(ctx, "watched"); return err },
@@ -69,7 +69,7 @@ func TestWithoutAQuorum(t *testing.T) {
 		"lost":     func() error { return s.Lost() },
 	} {
 		if err := call(); !errors.As(err, &lost) || lost.Begun {
-			t.Errorf("%s: %v", name, err)
+			t.Errorf("%s: error = %v, want a QuorumError without Begun", name, err)
 		}
 	}
 
@@ -81,9 +81,9 @@ func TestWithoutAQuorum(t *testing.T) {
 	for s.Lost() != nil {
 		select {
 		case <-s.LostChanged():
-		case <-time.After(100 * time.Millisecond): // it may have changed between the two
+		case <-time.After(100 * time.Millisecond): // it can change between the two calls
 		case <-ctx.Done():
-			t.Fatal("etcd stays lost")
+			t.Fatal("Lost() is not nil within two minutes after the members returned, want nil")
 		}
 	}
 	for {
@@ -91,27 +91,27 @@ func TestWithoutAQuorum(t *testing.T) {
 			break
 		}
 		if ctx.Err() != nil {
-			t.Fatal(err)
+			t.Fatalf("Put() after the members returned failed within two minutes: %v, want no error", err)
 		}
 	}
 	for got := ""; got != "after"; {
 		select {
 		case batch, open := <-events:
 			if !open || batch.Err() != nil {
-				t.Fatalf("the watch ended: %v", batch.Err())
+				t.Fatalf("the watch ended with %v, want it open", batch.Err())
 			}
 			for _, e := range batch.Events {
 				if got = string(e.Kv.Value); got == "never" || got == "before" {
-					t.Errorf("the watch saw %q", got)
+					t.Errorf("value in the watch = %q, want neither never nor a second before", got)
 				}
 			}
 		case <-ctx.Done():
-			t.Fatal("the watch has seen nothing since")
+			t.Fatalf("the watch has no event since the quorum returned, want %q", "after")
 		}
 	}
 }
 
-// scriptedWatcher is a member whose watches end as the test says.
+// scriptedWatcher is a member whose watches end as the test requires.
 type scriptedWatcher struct {
 	clientv3.Watcher
 	began chan int64 // the revision of each watch
@@ -123,7 +123,7 @@ func (w *scriptedWatcher) Watch(_ context.Context, key string, opts ...clientv3.
 	return w.now
 }
 
-// Members that have lost their leader end each watch; it is resumed after the last event, and other ends are passed on.
+// Members without a leader end each watch. The watch is resumed after the last event, and other ends are passed on.
 func TestWatchesAreResumed(t *testing.T) {
 	t.Parallel()
 	real, err := clientv3.New(clientv3.Config{Endpoints: []string{"http://127.0.0.1:1"}, Logger: zap.NewNop()})
@@ -135,25 +135,25 @@ func TestWatchesAreResumed(t *testing.T) {
 	w := &resumingWatcher{Watcher: member, quorum: newQuorum(zap.NewNop())}
 	events := w.Watch(t.Context(), "k", clientv3.WithRev(5))
 	if rev := <-member.began; rev != 5 {
-		t.Fatalf("begins at %d", rev)
+		t.Fatalf("revision of the first watch = %d, want 5", rev)
 	}
-	header := &pb.ResponseHeader{Revision: 90} // of the member, which is further
+	header := &pb.ResponseHeader{Revision: 90} // of the member, which is ahead
 	at := func(revision int64) *clientv3.Event {
 		return &clientv3.Event{Kv: &mvccpb.KeyValue{ModRevision: revision}}
 	}
 	member.now <- clientv3.WatchResponse{Header: header, Events: []*clientv3.Event{at(6), at(7)}}
 	if got := <-events; len(got.Events) != 2 {
-		t.Fatalf("%+v", got)
+		t.Fatalf("response = %+v, want 2 events", got)
 	}
 	member.now <- clientv3.WatchResponse{Header: header, Canceled: true, CancelReason: rpctypes.ErrNoLeader.Error()}
 	if rev := <-member.began; rev != 8 {
-		t.Errorf("resumed at %d", rev)
+		t.Errorf("revision of the resumed watch = %d, want 8", rev)
 	}
 	member.now <- clientv3.WatchResponse{Header: header, Canceled: true, CompactRevision: 9}
 	if got := <-events; !errors.Is(got.Err(), rpctypes.ErrCompacted) {
-		t.Errorf("%+v, %v", got, got.Err())
+		t.Errorf("response = %+v, error %v, want %v", got, got.Err(), rpctypes.ErrCompacted)
 	}
 	if _, open := <-events; open {
-		t.Error("the watch goes on after its end")
+		t.Error("the watch is open after its end, want it closed")
 	}
 }

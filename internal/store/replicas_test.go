@@ -29,7 +29,7 @@ func runReplica(t *testing.T, r *Replicas) (stop func()) {
 		if err, first := <-done; first {
 			close(done)
 			if err != nil {
-				t.Errorf("Run of %s: %v", r.name, err)
+				t.Errorf("Run of %s failed: %v, want no error", r.name, err)
 			}
 		}
 	}
@@ -37,12 +37,12 @@ func runReplica(t *testing.T, r *Replicas) (stop func()) {
 	select {
 	case <-r.Ready():
 	case <-time.After(time.Minute):
-		t.Fatalf("%s did not join", r.name)
+		t.Fatalf("%s did not join within a minute, want Ready closed", r.name)
 	}
 	return stop
 }
 
-// hears waits until r hears these others, as name=value, and leads or not.
+// hears waits until r receives exactly these other replicas, as name=value, and leads or not.
 func hears(t *testing.T, r *Replicas, leads bool, want ...string) {
 	t.Helper()
 	deadline := time.After(time.Minute)
@@ -63,14 +63,14 @@ func hears(t *testing.T, r *Replicas, leads bool, want ...string) {
 		select {
 		case <-changed:
 		case <-deadline:
-			t.Fatalf("%s hears %q and leads: %v; want %q and %v", r.name, others, leading, want, leads)
+			t.Fatalf("%s receives %q and leads = %v, want %q and %v", r.name, others, leading, want, leads)
 		}
 	}
 }
 
 func TestTheOldestReplicaLeadsUntilItEnds(t *testing.T) {
 	s, _ := run(t, Config{DataDir: t.TempDir()})
-	first, stopFirst := joined(t, s, "first", time.Hour) // nobody here waits until it runs out
+	first, stopFirst := joined(t, s, "first", time.Hour) // no test waits until it expires
 	first.Section(VerdictSection).Publish([]byte("1"))
 	hears(t, first, true)
 	second, _ := joined(t, s, "second", leaseTime)
@@ -84,13 +84,13 @@ func TestTheOldestReplicaLeadsUntilItEnds(t *testing.T) {
 	hears(t, second, true, "third=")
 	hears(t, third, false, "second=2")
 	if _, leads := first.Received(); leads {
-		t.Error("a replica that ended still leads")
+		t.Error("the replica that ended still leads, want another leader")
 	}
 	stopThird()
 	hears(t, second, true)
 }
 
-// Each section is published by another part of the program, and does not disturb those of others.
+// Each section is published by a different part of the program, and does not affect the other sections.
 func TestSectionsOfAReplica(t *testing.T) {
 	s, _ := run(t, Config{DataDir: t.TempDir()})
 	a, _ := joined(t, s, "a", leaseTime)
@@ -102,14 +102,14 @@ func TestSectionsOfAReplica(t *testing.T) {
 	a.Section(VerdictSection).Publish([]byte("3"))
 	hears(t, b, false, "a=3")
 	if others, _ := b.Section("one").Received(); string(others["a"]) != `{"x":1}` {
-		t.Errorf("section one: %s", others["a"])
+		t.Errorf("section one of a = %s, want %s", others["a"], `{"x":1}`)
 	}
 	if others, _ := b.Section("broken").Received(); len(others["a"]) != 0 {
-		t.Errorf("what is no JSON was published: %s", others["a"])
+		t.Errorf("section broken of a = %s, want none: it is not JSON", others["a"])
 	}
 }
 
-// What is not understood is nothing, and what a release without sections wrote is its verdicts.
+// An unreadable value counts as no value. A value from a release without sections is the section of verdicts.
 func TestValuesOfOtherReleases(t *testing.T) {
 	for value, want := range map[string]string{
 		"": "", "not JSON": "error", "[1]": "error", `{"sections":[]}`: "error", `{"v1.a":{"uid":"1"}}`: `{"v1.a":{"uid":"1"}}`, `{"sections":{}}`: "",
@@ -121,12 +121,12 @@ func TestValuesOfOtherReleases(t *testing.T) {
 			got = "error"
 		}
 		if got != want {
-			t.Errorf("%s: %q, %v", value, got, err)
+			t.Errorf("decodeSections(%s) = %q, error %v, want %q", value, got, err, want)
 		}
 	}
 }
 
-// A replica whose value cannot be read is alive all the same, and that it cannot be read is logged once for each value.
+// A replica with an unreadable value counts as alive, and the error is logged once for each value.
 func TestAReplicaOfANewerRelease(t *testing.T) {
 	core, logged := observer.New(zap.WarnLevel)
 	s, _ := run(t, Config{DataDir: t.TempDir(), Logger: zap.New(core)})
@@ -141,7 +141,7 @@ func TestAReplicaOfANewerRelease(t *testing.T) {
 	other.Section(VerdictSection).Publish([]byte("1"))
 	hears(t, own, true, "newer=", "other=1")
 	if n := logged.FilterMessageSnippet("ignoring what another replica publishes").FilterField(zap.String("replica", "newer")).Len(); n < 1 || n > 4 { // two replicas, two values
-		t.Errorf("logged %d times", n)
+		t.Errorf("ignored values are logged %d times, want 1 to 4", n)
 	}
 }
 
@@ -180,11 +180,11 @@ func TestALeaseIsRenewed(t *testing.T) {
 		hears(t, r, true)
 		select {
 		case <-r.Changed():
-			t.Error("something changed, alone")
+			t.Error("Changed() fired with a single replica, want no change")
 		case <-time.After(10 * leaseTime):
 		}
 		if _, leads := r.Received(); !leads {
-			t.Error("its lease ran out")
+			t.Error("the replica does not lead after ten lease times, want its lease renewed")
 		}
 	})
 }
@@ -203,20 +203,20 @@ func TestAReplicaSaysTheLastOfManyWordsInFewWrites(t *testing.T) {
 	}
 	version := key.Kvs[0].Version
 	if version > 10 {
-		t.Errorf("%d writes", version)
+		t.Errorf("%d writes for 1000 published values, want at most 10", version)
 	}
 	a.Section(VerdictSection).Publish([]byte("999"))
 	a.Section(VerdictSection).Publish([]byte(`"over"`))
 	hears(t, b, false, `a="over"`)
 	if key, err = s.Client().KV.Get(within(t), ownPrefix+liveKeys+"a"); err != nil || key.Kvs[0].Version != version+1 {
-		t.Errorf("saying the same again was written; error %v", err)
+		t.Errorf("key after the same value was published again = %v, error %v, want version %d", key, err, version+1)
 	}
 }
 
 func TestAnEmbeddedEtcdRemembersNoReplicaOfBefore(t *testing.T) {
 	dir := t.TempDir()
 	s, stop := run(t, Config{DataDir: dir})
-	// As after a kill: a lease with a long life.
+	// As after a kill: a lease with a long lifetime.
 	lease, err := s.Client().Grant(within(t), 3600)
 	if err != nil {
 		t.Fatal(err)
@@ -230,7 +230,7 @@ func TestAnEmbeddedEtcdRemembersNoReplicaOfBefore(t *testing.T) {
 	again, _ := run(t, Config{DataDir: dir})
 	r, _ := joined(t, again, "new", leaseTime)
 	if others, leads := r.Received(); len(others) != 0 || !leads {
-		t.Errorf("it hears %v and leads: %v", others, leads)
+		t.Errorf("Received() = %v, leads %v, want no other replicas and true", others, leads)
 	}
 }
 

@@ -7,7 +7,7 @@ import (
 	"go.uber.org/zap"
 )
 
-// E6: what is stored crosses no network in the clear.
+// E6: stored data crosses no network unencrypted.
 func TestE6PlainHTTPStaysOnThisMachine(t *testing.T) {
 	for server, refused := range map[string]string{
 		"http://127.0.0.1:2379":      "",
@@ -27,7 +27,7 @@ func TestE6PlainHTTPStaysOnThisMachine(t *testing.T) {
 	} {
 		_, err := New(Config{Servers: []string{server}, Logger: zap.NewNop()})
 		if refused == "" && err != nil || refused != "" && (err == nil || !strings.Contains(err.Error(), refused)) {
-			t.Errorf("%s: %v", server, err)
+			t.Errorf("New(%s) error = %v, want %q", server, err, refused)
 		}
 	}
 }

@@ -19,8 +19,8 @@ import (
 	"google.golang.org/grpc/metadata"
 )
 
-// freezer passes connections on until it is frozen: then it takes them, and not a byte goes either way, as with a process that is
-// stopped.
+// freezer forwards connections until it is frozen. A frozen freezer accepts connections and forwards no byte in either
+// direction, like a stopped process.
 type freezer struct {
 	listener net.Listener
 	target   string
@@ -70,7 +70,7 @@ func (f *freezer) thaw() {
 	f.frozen = nil
 }
 
-// wait returns when bytes may pass.
+// wait returns when bytes may pass. It returns false if the context ends first.
 func (f *freezer) wait(ctx context.Context) bool {
 	f.mu.Lock()
 	frozen := f.frozen
@@ -117,7 +117,7 @@ func (f *freezer) pass(ctx context.Context, client net.Conn) {
 	wg.Wait()
 }
 
-// threeMembers are an etcd of three members, each reached by clients and by the others through freezers.
+// threeMembers starts an etcd of three members, each reached by clients and by the other members through freezers.
 func threeMembers(t *testing.T) (servers []string, freezers [][2]*freezer) {
 	t.Helper()
 	configs := make([]*embed.Config, 3)
@@ -150,7 +150,7 @@ func threeMembers(t *testing.T) (servers []string, freezers [][2]*freezer) {
 	return servers, freezers
 }
 
-// One member of three that is frozen is noticed in seconds: calls go to the others, and watches too.
+// One frozen member of three is detected within seconds: calls and watches use the other members.
 func TestAFrozenMember(t *testing.T) {
 	t.Parallel()
 	if testing.Short() {
@@ -164,11 +164,11 @@ func TestAFrozenMember(t *testing.T) {
 	defer cancel()
 	client := s.Client().Client
 
-	// Watches on streams of their own: some are at each member.
+	// Watches on separate streams, so that each member has some.
 	const streams = 9
 	var watches []clientv3.WatchChan
 	for i := range streams {
-		own := metadata.AppendToOutgoingContext(ctx, "stream", fmt.Sprint(i)) // etcd's client makes a stream for each metadata
+		own := metadata.AppendToOutgoingContext(ctx, "stream", fmt.Sprint(i)) // etcd's client opens a stream for each metadata value
 		watches = append(watches, client.Watch(clientv3.WithRequireLeader(own), "watched"))
 	}
 	put := func(value string) {
@@ -181,7 +181,7 @@ func TestAFrozenMember(t *testing.T) {
 				return
 			}
 			if time.Now().After(deadline) {
-				t.Fatalf("no write succeeds: %v", err)
+				t.Fatalf("no write succeeds within %s: %v, want no error", limit, err)
 			}
 		}
 	}
@@ -193,13 +193,13 @@ func TestAFrozenMember(t *testing.T) {
 				select {
 				case batch, open := <-watches[i]:
 					if !open || batch.Err() != nil {
-						t.Fatalf("watch %d ended: %v", i, batch.Err())
+						t.Fatalf("watch %d ended with %v, want it open", i, batch.Err())
 					}
 					for _, e := range batch.Events {
 						got = string(e.Kv.Value)
 					}
 				case <-deadline:
-					t.Fatalf("watch %d has not seen %q after %s", i, value, limit)
+					t.Fatalf("watch %d has no event after %s, want %q", i, limit, value)
 				}
 			}
 		}
@@ -214,7 +214,7 @@ func TestAFrozenMember(t *testing.T) {
 		put(fmt.Sprint("frozen ", member))
 		wrote := time.Since(began)
 		seen(fmt.Sprint("frozen ", member))
-		// It is found by the watch of the members, also if no stream and no write was on the way to it.
+		// The watch of the members detects it, even if no stream and no write was on its way to the member.
 		address := freezers[member][0].listener.Addr().String()
 		eventually(t, "the frozen member is reported as silent", func() error {
 			if logged.FilterMessage("a member of etcd does not answer; the others are used").FilterField(zap.String("member", address)).Len() == 0 {
@@ -226,7 +226,7 @@ func TestAFrozenMember(t *testing.T) {
 		for _, f := range both {
 			f.thaw()
 		}
-		// It is used again, or the next one could not be spared.
+		// The member is used again before the next one is frozen.
 		for deadline := time.Now().Add(time.Minute); ; {
 			bounded, cancel := context.WithTimeout(ctx, time.Second)
 			_, err := client.Status(bounded, servers[member])
@@ -235,13 +235,13 @@ func TestAFrozenMember(t *testing.T) {
 				break
 			}
 			if time.Now().After(deadline) {
-				t.Fatalf("member %d does not come back: %v", member, err)
+				t.Fatalf("Status() of member %d a minute after it was thawed: error = %v, want no error", member, err)
 			}
 		}
 	}
 }
 
-// Without an answer of any member there is none to leave out, and the connections stay.
+// Without an answer of any member no member is left out, and the connections stay open.
 func TestSilentMembers(t *testing.T) {
 	began := time.Now()
 	w := newMemberWatch([]string{"http://a:1", "http://b:1", "http://c:1"}, newQuorum(zap.NewNop()), zap.NewNop())
@@ -264,11 +264,11 @@ func TestSilentMembers(t *testing.T) {
 		{0, 2 * time.Second, 2 * time.Second, 2 * time.Second, ""},
 		{0, 3 * time.Second, 3 * time.Second, 3 * time.Second, "a"},
 		{0, 0, 3 * time.Second, 3 * time.Second, "ab"},
-		{0, 3 * time.Second, 3 * time.Second, 7 * time.Second, ""}, // none answers any more
+		{0, 3 * time.Second, 3 * time.Second, 7 * time.Second, ""}, // none answers
 		{8 * time.Second, 8 * time.Second, 8 * time.Second, 8 * time.Second, ""},
 	} {
 		if got := at(test.a, test.b, test.c, test.now); got != test.want {
-			t.Errorf("%+v: silent are %q", test, got)
+			t.Errorf("%+v: silent members = %q, want %q", test, got, test.want)
 		}
 	}
 	client, server := net.Pipe()
@@ -277,18 +277,18 @@ func TestSilentMembers(t *testing.T) {
 	w.conns["a:1"] = map[*memberConn]struct{}{c: {}}
 	at(0, 3*time.Second, 3*time.Second, 3*time.Second)
 	if _, err := io.ReadAll(server); err != nil || len(w.conns["a:1"]) > 0 {
-		t.Errorf("its connections are open: %v", err)
+		t.Errorf("%d connections to the silent member are open, error %v, want 0 and no error", len(w.conns["a:1"]), err)
 	}
 	if _, err := w.dial(t.Context(), "a:1"); err == nil {
-		t.Error("a silent member is dialled")
+		t.Error("dial() of a silent member succeeded, want an error")
 	}
 	at(0, 3*time.Second, 12*time.Second, 12*time.Second)
 	if got := w.answers(began.Add(12 * time.Second)); !maps.Equal(got, map[string]bool{"a:1": false, "b:1": true, "c:1": true}) {
-		t.Errorf("members that answer: %v", got)
+		t.Errorf("answers() = %v, want b:1 and c:1", got)
 	}
 	for _, servers := range [][]string{{"http://a:1"}, {"unix:///a", "unix:///b"}} {
 		if hasChoice(servers) {
-			t.Errorf("%q are a choice", servers)
+			t.Errorf("hasChoice(%q) = true, want false", servers)
 		}
 	}
 }

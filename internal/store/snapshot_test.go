@@ -12,7 +12,7 @@ import (
 	"go.uber.org/zap"
 )
 
-// save writes a snapshot of a store that runs, and returns the file.
+// save writes a snapshot of a running store, and returns the file.
 func save(t *testing.T, s *Store) (string, *Snapshot) {
 	t.Helper()
 	snapshot, err := s.Snapshot(within(t))
@@ -33,8 +33,8 @@ func save(t *testing.T, s *Store) (string, *Snapshot) {
 	return file.Name(), snapshot
 }
 
-// A directory that was restored holds what was there when the snapshot began, and nothing later; a watch from a revision
-// that only the old one had is told so at once, whatever it had seen.
+// A restored directory contains the keys at the beginning of the snapshot, and none of the later ones. A watch from a revision
+// that only the old store had ends at once with ErrCompacted.
 func TestRestoredFromASnapshot(t *testing.T) {
 	s, stop := run(t, Config{DataDir: t.TempDir()})
 	ctx := within(t)
@@ -52,10 +52,10 @@ func TestRestoredFromASnapshot(t *testing.T) {
 	}
 	file, snapshot := save(t, s)
 	if snapshot.Revision < 4 || snapshot.ClusterID == 0 || snapshot.ServerVersion == "" || snapshot.EstimatedSize == 0 {
-		t.Errorf("the snapshot says %+v", snapshot)
+		t.Errorf("snapshot = %+v, want a revision of at least 4, a cluster ID, a server version and a size", snapshot)
 	}
 	var last int64
-	for range 50 { // more than a restore itself would write
+	for range 50 { // more writes than a restore makes
 		put, err := s.Client().KV.Put(ctx, s.OwnKey("later"), "1")
 		if err != nil {
 			t.Fatal(err)
@@ -71,10 +71,10 @@ func TestRestoredFromASnapshot(t *testing.T) {
 		t.Fatal(err)
 	}
 	if !HoldsEtcd(dir) || HoldsEtcd(t.TempDir()) {
-		t.Error("a restored directory holds an etcd, and an empty one none")
+		t.Errorf("HoldsEtcd() of the restored directory = %v, want true, and false for an empty one", HoldsEtcd(dir))
 	}
 	if err := RestoreSnapshot(file, dir, zap.NewNop()); err == nil {
-		t.Error("a directory was written over")
+		t.Error("RestoreSnapshot() over a directory succeeded, want an error")
 	}
 	restored, _ := run(t, Config{DataDir: dir})
 	kept, err := restored.List(ctx, "")
@@ -82,25 +82,25 @@ func TestRestoredFromASnapshot(t *testing.T) {
 		t.Fatal(err)
 	}
 	if string(kept["kept"]) != "1" || kept["later"] != nil {
-		t.Errorf("it has %q", kept)
+		t.Errorf("restored keys = %q, want kept and not later", kept)
 	}
 	if kept[liveKeys+"a-replica-of-before"] != nil {
-		t.Error("a replica of before counts as alive")
+		t.Error("the restored keys have a replica of the old store, want none")
 	}
 	if leases, err := restored.Client().TimeToLive(ctx, lease.ID); err != nil || leases.TTL <= 0 || kept["leased"] == nil {
-		t.Errorf("the lease of a key has %v, %v", leases, err)
+		t.Errorf("lease of the restored key = %v, error %v, want a TTL", leases, err)
 	}
 	watching := restored.Client().Watch(ctx, restored.OwnKey("kept"), clientv3.WithRev(last))
 	if answer := <-watching; !errors.Is(answer.Err(), rpctypes.ErrCompacted) || answer.CompactRevision <= last {
-		t.Errorf("a watch from revision %d: %v, compacted at %d", last, answer.Err(), answer.CompactRevision)
+		t.Errorf("watch from revision %d: error = %v, compacted at %d, want %v and a later revision", last, answer.Err(), answer.CompactRevision, rpctypes.ErrCompacted)
 	}
 	again, err := restored.Client().KV.Put(ctx, restored.OwnKey("later"), "2")
 	if err != nil || again.Header.Revision <= snapshot.Revision+RevisionBump {
-		t.Errorf("a write has revision %v, %v", again, err)
+		t.Errorf("Put() = %v, error %v, want a revision over %d", again, err, snapshot.Revision+RevisionBump)
 	}
 }
 
-// What is not a snapshot, or not all of one, makes no directory.
+// An invalid or incomplete snapshot creates no directory.
 func TestInvalidSnapshotIsRefused(t *testing.T) {
 	s, _ := run(t, Config{DataDir: t.TempDir()})
 	file, _ := save(t, s)
@@ -119,17 +119,17 @@ func TestInvalidSnapshotIsRefused(t *testing.T) {
 				t.Fatal(err)
 			}
 			if err := RestoreSnapshot(bad, dir, zap.NewNop()); err == nil {
-				t.Error("it was restored")
+				t.Error("RestoreSnapshot() succeeded, want an error")
 			}
 			left, err := os.ReadDir(filepath.Dir(dir))
 			if err != nil || len(left) != 0 {
-				t.Errorf("there is %v, %v", left, err)
+				t.Errorf("files after a refused snapshot = %v, error %v, want none", left, err)
 			}
 		})
 	}
 }
 
-// A snapshot ends with its context, and is of a store that runs.
+// A snapshot ends with its context, and requires a running store.
 func TestASnapshotThatIsNotRead(t *testing.T) {
 	s, stop := run(t, Config{DataDir: t.TempDir()})
 	snapshot, err := s.Snapshot(within(t))
@@ -140,12 +140,12 @@ func TestASnapshotThatIsNotRead(t *testing.T) {
 		t.Error(err)
 	}
 	if _, err := snapshot.Read(make([]byte, 1)); err == nil {
-		t.Error("it can be read when it is closed")
+		t.Error("Read() of a closed snapshot succeeded, want an error")
 	}
 	if err := stop(); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := s.Snapshot(within(t)); !errors.Is(err, ErrNotReady) {
-		t.Errorf("of a store that has stopped: %v", err)
+		t.Errorf("Snapshot() of a stopped store: error = %v, want %v", err, ErrNotReady)
 	}
 }

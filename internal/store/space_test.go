@@ -13,7 +13,7 @@ import (
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 )
 
-// fill writes one key again and again until there is no room, and returns what it was told.
+// fill writes one key repeatedly until there is no room, and returns the error.
 func fill(t *testing.T, s *Store) error {
 	t.Helper()
 	for range 100 {
@@ -21,11 +21,11 @@ func fill(t *testing.T, s *Store) error {
 			return err
 		}
 	}
-	t.Fatal("there is no end of room")
+	t.Fatal("100 MiB were written, want an error for lack of room")
 	return nil
 }
 
-// compact forgets all versions but the last, as the API's storage does after a while.
+// compact removes all versions but the last, as the API's storage does after a while.
 func compact(t *testing.T, s *Store) {
 	t.Helper()
 	now, err := s.Client().KV.Get(within(t), ownPrefix)
@@ -43,10 +43,10 @@ func TestAFullStore(t *testing.T) {
 	const quota = 8 << 20
 	s, stop := run(t, Config{DataDir: dir, QuotaBytes: 32 * quota})
 	if err := s.CheckSpace(within(t)); err != nil {
-		t.Fatalf("of an empty one: %v", err)
+		t.Fatalf("CheckSpace() of an empty store failed: %v, want no error", err)
 	}
-	// The file of a database grows by 16 MiB at a time, so that etcd may be full with next to nothing in it, and a start would
-	// make room. What is stored here is more than the quota.
+	// The file of a database grows by 16 MiB at a time, so that etcd can be full with almost no data, and a start would make
+	// room. The data here exceeds the quota.
 	for range 2 * quota >> 20 {
 		if err := s.Put(within(t), "ballast", bytes.Repeat([]byte{1}, 1<<20)); err != nil {
 			t.Fatal(err)
@@ -57,13 +57,13 @@ func TestAFullStore(t *testing.T) {
 	}
 	s, stop = run(t, Config{DataDir: dir, QuotaBytes: quota})
 	if err := fill(t, s); !errors.Is(err, rpctypes.ErrNoSpace) {
-		t.Fatalf("told %v", err)
+		t.Fatalf("Put() in a full store: error = %v, want %v", err, rpctypes.ErrNoSpace)
 	}
 	if err := s.CheckSpace(within(t)); !errors.Is(err, ErrFull) {
-		t.Errorf("its space: %v", err)
+		t.Errorf("CheckSpace() of a full store: error = %v, want %v", err, ErrFull)
 	}
 	if err := s.Check(within(t)); err != nil {
-		t.Errorf("it does not answer: %v", err)
+		t.Errorf("Check() of a full store failed: %v, want no error", err)
 	}
 	if err := stop(); err != nil {
 		t.Fatal(err)
@@ -72,7 +72,7 @@ func TestAFullStore(t *testing.T) {
 	t.Run("is full after a restart, and its replicas do not wait for ever", func(t *testing.T) {
 		s, stop := run(t, Config{DataDir: dir, QuotaBytes: quota})
 		if err := s.CheckSpace(within(t)); !errors.Is(err, ErrFull) {
-			t.Errorf("its space: %v", err)
+			t.Errorf("CheckSpace() after a restart: error = %v, want %v", err, ErrFull)
 		}
 		r := s.Replicas("me")
 		ended := make(chan error, 1)
@@ -81,10 +81,10 @@ func TestAFullStore(t *testing.T) {
 		select {
 		case <-r.Ready():
 		case <-time.After(20 * time.Second):
-			t.Error("a start waits for a key that cannot be written")
+			t.Error("the replica is not ready within 20s, want Ready although its key cannot be written")
 		}
 		if _, leads := r.Received(); leads {
-			t.Error("a replica leads without a key")
+			t.Error("the replica leads without a key, want no leader")
 		}
 		compact(t, s)
 		if err := stop(); err != nil {
@@ -101,10 +101,10 @@ func TestAFullStore(t *testing.T) {
 			t.Error(err)
 		}
 		if after := size(t, dir); after > before/2 {
-			t.Errorf("the file has %d bytes, and had %d", after, before)
+			t.Errorf("size of the database after a start = %d bytes, want at most half of %d", after, before)
 		}
 		if err := fill(t, s); !errors.Is(err, rpctypes.ErrNoSpace) {
-			t.Fatal(err)
+			t.Fatalf("Put() in a full store: error = %v, want %v", err, rpctypes.ErrNoSpace)
 		}
 		if err := stop(); err != nil {
 			t.Fatal(err)
@@ -127,7 +127,7 @@ func size(t *testing.T, dir string) int64 {
 	return info.Size()
 }
 
-// A directory whose log was damaged is neither guessed at nor a riddle.
+// A damaged log is not repaired by a guess, and the error gives the next step.
 func TestADamagedLog(t *testing.T) {
 	dir := t.TempDir()
 	s, stop := run(t, Config{DataDir: dir})
@@ -141,7 +141,7 @@ func TestADamagedLog(t *testing.T) {
 	}
 	logs, err := filepath.Glob(filepath.Join(dir, "member", "wal", "*.wal"))
 	if err != nil || len(logs) != 1 {
-		t.Fatalf("%v, %v", logs, err)
+		t.Fatalf("log segments = %v, error %v, want 1", logs, err)
 	}
 	file, err := os.OpenFile(logs[0], os.O_RDWR, 0)
 	if err != nil {
@@ -158,6 +158,6 @@ func TestADamagedLog(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := damaged.Run(within(t)); err == nil || !strings.Contains(err.Error(), dir) || !strings.Contains(err.Error(), "restore") {
-		t.Errorf("told %v", err)
+		t.Errorf("Run() with a damaged log: error = %v, want one that contains %q and %q", err, dir, "restore")
 	}
 }

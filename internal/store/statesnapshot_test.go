@@ -22,12 +22,12 @@ import (
 
 const aRole = "/registry/roles/default/reader"
 
-// snapshotted is an etcd that can be stopped, and the configuration of stores that keep a snapshot of it.
+// snapshotted is an etcd that can be stopped, and the configuration of stores that keep a snapshot of its state.
 type snapshotted struct {
 	t    *testing.T
 	dir  string
 	cfg  Config
-	stop func() error // etcd
+	stop func() error // stops etcd
 	logs *observer.ObservedLogs
 }
 
@@ -61,7 +61,7 @@ func (s *snapshotted) startEtcd() {
 	_, s.stop = run(s.t, Config{DataDir: s.dir, UnixSocket: strings.TrimPrefix(s.cfg.Servers[0], "unix://")})
 }
 
-// stopEtcd leaves no member that answers.
+// stopEtcd stops etcd, so that no member answers.
 func (s *snapshotted) stopEtcd() {
 	s.t.Helper()
 	if err := s.stop(); err != nil {
@@ -69,7 +69,7 @@ func (s *snapshotted) stopEtcd() {
 	}
 }
 
-// save writes keys through a store, waits until it has written the snapshot, and stops it.
+// save writes keys through a store, waits until the store has written the snapshot, and stops it.
 func (s *snapshotted) save(values map[string]string) {
 	s.t.Helper()
 	st, stop := run(s.t, s.cfg)
@@ -98,7 +98,7 @@ func (s *snapshotted) save(values map[string]string) {
 		s.t.Fatal(err)
 	}
 	if st.StateSaved().IsZero() {
-		s.t.Error("nobody knows that it was saved")
+		s.t.Error("StateSaved() is zero after a snapshot was written, want its time")
 	}
 	if err := stop(); err != nil {
 		s.t.Fatal(err)
@@ -114,17 +114,17 @@ func (s *snapshotted) await(what string, is func() bool) {
 	deadline := time.Now().Add(20 * time.Second)
 	for !is() {
 		if time.Now().After(deadline) {
-			s.t.Fatalf("not in time: %s", what)
+			s.t.Fatalf("condition not met within 20s: want %s", what)
 		}
 		select {
 		case <-s.t.Context().Done():
-			s.t.Fatal("the test is over")
+			s.t.Fatalf("the test ended before the condition was met: want %s", what)
 		case <-time.After(10 * time.Millisecond):
 		}
 	}
 }
 
-// A store that starts without etcd answers from the snapshot what is in it, and goes over to etcd when that is back.
+// A store that starts without etcd answers from the snapshot, and switches to etcd when etcd returns.
 func TestStartingFromASnapshot(t *testing.T) {
 	t.Parallel()
 	s := newSnapshotted(t)
@@ -137,15 +137,15 @@ func TestStartingFromASnapshot(t *testing.T) {
 		t.Fatal(err)
 	}
 	if info, err := os.Stat(s.cfg.StateSnapshot.File); err != nil || info.Mode() != 0o600 {
-		t.Errorf("mode %v, %v", info.Mode(), err)
+		t.Errorf("mode of the snapshot file = %v, error %v, want 0600", info.Mode(), err)
 	}
 	for _, clear := range []string{"hunter2", "role", "service", "debt"} {
 		if bytes.Contains(file, []byte(clear)) {
-			t.Errorf("the file has %q in the clear", clear)
+			t.Errorf("the snapshot file contains %q unencrypted, want it encrypted", clear)
 		}
 	}
 	if read, err := decodeState(file, s.cfg.StateSnapshot.Secret, DefaultPrefix); err != nil || len(read.values) != 3 {
-		t.Errorf("the file has %v, %v", read, err)
+		t.Errorf("decodeState() = %v, error %v, want 3 values", read, err)
 	}
 
 	s.stopEtcd()
@@ -154,50 +154,50 @@ func TestStartingFromASnapshot(t *testing.T) {
 	ctx := within(t)
 	kv := st.Client().KV
 	if at, ok := st.StartedFrom(); !ok || time.Since(at) > time.Minute {
-		t.Errorf("it has started from %s, %v", at, ok)
+		t.Errorf("StartedFrom() = %s, %v, want a time within the last minute", at, ok)
 	}
 	if st.Lost() == nil || st.Check(ctx) == nil {
-		t.Error("etcd is not lost")
+		t.Errorf("Lost() = %v or Check() returns nil, want errors from both", st.Lost())
 	}
 	if !st.HasInState("services/specs") || st.HasInState("services/endpoints") || st.HasInState("services") {
-		t.Error("it does not know what is in the snapshot")
+		t.Errorf("HasInState() of services/specs, services/endpoints, services = %v, %v, %v, want true, false, false", st.HasInState("services/specs"), st.HasInState("services/endpoints"), st.HasInState("services"))
 	}
-	// What is in it is answered, and what is not there is known not to be.
+	// Keys in the snapshot are answered, and keys in its ranges that it does not contain are known to be absent.
 	for key, want := range map[string]int{aRole: 1, "/registry/roles/default/other": 0, "/registry/pods/default/none": 0, "/registry/roles": 0} {
 		if answer, err := kv.Get(ctx, key, clientv3.WithLimit(1)); err != nil || len(answer.Kvs) != want || answer.Header.Revision != stateRevision {
-			t.Errorf("%s: %v, %v", key, answer, err)
+			t.Errorf("Get(%s) = %v, error %v, want %d keys at revision %d", key, answer, err, want, stateRevision)
 		}
 	}
 	if answer, err := kv.Get(ctx, "/registry/pods/", clientv3.WithPrefix()); err != nil || answer.Count != 0 {
-		t.Errorf("an empty range: %v, %v", answer, err)
+		t.Errorf("Get() of an empty range = %v, error %v, want count 0", answer, err)
 	}
 	if kept, err := st.List(ctx, "debts/"); err != nil || string(kept["debts/one"]) != "debt" {
-		t.Errorf("own keys: %v, %v", kept, err)
+		t.Errorf("List(debts/) = %v, error %v, want debts/one", kept, err)
 	}
-	// What is not in it is not answered at all: single keys fail, and ranges wait.
+	// Keys outside the snapshot get no answer: reads of single keys fail, and reads of ranges wait.
 	var lost *QuorumError
 	for _, key := range []string{"/registry/secrets/default/token", "/registry/services/endpoints/default/notes", "/portico/nodeports/1"} {
 		if answer, err := kv.Get(ctx, key); !errors.As(err, &lost) {
-			t.Errorf("%s: %v, %v", key, answer, err)
+			t.Errorf("Get(%s) = %v, error %v, want a QuorumError", key, answer, err)
 		}
 	}
 	short, cancel := context.WithTimeout(ctx, 50*time.Millisecond)
 	if answer, err := kv.Get(short, "compact_rev_key"); !errors.Is(err, context.DeadlineExceeded) {
-		t.Errorf("the compactor is told %v, %v", answer, err)
+		t.Errorf("Get(compact_rev_key) = %v, error %v, want %v", answer, err, context.DeadlineExceeded)
 	}
 	cancel()
 	for _, start := range []string{"/registry/secrets/", "/registry/", "/portico/nodeports/", "/registry/services/"} {
 		short, cancel := context.WithTimeout(ctx, 50*time.Millisecond)
 		if answer, err := kv.Get(short, start, clientv3.WithPrefix()); !errors.Is(err, context.DeadlineExceeded) {
-			t.Errorf("%s: %v, %v", start, answer, err)
+			t.Errorf("Get() of range %s = %v, error %v, want %v", start, answer, err, context.DeadlineExceeded)
 		}
 		cancel()
 	}
 	if _, err := kv.Put(ctx, aRole, "changed"); !errors.As(err, &lost) {
-		t.Errorf("a write: %v", err)
+		t.Errorf("Put() without etcd: error = %v, want a QuorumError", err)
 	}
 	if _, err := kv.Txn(ctx).Then(clientv3.OpDelete(aRole)).Commit(); !errors.As(err, &lost) {
-		t.Errorf("a transaction: %v", err)
+		t.Errorf("Txn() without etcd: error = %v, want a QuorumError", err)
 	}
 	waiting := make(chan int64, 1)
 	go func() {
@@ -214,34 +214,34 @@ func TestStartingFromASnapshot(t *testing.T) {
 	select {
 	case <-st.UsesEtcd():
 	case <-ctx.Done():
-		t.Fatal("etcd is not used")
+		t.Fatal("UsesEtcd() is not closed within a minute after etcd returned, want it closed")
 	}
 	if end := <-watch; !errors.Is(end.Err(), rpctypes.ErrCompacted) {
-		t.Errorf("the watch ends with %+v", end)
+		t.Errorf("end of the watch on the snapshot = %+v, want %v", end, rpctypes.ErrCompacted)
 	}
 	if n := <-waiting; n != 1 {
-		t.Errorf("the range that waited has %d keys", n)
+		t.Errorf("count of the range that waited = %d, want 1", n)
 	}
 	if answer, err := kv.Get(ctx, aRole); err != nil || len(answer.Kvs) != 1 || answer.Kvs[0].ModRevision <= stateRevision {
-		t.Errorf("not of etcd: %v, %v", answer, err)
+		t.Errorf("Get(%s) = %v, error %v, want a revision of etcd over %d", aRole, answer, err, stateRevision)
 	}
-	// Nothing goes on from the snapshot: etcd has all revisions, and would answer with what there was at the first.
+	// No read continues from the snapshot: etcd has all revisions, and would answer with its state at the first one.
 	if answer, err := kv.Get(ctx, "/registry/roles/", clientv3.WithPrefix(), clientv3.WithRev(stateRevision)); !errors.Is(err, rpctypes.ErrCompacted) {
-		t.Errorf("a further page of the snapshot: %v, %v", answer, err)
+		t.Errorf("Get() of a further page of the snapshot = %v, error %v, want %v", answer, err, rpctypes.ErrCompacted)
 	}
 	for response := range st.Client().Watch(ctx, "/registry/roles/", clientv3.WithPrefix(), clientv3.WithRev(stateRevision+1)) {
 		if !errors.Is(response.Err(), rpctypes.ErrCompacted) {
-			t.Errorf("a watch from the snapshot: %+v", response)
+			t.Errorf("watch from the snapshot's revision = %+v, want %v", response, rpctypes.ErrCompacted)
 		}
 	}
 	events := st.Client().Watch(ctx, "/registry/roles/", clientv3.WithPrefix())
 	s.await("a write", func() bool { _, err := kv.Put(ctx, aRole, "changed"); return err == nil })
 	if event := <-events; len(event.Events) != 1 || string(event.Events[0].Kv.Value) != "changed" {
-		t.Errorf("a watch of etcd: %+v", event)
+		t.Errorf("response of a watch on etcd = %+v, want one event with %q", event, "changed")
 	}
 }
 
-// Pages of a list are of one state.
+// All pages of a list come from one state.
 func TestPagesOfASnapshot(t *testing.T) {
 	values := map[string][]byte{"/registry/rolebindings/a": nil}
 	for i := range 25 {
@@ -254,27 +254,28 @@ func TestPagesOfASnapshot(t *testing.T) {
 	}
 	first, err := page("/registry/roles/")
 	if err != nil || len(first.Kvs) != 10 || !first.More || first.Count != 25 {
-		t.Fatalf("%v, %v", first, err)
+		t.Fatalf("first page = %v, error %v, want 10 of 25 keys and more", first, err)
 	}
 	next := string(first.Kvs[9].Key) + "\x00"
 	second, err := page(next, clientv3.WithRev(first.Header.Revision))
 	if err != nil || len(second.Kvs) != 10 || string(second.Kvs[0].Key) != "/registry/roles/10" {
-		t.Fatalf("%v, %v", second, err)
+		t.Fatalf("second page = %v, error %v, want 10 keys from /registry/roles/10", second, err)
 	}
 	stream, err := kv.GetStream(t.Context(), "/registry/roles/", clientv3.WithPrefix())
 	if err != nil {
 		t.Fatal(err)
 	}
 	if all, err := clientv3.GetStreamToGetResponse(stream); err != nil || len(all.Kvs) != 25 || all.Header.Revision != stateRevision {
-		t.Errorf("%v, %v", all, err)
+		t.Errorf("stream = %v, error %v, want 25 keys at revision %d", all, err, stateRevision)
 	}
 	source.useEtcd()
 	if third, err := page(next, clientv3.WithRev(first.Header.Revision)); !errors.Is(err, rpctypes.ErrCompacted) {
-		t.Errorf("the rest of a list comes from elsewhere: %v, %v", third, err)
+		t.Errorf("third page after the switch to etcd = %v, error %v, want %v", third, err, rpctypes.ErrCompacted)
 	}
 }
 
-// A snapshot that somebody has changed, that is of another front door, of another release or too old is refused as a whole, with one line.
+// A snapshot that was modified, or that is from another front door, from another release or too old, is refused as a whole,
+// with one line.
 func TestSnapshotsThatAreRefused(t *testing.T) {
 	c := &StateSnapshotConfig{
 		File: filepath.Join(t.TempDir(), "state"), Secret: []byte("ours"), MaxAge: time.Hour, Objects: []string{"roles"}, Own: []string{"debts/"},
@@ -298,7 +299,7 @@ func TestSnapshotsThatAreRefused(t *testing.T) {
 		}
 		s, err := readStateFile(c, DefaultPrefix, now)
 		if (s == nil) != (err != nil) {
-			t.Errorf("a part of it is read: %v, %v", s, err)
+			t.Errorf("readStateFile() = %v, error %v, want either a state or an error", s, err)
 		}
 		return err
 	}
@@ -309,10 +310,10 @@ func TestSnapshotsThatAreRefused(t *testing.T) {
 		changed := slices.Clone(good)
 		changed[i] ^= 1
 		if err := read(changed); !errors.Is(err, errStateDamaged) && !errors.Is(err, errStateFormat) && !errors.Is(err, errStateKey) {
-			t.Errorf("byte %d is another: %v", i, err)
+			t.Errorf("changed byte %d: error = %v, want damaged, another format or another key", i, err)
 		}
 		if err := read(good[:i]); !errors.Is(err, errStateDamaged) {
-			t.Errorf("%d bytes of %d: %v", i, len(good), err)
+			t.Errorf("first %d bytes of %d: error = %v, want %v", i, len(good), err, errStateDamaged)
 		}
 	}
 	another := slices.Clone(good)
@@ -332,7 +333,7 @@ func TestSnapshotsThatAreRefused(t *testing.T) {
 	} {
 		err := read(refused.file)
 		if err == nil || refused.want != nil && !errors.Is(err, refused.want) || !strings.Contains(err.Error(), refused.say) {
-			t.Errorf("%s: %v", name, err)
+			t.Errorf("%s: error = %v, want one that contains %q", name, err, refused.say)
 		}
 	}
 	if err := read(good); err != nil {
@@ -342,11 +343,11 @@ func TestSnapshotsThatAreRefused(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := readStateFile(c, DefaultPrefix, now); err == nil || !strings.Contains(err.Error(), "chmod 600") {
-		t.Errorf("a file that everybody reads: %v", err)
+		t.Errorf("readStateFile() of a file with mode 0644: error = %v, want one that contains %q", err, "chmod 600")
 	}
 }
 
-// A start that has no snapshot, or refuses the one it has, waits for etcd.
+// A start without a snapshot, or with a refused one, waits for etcd.
 func TestAStartThatRefusesItsSnapshot(t *testing.T) {
 	t.Parallel()
 	s := newSnapshotted(t)
@@ -371,17 +372,17 @@ func TestAStartThatRefusesItsSnapshot(t *testing.T) {
 	s.await("the line that it is refused", func() bool { return refusals() == 1 })
 	select {
 	case <-st.Ready():
-		t.Fatal("it has started from a snapshot that somebody has changed")
+		t.Fatal("Ready is closed with a modified snapshot, want the start to wait for etcd")
 	default:
 	}
 	s.startEtcd()
 	select {
 	case <-st.Ready():
 	case <-within(t).Done():
-		t.Fatal("it does not start with etcd")
+		t.Fatal("the store is not ready within a minute after etcd returned, want Ready closed")
 	}
 	if _, without := st.StartedFrom(); without || st.Lost() != nil || refusals() != 1 {
-		t.Errorf("started without etcd: %v, lost: %v, refused %d times", without, st.Lost(), refusals())
+		t.Errorf("started without etcd = %v, Lost() = %v, %d refusals, want false, nil and 1", without, st.Lost(), refusals())
 	}
 	cancel()
 	if err := <-ended; err != nil {
@@ -389,12 +390,12 @@ func TestAStartThatRefusesItsSnapshot(t *testing.T) {
 	}
 }
 
-// When the file is written.
+// The rules for the time of the next write of the file.
 func TestWhenASnapshotIsDue(t *testing.T) {
 	began := time.Now()
 	c := (&StateSnapshotConfig{MaxAge: time.Hour}).withDefaults()
 	for name, given := range map[string]struct {
-		changed, frequently, attempted, want time.Duration // since it began; negative: never
+		changed, frequently, attempted, want time.Duration // since the beginning; negative: never
 	}{
 		"nothing has changed":             {-1, -1, 0, maxRefresh},
 		"a change after a long time":      {time.Minute, -1, 0, time.Minute + settleTime},
@@ -411,10 +412,10 @@ func TestWhenASnapshotIsDue(t *testing.T) {
 		}
 		w := &stateWriter{config: c, changed: at(given.changed), frequently: at(given.frequently)}
 		if due, ok := w.due(0, at(given.attempted), maxRefresh); !ok || !due.Equal(began.Add(given.want)) {
-			t.Errorf("%s: due after %s, %v", name, due.Sub(began), ok)
+			t.Errorf("%s: due after %s, %v, want after %s", name, due.Sub(began), ok, given.want)
 		}
 		if _, ok := w.due(1, began, maxRefresh); ok {
-			t.Errorf("%s: due before everything is known", name)
+			t.Errorf("%s: due before all ranges are known, want not due", name)
 		}
 	}
 }

@@ -21,7 +21,7 @@ import (
 
 func TestMain(m *testing.M) {
 	if os.Getenv(smallDisk) != "" {
-		os.Exit(m.Run()) // what a member leaves that failed is not to be called a leak
+		os.Exit(m.Run()) // the remains of a failed member must not count as a leak
 	}
 	// The parallel tests wait for members of etcd more than they compute. The command line overrides this.
 	if err := flag.Set("test.parallel", "8"); err != nil {
@@ -54,9 +54,9 @@ func run(t *testing.T, cfg Config) (*Store, func() error) {
 	select {
 	case <-s.Ready():
 	case err := <-ended:
-		t.Fatalf("the store ended: %v", err)
+		t.Fatalf("the store ended before it was ready: %v, want Ready closed", err)
 	case <-time.After(time.Minute):
-		t.Fatal("the store is not ready")
+		t.Fatal("the store is not ready within a minute, want Ready closed")
 	}
 	return s, stop
 }
@@ -72,7 +72,7 @@ func TestOwnKeys(t *testing.T) {
 	s, _ := run(t, Config{DataDir: t.TempDir()})
 	ctx := within(t)
 	if _, ok, err := s.Get(ctx, "a/1"); ok || err != nil {
-		t.Fatalf("a key that is not there: %v, %v", ok, err)
+		t.Fatalf("Get() of a missing key: found %v, error %v, want not found", ok, err)
 	}
 	for i := range 2*pageSize + 1 {
 		if err := s.Put(ctx, fmt.Sprintf("a/%03d", i), []byte{byte(i)}); err != nil {
@@ -83,24 +83,24 @@ func TestOwnKeys(t *testing.T) {
 		t.Fatal(err)
 	}
 	if value, ok, err := s.Get(ctx, "a/007"); !ok || err != nil || value[0] != 7 {
-		t.Fatalf("got %v, %v, %v", value, ok, err)
+		t.Fatalf("Get(a/007) = %v, found %v, error %v, want 7", value, ok, err)
 	}
 	if err := s.Delete(ctx, "a/007"); err != nil {
 		t.Fatal(err)
 	}
 	if err := s.Delete(ctx, "a/007"); err != nil {
-		t.Fatalf("a second deletion: %v", err)
+		t.Fatalf("second Delete(a/007) failed: %v, want no error", err)
 	}
 	all, err := s.List(ctx, "a/")
 	if err != nil || len(all) != 2*pageSize {
-		t.Fatalf("got %d keys, %v", len(all), err)
+		t.Fatalf("List(a/) = %d keys, error %v, want %d", len(all), err, 2*pageSize)
 	}
 	if _, ok := all["a/008"]; !ok {
-		t.Fatal("keys are not named as they were written")
+		t.Fatal("List(a/) has no key a/008, want it under its name")
 	}
 	raw, err := s.Client().KV.Get(ctx, "/portico/b")
 	if err != nil || len(raw.Kvs) != 1 {
-		t.Fatalf("our keys are not under /portico/: %v, %v", raw, err)
+		t.Fatalf("Get(/portico/b) = %v, error %v, want the own key b", raw, err)
 	}
 }
 
@@ -115,10 +115,10 @@ func TestDataOutlivesTheProcess(t *testing.T) {
 	}
 	second, _ := run(t, Config{DataDir: dir})
 	if value, ok, err := second.Get(within(t), "k"); !ok || err != nil || string(value) != "v" {
-		t.Fatalf("got %q, %v, %v", value, ok, err)
+		t.Fatalf("Get(k) after a restart = %q, found %v, error %v, want %q", value, ok, err, "v")
 	}
 	if info, err := os.Stat(dir); err != nil || info.Mode().Perm() != 0o700 {
-		t.Fatalf("the directory is open to others: %v, %v", info.Mode(), err)
+		t.Fatalf("mode of the directory = %v, error %v, want 0700", info.Mode(), err)
 	}
 }
 
@@ -131,7 +131,7 @@ func TestADirectoryBelongsToOne(t *testing.T) {
 	}
 	err = second.Run(within(t))
 	if err == nil || !strings.Contains(err.Error(), "in use by another process") || !strings.Contains(err.Error(), dir) {
-		t.Fatalf("got %v", err)
+		t.Fatalf("Run() in a directory in use: error = %v, want one that contains %q and %s", err, "in use by another process", dir)
 	}
 	if err := stop(); err != nil {
 		t.Fatal(err)
@@ -149,7 +149,7 @@ func TestADirectoryThatCannotBe(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := s.Run(within(t)); err == nil || !strings.Contains(err.Error(), file) {
-		t.Fatalf("got %v", err)
+		t.Fatalf("Run() below a file: error = %v, want one that contains %s", err, file)
 	}
 }
 
@@ -159,31 +159,31 @@ func TestOutsideOfItsLife(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := s.Check(within(t)); !errors.Is(err, ErrNotReady) {
-		t.Fatalf("before: %v", err)
+		t.Fatalf("Check() before the start: error = %v, want %v", err, ErrNotReady)
 	}
 	s, stop := run(t, Config{DataDir: t.TempDir()})
 	if err := s.Check(within(t)); err != nil {
-		t.Fatalf("during: %v", err)
+		t.Fatalf("Check() of a running store failed: %v, want no error", err)
 	}
 	if err := stop(); err != nil {
 		t.Fatal(err)
 	}
 	if err := s.Put(within(t), "k", nil); !errors.Is(err, ErrNotReady) {
-		t.Fatalf("after: %v", err)
+		t.Fatalf("Put() after the stop: error = %v, want %v", err, ErrNotReady)
 	}
 }
 
 func TestNoPortIsOpened(t *testing.T) {
 	before := sockets(t)
 	run(t, Config{DataDir: t.TempDir()})
-	for socket := range sockets(t) { // fewer may be left of those of earlier tests
+	for socket := range sockets(t) { // some sockets of earlier tests may be closed meanwhile
 		if !before[socket] {
-			t.Errorf("%s was opened", socket)
+			t.Errorf("%s was opened, want no new socket", socket)
 		}
 	}
 }
 
-// sockets are those of this process, by what the kernel calls them.
+// sockets returns the sockets of this process by their names in the kernel.
 func sockets(t *testing.T) map[string]bool {
 	t.Helper()
 	entries, err := os.ReadDir("/proc/self/fd")
@@ -194,7 +194,7 @@ func sockets(t *testing.T) map[string]bool {
 	for _, e := range entries {
 		target, err := os.Readlink("/proc/self/fd/" + e.Name())
 		if errors.Is(err, fs.ErrNotExist) {
-			continue // the directory that is being read
+			continue // the directory itself
 		}
 		if strings.HasPrefix(target, "socket:") {
 			found[target] = true
@@ -207,14 +207,14 @@ func TestASocketForEtcdctl(t *testing.T) {
 	socket := filepath.Join(t.TempDir(), "etcd.sock")
 	server, stop := run(t, Config{DataDir: t.TempDir(), UnixSocket: socket})
 	if info, err := os.Stat(socket); err != nil || info.Mode().Perm() != 0o600 {
-		t.Fatalf("got %v, %v", info, err)
+		t.Fatalf("Stat of the socket = %v, error %v, want mode 0600", info, err)
 	}
 	if err := server.Put(within(t), "k", []byte("v")); err != nil {
 		t.Fatal(err)
 	}
 	client, stopClient := run(t, Config{Servers: []string{"unix://" + socket}})
 	if value, ok, err := client.Get(within(t), "k"); !ok || err != nil || string(value) != "v" {
-		t.Fatalf("got %q, %v, %v", value, ok, err)
+		t.Fatalf("Get(k) through the socket = %q, found %v, error %v, want %q", value, ok, err, "v")
 	}
 	if err := stopClient(); err != nil {
 		t.Fatal(err)
@@ -231,11 +231,11 @@ func TestAFreshStartLogsNoErrors(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, e := range logs.All() {
-		t.Errorf("%s %s %v", e.Level, e.Message, e.ContextMap())
+		t.Errorf("log entry of a first start = %s %s %v, want none", e.Level, e.Message, e.ContextMap())
 	}
 }
 
-// A stop soon after the start cancels what etcd does then, which it logs as warnings.
+// A stop soon after the start cancels etcd's pending work, which etcd logs as warnings.
 func TestWarningsWhileStoppingAreNotLogged(t *testing.T) {
 	core, logs := observer.New(zap.WarnLevel)
 	var stopping atomic.Bool
@@ -274,13 +274,13 @@ func TestConfigurations(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			_, err := New(c.cfg)
 			if c.says == "" && err != nil || c.says != "" && (err == nil || !strings.Contains(err.Error(), c.says)) {
-				t.Fatalf("got %v", err)
+				t.Fatalf("New() error = %v, want %q", err, c.says)
 			}
 		})
 	}
 }
 
-// Front doors that keep their objects below different prefixes of one etcd are strangers to each other.
+// The keys of front doors with different prefixes of one etcd do not overlap.
 func TestPrefixesAreSeparate(t *testing.T) {
 	roots := map[string]string{}
 	for _, prefix := range []string{DefaultPrefix, "/a", "/a/b", "/a/b/c", "/registry/x", "/live", "/portico-of-nobody"} {
@@ -291,14 +291,14 @@ func TestPrefixesAreSeparate(t *testing.T) {
 		root := s.OwnKey("")
 		for other, of := range roots {
 			if strings.HasPrefix(root, other) || strings.HasPrefix(other, root) {
-				t.Errorf("the keys of %s, %s, meet those of %s, %s", prefix, root, of, other)
+				t.Errorf("own keys of prefix %s, %s, overlap those of %s, %s, want them separate", prefix, root, of, other)
 			}
 		}
 		roots[root] = prefix
 	}
 	for _, prefix := range []string{"/portico", "/portico/x", "/portico-of", "/portico-of/x", "registry"} {
 		if _, err := New(Config{DataDir: t.TempDir(), Prefix: prefix}); err == nil {
-			t.Errorf("prefix %s is taken although our own keys may be there", prefix)
+			t.Errorf("New() with prefix %s succeeded although own keys can be there, want an error", prefix)
 		}
 	}
 }

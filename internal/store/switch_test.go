@@ -13,17 +13,17 @@ func TestAMemberIsStoppedAfterTheCallsUnderWay(t *testing.T) {
 		m := &memberAPI{failure: &failure{failed: make(chan struct{})}}
 		for range 2 {
 			if !m.begin() {
-				t.Fatal("no call begins")
+				t.Fatal("begin() = false for a running member, want true")
 			}
 		}
 		m.end()
 		time.AfterFunc(time.Second, m.end)
 		m.finish(time.Minute)
 		if took := time.Since(start); took != time.Second {
-			t.Errorf("the call ended after a second, and the wait after %s", took)
+			t.Errorf("finish() returned after %s, want 1s", took)
 		}
 		if m.begin() {
-			t.Error("a call begins at a member that is to be stopped")
+			t.Error("begin() = true for a member that is stopping, want false")
 		}
 	})
 	for what, prepare := range map[string]func(*memberAPI){

@@ -13,8 +13,8 @@ import (
 	"google.golang.org/grpc"
 )
 
-// There is a watch for each kind, and all of them end at once when their process stops or lists anew. With etcd's own adapter
-// none of three hundred ends.
+// There is a watch for each kind, and all of them end at once when the process stops or lists again. With etcd's own adapter
+// none of three hundred watches ends.
 func TestManyWatchesEndAtOnce(t *testing.T) {
 	s, _ := run(t, Config{DataDir: t.TempDir()})
 	client := s.Client()
@@ -41,12 +41,12 @@ func TestManyWatchesEndAtOnce(t *testing.T) {
 		select {
 		case <-done:
 		case <-time.After(20 * time.Second):
-			t.Fatalf("round %d: watches have not ended", round)
+			t.Fatalf("round %d: not all %d watches ended within 20s, want all", round, watches)
 		}
 	}
 }
 
-// deafWatchServer takes no request and answers until its stream ends.
+// deafWatchServer reads no request and sends responses until its stream ends.
 type deafWatchServer struct {
 	pb.UnimplementedWatchServer
 	fail     <-chan struct{}
@@ -65,7 +65,7 @@ func (d *deafWatchServer) Watch(both grpc.BidiStreamingServer[pb.WatchRequest, p
 	return errDeaf
 }
 
-// A member that fails while it takes no requests, and while nobody takes its answers, ends its stream for both sides.
+// A member that fails while it reads no requests, and while the client reads no responses, ends its stream for both sides.
 func TestAWatchStreamEndsWithItsServer(t *testing.T) {
 	fail := make(chan struct{})
 	server := &deafWatchServer{fail: fail, released: make(chan struct{})}
@@ -83,14 +83,14 @@ func TestAWatchStreamEndsWithItsServer(t *testing.T) {
 		_, err = stream.Recv()
 	}
 	if !errors.Is(err, errDeaf) {
-		t.Errorf("the client was told %v", err)
+		t.Errorf("Recv() error = %v, want %v", err, errDeaf)
 	}
 	if err := stream.Send(&pb.WatchRequest{}); err == nil {
-		t.Error("a request was taken after the end")
+		t.Error("Send() after the end of the stream succeeded, want an error")
 	}
 	select {
 	case <-server.released:
 	case <-within(t).Done():
-		t.Error("the server's side still waits for the client")
+		t.Error("the server's Send() still blocks after the end of the stream, want it released")
 	}
 }

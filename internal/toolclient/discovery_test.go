@@ -35,8 +35,8 @@ func kind(group, version, kind string) *metav1.GroupVersionKind {
 	return &metav1.GroupVersionKind{Group: group, Version: version, Kind: kind}
 }
 
-// documents are those of a server with a group that has two versions, one that is stale, a resource without a kind whose subresource has
-// one, and a subresource without.
+// documents returns the discovery documents of a server with a group that has two versions, one that is stale, a resource
+// without a kind whose subresource has one, and a subresource without.
 func documents() []apidiscoveryv2.APIGroupDiscovery {
 	return []apidiscoveryv2.APIGroupDiscovery{
 		{ObjectMeta: metav1.ObjectMeta{Name: "apps"}, Versions: []apidiscoveryv2.APIVersionDiscovery{
@@ -69,14 +69,14 @@ func TestResourcesAreThoseThatClientGoMakesOfTheDocument(t *testing.T) {
 	_, want, failed := discovery.SplitGroupsAndResources(apidiscoveryv2.APIGroupDiscoveryList{Items: groups})
 	got := fromAggregated(groups)
 	if len(got) != len(want)+len(failed) || len(failed) == 0 {
-		t.Fatalf("%d group-versions, of client-go %d and %d", len(got), len(want), len(failed))
+		t.Fatalf("%d group-versions, want client-go's %d and %d failed ones", len(got), len(want), len(failed))
 	}
 	for _, gv := range got {
 		switch {
 		case (gv.Err != nil) != (failed[gv.GroupVersion] != nil):
-			t.Errorf("%s: %v, of client-go: %v", gv, gv.Err, failed[gv.GroupVersion])
+			t.Errorf("error of %s = %v, want client-go's %v", gv, gv.Err, failed[gv.GroupVersion])
 		case gv.Err == nil && !reflect.DeepEqual(gv.Resources, want[gv.GroupVersion].APIResources):
-			t.Errorf("%s: %+v, of client-go: %+v", gv, gv.Resources, want[gv.GroupVersion].APIResources)
+			t.Errorf("resources of %s = %+v, want client-go's %+v", gv, gv.Resources, want[gv.GroupVersion].APIResources)
 		}
 	}
 }
@@ -108,11 +108,11 @@ func TestDiscoveryOfAServerWithoutTheAggregatedDocument(t *testing.T) {
 	for _, gv := range all {
 		got = append(got, gv.String())
 		if dead := gv.Group == "dead.example.com"; dead != apierrors.IsServiceUnavailable(gv.Err) || dead != (len(gv.Resources) == 0) {
-			t.Errorf("%s: %v, %v", gv, gv.Resources, gv.Err)
+			t.Errorf("%s: resources %v, error %v; want an error only of the dead group", gv, gv.Resources, gv.Err)
 		}
 	}
 	if want := "v1 a.example.com/v1 a.example.com/v1beta1 dead.example.com/v1"; strings.Join(got, " ") != want {
-		t.Errorf("%v, want %s", got, want)
+		t.Errorf("group-versions = %v, want %s", got, want)
 	}
 }
 
@@ -123,7 +123,7 @@ func TestDiscoveryOfAServerWithTheAggregatedDocument(t *testing.T) {
 			return
 		}
 		if !strings.Contains(r.Header.Get("Accept"), "g=apidiscovery.k8s.io") {
-			t.Errorf("Accept is %q", r.Header.Get("Accept"))
+			t.Errorf("Accept = %q, want aggregated discovery", r.Header.Get("Accept"))
 		}
 		w.Header().Set("Content-Type", "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList")
 		if err := json.NewEncoder(w).Encode(apidiscoveryv2.APIGroupDiscoveryList{Items: documents()}); err != nil {
@@ -132,14 +132,14 @@ func TestDiscoveryOfAServerWithTheAggregatedDocument(t *testing.T) {
 	})
 	all, err := c.Discover(t.Context())
 	if err != nil || !reflect.DeepEqual(all, fromAggregated(documents())) {
-		t.Errorf("%+v, %v", all, err)
+		t.Errorf("Discover = %+v, %v; want the group-versions of the documents", all, err)
 	}
 }
 
 func TestADeadServerHasNoDiscovery(t *testing.T) {
 	c := serve(t, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusBadGateway) })
 	if all, err := c.Discover(t.Context()); err == nil {
-		t.Errorf("%v", all)
+		t.Errorf("Discover of a dead server = %v, want an error", all)
 	}
 }
 
@@ -182,7 +182,7 @@ func TestObjectsAreSentAndRead(t *testing.T) {
 		case "POST /apis/authorization.k8s.io/v1/subjectaccessreviews":
 			var sent authorizationv1.SubjectAccessReview
 			if err := json.NewDecoder(r.Body).Decode(&sent); err != nil || sent.Kind != "SubjectAccessReview" || sent.Spec.User != "alice" {
-				t.Errorf("%+v, %v", sent, err)
+				t.Errorf("request of Review = %+v, %v; want a SubjectAccessReview of alice", sent, err)
 			}
 			sent.Status.Allowed = true
 			_ = json.NewEncoder(w).Encode(sent)
@@ -193,16 +193,16 @@ func TestObjectsAreSentAndRead(t *testing.T) {
 	})
 	ctx := t.Context()
 	if o, err := c.ConfigMaps("a").Get(ctx, "x", metav1.GetOptions{}); err != nil || o.Data["k"] != "v" {
-		t.Errorf("%+v, %v", o, err)
+		t.Errorf("Get of a ConfigMap = %+v, %v; want its data", o, err)
 	}
 	if l, err := c.Roles("").List(ctx, metav1.ListOptions{}); err != nil || len(l.Items) != 1 || l.Items[0].Namespace != "n" {
-		t.Errorf("%+v, %v", l, err)
+		t.Errorf("List of Roles = %+v, %v; want one in the namespace n", l, err)
 	}
 	if err := c.Namespaces().Finalize(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "gone"}}); err != nil {
 		t.Error(err)
 	}
 	if r, err := c.Review(ctx, &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{User: "alice"}}); err != nil || !r.Status.Allowed {
-		t.Errorf("%+v, %v", r, err)
+		t.Errorf("Review = %+v, %v; want allowed", r, err)
 	}
 	for what, err := range map[string]error{
 		"an APIService":       second(c.APIServices().Get(ctx, "v1.x", metav1.GetOptions{})),
@@ -212,14 +212,14 @@ func TestObjectsAreSentAndRead(t *testing.T) {
 		"a path":              c.REST().Get().AbsPath("/debug/nothing").Do(ctx).Error(),
 	} {
 		if !apierrors.IsNotFound(err) {
-			t.Errorf("%s: %v", what, err)
+			t.Errorf("%s: error = %v, want NotFound", what, err)
 		}
 	}
 }
 
 func second[T any](_ T, err error) error { return err }
 
-// Whoever imports this package for its size must not get all kinds from elsewhere.
+// A program that imports this package for its size must not link all kinds through another import.
 func TestKubectlPorticoRegistersFewKinds(t *testing.T) {
 	out, err := exec.Command("go", "list", "-deps", "portico.dev/cmd/kubectl-portico").Output()
 	if err != nil {
@@ -227,11 +227,11 @@ func TestKubectlPorticoRegistersFewKinds(t *testing.T) {
 	}
 	linked := strings.Fields(string(out))
 	if len(linked) < 300 {
-		t.Fatalf("%d packages: the list has gone blind", len(linked))
+		t.Fatalf("%d packages are linked, want at least 300", len(linked))
 	}
 	for _, name := range linked {
 		if name == "k8s.io/client-go/kubernetes/scheme" || strings.HasPrefix(name, "k8s.io/client-go/kubernetes/typed/") {
-			t.Errorf("kubectl-portico imports %s, and with it every kind of every group; `go mod why` says by way of what", name)
+			t.Errorf("kubectl-portico imports %s with every kind of every group, want no such import: see `go mod why`", name)
 		}
 	}
 }

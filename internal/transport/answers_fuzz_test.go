@@ -17,7 +17,7 @@ import (
 	"time"
 )
 
-// looked is a connection whose answers are looked at as a http1Conn's are.
+// looked is a connection whose responses are inspected as on an http1Conn.
 type looked struct {
 	net.Conn
 	plain http1Conn
@@ -39,7 +39,7 @@ func (c *looked) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// Write implements net.Conn. The library writes these requests at once.
+// Write implements net.Conn. net/http writes each of these requests in one call.
 func (c *looked) Write(p []byte) (int, error) {
 	asks := inFlightRequest
 	if strings.HasPrefix(string(p), http.MethodHead) {
@@ -49,14 +49,14 @@ func (c *looked) Write(p []byte) (int, error) {
 	return c.Conn.Write(p)
 }
 
-// clientOutcome is what a client made of bytes that a backend said in answer to its first request.
+// clientOutcome is the result of a client's requests to a backend that responds to the first one with given bytes.
 type clientOutcome struct {
 	text  string
 	err   error
-	fresh bool // the request after it went over another connection
+	fresh bool // the second request used another connection
 }
 
-// askTwice has the library's client ask a backend that says raw, in two parts, and then ask again. It is called in a bubble.
+// askTwice sends two requests with net/http's client to a backend that responds with raw, in two parts. It must run in a synctest bubble.
 func askTwice(method, raw string, cut int, wrap func(net.Conn) net.Conn) (o clientOutcome) {
 	var all sync.WaitGroup
 	dials := 0
@@ -76,7 +76,7 @@ func askTwice(method, raw string, cut int, wrap func(net.Conn) net.Conn) (o clie
 		}
 		_ = first.Body.Close()
 	}
-	time.Sleep(time.Second) // what follows an answer is noticed
+	time.Sleep(time.Second) // the client notices bytes after the response
 	synctest.Wait()
 	before := dials
 	if second, err := tr.RoundTrip(plainRequest(http.MethodGet)); err == nil {
@@ -100,7 +100,7 @@ func plainRequest(method string) *http.Request {
 	return r
 }
 
-// serveRaw answers the first request of the first connection with raw, and all others well.
+// serveRaw responds to the first request of the first connection with raw, and to all other requests with a valid response.
 func serveRaw(c net.Conn, first bool, raw string, cut int) {
 	defer func() { _ = c.Close() }()
 	b := bufio.NewReader(c)
@@ -133,8 +133,8 @@ func sortedFields(h http.Header) string {
 	return strings.Join(all, " ")
 }
 
-// FuzzAnswersToTheLibrary holds the library's client with our look at each answer to the same without it: an answer that passes is the
-// same answer, and what does not is an malformedError. What is said after an answer is never the next one.
+// FuzzAnswersToTheLibrary compares net/http's client with and without Portico's inspection: a response that passes is the
+// same response, and one that fails is a malformedError. Bytes after a response are never the next response.
 func FuzzAnswersToTheLibrary(f *testing.F) {
 	for _, a := range fine {
 		f.Add(a.method == http.MethodHead, a.text, 7)
@@ -147,7 +147,7 @@ func FuzzAnswersToTheLibrary(f *testing.F) {
 		f.Add(false, l.text, 60)
 	}
 	old := log.Writer()
-	log.SetOutput(io.Discard) // the library tells of each answer that nobody asked for
+	log.SetOutput(io.Discard) // net/http logs each unsolicited response
 	f.Cleanup(func() { log.SetOutput(old) })
 	f.Fuzz(func(t *testing.T, head bool, raw string, cut int) {
 		method := http.MethodGet
@@ -169,19 +169,19 @@ func FuzzAnswersToTheLibrary(f *testing.F) {
 		synctest.Test(t, func(*testing.T) {
 			bare = askTwice(method, raw, cut, func(c net.Conn) net.Conn { return c })
 		})
-		var lie malformedError // the library wraps what reading returns, or not
+		var lie malformedError // net/http may wrap a read error
 		if end := first.plain.readErr.Load(); end != nil {
 			_ = errors.As(*end, &lie)
 		}
 		switch {
 		case strings.Contains(with.text, "and the next answer"):
-			t.Errorf("%q: %s", raw, with.text)
+			t.Errorf("second response after %q = %s, want none from the extra bytes", raw, with.text)
 		case with.err != nil && bare.err == nil && lie == "":
-			t.Errorf("%q: %v, and without our look %s", raw, with.err, bare.text)
+			t.Errorf("response %q inspected: error %v without a malformedError, want %s as without the inspection", raw, with.err, bare.text)
 		case with.err == nil && bare.err != nil:
-			t.Errorf("%q: %s, and without our look %v", raw, with.text, bare.err)
+			t.Errorf("response %q inspected = %s, want the error %v as without the inspection", raw, with.text, bare.err)
 		case with.err == nil && with.text != bare.text && !strings.Contains(bare.text, "and the next answer"):
-			t.Errorf("%q: %s, and without our look %s", raw, with.text, bare.text)
+			t.Errorf("response %q inspected = %s, want %s as without the inspection", raw, with.text, bare.text)
 		}
 	})
 }

@@ -28,10 +28,10 @@ func TestRequestReachesTheBackendAsItIs(t *testing.T) {
 		t.Fatal(err)
 	}
 	if host != "ignored" && host != serviceName {
-		t.Errorf("host %q", host)
+		t.Errorf("Host at the backend = %q, want ignored or %q", host, serviceName)
 	}
 	if client != "front-proxy-client" || proto != "HTTP/2.0" {
-		t.Errorf("client certificate %q over %s", client, proto)
+		t.Errorf("client certificate at the backend = %q over %s, want front-proxy-client over HTTP/2.0", client, proto)
 	}
 }
 
@@ -50,7 +50,7 @@ func TestColdStartDialsOnce(t *testing.T) {
 	}
 	wg.Wait()
 	if failed.Load() != 0 || s.conns.Load() != 1 {
-		t.Errorf("%d failed, %d connections for 60 requests at once", failed.Load(), s.conns.Load())
+		t.Errorf("%d of 60 concurrent requests failed over %d connections, want 0 over 1", failed.Load(), s.conns.Load())
 	}
 }
 
@@ -60,18 +60,18 @@ func TestHTTP1WhereHTTP2IsNotOffered(t *testing.T) {
 	b := w.backend(w.set(), s.address)
 	for range 5 {
 		if body, err := get(t, b); err != nil || body != "plain" {
-			t.Fatal(body, err)
+			t.Fatalf("GET = %q with the error %v, want plain", body, err)
 		}
 		if body, err := do(t, b, http.MethodPost, strings.NewReader("x")); err != nil || body != "plain" {
-			t.Fatal(body, err)
+			t.Fatalf("POST = %q with the error %v, want plain", body, err)
 		}
 	}
-	// The library may still be putting a connection back when the next request comes.
+	// net/http may still be returning a connection to the pool when the next request arrives.
 	if n := s.conns.Load(); n > 3 {
-		t.Errorf("%d connections for ten requests one after another", n)
+		t.Errorf("%d connections for ten sequential requests, want at most 3", n)
 	}
 	if p := b.Report().Endpoints[0].Protocol; p != "http/1.1" {
-		t.Errorf("protocol %q", p)
+		t.Errorf("protocol of the endpoint = %q, want http/1.1", p)
 	}
 }
 
@@ -101,13 +101,13 @@ func TestDeadEndpointIsPassedOver(t *testing.T) {
 		b := w.backend(w.set(), w.deadAddress(), s.address, w.deadAddress())
 		for i := range 20 {
 			if body, err := do(t, b, method, strings.NewReader("body")); err != nil || body != "alive" {
-				t.Fatalf("%s %d: %q, %v", method, i, body, err)
+				t.Fatalf("%s number %d = %q with the error %v, want alive", method, i, body, err)
 			}
 		}
 	}
 }
 
-// Whoever is slow to connect is passed over as long as there are others, and waited for when there are none.
+// An endpoint that is slow to connect is skipped as long as there are other endpoints, and used if there are none.
 func TestASlowEndpointIsBetterThanNone(t *testing.T) {
 	t.Parallel()
 	w := newTestEnv(t)
@@ -125,7 +125,7 @@ func TestASlowEndpointIsBetterThanNone(t *testing.T) {
 	})
 	dead := w.deadAddress()
 	var wg sync.WaitGroup
-	for range 8 { // chance decides who is asked first
+	for range 8 { // the order of the endpoints is random
 		b := w.backend(w.set(func(o *Options) { o.TLSTimeout = time.Minute }), slow, dead)
 		wg.Go(func() {
 			if _, err := do(t, b, http.MethodPost, strings.NewReader("x")); err != nil {
@@ -146,14 +146,14 @@ func TestEveryEndpointDead(t *testing.T) {
 		took := time.Since(start)
 		var failed *Error
 		if !errors.As(err, &failed) || failed.Op != OpDial || failed.Sent || failed.Attempts != 2 {
-			t.Fatalf("%#v", err)
+			t.Fatalf("POST to dead endpoints error = %#v, want a dial error after 2 attempts, not sent", err)
 		}
-		// Whoever takes longer than that may meet an endpoint that is tried again, in the background.
+		// A slower run may see a reported failure of a background connection to an ejected endpoint.
 		if n := told.Load(); n < 2 || n > 2 && time.Since(start) < firstEjection {
-			t.Errorf("told %d failures", n)
+			t.Errorf("%d reported failures, want 2", n)
 		}
 		if state := b.Report().Endpoints[0].State; state != "ejected" {
-			t.Errorf("state %s", state)
+			t.Errorf("state of a dead endpoint = %s, want ejected", state)
 		}
 		return took
 	})
@@ -164,13 +164,13 @@ func TestNoEndpoints(t *testing.T) {
 	_, err := get(t, w.backend(w.set()))
 	var failed *Error
 	if !errors.As(err, &failed) || failed.Op != OpPick || !errors.Is(err, ErrNoEndpoints) || failed.Sent {
-		t.Fatalf("%#v", err)
+		t.Fatalf("GET without endpoints error = %#v, want ErrNoEndpoints from the pick, not sent", err)
 	}
 }
 
 func TestKilledUnderLoadWithASibling(t *testing.T) {
 	w := newTestEnv(t)
-	// Without a body: one whose head has come cannot be asked for again here.
+	// The responses have no body: a request whose response headers arrived is not repeated.
 	empty := http.HandlerFunc(func(rw http.ResponseWriter, _ *http.Request) { rw.WriteHeader(http.StatusNoContent) })
 	one, two := w.serve(empty), w.serve(empty)
 	b := w.backend(w.set(), one.address, two.address)
@@ -200,7 +200,7 @@ func TestKilledUnderLoadWithASibling(t *testing.T) {
 	close(stop)
 	wg.Wait()
 	if failed.Load() != 0 {
-		t.Errorf("%d of %d idempotent requests failed", failed.Load(), done.Load())
+		t.Errorf("%d of %d idempotent requests failed after the kill, want 0", failed.Load(), done.Load())
 	}
 }
 
@@ -229,11 +229,11 @@ func TestASilentlyDeadConnectionIsFoundAndPassedOver(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	// Two seconds where nothing else runs. Nobody else would miss it: the first hop takes what is sent.
+	// This takes two seconds on an idle machine. Only pings detect the failure, because the first hop accepts the data.
 	if took := time.Since(start); took > time.Minute {
-		t.Errorf("success after %s", took)
+		t.Errorf("time until all requests succeeded = %s, want at most a minute", took)
 	}
-	// From now on the dead one is known, and costs nothing.
+	// From now on the dead endpoint is known, and causes no delay.
 	slow := 0
 	for range 10 {
 		start = time.Now()
@@ -244,8 +244,8 @@ func TestASilentlyDeadConnectionIsFoundAndPassedOver(t *testing.T) {
 			slow++
 		}
 	}
-	if slow > 3 { // every other one would be asked of the dead one
-		t.Errorf("%d of 10 later requests were slow", slow)
+	if slow > 3 { // without the ejection, half of them would be slow
+		t.Errorf("%d of 10 later requests were slow, want at most 3", slow)
 	}
 }
 
@@ -275,8 +275,8 @@ func TestEjectedEndpointReturns(t *testing.T) {
 	})
 }
 
-// goAwayServer serves per requests on each connection and then says GOAWAY with the exact last stream, as a server that
-// drops the rest does. It counts what it served.
+// goAwayServer serves per requests on each connection and then sends GOAWAY with the exact last stream, as a server that
+// drops the remaining requests does. It counts the served requests.
 func goAwayServer(w *testEnv, per int, code http2.ErrCode, served *atomic.Int64) string {
 	return w.raw("h2", func(c *tls.Conn) {
 		f, ok := newFrames(c)
@@ -287,7 +287,7 @@ func goAwayServer(w *testEnv, per int, code http2.ErrCode, served *atomic.Int64)
 		n, last := 0, uint32(0)
 		f.each(func(stream uint32) bool {
 			if n >= per && stream > last {
-				return true // dropped, as was announced
+				return true // dropped, as announced
 			}
 			served.Add(1)
 			f.header(stream, true, ":status", "200")
@@ -326,7 +326,7 @@ func TestGoAwayStormLosesNoWrite(t *testing.T) {
 			close(work)
 			wg.Wait()
 			if failed.Load() != 0 || served.Load() != requests {
-				t.Errorf("%d failed, %d served of %d", failed.Load(), served.Load(), requests)
+				t.Errorf("%d requests failed and %d of %d were served, want 0 failures and all served once", failed.Load(), served.Load(), requests)
 			}
 		})
 	}
@@ -394,10 +394,10 @@ func TestResetBeforeHeaders(t *testing.T) {
 			_, err := do(t, w.backend(w.set(), address), test.method, body)
 			var failed *Error
 			if !errors.As(err, &failed) || !failed.Sent || failed.Op != OpRoundTrip || failed.Protocol {
-				t.Errorf("%#v", err)
+				t.Errorf("%s after resets error = %#v, want a round trip error, sent, not a protocol error", test.method, err)
 			}
 			if seen.Load() != test.attempts {
-				t.Errorf("%d attempts", seen.Load())
+				t.Errorf("%d attempts of %s, want %d", seen.Load(), test.method, test.attempts)
 			}
 		})
 	}
@@ -421,12 +421,12 @@ func TestRetryBudgetEnds(t *testing.T) {
 	b := w.backend(w.set(func(o *Options) { o.MaxInFlight = 5 }), address)
 	for range 100 {
 		if _, err := get(t, b); err == nil {
-			t.Fatal("answered")
+			t.Fatal("GET from a backend that resets every stream succeeded, want an error")
 		}
 	}
-	// 100 requests earn 20 repetitions, and the burst is 5.
+	// 100 requests earn 20 retries, and the burst is 5.
 	if n := seen.Load(); n < 100 || n > 126 {
-		t.Errorf("%d attempts for 100 requests", n)
+		t.Errorf("%d attempts for 100 requests, want 100 to 126", n)
 	}
 }
 
@@ -450,7 +450,7 @@ func TestA24WhoTheBackendIs(t *testing.T) {
 			var failed *Error
 			var verification *tls.CertificateVerificationError
 			if !errors.As(err, &failed) || failed.Op != OpTLS || failed.Sent || !errors.As(err, &verification) {
-				t.Errorf("%#v", err)
+				t.Errorf("POST to a backend with the wrong certificate error = %#v, want a TLS verification error, not sent", err)
 			}
 		})
 	}
@@ -463,7 +463,7 @@ func TestA24WhoTheBackendIs(t *testing.T) {
 			t.Fatal(err)
 		}
 		if body, err := get(t, b); err != nil || body != "anyone" {
-			t.Error(body, err)
+			t.Errorf("GET with insecureSkipTLSVerify = %q with the error %v, want anyone", body, err)
 		}
 	})
 }
@@ -477,7 +477,7 @@ func TestHeaderTimeout(t *testing.T) {
 	_, err := get(t, b)
 	var failed *Error
 	if !errors.Is(err, ErrHeaderTimeout) || !errors.As(err, &failed) || !failed.Sent || failed.Attempts != 1 {
-		t.Errorf("%#v", err)
+		t.Errorf("GET without response headers error = %#v, want ErrHeaderTimeout after 1 attempt, sent", err)
 	}
 }
 
@@ -502,10 +502,10 @@ func TestCallerLeaves(t *testing.T) {
 	wg.Wait()
 	<-left
 	if !errors.Is(err, context.Canceled) {
-		t.Error(err)
+		t.Errorf("RoundTrip after the cancellation error = %v, want context.Canceled", err)
 	}
 	if state := b.Report().Endpoints[0]; state.State != "well" || state.InFlight != 0 {
-		t.Errorf("%+v: leaving is nobody's fault", state)
+		t.Errorf("endpoint after the cancellation = %+v, want the state well without requests in flight", state)
 	}
 }
 
@@ -534,11 +534,11 @@ func TestMoreStreamsThanOneConnectionAllows(t *testing.T) {
 	close(hold)
 	wg.Wait()
 	if failed.Load() > 0 {
-		t.Errorf("%d failed", failed.Load())
+		t.Errorf("%d of 35 concurrent requests failed, want 0", failed.Load())
 	}
 }
 
-// brokenOff is a request body whose sender breaks off, or sends what is no body.
+// brokenOff is a request body that breaks off, or is malformed.
 type brokenOff struct{ io.Reader }
 
 var errBroken = errors.New("malformed chunk")
@@ -551,8 +551,8 @@ func (b *brokenOff) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// A client that breaks off its body says nothing about the backend: it is not ejected, nor asked again, nor counted as
-// having failed.
+// A client whose body breaks off does not affect the backend: the endpoint is not ejected, the request is not repeated, and no failure
+// is counted.
 func TestABodyThatBreaksOffIsItsSendersFault(t *testing.T) {
 	for _, proto := range []string{"h2", "http/1.1"} {
 		for name, length := range map[string]int64{"of unknown length": -1, "short": 1000, "long": 1 << 20} {
@@ -572,11 +572,11 @@ func TestABodyThatBreaksOffIsItsSendersFault(t *testing.T) {
 					_, err = b.RoundTrip(r)
 					var failed *Error
 					if !errors.Is(err, ErrRequestBody) || !errors.Is(err, errBroken) || !errors.As(err, &failed) || failed.Op != OpRoundTrip || failed.Attempts > 1 {
-						t.Fatalf("%#v", err)
+						t.Fatalf("POST with a body that breaks off error = %#v, want ErrRequestBody of the round trip after at most 1 attempt", err)
 					}
 				}
 				if e := b.Report().Endpoints[0]; e.State != "well" || e.LastFailure != "" {
-					t.Errorf("the endpoint is %+v", e)
+					t.Errorf("endpoint after bodies that broke off = %+v, want the state well without a failure", e)
 				}
 			})
 		}

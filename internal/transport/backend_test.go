@@ -21,7 +21,7 @@ import (
 
 const serviceName = "metrics.kube-system.svc"
 
-// testEnv is an authority, a client certificate, and everything that must be closed with the test.
+// testEnv is an authority, a client certificate, and all components that are closed with the test.
 type testEnv struct {
 	t     *testing.T
 	ca    *pki.Authority
@@ -56,7 +56,7 @@ func (w *testEnv) serving() *pki.KeyPair {
 	return w.pair(pki.Leaf{CommonName: serviceName, DNSNames: []string{serviceName}, Server: true})
 }
 
-// set returns a Set that is closed with the test.
+// set returns a Set that is closed when the test ends.
 func (w *testEnv) set(change ...func(*Options)) *Set {
 	o := Options{Engine: enginetest.Backend(w.t), Certificate: w.front, AllowLoopback: true}
 	for _, c := range change {
@@ -84,10 +84,10 @@ func (w *testEnv) backend(s *Set, addresses ...string) *Backend {
 	return b
 }
 
-// server is an HTTPS server that counts and can be killed as a process is: with resets.
+// server is an HTTPS server that counts connections and can be killed like a process, with resets.
 type server struct {
 	address string
-	conns   atomic.Int64 // accepted, ever
+	conns   atomic.Int64 // accepted connections in total
 	mu      sync.Mutex
 	open    map[net.Conn]struct{}
 	http    *http.Server
@@ -141,7 +141,7 @@ func (s *server) openConns() int {
 // kill closes the listener and every connection at once.
 func (s *server) kill() { _ = s.http.Close() }
 
-// raw is a TLS server whose connections are handled by hand.
+// raw is a TLS server with a custom handler for connections.
 func (w *testEnv) raw(proto string, handle func(*tls.Conn)) string {
 	w.t.Helper()
 	config := pki.ServerConfig(w.serving())
@@ -154,7 +154,7 @@ func (w *testEnv) raw(proto string, handle func(*tls.Conn)) string {
 	})
 }
 
-// tcp is a TCP server whose connections are handled by hand and closed when handle returns or the test ends.
+// tcp is a TCP server with a custom handler for connections. They are closed when handle returns or the test ends.
 func (w *testEnv) tcp(handle func(net.Conn)) string {
 	w.t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -196,7 +196,7 @@ func (w *testEnv) tcp(handle func(net.Conn)) string {
 	return l.Addr().String()
 }
 
-// deadAddress is an address that refuses connections.
+// deadAddress returns an address that refuses connections.
 func (w *testEnv) deadAddress() string {
 	w.t.Helper()
 	l := w.listenApart()
@@ -204,11 +204,11 @@ func (w *testEnv) deadAddress() string {
 	return l.Addr().String()
 }
 
-// listenApart listens where nobody else on this machine does: once closed, the port is not given to another process.
+// listenApart listens on an address that no other process on this machine uses: once closed, the port is not reused by another process.
 func (w *testEnv) listenApart() net.Listener {
 	w.t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.2:0")
-	if err != nil { // not every system has more than one address of its own
+	if err != nil { // some systems have a single loopback address
 		l, err = net.Listen("tcp", "127.0.0.1:0")
 	}
 	if err != nil {
@@ -217,7 +217,7 @@ func (w *testEnv) listenApart() net.Listener {
 	return l
 }
 
-// link is a TCP hop that can be cut so that nothing passes and nothing is closed: a black hole.
+// link is a TCP hop that can be cut so that no data passes and no connection is closed: a black hole.
 type link struct {
 	address string
 	cut     atomic.Bool
@@ -241,7 +241,7 @@ func (w *testEnv) link(to string) *link {
 					return
 				}
 				if k.cut.Load() {
-					continue // swallowed
+					continue // dropped
 				}
 				if _, err := to.Write(b[:n]); err != nil {
 					return
@@ -255,7 +255,7 @@ func (w *testEnv) link(to string) *link {
 	return k
 }
 
-// frames serves HTTP/2 by hand. answer is called for each complete request, in order, and says what to do.
+// frames serves HTTP/2 on the frame level. answer is called for each complete request, in order, and returns whether to continue.
 type frames struct {
 	*http2.Framer
 	conn    net.Conn
@@ -282,7 +282,7 @@ func (f *frames) header(stream uint32, end bool, fields ...string) {
 	_ = f.WriteHeaders(http2.HeadersFrameParam{StreamID: stream, BlockFragment: f.buffer.Bytes(), EndHeaders: true, EndStream: end})
 }
 
-// each calls answer with the id of every request that is complete, until it returns false or the connection ends.
+// each calls answer with the ID of every complete request, until it returns false or the connection ends.
 func (f *frames) each(answer func(stream uint32) bool) {
 	for {
 		frame, err := f.ReadFrame()
@@ -328,7 +328,7 @@ func do(t *testing.T, b http.RoundTripper, method string, body io.Reader) (strin
 	if err != nil {
 		t.Fatal(err)
 	}
-	r.GetBody = nil // the pool must not depend on it
+	r.GetBody = nil // the pool must not require it
 	resp, err := b.RoundTrip(r)
 	if err != nil {
 		return "", err
@@ -346,14 +346,14 @@ func eventually(t *testing.T, within time.Duration, what string, ok func() bool)
 	defer tick.Stop()
 	for !ok() {
 		if time.Now().After(deadline) {
-			t.Fatalf("after %s still not: %s", within, what)
+			t.Fatalf("not reached within %s: %s, want it to be true", within, what)
 		}
 		<-tick.C
 	}
 }
 
-// soon fails unless try, which says how long it took, is once in a few times as quick as that: on a busy machine anything is
-// slow now and then, and what waits for something is slow each time.
+// soon fails unless one of several calls of try, which returns its duration, takes at most the limit. On a busy machine a single call may be
+// slow, while a call that waits for a timeout is always slow.
 func soon(t *testing.T, most time.Duration, try func() time.Duration) {
 	t.Helper()
 	var took time.Duration
@@ -362,7 +362,7 @@ func soon(t *testing.T, most time.Duration, try func() time.Duration) {
 			return
 		}
 	}
-	t.Errorf("it took %s, as often as it was tried", took)
+	t.Errorf("duration of the last of 5 tries = %s, want at most %s once", took, most)
 }
 
 func text(s string) http.Handler {

@@ -24,21 +24,21 @@ func TestBackendWithTLS(t *testing.T) {
 		t.Fatal(err)
 	}
 	if a.tls == config || a.tls.ServerName != spec.ServerName || fmt.Sprint(a.tls.NextProtos) != "[h2 http/1.1]" || config.ServerName != "other" {
-		t.Errorf("got %+v", a.tls)
+		t.Errorf("TLS configuration of the backend = %+v, want a copy with the server name %s and h2 first", a.tls, spec.ServerName)
 	}
 	if len(a.Endpoints()) != 1 || a.Name() != spec.Name {
-		t.Errorf("got %+v", a.Report())
+		t.Errorf("backend = %+v, want the name %s and 1 endpoint", a.Report(), spec.Name)
 	}
 	spec.Endpoints = nil
 	if again, err := s.BackendWithTLS(spec, "a", config); err != nil || again != a || len(a.Endpoints()) != 0 {
-		t.Errorf("the same id: %v, %v", again.Report(), err)
+		t.Errorf("BackendWithTLS with the same ID = %v with the error %v, want the same backend without endpoints", again.Report(), err)
 	}
 	if b, err := s.BackendWithTLS(spec, "b", config); err != nil || b == a {
-		t.Errorf("another id: %v, %v", b, err)
+		t.Errorf("BackendWithTLS with another ID = %v with the error %v, want another backend", b, err)
 	}
 	s.Close()
 	if _, err := s.BackendWithTLS(spec, "c", config); !errors.Is(err, ErrClosed) {
-		t.Errorf("after Close: %v", err)
+		t.Errorf("BackendWithTLS after Close error = %v, want ErrClosed", err)
 	}
 }
 
@@ -60,12 +60,12 @@ func TestExplain(t *testing.T) {
 			got += "; it lasts"
 		}
 		if got != want {
-			t.Errorf("got %s, want %s", got, want)
+			t.Errorf("Explain() = %s, want %s", got, want)
 		}
 	}
 }
 
-// What a server says by an alert is told, of TLS 1.2, where it ends the handshake, and of 1.3, where a client's certificate is refused after it.
+// Explain reports a TLS alert of the server: in TLS 1.2, where it ends the handshake, and in 1.3, where a client certificate is rejected after it.
 func TestExplainAlerts(t *testing.T) {
 	authority, err := pki.NewAuthority("servers")
 	if err != nil {
@@ -90,13 +90,13 @@ func TestExplainAlerts(t *testing.T) {
 			config.MinVersion, config.MaxVersion = version, version
 			err := handshake(t, config, roots)
 			if cause, text, _ := (&Error{Op: OpTLS, Err: &connectError{OpTLS, err}}).Explain(); cause != want {
-				t.Errorf("%s: %v is told as %s: %s, want %s", tls.VersionName(version), err, cause, text, want)
+				t.Errorf("Explain() of %v over %s = %s: %s, want %s", err, tls.VersionName(version), cause, text, want)
 			}
 		}
 	}
 }
 
-// handshake is the error of a client that connects to a server with this configuration, and reads.
+// handshake returns the error of a client that connects to a server with this configuration, and reads.
 func handshake(t *testing.T, config *tls.Config, roots *x509.CertPool) error {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -113,7 +113,7 @@ func handshake(t *testing.T, config *tls.Config, roots *x509.CertPool) error {
 			return
 		}
 		_ = tls.Server(conn, config).Handshake() // it fails
-		<-over                                   // closed before, it could be reset before the client has read the alert
+		<-over                                   // an earlier close could reset the connection before the client has read the alert
 		_ = conn.Close()
 	}()
 	dialer := &net.Dialer{Timeout: time.Minute}

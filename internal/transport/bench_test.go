@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// BenchmarkPick is the choice among endpoints that are all well; of one there is no choice.
+// BenchmarkPick measures the selection among healthy endpoints. With one endpoint, pick selects nothing.
 func BenchmarkPick(b *testing.B) {
 	for _, n := range []int{1, 3, 20} {
 		set := New(Options{AllowLoopback: true})
@@ -22,14 +22,14 @@ func BenchmarkPick(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
 				if backend.pick(*backend.candidates.Load(), nil) == nil {
-					b.Fatal("none")
+					b.Fatal("pick returned nil, want an endpoint")
 				}
 			}
 		})
 	}
 }
 
-// BenchmarkAdmit is the bound on what one backend may hold.
+// BenchmarkAdmit measures the limit on the requests of one backend.
 func BenchmarkAdmit(b *testing.B) {
 	set := New(Options{AllowLoopback: true})
 	b.Cleanup(set.Close)

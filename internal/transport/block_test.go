@@ -15,7 +15,7 @@ import (
 
 var errHung = errors.New("requests are taken and none is answered")
 
-// inBackground makes a request, and returns what becomes of it.
+// inBackground sends a request, and returns a channel with its result.
 func inBackground(ctx context.Context, b http.RoundTripper, method string, body io.Reader) <-chan error {
 	done := make(chan error, 1)
 	go func() {
@@ -40,7 +40,7 @@ func within(t *testing.T, limit time.Duration, done <-chan error, what string) e
 	case err := <-done:
 		return err
 	case <-timer.C:
-		t.Fatalf("%s: no result after %s", what, limit)
+		t.Fatalf("%s has no result after %s, want one", what, limit)
 		return nil
 	}
 }
@@ -49,7 +49,7 @@ func stillWaits(t *testing.T, done <-chan error, what string) {
 	t.Helper()
 	select {
 	case err := <-done:
-		t.Fatalf("%s ended: %v", what, err)
+		t.Fatalf("%s ended with the error %v, want it to wait", what, err)
 	default:
 	}
 }
@@ -84,22 +84,22 @@ func TestBlockEndsRequestsThatWaitForHeaders(t *testing.T) {
 			err := within(t, time.Minute, get, "GET")
 			var failed *Error
 			if !errors.Is(err, ErrUnresponsive) || !errors.As(err, &failed) || !failed.Sent || failed.Class != ClassBackend {
-				t.Errorf("GET: %v (%+v)", err, failed)
+				t.Errorf("GET at a blocked backend error = %v (%+v), want ErrUnresponsive, sent, of class %v", err, failed, ClassBackend)
 			}
 			stillWaits(t, post, "a POST that the backend has")
 			if err := within(t, time.Minute, inBackground(t.Context(), b, http.MethodPost, nil), "a new request"); !errors.Is(err, ErrUnresponsive) {
-				t.Errorf("a new request: %v", err)
+				t.Errorf("POST at a blocked backend error = %v, want ErrUnresponsive", err)
 			}
 			r, _ := http.NewRequestWithContext(t.Context(), http.MethodGet, "https://ignored/fast", nil)
 			resp, err := b.Probe().RoundTrip(r)
 			if err != nil {
-				t.Fatalf("a probe: %v", err)
+				t.Fatalf("probe of a blocked backend failed: %v, want a response", err)
 			}
 			_ = resp.Body.Close()
 
 			close(release)
 			if err := within(t, time.Minute, post, "POST"); err != nil {
-				t.Errorf("POST: %v", err)
+				t.Errorf("POST that waited failed: %v, want a response", err)
 			}
 			b.Unblock()
 			if err := within(t, time.Minute, inBackground(t.Context(), b, http.MethodGet, nil), "a request after Unblock"); err != nil {
@@ -109,7 +109,7 @@ func TestBlockEndsRequestsThatWaitForHeaders(t *testing.T) {
 	}
 }
 
-// A process that is stopped has a kernel that still accepts connections.
+// The kernel still accepts connections for a stopped process.
 func TestBlockEndsRequestsThatWaitForAConnection(t *testing.T) {
 	w := newTestEnv(t)
 	connected := make(chan struct{}, 10)
@@ -131,7 +131,7 @@ func TestBlockEndsRequestsThatWaitForAConnection(t *testing.T) {
 		err := within(t, time.Minute, done, what)
 		var failed *Error
 		if !errors.Is(err, ErrUnresponsive) || !errors.As(err, &failed) || failed.Sent {
-			t.Errorf("%s: %v (%+v)", what, err, failed)
+			t.Errorf("%s at a blocked backend error = %v (%+v), want ErrUnresponsive, not sent", what, err, failed)
 		}
 	}
 }
@@ -143,13 +143,13 @@ func TestBlockHoldsForNewEndpoints(t *testing.T) {
 	b := w.backend(set, w.deadAddress())
 	b.Block(errHung, true)
 	if again := w.backend(set, s.address); again != b {
-		t.Fatal("another backend")
+		t.Fatal("Backend with another endpoint returned another backend, want the same")
 	}
 	if _, err := get(t, b); !errors.Is(err, ErrUnresponsive) {
-		t.Errorf("%v", err)
+		t.Errorf("GET at a blocked backend with a new endpoint error = %v, want ErrUnresponsive", err)
 	}
 	b.Unblock()
 	if body, err := get(t, b); err != nil || body != "ok" {
-		t.Errorf("%q, %v", body, err)
+		t.Errorf("GET after Unblock = %q with the error %v, want ok", body, err)
 	}
 }

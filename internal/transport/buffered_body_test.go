@@ -54,19 +54,19 @@ func TestABodyThatIsThereIsSentAgain(t *testing.T) {
 			b := w.backend(w.set(change), address)
 			_, err := do(t, b, http.MethodPost, strings.NewReader("12345"))
 			if err != nil || seen.Load() != 3 {
-				t.Fatal(seen.Load(), err)
+				t.Fatalf("POST to a backend that refuses streams made %d attempts with the error %v, want 3 and no error", seen.Load(), err)
 			}
 			if got := <-bodies; got != "12345" {
-				t.Errorf("the third time: %q", got)
+				t.Errorf("body of the third attempt = %q, want 12345", got)
 			}
 			if left := b.set.replays.used.Load(); left != 0 {
-				t.Errorf("%d bytes are kept", left)
+				t.Errorf("bytes kept for retries after the request = %d, want 0", left)
 			}
 		})
 	}
 }
 
-// stuck is a body whose Read waits for something that Close does not bring about, as that of a server's request over
+// stuck is a body whose Read blocks until come is closed, regardless of Close, like the body of a server's request over
 // HTTP/1.1.
 type stuck struct{ come chan struct{} }
 
@@ -90,14 +90,14 @@ func TestABodyThatDoesNotCome(t *testing.T) {
 	_, err = b.RoundTrip(r)
 	var failed *Error
 	if !errors.As(err, &failed) || failed.Sent || failed.Attempts != 0 || !strings.Contains(err.Error(), "too late") {
-		t.Errorf("%#v", err)
+		t.Errorf("POST with a body that stalls error = %#v, want too late after 0 attempts, not sent", err)
 	}
 	if asked.Load() != 0 || b.set.replays.used.Load() != 0 {
-		t.Errorf("asked %d times, %d bytes are kept", asked.Load(), b.set.replays.used.Load())
+		t.Errorf("%d requests reached the backend and %d bytes are kept, want 0 and 0", asked.Load(), b.set.replays.used.Load())
 	}
 }
 
-// here is a body that says that it is there.
+// here is a body that reports that it is buffered.
 type here struct{ *strings.Reader }
 
 func (h *here) Close() error          { return nil }
@@ -115,14 +115,14 @@ func TestABodyThatIsShorterThanItsLength(t *testing.T) {
 	_, err = b.RoundTrip(r)
 	var failed *Error
 	if !errors.As(err, &failed) || failed.Sent || !errors.Is(err, io.ErrUnexpectedEOF) {
-		t.Errorf("%#v", err)
+		t.Errorf("POST with a short body error = %#v, want io.ErrUnexpectedEOF, not sent", err)
 	}
 	if state := b.Report().Endpoints[0].State; state != "well" {
-		t.Errorf("the endpoint is %s because of a client's body", state)
+		t.Errorf("state of the endpoint after a client's short body = %s, want well", state)
 	}
 }
 
-// failing is a client's body that breaks.
+// failing is a client's body whose Read returns an error.
 type failing struct{}
 
 func (failing) Read([]byte) (int, error) { return 0, errors.New("the client went") }
@@ -134,10 +134,10 @@ func TestAClientsBodyIsNoFaultOfTheEndpoint(t *testing.T) {
 	b := w.backend(w.set(), s.address)
 	for range 2 * softFailures {
 		if _, err := do(t, b, http.MethodPost, failing{}); err == nil || !strings.Contains(err.Error(), "the client went") {
-			t.Fatal(err)
+			t.Fatalf("POST with a failing body error = %v, want the client's error", err)
 		}
 	}
 	if e := b.Report().Endpoints[0]; e.State != "well" || e.LastFailure != "" {
-		t.Errorf("%+v", e)
+		t.Errorf("endpoint after failing bodies = %+v, want the state well without a failure", e)
 	}
 }

@@ -22,7 +22,7 @@ import (
 
 var errSenderLeft = errors.New("the sender left")
 
-// bodyOf is a body of n bytes, and then of what ends it.
+// bodyOf is a body of n bytes, followed by the error end.
 func bodyOf(n int64, end error) io.Reader {
 	return io.MultiReader(io.LimitReader(zeros{}, n), ending{end})
 }
@@ -35,25 +35,25 @@ type ending struct{ err error }
 
 func (f ending) Read([]byte) (int, error) { return 0, f.err }
 
-// gated gives nothing until open is closed, and then fails.
+// gated blocks until open is closed, and then fails.
 type gated struct{ open <-chan struct{} }
 
 func (g gated) Read([]byte) (int, error) { <-g.open; return 0, errSenderLeft }
 
-// What whoever sends a request does wrong is its own: the error says so, and the endpoint, the metrics of failures, what is
-// known of the backend's silence and the log know nothing of it. Over either protocol.
+// An error in a request, or in its body, is attributed to the sender: the error has the sender's class, and the endpoint, the failure metrics,
+// the detection of silence and the log are unchanged. This holds for both protocols.
 func TestA35MistakesOfTheSenderAreNotTheBackends(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes seconds")
 	}
-	const large = 1 << 20 // more than is read first, or kept
+	const large = 1 << 20 // more than is buffered or kept for retries
 	for _, test := range []struct {
 		name   string
 		change func(*http.Request)
 		class  Class
-		code   int    // instead of an error: the backend answers
-		h2     int    // the same over HTTP/2, which reads no more of a body than its length; over HTTP/1.1 the backend may be quicker than we
-		want   string // what the error says
+		code   int    // instead of an error: the backend's response
+		h2     int    // the same over HTTP/2, which reads only the announced length of a body; over HTTP/1.1 the backend may respond first
+		want   string // part of the error
 	}{
 		{name: "a blank in the path", change: func(r *http.Request) { r.URL.Opaque = "/x HTTP/1.1" }, class: ClassRequest, want: "0x20"},
 		{name: "a line end in the path", change: func(r *http.Request) { r.URL.Opaque = "/x\r\nA: b" }, class: ClassRequest, want: "0x0d"},
@@ -86,7 +86,7 @@ func TestA35MistakesOfTheSenderAreNotTheBackends(t *testing.T) {
 	} {
 		for _, proto := range []string{"h2", "http/1.1"} {
 			t.Run(test.name+" over "+proto, func(t *testing.T) {
-				t.Parallel() // some wait for most of their time
+				t.Parallel() // some wait for most of the time
 				w := newTestEnv(t)
 				s := w.serveProto(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 					switch r.URL.Path {
@@ -120,7 +120,7 @@ func TestA35MistakesOfTheSenderAreNotTheBackends(t *testing.T) {
 					cancel()
 					if code != 0 {
 						if err != nil || resp.StatusCode != code {
-							t.Fatalf("%v, %v", resp, err)
+							t.Fatalf("POST = %v with the error %v, want %d", resp, err, code)
 						}
 						_ = resp.Body.Close()
 						continue
@@ -131,11 +131,11 @@ func TestA35MistakesOfTheSenderAreNotTheBackends(t *testing.T) {
 					}
 					if err == nil {
 						_ = resp.Body.Close()
-						t.Fatalf("it was sent, and answered %s", resp.Status)
+						t.Fatalf("POST = %s, want an error of class %s", resp.Status, test.class)
 					}
 					var failed *Error
 					if !errors.As(err, &failed) || failed.Class != test.class || !strings.Contains(err.Error(), test.want) {
-						t.Fatalf("%v (%+v), want %s: %s", err, failed, test.class, test.want)
+						t.Fatalf("POST error = %v (%+v), want class %s and %q", err, failed, test.class, test.want)
 					}
 				}
 				unharmed(t, b, registry, logs)
@@ -150,8 +150,8 @@ func uploading(says, has int64, end error) func(*http.Request) {
 	}
 }
 
-// stalled is a body that does not come before the request's deadline, which begins when it is waited for: however long it takes
-// to connect, the request does not end before.
+// stalled is a body that does not arrive before the request's deadline. The deadline begins when the body is read, so a slow
+// connection does not end the request earlier.
 func stalled(says int64) func(*http.Request) {
 	return func(r *http.Request) {
 		ctx := &lateDeadline{Context: r.Context(), done: make(chan struct{})}
@@ -166,7 +166,7 @@ func stalled(says int64) func(*http.Request) {
 	}
 }
 
-// lateDeadline is a context whose deadline is end.
+// lateDeadline is a context whose deadline passes when end is called.
 type lateDeadline struct {
 	context.Context
 	done chan struct{}
@@ -193,7 +193,7 @@ func unharmed(t *testing.T, b *Backend, registry *prometheus.Registry, logs *obs
 	t.Helper()
 	e := b.Report().Endpoints[0]
 	if e.State != "well" || e.LastFailure != "" || e.Ejections != 0 {
-		t.Errorf("the endpoint suffered: %+v", e)
+		t.Errorf("endpoint = %+v, want the state well without failures and ejections", e)
 	}
 	var want bytes.Buffer
 	want.WriteString("# HELP portico_backend_ejections_total Endpoints taken out of use for a while.\n# TYPE portico_backend_ejections_total counter\n" +
@@ -211,22 +211,22 @@ func unharmed(t *testing.T, b *Backend, registry *prometheus.Registry, logs *obs
 		}
 		for _, one := range f.GetMetric() {
 			if one.GetCounter().GetValue() != 0 {
-				t.Errorf("%s: %v", f.GetName(), one)
+				t.Errorf("metric %s = %v, want 0", f.GetName(), one)
 			}
 		}
 	}
 	if logs.Len() != 0 {
-		t.Errorf("logged: %v", logs.All())
+		t.Errorf("log lines = %v, want none", logs.All())
 	}
 	if _, err := get(t, b); err != nil {
-		t.Errorf("afterwards: %v", err)
+		t.Errorf("GET afterwards failed: %v, want no error", err)
 	}
 	if s := b.Silence(); !s.Since.IsZero() {
-		t.Errorf("it counts as silent: %+v", s)
+		t.Errorf("silence of the backend = %+v, want none", s)
 	}
 }
 
-// A body that breaks off when its answer has begun ends the answer too, and that is not the backend's failure either.
+// A body that breaks off after the response has begun also ends the response. This is not a failure of the backend.
 func TestA35ABodyThatBreaksOffAfterTheAnswerBegan(t *testing.T) {
 	for _, proto := range []string{"h2", "http/1.1"} {
 		t.Run(proto, func(t *testing.T) {
@@ -236,7 +236,7 @@ func TestA35ABodyThatBreaksOffAfterTheAnswerBegan(t *testing.T) {
 					_ = http.NewResponseController(rw).EnableFullDuplex() // HTTP/2 always is
 					rw.(http.Flusher).Flush()
 					_, _ = io.Copy(rw, r.Body)
-					panic(http.ErrAbortHandler) // or the answer might be whole before the connection is gone
+					panic(http.ErrAbortHandler) // otherwise the response could be complete before the connection closes
 				}
 			}), proto)
 			core, logs := observer.New(zapcore.InfoLevel)
@@ -258,7 +258,7 @@ func TestA35ABodyThatBreaksOffAfterTheAnswerBegan(t *testing.T) {
 				_, err = io.Copy(io.Discard, resp.Body)
 				var failed *Error
 				if !errors.As(err, &failed) || failed.Class != ClassRequest || !errors.Is(err, ErrRequestBody) {
-					t.Errorf("%v", err)
+					t.Errorf("reading the response error = %v, want ErrRequestBody of class %s", err, ClassRequest)
 				}
 				_ = resp.Body.Close()
 			}

@@ -14,10 +14,10 @@ import (
 	"portico.dev/internal/engine"
 )
 
-// pinged is a backend that counts the pings of each of its connections.
+// pinged is a backend that counts the pings on each connection.
 type pinged struct {
 	mu    sync.Mutex
-	pings []int // of the connections, in the order in which they were made
+	pings []int // per connection, in the order in which they were opened
 }
 
 func (p *pinged) handle(c *tls.Conn) {
@@ -69,8 +69,8 @@ func TestOneIdleConnectionOfAnEndpointIsPinged(t *testing.T) {
 	eventually(t, time.Minute, "pings of the probes'", func() bool { return p.count(1) > 0 })
 	before := p.count(0)
 	eventually(t, time.Minute, "more pings of the probes'", func() bool { return p.count(1) > 20 })
-	if n := p.count(0) - before; n > 1 { // one may have been due
-		t.Errorf("the other was pinged %d times more", n)
+	if n := p.count(0) - before; n > 1 { // one ping may have been due
+		t.Errorf("%d further pings on the first connection, want at most 1", n)
 	}
 }
 
@@ -84,14 +84,14 @@ func TestAnEndpointThatNoClientUsesIsPingedLessOften(t *testing.T) {
 		t.Fatal(err)
 	}
 	pool := (*b.candidates.Load())[0].probes
-	allowed := func() int { // pings that could have been sent in the looks since the connection was made
+	allowed := func() int { // pings that could have been sent in the checks since the connection was opened
 		b.set.checker.checking.Lock()
 		defer b.set.checker.checking.Unlock()
 		return pool.checks / unusedPingEvery
 	}
 	eventually(t, time.Minute, "pings", func() bool { return p.count(0) >= 10 })
 	if pings, most := p.count(0), allowed(); pings > most {
-		t.Errorf("%d pings, want %d at the most", pings, most)
+		t.Errorf("%d pings of an unused connection, want at most %d", pings, most)
 	}
 	if _, err := get(t, b); err != nil {
 		t.Fatal(err)
@@ -102,7 +102,7 @@ func TestAnEndpointThatNoClientUsesIsPingedLessOften(t *testing.T) {
 	})
 }
 
-// The last client may have left for good, or come back in a moment: the connection for probes is all that tells.
+// Without client connections, only the probe connection can detect a silent backend.
 func TestASilentConnectionThatNoClientUsesIsFound(t *testing.T) {
 	t.Parallel()
 	if testing.Short() {
@@ -120,13 +120,13 @@ func TestASilentConnectionThatNoClientUsesIsFound(t *testing.T) {
 	select {
 	case err := <-told:
 		if !errors.Is(err, errPingsUnanswered) {
-			t.Error(err)
+			t.Errorf("reported failure = %v, want errPingsUnanswered", err)
 		}
 	case <-time.After(30 * time.Second):
-		t.Fatal("it is not found")
+		t.Fatal("the silent connection was not detected within 30 seconds, want a reported failure")
 	}
 	if said := b.Silence(); said.Since.IsZero() || !said.Broken {
-		t.Errorf("%+v", said)
+		t.Errorf("silence of the backend = %+v, want a broken connection", said)
 	}
 }
 
@@ -146,12 +146,12 @@ func TestIdleConnectionsBesideASilentOneAreClosed(t *testing.T) {
 		}
 	}
 	if n := b.Report().Endpoints[0].Connections; n != 1 {
-		t.Fatalf("%d connections for requests", n)
+		t.Fatalf("%d connections for requests, want 1", n)
 	}
 	l.cut.Store(true)
 	<-told
 	if n := b.Report().Endpoints[0].Connections; n != 0 {
-		t.Errorf("%d connections for requests are kept although the probes' fell silent", n)
+		t.Errorf("%d connections for requests after the probe connection fell silent, want 0", n)
 	}
 }
 
@@ -171,12 +171,12 @@ func TestNobodyIsLookedAtWithoutConnections(t *testing.T) {
 			return rounds.count == 0
 		})
 		if n := b.Report().Endpoints[0].Connections; n != 0 {
-			t.Errorf("%d connections are left", n)
+			t.Errorf("%d connections after the idle timeout, want 0", n)
 		}
 	}
 }
 
-// checkedConn remembers when it was checked, and when it could be pinged.
+// checkedConn records when it was checked, and when it could be pinged.
 type checkedConn struct {
 	engine.ClientConn
 	at, pinged []time.Time // one goroutine checks
@@ -190,8 +190,8 @@ func (c *checkedConn) Check(ping bool) {
 }
 func (c *checkedConn) Closed() bool { return false }
 
-// Each connection is checked once in an interval, however many there are. Few of them wake the process once in an interval, and many are not
-// all pinged at once.
+// Each connection is checked once per interval. For a few connections the process wakes up once per interval. Many connections are not
+// all pinged at the same time.
 func TestConnectionsAreCheckedTogetherWhileThereAreFew(t *testing.T) {
 	const every, rounds = 250 * time.Millisecond, 40
 	for _, n := range []int{1, fewPools, fewPools + 1, 1000} {
@@ -209,29 +209,29 @@ func TestConnectionsAreCheckedTogetherWhileThereAreFew(t *testing.T) {
 			for i := range conns {
 				at := conns[i].at
 				if len(at) < rounds || len(at) > rounds+1 {
-					t.Fatalf("of %d, one was checked %d times in %d intervals", n, len(at), rounds)
+					t.Fatalf("one of %d connections was checked %d times in %d intervals, want once in each", n, len(at), rounds)
 				}
 				for j, now := range at {
 					together[now]++
 					if j > 0 && now.Sub(at[j-1]) != every {
-						t.Fatalf("of %d, one was checked after %s", n, now.Sub(at[j-1]))
+						t.Fatalf("one of %d connections was checked after %s, want %s", n, now.Sub(at[j-1]), every)
 					}
 				}
 			}
 			groups := min(checkGroups, (n+fewPools-1)/fewPools)
 			if len(together) > groups*(rounds+1) {
-				t.Errorf("%d were checked at %d times in %d intervals, want %d in each", n, len(together), rounds, groups)
+				t.Errorf("%d connections were checked at %d times in %d intervals, want %d in each", n, len(together), rounds, groups)
 			}
 			for _, some := range together {
 				if some > max(fewPools, n/checkGroups) {
-					t.Errorf("of %d, %d were checked at once", n, some)
+					t.Errorf("%d of %d connections were checked at the same time, want at most %d", some, n, max(fewPools, n/checkGroups))
 				}
 			}
 		})
 	}
 }
 
-// However many endpoints no client uses, 170 pings in a second are enough for all.
+// 170 pings per second are the limit for any number of endpoints without client connections.
 func TestEndpointsThatNoClientUsesShareThePings(t *testing.T) {
 	const every = 250 * time.Millisecond
 	for n, interval := range map[int]time.Duration{1: 1500 * time.Millisecond, manyPools: 1500 * time.Millisecond, manyPools + 1: 3 * time.Second, 1000: 6 * time.Second} {
@@ -249,7 +249,7 @@ func TestEndpointsThatNoClientUsesShareThePings(t *testing.T) {
 			c.close()
 			for i := range conns {
 				if times := conns[i].pinged; len(times) < 4 || len(times) > 5 || times[1].Sub(times[0]) != interval {
-					t.Fatalf("of %d, one is pinged at %v, want one ping every %s", n, times, interval)
+					t.Fatalf("one of %d connections was pinged at %v, want one ping every %s", n, times, interval)
 				}
 			}
 		})
@@ -271,7 +271,7 @@ func TestAConnectionIsCheckedAlthoughItsGroupWasEmpty(t *testing.T) {
 		synctest.Wait()
 		c.close()
 		if n := len(conns[fewPools].at); n < 8 {
-			t.Errorf("it was checked %d times in 10 intervals", n)
+			t.Errorf("%d checks of the new connection in 10 intervals, want at least 8", n)
 		}
 	})
 }

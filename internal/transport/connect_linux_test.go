@@ -15,7 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// listenWithBacklog is net.Listen with a queue of a chosen length.
+// listenWithBacklog is net.Listen with a given queue length.
 func listenWithBacklog(n int) (net.Listener, error) {
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -70,31 +70,31 @@ func TestConnectingHasItsTime(t *testing.T) {
 				took := time.Since(start)
 				var failed *Error
 				if !errors.As(err, &failed) || failed.Op != test.op || failed.Sent {
-					t.Errorf("%#v", err)
+					t.Errorf("POST error = %#v, want an error of %s, not sent", err, test.op)
 				}
 				return took
 			})
-			// With a sibling nobody waits for it.
+			// With a second endpoint no request waits for the first.
 			s := w.serve(text("sibling"))
 			set := w.set(func(o *Options) { o.DialTimeout, o.TLSTimeout = time.Minute, time.Minute })
-			if _, err := get(t, w.backend(set, s.address)); err != nil { // its connection is there, however busy the machine
+			if _, err := get(t, w.backend(set, s.address)); err != nil { // opens its connection, even on a busy machine
 				t.Fatal(err)
 			}
 			patient := w.backend(set, s.address, address)
 			start := time.Now()
 			for range 6 {
 				if body, err := do(t, patient, http.MethodPost, strings.NewReader("x")); err != nil || body != "sibling" {
-					t.Fatal(body, err)
+					t.Fatalf("POST with a second endpoint = %q with the error %v, want sibling", body, err)
 				}
 			}
 			if took := time.Since(start); took > time.Minute {
-				t.Errorf("six requests took %s", took)
+				t.Errorf("time of six requests = %s, want at most a minute", took)
 			}
 		})
 	}
 }
 
-// fullBacklog is a listener that never accepts and whose queue is full: connections to it hang.
+// fullBacklog is a listener that never accepts and whose queue is full: connection attempts hang.
 func fullBacklog(t *testing.T) string {
 	t.Helper()
 	l, err := listenWithBacklog(0)
@@ -107,7 +107,7 @@ func fullBacklog(t *testing.T) string {
 		d := net.Dialer{Timeout: 50 * time.Millisecond}
 		c, err := d.DialContext(context.Background(), "tcp", l.Addr().String())
 		if err != nil {
-			if failed++; failed == 3 { // one alone may be for want of time
+			if failed++; failed == 3 { // a single timeout may be caused by a busy machine
 				return l.Addr().String()
 			}
 			continue
@@ -115,6 +115,6 @@ func fullBacklog(t *testing.T) string {
 		failed = 0
 		t.Cleanup(func() { _ = c.Close() })
 	}
-	t.Fatal("the queue is never full")
+	t.Fatal("12 connections did not fill the queue of the listener, want it full")
 	return ""
 }

@@ -21,11 +21,11 @@ func TestEvents(t *testing.T) {
 	events.Failed(b, nil)
 	want := []string{"first failed", "second failed", "first answered", "second documents", "second resources", "second failed"}
 	if len(got) != len(want) {
-		t.Fatalf("got %q, want %q", got, want)
+		t.Fatalf("events = %q, want %q", got, want)
 	}
 	for i := range want {
 		if got[i] != want[i] {
-			t.Errorf("event %d is %q, want %q", i, got[i], want[i])
+			t.Errorf("event %d = %q, want %q", i, got[i], want[i])
 		}
 	}
 }

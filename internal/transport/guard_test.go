@@ -83,13 +83,13 @@ func TestA22Guard(t *testing.T) {
 			err := test.guard.check(netip.MustParseAddrPort(test.address))
 			var forbidden *ForbiddenAddressError
 			if refused := errors.As(err, &forbidden); refused != test.refused {
-				t.Errorf("refused %t: %v", refused, err)
+				t.Errorf("check(%s) refused = %t with the error %v, want %t", test.address, refused, err, test.refused)
 			}
 		})
 	}
 }
 
-// The guard sits behind resolution: a name says nothing about where it leads.
+// The guard checks resolved addresses: a host name does not reveal its address.
 func TestA22ForbiddenAddressBehindAName(t *testing.T) {
 	w := newTestEnv(t)
 	s := w.serve(text("reached"))
@@ -107,13 +107,13 @@ func TestA22ForbiddenAddressBehindAName(t *testing.T) {
 	var forbidden *ForbiddenAddressError
 	var failed *Error
 	if !errors.As(err, &forbidden) || !errors.As(err, &failed) || failed.Op != OpDial || failed.Sent {
-		t.Fatalf("%v", err)
+		t.Fatalf("GET from a loopback address error = %v, want ForbiddenAddressError of the dial, not sent", err)
 	}
 	if _, err = b.DialUpgrade(t.Context()); !errors.As(err, &forbidden) {
-		t.Errorf("upgrade: %v", err)
+		t.Errorf("DialUpgrade to a loopback address error = %v, want ForbiddenAddressError", err)
 	}
 	if _, err = get(t, b.Probe()); !errors.As(err, &forbidden) {
-		t.Errorf("probe: %v", err)
+		t.Errorf("probe of a loopback address error = %v, want ForbiddenAddressError", err)
 	}
 
 	spec.LoopbackOK = true
@@ -121,7 +121,7 @@ func TestA22ForbiddenAddressBehindAName(t *testing.T) {
 		t.Fatal(err)
 	}
 	if body, err := get(t, b); err != nil || body != "reached" {
-		t.Errorf("ExternalName: %q, %v", body, err)
+		t.Errorf("GET from an allowed loopback address = %q with the error %v, want reached", body, err)
 	}
 
 	itself := w.set(func(o *Options) { o.OwnAddresses = func() []string { return []string{":" + port} } })
@@ -129,10 +129,10 @@ func TestA22ForbiddenAddressBehindAName(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err = get(t, b); !errors.As(err, &forbidden) {
-		t.Errorf("our own listener: %v", err)
+		t.Errorf("GET from Portico's own listener error = %v, want ForbiddenAddressError", err)
 	}
 	if s.conns.Load() != 1 {
-		t.Errorf("%d connections arrived", s.conns.Load())
+		t.Errorf("%d connections reached the server, want 1", s.conns.Load())
 	}
 }
 
@@ -152,6 +152,6 @@ func TestEnvironmentProxyIsNotUsed(t *testing.T) {
 	}
 	defer func() { _ = resp.Body.Close() }()
 	if resp.StatusCode != http.StatusFound {
-		t.Errorf("a redirect was followed: %d", resp.StatusCode)
+		t.Errorf("status of a redirect = %d, want 302", resp.StatusCode)
 	}
 }

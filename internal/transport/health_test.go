@@ -11,11 +11,11 @@ func TestHealth(t *testing.T) {
 	usable := func(wantOK, wantDue bool) {
 		t.Helper()
 		if ok, due := h.usable(now); ok != wantOK || due != wantDue {
-			t.Fatalf("%s: usable %t, due %t", h.state, ok, due)
+			t.Fatalf("usable() in the state %v = %t, due %t, want %t, due %t", h.state, ok, due, wantOK, wantDue)
 		}
 	}
 	usable(true, false)
-	// Two soft failures are not enough, and an answer forgets them.
+	// Two soft failures are not enough, and a response resets the count.
 	h.failed(now, false, "reset")
 	h.failed(now, false, "reset")
 	h.answered(now)
@@ -23,24 +23,24 @@ func TestHealth(t *testing.T) {
 	h.failed(now, false, "reset")
 	usable(true, false)
 	if !h.failed(now, false, "reset") {
-		t.Fatal("three in a row do not eject")
+		t.Fatal("third failure in a row did not eject the endpoint, want an ejection")
 	}
 	usable(false, false)
-	// More failures while it is out change nothing: they are echoes of requests sent before.
+	// Further failures of an ejected endpoint have no effect: they belong to earlier requests.
 	if h.failed(now, true, "lost") {
-		t.Fatal("ejected twice")
+		t.Fatal("failure of an ejected endpoint ejected it again, want no effect")
 	}
 	now = now.Add(firstEjection)
 	usable(false, true)
-	// A connection in the background lets one request through.
+	// A connection in the background allows one request.
 	h.connected()
 	usable(true, false)
 	h.chosen()
 	usable(false, false)
-	h.abandoned() // its caller left: another may try
+	h.abandoned() // its caller canceled the request: another request may try
 	usable(true, false)
 	h.chosen()
-	// The trial fails: out for twice as long, up to the limit.
+	// The trial fails: the ejection lasts twice as long, up to the limit.
 	h.failed(now, false, "reset")
 	now = now.Add(firstEjection)
 	usable(false, false)
@@ -55,7 +55,7 @@ func TestHealth(t *testing.T) {
 	h.chosen()
 	h.answered(now)
 	usable(true, false)
-	// All is forgiven: the next ejection is short again.
+	// The response resets the duration: the next ejection is short again.
 	h.failed(now, true, "refused")
 	now = now.Add(firstEjection)
 	usable(false, true)
@@ -65,27 +65,27 @@ func TestBudget(t *testing.T) {
 	b := newBudget(3)
 	for range 3 {
 		if !b.spend() {
-			t.Fatal("no burst")
+			t.Fatal("spend() within the burst = false, want true")
 		}
 	}
 	if b.spend() {
-		t.Fatal("spent what was not there")
+		t.Fatal("spend() beyond the burst = true, want false")
 	}
 	for range 5 {
 		b.earn()
 	}
 	if !b.spend() || b.spend() {
-		t.Fatal("five requests earn one repetition")
+		t.Fatal("five earned requests do not allow exactly one retry, want one")
 	}
 	for range 1000 {
 		b.earn()
 	}
 	for range 3 {
 		if !b.spend() {
-			t.Fatal("not refilled")
+			t.Fatal("spend() after 1000 requests = false, want the burst refilled")
 		}
 	}
 	if b.spend() {
-		t.Fatal("more than the burst was saved up")
+		t.Fatal("spend() beyond the refilled burst = true, want false")
 	}
 }

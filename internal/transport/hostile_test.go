@@ -62,16 +62,16 @@ func TestA28Lies(t *testing.T) {
 			_, err := get(t, b)
 			var failed *Error
 			if !errors.As(err, &failed) || !failed.Protocol || !failed.Sent {
-				t.Errorf("%#v: %v", err, err)
+				t.Errorf("GET error = %#v (%v), want a protocol error, sent", err, err)
 			}
 			if took := time.Since(start); took > time.Minute {
-				t.Errorf("took %s", took)
+				t.Errorf("time until the error = %s, want at most a minute", took)
 			}
 		})
 	}
 }
 
-// headerBlocks writes a header that does not fit into one frame.
+// headerBlocks writes a header that is larger than one frame.
 func (f *frames) headerBlocks(stream uint32, fields []string) {
 	f.buffer.Reset()
 	for i := 0; i+1 < len(fields); i += 2 {
@@ -119,10 +119,10 @@ func TestA28HostileSettings(t *testing.T) {
 			}
 			if resp, err := b.RoundTrip(r); err == nil {
 				_ = resp.Body.Close()
-				t.Error("answered")
+				t.Errorf("POST = %s, want an error", resp.Status)
 			}
 			if conns.Load() > maxUnprocessed {
-				t.Errorf("%d connections for one request", conns.Load())
+				t.Errorf("%d connections for one request, want at most %d", conns.Load(), maxUnprocessed)
 			}
 		})
 	}

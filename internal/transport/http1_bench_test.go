@@ -19,7 +19,7 @@ var benchAnswer = []byte(okHead + "Audit-Id: 0b5c8c9e-9f0f-4d0a-8f6e-1f1c3b0f6b1
 var benchRequest = []byte("GET /apis/metrics.example.com/v1/namespaces/default/pods/a HTTP/1.1\r\nHost: metrics.kube-system.svc\r\n" +
 	"User-Agent: kubectl/v1.37.0\r\nAccept: application/json\r\nX-Remote-User: jane\r\nX-Remote-Group: system:authenticated\r\n\r\n")
 
-// BenchmarkMessage is what looking costs: at an answer, and at a request.
+// BenchmarkMessage measures the inspection of a response and of a request.
 func BenchmarkMessage(b *testing.B) {
 	for name, text := range map[string][]byte{"answer": benchAnswer, "request": benchRequest} {
 		b.Run(name, func(b *testing.B) {
@@ -31,15 +31,15 @@ func BenchmarkMessage(b *testing.B) {
 					m.expectResponse(false, false)
 				}
 				if n, _, done, err := m.feed(text); n != len(text) || !done || err != nil {
-					b.Fatal(n, done, err)
+					b.Fatalf("feed(%s) = %d, done %t, error %v, want %d, done, no error", name, n, done, err, len(text))
 				}
 			}
 		})
 	}
 }
 
-// BenchmarkHTTP1Conn is a request and its answer over TLS, bare and with everything that is done to look at them. The other
-// side is in the figures.
+// BenchmarkHTTP1Conn measures a request and its response over TLS, with and without the inspection. The server is
+// included.
 func BenchmarkHTTP1Conn(b *testing.B) {
 	ca, err := pki.NewAuthority("bench")
 	if err != nil {
@@ -72,7 +72,7 @@ func BenchmarkHTTP1Conn(b *testing.B) {
 			into := make([]byte, 4096)
 			b.ReportAllocs()
 			for b.Loop() {
-				k.idle.Store(true) // the library's reader would rest by now
+				k.idle.Store(true) // net/http's reader would be waiting now
 				if _, err := c.Write(benchRequest); err != nil {
 					b.Fatal(err)
 				}

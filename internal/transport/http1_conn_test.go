@@ -23,10 +23,10 @@ import (
 	"portico.dev/internal/pki"
 )
 
-// scripted is a backend over HTTP/1.1 that writes by hand what a path says. "/well" is answered well on every connection.
+// scripted is a backend over HTTP/1.1 that writes the given bytes for a path. "/well" has a valid response on every connection.
 type scripted struct {
 	address string
-	bytes   bool     // each byte in a record of its own
+	bytes   bool     // each byte in a separate TLS record
 	asked   sync.Map // path: *atomic.Int64
 }
 
@@ -73,7 +73,7 @@ func (s *scripted) write(c net.Conn, answer string) error {
 
 const closing = "\x00close"
 
-// ask sends one request and reads the answer.
+// ask sends one request and reads the response.
 func ask(t *testing.T, b *Backend, method, path string) (*http.Response, string, error) {
 	t.Helper()
 	var body io.Reader
@@ -95,11 +95,11 @@ func ask(t *testing.T, b *Backend, method, path string) (*http.Response, string,
 	return resp, string(text), err
 }
 
-// answersWell makes sure that the backend answers, and leaves a connection that was used.
+// answersWell checks that the backend responds, and leaves a used connection in the pool.
 func answersWell(t *testing.T, b *Backend) {
 	t.Helper()
 	if resp, body, err := ask(t, b, http.MethodGet, "/well"); err != nil || body != "well" || resp.StatusCode != 200 {
-		t.Fatalf("%q, %v", body, err)
+		t.Fatalf("GET /well = %q with the error %v, want 200 well", body, err)
 	}
 }
 
@@ -130,14 +130,14 @@ func TestAnswersOverHTTP1PassAsTheyAre(t *testing.T) {
 			answersWell(t, b)
 			resp, body, err := ask(t, b, method, pathOf(name))
 			if err != nil || resp.StatusCode != status || body != a.body || resp.Trailer.Get("X-Sum") != a.trailer {
-				t.Errorf("%s: %+v, %q, %v", name, resp, body, err)
+				t.Errorf("%s of %s = %+v with the body %q and the error %v, want %d with %q and the trailer %q", method, name, resp, body, err, status, a.body, a.trailer)
 			}
 		}
 		answersWell(t, b)
 	}
 }
 
-// What the library bounds, and how an answer can end too early.
+// Limits of net/http, and responses that end too early.
 var (
 	endlessHeads = map[string]string{
 		"endless header":            okHead + "X: " + strings.Repeat("x", 10<<20) + "\r\n\r\n",
@@ -154,8 +154,8 @@ var (
 	}
 )
 
-// What a hostile backend of HTTP/1.1 says is never an answer, or never looks complete, never becomes the answer of another
-// request, and is never asked for twice (A28).
+// A malformed HTTP/1.1 response of a hostile backend is never forwarded as a complete response, never becomes the response of another
+// request, and is not requested a second time (A28).
 func TestA28LiesOverHTTP1(t *testing.T) {
 	t.Parallel()
 	enginetest.NotOnLibraryBackend(t, "malformed responses over HTTP/1.1")
@@ -180,7 +180,7 @@ func TestA28LiesOverHTTP1(t *testing.T) {
 			b := w.backend(w.set(func(o *Options) { o.MaxHeaderBytes = 64 << 10 }), s.address)
 			for i, name := range slices.Sorted(maps.Keys(answers)) {
 				if i%2 == 0 {
-					answersWell(t, b) // the next one is asked for on a connection that was used: the library repeats such
+					answersWell(t, b) // the next request uses an existing connection, for which net/http repeats requests
 				}
 				lie(t, b, s, method, name[1:])
 			}
@@ -195,7 +195,7 @@ func lie(t *testing.T, b *Backend, s *scripted, method, name string) {
 	resp, body, err := ask(t, b, method, "/"+name)
 	name = strings.ReplaceAll(name, "-", " ")
 	if err == nil {
-		t.Errorf("%s %s: it passed for an answer: %q, %+v", method, name, body, resp)
+		t.Errorf("%s of %s = %+v with the body %q, want an error", method, name, resp, body)
 		return
 	}
 	_, inBody := bodyLies[name]
@@ -205,17 +205,17 @@ func lie(t *testing.T, b *Backend, s *scripted, method, name string) {
 	case tooEarly:
 	case inBody:
 		if f := classify(t.Context(), err); !f.protocol || f.lost || f.connection {
-			t.Errorf("%s %s: %+v, %v", method, name, f, err)
+			t.Errorf("%s of %s error = %v, classified %+v, want a protocol error", method, name, err, f)
 		}
 	case !errors.As(err, &failed) || !failed.Protocol || !failed.Sent:
-		t.Errorf("%s %s: %#v, %v", method, name, err, err)
+		t.Errorf("%s of %s error = %#v (%v), want a protocol error, sent", method, name, err, err)
 	}
 	if n := s.count(pathOf(name)).Load() - before; n != 1 {
-		t.Errorf("%s %s: asked for %d times", method, name, n)
+		t.Errorf("%s of %s reached the backend %d times, want 1", method, name, n)
 	}
 }
 
-// What is wrong is said where the library does not hide it.
+// The error names the violation where net/http does not hide it.
 func TestA28MalformedResponsesAreReported(t *testing.T) {
 	enginetest.NotOnLibraryBackend(t, "malformed responses over HTTP/1.1")
 	w := newTestEnv(t)
@@ -223,14 +223,14 @@ func TestA28MalformedResponsesAreReported(t *testing.T) {
 	b := w.backend(w.set(), s.address)
 	for path, wrong := range map[string]error{"/folded": errFolded, "/size": errChunkSize} {
 		if _, _, err := ask(t, b, http.MethodGet, path); !errors.Is(err, wrong) {
-			t.Errorf("%s: %v", path, err)
+			t.Errorf("GET %s error = %v, want %v", path, err, wrong)
 		}
 	}
 }
 
 const forged = "HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\nforged"
 
-// What follows an answer, in whatever pieces it comes, answers nobody, and costs no request (A28).
+// Bytes after a response, in any number of pieces, never answer another request, and fail no request (A28).
 func TestA28AnswersThatNobodyAskedFor(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes seconds")
@@ -267,18 +267,18 @@ func TestA28AnswersThatNobodyAskedFor(t *testing.T) {
 			for i := range 200 {
 				method := []string{http.MethodPost, http.MethodGet}[i%2]
 				if _, body, err := ask(t, b, method, "/"); err != nil || body != "well" {
-					t.Fatalf("%d: %s: %q, %v", i, method, body, err)
+					t.Fatalf("request %d, %s = %q with the error %v, want well", i, method, body, err)
 				}
-				<-wrote // what comes later than the next request is its answer for all that anybody can know
+				<-wrote // bytes that arrive after the next request cannot be distinguished from its response
 			}
 		})
 	}
 	if said.Len() > 0 {
-		t.Errorf("on stderr: %s", said.String())
+		t.Errorf("output on stderr = %s, want none", said.String())
 	}
 }
 
-// held is a connection that holds the last bytes of what is written back.
+// held is a connection that delays the last bytes of each write.
 type held struct {
 	net.Conn
 	hold bool
@@ -294,7 +294,7 @@ func (c *held) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// Half a record that came before a request is waited for: the other half would make it an answer.
+// The connection waits for the rest of a partial TLS record that arrived before a request: the rest would complete a response.
 func TestA28AnAnswerThatIsUnderWayBeforeItsRequest(t *testing.T) {
 	enginetest.NotOnLibraryBackend(t, "responses over HTTP/1.1 that nobody asked for")
 	w := newTestEnv(t)
@@ -314,7 +314,7 @@ func TestA28AnAnswerThatIsUnderWayBeforeItsRequest(t *testing.T) {
 			_, _ = io.WriteString(c, forged)
 			h.hold = false
 			begun <- struct{}{}
-			<-time.After(20 * time.Millisecond) // in which the next request comes; if it comes later nothing is shown
+			<-time.After(20 * time.Millisecond) // the next request arrives in this time; if it is later, the test has no effect
 			_, _ = raw.Write(h.rest)
 		}
 	})
@@ -350,12 +350,12 @@ func TestA28AnAnswerBeforeAnyRequest(t *testing.T) {
 		_, body, err := ask(t, b, method, "/")
 		var failed *Error
 		if !errors.As(err, &failed) || !failed.Protocol || !errors.Is(err, errUnrequested) {
-			t.Errorf("%s: %q, %v", method, body, err)
+			t.Errorf("%s on a connection with an unsolicited response = %q with the error %v, want errUnrequested", method, body, err)
 		}
 	}
 }
 
-// A request that asks for it gets another protocol, at which nobody looks.
+// A request with an upgrade switches to another protocol, which is not inspected.
 func TestPlainConnectionsSwitchProtocolsWhenAsked(t *testing.T) {
 	w := newTestEnv(t)
 	b := w.backend(w.set(), w.raw("http/1.1", func(c *tls.Conn) {
@@ -371,16 +371,16 @@ func TestPlainConnectionsSwitchProtocolsWhenAsked(t *testing.T) {
 	r.Header.Set("Connection", "Upgrade")
 	resp, err := b.RoundTrip(r)
 	if err != nil || resp.StatusCode != http.StatusSwitchingProtocols {
-		t.Fatal(resp, err)
+		t.Fatalf("GET with an upgrade = %v with the error %v, want 101", resp, err)
 	}
 	text, err := io.ReadAll(resp.Body)
 	_ = resp.Body.Close()
 	if string(text) != "\x00\x01anything\n" {
-		t.Errorf("%q, %v", text, err)
+		t.Errorf("bytes after the upgrade = %q with the error %v, want the backend's bytes unchanged", text, err)
 	}
 }
 
-// An answer that comes before its request is over, and a body that looks like a request, mislead nobody.
+// A response before the end of the request, and a body that looks like a request, are not confused with other messages.
 func TestAnAnswerBeforeItsRequestIsOver(t *testing.T) {
 	w := newTestEnv(t)
 	b := w.backend(w.set(), w.raw("http/1.1", func(c *tls.Conn) {
@@ -411,11 +411,11 @@ func TestAnAnswerBeforeItsRequestIsOver(t *testing.T) {
 		}
 		_ = more.Close()
 		if text, err := io.ReadAll(resp.Body); string(text) != "well" {
-			t.Errorf("%d: %q, %v", i, text, err)
+			t.Errorf("response %d to an unfinished request = %q with the error %v, want well", i, text, err)
 		}
 		_ = resp.Body.Close()
 		if _, text, err := ask(t, b, http.MethodGet, "/"); err != nil || text != "well" {
-			t.Errorf("%d: afterwards: %q, %v", i, text, err)
+			t.Errorf("GET after response %d = %q with the error %v, want well", i, text, err)
 		}
 	}
 }

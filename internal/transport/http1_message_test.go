@@ -15,13 +15,13 @@ const (
 	okChunk = okHead + "Transfer-Encoding: chunked\r\n\r\n"
 )
 
-// fine are answers that must pass as they are.
+// fine lists responses that must pass unchanged.
 var fine = map[string]struct {
 	method, text string
 	status       int
 	body         string
 	trailer      string
-	closes       bool // only the end of the connection ends it
+	closes       bool // the response ends with the connection
 }{
 	"known length":                 {text: okHead + "Content-Length: 5\r\n\r\nhello", body: "hello"},
 	"nothing":                      {text: okHead + "Content-Length: 0\r\n\r\n"},
@@ -60,8 +60,8 @@ var fine = map[string]struct {
 	"a body that looks like heads": {text: okHead + "Content-Length: 20\r\n\r\nHTTP/1.1 200 OK\r\n\n\x00\r", body: "HTTP/1.1 200 OK\r\n\n\x00\r"},
 }
 
-// lies are what must never pass, with what is wrong about it. Those of headLies never become an answer; those of bodyLies
-// never look complete.
+// headLies and bodyLies list malformed responses, each with its violation. A response of headLies is never returned. A response of bodyLies
+// never looks complete.
 var headLies = map[string]struct {
 	text  string
 	wrong error
@@ -162,7 +162,7 @@ var bodyLies = map[string]struct {
 	"bare LF after a trailer":      {okChunk + "5\r\nhello\r\n0\r\nX: a\n\r\n", errBareLF},
 }
 
-// read follows an answer to method that comes in two parts, and returns what was taken of it.
+// read parses a response to method that arrives in parts, and returns the number of accepted bytes.
 func read(method string, parts ...string) (taken int, done bool, err error) {
 	var m messageParser
 	m.expectResponse(method == http.MethodHead, false)
@@ -189,7 +189,7 @@ func TestMessageTakesAnswersWhole(t *testing.T) {
 				want += len(excess)
 			}
 			if n != want || done == a.closes || err != nil {
-				t.Errorf("%s, cut at %d: %d of %d, %v, %v", name, cut, n, want, done, err)
+				t.Errorf("feed of %s, cut at %d = %d, done %v, error %v, want %d, done %v, no error", name, cut, n, done, err, want, !a.closes)
 			}
 		}
 	}
@@ -199,14 +199,14 @@ func TestMessageRefusesLiesHoweverTheyCome(t *testing.T) {
 	for name, lie := range headLies {
 		for cut := range len(lie.text) {
 			if n, done, err := read(http.MethodGet, lie.text[:cut], lie.text[cut:]); done || !errors.Is(err, lie.wrong) {
-				t.Errorf("%s, cut at %d: %d taken, %v, %v", name, cut, n, done, err)
+				t.Errorf("feed of %s, cut at %d = %d, done %v, error %v, want %v", name, cut, n, done, err, lie.wrong)
 			}
 		}
 	}
 	for name, lie := range bodyLies {
 		for cut := range len(lie.text) {
 			if n, done, err := read(http.MethodGet, lie.text[:cut], lie.text[cut:]); done || !errors.Is(err, lie.wrong) {
-				t.Errorf("%s, cut at %d: %d taken, %v, %v", name, cut, n, done, err)
+				t.Errorf("feed of %s, cut at %d = %d, done %v, error %v, want %v", name, cut, n, done, err, lie.wrong)
 			}
 		}
 	}
@@ -230,11 +230,11 @@ func TestParserFindsTheEndOfRequests(t *testing.T) {
 			m.expectRequest()
 			n, _, done, err := m.feed([]byte(c.text[:cut]))
 			if n != cut || done || err != nil {
-				t.Fatalf("%s, cut at %d: %d, %v, %v", name, cut, n, done, err)
+				t.Fatalf("feed of the first %d bytes of %s = %d, done %v, error %v, want all, not done", cut, name, n, done, err)
 			}
 			n, _, done, err = m.feed([]byte(c.text[cut:] + "GET"))
 			if n != len(c.text)-cut || !done || err != nil || m.inFlight() != c.asks {
-				t.Errorf("%s, cut at %d: %d, %v, %v, asks %d", name, cut, n, done, err, m.inFlight())
+				t.Errorf("feed of the rest of %s after %d = %d, done %v, error %v, in flight %d, want %d, done, no error, %d", name, cut, n, done, err, m.inFlight(), len(c.text)-cut, c.asks)
 			}
 		}
 	}
@@ -250,14 +250,14 @@ func TestTextLength(t *testing.T) {
 				want = at
 			}
 			if got := textLength(p); got != want {
-				t.Errorf("%#x at %d: %d", c, at, got)
+				t.Errorf("textLength with %#x at %d = %d, want %d", c, at, got, want)
 			}
 		}
 	}
 }
 
-// FuzzAnswers holds what passes here to what the library makes of it: it must take it for an answer, and its body must
-// end in the same place.
+// FuzzAnswers compares the parser with net/http: a response that passes must be a response for net/http, with a body that
+// ends at the same byte.
 func FuzzAnswers(f *testing.F) {
 	for _, a := range fine {
 		f.Add(a.method == http.MethodHead, a.text+okHead, 7)
@@ -277,7 +277,7 @@ func FuzzAnswers(f *testing.F) {
 		cut = max(0, min(cut, len(text)))
 		taken, done, err := read(method, text[:cut], text[cut:])
 		if whole, wholly, err2 := read(method, text); whole != taken || wholly != done || !errors.Is(err, err2) {
-			t.Fatalf("whole: %d, %v, %v; cut at %d: %d, %v, %v", whole, wholly, err2, cut, taken, done, err)
+			t.Fatalf("cut at %d: %d bytes, done %v, error %v, want %d, %v, %v as for the whole text", cut, taken, done, err, whole, wholly, err2)
 		}
 		if !done {
 			return
@@ -290,17 +290,17 @@ func FuzzAnswers(f *testing.F) {
 		}
 		if _, err := io.Copy(io.Discard, resp.Body); err != nil {
 			if strings.Contains(err.Error(), textTrailersLong) || strings.Contains(err.Error(), "too much non-data") || strings.Contains(err.Error(), "line too long") {
-				return // bounds of the library's, which are stricter
+				return // limits of net/http, which are stricter
 			}
-			t.Fatalf("taken as an answer, but %v", err)
+			t.Fatalf("net/http's error for the body of an accepted response = %v, want none", err)
 		}
 		if at := len(text) - source.Len() - in.Buffered(); at != taken {
-			t.Fatalf("it ends at %d for us, at %d for the library", taken, at)
+			t.Fatalf("end of the response = %d, want %d as for net/http", taken, at)
 		}
 	})
 }
 
-// libraryReads reads as the library's client does: up to the last answer. Nil is an answer that only the library refuses.
+// libraryReads reads like net/http's client: up to the last response. Nil means that only net/http rejects it.
 func libraryReads(t *testing.T, in *bufio.Reader, method string) *http.Response {
 	for {
 		resp, err := http.ReadResponse(in, &http.Request{Method: method})
@@ -308,7 +308,7 @@ func libraryReads(t *testing.T, in *bufio.Reader, method string) *http.Response 
 			if strings.Contains(err.Error(), textTrailerKey) {
 				return nil
 			}
-			t.Fatalf("taken as an answer, but %v", err)
+			t.Fatalf("net/http's error for an accepted response = %v, want none", err)
 		}
 		if resp.StatusCode >= 200 {
 			return resp

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// There is no moment in which half a record is neither the kernel's nor the reader's.
+// At any time, a partial record is either in the kernel or in the reader.
 func TestSocketConnIsNotEmptyWithinARecord(t *testing.T) {
 	near, far := pair(t)
 	k := newSocketConn(near)
@@ -33,13 +33,13 @@ func TestSocketConnIsNotEmptyWithinARecord(t *testing.T) {
 		send(record[:cut])
 		for range 20 {
 			if k.empty() {
-				t.Fatalf("record %d, cut at %d: nothing is there, it says", n, cut)
+				t.Fatalf("empty() with a part of record %d, cut at %d = true, want false", n, cut)
 			}
 		}
 		send(record[cut:])
 		for deadline := time.Now().Add(30 * time.Second); !k.empty(); runtime.Gosched() {
 			if time.Now().After(deadline) {
-				t.Fatal("a whole record is never dealt with")
+				t.Fatalf("record %d was not read within 30 seconds, want empty() to be true", n)
 			}
 		}
 	}
@@ -47,7 +47,7 @@ func TestSocketConnIsNotEmptyWithinARecord(t *testing.T) {
 	reader.Wait()
 }
 
-// pair are both ends of a connection where what is written is there when Write returns.
+// pair returns both ends of a connection on which written bytes are readable when Write returns.
 func pair(t *testing.T) (near, far net.Conn) {
 	t.Helper()
 	l, err := net.Listen("unix", filepath.Join(t.TempDir(), "s"))

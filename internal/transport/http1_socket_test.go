@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// streams are both ends of a TCP connection.
+// streams returns both ends of a TCP connection.
 func streams(t testing.TB) (near, far net.Conn) {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -26,7 +26,7 @@ func streams(t testing.TB) (near, far net.Conn) {
 	return near, far
 }
 
-// What the kernel holds counts although the reader has not been woken yet.
+// Bytes in the kernel's buffer count even if the reader has not been woken up yet.
 func TestSocketConnSeesUnreadBytes(t *testing.T) {
 	for name, come := range map[string]func(net.Conn) error{
 		"bytes":   func(c net.Conn) error { _, err := c.Write([]byte("x")); return err },
@@ -36,11 +36,11 @@ func TestSocketConnSeesUnreadBytes(t *testing.T) {
 			near, far := streams(t)
 			k := newSocketConn(near)
 			if k.empty() {
-				t.Error("empty before anybody read")
+				t.Error("empty() before the first read = true, want false")
 			}
-			k.idle.Store(true) // as if a reader slept
+			k.idle.Store(true) // as if a reader waited
 			if !k.empty() {
-				t.Error("not empty and nothing came")
+				t.Error("empty() of an idle connection without bytes = false, want true")
 			}
 			if err := come(far); err != nil {
 				t.Fatal(err)
@@ -50,7 +50,7 @@ func TestSocketConnSeesUnreadBytes(t *testing.T) {
 	}
 }
 
-// A reader rests only where a record begins.
+// A reader is idle only at the beginning of a record.
 func TestSocketConnTracksRecords(t *testing.T) {
 	record := append([]byte{23, 3, 3, 1, 2}, make([]byte, 258)...)
 	for cut := range len(record) + 1 {
@@ -58,11 +58,11 @@ func TestSocketConnTracksRecords(t *testing.T) {
 		k.trackRecords(record)
 		k.trackRecords(record[:cut])
 		if rests := k.got == 0 && k.left == 0; rests != (cut == 0 || cut == len(record)) {
-			t.Fatalf("cut at %d: rests %v", cut, rests)
+			t.Fatalf("idle after %d of %d bytes of a record = %v, want it only at the ends", cut, len(record), rests)
 		}
 		k.trackRecords(record[cut:])
 		if k.got != 0 || k.left != 0 {
-			t.Fatalf("cut at %d: %d, %d", cut, k.got, k.left)
+			t.Fatalf("rest of a record cut at %d leaves %d header bytes and %d of the body, want 0 and 0", cut, k.got, k.left)
 		}
 	}
 }
@@ -76,12 +76,12 @@ func TestBytesThatNobodyAskedFor(t *testing.T) {
 		"between two of them": {&http1Conn{responded: true}, io.EOF}, // as if it had been closed while it was idle
 	} {
 		if good, err := c.conn.inspect([]byte("HTTP/1.1 200 OK\r\n")); good != 0 || err != c.want {
-			t.Errorf("%s: %d, %v", name, good, err)
+			t.Errorf("inspect of unsolicited bytes %s = %d with the error %v, want 0 and %v", name, good, err, c.want)
 		}
 	}
 }
 
-// crypto/tls keeps the largest buffer that it ever needed, which is as large as what one read may bring.
+// crypto/tls keeps the largest buffer that it has needed, which is as large as a single read may be.
 func TestSocketConnReadsInChunks(t *testing.T) {
 	near, far := streams(t)
 	k := newSocketConn(near)
@@ -99,7 +99,7 @@ func TestSocketConnReadsInChunks(t *testing.T) {
 			t.Fatal(err)
 		}
 		if n > left+k.chunk {
-			t.Errorf("a read took %d bytes with %d left of a record", n, left)
+			t.Errorf("bytes of one read = %d with %d left of a record, want at most %d", n, left, left+k.chunk)
 		}
 		got += n
 	}

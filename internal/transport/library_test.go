@@ -11,11 +11,11 @@ import (
 	"portico.dev/internal/engine"
 )
 
-// withLibrary has a Set reach backends by the library, whatever the environment says.
+// withLibrary makes a Set use net/http for backends, regardless of the environment.
 func withLibrary(o *Options) { o.Engine = engine.Library }
 
-// What the library's HTTP/1.1 takes for a response although it has more than one reading, or is none. Each is known, and in the
-// table "Towards backends" of docs/http-engines.md as one row. With Portico's engine all of them are refused.
+// takenByTheLibrary lists responses that net/http's HTTP/1.1 accepts although they are ambiguous or malformed. The table "Towards backends" of
+// docs/http-engines.md has one row for each. Portico's engine rejects all of them.
 var takenByTheLibrary = []string{
 	"NUL in an extension", "bare LF after a header", "bare LF after a length", "bare LF after the code",
 	"bare LF after the status", "bare LF at the end", "blank after a chunk size", "coding and length", "coding in HTTP/1.0",
@@ -24,8 +24,8 @@ var takenByTheLibrary = []string{
 	"two lengths that agree",
 }
 
-// Whatever the library refuses of what a backend of HTTP/1.1 says is the backend breaking the protocol: it is not asked for again,
-// and does not count as a connection that failed.
+// A response of an HTTP/1.1 backend that net/http rejects is a protocol error of the backend: the request is not repeated,
+// and the connection does not count as failed.
 func TestWhatTheLibraryMakesOfLies(t *testing.T) {
 	w := newTestEnv(t)
 	answers := map[string]string{}
@@ -42,7 +42,7 @@ func TestWhatTheLibraryMakesOfLies(t *testing.T) {
 	var taken []string
 	for _, path := range slices.Sorted(maps.Keys(answers)) {
 		name := strings.ReplaceAll(path[1:], "-", " ")
-		// A Set of its own has a connection that no other answer ended.
+		// A new Set has a connection that no other response has ended.
 		b := w.backend(w.set(withLibrary, func(o *Options) { o.MaxHeaderBytes = 64 << 10 }), s.address)
 		resp, body, err := ask(t, b, http.MethodPost, path)
 		var failed *Error
@@ -52,13 +52,13 @@ func TestWhatTheLibraryMakesOfLies(t *testing.T) {
 			t.Logf("%s: taken: %d %q %v", name, resp.StatusCode, body, resp.Header)
 		case errors.As(err, &failed) && failed.Protocol, classify(t.Context(), err).protocol:
 		default:
-			t.Errorf("%s: %v", name, err)
+			t.Errorf("POST of %s error = %v, want a protocol error", name, err)
 		}
 		if n := s.count(path).Load(); n != 1 {
-			t.Errorf("%s: asked for %d times", name, n)
+			t.Errorf("POST of %s reached the backend %d times, want 1", name, n)
 		}
 	}
 	if !slices.Equal(taken, takenByTheLibrary) {
-		t.Errorf("the library takes %q", taken)
+		t.Errorf("malformed responses that net/http accepts = %q, want %q", taken, takenByTheLibrary)
 	}
 }

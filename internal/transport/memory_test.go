@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// memoryNetwork has servers whose connections are in memory. In a synctest bubble time passes there only while everybody waits, so that
-// nothing is slow because the machine is busy.
+// memoryNetwork has servers with connections in memory. In a synctest bubble time advances only while all goroutines wait, so
+// a busy machine does not slow the test down.
 type memoryNetwork struct {
 	*testEnv
 	listeners map[string]*memoryListener // by address; complete before the first connection
@@ -24,7 +24,7 @@ func newMemoryNetwork(w *testEnv) *memoryNetwork {
 	return n
 }
 
-// serveProto is serveProto of testEnv, and returns the address.
+// serveProto is testEnv's serveProto for the network, and returns the address.
 func (n *memoryNetwork) serveProto(h http.Handler, proto string) string {
 	l := &memoryListener{
 		network: n, address: fmt.Sprintf("10.0.0.%d:443", len(n.listeners)+1), dialled: make(chan net.Conn), closed: make(chan struct{}),
@@ -89,8 +89,8 @@ func (l *memoryListener) String() string  { return l.address }
 type memoryConn struct {
 	net.Conn
 	mu      sync.Mutex
-	changed *sync.Cond // of what follows
-	written []byte     // and not yet read
+	changed *sync.Cond // signals changes of the fields below
+	written []byte     // and not read yet
 	closed  bool
 }
 
@@ -101,7 +101,7 @@ func (n *memoryNetwork) conn(side net.Conn) *memoryConn {
 	return c
 }
 
-// pass ends when the connection is closed, and what was written before has been read, for which there is a second, or the other side is closed.
+// pass returns when the connection is closed and the written bytes have been read, for which there is a second, or when the other side is closed.
 func (c *memoryConn) pass() {
 	defer func() { _ = c.Conn.Close() }()
 	for {

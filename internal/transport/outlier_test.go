@@ -15,12 +15,12 @@ import (
 	"portico.dev/internal/engine/enginetest"
 )
 
-// sickness is how a server of a test behaves.
+// sickness controls how a test server misbehaves.
 type sickness struct {
 	hangs  atomic.Bool
 	delay  atomic.Int64
 	status atomic.Int64
-	served atomic.Int64 // requests that are no checks
+	served atomic.Int64 // requests without checks
 }
 
 func (s *sickness) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -47,7 +47,7 @@ func (s *sickness) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	_, _ = io.WriteString(w, "ok")
 }
 
-// linger passes time, unless the client leaves.
+// linger waits, unless the client disconnects.
 func linger(r *http.Request, d time.Duration) {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
@@ -57,7 +57,7 @@ func linger(r *http.Request, d time.Duration) {
 	}
 }
 
-// usual is how long servers take that are well. Clients that ask again and again would otherwise leave a synctest bubble no time to pass.
+// usual is the response time of healthy servers. Without it, clients that send requests in a loop would leave a synctest bubble no time to advance.
 const usual = 20 * time.Millisecond
 
 func newSickness() *sickness {
@@ -66,7 +66,7 @@ func newSickness() *sickness {
 	return s
 }
 
-// three serves a backend at three endpoints in memory, of which the first falls sick. It is for synctest bubbles.
+// three serves a backend at three endpoints in memory. The first one becomes unhealthy. It is for synctest bubbles.
 func three(t *testing.T, proto string) (*Backend, *sickness, string) {
 	n := newMemoryNetwork(newTestEnv(t))
 	sick := newSickness()
@@ -80,7 +80,7 @@ func three(t *testing.T, proto string) (*Backend, *sickness, string) {
 	return b, sick, first
 }
 
-// clients make GET requests, one after another each, until f returns. They report failures, and the slow responses of each.
+// clients send GET requests sequentially until f returns. They return a failure, and the number of slow responses of each client.
 func clients(t *testing.T, b *Backend, n int, f func()) (slow []int, failed error) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -95,7 +95,7 @@ func clients(t *testing.T, b *Backend, n int, f func()) (slow []int, failed erro
 				r, _ := http.NewRequestWithContext(ctx, http.MethodGet, "https://ignored/things", nil)
 				resp, err := b.RoundTrip(r)
 				if err == nil {
-					_, _ = io.Copy(io.Discard, resp.Body) // so that an HTTP/1.1 connection is used again
+					_, _ = io.Copy(io.Discard, resp.Body) // allows an HTTP/1.1 connection to be reused
 					_ = resp.Body.Close()
 					if resp.StatusCode != http.StatusOK {
 						err = errors.New(resp.Status)
@@ -118,7 +118,7 @@ func clients(t *testing.T, b *Backend, n int, f func()) (slow []int, failed erro
 	return slow, failed
 }
 
-// watchAll has a watch with events at every endpoint.
+// watchAll opens a watch with events at every endpoint.
 func watchAll(t *testing.T, b *Backend) {
 	t.Helper()
 	var wg sync.WaitGroup
@@ -179,7 +179,7 @@ func TestOneSickEndpointOfThreeIsEjectedAndReturns(t *testing.T) {
 						c.fall(sick)
 						eventually(t, 15*time.Second, "the endpoint is ejected", func() bool { return ejectedFor(b, address) != "" })
 						if why := ejectedFor(b, address); !strings.Contains(why, c.reason) {
-							t.Errorf("ejected: %s", why)
+							t.Errorf("reason of the ejection = %s, want %q", why, c.reason)
 						}
 						c.recover(sick)
 						before := sick.served.Load()
@@ -188,11 +188,11 @@ func TestOneSickEndpointOfThreeIsEjectedAndReturns(t *testing.T) {
 						})
 					})
 					if failed != nil {
-						t.Errorf("a GET failed: %v", failed)
+						t.Errorf("GET during the failure of one endpoint failed: %v, want no error", failed)
 					}
 					for i, n := range slow {
 						if n > 1 {
-							t.Errorf("client %d had %d slow responses", i, n)
+							t.Errorf("slow responses of client %d = %d, want at most 1", i, n)
 						}
 					}
 				})
@@ -201,7 +201,7 @@ func TestOneSickEndpointOfThreeIsEjectedAndReturns(t *testing.T) {
 	}
 }
 
-// Clients that ask seldom do not wait for three slow responses: what a check shows is as good.
+// For clients that send few requests, one slow response is enough if a check is slow too.
 func TestOneSlowResponseIsEnoughWhenACheckIsSlowToo(t *testing.T) {
 	for _, proto := range []string{"h2", "http/1.1"} {
 		t.Run(proto, func(t *testing.T) {
@@ -218,14 +218,14 @@ func TestOneSlowResponseIsEnoughWhenACheckIsSlowToo(t *testing.T) {
 					before := sick.served.Load()
 					eventually(t, 15*time.Second, "the endpoint is ejected", func() bool { return ejectedFor(b, address) != "" })
 					if n := sick.served.Load() - before; n > 1 {
-						t.Errorf("it was ejected after %d slow responses", n)
+						t.Errorf("slow responses before the ejection = %d, want at most 1", n)
 					}
 					if why := ejectedFor(b, address); !strings.Contains(why, "responses take 1") {
-						t.Errorf("ejected: %s", why)
+						t.Errorf("reason of the ejection = %s, want \"responses take 1\"", why)
 					}
 				})
 				if failed != nil || slow[0] > 1 {
-					t.Errorf("%d slow responses, %v", slow[0], failed)
+					t.Errorf("slow responses = %d with the failure %v, want at most 1 and none", slow[0], failed)
 				}
 			})
 		})
@@ -238,17 +238,17 @@ func TestHalfOfTheEndpointsStayInUse(t *testing.T) {
 	all := b.Endpoints()
 	differs := errors.New("it differs")
 	if !b.Suspend(all[0].Address, differs) || b.Suspend(all[0].Address, differs) {
-		t.Error("the first is not suspended once")
+		t.Error("Suspend of the first endpoint did not return true and then false, want one suspension")
 	}
 	if b.Suspend(all[1].Address, differs) {
-		t.Error("one of three is left")
+		t.Error("Suspend of a second endpoint of three = true, want false")
 	}
 	if b.Suspend("192.0.2.1:443", differs) {
-		t.Error("an unknown endpoint is suspended")
+		t.Error("Suspend of an unknown endpoint = true, want false")
 	}
 	for range 50 {
 		if body, err := get(t, b); err != nil || body == "1" {
-			t.Fatalf("%q, %v", body, err)
+			t.Fatalf("GET while the first endpoint is suspended = %q with the error %v, want another endpoint", body, err)
 		}
 	}
 	b.Reinstate(all[0].Address)
@@ -257,15 +257,15 @@ func TestHalfOfTheEndpointsStayInUse(t *testing.T) {
 		return err == nil && body == "1"
 	})
 	if list := b.Ejected(); len(list) != 0 {
-		t.Errorf("%+v", list)
+		t.Errorf("ejected endpoints after Reinstate = %+v, want none", list)
 	}
 	one := w.backend(w.set(), w.serve(text("only")).address)
 	if one.Suspend(one.Endpoints()[0].Address, differs) {
-		t.Error("the only endpoint is suspended")
+		t.Error("Suspend of the only endpoint = true, want false")
 	}
 }
 
-// A large list that is slow at any endpoint says nothing about one of them.
+// A large list that is slow at every endpoint does not eject one of them.
 func TestResponsesThatAreSlowEverywhereEjectNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := newMemoryNetwork(newTestEnv(t))
@@ -290,7 +290,7 @@ func TestResponsesThatAreSlowEverywhereEjectNothing(t *testing.T) {
 			}
 		})
 		if list := b.Ejected(); len(list) != 0 || failed != nil {
-			t.Errorf("%+v, %v", list, failed)
+			t.Errorf("ejected endpoints = %+v with the failure %v, want none", list, failed)
 		}
 	})
 }

@@ -10,14 +10,14 @@ import (
 	"testing"
 )
 
-// followers are the files that make an http.Client which follows redirects, each with its reason.
+// followers lists the files with an http.Client that follows redirects, each with its reason.
 var followers = map[string]string{
 	"../../internal/auth/authtest/authtest.go": "only tests use it, and they talk to themselves",
 }
 
-// A client that follows a redirect takes its credentials along, to wherever a backend says (CVE-2023-45289, CVE-2024-45336).
-// A RoundTripper follows none. So outside tests nobody makes an http.Client without saying what it does with redirects,
-// and nobody uses the library's own.
+// A client that follows a redirect sends its credentials to the host that the backend names (CVE-2023-45289, CVE-2024-45336).
+// A RoundTripper follows none. Therefore code outside tests must set CheckRedirect on every http.Client,
+// and must not use http.DefaultClient.
 func TestA6NobodyFollowsRedirects(t *testing.T) {
 	used := map[string]bool{}
 	for _, root := range []string{"../../internal", "../../cmd"} {
@@ -31,7 +31,7 @@ func TestA6NobodyFollowsRedirects(t *testing.T) {
 			}
 			for _, what := range redirecting(file) {
 				if followers[path] == "" {
-					t.Errorf("%s: %s; give it a CheckRedirect", path, what)
+					t.Errorf("%s contains %s, want a client with CheckRedirect", path, what)
 				}
 				used[path] = true
 			}
@@ -43,12 +43,12 @@ func TestA6NobodyFollowsRedirects(t *testing.T) {
 	}
 	for path := range followers {
 		if !used[path] {
-			t.Errorf("%s follows no redirect any more", path)
+			t.Errorf("%s follows no redirect, want it removed from followers", path)
 		}
 	}
 }
 
-// redirecting finds clients of net/http that follow redirects.
+// redirecting returns the uses of net/http clients that follow redirects.
 func redirecting(file *ast.File) (found []string) {
 	ast.Inspect(file, func(n ast.Node) bool {
 		switch n := n.(type) {

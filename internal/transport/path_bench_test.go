@@ -22,8 +22,8 @@ import (
 	"portico.dev/internal/pki"
 )
 
-// BenchmarkPath is what a request to a backend costs this process, beside the library's HTTP/2. The backend has a process
-// of its own, so that it is not in the figures; who asks is.
+// BenchmarkPath measures the cost of a request to a backend in this process, compared with net/http's HTTP/2. The backend runs in a separate
+// process, so it is not included; the client is.
 //
 //	go test -run xxx -bench Path -benchtime 20000x -count 3 ./internal/transport
 func BenchmarkPath(b *testing.B) {
@@ -43,7 +43,7 @@ func BenchmarkPath(b *testing.B) {
 	}
 }
 
-// BenchmarkWatches is what an event costs that goes to a thousand streams at once.
+// BenchmarkWatches measures the cost of an event that is sent to a thousand streams at once.
 func BenchmarkWatches(b *testing.B) {
 	y := newBenchEnvironment(b)
 	for _, way := range y.ways() {
@@ -51,7 +51,7 @@ func BenchmarkWatches(b *testing.B) {
 	}
 }
 
-// BenchmarkIdle is what a connection costs that nobody uses, with a thousand of them: memory, and the time of all for one
+// BenchmarkIdle measures the cost of an idle connection, with a thousand of them: memory, and the CPU time of all for one
 // minute.
 func BenchmarkIdle(b *testing.B) {
 	y := newBenchEnvironment(b)
@@ -177,7 +177,7 @@ func (y *benchEnvironment) newBackend(b *testing.B) *Backend {
 	return backend
 }
 
-// spec is of another backend each time.
+// spec returns the specification of another backend at each call.
 func (y *benchEnvironment) spec() Spec {
 	y.made++
 	return Spec{
@@ -196,7 +196,7 @@ func (y *benchEnvironment) newLibrary(b *testing.B) *http.Transport {
 	return t
 }
 
-// serveBench is the backend's process.
+// serveBench runs in the backend's process.
 func serveBench(facts string) error {
 	var pair [][]byte
 	if err := json.Unmarshal([]byte(facts), &pair); err != nil {
@@ -316,7 +316,7 @@ func (y *benchEnvironment) load(b *testing.B, way benchWay, method, path, body s
 					}
 					_ = resp.Body.Close()
 					if err != io.EOF || n < 1<<10 {
-						b.Errorf("%d bytes, %v", n, err)
+						b.Errorf("body of the response = %d bytes with the error %v, want at least %d and io.EOF", n, err, 1<<10)
 					}
 				}
 			})
@@ -331,7 +331,7 @@ func (y *benchEnvironment) load(b *testing.B, way benchWay, method, path, body s
 	report(b, before, b.N)
 }
 
-// watches has b.N events go to all of some streams.
+// watches sends b.N events to each of the streams.
 func (y *benchEnvironment) watches(b *testing.B, way benchWay, streams int) {
 	var wg sync.WaitGroup
 	came := make(chan struct{}, streams)

@@ -58,12 +58,12 @@ func TestPick(t *testing.T) {
 					name = e.address
 				}
 				if !slices.Contains(test.want, name) {
-					t.Fatalf("picked %q", name)
+					t.Fatalf("pick() = %q, want one of %q", name, test.want)
 				}
 				seen[name] = true
 			}
 			if len(seen) != len(test.want) {
-				t.Errorf("picked only %v", seen)
+				t.Errorf("picked endpoints = %v in 50 calls, want each of %q", seen, test.want)
 			}
 		})
 	}

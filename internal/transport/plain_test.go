@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// A Plain server gets a request as it is, and what fails says how far it got.
+// A Plain server receives the request unchanged, and an error states how far the request got.
 func TestPlain(t *testing.T) {
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		body, _ := io.ReadAll(r.Body)
@@ -37,7 +37,7 @@ func TestPlain(t *testing.T) {
 	open := NewPlains(Options{AllowLoopback: true})
 	defer open.Close()
 	if text, err := ask(open, address); err != nil || text != "POST /a%C3%A4/b body" {
-		t.Errorf("%q, %v", text, err)
+		t.Errorf("POST = %q with the error %v, want \"POST /a%%C3%%A4/b body\"", text, err)
 	}
 	conn, err := open.To(address).DialUpgrade(t.Context())
 	if err != nil {
@@ -50,16 +50,16 @@ func TestPlain(t *testing.T) {
 	var failed *Error
 	var forbidden *ForbiddenAddressError
 	if _, err := ask(guarded, address); !errors.As(err, &failed) || !errors.As(err, &forbidden) || failed.Sent || failed.Op != OpDial {
-		t.Errorf("loopback: %v", err)
+		t.Errorf("POST to a loopback address error = %v, want ForbiddenAddressError of the dial, not sent", err)
 	}
 	if _, err := guarded.To(address).DialUpgrade(t.Context()); !errors.As(err, &forbidden) {
-		t.Errorf("loopback, an upgrade: %v", err)
+		t.Errorf("DialUpgrade to a loopback address error = %v, want ForbiddenAddressError", err)
 	}
 	s.Close()
 	fresh := NewPlains(Options{AllowLoopback: true})
 	defer fresh.Close()
 	if _, err := ask(fresh, address); !errors.As(err, &failed) || failed.Sent {
-		t.Errorf("nobody listens: %v", err)
+		t.Errorf("POST to a closed server error = %v, want an error, not sent", err)
 	}
 
 	silent, err := net.Listen("tcp", "127.0.0.1:0")
@@ -70,6 +70,6 @@ func TestPlain(t *testing.T) {
 	impatient := NewPlains(Options{AllowLoopback: true, HeaderTimeout: 10 * time.Millisecond})
 	defer impatient.Close()
 	if _, err := ask(impatient, silent.Addr().String()); !errors.As(err, &failed) || !failed.Sent || failed.Op != OpRoundTrip {
-		t.Errorf("no answer: %v", err)
+		t.Errorf("POST to a silent server error = %v, want an error of the round trip, sent", err)
 	}
 }

@@ -36,7 +36,7 @@ func TestClientCertificateIsReplaced(t *testing.T) {
 			}), protosOf(proto)...)
 			b := w.backend(w.set(), s.address)
 			if body, err := get(t, b); err != nil || body != "front-proxy-client" {
-				t.Fatal(body, err)
+				t.Fatalf("GET = %q with the error %v, want front-proxy-client", body, err)
 			}
 			r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "https://x/hold", nil)
 			if err != nil {
@@ -55,13 +55,13 @@ func TestClientCertificateIsReplaced(t *testing.T) {
 				t.Fatal(err)
 			}
 			if body, err := get(t, b); err != nil || body != "renewed" {
-				t.Errorf("after the change: %q, %v", body, err)
+				t.Errorf("GET after the certificate change = %q with the error %v, want renewed", body, err)
 			}
-			// What was in flight ends in peace, and its connection with it.
+			// A request in flight completes, and its connection closes with it.
 			close(hold)
 			body, err := io.ReadAll(resp.Body)
 			if err != nil || string(body) != "first front-proxy-client" {
-				t.Errorf("in flight: %q, %v", body, err)
+				t.Errorf("response in flight during the certificate change = %q with the error %v, want \"first front-proxy-client\"", body, err)
 			}
 			_ = resp.Body.Close()
 			eventually(t, time.Minute, "one connection left", func() bool { return s.openConns() == 1 })
@@ -111,18 +111,18 @@ func TestEndpointLeaves(t *testing.T) {
 	_, _ = lines.ReadString('\n')
 	same := w.backend(set, two.address)
 	if same != b {
-		t.Fatal("another backend for another set of endpoints")
+		t.Fatal("Backend with other endpoints returned another backend, want the same")
 	}
 	if body, err := get(t, b); err != nil || body != "two" {
-		t.Fatal(body, err)
+		t.Fatalf("GET after the endpoint changed = %q with the error %v, want two", body, err)
 	}
 	stream <- "two"
 	if line, err := lines.ReadString('\n'); err != nil || line != "two\n" {
-		t.Errorf("in flight: %q, %v", line, err)
+		t.Errorf("line of the stream to the old endpoint = %q with the error %v, want two", line, err)
 	}
-	// The grace ends, and with it the stream.
+	// The grace period ends, and the stream with it.
 	if _, err := lines.ReadString('\n'); err == nil {
-		t.Error("the stream outlived the grace")
+		t.Error("the stream to the old endpoint continues after the grace period, want an error")
 	}
 	_ = resp.Body.Close()
 	close(stream)
@@ -139,7 +139,7 @@ func TestAnotherCAIsAnotherBackend(t *testing.T) {
 		t.Fatal(err)
 	}
 	if w.backend(set, s.address) != b {
-		t.Fatal("the same identity is another backend")
+		t.Fatal("Backend with the same specification returned another backend, want the same")
 	}
 	spec := w.spec(s.address)
 	spec.CABundle = other.ca.PEM()
@@ -148,27 +148,27 @@ func TestAnotherCAIsAnotherBackend(t *testing.T) {
 		t.Fatal(err)
 	}
 	if wrong == b {
-		t.Fatal("another CA is the same backend")
+		t.Fatal("Backend with another CA returned the same backend, want another")
 	}
 	if _, err := get(t, wrong); err == nil {
-		t.Error("a connection made under one CA served a backend with another")
+		t.Error("GET with the wrong CA succeeded over an existing connection, want an error")
 	}
 	set.Retain(map[*Backend]bool{wrong: true})
 	eventually(t, time.Minute, "connections of the old identity closed", func() bool { return s.openConns() == 0 })
 	if _, err := get(t, b); !errors.Is(err, ErrNoEndpoints) {
-		t.Errorf("the old one still serves: %v", err)
+		t.Errorf("GET from the removed backend error = %v, want ErrNoEndpoints", err)
 	}
 	if n := testutil.CollectAndCount(registry, "portico_backend_answers_total"); n != 5 {
-		t.Errorf("%d series while the name is in use", n)
+		t.Errorf("%d series while a backend has the name, want 5", n)
 	}
 	set.Retain(nil)
 	if n, err := testutil.GatherAndCount(registry); err != nil || n != 0 {
-		t.Errorf("%d series left, %v", n, err)
+		t.Errorf("%d series after the last backend was removed, with the error %v, want 0", n, err)
 	}
 
 	spec.CABundle = []byte("-----BEGIN CERTIFICATE-----\nnonsense\n-----END CERTIFICATE-----\n")
 	if _, err := set.Backend(spec); err == nil {
-		t.Error("a CA bundle that does not parse was taken")
+		t.Error("Backend with a malformed CA bundle succeeded, want an error")
 	}
 }
 
@@ -183,7 +183,7 @@ func TestSetCloses(t *testing.T) {
 	for range 3 {
 		wg.Go(func() {
 			if _, err := get(t, b); err == nil {
-				t.Error("answered")
+				t.Error("GET on a closed set succeeded, want an error")
 			}
 		})
 	}
@@ -191,7 +191,7 @@ func TestSetCloses(t *testing.T) {
 	set.Close()
 	wg.Wait()
 	if _, err := set.Backend(w.spec(s.address)); !errors.Is(err, ErrClosed) {
-		t.Errorf("a closed set makes backends: %v", err)
+		t.Errorf("Backend on a closed set error = %v, want ErrClosed", err)
 	}
 }
 
@@ -210,22 +210,22 @@ func TestAdmit(t *testing.T) {
 	}
 	var limit *LimitError
 	if err := b.Admit(&third, "c"); !errors.As(err, &limit) || limit.Limit != 2 || limit.Share {
-		t.Fatalf("%v", err)
+		t.Fatalf("Admit of a third request error = %v, want a LimitError with the limit 2", err)
 	}
 	first.Release()
 	first.Release()
 	if err := b.Admit(&third, "b"); !errors.As(err, &limit) || !limit.Share {
-		t.Errorf("the second place for the user of the first: %v", err)
+		t.Errorf("Admit of a second request of one user error = %v, want a LimitError of the share", err)
 	}
 	if err := b.Admit(&third, "c"); err != nil {
-		t.Errorf("a place given back: %v", err)
+		t.Errorf("Admit after a Release failed: %v, want no error", err)
 	}
 	spec.MaxInFlight = 0
 	if _, err := set.Backend(spec); err != nil {
 		t.Fatal(err)
 	}
 	if err := b.Admit(&first, "d"); err != nil {
-		t.Errorf("the default limit: %v", err)
+		t.Errorf("Admit with the default limit failed: %v, want no error", err)
 	}
 }
 
@@ -241,11 +241,11 @@ func TestProbesHaveTheirOwnConnection(t *testing.T) {
 		}
 	}
 	if n := s.conns.Load(); n != 2 {
-		t.Errorf("%d connections", n)
+		t.Errorf("%d connections, want one for requests and one for probes", n)
 	}
 }
 
-// A probe under way ends on the connection that it is on, later ones come over another, and requests keep theirs.
+// A running probe completes on its connection, later probes use another, and requests keep theirs.
 func TestProbesAreRenewed(t *testing.T) {
 	w := newTestEnv(t)
 	begun, end := make(chan struct{}), make(chan struct{})
@@ -260,7 +260,7 @@ func TestProbesAreRenewed(t *testing.T) {
 		_, _ = io.WriteString(rw, "ok")
 	}))
 	b := w.backend(w.set(), s.address)
-	b.RenewProbes() // there is nothing yet
+	b.RenewProbes() // no connection yet
 	for _, pool := range []http.RoundTripper{b, b.Probe()} {
 		if _, err := get(t, pool); err != nil {
 			t.Fatal(err)
@@ -284,7 +284,7 @@ func TestProbesAreRenewed(t *testing.T) {
 	eventually(t, time.Minute, "another new connection", func() bool { return s.conns.Load() == 4 })
 	for _, pool := range []http.RoundTripper{b, b.Probe()} {
 		if text, err := get(t, pool); err != nil || text != "ok" {
-			t.Fatalf("%q, %v", text, err)
+			t.Fatalf("GET during a slow probe = %q with the error %v, want ok", text, err)
 		}
 	}
 	release()
@@ -292,7 +292,7 @@ func TestProbesAreRenewed(t *testing.T) {
 		t.Error(err)
 	}
 	if n := s.conns.Load(); n != 4 {
-		t.Errorf("%d connections, want 4", n)
+		t.Errorf("%d connections after all probes, want 4", n)
 	}
 }
 
@@ -315,14 +315,14 @@ func TestDialUpgrade(t *testing.T) {
 		t.Fatal(err)
 	}
 	if protos := <-offered; len(protos) != 1 || protos[0] != "http/1.1" {
-		t.Errorf("offered %v", protos)
+		t.Errorf("offered protocols = %v, want [http/1.1]", protos)
 	}
 	if _, err := io.WriteString(conn, "ping"); err != nil {
 		t.Fatal(err)
 	}
 	b4 := make([]byte, 4)
 	if _, err := io.ReadFull(conn, b4); err != nil || string(b4) != "ping" {
-		t.Error(string(b4), err)
+		t.Errorf("echo over the upgraded connection = %q with the error %v, want ping", string(b4), err)
 	}
 	inFlight := func() (n int64) {
 		for _, e := range b.Report().Endpoints {
@@ -331,21 +331,21 @@ func TestDialUpgrade(t *testing.T) {
 		return n
 	}
 	if inFlight() != 1 {
-		t.Errorf("%d in flight", inFlight())
+		t.Errorf("%d requests in flight with an open upgrade, want 1", inFlight())
 	}
 	_ = conn.Close()
 	_ = conn.Close()
 	if inFlight() != 0 {
-		t.Errorf("%d in flight after closing twice", inFlight())
+		t.Errorf("%d requests in flight after two Close calls, want 0", inFlight())
 	}
 	dead := w.backend(w.set(), w.deadAddress())
 	var failed *Error
 	if _, err := dead.DialUpgrade(t.Context()); !errors.As(err, &failed) || failed.Op != OpDial {
-		t.Errorf("%#v", err)
+		t.Errorf("DialUpgrade to a dead endpoint error = %#v, want a dial error", err)
 	}
 }
 
-// A repetition that finds nobody does not make the first attempt undone.
+// A retry that cannot connect does not change that the first attempt was sent.
 func TestRetryKeepsSentState(t *testing.T) {
 	w := newTestEnv(t)
 	var address string
@@ -359,7 +359,7 @@ func TestRetryKeepsSentState(t *testing.T) {
 		if err != nil {
 			return
 		}
-		_ = l.Close() // nobody else is answered
+		_ = l.Close() // further connections are refused
 		tc := tls.Server(c, pki.ServerConfig(pair))
 		if f, ok := newFrames(tc); ok {
 			_ = f.WriteSettings()
@@ -371,7 +371,7 @@ func TestRetryKeepsSentState(t *testing.T) {
 	<-done
 	var failed *Error
 	if !errors.As(err, &failed) || failed.Op != OpDial || !failed.Sent || failed.Attempts != 2 {
-		t.Errorf("%#v", err)
+		t.Errorf("GET error = %#v, want a dial error after 2 attempts, sent", err)
 	}
 }
 
@@ -395,16 +395,16 @@ func TestConnectionLostUnderABodyIsTold(t *testing.T) {
 			}
 			s.kill()
 			if _, err := io.ReadAll(resp.Body); err == nil {
-				t.Error("the body looks complete")
+				t.Error("body of a killed connection ended without an error, want an error")
 			}
 			_ = resp.Body.Close()
 			select {
 			case <-told:
 			case <-time.After(30 * time.Second):
-				t.Error("nobody was told")
+				t.Error("no failure was reported within 30 seconds, want one")
 			}
 			if state := b.Report().Endpoints[0].State; state != "ejected" {
-				t.Errorf("state %s", state)
+				t.Errorf("state of the endpoint = %s, want ejected", state)
 			}
 		})
 	}
@@ -429,7 +429,7 @@ func TestCloseEndsHTTP1Requests(t *testing.T) {
 	defer func() { _ = resp.Body.Close() }()
 	set.Close()
 	if _, err := io.ReadAll(resp.Body); err == nil {
-		t.Error("the body looks complete")
+		t.Error("body ended without an error after Close, want an error")
 	}
 	eventually(t, time.Minute, "no connection left", func() bool { return s.openConns() == 0 })
 }

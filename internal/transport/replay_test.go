@@ -12,7 +12,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// closeRecorder is a body that remembers whether it was closed.
+// closeRecorder is a body that records whether it was closed.
 type closeRecorder struct {
 	io.Reader
 	closed bool
@@ -21,7 +21,7 @@ type closeRecorder struct {
 func (b *closeRecorder) Close() error { b.closed = true; return nil }
 
 func TestReplay(t *testing.T) {
-	// Whatever was read before attempts were given up, the last attempt sees the whole body.
+	// The last attempt reads the whole body, regardless of how much earlier attempts have read.
 	rapid.Check(t, func(t *rapid.T) {
 		content := rapid.SliceOfN(rapid.Byte(), 0, 200).Draw(t, "content")
 		source := &closeRecorder{Reader: iotest.OneByteReader(bytes.NewReader(content))}
@@ -54,10 +54,10 @@ func TestReplay(t *testing.T) {
 		}
 		_ = body.Close()
 		if !bytes.Equal(got.Bytes(), content) {
-			t.Fatalf("got %d bytes of %d", got.Len(), len(content))
+			t.Fatalf("body of the last attempt = %d bytes, want the %d of the source", got.Len(), len(content))
 		}
 		if !source.closed || pool.used.Load() != 0 {
-			t.Fatalf("closed %t, %d bytes still charged", source.closed, pool.used.Load())
+			t.Fatalf("source closed %t with %d bytes charged, want true and 0", source.closed, pool.used.Load())
 		}
 	})
 }
@@ -88,32 +88,32 @@ func TestReplayBounds(t *testing.T) {
 				t.Fatal(err)
 			}
 			if !test.again {
-				// The attempt under way streams on all the same.
+				// The current attempt continues to read the stream.
 				if rest, err := io.ReadAll(first); err != nil || int64(len(rest)) != 1000-test.read {
-					t.Errorf("%d bytes, %v", len(rest), err)
+					t.Errorf("rest of the first attempt = %d bytes with the error %v, want %d", len(rest), err, 1000-test.read)
 				}
 			}
 			second, err := p.newReader()
 			if again := err == nil; again != test.again || !again && !errors.Is(err, errBodyGone) {
-				t.Fatalf("again: %v", err)
+				t.Fatalf("second newReader error = %v, want success %t, or errBodyGone", err, test.again)
 			}
 			if test.again {
 				if body, err := io.ReadAll(second); err != nil || string(body) != big {
-					t.Errorf("%d bytes, %v", len(body), err)
+					t.Errorf("body of the second attempt = %d bytes with the error %v, want %d", len(body), err, len(big))
 				}
 				if _, err := first.Read(make([]byte, 1)); !errors.Is(err, errCut) {
-					t.Errorf("the first attempt still reads: %v", err)
+					t.Errorf("Read of the first attempt error = %v, want errCut", err)
 				}
 			}
 			p.abort()
 			if pool.used.Load() != 0 || !source.closed {
-				t.Errorf("%d bytes still charged, closed %t", pool.used.Load(), source.closed)
+				t.Errorf("%d bytes charged and source closed %t after abort, want 0 and true", pool.used.Load(), source.closed)
 			}
 		})
 	}
 }
 
-// A read that is under way for an attempt that was given up belongs to the next one.
+// The result of a read for an abandoned attempt belongs to the next attempt.
 func TestReplayReadUnderWay(t *testing.T) {
 	reader, writer := io.Pipe()
 	p := newReplay(reader, -1, 1<<20, &allowance{limit: 1 << 20})
@@ -126,7 +126,7 @@ func TestReplayReadUnderWay(t *testing.T) {
 	wg.Go(func() {
 		close(started)
 		if n, err := first.Read(make([]byte, 100)); n != 0 || !errors.Is(err, errCut) {
-			t.Errorf("first attempt read %d, %v", n, err)
+			t.Errorf("Read of the first attempt = %d with the error %v, want 0 and errCut", n, err)
 		}
 	})
 	<-started
@@ -138,7 +138,7 @@ func TestReplayReadUnderWay(t *testing.T) {
 	wg.Go(func() {
 		body, err := io.ReadAll(second)
 		if err != nil || string(body) != "hello world" {
-			t.Errorf("second attempt read %q, %v", body, err)
+			t.Errorf("body of the second attempt = %q with the error %v, want hello world", body, err)
 		}
 	})
 	for _, part := range []string{"hello ", "world"} {

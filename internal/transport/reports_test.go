@@ -20,7 +20,7 @@ func TestSuccessIsReportedOnceASecond(t *testing.T) {
 	}
 	n, most := told.Load(), 1+int64(time.Since(start)/successInterval)
 	if n < 1 || n > most {
-		t.Errorf("200 answers were reported %d times, want 1 to %d", n, most)
+		t.Errorf("200 responses were reported %d times, want 1 to %d", n, most)
 	}
 }
 
@@ -33,10 +33,10 @@ func TestProbesAndFailuresAreNoSuccess(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := get(t, w.backend(w.set(count), w.deadAddress())); err == nil {
-		t.Fatal("nobody answered")
+		t.Fatal("GET from a dead address succeeded, want an error")
 	}
 	if n := told.Load(); n != 0 {
-		t.Errorf("%d reports", n)
+		t.Errorf("%d reported successes of a probe and a failure, want 0", n)
 	}
 }
 
@@ -76,7 +76,7 @@ func TestAnIdleBackendThatFallsSilentIsMissed(t *testing.T) {
 	select {
 	case <-told:
 	case <-time.After(30 * time.Second):
-		t.Fatal("nobody missed it")
+		t.Fatal("no failure was reported within 30 seconds, want one for the silent backend")
 	}
 }
 
@@ -92,7 +92,7 @@ func TestAServerThatClosesEveryConnectionIsNotMissedEachTime(t *testing.T) {
 		eventually(t, time.Minute, "the connection is closed", func() bool { return s.openConns() == 0 })
 	}
 	if n := told.Load(); n > 1 {
-		t.Errorf("%d reports", n)
+		t.Errorf("%d reported failures of a server that closes every connection, want at most 1", n)
 	}
 }
 
@@ -111,6 +111,6 @@ func TestAConnectionThatWeCloseIsNotMissed(t *testing.T) {
 	leaves.Retain(nil)
 	eventually(t, time.Minute, "the connections are closed", func() bool { return s.openConns() == 0 })
 	if n := told.Load(); n != 0 {
-		t.Errorf("%d reports of connections that were closed on purpose", n)
+		t.Errorf("%d reported failures of connections that Portico closed, want 0", n)
 	}
 }

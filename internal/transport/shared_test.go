@@ -6,7 +6,7 @@ import (
 	"portico.dev/internal/pki"
 )
 
-// A thousand backends of one authority would otherwise keep its certificates a thousand times.
+// Without sharing, a thousand backends of one authority would keep a thousand copies of its certificates.
 func TestBackendsOfOneAuthorityShareItsCertificates(t *testing.T) {
 	one, err := pki.NewAuthority("one")
 	if err != nil {
@@ -27,12 +27,12 @@ func TestBackendsOfOneAuthorityShareItsCertificates(t *testing.T) {
 	}
 	a, b, c, system := made("a", one.PEM()), made("b", one.PEM()), made("c", other.PEM()), made("d", nil)
 	if a.tls.RootCAs != b.tls.RootCAs {
-		t.Error("two backends of one authority keep its certificates twice")
+		t.Error("two backends of one authority have different certificate pools, want a shared one")
 	}
 	if c.tls.RootCAs.Equal(a.tls.RootCAs) {
-		t.Error("a backend trusts the authority of another")
+		t.Error("backends of different authorities have equal certificate pools, want different ones")
 	}
 	if system.tls.RootCAs != nil {
-		t.Error("a backend without a bundle has roots of its own")
+		t.Error("a backend without a CA bundle has a certificate pool, want nil for the system's roots")
 	}
 }

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// One user gets most of the places when nobody else wants any, and whoever has none gets one, however many have taken theirs.
+// One user gets most of the places while no other user needs any. A user without a place gets one, regardless of how many places other users have.
 func TestD14NoUserHasAllPlaces(t *testing.T) {
 	for _, test := range []struct{ limit, users, each int }{
 		{1, 1, 1}, {2, 1, 1}, {2, 2, 1}, {10, 1, 8}, {300, 1, 240}, {300, 2, 133}, {300, 20, 14},
@@ -40,11 +40,11 @@ func TestD14NoUserHasAllPlaces(t *testing.T) {
 			var late Slot
 			err = b.Admit(&late, "somebody else")
 			if full := total == test.limit; full != (err != nil) || !full && test.limit-total < 1 {
-				t.Errorf("%d of %d places are taken, and somebody else gets %v", total, test.limit, err)
+				t.Errorf("Admit for a late user with %d of %d places taken = %v, want a place unless all are taken", total, test.limit, err)
 			}
 			var limited *LimitError
 			if err := b.Admit(new(Slot), "user 0"); test.limit > test.users && (!errors.As(err, &limited) || !limited.Share && total+1 < test.limit) {
-				t.Errorf("user 0 is told %v", err)
+				t.Errorf("Admit for user 0 beyond the share error = %v, want a LimitError of the share", err)
 			}
 			late.Release()
 			for _, held := range places {
@@ -54,13 +54,13 @@ func TestD14NoUserHasAllPlaces(t *testing.T) {
 				}
 			}
 			if n := b.slots.Total(); n != 0 || len(b.slots.held) != 0 {
-				t.Errorf("%d places are still taken, by %v", n, b.slots.held)
+				t.Errorf("%d places are taken by %v after all releases, want 0", n, b.slots.held)
 			}
 		})
 	}
 }
 
-// A request whose client does not take the response gives its place to others, and there are only so many such requests.
+// A request whose client does not read the response releases its place. The number of such requests is limited.
 func TestD14APlaceIsGivenBackWhileItsClientDoesNotRead(t *testing.T) {
 	w := newTestEnv(t)
 	spec := w.spec()
@@ -76,27 +76,27 @@ func TestD14APlaceIsGivenBackWhileItsClientDoesNotRead(t *testing.T) {
 			t.Fatal(err)
 		}
 		if !p.Stall() {
-			break // it keeps its place
+			break // the request keeps its place
 		}
 		if stalled = append(stalled, p); !p.Stall() {
-			t.Error("a place that was given back is asked for again")
+			t.Error("second Stall of a stalled request = false, want true")
 		}
 	}
 	if r := b.Report(); len(stalled) != 8 || r.Stalled != 8 || r.InFlight != 1 {
-		t.Errorf("%d stalled, %+v", len(stalled), r)
+		t.Errorf("%d stalled requests and the report %+v, want 8 stalled and 1 in flight", len(stalled), r)
 	}
 	other := new(Slot)
 	if b.Admit(other, "jane") != nil || !other.Stall() {
-		t.Error("another user's request has no place among those that wait")
+		t.Error("another user's request was not admitted and stalled, want a place for it")
 	}
 	for _, p := range append(stalled, other) {
 		p.Release()
 		p.Release()
 	}
 	if r := b.Report(); r.Stalled != 0 || r.InFlight != 1 {
-		t.Errorf("%+v", r)
+		t.Errorf("report after the releases = %+v, want 0 stalled and 1 in flight", r)
 	}
 	if new(Slot).Stall() != true {
-		t.Error("a request without a place")
+		t.Error("Stall of a request without a place = false, want true")
 	}
 }

@@ -18,7 +18,7 @@ func TestSilenceIsReportedOnceWhileARequestWaits(t *testing.T) {
 			t.Helper()
 			synctest.Wait()
 			if n := told.Load(); n != want {
-				t.Errorf("%s: told %d times, want %d", what, n, want)
+				t.Errorf("%s: %d reports of silence, want %d", what, n, want)
 			}
 		}
 		for range 100 { // answered in time
@@ -32,7 +32,7 @@ func TestSilenceIsReportedOnceWhileARequestWaits(t *testing.T) {
 		s.requestSent(time.Now())
 		time.Sleep(overdueAfter / 2)
 		s.responseReceived()
-		s.requestSent(time.Now()) // the look that is due is that of the first
+		s.requestSent(time.Now()) // the pending check belongs to the first request
 		time.Sleep(overdueAfter - time.Millisecond)
 		expect(0, "the second request waits for less than its time")
 		time.Sleep(time.Millisecond)
@@ -76,7 +76,7 @@ func TestABackendThatAnswersNothingIsReported(t *testing.T) {
 					}
 				}
 			}), s.address)
-			ctx := &lateDeadline{Context: t.Context(), done: make(chan struct{})} // the backend has the request before, however long it takes to connect
+			ctx := &lateDeadline{Context: t.Context(), done: make(chan struct{})} // the deadline passes after the backend has received the request
 			done := make(chan error, 1)
 			go func() {
 				r, _ := http.NewRequestWithContext(ctx, http.MethodDelete, "https://ignored/", nil)
@@ -94,17 +94,17 @@ func TestABackendThatAnswersNothingIsReported(t *testing.T) {
 			}
 			eventually(t, time.Minute, "the silence is told", func() bool { return overdue.Load() == 1 })
 			if said := b.Silence(); said.Since.IsZero() || said.Broken {
-				t.Errorf("%+v, and its connection answers pings", said)
+				t.Errorf("silence of a backend that answers pings = %+v, want a silence that is not broken", said)
 			}
 			close(release)
 			if err := <-done; (err != nil) != givesUp {
-				t.Error(err)
+				t.Errorf("error of the request = %v, want an error if the client gave up (%t)", err, givesUp)
 			}
 			if _, err := get(t, b.Probe()); err != nil {
 				t.Fatal(err)
 			}
 			if said := b.Silence(); !said.Since.IsZero() {
-				t.Errorf("it answered, and is silent: %+v", said)
+				t.Errorf("silence after a response = %+v, want none", said)
 			}
 		})
 	}
@@ -140,10 +140,10 @@ func TestResponseEndsASilence(t *testing.T) {
 	b.silence.requestSent(time.Now())
 	next <- "an event of a watch"
 	if _, err := watch.Body.Read(buffer); err != nil || silent() {
-		t.Errorf("a byte of a response is a sign of life: %v", err)
+		t.Errorf("read of a watch event: error %v, want no error and no silence", err)
 	}
 	if _, err := do(t, b, http.MethodDelete, nil); err == nil || silent() {
-		t.Errorf("a reset stream is one too: %v", err)
+		t.Errorf("DELETE with a reset stream: error %v, want an error and no silence", err)
 	}
 }
 
@@ -162,22 +162,22 @@ func TestASilentConnectionFailsItsRequests(t *testing.T) {
 	l.cut.Store(true)
 	start := time.Now()
 	if _, err := do(t, b, "DELETE", nil); !noResponse(err) {
-		t.Errorf("%v", err)
+		t.Errorf("DELETE over a silent connection error = %v, want an error without a response", err)
 	}
 	if took := time.Since(start); took > time.Minute {
-		t.Errorf("it took %s", took)
+		t.Errorf("time until the error = %s, want at most a minute", took)
 	}
 	if said := b.Silence(); said.Since.IsZero() || !said.Broken {
-		t.Errorf("%+v", said)
+		t.Errorf("silence of the backend = %+v, want a broken connection", said)
 	}
 	l.cut.Store(false)
 	eventually(t, time.Minute, "it answers again", func() bool { _, err := get(t, b); return err == nil })
 	if said := b.Silence(); !said.Since.IsZero() {
-		t.Errorf("still silent: %+v", said)
+		t.Errorf("silence after a response = %+v, want none", said)
 	}
 }
 
-// HTTP/1.1 has no pings. A probe tells a server that does not answer from one that cannot: it makes a new connection.
+// HTTP/1.1 has no pings. A probe distinguishes a slow server from an unreachable one, because it opens a new connection.
 func TestASilentHTTP1ServerIsToldFromASlowOne(t *testing.T) {
 	t.Parallel()
 	if testing.Short() {
@@ -197,7 +197,7 @@ func TestASilentHTTP1ServerIsToldFromASlowOne(t *testing.T) {
 			}), "http/1.1")
 			k := w.link(s.address)
 			b := w.backend(w.set(), k.address)
-			for _, rt := range []http.RoundTripper{b, b.Probe()} { // both have an idle connection
+			for _, rt := range []http.RoundTripper{b, b.Probe()} { // leaves an idle connection in both pools
 				if _, err := get(t, rt); err != nil {
 					t.Fatal(err)
 				}
@@ -219,7 +219,7 @@ func TestASilentHTTP1ServerIsToldFromASlowOne(t *testing.T) {
 			if cut {
 				eventually(t, time.Minute, "the silence is that of its connections", func() bool { return b.Silence().Broken })
 			} else if err := within(t, time.Minute, probed, "a probe"); err != nil || b.Silence().Broken {
-				t.Errorf("%v, %+v", err, b.Silence())
+				t.Errorf("probe of a slow server: error %v, silence %+v, want no error and not broken", err, b.Silence())
 			}
 			close(release)
 			cancel()

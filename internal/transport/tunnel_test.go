@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// direct is a tunnel that connects to where it is asked to, or to elsewhere.
+// direct is a tunnel that connects to the requested address, or to elsewhere.
 func direct(elsewhere string) *Tunnel {
 	return &Tunnel{Network: "cluster", Received: time.Now, Dial: func(ctx context.Context, address string) (net.Conn, error) {
 		if elsewhere != "" {
@@ -20,14 +20,14 @@ func direct(elsewhere string) *Tunnel {
 	}}
 }
 
-// A tunnel leads where it likes. Who is there must still have the certificate of the backend.
+// A tunnel may connect to any server. That server must still present the backend's certificate.
 func TestA49ATunnelThatLeadsElsewhere(t *testing.T) {
 	w := newTestEnv(t)
 	right := w.serve(text("right"))
 	others := newTestEnv(t).serve(text("wrong"))
 	s := w.set(func(o *Options) { o.Tunnel = direct("") })
 	if got, err := get(t, w.backend(s, right.address)); err != nil || got != "right" {
-		t.Errorf("a tunnel that does as it is told: %q, %v", got, err)
+		t.Errorf("GET through a correct tunnel = %q with the error %v, want right", got, err)
 	}
 	for _, upgrade := range []bool{false, true} {
 		lies := w.set(func(o *Options) { o.Tunnel = direct(others.address) })
@@ -40,16 +40,16 @@ func TestA49ATunnelThatLeadsElsewhere(t *testing.T) {
 		}
 		var failed *Error
 		if !errors.As(err, &failed) {
-			t.Fatalf("got %v", err)
+			t.Fatalf("request through a wrong tunnel, upgrade %t, error = %v, want an Error", upgrade, err)
 		}
 		if cause, _, _ := failed.Explain(); cause != "CertificateUntrusted" || failed.Sent {
-			t.Errorf("upgrade %t: cause %s, sent %t: %v", upgrade, cause, failed.Sent, err)
+			t.Errorf("request through a wrong tunnel, upgrade %t: cause %s, sent %t (%v), want CertificateUntrusted, not sent", upgrade, cause, failed.Sent, err)
 		}
 	}
 }
 
-// Whoever writes the address of a node, an endpoint or an ExternalName can have nothing sent to the tunnel's server but a host, and not one
-// that the guard refuses.
+// The address of a node, an endpoint or an ExternalName that is sent to the tunnel's server is a valid host that the guard
+// allows.
 func TestA49AddressesThatNoTunnelIsAskedFor(t *testing.T) {
 	g := guard{own: func() []string { return []string{"10.1.1.1:6443"} }, local: net.InterfaceAddrs}
 	for address, refused := range map[string]bool{
@@ -63,16 +63,16 @@ func TestA49AddressesThatNoTunnelIsAskedFor(t *testing.T) {
 		strings.Repeat("a", 300) + ":443": true,
 	} {
 		if err := g.checkUnresolved(address); (err != nil) != refused {
-			t.Errorf("%q: %v", address, err)
+			t.Errorf("checkUnresolved(%q) = %v, want an error = %t", address, err, refused)
 		}
 	}
 	g.loopback = true
 	if err := g.checkUnresolved("localhost:443"); err != nil {
-		t.Errorf("loopback, allowed: %v", err)
+		t.Errorf("checkUnresolved(localhost:443) with loopback allowed = %v, want no error", err)
 	}
 }
 
-// A tunnel that fails is told as such, and says nothing of the backend: not that it is silent, nor that it answers.
+// The error names a failure of a tunnel, which does not count as silence or as a response of the backend.
 func TestATunnelThatFails(t *testing.T) {
 	w := newTestEnv(t)
 	tunnel := &TunnelError{Network: "cluster", Problem: TunnelUnreachable, Err: context.DeadlineExceeded}
@@ -83,14 +83,14 @@ func TestATunnelThatFails(t *testing.T) {
 	_, err := get(t, b)
 	var failed *Error
 	if !errors.As(err, &failed) {
-		t.Fatalf("got %v", err)
+		t.Fatalf("GET through a broken tunnel error = %v, want an Error", err)
 	}
 	cause, said, passing := failed.Explain()
 	if cause != "TunnelUnreachable" || said != "the tunnel to the cluster network cannot be reached" || !passing || failed.Sent {
-		t.Errorf("%s: %s (passing %t, sent %t)", cause, said, passing, failed.Sent)
+		t.Errorf("Explain() = %s: %s (passing %t, sent %t), want TunnelUnreachable, passing, not sent", cause, said, passing, failed.Sent)
 	}
 	if silence := b.Silence(); !silence.Since.IsZero() || silence.Broken {
-		t.Errorf("the backend counts as silent: %+v", silence)
+		t.Errorf("silence of the backend behind a broken tunnel = %+v, want none", silence)
 	}
 	plains := NewPlains(Options{Tunnel: s.options.Tunnel})
 	defer plains.Close()
@@ -99,11 +99,11 @@ func TestATunnelThatFails(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := plains.To("10.0.0.1:80").RoundTrip(r); !IsTunnelError(err) {
-		t.Errorf("without TLS: %v", err)
+		t.Errorf("request without TLS through a broken tunnel error = %v, want a tunnel error", err)
 	}
 }
 
-// Sockets of a connection through a tunnel are found for their options.
+// The socket options of a connection through a tunnel can be set.
 func TestTheSocketBelowATunnel(t *testing.T) {
 	w := newTestEnv(t)
 	server := w.serve(text("x"), "http/1.1")
@@ -117,7 +117,7 @@ func TestTheSocketBelowATunnel(t *testing.T) {
 	}
 	_ = raw.Close()
 	if err := relaxUserTimeout(around{raw}); err == nil {
-		t.Error("the socket is closed, and its option was set: another was found, or none")
+		t.Error("relaxUserTimeout of a closed socket succeeded, want an error")
 	}
 }
 
@@ -125,7 +125,7 @@ type around struct{ net.Conn }
 
 func (a around) NetConn() net.Conn { return a.Conn }
 
-// A backend that is silent is so behind a tunnel through which others are answered. Otherwise it may be the tunnel.
+// A backend counts as silent behind a tunnel through which other backends respond. Otherwise the tunnel may be the cause.
 func TestSilenceBehindATunnel(t *testing.T) {
 	var received time.Time
 	w := newTestEnv(t)
@@ -136,10 +136,10 @@ func TestSilenceBehindATunnel(t *testing.T) {
 	since := time.Now()
 	b.silence.connectionSilent(since)
 	if got := b.Silence(); got.Tunnel != "cluster" || !got.Broken {
-		t.Errorf("nothing came: %+v", got)
+		t.Errorf("silence without data through the tunnel = %+v, want a broken connection that names the tunnel", got)
 	}
 	received = since.Add(time.Second)
 	if got := b.Silence(); got.Tunnel != "" || !got.Broken {
-		t.Errorf("others were answered: %+v", got)
+		t.Errorf("silence with data through the tunnel = %+v, want a broken connection without the tunnel", got)
 	}
 }

@@ -29,7 +29,7 @@ func TestA53ABackendHasAShareOfTheTurns(t *testing.T) {
 		}()
 		synctest.Wait()
 		wait("a")
-		last := wait("b") // they do not wait behind the third turn of the slow backend
+		last := wait("b") // not blocked by the third turn of the slow backend
 		c := make(chan error, 1)
 		go func() {
 			_, err := turns.Wait(ctx, "c")
@@ -37,22 +37,22 @@ func TestA53ABackendHasAShareOfTheTurns(t *testing.T) {
 		}()
 		synctest.Wait()
 		if len(third) != 0 || len(c) != 0 {
-			t.Errorf("%d turns of the slow backend and %d of another began, want to wait", len(third), len(c))
+			t.Errorf("%d turns of the slow backend and %d of another began, want 0", len(third), len(c))
 		}
 		last()
 		if err := <-c; err != nil {
-			t.Errorf("a turn that waited: error %v, want none", err)
+			t.Errorf("Wait for a free turn = %v, want no error", err)
 		}
 		if len(third) != 0 {
-			t.Error("a backend has more than its share")
+			t.Error("a third turn of the slow backend began, want two")
 		}
 		first()
 		if err := <-third; err != nil {
-			t.Errorf("a turn of the slow backend after one has ended: error %v, want none", err)
+			t.Errorf("Wait of the slow backend after a release = %v, want no error", err)
 		}
 		cancel()
 		if _, err := turns.Wait(ctx, "slow"); !errors.Is(err, context.Canceled) {
-			t.Errorf("a turn after the context ended: error %v, want %v", err, context.Canceled)
+			t.Errorf("Wait after the cancellation = %v, want %v", err, context.Canceled)
 		}
 	})
 }

@@ -16,7 +16,7 @@ import (
 	"portico.dev/internal/engine/enginetest"
 )
 
-// reads reads what it is sent, but for what comes to /unread, until the test ends.
+// reads is a handler that reads the request body, except for /unread, until the test ends.
 func reads(end <-chan struct{}, unread *atomic.Int64) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/unread" {
@@ -34,7 +34,7 @@ func reads(end <-chan struct{}, unread *atomic.Int64) http.Handler {
 	})
 }
 
-// endless is a body that never ends, and counts what was read of it.
+// endless is a body that never ends, and counts the bytes that were read.
 type endless struct {
 	n    atomic.Int64
 	stop <-chan struct{}
@@ -50,7 +50,7 @@ func (e *endless) Read(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// post sends a body to a path, and returns the answer's.
+// post sends a body to a path, and returns the body of the response.
 func post(ctx context.Context, b *Backend, path string, body io.Reader, length int64) (string, error) {
 	r, err := http.NewRequestWithContext(ctx, http.MethodPost, "https://x"+path, body)
 	if err != nil {
@@ -66,7 +66,7 @@ func post(ctx context.Context, b *Backend, path string, body io.Reader, length i
 	return string(text), err
 }
 
-// Uploads that a backend does not read use up the windows of their connections, and hold no other upload up, long or short.
+// Uploads that a backend does not read use up the windows of their connections, but block no other upload, short or long.
 func TestD17UploadsThatABackendDoesNotReadHoldNoOtherUp(t *testing.T) {
 	w := newTestEnv(t)
 	end := make(chan struct{})
@@ -107,27 +107,27 @@ func TestD17UploadsThatABackendDoesNotReadHoldNoOtherUp(t *testing.T) {
 				err = errors.New("answered " + got)
 			}
 			if err != nil {
-				t.Errorf("an upload %s: %v", name, err)
+				t.Errorf("upload %s failed: %v, want a response", name, err)
 			}
 			got, err = post(within, b, "/read", io.MultiReader(bytes.NewReader(body)), -1)
 			if err == nil && got != "xxxxxxxxxx" {
 				err = errors.New("answered " + got)
 			}
 			if err != nil {
-				t.Errorf("an upload of a length that is not known, %s: %v", name, err)
+				t.Errorf("upload %s of unknown length failed: %v, want a response", name, err)
 			}
 			stop()
 		}
 	}
 	if n := s.openConns(); n > 2*stalled {
-		t.Errorf("%d connections for %d uploads", n, stalled)
+		t.Errorf("%d connections for %d unread uploads, want at most %d", n, stalled, 2*stalled)
 	}
 	if state := b.Report().Endpoints[0]; state.State != "well" {
-		t.Errorf("the endpoint is %+v", state)
+		t.Errorf("endpoint during unread uploads = %+v, want the state well", state)
 	}
 }
 
-// However many uploads there are, connections are bounded, and short ones that are read share one.
+// The number of connections is limited for any number of uploads, and short uploads that are read share one connection.
 func TestD17ConnectionsForUploadsAreBounded(t *testing.T) {
 	w := newTestEnv(t)
 	end := make(chan struct{})
@@ -140,7 +140,7 @@ func TestD17ConnectionsForUploadsAreBounded(t *testing.T) {
 		}
 	}
 	if n := s.openConns(); n != 1 {
-		t.Errorf("%d connections for short uploads one after the other", n)
+		t.Errorf("%d connections for sequential short uploads, want 1", n)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	const stalled = 40
@@ -152,17 +152,17 @@ func TestD17ConnectionsForUploadsAreBounded(t *testing.T) {
 	}
 	eventually(t, time.Minute, "all have begun", func() bool { return unread.Load() == stalled })
 	if n := s.openConns(); n > 4 {
-		t.Errorf("%d connections, where 4 are allowed", n)
+		t.Errorf("%d connections for %d unread uploads, want at most 4", n, stalled)
 	}
 	if _, err := get(t, b); err != nil {
-		t.Errorf("a request without a body: %v", err)
+		t.Errorf("GET during unread uploads failed: %v, want no error", err)
 	}
 	close(end)
 	cancel()
 	all.Wait()
 }
 
-// A backend that floods its connection loses it, and that counts against the endpoint, whether anybody asks it for something or not.
+// A backend that floods its connection loses it, and the endpoint is ejected, with or without a request in flight.
 func TestD16AFloodCountsAgainstTheEndpoint(t *testing.T) {
 	enginetest.NotOnLibraryBackend(t, "floods of frames that carry nothing")
 	for _, busy := range []bool{true, false} {
@@ -190,10 +190,10 @@ func TestD16AFloodCountsAgainstTheEndpoint(t *testing.T) {
 		_, err := get(t, b)
 		var failed *Error
 		if busy && (!errors.As(err, &failed) || !failed.Protocol) {
-			t.Errorf("busy: %#v: %v", err, err)
+			t.Errorf("GET from a flooding backend error = %#v (%v), want a protocol error", err, err)
 		}
 		if !busy && err != nil {
-			t.Errorf("idle: %v", err)
+			t.Errorf("GET before the flood failed: %v, want no error", err)
 		}
 		<-asked
 		eventually(t, time.Minute, "the endpoint is ejected for a flood", func() bool {

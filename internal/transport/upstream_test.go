@@ -10,9 +10,9 @@ import (
 	"time"
 )
 
-// Cases of the Go library's own tests that no other test of ours had (docs/http-engines-tests.md).
+// These cases are from the Go library's tests and have no other equivalent in Portico (docs/http-engines-tests.md).
 
-// Who leaves before there is a connection waits for none: TestTransportCancelRequestInDial and TestTransportCancelRequestBeforeDo of
+// A caller that cancels before there is a connection does not wait for one: TestTransportCancelRequestInDial and TestTransportCancelRequestBeforeDo of
 // net/http.
 func TestCallersLeaveBeforeThereIsAConnection(t *testing.T) {
 	w := newTestEnv(t)
@@ -33,7 +33,7 @@ func TestCallersLeaveBeforeThereIsAConnection(t *testing.T) {
 				return
 			}
 			once.Do(func() { close(accepted) })
-			all.Go(func() { <-release; _ = c.Close() }) // it says nothing
+			all.Go(func() { <-release; _ = c.Close() }) // sends no data
 		}
 	})
 	b := w.backend(w.set(func(o *Options) { o.DialTimeout = time.Minute }), l.Addr().String())
@@ -53,10 +53,10 @@ func TestCallersLeaveBeforeThereIsAConnection(t *testing.T) {
 		select {
 		case err := <-done:
 			if !errors.Is(err, context.Canceled) {
-				t.Errorf("%s: %v", when, err)
+				t.Errorf("RoundTrip canceled %s error = %v, want context.Canceled", when, err)
 			}
 		case <-time.After(20 * time.Second):
-			t.Fatalf("%s: the caller waits for a connection that it does not want any more", when)
+			t.Fatalf("RoundTrip canceled %s still waits after 20 seconds, want context.Canceled", when)
 		}
 		go func() {
 			_, err := b.RoundTrip(r)

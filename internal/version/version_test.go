@@ -24,10 +24,10 @@ func TestTheCommitOfARelease(t *testing.T) {
 		Commit, Date = commit, "2026-11-20T10:00:00Z"
 		info := Get()
 		if info.GitCommit != want[0] || info.GitTreeState != want[1] || info.BuildDate != Date {
-			t.Errorf("%s: %+v", commit, info)
+			t.Errorf("version info for the commit %s = %+v, want %q", commit, info, want)
 		}
 		if changed := strings.HasSuffix(Text("extserver"), ", commit 6503403dc4a2 with changes)"); changed != (want[1] == "dirty") {
-			t.Error(Text("extserver"))
+			t.Errorf("Text(\"extserver\") = %s, want \"with changes\" only for a dirty build", Text("extserver"))
 		}
 	}
 }

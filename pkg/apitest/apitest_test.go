@@ -55,7 +55,7 @@ func eventually(t *testing.T, what string, condition func(ctx context.Context) (
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	if err := wait.PollUntilContextCancel(ctx, 5*time.Millisecond, true, condition); err != nil {
-		t.Fatalf("%s: %v", what, err)
+		t.Fatalf("condition %q not met within a minute: %v, want it to be true", what, err)
 	}
 }
 
@@ -75,7 +75,7 @@ func TestWhatControllersOfAClusterDo(t *testing.T) {
 		must(t, err)
 		t.Cleanup(func() {
 			if _, err := client.CoreV1().Namespaces().Get(context.Background(), namespace, metav1.GetOptions{}); err != nil {
-				t.Errorf("the namespace lives until the end of the test: %v", err)
+				t.Errorf("Get of namespace %s before the end of the test failed: %v, want no error", namespace, err)
 			}
 		})
 	})
@@ -83,7 +83,7 @@ func TestWhatControllersOfAClusterDo(t *testing.T) {
 	must(t, err)
 	for _, n := range list.Items {
 		if strings.HasPrefix(n.Name, "test-") {
-			t.Errorf("namespace %s is left", n.Name)
+			t.Errorf("namespace %s exists after its test, want it deleted", n.Name)
 		}
 	}
 
@@ -116,7 +116,7 @@ func TestWhatControllersOfAClusterDo(t *testing.T) {
 		}
 		must(t, secret("one"))
 		if err := secret("two"); !apierrors.IsForbidden(err) {
-			t.Errorf("a second secret: %v", err)
+			t.Errorf("Create of a second Secret under a quota of one: error = %v, want Forbidden", err)
 		}
 	})
 
@@ -139,7 +139,7 @@ func TestWhatControllersOfAClusterDo(t *testing.T) {
 		must(t, whoAmI())
 		env.Advance(2 * time.Hour)
 		if err := whoAmI(); !apierrors.IsUnauthorized(err) {
-			t.Errorf("with a token that has expired: %v", err)
+			t.Errorf("SelfSubjectReview with an expired token: error = %v, want Unauthorized", err)
 		}
 	})
 }
@@ -150,19 +150,19 @@ func TestUsersAndRights(t *testing.T) {
 	namespace, ctx := env.Namespace(), t.Context()
 	alice := clientOf(t, env.User("alice@example.com", "developers"))
 	if _, err := alice.CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{}); !apierrors.IsForbidden(err) {
-		t.Errorf("without rights: %v", err)
+		t.Errorf("List of Pods in %s without rights: error = %v, want Forbidden", namespace, err)
 	}
 	env.Grant("alice@example.com", namespace, rbacv1.PolicyRule{Verbs: []string{"list"}, APIGroups: []string{""}, Resources: []string{"pods"}})
 	if _, err := alice.CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{}); err != nil {
-		t.Errorf("with rights: %v", err)
+		t.Errorf("List of Pods in %s with a granted right failed: %v, want no error", namespace, err)
 	}
 	if _, err := alice.CoreV1().Pods("default").List(ctx, metav1.ListOptions{}); !apierrors.IsForbidden(err) {
-		t.Errorf("in another namespace: %v", err)
+		t.Errorf("List of Pods in namespace default, which has no grant: error = %v, want Forbidden", err)
 	}
 	config, err := clientcmd.BuildConfigFromFlags("", env.WriteKubeconfig())
 	must(t, err)
 	if _, err := clientOf(t, config).CoreV1().Nodes().List(ctx, metav1.ListOptions{}); err != nil {
-		t.Errorf("by kubeconfig: %v", err)
+		t.Errorf("List of Nodes with the written kubeconfig failed: %v, want no error", err)
 	}
 }
 
@@ -181,12 +181,12 @@ func TestSnapshots(t *testing.T) {
 	must(t, err)
 	var names []string
 	for _, m := range list.Items {
-		if m.Name != "kube-root-ca.crt" { // which a controller may write at any time
+		if m.Name != "kube-root-ca.crt" { // A controller may write it at any time.
 			names = append(names, m.Name)
 		}
 	}
 	if got := strings.Join(names, " "); got != "kept" {
-		t.Errorf("ConfigMaps %s", got)
+		t.Errorf("ConfigMaps after the restore = %s, want kept", got)
 	}
 }
 
@@ -258,7 +258,7 @@ func TestDefinitionsAndWebhooksFromFiles(t *testing.T) {
 	_, err = in.Create(t.Context(), widget("good"), metav1.CreateOptions{})
 	must(t, err)
 	if _, err = in.Create(t.Context(), widget("bad"), metav1.CreateOptions{}); err == nil || !strings.Contains(err.Error(), "not this one, from /validate") {
-		t.Errorf("what the webhook denies: %v", err)
+		t.Errorf("Create of an object that the webhook denies: error = %v, want the message of the webhook", err)
 	}
 }
 
@@ -266,7 +266,7 @@ func TestAPathThatIsNotThere(t *testing.T) {
 	t.Parallel()
 	e := &apitest.Environment{CRDDirectoryPaths: []string{"nowhere"}, ErrorIfCRDPathMissing: true}
 	if _, err := e.Start(); err == nil || !strings.Contains(err.Error(), "nowhere") {
-		t.Errorf("error %v", err)
+		t.Errorf("Start with CRD directory \"nowhere\": error = %v, want an error that contains \"nowhere\"", err)
 	}
 	must(t, e.Stop())
 	must(t, (&apitest.Environment{}).Stop())
@@ -289,20 +289,20 @@ func TestBackends(t *testing.T) {
 		}}, metav1.CreateOptions{})
 		must(t, err)
 		if n := backend.Stored(namespace); n != 1 {
-			t.Errorf("%d objects are stored", n)
+			t.Errorf("backend stores %d objects in namespace %s, want 1", n, namespace)
 		}
 		backend.Refuse()
 		backend.WaitUnavailable()
 		if _, err := of.Get(ctx, "w", metav1.GetOptions{}); !apierrors.IsServiceUnavailable(err) {
-			t.Errorf("while it is away: %v", err)
+			t.Errorf("Get while the backend refuses connections: error = %v, want ServiceUnavailable", err)
 		}
 		if _, err := client.CoreV1().Namespaces().List(ctx, metav1.ListOptions{}); err != nil {
-			t.Errorf("other groups: %v", err)
+			t.Errorf("List of Namespaces while the backend refuses connections failed: %v, want no error", err)
 		}
 		backend.Heal()
 		backend.WaitAvailable()
 		if _, err := of.Get(ctx, "w", metav1.GetOptions{}); err != nil {
-			t.Errorf("when it is back: %v", err)
+			t.Errorf("Get after the backend healed failed: %v, want no error", err)
 		}
 	})
 	for name, fault := range map[string]func(*apitest.Backend){
@@ -313,7 +313,7 @@ func TestBackends(t *testing.T) {
 			t.Parallel()
 			backend := env.In(t).ReadOnlyBackend(strings.ToLower(name) + ".example.com")
 			fault(backend)
-			// A server that hangs is noticed by a request that waits, or by a probe within half a minute.
+			// A request that waits or a probe detects a server that hangs. The probe needs up to half a minute.
 			waiting, cancel := context.WithCancel(t.Context())
 			var request sync.WaitGroup
 			request.Go(func() {
@@ -336,7 +336,7 @@ func TestBackends(t *testing.T) {
 			backend := env.In(t).ReadOnlyBackend(strings.ToLower(name) + ".example.com")
 			fault(backend)
 			if _, err := client.CoreV1().Namespaces().List(t.Context(), metav1.ListOptions{}); err != nil {
-				t.Errorf("other groups: %v", err)
+				t.Errorf("List of Namespaces while the backend has the fault %s failed: %v, want no error", name, err)
 			}
 			backend.Heal()
 		})

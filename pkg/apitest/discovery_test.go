@@ -44,7 +44,7 @@ func TestADefinitionThatIsServedIsInAllDiscoveryDocuments(t *testing.T) {
 			found = found || g.Name == group
 		}
 		if !found {
-			t.Errorf("%s is served and not in /apis", group)
+			t.Errorf("ServerGroups() does not contain %s, want it in /apis once the definition is served", group)
 		}
 	}
 }

@@ -11,7 +11,7 @@ import (
 	"portico.dev/pkg/apitest"
 )
 
-// A test with a server and a namespace of its own.
+// A test with a server and a separate namespace.
 func ExampleStart() {
 	_ = func(t *testing.T) {
 		env := apitest.Start(t)
@@ -22,25 +22,25 @@ func ExampleStart() {
 		}
 		pods, err := client.CoreV1().Pods(namespace).List(t.Context(), metav1.ListOptions{})
 		if err != nil || len(pods.Items) > 0 {
-			t.Errorf("%v, %v", pods, err)
+			t.Errorf("List of Pods in a new namespace = %v, %v, want an empty list and no error", pods, err)
 		}
 	}
 }
 
-// A test of what a program does while an extension server hangs.
+// A test of a program while an extension server hangs.
 func ExampleBackend() {
 	_ = func(t *testing.T) {
 		env := apitest.Start(t)
 		backend := env.ReadOnlyBackend("metrics.example.com")
 		backend.Hang()
 		backend.WaitUnavailable()
-		// ... the program goes on
+		// ... the program continues.
 		backend.Heal()
 		backend.WaitAvailable()
 	}
 }
 
-// Without testing.T, in the shape of controller-runtime's envtest.
+// An environment without testing.T, with the interface of controller-runtime's envtest.
 func ExampleEnvironment() {
 	environment := &apitest.Environment{CRDDirectoryPaths: []string{"config/crd/bases"}}
 	config, err := environment.Start()

@@ -45,12 +45,12 @@ func TestServedResources(t *testing.T) {
 		must(t, err)
 		found, err := client.Resource(resource.GroupVersionResource()).List(t.Context(), metav1.ListOptions{})
 		if (err == nil) != want || want && len(found.Items) != 1 || !want && !apierrors.IsForbidden(err) {
-			t.Errorf("%s: %v %v", name, found, err)
+			t.Errorf("List of mailboxes as %s = %v, %v, want success: %t", name, found, err, want)
 		}
 	}
 }
 
-// The program's own HTTPS server serves the handler; the Server only keeps trust and registration.
+// The program's HTTPS server serves the handler. The Server only maintains trust and registration.
 func TestTheHandlerInAServerOfTheProgram(t *testing.T) {
 	t.Parallel()
 	env := apitest.Start(t)

@@ -19,7 +19,7 @@ import (
 	"portico.dev/pkg/extension"
 )
 
-// byFrontProxy believes a header, and takes those who send another one for a front proxy.
+// byFrontProxy trusts a header. Requests with the header X-Test-Front-Proxy count as requests of a front proxy.
 type byFrontProxy struct{ byHeader }
 
 func (a byFrontProxy) AuthenticateRequest(r *http.Request) (user.Info, error) {
@@ -29,7 +29,7 @@ func (a byFrontProxy) AuthenticateRequest(r *http.Request) (user.Info, error) {
 	return a.byHeader.AuthenticateRequest(r)
 }
 
-// sink is an audit log that fails when it is told to.
+// sink is an audit log that fails if err is set.
 type sink struct {
 	mu   sync.Mutex
 	text bytes.Buffer
@@ -59,7 +59,7 @@ func (s *sink) events(t *testing.T) []auditv1.Event {
 	return out
 }
 
-// await polls until n events are there: an event is written after its client has the response.
+// await polls until the log contains n events. An event is written after the client has received the response.
 func (s *sink) await(t *testing.T, n int) []auditv1.Event {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
@@ -72,13 +72,13 @@ func (s *sink) await(t *testing.T, n int) []auditv1.Event {
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
-			t.Fatalf("%d events, want %d", len(out), n)
+			t.Fatalf("audit log has %d events after a minute, want %d", len(out), n)
 		}
 	}
 	return out
 }
 
-// The id of a front proxy stands in the response, the access log and the audit event; nobody else's does.
+// The id of a front proxy is in the response, the access log and the audit event. The id of another client is not.
 func TestAuditIDOfTheFrontProxyOnly(t *testing.T) {
 	core, logs := observer.New(zap.InfoLevel)
 	log := &sink{}
@@ -90,7 +90,7 @@ func TestAuditIDOfTheFrontProxyOnly(t *testing.T) {
 		name    string
 		headers []string
 		code    int
-		want    string // empty: an id of the host's own
+		want    string // empty: a generated ID
 	}{
 		{"a front proxy", []string{"X-Test-Front-Proxy: yes", "Audit-Id: trace:7/1"}, 200, "trace:7/1"},
 		{"a front proxy with a long one", []string{"X-Test-Front-Proxy: yes", "Audit-Id: " + strings.Repeat("x", 100)}, 200, strings.Repeat("x", 64)},
@@ -101,36 +101,36 @@ func TestAuditIDOfTheFrontProxyOnly(t *testing.T) {
 		a := s.get(path+"?limit=5&secret=canary", test.headers...)
 		ids := a.Header["Audit-Id"]
 		if a.StatusCode != test.code || len(ids) != 1 || test.want != "" && ids[0] != test.want || test.want == "" && len(ids[0]) != 36 {
-			t.Errorf("%s: %s, ids %q", test.name, a.Status, ids)
+			t.Errorf("%s: status %s, Audit-Id %q, want status %d and the id %q (empty: a generated one)", test.name, a.Status, ids, test.code, test.want)
 			continue
 		}
 		e := log.await(t, 1)[0]
 		if string(e.AuditID) != ids[0] || e.ResponseStatus.Code != int32(test.code) || e.Verb != "list" || e.ObjectRef == nil || e.ObjectRef.Resource != "queues" ||
 			e.RequestURI != path+"?limit=5&secret=..." || e.Stage != auditv1.StageResponseComplete || len(e.SourceIPs) != 1 {
-			t.Errorf("%s: event %+v", test.name, e)
+			t.Errorf("%s: audit event = %+v, want a completed list of queues with id %s, status %d and a redacted URI", test.name, e, ids[0], test.code)
 		}
 		if test.code == 200 && e.User.Username != "alice" {
-			t.Errorf("%s: user %+v", test.name, e.User)
+			t.Errorf("%s: user of the audit event = %+v, want alice", test.name, e.User)
 		}
 		lines := logs.FilterMessage("request").TakeAll()
 		if len(lines) != 1 || lines[0].ContextMap()["audit-id"] != ids[0] {
-			t.Errorf("%s: access log %v", test.name, lines)
+			t.Errorf("%s: access log = %v, want one line with audit-id %s", test.name, lines, ids[0])
 		}
 		logs.TakeAll()
 	}
 	s.get("/livez")
 	s.get("/version")
 	if e := log.await(t, 1)[0]; e.RequestURI != "/version" {
-		t.Errorf("a probe is audited: %+v", e)
+		t.Errorf("first audit event after GET /livez and GET /version = %+v, want only /version", e)
 	}
 	log.mu.Lock()
 	log.err = errors.New("the disk is full")
 	log.mu.Unlock()
 	if a := s.get(path); a.StatusCode != 200 {
-		t.Errorf("without an audit log: %s", a.Status)
+		t.Errorf("GET while the audit log cannot be written = %s, want 200", a.Status)
 	}
 	must(t, s.stop())
 	if logs.FilterMessage("an audit event could not be written").Len() != 1 {
-		t.Errorf("logged %v", logs.All())
+		t.Errorf("log = %v, want one entry \"an audit event could not be written\"", logs.All())
 	}
 }

@@ -14,21 +14,21 @@ func TestBodiesAreBounded(t *testing.T) {
 		k := bodyKey{view: uint64(i % 7), namespace: fmt.Sprint(i % 50)}
 		raw, err := b.get(k, uint64(i), func() ([]byte, error) { return make([]byte, 1+i%120), nil })
 		if err != nil || len(raw) != 1+i%120 {
-			t.Fatalf("%d bytes, %v", len(raw), err)
+			t.Fatalf("get %d returned %d bytes, error %v, want %d bytes and no error", i, len(raw), err, 1+i%120)
 		}
 		size := 0
 		for _, kept := range b.kept.Values() {
 			size += len(kept.bytes)
 		}
 		if size != b.size || size > b.limit {
-			t.Fatalf("after %d: %d bytes are kept, counted are %d, the limit is %d", i, size, b.size, b.limit)
+			t.Fatalf("after get %d: %d bytes kept, %d counted, want equal numbers up to the limit %d", i, size, b.size, b.limit)
 		}
 	}
 	if _, err := b.get(bodyKey{view: 99}, 1, func() ([]byte, error) { return make([]byte, 1001), nil }); err != nil {
 		t.Fatal(err)
 	}
 	if _, ok := b.find(bodyKey{view: 99}, 1); ok || b.kept.Len() == 0 {
-		t.Error("what is larger than everything drives nothing out")
+		t.Error("a body larger than the limit is kept or evicted all others, want it not kept and the others unchanged")
 	}
 }
 
@@ -50,7 +50,7 @@ func TestBodiesAreMadeOnceForAVersion(t *testing.T) {
 	}
 	all.Wait()
 	if n := made.Load(); n != 1 {
-		t.Errorf("made %d times", n)
+		t.Errorf("body built %d times for 50 simultaneous requests, want 1", n)
 	}
 	for _, c := range []struct {
 		situation string
@@ -65,14 +65,14 @@ func TestBodiesAreMadeOnceForAVersion(t *testing.T) {
 		{"compressed", bodyKey{view: 1, gzip: true}, 6, "5 of 1, 6"},
 	} {
 		if got := ask(c.key, c.version); got != c.want {
-			t.Errorf("%s: %q, want %q", c.situation, got, c.want)
+			t.Errorf("%s: body = %q, want %q", c.situation, got, c.want)
 		}
 	}
 	failure := errors.New("no")
 	if _, err := b.get(bodyKey{view: 3}, 1, func() ([]byte, error) { return nil, failure }); !errors.Is(err, failure) {
-		t.Errorf("got %v", err)
+		t.Errorf("error of a failing build = %v, want %v", err, failure)
 	}
 	if got := ask(bodyKey{view: 3}, 1); got != "6 of 3, 1" {
-		t.Errorf("a failure is not kept: %q", got)
+		t.Errorf("body after a failed build = %q, want \"6 of 3, 1\"", got)
 	}
 }

@@ -32,24 +32,24 @@ func TestWhatIsHostedIsExchanged(t *testing.T) {
 	comes.Plural, comes.Kind = "heaps", "Heap"
 	must(t, s.host.SetResources([]extension.Resource{stays, extension.Of(comes, twoQueues())}))
 	if e := going.next(); e.Type != "ERROR" || e.Object.Reason != "Expired" {
-		t.Errorf("the watch of what is gone was told %+v", e)
+		t.Errorf("event of a watch on a removed resource = %+v, want ERROR with reason Expired", e)
 	}
 	if err := going.lines.Decode(&event{}); !errors.Is(err, io.EOF) {
-		t.Errorf("and went on: %v", err)
+		t.Errorf("read after the ERROR event: error = %v, want io.EOF", err)
 	}
 	s.get(stacksPath).wants(t, http.StatusNotFound)
 	s.get("/apis/stats.example.com/v1/heaps").wants(t, http.StatusOK, "orders")
 	s.get("/apis/stats.example.com/v1").wants(t, http.StatusOK, `"heaps"`, `"queues"`)
 	if s.get("/openapi/v3").Header.Get("ETag") == tag {
-		t.Error("OpenAPI did not follow")
+		t.Error("ETag of /openapi/v3 is unchanged after SetResources, want a new ETag")
 	}
 	if err := s.host.SetResources([]extension.Resource{stays, stays}); err == nil {
-		t.Error("the same resource twice was accepted")
+		t.Error("SetResources with a duplicate resource: error = nil, want an error")
 	}
 	s.get("/apis/stats.example.com/v1/heaps").wants(t, http.StatusOK)
 	must(t, s.host.SetResources(nil))
 	if e := staying.next(); e.Type != "ERROR" {
-		t.Errorf("%+v", e)
+		t.Errorf("event after SetResources(nil) = %+v, want ERROR", e)
 	}
 	s.get("/apis").wants(t, http.StatusOK, `"groups":[]`)
 }
@@ -98,7 +98,7 @@ func TestAWholeGroupVersion(t *testing.T) {
 	after := s.get("/apis", aggregated)
 	after.wants(t, 200, `"subresource":"errors"`)
 	if before.Header.Get("ETag") == after.Header.Get("ETag") {
-		t.Error("another list has the same ETag")
+		t.Error("ETag of /apis is unchanged after the list of metrics changed, want a new ETag")
 	}
 	s.get("/openapi/v3"+base).wants(t, 200, `"$ref":"#/components/schemas/io.k8s.metrics.MetricValue"`)
 	s.get("/openapi/v2").wants(t, 200, `"$ref":"#/definitions/io.k8s.metrics.MetricValue"`)
@@ -131,13 +131,13 @@ func TestCatalogsThatCannotBe(t *testing.T) {
 	} {
 		s := start(t, nil, extension.Of(queueDefinition(), twoQueues()))
 		if err := s.host.SetResources(c.resources); err == nil || !strings.Contains(err.Error(), c.want) {
-			t.Errorf("%s: %v", c.situation, err)
+			t.Errorf("%s: SetResources error = %v, want an error that contains %q", c.situation, err, c.want)
 		}
 		s.get(queuesPath).wants(t, http.StatusOK)
 	}
 }
 
-// TestKindsOfOneTypeHaveSchemasOfTheirOwn: what YAML declares is one Go type with many schemas.
+// TestKindsOfOneTypeHaveSchemasOfTheirOwn: resources declared in YAML share one Go type and have different schemas.
 func TestKindsOfOneTypeHaveSchemasOfTheirOwn(t *testing.T) {
 	one, two := queueDefinition(), queueDefinition()
 	one.Schema = json.RawMessage(`{"properties":{"first":{"type":"string"}}}`)

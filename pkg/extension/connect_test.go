@@ -16,7 +16,7 @@ import (
 	"portico.dev/pkg/extension"
 )
 
-// talkServer answers on the subresource "talk": over WebSocket it echoes, otherwise it tells what it was asked.
+// talkServer serves the subresource "talk". It echoes messages over WebSocket and describes other requests in the response.
 type talkServer struct {
 	*queues
 }
@@ -72,7 +72,7 @@ func TestConnect(t *testing.T) {
 	s.get("/metrics").wants(t, 200, `subresource="talk"`)
 }
 
-// TestTheDrainEndsConversations: a connection that was taken over is nobody's in net/http.
+// TestTheDrainEndsConversations: net/http's server does not track hijacked connections.
 func TestTheDrainEndsConversations(t *testing.T) {
 	s := startTalking(t, func(c *extension.Config) { c.ShutdownTimeout = 50 * time.Millisecond })
 	conn, _, err := s.dial(t, talkPath, nil)
@@ -82,11 +82,11 @@ func TestTheDrainEndsConversations(t *testing.T) {
 	_, said, err := conn.ReadMessage()
 	must(t, err)
 	if string(said) != "hello" {
-		t.Errorf("heard %q", said)
+		t.Errorf("message from the echo server = %q, want \"hello\"", said)
 	}
 	must(t, s.stop())
 	if _, _, err := conn.ReadMessage(); err == nil {
-		t.Error("the connection outlives its server")
+		t.Error("ReadMessage after the server stopped: error = nil, want an error")
 	}
 }
 
@@ -97,7 +97,7 @@ func TestWatchOverWebSocket(t *testing.T) {
 	must(t, err)
 	defer conn.Close()
 	if response.Header.Get("Audit-Id") == "" || conn.Subprotocol() != "v1.watch.example" {
-		t.Errorf("%v, protocol %q", response.Header, conn.Subprotocol())
+		t.Errorf("handshake response header = %v, subprotocol %q, want an Audit-Id and v1.watch.example", response.Header, conn.Subprotocol())
 	}
 	must(t, conn.SetReadDeadline(time.Now().Add(patience)))
 	sees := func(wants ...string) {
@@ -106,7 +106,7 @@ func TestWatchOverWebSocket(t *testing.T) {
 			var e event
 			must(t, conn.ReadJSON(&e))
 			if got := strings.TrimSpace(e.Type + " " + e.Object.Metadata.Name); got != want {
-				t.Fatalf("saw %q, want %q", got, want)
+				t.Fatalf("events = %q, want %q", got, want)
 			}
 		}
 	}
@@ -122,7 +122,7 @@ func TestWatchOverWebSocket(t *testing.T) {
 	sees("BOOKMARK")
 	var closed *websocket.CloseError
 	if _, _, err := conn.ReadMessage(); !errors.As(err, &closed) || closed.Code != websocket.CloseNormalClosure {
-		t.Errorf("ended with %v", err)
+		t.Errorf("ReadMessage after the drain: error = %v, want close code 1000 (normal closure)", err)
 	}
 	stopped.Wait()
 }
@@ -146,11 +146,11 @@ func TestWebSocketsOfOtherSites(t *testing.T) {
 			conn.Close()
 		}
 		if response == nil || response.StatusCode != c.code {
-			t.Errorf("%s: %v, %v", c.situation, response, err)
+			t.Errorf("%s: dial = %v, %v, want status %d", c.situation, response, err, c.code)
 		}
 	}
-	// What is wrong with the watch itself is an ordinary answer.
+	// An invalid watch request gets an ordinary HTTP response.
 	if _, response, err := s.dial(t, queuesPath+"?watch=true&resourceVersion=5", nil); err == nil || response.StatusCode != http.StatusGone {
-		t.Errorf("%v", err)
+		t.Errorf("dial of a watch with an expired resourceVersion: error = %v, want status 410", err)
 	}
 }

@@ -31,7 +31,7 @@ func job(name, state string) Job { return Job{ObjectMeta: metav1.ObjectMeta{Name
 
 var jobs = extension.Definition[Job]{Group: "batch.example.com", Version: "v1", Plural: "jobs", Kind: "Job"}
 
-// A stream of events fills a Store; List is never called on what is behind the stream.
+// A stream of events fills a Store. List is never called on the source of the stream.
 func ExampleStore_Follow() {
 	events := make(chan extension.Event[Job])
 	store := extension.NewStore[Job]()
@@ -50,7 +50,7 @@ func ExampleStore_Follow() {
 
 // An informer of client-go fills a Store.
 func ExampleStore_informer() {
-	source := fakecache.NewFakeControllerSource() // where a program has a client
+	source := fakecache.NewFakeControllerSource() // a client in a real program
 	defer source.Shutdown()
 	store := extension.NewStore[Job]()
 	set := func(o any) {
@@ -87,7 +87,7 @@ func ExampleStore_informer() {
 	// DELETED backup Running
 }
 
-// keyOf is also for what an informer says of an object whose deletion it has missed.
+// keyOf also accepts the tombstone of an object whose deletion the informer missed.
 func keyOf(o any) (namespace, name string, err error) {
 	key, err := cache.DeletionHandlingMetaNamespaceKeyFunc(o)
 	if err != nil {
@@ -96,8 +96,8 @@ func keyOf(o any) (namespace, name string, err error) {
 	return cache.SplitMetaNamespaceKey(key)
 }
 
-// table is a provider that reads a table of a database. The definition's PollInterval makes it watchable: while somebody
-// watches, the table is read this often.
+// table is a provider that reads a table of a database. The definition's PollInterval makes the resource watchable. The table is read
+// at this interval while a watch is open.
 type table struct{ db *sql.DB }
 
 func (t table) List(ctx context.Context, _ extension.Query) ([]Job, error) {
@@ -123,8 +123,8 @@ func ExampleDefinition_sql() {
 	db := sql.OpenDB(database)
 	defer db.Close()
 	polled := jobs
-	polled.PollInterval = 10 * time.Millisecond // a second, in a program
-	polled.MaxAge = time.Second                 // lists and gets within a second read the table once
+	polled.PollInterval = 10 * time.Millisecond // a second in a real program
+	polled.MaxAge = time.Second                 // Lists and gets within a second read the table once.
 
 	printWatch(extension.Of(polled, table{db}), extension.Background{},
 		func() { database.set("backup", "waits") },
@@ -137,8 +137,8 @@ func ExampleDefinition_sql() {
 	// DELETED backup runs
 }
 
-// A task polls another server and writes what it says into a Store, so that requests never wait for that server, and go on
-// while it is away.
+// A task polls another server and writes the response into a Store. Requests never wait for that server and succeed while it is
+// unreachable.
 func ExampleStore_Replace() {
 	states := make(chan []Job, 1)
 	behind := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
@@ -157,10 +157,10 @@ func ExampleStore_Replace() {
 
 	store := extension.NewStore[Job]()
 	poll := extension.Background{Name: "poll jobs", Run: func(ctx context.Context) error {
-		tick := time.NewTicker(10 * time.Millisecond) // seconds, in a program
+		tick := time.NewTicker(10 * time.Millisecond) // seconds in a real program
 		defer tick.Stop()
 		for {
-			if all, err := fetch(ctx, behind.Client(), behind.URL); err == nil { // a program logs errors, and shows them as an extension.Source
+			if all, err := fetch(ctx, behind.Client(), behind.URL); err == nil { // A real program logs errors and reports them as an extension.Source.
 				store.Replace(all)
 			}
 			select {

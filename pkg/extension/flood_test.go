@@ -9,7 +9,7 @@ import (
 	"portico.dev/pkg/extension"
 )
 
-// A client without credentials sends requests without end.
+// A client without credentials sends requests without pause.
 func TestA50LinesBeforeAuthenticationAreBounded(t *testing.T) {
 	const requests, most = 2000, 1000
 	core, logs := observer.New(zap.InfoLevel)

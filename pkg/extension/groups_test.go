@@ -11,7 +11,7 @@ import (
 	"portico.dev/pkg/extension"
 )
 
-// A front proxy sends each group of a user in a header of its own, and kube-apiserver's limit is 1 MiB.
+// A front proxy sends each group of a user in a separate header. kube-apiserver's limit for headers is 1 MiB.
 func TestUsersWithThousandsOfGroupsAreServed(t *testing.T) {
 	groups := make(chan int, 1)
 	s := start(t, func(c *extension.Config) {

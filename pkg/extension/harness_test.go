@@ -29,14 +29,14 @@ import (
 var update = flag.Bool("update", false, "rewrite the golden files")
 
 func TestMain(m *testing.M) {
-	// The parallel tests wait more than they compute. The command line overrides this.
+	// The parallel tests wait more than they compute. The command line overrides this value.
 	if err := flag.Set("test.parallel", "16"); err != nil {
 		panic(err)
 	}
 	goleak.VerifyTestMain(m)
 }
 
-// Queue is a type as a developer would write it: no generated code.
+// Queue is a type as a developer would write it, without generated code.
 type Queue struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata"`
@@ -58,7 +58,7 @@ type queues struct {
 	items []Queue
 	err   error
 	lists int
-	hold  func() // called in the middle of a list
+	hold  func() // called during a list
 }
 
 func (q *queues) List(context.Context, extension.Query) ([]Queue, error) {
@@ -121,7 +121,7 @@ func queueDefinition() extension.Definition[Queue] {
 	}
 }
 
-// byHeader authenticates by a header that only tests send; authorization refuses what a test says.
+// byHeader authenticates by a header that only tests send. It denies access as configured by the test.
 type byHeader struct {
 	deny func(u user.Info, info *apirequest.RequestInfo) bool
 	fail error
@@ -142,13 +142,13 @@ func (a byHeader) Authorize(_ context.Context, u user.Info, info *apirequest.Req
 	return a.deny == nil || !a.deny(u, info), "", nil
 }
 
-// server is a host on a real TLS listener, and a client of it.
+// server is a host on a TLS listener, with a client for it.
 type server struct {
 	t      *testing.T
 	host   *extension.Host
 	client *http.Client
 	url    string
-	stop   func() error // ends the host and waits for it
+	stop   func() error // stops the host and waits for its end
 }
 
 func start(t *testing.T, change func(*extension.Config), resources ...extension.Resource) *server {
@@ -174,19 +174,19 @@ func start(t *testing.T, change func(*extension.Config), resources ...extension.
 	case <-host.Ready():
 	case err := <-done:
 		cancel()
-		t.Fatalf("host ended before it was ready: %v", err)
+		t.Fatalf("host stopped before it was ready: %v, want a ready host", err)
 	}
 	tlsConfig, err := pki.ClientConfig(pki.ClientOptions{ServerName: "localhost", Roots: authority.PEM()})
 	must(t, err)
 	transport := &http.Transport{TLSClientConfig: tlsConfig, ForceAttemptHTTP2: true}
 	stop := sync.OnceValue(func() error {
-		transport.CloseIdleConnections() // a drain waits for connections that are open
+		transport.CloseIdleConnections() // A drain waits for open connections.
 		cancel()
 		return <-done
 	})
 	t.Cleanup(func() {
 		if err := stop(); err != nil {
-			t.Errorf("host: %v", err)
+			t.Errorf("Run of the host failed: %v, want no error", err)
 		}
 	})
 	return &server{t: t, host: host, client: &http.Client{Transport: transport}, url: "https://" + host.Address(), stop: stop}
@@ -201,7 +201,7 @@ type answer struct {
 	body []byte
 }
 
-// get asks as alice; headers are "Name: value".
+// get sends a GET as alice; headers are "Name: value".
 func (s *server) get(path string, headers ...string) answer {
 	s.t.Helper()
 	return s.do(http.MethodGet, path, headers...)
@@ -238,11 +238,11 @@ func must(t *testing.T, err error) {
 func (a answer) wants(t *testing.T, code int, substrings ...string) {
 	t.Helper()
 	if a.StatusCode != code {
-		t.Fatalf("answered %d, want %d: %s", a.StatusCode, code, a.body)
+		t.Fatalf("response status = %d, want %d; body: %s", a.StatusCode, code, a.body)
 	}
 	for _, want := range substrings {
 		if !strings.Contains(string(a.body), want) {
-			t.Errorf("answer has no %q: %s", want, a.body)
+			t.Errorf("response body = %s, want it to contain %q", a.body, want)
 		}
 	}
 }
@@ -263,10 +263,10 @@ func golden(t *testing.T, name string, got []byte) {
 	}
 }
 
-// patience bounds every wait.
+// patience is the timeout of every wait.
 const patience = time.Minute
 
-// eventually waits until ok.
+// eventually polls until ok returns true.
 func eventually(t *testing.T, what string, ok func() bool) {
 	t.Helper()
 	deadline := time.NewTimer(patience)
@@ -276,7 +276,7 @@ func eventually(t *testing.T, what string, ok func() bool) {
 	for !ok() {
 		select {
 		case <-deadline.C:
-			t.Fatalf("never: %s", what)
+			t.Fatalf("condition %q is false after %s, want true", what, patience)
 		case <-tick.C:
 		}
 	}

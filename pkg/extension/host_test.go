@@ -33,7 +33,7 @@ func twoQueues() *queues {
 	}}
 }
 
-// pretty makes golden files readable, and hides versions, which differ from run to run.
+// pretty makes golden files readable and hides versions, because they differ between runs.
 func pretty(t *testing.T, body []byte) []byte {
 	t.Helper()
 	var v any
@@ -95,17 +95,17 @@ func TestDocumentsAreRevalidated(t *testing.T) {
 		first.wants(t, http.StatusOK)
 		tag := first.Header.Get("ETag")
 		if tag == "" || first.Header.Get("Vary") != "Accept" {
-			t.Fatalf("%s: ETag %q, Vary %q", path, tag, first.Header.Get("Vary"))
+			t.Fatalf("GET %s: ETag = %q, Vary = %q, want an ETag and Vary: Accept", path, tag, first.Header.Get("Vary"))
 		}
 		for _, known := range []string{tag, "W/" + tag, `"other", ` + tag} {
 			if a := s.get(path, aggregated, "If-None-Match: "+known); a.StatusCode != http.StatusNotModified || len(a.body) > 0 {
-				t.Errorf("%s with If-None-Match %s: %d, %d bytes", path, known, a.StatusCode, len(a.body))
+				t.Errorf("GET %s with If-None-Match %s = %d with %d bytes, want 304 without a body", path, known, a.StatusCode, len(a.body))
 			}
 		}
 		s.get(path, aggregated, `If-None-Match: "other"`).wants(t, http.StatusOK)
 	}
 	if got := s.get("/apis", aggregated).Header.Get("Content-Type"); got != "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList" {
-		t.Errorf("content type %q", got)
+		t.Errorf("Content-Type of /apis = %q, want aggregated discovery in v2", got)
 	}
 }
 
@@ -117,11 +117,11 @@ func TestOpenAPIHashMakesImmutable(t *testing.T) {
 	must(t, json.Unmarshal(s.get("/openapi/v3").body, &index))
 	url := index.Paths["apis/stats.example.com/v1"].ServerRelativeURL
 	if a := s.get(url); a.StatusCode != http.StatusOK || a.Header.Get("Cache-Control") != "public, immutable" || a.Header.Get("Expires") == "" {
-		t.Errorf("%s: %d, %v", url, a.StatusCode, a.Header)
+		t.Errorf("GET %s = %d, header %v, want 200 with an immutable Cache-Control and Expires", url, a.StatusCode, a.Header)
 	}
-	// A stale hash is answered, not redirected: front doors refuse redirects.
+	// A stale hash is served and not redirected, because front doors refuse redirects.
 	if a := s.get("/openapi/v3/apis/stats.example.com/v1?hash=OLD"); a.StatusCode != http.StatusOK || a.Header.Get("Cache-Control") != "public" {
-		t.Errorf("stale hash: %d, %v", a.StatusCode, a.Header)
+		t.Errorf("GET with a stale hash = %d, header %v, want 200 with Cache-Control: public", a.StatusCode, a.Header)
 	}
 }
 
@@ -180,13 +180,14 @@ func TestReads(t *testing.T) {
 			a := s.get(c.path, headers...)
 			a.wants(t, c.code, c.want)
 			if c.wantNot != "" && strings.Contains(string(a.body), c.wantNot) {
-				t.Errorf("answer has %q: %s", c.wantNot, a.body)
+				t.Errorf("response body = %s, want it without %q", a.body, c.wantNot)
 			}
 		})
 	}
 }
 
-// A byte such as "|" makes net/url escape a path anew, and an escaped slash in it becomes a slash. The path that the client sent is checked.
+// A byte such as "|" makes net/url escape a path again, and an escaped slash becomes a slash. The server checks the path that the
+// client sent.
 func TestA16EscapedSlashBesideAnotherByte(t *testing.T) {
 	s := start(t, nil, extension.Of(queueDefinition(), twoQueues()))
 	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, s.url, nil)
@@ -221,7 +222,7 @@ func TestVerbsThatAreNotServed(t *testing.T) {
 		})
 	}
 	if a := s.get(queuesPath); strings.Contains(string(a.body), "resourceVersion") {
-		t.Errorf("a list that nobody can watch from carries a version: %s", a.body)
+		t.Errorf("list of a resource that is not watchable = %s, want no resourceVersion", a.body)
 	}
 }
 
@@ -252,7 +253,7 @@ func TestPanicsBecomeStatus(t *testing.T) {
 	a := s.get(queuesPath)
 	a.wants(t, http.StatusInternalServerError, `"kind":"Status"`)
 	if strings.Contains(string(a.body), "provider bug") {
-		t.Errorf("the client is told what panicked: %s", a.body)
+		t.Errorf("response after a panic = %s, want it without the panic value", a.body)
 	}
 	s.get("/metrics").wants(t, http.StatusOK, "portico_panics_total 1")
 }
@@ -267,7 +268,7 @@ func TestRefusals(t *testing.T) {
 	}
 	for _, path := range []string{"/healthz", "/livez", "/readyz"} {
 		if a := s.get(path, "X-Test-User: "); a.StatusCode != http.StatusOK || string(a.body) != "ok" {
-			t.Errorf("%s without credentials: %d %s", path, a.StatusCode, a.body)
+			t.Errorf("GET %s without credentials = %d %s, want 200 ok", path, a.StatusCode, a.body)
 		}
 	}
 }
@@ -278,7 +279,7 @@ func TestAuthorizationThatCannotBeDecided(t *testing.T) {
 	a := s.get(queuesPath)
 	a.wants(t, http.StatusInternalServerError, `"kind":"Status"`)
 	if strings.Contains(string(a.body), "secret detail") {
-		t.Errorf("the client is told the inner error: %s", a.body)
+		t.Errorf("response to a failed authorization = %s, want it without the inner error", a.body)
 	}
 }
 
@@ -310,9 +311,9 @@ func TestOverloadIsRefusedAtOnce(t *testing.T) {
 	a := s.get("/apis")
 	a.wants(t, http.StatusTooManyRequests, `"reason":"TooManyRequests"`)
 	if a.Header.Get("Retry-After") == "" {
-		t.Error("no Retry-After")
+		t.Error("header Retry-After of the 429 response is empty, want a value")
 	}
-	// The front door's probe must get through, or overload would look like death.
+	// The front door's probe must succeed. Otherwise the front door would treat overload as an outage.
 	s.get("/apis/stats.example.com/v1", "X-Test-Group: system:masters").wants(t, http.StatusOK)
 	s.get("/livez").wants(t, http.StatusOK)
 	close(release)
@@ -328,7 +329,7 @@ func TestLargeBodiesAreRefused(t *testing.T) {
 	must(t, err)
 	defer response.Body.Close()
 	if response.StatusCode != http.StatusRequestEntityTooLarge {
-		t.Errorf("answered %d", response.StatusCode)
+		t.Errorf("POST of a body over the limit = %d, want 413", response.StatusCode)
 	}
 }
 
@@ -338,21 +339,21 @@ func TestLargeListsAreCompressed(t *testing.T) {
 		q.items = append(q.items, queue("team", fmt.Sprintf("queue-%04d", i), 1))
 	}
 	s := start(t, nil, extension.Of(queueDefinition(), q))
-	a := s.get(queuesPath) // the client asks for gzip by itself, and says so here
+	a := s.get(queuesPath) // net/http's transport requests gzip and sets Uncompressed.
 	if !a.Uncompressed {
-		t.Error("a large list was not compressed")
+		t.Error("response to a large list is not compressed, want gzip")
 	}
 	var list struct{ Items []Queue }
 	must(t, json.Unmarshal(a.body, &list))
 	if len(list.Items) != 2000 || list.Items[1999].Name != "queue-1999" {
-		t.Errorf("%d items", len(list.Items))
+		t.Errorf("list has %d items, want 2000 that end with queue-1999", len(list.Items))
 	}
 }
 
 func TestBothProtocols(t *testing.T) {
 	s := start(t, nil, extension.Of(queueDefinition(), twoQueues()))
 	if a := s.get(queuesPath); a.ProtoMajor != 2 {
-		t.Errorf("protocol %s", a.Proto)
+		t.Errorf("protocol of the GET = %s, want HTTP/2", a.Proto)
 	}
 	config := s.tlsConfig()
 	config.NextProtos = []string{"http/1.1"}
@@ -365,7 +366,7 @@ func TestBothProtocols(t *testing.T) {
 	must(t, err)
 	defer response.Body.Close()
 	if response.StatusCode != http.StatusOK || response.ProtoMajor != 1 {
-		t.Errorf("%s %s", response.Proto, response.Status)
+		t.Errorf("GET over HTTP/1.1 = %s %s, want HTTP/1.1 with status 200", response.Proto, response.Status)
 	}
 }
 
@@ -381,7 +382,7 @@ func TestConfigIsChecked(t *testing.T) {
 		{"no certificate", extension.Config{Resources: []extension.Resource{good}, Authenticator: byHeader{}, Authorizer: byHeader{}}, "certificate"},
 	} {
 		if _, err := extension.New(c.config); err == nil || !strings.Contains(err.Error(), c.want) {
-			t.Errorf("%s: %v", c.situation, err)
+			t.Errorf("%s: New error = %v, want an error that contains %q", c.situation, err, c.want)
 		}
 	}
 }

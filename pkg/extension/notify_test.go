@@ -12,7 +12,7 @@ import (
 	"portico.dev/pkg/extension"
 )
 
-// tellingQueues is a provider that knows when it changes.
+// tellingQueues is a provider that reports its changes.
 type tellingQueues struct {
 	queues
 	extension.Changes
@@ -23,7 +23,7 @@ func (q *tellingQueues) change(items ...Queue) {
 	q.Notify()
 }
 
-// tellingDefinition is polled so seldom that only what the provider tells can make events in a test.
+// tellingDefinition has a poll interval so long that only notifications of the provider cause events in a test.
 func tellingDefinition() extension.Definition[Queue] {
 	d := queueDefinition()
 	d.PollInterval = time.Hour
@@ -39,7 +39,7 @@ func TestWatchesOfANotifierAreImmediate(t *testing.T) {
 	w.sees("ADDED orders", "BOOKMARK")
 	q.change(queue("team-a", "orders", 4))
 	if e := w.sees("MODIFIED orders"); e.Object.Depth != 4 {
-		t.Errorf("depth %d", e.Object.Depth)
+		t.Errorf("depth in the MODIFIED event = %d, want 4", e.Object.Depth)
 	}
 	q.change(queue("team-a", "orders", 4), queue("team-b", "mails", 1))
 	w.sees("ADDED mails")
@@ -75,11 +75,11 @@ func TestWatchersShareTheListAfterANotice(t *testing.T) {
 		w.sees("ADDED orders")
 	}
 	if lists := q.count() - opened; lists != 1 {
-		t.Errorf("20 watchers listed %d times", lists)
+		t.Errorf("provider listed %d times for 20 watchers after one change, want 1", lists)
 	}
 }
 
-// A change in the middle of a list is not lost, and a source that fails after it has told of a change is asked again.
+// A change during a list is not lost. A source that fails after a notification is listed again.
 func TestNothingThatANotifierTellsIsLost(t *testing.T) {
 	t.Parallel()
 	q := &tellingQueues{}
@@ -95,7 +95,7 @@ func TestNothingThatANotifierTellsIsLost(t *testing.T) {
 	}
 	q.mu.Unlock()
 	q.change(queue("team-a", "orders", 1))
-	<-listing // it has read what was there, and not answered yet
+	<-listing // The source has read its items and not returned yet.
 	q.mu.Lock()
 	q.hold = nil
 	q.mu.Unlock()
@@ -103,7 +103,7 @@ func TestNothingThatANotifierTellsIsLost(t *testing.T) {
 	close(goOn)
 	w.sees("ADDED orders")
 	if e := w.sees("MODIFIED orders"); e.Object.Depth != 2 {
-		t.Errorf("depth %d", e.Object.Depth)
+		t.Errorf("depth in the MODIFIED event = %d, want 2", e.Object.Depth)
 	}
 
 	q.fail(errors.New("away"))
@@ -112,7 +112,7 @@ func TestNothingThatANotifierTellsIsLost(t *testing.T) {
 	eventually(t, "the source is asked", func() bool { return q.count() > before })
 	q.fail(nil)
 	if e := w.sees("MODIFIED orders"); e.Object.Depth != 3 {
-		t.Errorf("depth %d", e.Object.Depth)
+		t.Errorf("depth in the MODIFIED event after the source recovered = %d, want 3", e.Object.Depth)
 	}
 }
 
@@ -128,7 +128,7 @@ func TestStore(t *testing.T) {
 
 	store.Set(queue("team-a", "orders", 4), queue("team-b", "mails", 1))
 	if e := w.sees("MODIFIED orders", "ADDED mails"); e.Object.Depth != 1 {
-		t.Errorf("depth %d", e.Object.Depth)
+		t.Errorf("depth in the last event = %d, want 1", e.Object.Depth)
 	}
 	s.get(queuesPath+"?labelSelector=").wants(t, 200, `"orders"`, `"mails"`, `"depth":4`)
 	s.get("/apis/stats.example.com/v1/namespaces/team-b/queues/mails").wants(t, 200, `"depth":1`)
@@ -151,11 +151,11 @@ func TestStore(t *testing.T) {
 	w.sees("DELETED orders")
 	close(events)
 	if err := <-done; err == nil {
-		t.Error("a stream that ends is no error")
+		t.Error("error of Follow after the stream ended = nil, want an error")
 	}
 }
 
-// countedStore counts its lists; the type around a Store is listed for every read, as any provider is.
+// countedStore counts its lists. A type that embeds a Store is listed for every read, like any provider.
 type countedStore struct {
 	*extension.Store[Queue]
 	lists int
@@ -174,6 +174,6 @@ func TestATypeAroundAStoreIsListed(t *testing.T) {
 		s.get(queuesPath).wants(t, 200, `"orders"`)
 	}
 	if store.lists != 3 {
-		t.Errorf("listed %d times", store.lists)
+		t.Errorf("provider listed %d times for 3 reads, want 3", store.lists)
 	}
 }

@@ -40,16 +40,16 @@ func TestPagesAreOfOneList(t *testing.T) {
 				names, more := visible(t, a.body)
 				seen = append(seen, names...)
 				if left := 10 - len(seen); left > 0 && (list.Metadata.RemainingItemCount == nil || *list.Metadata.RemainingItemCount != int64(left)) {
-					t.Errorf("%d are left, it says %v", left, list.Metadata.RemainingItemCount)
+					t.Errorf("remainingItemCount = %v, want %d", list.Metadata.RemainingItemCount, left)
 				}
 				next = ""
 				if more != "" {
 					next = "?limit=4&continue=" + more
 				}
-				q.set(queue("team", "another", 1)) // what changes meanwhile is of another list
+				q.set(queue("team", "another", 1)) // A change between two pages affects later lists only.
 			}
 			if len(seen) != 10 || !slices.IsSorted(seen) || slices.Contains(seen, "another") || len(slices.Compact(versions)) != 1 {
-				t.Errorf("saw %v at versions %v", seen, versions)
+				t.Errorf("pages contain %v at versions %v, want 10 sorted names without \"another\" at one version", seen, versions)
 			}
 		})
 	}
@@ -77,7 +77,7 @@ func TestPagesThatAreNotThere(t *testing.T) {
 	var list struct{ Metadata metav1.ListMeta }
 	must(t, json.Unmarshal(s.get(queuesPath+"?limit=3&labelSelector=odd%3Dtrue").body, &list))
 	if list.Metadata.RemainingItemCount != nil {
-		t.Error("with a selector nothing is said of how many are left, as by kube-apiserver")
+		t.Error("remainingItemCount of a list with a selector is set, want none, as in kube-apiserver")
 	}
 	s.get(queuesPath+"?limit=2", tableAccept).wants(t, 200, `"continue":`)
 }
@@ -93,6 +93,6 @@ func TestAnswersMayBeAsOldAsTheyMay(t *testing.T) {
 		s.get("/apis/stats.example.com/v1/namespaces/team/queues/queue-3").wants(t, http.StatusOK, `"depth":3`)
 	}
 	if n := q.count(); n != 1 {
-		t.Errorf("List was asked %d times within an hour", n)
+		t.Errorf("List called %d times within the MaxAge of an hour, want 1", n)
 	}
 }

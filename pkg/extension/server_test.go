@@ -35,11 +35,11 @@ func TestManifestsOfAServer(t *testing.T) {
 	must(t, err)
 	for _, want := range []string{"name: v1.books.example.com", "name: books-example-com", "system:auth-delegator", "- nodes"} {
 		if !strings.Contains(string(text), want) {
-			t.Errorf("no %q in\n%s", want, text)
+			t.Errorf("manifests lack %q, want it in\n%s", want, text)
 		}
 	}
 	if rights, err := extension.Rights(extension.Options{Port: 4443}, pagesOf()); err != nil || len(rights) >= len(manifests) {
-		t.Errorf("%d of %d: %v", len(rights), len(manifests), err)
+		t.Errorf("len(Rights) = %d, error %v, want fewer than the %d manifests and no error", len(rights), err, len(manifests))
 	}
 }
 
@@ -57,6 +57,6 @@ func TestOptionsThatCannotWork(t *testing.T) {
 		}
 	}
 	if _, err := extension.NewServer(extension.Options{Client: somewhere}); err == nil {
-		t.Error("a server without resources")
+		t.Error("NewServer without resources: error = nil, want an error")
 	}
 }

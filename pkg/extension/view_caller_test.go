@@ -16,7 +16,7 @@ import (
 
 const projectsPath = "/apis/project.example.com/v1/projects"
 
-// inProjects has users 0 to n-1, each the admin of a project and a member of the next one's.
+// inProjects has users 0 to n-1. Each user is the admin of one project and a member of the next user's project.
 func inProjects(n int) *Projects {
 	p := &Projects{members: map[string][]string{}}
 	for i := range n {
@@ -25,7 +25,7 @@ func inProjects(n int) *Projects {
 	return p
 }
 
-// visible are the names in a list, or in the rows of a table.
+// visible returns the names in a list or in the rows of a table.
 func visible(t *testing.T, body []byte) (names []string, more string) {
 	t.Helper()
 	var list struct {
@@ -34,7 +34,7 @@ func visible(t *testing.T, body []byte) (names []string, more string) {
 		Rows     []struct{ Cells []any }
 	}
 	if err := json.Unmarshal(body, &list); err != nil {
-		t.Errorf("%v: %s", err, body)
+		t.Errorf("Unmarshal of the list failed: %v, want no error; body: %s", err, body)
 	}
 	for _, i := range list.Items {
 		names = append(names, i.Metadata.Name)
@@ -45,7 +45,7 @@ func visible(t *testing.T, body []byte) (names []string, more string) {
 	return names, list.Metadata.Continue
 }
 
-// TestNobodySeesAnothersView lets many callers ask in every way at once. The race detector watches too.
+// TestNobodySeesAnothersView sends many kinds of requests as many callers at once. Run it with the race detector.
 func TestNobodySeesAnothersView(t *testing.T) {
 	const users = 20
 	s := start(t, nil, extension.Of(projectDefinition(), inProjects(users)))
@@ -61,13 +61,13 @@ func TestNobodySeesAnothersView(t *testing.T) {
 			for range 10 {
 				for _, accept := range []string{"application/json", strings.TrimPrefix(tableAccept, "Accept: ")} {
 					if seen, _ := visible(t, get("", "Accept: "+accept)); !slices.Equal(seen, mine) {
-						t.Errorf("%s sees %v, has %v", me, seen, mine)
+						t.Errorf("list as %q = %v, want %v", me, seen, mine)
 					}
 				}
 				first, more := visible(t, get("?limit=1"))
 				rest, _ := visible(t, get("?limit=1&continue="+more))
 				if !slices.Equal(append(first, rest...), mine) {
-					t.Errorf("%s sees page by page %v %v, has %v", me, first, rest, mine)
+					t.Errorf("pages as %q = %v and %v, want %v", me, first, rest, mine)
 				}
 			}
 		})
@@ -79,7 +79,7 @@ func TestAPageIsForWhomItWasMade(t *testing.T) {
 	s := start(t, nil, extension.Of(projectDefinition(), inProjects(3)))
 	_, more := visible(t, s.send(http.MethodGet, projectsPath+"?limit=1", "", nil, "X-Test-User: user-00").body)
 	if more == "" {
-		t.Fatal("the list was not cut")
+		t.Fatal("continue token of a list with limit=1 is empty, want a token")
 	}
 	s.send(http.MethodGet, projectsPath+"?continue="+more, "", nil, "X-Test-User: user-01").wants(t, http.StatusGone, `"reason":"Expired"`)
 	s.send(http.MethodGet, projectsPath+"?continue="+more, "", nil, "X-Test-User: user-00").wants(t, http.StatusOK, `"project-01"`)
@@ -99,7 +99,7 @@ func TestAWatchTellsOnlyWhatItsCallerMaySee(t *testing.T) {
 	s.send(http.MethodGet, projectsPath+"/secret", "", nil, "X-Test-User: user-01").wants(t, http.StatusNotFound)
 	s.send(http.MethodDelete, projectsPath+"/secret", "", nil, "X-Test-User: user-01").wants(t, http.StatusNotFound)
 	s.send(http.MethodDelete, projectsPath+"/project-01", "", nil, "X-Test-User: user-01").wants(t, http.StatusOK)
-	others.sees("DELETED project-01") // and nothing of secret before it
+	others.sees("DELETED project-01") // No event of the secret project precedes it.
 	s.send(http.MethodDelete, projectsPath+"/secret", "", nil, "X-Test-User: user-00").wants(t, http.StatusOK)
 	mine.sees("DELETED project-01", "DELETED secret")
 }

@@ -12,7 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 )
 
-// thing is the least that can be hosted.
+// thing is a minimal hosted type.
 type thing struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata"`
@@ -24,7 +24,7 @@ func thingView(list ListFunc[thing]) *view {
 	return newView(s, everything(), newVersions(time.Unix(1000, 0)))
 }
 
-// TestViewModel replays the changes of a view and must arrive at its content, whatever happened in between.
+// TestViewModel replays the changes of a view and checks that the result equals the content of the view.
 func TestViewModel(t *testing.T) {
 	random := rand.New(rand.NewPCG(7, 7))
 	stored := map[string]int{}
@@ -67,16 +67,16 @@ func TestViewModel(t *testing.T) {
 		}
 		for _, c := range changes {
 			if c.version <= position {
-				t.Fatalf("round %d: version %d after %d", round, c.version, position)
+				t.Fatalf("round %d: change has version %d, want more than %d", round, c.version, position)
 			}
 			position = c.version
 			kind, o := sel.seen(c)
 			if o.GetResourceVersion() != formatVersion(c.version) {
-				t.Fatalf("round %d: event %d carries version %s", round, c.version, o.GetResourceVersion())
+				t.Fatalf("round %d: object has version %s, want %d", round, o.GetResourceVersion(), c.version)
 			}
 			_, known := mirror[o.GetName()]
 			if known == (kind == watch.Added) {
-				t.Fatalf("round %d: %s of %s, known before: %t", round, kind, o.GetName(), known)
+				t.Fatalf("round %d: event %s of %s, known before: %t, want ADDED only for an unknown object", round, kind, o.GetName(), known)
 			}
 			if kind == watch.Deleted {
 				delete(mirror, o.GetName())
@@ -85,10 +85,10 @@ func TestViewModel(t *testing.T) {
 			}
 		}
 		if position != version && len(changes) > 0 {
-			t.Fatalf("round %d: last change %d, version %d", round, position, version)
+			t.Fatalf("round %d: version of the last change = %d, want %d", round, position, version)
 		}
 		if fmt.Sprint(mirror) != fmt.Sprint(stored) {
-			t.Fatalf("round %d: mirror %v, world %v", round, mirror, stored)
+			t.Fatalf("round %d: replayed changes = %v, want %v", round, mirror, stored)
 		}
 	}
 }
@@ -110,11 +110,11 @@ func TestViewForgetsAndSaysSo(t *testing.T) {
 		}
 	}
 	if _, _, _, err := v.since(began); !errors.Is(err, errExpired) {
-		t.Errorf("a version before the history: %v", err)
+		t.Errorf("since of a version before the history: error = %v, want errExpired", err)
 	}
 	changes, _, _, err := v.since(began + 1)
 	if err != nil || len(changes) != historyLimit {
-		t.Errorf("%d changes, %v", len(changes), err)
+		t.Errorf("since = %d changes, error %v, want %d changes and no error", len(changes), err, historyLimit)
 	}
 }
 
@@ -134,7 +134,7 @@ func TestViewKeepsVersionsOfWhatDidNotChange(t *testing.T) {
 	}
 	for _, got := range versions {
 		if got != versions[0] {
-			t.Fatalf("versions %v", versions)
+			t.Fatalf("versions = %v, want one version while the content is unchanged", versions)
 		}
 	}
 }
@@ -155,7 +155,7 @@ func TestViewWaitsNoLongerThanItsCaller(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	if _, err := v.refresh(ctx, time.Now()); !errors.Is(err, context.Canceled) {
-		t.Errorf("a caller that left got %v", err)
+		t.Errorf("refresh with a canceled context: error = %v, want context.Canceled", err)
 	}
 	close(release)
 	if err := <-done; err != nil {
@@ -170,7 +170,7 @@ func TestVersionsOfALaterLifeAreLarger(t *testing.T) {
 		last = earlier.next()
 	}
 	if next := newVersions(time.Unix(1001, 0)).next(); next <= last {
-		t.Errorf("%d after %d", next, last)
+		t.Errorf("first version of a later process = %d, want more than %d", next, last)
 	}
 }
 
@@ -182,7 +182,7 @@ func FuzzNegotiate(f *testing.F) {
 		o := offer{verb: verb, protobuf: protobuf}
 		rep, ok := o.negotiate(accept)
 		if ok && !o.encodable(rep) {
-			t.Errorf("%q: chose %+v, which cannot be written", accept, rep)
+			t.Errorf("negotiate(%q) = %+v, want an encodable representation", accept, rep)
 		}
 	})
 }

@@ -45,7 +45,7 @@ func TestWarnings(t *testing.T) {
 			}
 			s := start(t, nil, extension.Of(d, list))
 			if got := s.get(queuesPath).Header.Values("Warning"); !c.want(got) {
-				t.Errorf("%s, watchable %t: %q", c.situation, watchable, got)
+				t.Errorf("%s, watchable %t: warnings = %q, want the warnings of this case", c.situation, watchable, got)
 			}
 		}
 	}
@@ -64,7 +64,7 @@ func TestSourcesInTroubleFailNothing(t *testing.T) {
 	trouble = errors.New("connection refused\nby 10.0.0.1")
 	s.get("/readyz?verbose").wants(t, 200, "[!]source prometheus: connection refused by 10.0.0.1\n", "readyz check passed")
 	if a := s.get("/readyz"); a.StatusCode != http.StatusOK || string(a.body) != "ok" {
-		t.Errorf("%d %s", a.StatusCode, a.body)
+		t.Errorf("GET /readyz while a source fails = %d %s, want 200 ok", a.StatusCode, a.body)
 	}
 	s.get("/metrics").wants(t, 200, `extserver_source_up{source="prometheus"} 0`)
 }

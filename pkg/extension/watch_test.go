@@ -62,7 +62,7 @@ func (s *server) watch(path string, headers ...string) *watching {
 	s.t.Cleanup(func() { response.Body.Close() })
 	if response.StatusCode != http.StatusOK {
 		body, _ := io.ReadAll(response.Body)
-		s.t.Fatalf("watch %s answered %d: %s", path, response.StatusCode, body)
+		s.t.Fatalf("GET %s with watch = %d, want 200; body: %s", path, response.StatusCode, body)
 	}
 	return &watching{t: s.t, response: response, lines: json.NewDecoder(response.Body), cancel: cancel}
 }
@@ -71,7 +71,7 @@ func (w *watching) next() event {
 	w.t.Helper()
 	var e event
 	if err := w.lines.Decode(&e); err != nil {
-		w.t.Fatalf("read event: %v", err)
+		w.t.Fatalf("read of the next event failed: %v, want an event", err)
 	}
 	return e
 }
@@ -82,7 +82,7 @@ func (w *watching) sees(wants ...string) (last event) {
 	for _, want := range wants {
 		last = w.next()
 		if got := strings.TrimSpace(last.Type + " " + last.Object.Metadata.Name); got != want {
-			w.t.Fatalf("saw %q, want %q", got, want)
+			w.t.Fatalf("events = %q, want %q", got, want)
 		}
 	}
 	return last
@@ -105,27 +105,27 @@ func TestWatchList(t *testing.T) {
 	first := w.sees("ADDED orders")
 	end := w.sees("ADDED mails", "BOOKMARK")
 	if end.Object.Kind != "Queue" || end.Object.Metadata.Annotations[metav1.InitialEventsAnnotationKey] != "true" {
-		t.Fatalf("the bookmark does not end the initial events: %+v", end)
+		t.Fatalf("event after the initial objects = %+v, want a bookmark with the initial-events-end annotation", end)
 	}
 	if version(t, end.Object.Metadata.ResourceVersion) < version(t, first.Object.Metadata.ResourceVersion) {
-		t.Errorf("bookmark at %s, object at %s", end.Object.Metadata.ResourceVersion, first.Object.Metadata.ResourceVersion)
+		t.Errorf("version of the bookmark = %s, want at least %s, the version of an object", end.Object.Metadata.ResourceVersion, first.Object.Metadata.ResourceVersion)
 	}
 
 	q.set(queue("team-a", "orders", 4, "tier=fast"), queue("team-c", "bills", 1))
 	deleted := w.sees("MODIFIED orders", "DELETED mails")
 	added := w.sees("ADDED bills")
 	if d, a := version(t, deleted.Object.Metadata.ResourceVersion), version(t, added.Object.Metadata.ResourceVersion); d >= a || d <= version(t, end.Object.Metadata.ResourceVersion) {
-		t.Errorf("versions do not grow: bookmark %s, deleted %d, added %d", end.Object.Metadata.ResourceVersion, d, a)
+		t.Errorf("versions = bookmark %s, deleted %d, added %d, want increasing versions", end.Object.Metadata.ResourceVersion, d, a)
 	}
 	if deleted.Object.Depth != 7 {
-		t.Errorf("a deletion tells the last state: depth %d", deleted.Object.Depth)
+		t.Errorf("depth in the DELETED event = %d, want 7, the last state", deleted.Object.Depth)
 	}
 
-	// What a list says and what a watch goes on from are one sequence.
+	// Versions of lists and watches belong to one sequence.
 	var list struct{ Metadata metav1.ListMeta }
 	must(t, json.Unmarshal(s.get(queuesPath).body, &list))
 	if list.Metadata.ResourceVersion != added.Object.Metadata.ResourceVersion {
-		t.Errorf("list at %s, watch at %s", list.Metadata.ResourceVersion, added.Object.Metadata.ResourceVersion)
+		t.Errorf("version of the list = %s, want %s, the version of the last event", list.Metadata.ResourceVersion, added.Object.Metadata.ResourceVersion)
 	}
 	again := s.watch(queuesPath + "?watch=true&resourceVersion=" + deleted.Object.Metadata.ResourceVersion)
 	again.sees("ADDED bills")
@@ -165,7 +165,7 @@ func TestWatchWays(t *testing.T) {
 			w.t = t
 			w.sees(c.want...)
 			if err := w.lines.Decode(&event{}); !errors.Is(err, io.EOF) {
-				t.Errorf("a watch whose time is over ends cleanly: %v", err)
+				t.Errorf("read after the timeout of the watch: error = %v, want io.EOF", err)
 			}
 		})
 	}
@@ -196,13 +196,13 @@ func TestWatchAsTable(t *testing.T) {
 	w := s.watch(streaming, tableAccept)
 	first, second := w.next(), w.next()
 	if first.Object.Kind != "Table" || len(first.Object.Rows) != 1 || first.Object.Rows[0].Cells[0] != "orders" || len(first.Object.Columns) != 2 {
-		t.Errorf("first event: %+v", first)
+		t.Errorf("first event = %+v, want a Table with two columns and the row orders", first)
 	}
 	if len(second.Object.Columns) != 0 {
-		t.Errorf("columns are told once: %+v", second)
+		t.Errorf("second event = %+v, want a Table without columns", second)
 	}
 	if b := w.next(); b.Type != "BOOKMARK" || b.Object.Metadata.ResourceVersion == "" {
-		t.Errorf("bookmark: %+v", b)
+		t.Errorf("third event = %+v, want a bookmark with a version", b)
 	}
 }
 
@@ -219,7 +219,7 @@ func TestWatchOfMetadataInProtobuf(t *testing.T) {
 	var e metav1.WatchEvent
 	must(t, e.Unmarshal(frame))
 	if e.Type != "ADDED" || !strings.HasPrefix(string(e.Object.Raw), "k8s\x00") || !strings.Contains(string(e.Object.Raw), "orders") {
-		t.Errorf("event %q %q", e.Type, e.Object.Raw)
+		t.Errorf("event = %q %q, want ADDED with orders in protobuf", e.Type, e.Object.Raw)
 	}
 }
 
@@ -240,10 +240,10 @@ func TestWatchersShareOnePoll(t *testing.T) {
 	for _, w := range all {
 		w.sees("MODIFIED orders", "DELETED mails")
 	}
-	// On a busy machine the watchers take several intervals to see it.
+	// On a busy machine the watchers receive the change after several intervals.
 	polls, most := q.count()-opened, 5+2*int(time.Since(began)/definition.PollInterval)
 	if polls > most {
-		t.Errorf("20 watchers polled %d times, and one would have at most %d times", polls, most)
+		t.Errorf("provider polled %d times for 20 watchers, want at most %d", polls, most)
 	}
 }
 
@@ -267,14 +267,14 @@ func TestDrainEndsWatchesCleanly(t *testing.T) {
 	w.sees("ADDED orders", "ADDED mails", "BOOKMARK")
 	ended := make(chan error, 1)
 	go func() { ended <- s.stop() }()
-	w.sees("BOOKMARK") // the last word: where to go on
+	w.sees("BOOKMARK") // The last bookmark is the version to resume from.
 	if err := w.lines.Decode(&event{}); !errors.Is(err, io.EOF) {
-		t.Errorf("watch ended with %v", err)
+		t.Errorf("read after the drain: error = %v, want io.EOF", err)
 	}
 	must(t, <-ended)
 }
 
-// personal shows each caller a queue of their own.
+// personal shows each caller a different queue.
 type personal struct{}
 
 func (personal) List(_ context.Context, q extension.Query) ([]Queue, error) {
@@ -292,7 +292,7 @@ func TestViewsOfCallersAreNeverShared(t *testing.T) {
 	for range 3 {
 		s.get(queuesPath).wants(t, http.StatusOK, "of-alice")
 		if a := s.do(http.MethodGet, queuesPath, "X-Test-User: ", "x-test-user: bob"); strings.Contains(string(a.body), "alice") {
-			t.Fatalf("bob sees %s", a.body)
+			t.Fatalf("list as bob = %s, want no object of alice", a.body)
 		}
 	}
 }
@@ -309,7 +309,7 @@ func TestProvidersOfSharedViewsAreNotToldWhoAsks(t *testing.T) {
 	s := start(t, nil, extension.Of(queueDefinition(), n))
 	s.get(queuesPath).wants(t, http.StatusOK)
 	if u := <-n.saw; u != nil {
-		t.Errorf("told %v", u)
+		t.Errorf("user in the query of a shared view = %v, want nil", u)
 	}
 }
 
@@ -341,7 +341,7 @@ func TestInformer(t *testing.T) {
 	syncCtx, done := context.WithTimeout(ctx, patience)
 	defer done()
 	if !cache.WaitForCacheSync(syncCtx.Done(), informer.Informer().HasSynced) {
-		t.Fatal("the informer never synced")
+		t.Fatal("informer did not sync, want a synced informer")
 	}
 	q.set(queue("team-a", "orders", 4, "tier=fast"), queue("team-c", "bills", 1))
 	want := map[string]bool{"ADDED orders": true, "ADDED mails": true, "MODIFIED orders": true, "DELETED mails": true, "ADDED bills": true}
@@ -349,11 +349,11 @@ func TestInformer(t *testing.T) {
 		select {
 		case c := <-changes:
 			if !want[c] {
-				t.Errorf("unexpected %q", c)
+				t.Errorf("informer delivered %q, want no such event", c)
 			}
 			delete(want, c)
 		case <-syncCtx.Done():
-			t.Fatalf("never seen: %v", want)
+			t.Fatalf("informer did not deliver %v, want all events", want)
 		}
 	}
 }

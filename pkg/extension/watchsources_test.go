@@ -16,7 +16,7 @@ import (
 	"portico.dev/pkg/extension"
 )
 
-// printWatch watches a resource while task runs, and prints one event after each change.
+// printWatch watches a resource while task runs. It prints one event after each change.
 func printWatch(resource extension.Resource, task extension.Background, changes ...func()) {
 	if err := watchAndPrint(resource, task, changes); err != nil {
 		fmt.Println(err)
@@ -72,7 +72,7 @@ func watchAndPrint(resource extension.Resource, task extension.Background, chang
 	return nil
 }
 
-// noCertificate is for hosts of which only the handler is used.
+// noCertificate is for hosts that only use their handler.
 func noCertificate(*tls.ClientHelloInfo) (*tls.Certificate, error) { return nil, errors.ErrUnsupported }
 
 // fakeDatabase is a database with one table of names and states, for database/sql.

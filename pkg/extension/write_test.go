@@ -24,15 +24,15 @@ import (
 	"portico.dev/pkg/extension"
 )
 
-// queueStore is a provider that can do everything. It keeps versions of its own, as a provider over another API would.
+// queueStore is a provider with all write operations. It keeps its versions itself, like a provider over another API.
 type queueStore struct {
 	mu       sync.Mutex
 	items    map[string]Queue
 	version  int
 	users    []string
 	managers []string
-	conflict int // so many updates are told that somebody was faster
-	taken    int // so many creates are told that the name is taken
+	conflict int // number of updates that fail with a conflict
+	taken    int // number of creates that fail because the name exists
 	lazy     bool
 	policies []string
 }
@@ -127,7 +127,7 @@ func newQueueStore(items ...Queue) *queueStore {
 
 const teamPath = "/apis/stats.example.com/v1/namespaces/team/queues"
 
-// send is a request with a body; contentType may be empty.
+// send sends a request with a body; contentType may be empty.
 func (s *server) send(method, path, contentType string, body []byte, headers ...string) answer {
 	s.t.Helper()
 	r, err := http.NewRequestWithContext(s.t.Context(), method, s.url+path, bytes.NewReader(body))
@@ -211,7 +211,7 @@ func TestCreate(t *testing.T) {
 				t.Errorf("Warning %q, want %q", got, c.warning)
 			}
 			if c.creates != "" && !p.has(c.creates) || c.creates == "" && p.has("new") {
-				t.Errorf("created: %t", p.has("new"))
+				t.Errorf("object \"new\" exists after the POST: %t, want created object %q (empty: none)", p.has("new"), c.creates)
 			}
 		})
 	}
@@ -221,14 +221,14 @@ func TestWhatIsCreatedIsWatched(t *testing.T) {
 	t.Parallel()
 	p := newQueueStore()
 	d := writable()
-	d.PollInterval = time.Hour // nothing but the write itself can tell
+	d.PollInterval = time.Hour // Only the write can cause the event.
 	s := start(t, nil, extension.Of(d, p))
 	w := s.watch(streaming)
 	w.sees("BOOKMARK")
 	made := s.send(http.MethodPost, teamPath+"?fieldManager=kubectl", "", []byte(`{"metadata":{"name":"new"}}`)).queue(t)
 	added := w.sees("ADDED new")
 	if made.ResourceVersion == "" || made.ResourceVersion != added.Object.Metadata.ResourceVersion {
-		t.Errorf("created at %q, watched at %q", made.ResourceVersion, added.Object.Metadata.ResourceVersion)
+		t.Errorf("version of the event = %q, want %q, the version in the response", added.Object.Metadata.ResourceVersion, made.ResourceVersion)
 	}
 	made.Depth = 9
 	body, err := json.Marshal(made)
@@ -238,7 +238,7 @@ func TestWhatIsCreatedIsWatched(t *testing.T) {
 	s.do(http.MethodDelete, teamPath+"/new").wants(t, 200, `"status":"Success"`, `"uid":"uid-1"`, `"kind":"queues"`)
 	w.sees("DELETED new")
 	if !slices.Equal(p.users, []string{"alice", "alice"}) || p.managers[0] != "kubectl" {
-		t.Errorf("the provider heard of %v, %v", p.users, p.managers)
+		t.Errorf("provider received users %v, field managers %v, want alice twice and kubectl first", p.users, p.managers)
 	}
 }
 
@@ -249,7 +249,7 @@ func TestGeneratedNames(t *testing.T) {
 	a := s.send(http.MethodPost, teamPath, "", []byte(`{"metadata":{"generateName":"job-"}}`))
 	a.wants(t, 201)
 	if name := a.queue(t).Name; !strings.HasPrefix(name, "job-") || len(name) != 9 || !p.has(name) {
-		t.Errorf("name %q", name)
+		t.Errorf("generated name = %q, want job- and five characters, stored in the provider", name)
 	}
 	p.taken = 100
 	s.send(http.MethodPost, teamPath, "", []byte(`{"metadata":{"generateName":"job-"}}`)).wants(t, 409)
@@ -274,7 +274,7 @@ func TestUpdate(t *testing.T) {
 	second := put("/old", with(func(q *Queue) { q.Depth = 2; q.CreationTimestamp = metav1.Now() }))
 	second.wants(t, 200, `"depth":2`)
 	if q := second.queue(t); version(t, q.ResourceVersion) <= version(t, first.ResourceVersion) || !q.CreationTimestamp.IsZero() {
-		t.Errorf("updated to %+v", q.ObjectMeta)
+		t.Errorf("updated metadata = %+v, want a later version and no creationTimestamp", q.ObjectMeta)
 	}
 	put("/old", with(func(q *Queue) { q.Depth = 3 })).wants(t, 409, `"reason":"Conflict"`, "read it again")
 	put("/old", with(func(q *Queue) { q.Depth = 4; q.ResourceVersion = "" })).wants(t, 200, `"depth":4`)
@@ -284,7 +284,7 @@ func TestAnUpdateThatDoesNotShowYetIsNotATrap(t *testing.T) {
 	p := newQueueStore(queue("team", "old", 1))
 	s := start(t, nil, extension.Of(writable(), p))
 	first := s.get(teamPath + "/old").queue(t)
-	p.lazy = true // the source takes the write and goes on showing what was
+	p.lazy = true // The source accepts the write and keeps returning the old state.
 	first.Depth = 2
 	body, err := json.Marshal(first)
 	must(t, err)
@@ -293,7 +293,7 @@ func TestAnUpdateThatDoesNotShowYetIsNotATrap(t *testing.T) {
 	p.mu.Lock()
 	p.lazy = false
 	q := p.items["team/old"]
-	q.Depth = 7 // somebody else's
+	q.Depth = 7 // a write of another client
 	p.items["team/old"] = q
 	p.mu.Unlock()
 	s.send(http.MethodPut, teamPath+"/old", "", written.body).wants(t, 409)
@@ -338,7 +338,7 @@ func TestPatch(t *testing.T) {
 	}
 }
 
-// TestPatchesFollowEachOther: twenty that each add one must leave twenty.
+// TestPatchesFollowEachOther: twenty patches that each add one label must leave twenty labels.
 func TestPatchesFollowEachOther(t *testing.T) {
 	p := newQueueStore(queue("team", "old", 0))
 	s := start(t, nil, extension.Of(writable(), p))
@@ -348,13 +348,13 @@ func TestPatchesFollowEachOther(t *testing.T) {
 			a := s.send(http.MethodPatch, teamPath+"/old", "application/merge-patch+json",
 				fmt.Appendf(nil, `{"metadata":{"labels":{"l%d":"x"}}}`, i))
 			if a.StatusCode != http.StatusOK {
-				t.Errorf("patch %d: %d %s", i, a.StatusCode, a.body)
+				t.Errorf("patch %d = %d, want 200; body: %s", i, a.StatusCode, a.body)
 			}
 		})
 	}
 	all.Wait()
 	if q := s.get(teamPath + "/old").queue(t); len(q.Labels) != 20 {
-		t.Errorf("%d of 20 patches are left: %v", len(q.Labels), q.Labels)
+		t.Errorf("object has %d labels after 20 patches, want 20: %v", len(q.Labels), q.Labels)
 	}
 }
 
@@ -406,10 +406,10 @@ func TestDelete(t *testing.T) {
 			}
 			s.send(http.MethodDelete, path, c.contentType, c.body).wants(t, c.code, c.want)
 			if p.has("old") != c.stays {
-				t.Errorf("it is still there: %t", p.has("old"))
+				t.Errorf("object exists after the DELETE: %t, want %t", p.has("old"), c.stays)
 			}
 			if c.situation == "propagation" && !slices.Equal(p.policies, []string{"Foreground"}) {
-				t.Errorf("the provider heard of %v", p.policies)
+				t.Errorf("provider received propagation policies %v, want Foreground", p.policies)
 			}
 		})
 	}
@@ -421,7 +421,7 @@ func TestDryRunsThatCannotBeAreRefused(t *testing.T) {
 	s.send(http.MethodPost, teamPath+"?dryRun=All", "", []byte(`{"metadata":{"name":"new"}}`)).wants(t, 400, "dry run")
 	s.send(http.MethodDelete, teamPath+"/old", "", []byte(`{"dryRun":["All"]}`)).wants(t, 400, "dry run")
 	if p.has("new") || !p.has("old") {
-		t.Error("a trial became real")
+		t.Errorf("refused dry runs changed the store: new exists: %t, old exists: %t, want only old", p.has("new"), p.has("old"))
 	}
 }
 
@@ -431,19 +431,19 @@ func TestOnlyWhatAProviderCanIsOffered(t *testing.T) {
 		`"verbs":["create","delete","deletecollection","get","list","patch","update","watch"]`)
 	a := s.do(http.MethodOptions, teamPath)
 	if a.StatusCode != http.StatusNoContent || a.Header.Get("Allow") != "GET, HEAD, OPTIONS, POST, DELETE" {
-		t.Errorf("%d, Allow %q", a.StatusCode, a.Header.Get("Allow"))
+		t.Errorf("OPTIONS = %d, Allow %q, want 204 and GET, HEAD, OPTIONS, POST, DELETE", a.StatusCode, a.Header.Get("Allow"))
 	}
 	readOnly := start(t, nil, extension.Of(queueDefinition(), twoQueues()))
 	refused := readOnly.do(http.MethodDelete, teamPath+"/x")
 	refused.wants(t, 405, `"reason":"MethodNotAllowed"`)
 	if got := refused.Header.Get("Allow"); got != "GET, HEAD, OPTIONS" {
-		t.Errorf("Allow %q", got)
+		t.Errorf("Allow = %q, want GET, HEAD, OPTIONS", got)
 	}
 	if head := readOnly.do(http.MethodHead, queuesPath); head.StatusCode != 200 || len(head.body) != 0 || head.Header.Get("Content-Length") == "" {
-		t.Errorf("HEAD: %d, %d bytes, %v", head.StatusCode, len(head.body), head.Header)
+		t.Errorf("HEAD = %d, %d bytes, header %v, want 200 with Content-Length and no body", head.StatusCode, len(head.body), head.Header)
 	}
 	if head := readOnly.do(http.MethodHead, queuesPath+"?watch=true"); head.StatusCode != 200 || len(head.body) != 0 {
-		t.Errorf("HEAD of a watch: %d", head.StatusCode)
+		t.Errorf("HEAD of a watch = %d, %d bytes, want 200 without a body", head.StatusCode, len(head.body))
 	}
 }
 
@@ -456,11 +456,11 @@ func TestBodiesOfUnknownLengthAreBounded(t *testing.T) {
 	must(t, err)
 	defer response.Body.Close()
 	if response.StatusCode != http.StatusRequestEntityTooLarge {
-		t.Errorf("answered %d", response.StatusCode)
+		t.Errorf("POST of a chunked body over the limit = %d, want 413", response.StatusCode)
 	}
 }
 
-// nodes is a provider of a type that has protobuf code.
+// nodes is a provider of a type with generated protobuf code.
 type nodes struct {
 	extension.ListFunc[metricsv1.NodeMetrics]
 }

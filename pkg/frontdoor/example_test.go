@@ -12,7 +12,7 @@ import (
 	"portico.dev/pkg/frontdoor"
 )
 
-// A front door in memory, a client of it without a socket, and its end.
+// An in-memory front door, a client without a socket, and the shutdown.
 func Example() {
 	ctx, stop := context.WithCancel(context.Background())
 	defer stop()
@@ -52,7 +52,7 @@ func Example() {
 	// <nil>
 }
 
-// Paths of the program's own, in an aggregator that serves no local group but apiregistration.k8s.io.
+// Custom paths in an aggregator whose only local group is apiregistration.k8s.io.
 func ExampleConfig() {
 	_, err := frontdoor.New(frontdoor.Config{
 		DataDir:      "/var/lib/front",

@@ -40,16 +40,16 @@ func start(t *testing.T, c frontdoor.Config) *frontdoor.FrontDoor {
 	t.Cleanup(func() {
 		cancel()
 		if err := <-done; err != nil {
-			t.Errorf("front door: %v", err)
+			t.Errorf("Run of the front door failed: %v, want no error", err)
 		}
 	})
 	select {
 	case <-front.Ready():
 	case err := <-done:
 		done <- nil
-		t.Fatalf("front door ended before it was ready: %v", err)
+		t.Fatalf("front door stopped before it was ready: %v, want a ready server", err)
 	case <-time.After(time.Minute):
-		t.Fatal("the front door is not ready")
+		t.Fatal("front door is not ready after a minute, want a ready server")
 	}
 	return front
 }
@@ -95,14 +95,14 @@ func TestClientsWithAndWithoutASocket(t *testing.T) {
 	_, err = socket.CoreV1().ConfigMaps("default").Create(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "a"}}, metav1.CreateOptions{})
 	must(t, err)
 	if _, err := alice.CoreV1().ConfigMaps("default").Get(ctx, "a", metav1.GetOptions{}); !apierrors.IsForbidden(err) {
-		t.Errorf("a user without rights gets %v", err)
+		t.Errorf("Get of a ConfigMap as a user without rights: error = %v, want Forbidden", err)
 	}
 	local, err := front.LocalConfig()
 	if _, err := client(t, local, err).CoreV1().ConfigMaps("default").Get(ctx, "a", metav1.GetOptions{}); err != nil {
 		t.Error(err)
 	}
 	if code, body := get(t, over, "/readyz"); code != http.StatusOK {
-		t.Errorf("/readyz: %d %s", code, body)
+		t.Errorf("GET /readyz = %d %s, want 200", code, body)
 	}
 }
 
@@ -115,10 +115,10 @@ func TestTwoInOneProcess(t *testing.T) {
 	must(t, err)
 	c2, err := two.InProcessConfig("admin", masters)
 	if _, err := client(t, c2, err).CoreV1().Namespaces().Get(ctx, "x", metav1.GetOptions{}); !apierrors.IsNotFound(err) {
-		t.Errorf("the other front door has it too: %v", err)
+		t.Errorf("Get of the namespace of the other front door: error = %v, want NotFound", err)
 	}
 	if _, err := two.RESTConfig("admin", masters); err == nil || !strings.Contains(err.Error(), "in-process") {
-		t.Errorf("without a listener: %v", err)
+		t.Errorf("RESTConfig without a listener: error = %v, want an error that contains \"in-process\"", err)
 	}
 }
 
@@ -142,10 +142,10 @@ func TestTheHandlerInAServerOfTheProgram(t *testing.T) {
 	_, err = maps.Create(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "a"}}, metav1.CreateOptions{})
 	must(t, err)
 	if e := <-events.ResultChan(); e.Type != watch.Added {
-		t.Errorf("event %v", e)
+		t.Errorf("event type = %v, want ADDED", e.Type)
 	}
 	if code, body := get(t, rest.AnonymousClientConfig(config), "/api/v1/namespaces"); code != http.StatusForbidden {
-		t.Errorf("anonymous: %d %s", code, body)
+		t.Errorf("anonymous GET of namespaces = %d %s, want 403", code, body)
 	}
 }
 
@@ -155,7 +155,7 @@ func TestTheHandlerOfAFrontDoorThatDoesNotRun(t *testing.T) {
 	w := httptest.NewRecorder()
 	front.Handler().ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/api", nil))
 	if w.Code != http.StatusServiceUnavailable || !strings.Contains(w.Body.String(), `"kind":"Status"`) {
-		t.Errorf("%d %s", w.Code, w.Body)
+		t.Errorf("GET /api before Run = %d %s, want 503 with a Status", w.Code, w.Body)
 	}
 }
 
@@ -170,26 +170,26 @@ func TestWithoutAnyLocalGroup(t *testing.T) {
 		"/apis/apiregistration.k8s.io/v1/apiservices":             http.StatusOK, "/readyz": http.StatusOK, "/openapi/v2": http.StatusOK,
 	} {
 		if code, body := get(t, config, path); code != want {
-			t.Errorf("%s: %d %s", path, code, body)
+			t.Errorf("GET %s = %d, want %d; body: %s", path, code, want, body)
 		}
 	}
 	c := client(t, config, nil)
 	groups, err := c.Discovery().ServerGroups()
 	must(t, err)
 	if len(groups.Groups) != 1 || groups.Groups[0].Name != "apiregistration.k8s.io" {
-		t.Errorf("discovery has %v", groups.Groups)
+		t.Errorf("groups in discovery = %v, want only apiregistration.k8s.io", groups.Groups)
 	}
 	_, document := get(t, config, "/openapi/v3")
 	if strings.Contains(document, "api/v1\"") || !strings.Contains(document, "apis/apiregistration.k8s.io/v1") {
-		t.Errorf("OpenAPI index: %s", document)
+		t.Errorf("OpenAPI index = %s, want apiregistration.k8s.io and not the core group", document)
 	}
 	_, swagger := get(t, config, "/openapi/v2")
-	if strings.Contains(swagger, `"/api/v1/`) { // a path, not the description of a parameter
-		t.Error("the OpenAPI v2 document has core")
+	if strings.Contains(swagger, `"/api/v1/`) { // The prefix of a path, not a parameter's description.
+		t.Error("OpenAPI v2 document contains paths of the core group, want none")
 	}
 	local, err := front.LocalConfig()
 	if _, err := client(t, local, err).CoreV1().Namespaces().Get(t.Context(), "default", metav1.GetOptions{}); err != nil {
-		t.Errorf("hidden groups work inside: %v", err)
+		t.Errorf("Get of a namespace inside the process failed: %v, want no error", err)
 	}
 }
 
@@ -205,11 +205,11 @@ func (denySecrets) Validate(_ context.Context, a admission.Attributes, _ admissi
 func TestWhatAProgramAdds(t *testing.T) {
 	t.Parallel()
 	started, stopped := make(chan struct{}), make(chan struct{})
-	t.Cleanup(func() { // after the cleanup of start
+	t.Cleanup(func() { // Runs after the cleanup of start.
 		select {
 		case <-stopped:
 		default:
-			t.Error("the component was not stopped")
+			t.Error("component still runs after the front door stopped, want it stopped")
 		}
 	})
 	front := start(t, frontdoor.Config{
@@ -243,10 +243,10 @@ func TestWhatAProgramAdds(t *testing.T) {
 	token := rest.CopyConfig(anonymous)
 	token.BearerToken = "mine"
 	if code, body := get(t, token, "/hello/world"); code != http.StatusOK || body != "hello at /hello/world" {
-		t.Errorf("%d %s", code, body)
+		t.Errorf("GET /hello/world with the token = %d %s, want 200 and \"hello at /hello/world\"", code, body)
 	}
 	if code, body := get(t, anonymous, "/hello/world"); code != http.StatusForbidden {
-		t.Errorf("without a credential: %d %s", code, body)
+		t.Errorf("anonymous GET /hello/world = %d %s, want 403", code, body)
 	}
 	person := rest.CopyConfig(anonymous)
 	person.Wrap(func(next http.RoundTripper) http.RoundTripper {
@@ -259,7 +259,7 @@ func TestWhatAProgramAdds(t *testing.T) {
 	c := client(t, person, nil)
 	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "forbidden"}}
 	if _, err := c.CoreV1().Secrets("default").Create(t.Context(), secret, metav1.CreateOptions{}); !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), "not with this name") {
-		t.Errorf("admission: %v", err)
+		t.Errorf("Create of a Secret that admission denies: error = %v, want Forbidden with \"not with this name\"", err)
 	}
 }
 
@@ -283,10 +283,10 @@ func TestSnapshotsAndTime(t *testing.T) {
 	must(t, front.Restore(ctx, snapshot))
 	again, err := c.CoreV1().ConfigMaps("default").Get(ctx, "kept", metav1.GetOptions{})
 	if err != nil || again.UID != kept.UID {
-		t.Errorf("restored: %v %v", again, err)
+		t.Errorf("Get of a ConfigMap after the restore = %v, error %v, want UID %s", again, err, kept.UID)
 	}
 	if _, err := c.CoreV1().ConfigMaps("default").Get(ctx, "later", metav1.GetOptions{}); !apierrors.IsNotFound(err) {
-		t.Errorf("what was made after the snapshot: %v", err)
+		t.Errorf("Get of a ConfigMap created after the snapshot: error = %v, want NotFound", err)
 	}
 
 	_, err = c.CoreV1().Events("default").Create(ctx, &corev1.Event{
@@ -295,11 +295,11 @@ func TestSnapshotsAndTime(t *testing.T) {
 	must(t, err)
 	must(t, front.Advance(ctx, 30*time.Minute))
 	if _, err := c.CoreV1().Events("default").Get(ctx, "e", metav1.GetOptions{}); err != nil {
-		t.Errorf("an Event of half an hour: %v", err)
+		t.Errorf("Get of an Event after 30 minutes failed: %v, want no error", err)
 	}
 	must(t, front.Advance(ctx, 31*time.Minute))
 	if _, err := c.CoreV1().Events("default").Get(ctx, "e", metav1.GetOptions{}); !apierrors.IsNotFound(err) {
-		t.Errorf("an Event of an hour: %v", err)
+		t.Errorf("Get of an Event after 61 minutes: error = %v, want NotFound", err)
 	}
 }
 

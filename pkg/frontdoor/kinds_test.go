@@ -19,7 +19,7 @@ import (
 	"portico.dev/pkg/frontdoor"
 )
 
-// Box is a kind that the program has and Portico does not.
+// Box is a kind that only the program defines.
 type Box struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`
@@ -55,7 +55,7 @@ func (l *BoxList) DeepCopyObject() runtime.Object {
 
 const ofTest = "portico.dev/pkg/frontdoor_test."
 
-// definitions is what openapi-gen writes.
+// definitions has the form of openapi-gen's output.
 func definitions(ref common.ReferenceCallback) map[string]common.OpenAPIDefinition {
 	object := func(properties map[string]spec.Schema, dependencies ...string) common.OpenAPIDefinition {
 		return common.OpenAPIDefinition{
@@ -133,10 +133,10 @@ func TestAKindOfTheProgram(t *testing.T) {
 	got, err := in.Get(ctx, "b", metav1.GetOptions{})
 	must(t, err)
 	if labels, _, _ := unstructured.NestedStringSlice(got.Object, "spec", "labels"); len(labels) != 2 {
-		t.Errorf("a set that two managers apply is merged: %v", labels)
+		t.Errorf("labels after two managers applied them = %v, want 2", labels)
 	}
 	if err := apply("one", -1); err == nil || !strings.Contains(err.Error(), "must be greater than 0") {
-		t.Errorf("an invalid object: %v", err)
+		t.Errorf("apply of an invalid object: error = %v, want an error that contains \"must be greater than 0\"", err)
 	}
 	for path, want := range map[string]string{
 		"/apis/storage.example.com/v1":            `"shortNames":["bx"]`,
@@ -144,7 +144,7 @@ func TestAKindOfTheProgram(t *testing.T) {
 		"/openapi/v2": `/apis/storage.example.com/v1/namespaces/{namespace}/boxes`,
 	} {
 		if code, body := get(t, config, path); code != http.StatusOK || !strings.Contains(body, want) {
-			t.Errorf("%s has no %s: %d %.2000s", path, want, code, body)
+			t.Errorf("GET %s = %d, want 200 and a body that contains %s; body: %.2000s", path, code, want, body)
 		}
 	}
 	must(t, in.Delete(ctx, "b", metav1.DeleteOptions{}))

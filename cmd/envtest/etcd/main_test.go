@@ -28,7 +28,7 @@ func TestWithDefaults(t *testing.T) {
 		}
 		got := withDefaults(args, func(name string) (string, bool) { return "", name == c.set })
 		if !slices.Equal(got, want) {
-			t.Errorf("%s: %q, want %q", name, got, want)
+			t.Errorf("withDefaults with %s = %q, want %q", name, got, want)
 		}
 	}
 }

@@ -14,7 +14,7 @@ import (
 	"portico.dev/internal/aggregator"
 )
 
-// parse reads a command line as the program does, and returns what is left out of it, one line each.
+// parse reads a command line as the program does, and returns the notices about ignored flags, one line each.
 func parse(t *testing.T, args ...string) (*options, []string, error) {
 	t.Helper()
 	o, fs := newOptions(), pflag.NewFlagSet("kube-apiserver", pflag.ContinueOnError)
@@ -37,11 +37,11 @@ func TestTheFlagsOfEnvtestAreTaken(t *testing.T) {
 		"--secure-port=7443", "--service-account-issuer=https://127.0.0.1:7443/", "--service-account-key-file=c/sa-signer.crt",
 		"--service-account-signing-key-file=c/sa-signer.key", "--service-cluster-ip-range=10.0.0.0/24")
 	if err != nil || len(notices) > 0 {
-		t.Fatalf("%v %q", err, notices)
+		t.Fatalf("parse of envtest's flags = %v %q, want no error and no notices", err, notices)
 	}
 	c := o.config
 	if o.certDir != "c" || c.SecurePort != 7443 || !slices.Equal(c.EtcdServers, []string{"http://127.0.0.1:2379"}) || len(c.Controllers) > 0 || c.Controllers == nil {
-		t.Errorf("%+v", o)
+		t.Errorf("options = %+v, want the values of the flags", o)
 	}
 }
 
@@ -70,16 +70,16 @@ func TestFlagsOfKubeAPIServer(t *testing.T) {
 			o, notices, err := parse(t, c.args...)
 			said := strings.Join(notices, "\n")
 			if c.err == "" && err != nil || c.err != "" && (err == nil || !strings.Contains(err.Error(), c.err)) {
-				t.Fatalf("%v, want %q", err, c.err)
+				t.Fatalf("parse error = %v, want %q", err, c.err)
 			}
 			if err != nil {
 				return
 			}
 			if (c.notice == "") != (said == "") || !strings.Contains(said, c.notice) || len(notices) > 1 {
-				t.Errorf("said %q, want %q", said, c.notice)
+				t.Errorf("notices of parse = %q, want %q", said, c.notice)
 			}
 			if c.check != nil && !c.check(o.config) {
-				t.Errorf("%+v", o.config)
+				t.Errorf("config = %+v, want the values of the flags", o.config)
 			}
 		})
 	}
@@ -91,11 +91,11 @@ func TestLogging(t *testing.T) {
 	} {
 		o, notices, err := parse(t, strings.Fields(args)...)
 		if err != nil || len(notices) > 0 {
-			t.Errorf("%s: %v %q", args, err, notices)
+			t.Errorf("parse(%s) = %v %q, want no error and no notices", args, err, notices)
 			continue
 		}
 		if o.logs.Level != want || o.logs.Format != "console" {
-			t.Errorf("%s: %+v, want level %s", args, o.logs, want)
+			t.Errorf("logging options of %s = %+v, want level %s", args, o.logs, want)
 		}
 	}
 }
@@ -113,12 +113,12 @@ func TestServingPair(t *testing.T) {
 	again, err := servingPair(dir, "", "127.0.0.1")
 	after, readErr := os.ReadFile(again.certFile)
 	if err != nil || readErr != nil || made != again || !bytes.Equal(before, after) {
-		t.Errorf("the certificate that is there is not used: %v %v", err, readErr)
+		t.Errorf("second servingPair = %v %v, want the existing certificate", err, readErr)
 	}
 	if err := os.Remove(made.keyFile); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := servingPair(dir, "", "127.0.0.1"); err == nil || !strings.Contains(err.Error(), "add the other") {
-		t.Errorf("a certificate without its key: %v", err)
+		t.Errorf("servingPair without the key: error = %v, want \"add the other\"", err)
 	}
 }

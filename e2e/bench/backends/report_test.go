@@ -30,10 +30,10 @@ func TestThePageSaysHowMuchMoreMemoryIsUsed(t *testing.T) {
 		"| another | 400 | 11.0 | 0.0 | 200 (100..300) | 13.6 | 100 (100..100) | 13.0 | 700 |  |  |",
 	} {
 		if !strings.Contains(string(page), "\n"+line+"\n") {
-			t.Errorf("the page has no line %q:\n%s", line, page)
+			t.Errorf("the page has no line %q, want it:\n%s", line, page)
 		}
 	}
 	if columns := strings.Count(strings.Split(string(page), "\n|---")[1], "---|"); columns != 10 {
-		t.Errorf("%d columns below the head", columns+1)
+		t.Errorf("%d columns of the table, want 11", columns+1)
 	}
 }

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// page is one of a machine, with a row of our server and one of another.
+// page returns the page of a machine, with a row of Portico and one of another server.
 func page(machine, figures string) string {
 	return `{"machine":{"processor":"` + machine + `","cores":2,"memoryGiB":"4"},"settings":{"cpuUS":5},"requests":[
 		{"operation":"GET","http2":true,"clients":1,"server":"front door"` + figures + `},
@@ -29,7 +29,7 @@ func TestWhatIsWorseByMoreThanItsNoise(t *testing.T) {
 	const record = `,"serverCPUus":{"median":100,"min":90,"max":110},"requestsPerSecond":{"median":1000,"min":900,"max":1100},"cpuToBare":{"median":1,"min":0.9,"max":1.1},"heapKept":100,"requests":5`
 	for name, c := range map[string]struct {
 		now   string
-		worse string // what is; empty: nothing
+		worse string // the figure that is worse; "" for none
 	}{
 		"the same":                         {record, ""},
 		"within its noise":                 {`,"serverCPUus":{"median":110,"min":105,"max":140}`, ""},
@@ -53,29 +53,29 @@ func TestWhatIsWorseByMoreThanItsNoise(t *testing.T) {
 			}
 			switch {
 			case c.worse == "" && len(got.Worse) != 0:
-				t.Errorf("worse: %v", got.Worse)
+				t.Errorf("worse figures = %v, want none", got.Worse)
 			case c.worse != "" && (len(got.Worse) != 1 || !strings.HasPrefix(got.Worse[0].String(), "page: requests [1 clients, http2=true, GET, front door] "+c.worse)):
-				t.Errorf("got %v, want %s", got.Worse, c.worse)
+				t.Errorf("worse figures = %v, want %s", got.Worse, c.worse)
 			}
 		})
 	}
 	t.Run("another machine", func(t *testing.T) {
 		got, err := compared(t, page("x", record), page("y", strings.ReplaceAll(record, `"median":100,"min":90,"max":110`, `"median":300,"min":290,"max":310`)))
 		if err != nil || len(got.Worse) != 0 || got.Figures != 1 || len(got.Elsewhere) != 1 {
-			t.Errorf("got %+v, %v", got, err)
+			t.Errorf("comparison of two machines = %+v, %v; want 1 figure, nothing worse and 1 elsewhere", got, err)
 		}
 	})
 	t.Run("nothing in common", func(t *testing.T) {
 		if _, err := compared(t, page("x", record), `{}`); err == nil {
-			t.Error("no error")
+			t.Error("comparison of pages without common figures returned no error, want one")
 		}
 		if _, err := Directories(t.TempDir(), t.TempDir()); err == nil {
-			t.Error("no error of empty directories")
+			t.Error("comparison of empty directories returned no error, want one")
 		}
 	})
 }
 
-// The record's own pages have figures whose names the comparison knows.
+// The record's pages have figures with known names.
 func TestEveryPageOfTheRecordHasFigures(t *testing.T) {
 	record := filepath.Join("..", "..", "..", "docs", "bench")
 	for _, name := range []string{"proxied", "scale", "local", "shared", "gateway", "incumbent", "memory"} {
@@ -86,7 +86,7 @@ func TestEveryPageOfTheRecordHasFigures(t *testing.T) {
 		var r Result
 		r.page(name, was, was)
 		if r.Figures < 10 || len(r.Worse) != 0 {
-			t.Errorf("%s: %d figures, worse than itself: %v", name, r.Figures, r.Worse)
+			t.Errorf("%s: %d figures, worse than itself: %v; want at least 10 and none", name, r.Figures, r.Worse)
 		}
 	}
 }

@@ -9,7 +9,7 @@ import (
 	apidiscoveryv2 "k8s.io/api/apidiscovery/v2"
 )
 
-// One process is the backend of all groups, and both sides must find theirs, or one has less to remember than the other.
+// One process is the backend of all groups. Both sides must find their groups, or one side stores fewer documents.
 func TestEachServiceHasItsGroup(t *testing.T) {
 	for name, c := range map[string]struct{ host, serverName string }{
 		"the header names the Service":                    {"bench-00007.bench.svc:443", "bench-00007.bench.svc"},
@@ -23,7 +23,7 @@ func TestEachServiceHasItsGroup(t *testing.T) {
 		newBackend().ServeHTTP(w, r)
 		var got apidiscoveryv2.APIGroupDiscoveryList
 		if err := json.Unmarshal(w.Body.Bytes(), &got); err != nil || len(got.Items) != 1 || got.Items[0].Name != GroupName(7) {
-			t.Errorf("%s: %v, %s", name, err, w.Body)
+			t.Errorf("%s: discovery = %v, %s; want one group", name, err, w.Body)
 		}
 	}
 }

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// What is measured is what is deployed.
+// The benchmark measures the deployed configuration.
 func TestGatewayHasTheEnvironmentOfItsManifest(t *testing.T) {
 	manifest, err := os.ReadFile("../../../deploy/gateway/deployment.yaml")
 	if err != nil {
@@ -14,6 +14,6 @@ func TestGatewayHasTheEnvironmentOfItsManifest(t *testing.T) {
 	}
 	name, value, _ := strings.Cut(gatewayScheduler, "=")
 	if want := "{name: " + name + ", value: " + value + "}"; !strings.Contains(string(manifest), want) {
-		t.Errorf("deploy/gateway does not have %s", want)
+		t.Errorf("deploy/gateway/deployment.yaml has no %s, want it", want)
 	}
 }

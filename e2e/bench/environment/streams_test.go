@@ -28,11 +28,11 @@ func TestEventsOfAnyLengthAreHeardOnce(t *testing.T) {
 			}
 			for _, d := range s.delays {
 				if d < time.Second || d > time.Minute {
-					t.Errorf("delay %s", d)
+					t.Errorf("delay of an event = %s, want between 1 s and 1 min", d)
 				}
 			}
 			if s.Broken() == nil {
-				t.Error("a stream that ended by itself is not broken")
+				t.Error("Broken of a stream that ended = nil, want an error")
 			}
 		})
 	}

@@ -8,7 +8,7 @@ import (
 	"portico.dev/e2e/bench/environment"
 )
 
-// A ratio is to the bare proxy of the same round, and a target that is not met is said.
+// A ratio relates to the bare proxy in the same round, and the report marks a target that is not met.
 func TestReport(t *testing.T) {
 	interval := func(kube, hop time.Duration) environment.Interval {
 		i := environment.Interval{Server: kube, Backend: hop}
@@ -24,10 +24,10 @@ func TestReport(t *testing.T) {
 	}
 	summarize(rows)
 	if got := rows[throughGateway]; got.HopToBare.Median != 0.5 || got.KubeToDirectly.Median != 1.1 || got.HopCPU.Median != 30 {
-		t.Errorf("%+v", got)
+		t.Errorf("row of the gateway = %+v, want the ratios 0.5 and 1.1 and 30 us", got)
 	}
 	if got := rows[directly].HopCPU.Median; got != 0 {
-		t.Errorf("where there is no hop, it uses %v", got)
+		t.Errorf("CPU of the hop without a hop = %v, want 0", got)
 	}
 	watches := []WatchRow{{Way: names[directly]}, {Way: names[throughBare]}, {Way: names[throughGateway]}, {Way: names[throughFloor]}}
 	for i, hop := range []time.Duration{1, 10 * us, 9 * us, 7 * us} {
@@ -42,7 +42,7 @@ func TestReport(t *testing.T) {
 	for _, want := range []string{"| 0.60x | 0.50x |", "| 0.60x | 0.90x: **not met** |", "| with a gateway | 21.0 | 3.0 | 80 |", "| without a gateway | 20.0 |  |  |",
 		"The floor is 0.25x (GET 1 KB, 1 at once), 0.70x (a watch event)."} {
 		if !strings.Contains(string(page), want) {
-			t.Errorf("the page lacks %q:\n%s", want, page)
+			t.Errorf("the page has no %q, want it:\n%s", want, page)
 		}
 	}
 }

@@ -30,7 +30,7 @@ func TestARatioIsToTheSameUserOnTheOtherSide(t *testing.T) {
 	summarizeProxied(rows, all)
 	for i, want := range []measure.Spread{{}, {Median: 0.15, Min: 0.1, Max: 0.2}, {Median: 1, Min: 0.5, Max: 1.5}, {}, {}} {
 		if got := rows[i].CPUToTheirs; got.String() != want.String() {
-			t.Errorf("%s: %s, want %s", rows[i].Who, got, want)
+			t.Errorf("CPU ratio of %s = %s, want %s", rows[i].Who, got, want)
 		}
 	}
 }
@@ -41,19 +41,19 @@ func TestLikeIsComparedWithLike(t *testing.T) {
 		return []local.Cost{{CPU: cpu, Beside: etcd, P50: 1, P99: 1, PerSecond: 1}}
 	}
 	rows := []LocalRow{
-		{Who: "one process", embedded: true, costs: costs(90, 90)}, // beside itself: that is the same CPU
+		{Who: "one process", embedded: true, costs: costs(90, 90)}, // with itself: the same CPU
 		{Who: "beside an etcd", costs: costs(60, 60)},
 		{Who: "theirs", costs: costs(120, 60)},
 	}
 	summarizeLocal(rows)
 	if got := rows[0]; got.CPUToTheirs != (measure.Spread{}) || got.All.Median != 90 || got.AllToTheirs.Median != 0.5 {
-		t.Errorf("one process: alone %s, %s with etcd, %s of theirs", got.CPUToTheirs, got.All, got.AllToTheirs)
+		t.Errorf("one process: alone %s, %s with etcd, %s of the other server; want none, 90 and 0.5", got.CPUToTheirs, got.All, got.AllToTheirs)
 	}
 	if got := rows[1]; got.CPUToTheirs.Median != 0.5 || got.All.Median != 120 || got.AllToTheirs.Median != 120.0/180 {
-		t.Errorf("beside an etcd: alone %s, %s with etcd, %s of theirs", got.CPUToTheirs, got.All, got.AllToTheirs)
+		t.Errorf("with an etcd: alone %s, %s with etcd, %s of the other server; want 0.5, 120 and 0.67", got.CPUToTheirs, got.All, got.AllToTheirs)
 	}
 	if got := rows[2]; got.All.Median != 180 || got.AllToTheirs != (measure.Spread{}) {
-		t.Errorf("theirs: %s, %s", got.All, got.AllToTheirs)
+		t.Errorf("other server: %s, %s; want 180 and no ratio", got.All, got.AllToTheirs)
 	}
 }
 
@@ -90,7 +90,7 @@ func TestThePageSaysWhereTheirsIsLess(t *testing.T) {
 		"| 100 | Portico | 0 | 450 | aggregator 300 |", "kube-apiserver 0, etcd 0",
 	} {
 		if !strings.Contains(string(page), want) {
-			t.Errorf("no %q in\n%s", want, page)
+			t.Errorf("the page has no %q, want it in\n%s", want, page)
 		}
 	}
 }

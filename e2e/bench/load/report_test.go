@@ -18,7 +18,7 @@ func interval(requests int, cpu, p99 time.Duration) environment.Interval {
 
 func near(a, b float64) bool { return math.Abs(a-b) < 1e-6 }
 
-// What a server does anyway is no part of what a request costs, however few requests there are.
+// The idle load of a server is not part of the cost of a request, for any number of requests.
 func TestARequestsOwnLeavesOutWhatIsDoneAnyway(t *testing.T) {
 	rows := []*APIServiceRow{
 		{APIServices: 10, stretches: []environment.Interval{interval(100, 120*time.Microsecond, 2*time.Millisecond)}, idle: []float64{0.002}},
@@ -26,10 +26,10 @@ func TestARequestsOwnLeavesOutWhatIsDoneAnyway(t *testing.T) {
 	}
 	summarizeAPIServices(rows)
 	if !near(rows[0].Own, 100) || !near(rows[1].Own, 100) || !near(rows[1].OwnRatio, 1) {
-		t.Errorf("own: %v and %v us, %vx", rows[0].Own, rows[1].Own, rows[1].OwnRatio)
+		t.Errorf("own cost = %v and %v us, %vx; want 100, 100 and 1x", rows[0].Own, rows[1].Own, rows[1].OwnRatio)
 	}
 	if !near(rows[1].P99Ratio.Median, 1.5) || !near(rows[1].Ratio.Median, 620.0/120) || !near(rows[1].Idle.Median, 52) {
-		t.Errorf("%+v", rows[1])
+		t.Errorf("row of 1000 APIServices = %+v, want the ratios 1.5 and 5.17 and 52 ms idle", rows[1])
 	}
 
 	changing := []*BindingRow{
@@ -38,7 +38,7 @@ func TestARequestsOwnLeavesOutWhatIsDoneAnyway(t *testing.T) {
 	}
 	summarizeBindings(changing)
 	if !near(changing[0].Own, 20) || !near(changing[1].Own, 22) || !near(changing[1].OwnRatio, 1.1) || changing[1].Peak != 100<<20 {
-		t.Errorf("own: %+v and %+v", changing[0], changing[1])
+		t.Errorf("own costs = %+v and %+v, want 20 and 22 us and a peak of 100 MiB", changing[0], changing[1])
 	}
 }
 
@@ -75,14 +75,15 @@ func TestThePageHasTheTablesOfThePartsThatWereMeasured(t *testing.T) {
 			}
 			tables++
 			if !strings.Contains(table, "\n"+line) {
-				t.Errorf("%s: no line %q:\n%s", title, line, page)
+				t.Errorf("table %s has no line %q, want it:\n%s", title, line, page)
 			}
 			head, below, _ := strings.Cut(table[strings.Index(table, "\n|")+1:], "\n")
 			if rule, _, _ := strings.Cut(below, "\n"); strings.Count(head, "|") != strings.Count(rule, "|") {
-				t.Errorf("%s: a head of %d columns, a rule of %d", title, strings.Count(head, "|")-1, strings.Count(rule, "|")-1)
+				t.Errorf("table %s has a head of %d columns and a rule of %d, want equal numbers",
+					title, strings.Count(head, "|")-1, strings.Count(rule, "|")-1)
 			}
 			if peaks := strings.Contains(head, "peak MiB"); !peaks {
-				t.Errorf("%s: no column of peak memory", title)
+				t.Errorf("table %s has no column of peak memory, want one", title)
 			}
 		}
 		if tables != c.tables {

@@ -22,7 +22,7 @@ func TestSpread(t *testing.T) {
 		"small ones keep some": {[]float64{0.01234}, "0.012 (0.012..0.012)"},
 	} {
 		if got := SpreadOf(c.values).String(); got != c.want {
-			t.Errorf("%s: got %q, want %q", name, got, c.want)
+			t.Errorf("SpreadOf with %s = %q, want %q", name, got, c.want)
 		}
 	}
 }
@@ -33,13 +33,13 @@ func TestQuantile(t *testing.T) {
 		all = append(all, time.Duration(i))
 	}
 	if got := Quantile(all, 0.99); got != 99 {
-		t.Errorf("got %d", got)
+		t.Errorf("Quantile(0..99, 0.99) = %d, want 99", got)
 	}
 	if got := Quantile(all, 0.5); got != 50 {
-		t.Errorf("got %d", got)
+		t.Errorf("Quantile(0..99, 0.5) = %d, want 50", got)
 	}
 	if got := Quantile(nil, 0.5); got != 0 {
-		t.Errorf("got %d", got)
+		t.Errorf("Quantile(nil, 0.5) = %d, want 0", got)
 	}
 }
 
@@ -57,14 +57,14 @@ func TestAProcessIsMeasuredWhileItWorks(t *testing.T) {
 	}
 	after, err := CPU(os.Getpid())
 	if err != nil || after-before < time.Millisecond || after-before > time.Minute {
-		t.Errorf("%d additions took %s, %v (%d)", 50_000_000, after-before, err, sum)
+		t.Errorf("%d additions took %s of CPU, %v (%d); want between 1 ms and 1 min", 50_000_000, after-before, err, sum)
 	}
 	if size, err := RSS(os.Getpid()); err != nil || size < 1<<20 || size > 1<<40 {
-		t.Errorf("resident: %d, %v", size, err)
+		t.Errorf("RSS of this process = %d, %v; want between 1 MiB and 1 TiB", size, err)
 	}
 }
 
-// What a machine cannot give is found out before anything is started.
+// Missing resources of a machine are reported before a process is started.
 func TestWhatTheMachineCannotGiveIsRefused(t *testing.T) {
 	if runtime.GOOS != "linux" {
 		return
@@ -73,6 +73,6 @@ func TestWhatTheMachineCannotGiveIsRefused(t *testing.T) {
 		t.Error(err)
 	}
 	if CheckDescriptors(math.MaxInt) == nil || CheckMemory(1<<60) == nil {
-		t.Error("a machine without bounds")
+		t.Error("CheckDescriptors or CheckMemory accepts a request without bounds, want errors")
 	}
 }

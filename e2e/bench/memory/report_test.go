@@ -21,7 +21,7 @@ func TestACellHasTheMeanCostAndTheHighestPeak(t *testing.T) {
 		"\n## lists\n\n| | CPU us | peak MiB | requests/s | p99 ms |\n|---|---|---|---|---|\n| one | 40000 | 500 | 20 | 50 |\n",
 	} {
 		if !strings.Contains(string(page), part) {
-			t.Errorf("the page lacks %q:\n%s", part, page)
+			t.Errorf("the page has no %q, want it:\n%s", part, page)
 		}
 	}
 }

@@ -27,22 +27,22 @@ apiserver_request_duration_seconds_sum{verb="GET",resource="",subresource="/read
 apiserver_request_duration_seconds_count{verb="GET",resource="",subresource="/readyz"} 5
 `
 
-// Calls are summed by class, the worst kind is found, and what is not about resources is not in it.
+// Calls are summed by class, with the slowest kind. Requests without a resource are excluded.
 func TestCalls(t *testing.T) {
 	calls, err := callsOf([]byte(metrics), durationMetric)
 	if err != nil || len(calls) != 2 {
-		t.Fatalf("%+v, %v", calls, err)
+		t.Fatalf("callsOf = %+v, %v; want two classes", calls, err)
 	}
 	near := func(got, want float64) bool { return math.Abs(got-want) < 1e-6 }
 	if c := calls[0]; c.Class != mutating || c.Count != 7 || !near(c.P99, 200) || c.Worst != "" {
-		t.Errorf("what is above all bounds counts as the last one, and seven calls are too few for a kind: %+v", c)
+		t.Errorf("mutating calls = %+v, want 7 with the last bound as p99 and no slowest kind", c)
 	}
 	// 350 of 400 are at most 0.1 s; the 396th is 46/50 of the way through the next bucket.
 	if c := calls[1]; c.Class != single || c.Count != 400 || !near(c.P99, 192) || c.Worst != "GET pods" || !near(c.WorstP99, 198) {
-		t.Errorf("%+v", c)
+		t.Errorf("calls for one object = %+v, want 400 with p99 192 ms and GET pods as the slowest kind", c)
 	}
 	if _, err := callsOf([]byte(metrics), sliMetric); err == nil {
-		t.Error("a page without the metric has calls")
+		t.Error("callsOf a page without the metric returned no error, want one")
 	}
 }
 
@@ -58,11 +58,11 @@ func TestReport(t *testing.T) {
 	e := r.Estimates()[0]
 	near := func(got, want float64) bool { return math.Abs(got-want) < 1e-6 }
 	if !near(e.IdlePerThousand, 1000) || !near(e.PerPod, 10) || !near(e.KiBPerNode, 2048) || !near(e.Idle, 5.1) || !near(e.Memory, 10_200) || !near(e.Cores, 6.1) {
-		t.Errorf("%+v", e)
+		t.Errorf("estimate = %+v, want the use of both processes", e)
 	}
 	r.Machine.Cores, r.Machine.Load = 2, "0.50"
 	if page, err := r.Markdown(); err != nil || strings.Contains(string(page), "did other work") {
-		t.Errorf("an idle machine: %v\n%s", err, page)
+		t.Errorf("page of an idle machine = %v\n%s\nwant no note about other work", err, page)
 	}
 	r.Machine.Load = "2.50"
 	page, err := r.Markdown()
@@ -74,7 +74,7 @@ func TestReport(t *testing.T) {
 		"| reads one object, by its metrics, worst kind of call | kube-apiserver | 1000 | 999 |", "Not answered well: 2 of PUT (429 Too Many Requests).",
 	} {
 		if !strings.Contains(string(page), want) {
-			t.Errorf("the page lacks %q:\n%s", want, page)
+			t.Errorf("the page has no %q, want it:\n%s", want, page)
 		}
 	}
 }

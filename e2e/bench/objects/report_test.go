@@ -17,7 +17,7 @@ func TestThePageHasMemoryAndStarts(t *testing.T) {
 	}
 	for _, line := range []string{"| 50000 | 2000 | 400 | 300 | 100 | 250 | 90 | 350 |", "| 50000 | 150 | 800 | 3.00 | 2.00 | 1.50 |"} {
 		if !strings.Contains(string(page), line) {
-			t.Errorf("the page lacks %q:\n%s", line, page)
+			t.Errorf("the page has no %q, want it:\n%s", line, page)
 		}
 	}
 }

@@ -27,10 +27,10 @@ func TestRatiosAreTakenInEachRound(t *testing.T) {
 	}
 	summarize(rows)
 	if got := rows[4].CPUToH2; got.Median != 1.2 || got.Min != 1.2 || got.Max != 1.25 {
-		t.Errorf("to HTTP/2: %+v", got)
+		t.Errorf("ratio to HTTP/2 = %+v, want 1.2 (1.2..1.25)", got)
 	}
 	if got := rows[4].CPUToH1; got.Median != 2.4 {
-		t.Errorf("to HTTP/1.1: %+v", got)
+		t.Errorf("ratio to HTTP/1.1 = %+v, want 2.4", got)
 	}
 
 	r := &Report{Rows: rows}
@@ -39,7 +39,7 @@ func TestRatiosAreTakenInEachRound(t *testing.T) {
 		kept[target.What] = target.Kept
 	}
 	if kept["CPU of GET 1 KB at 32 and 256"] || kept["CPU in any cell"] || !kept["p99 in any cell"] {
-		t.Errorf("kept: %v", kept)
+		t.Errorf("kept targets = %v, want only p99", kept)
 	}
 	page, err := r.Markdown()
 	if err != nil {
@@ -47,12 +47,12 @@ func TestRatiosAreTakenInEachRound(t *testing.T) {
 	}
 	for _, want := range []string{"## GET 1 KB, clients speak HTTP/2\n", "| 32 | front door, user by RBAC | 0.240 (0.120..0.500) | 1.20x (1.20..1.25) |", "**no**"} {
 		if !strings.Contains(string(page), want) {
-			t.Errorf("no %q in\n%s", want, page)
+			t.Errorf("the page has no %q, want it in\n%s", want, page)
 		}
 	}
 }
 
-// What two builds differ by is told for each cell, and for all together.
+// The report has the difference between two builds for each cell and for all cells.
 func TestTwoBuildsAreCompared(t *testing.T) {
 	ratio := func(f float64) measure.Spread { return measure.Spread{Median: f, Min: f, Max: f} }
 	b := &Builds{Rows: []BuildRow{
@@ -65,12 +65,12 @@ func TestTwoBuildsAreCompared(t *testing.T) {
 	}
 	for _, want := range []string{"CPU 1.00x, p99 1.00x, allocations 1.00x, peak memory 2.00x", "| GET 1 KB | HTTP/2 | 32 |", "0.50x (0.50..0.50)"} {
 		if !strings.Contains(string(page), want) {
-			t.Errorf("no %q in\n%s", want, page)
+			t.Errorf("the page has no %q, want it in\n%s", want, page)
 		}
 	}
 }
 
-// nginx is judged in each cell where it was asked; on a machine without it nothing is said of it.
+// The targets for nginx are checked in each measured cell. On a machine without nginx the report has none.
 func TestTargetsToNginx(t *testing.T) {
 	interval := func(cpu, p99 time.Duration) []environment.Interval {
 		return []environment.Interval{{Server: cpu, Answer: environment.Answer{P99: p99}}}
@@ -90,24 +90,24 @@ func TestTargetsToNginx(t *testing.T) {
 	for _, target := range r.TargetsToNginx() {
 		kept[target.Kept]++
 		if want := map[bool]float64{true: 1.4, false: 1.2}[strings.HasPrefix(target.What, "CPU")]; target.Got != want {
-			t.Errorf("%s: %v, want %v", target.What, target.Got, want)
+			t.Errorf("ratio for the target %s = %v, want %v", target.What, target.Got, want)
 		}
 	}
 	if kept[true] != 2 || kept[false] != 2 {
-		t.Errorf("kept and not: %v", kept)
+		t.Errorf("kept and missed targets = %v, want 2 of each", kept)
 	}
 	page, err := r.Markdown()
 	if err != nil {
 		t.Fatal(err)
 	}
 	if !strings.Contains(string(page), "compared with nginx") || !strings.Contains(string(page), "| 32 | front door, user by RBAC |") {
-		t.Errorf("the page says nothing of nginx:\n%s", page)
+		t.Errorf("page with nginx =\n%s\nwant a comparison", page)
 	}
 	r.Rows = rows[:5]
 	if got := r.TargetsToNginx(); got != nil {
-		t.Errorf("without nginx: %+v", got)
+		t.Errorf("targets without nginx = %+v, want none", got)
 	}
 	if page, err = r.Markdown(); err != nil || strings.Contains(string(page), "compared with nginx") {
-		t.Errorf("without nginx: %v\n%s", err, page)
+		t.Errorf("page without nginx = %v\n%s\nwant no comparison", err, page)
 	}
 }

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// Entries of managedFields that were written within one second come in another order than those of two seconds.
+// Entries of managedFields that were written within one second have another order than entries of two seconds.
 func TestTheOrderOfManagedFieldsIsNoDifference(t *testing.T) {
 	entry := func(at, manager, field string) map[string]string {
 		return map[string]string{
@@ -20,9 +20,9 @@ func TestTheOrderOfManagedFieldsIsNoDifference(t *testing.T) {
 	}
 	ours := both(entry("0", "one", "a"), entry("1", "two", "b"))
 	if found := ours.compare(both(entry("0", "two", "b"), entry("1", "one", "a")), []string{"q"}); len(found) != 0 {
-		t.Errorf("the same entries in another order: %v", found)
+		t.Errorf("compare of the same entries in another order = %v, want no difference", found)
 	}
 	if found := ours.compare(both(entry("0", "two", "a"), entry("1", "one", "b")), []string{"q"}); len(found) == 0 {
-		t.Error("fields of other owners are no difference")
+		t.Error("compare of entries with other owners = none, want a difference")
 	}
 }

@@ -23,11 +23,11 @@ var (
 const (
 	recorded = "testdata/recorded.json.gz"
 	shown    = 40
-	// atOnce is how many objects are asked about at a time.
+	// atOnce is the number of objects that are queried in parallel.
 	atOnce = 4
 )
 
-// A front door answers about every kind as kube-apiserver did, but for what is known.
+// The responses of a front door about every kind are kube-apiserver's, except for the known differences.
 func TestKinds(t *testing.T) {
 	scripts, order := everything(t)
 	if *recordFrom != "" {
@@ -39,7 +39,7 @@ func TestKinds(t *testing.T) {
 	}
 	for _, name := range order {
 		if theirs[name] == nil {
-			t.Fatalf("%s: nobody knows what kube-apiserver answers: record again", name)
+			t.Fatalf("%s: no recorded response of kube-apiserver, want one: record again", name)
 		}
 	}
 	kubeconfig := *against
@@ -55,13 +55,13 @@ func TestKinds(t *testing.T) {
 	unexplained, idle := known.Explain(found, list)
 	for i, d := range unexplained {
 		if i == shown {
-			t.Errorf("and %d more", len(unexplained)-shown)
+			t.Errorf("%d more unexplained differences, want none", len(unexplained)-shown)
 			break
 		}
-		t.Errorf("%s", d)
+		t.Errorf("unexplained difference: %s, want none", d)
 	}
 	for _, k := range idle {
-		t.Errorf("%s is listed as a difference, and there is none", k)
+		t.Errorf("%s is listed as a difference and does not occur, want it removed", k)
 	}
 	if *report != "" {
 		writeReport(t, unexplained)
@@ -95,8 +95,8 @@ func everything(t *testing.T) (scripts []script, order []string) {
 	return scripts, order
 }
 
-// answers asks everything. breaks says that no answer is one: kube-apiserver breaks the stream where a request makes it panic,
-// and a front door never may.
+// answers sends all questions. With breaks, an aborted stream counts as a response: kube-apiserver aborts it if a request
+// causes a panic, and a front door never may.
 func answers(t *testing.T, kubeconfig string, scripts []script, breaks bool) recording {
 	t.Helper()
 	s, err := newServer(kubeconfig)
@@ -106,7 +106,7 @@ func answers(t *testing.T, kubeconfig string, scripts []script, breaks bool) rec
 	s.breaks = breaks
 	t.Cleanup(s.client.CloseIdleConnections)
 	all := recording{}
-	var beside, alone []script // stories change what holds for everybody, such as the default class of claims
+	var beside, alone []script // stories change global state, such as the default class of claims
 	for _, one := range scripts {
 		if one.alone {
 			alone = append(alone, one)
@@ -127,7 +127,7 @@ func answers(t *testing.T, kubeconfig string, scripts []script, breaks bool) rec
 	return all
 }
 
-// record writes down what a server answers. What is known already stays if only what is missing is asked.
+// record stores the responses of a server. Known responses are kept if only the missing ones are requested.
 func record(t *testing.T, kubeconfig string, scripts []script, order []string) {
 	t.Helper()
 	all := recording{}

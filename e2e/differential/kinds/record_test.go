@@ -16,8 +16,8 @@ var (
 	toWrite = flag.Bool("write", false, "write down what a kube-apiserver answers")
 )
 
-// TestRecord, with -write, writes down what a kube-apiserver of its own answers; with -missing, only what has no answer yet. No controller that acts on
-// the objects runs beside it.
+// TestRecord, with -write, stores the responses of a kube-apiserver; with -missing, only the missing ones. No controller that
+// acts on the objects runs with it.
 func TestRecord(t *testing.T) {
 	if !*toWrite {
 		t.Skip("it writes testdata, with -write")

@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// crashing is a server that makes namespaces and breaks the stream of everything else. asked counts what it was asked.
+// crashing starts a server that creates namespaces and aborts the stream of every other request. asked counts the requests.
 func crashing(t *testing.T) (s *server, asked *atomic.Int32) {
 	t.Helper()
 	asked = &atomic.Int32{}
@@ -40,7 +40,7 @@ func TestNoAnswerEndsAReplay(t *testing.T) {
 	s, asked := crashing(t)
 	_, err := s.record(t.Context(), scriptsOf("a", "b", "c", "d", "e", "f"), 1)
 	if err == nil || !strings.Contains(err.Error(), "a: broken: ") {
-		t.Errorf("got the error %v, want one that names the question", err)
+		t.Errorf("record with a broken stream: error = %v, want one that names the question", err)
 	}
 	if n := asked.Load(); n != 1 {
 		t.Errorf("asked %d questions, want the first alone", n)
@@ -56,38 +56,38 @@ func TestNoAnswerIsWrittenDownOfAServerThatMayBreak(t *testing.T) {
 	}
 	for _, name := range []string{"a: broken", "b: broken"} {
 		if r[name]["code"] != "0" || r[name]["body."] != "no answer" {
-			t.Errorf("%s: got %v, want no answer", name, r[name])
+			t.Errorf("recorded response to %s = %v, want no answer", name, r[name])
 		}
 	}
 }
 
-// What ends the caller ends the replay of any server.
+// A cancelled caller ends the replay of any server.
 func TestACancelledReplayIsAnError(t *testing.T) {
 	s, asked := crashing(t)
 	s.breaks = true
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	if _, err := s.record(ctx, scriptsOf("a", "b"), 1); err == nil {
-		t.Error("got no error")
+		t.Error("record with a cancelled context returned no error, want one")
 	}
 	if n := asked.Load(); n != 0 {
 		t.Errorf("asked %d questions, want none", n)
 	}
 }
 
-// A script is asked again as a whole if one of its questions has no answer yet, and not at all otherwise.
+// A script is sent again completely if one of its questions has no response, and not at all otherwise.
 func TestOnlyWhatLacksAnAnswerIsAsked(t *testing.T) {
 	all := scriptsOf("a", "b")
 	all[0].questions = append(all[0].questions, question{Name: "a: new"})
 	r := recording{"a: broken": {"code": "200"}, "b: broken": {"code": "200"}}
 	if left := r.lacking(all); len(left) != 1 || left[0].namespace != "a" || len(left[0].questions) != 2 {
-		t.Errorf("left are %+v", left)
+		t.Errorf("lacking = %+v, want the script a with both questions", left)
 	}
 	r["a: new"] = map[string]string{"code": "201"}
 	if left := r.lacking(all); len(left) != 0 {
-		t.Errorf("left are %+v", left)
+		t.Errorf("lacking = %+v, want none", left)
 	}
 	if len(all) != 2 {
-		t.Errorf("the scripts have become %d", len(all))
+		t.Errorf("%d scripts after lacking, want 2", len(all))
 	}
 }

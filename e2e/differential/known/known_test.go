@@ -64,7 +64,7 @@ func TestWhatIsNotAnExplanation(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			err := c.entry.compile()
 			if got := err != nil; got != (c.want != "") || got && !strings.Contains(err.Error(), c.want) {
-				t.Errorf("got the error %v, want one with %q", err, c.want)
+				t.Errorf("compile error = %v, want one with %q", err, c.want)
 			}
 		})
 	}

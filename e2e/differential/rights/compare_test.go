@@ -31,13 +31,13 @@ func TestCompare(t *testing.T) {
 				fields = append(fields, d.Field)
 			}
 			if got := strings.Join(fields, ", "); got != c.fields {
-				t.Errorf("got %q, want %q", got, c.fields)
+				t.Errorf("fields that differ = %q, want %q", got, c.fields)
 			}
 		})
 	}
 }
 
-// A question that only one of the two was asked is a difference, and so is a persona.
+// A question or a persona that only one recording has is a difference.
 func TestCompareWhatWasNotAsked(t *testing.T) {
 	ours := recording{Personas: map[string]answers{"a": {"get": {Code: 200}, "list": {Code: 200}}}}
 	theirs := recording{Personas: map[string]answers{"a": {"get": {Code: 200}}, "b": {"get": {Code: 403}}}}
@@ -47,7 +47,7 @@ func TestCompareWhatWasNotAsked(t *testing.T) {
 		got = append(got, d.Question+" "+d.Field)
 	}
 	if want := []string{"a: list unasked", "b: get unasked"}; !reflect.DeepEqual(got, want) {
-		t.Errorf("got %q, want %q", got, want)
+		t.Errorf("differences = %q, want %q", got, want)
 	}
 }
 
@@ -56,7 +56,7 @@ func TestARecordingIsReadAsItWasWritten(t *testing.T) {
 		Version:   "v1",
 		Resources: []resource{{Version: "v1", Name: "pods", Kind: "Pod", Namespaced: true, Verbs: []string{"get"}, Below: []resource{{Version: "v1", Name: "log", Kind: "Pod", Verbs: []string{"get"}}}}},
 		Personas: map[string]answers{
-			// The two answers differ in nothing but their lines.
+			// The two responses differ only in their lines.
 			"a": {"get": {Code: 200}, "rules": {Code: 201, Lines: []string{"x"}}},
 			"b": {"get": {Code: 403, Reason: "Forbidden", Message: "m"}, "rules": {Code: 201, Lines: []string{"y"}}},
 			"c": {"rules": {Code: 201, Lines: []string{"y"}}},
@@ -72,7 +72,7 @@ func TestARecordingIsReadAsItWasWritten(t *testing.T) {
 		t.Fatal(err)
 	}
 	if !reflect.DeepEqual(got, want) {
-		t.Errorf("got %+v, want %+v", got, want)
+		t.Errorf("recording after a round trip = %+v, want %+v", got, want)
 	}
 }
 
@@ -81,14 +81,14 @@ func TestRefusalsAreTheSameForEverybody(t *testing.T) {
 	got := a.about("ada")
 	want := `roles "x" is forbidden: user "{user}" (groups=["g"]) is attempting to grant RBAC permissions not currently held:`
 	if got.Message != want {
-		t.Errorf("got %q", got.Message)
+		t.Errorf("message = %q, want %q", got.Message, want)
 	}
 	if lines := fmt.Sprint(got.Lines); lines != `[{Verbs:["*"]} {Verbs:["get" "list"]}]` {
-		t.Errorf("got %s", lines)
+		t.Errorf("lines = %s, want the verbs sorted", lines)
 	}
 }
 
-// Every persona is asked something that can be told apart: none has the name, user and groups of another.
+// Every persona can be distinguished: no two have the same name, user and groups.
 func TestPersonas(t *testing.T) {
 	all, err := personas()
 	if err != nil {
@@ -98,13 +98,13 @@ func TestPersonas(t *testing.T) {
 	for _, p := range all {
 		key := fmt.Sprint(p.User, p.Groups, p.Impersonate, p.Few)
 		if other, twice := seen[key]; twice {
-			t.Errorf("%s is %s", p.Name, other)
+			t.Errorf("persona %s equals %s, want them different", p.Name, other)
 		}
 		seen[key] = p.Name
 	}
 }
 
-// Every question about writes that is asked of everybody is a dry run: the order must not matter.
+// Every write that all personas send is a dry run: the order must not matter.
 func TestRightsQueriesAreDryRuns(t *testing.T) {
 	theirs, err := readRecording(recorded)
 	if err != nil {
@@ -126,7 +126,7 @@ func TestRightsQueriesAreDryRuns(t *testing.T) {
 		for _, q := range questions {
 			write := q.Method != "GET" && !strings.HasPrefix(q.Name, "path ") && q.Lines == nil
 			if write && !strings.Contains(q.Path, "dryRun=All") {
-				t.Errorf("%s: %s %s is no dry run", q.Name, q.Method, q.Path)
+				t.Errorf("%s: %s %s is not a dry run, want dryRun=All", q.Name, q.Method, q.Path)
 			}
 		}
 	}

@@ -15,8 +15,8 @@ import (
 
 var write = flag.Bool("write", false, "write down what kube-apiserver answers")
 
-// TestRecord asks a kube-apiserver, with its kube-controller-manager. With -write its answers are written down; otherwise
-// they must be those that were.
+// TestRecord queries a kube-apiserver with its kube-controller-manager. With -write its responses are stored. Otherwise they
+// must equal the stored ones.
 func TestRecord(t *testing.T) {
 	dir := *built
 	if dir == "" {
@@ -56,14 +56,14 @@ func TestRecord(t *testing.T) {
 	found := r.compare(theirs)
 	for i, d := range found {
 		if i == shown {
-			t.Errorf("and %d more", len(found)-shown)
+			t.Errorf("%d more differences, want none", len(found)-shown)
 			break
 		}
-		t.Errorf("now and then differ: %s", d)
+		t.Errorf("difference from the record: %s, want none", d)
 	}
 }
 
-// fill takes the part that was not asked from the other.
+// fill copies the part without responses from the second recording.
 func (r *recording) fill(other recording) {
 	if r.Personas == nil {
 		r.Personas = other.Personas

@@ -14,9 +14,9 @@ import (
 
 const (
 	recorded = "testdata/recorded.json.gz"
-	// shown bounds the differences that a failure tells.
+	// shown limits the differences in a failure.
 	shown = 40
-	// atOnce is how many personas are asked at a time.
+	// atOnce is the number of personas that are queried in parallel.
 	atOnce = 4
 )
 
@@ -26,7 +26,8 @@ var (
 	report = flag.String("report", "", "file for all unexplained differences; the test shows the first ones")
 )
 
-// A front door answers users without an administrator's rights as kube-apiserver did, but for what is known.
+// The responses of a front door to users without an administrator's rights are kube-apiserver's, except for the known
+// differences.
 func TestRights(t *testing.T) {
 	theirs, err := readRecording(recorded)
 	if err != nil {
@@ -42,13 +43,13 @@ func TestRights(t *testing.T) {
 	unexplained, idle := known.Explain(found, list)
 	for i, d := range unexplained {
 		if i == shown {
-			t.Errorf("and %d more", len(unexplained)-shown)
+			t.Errorf("%d more unexplained differences, want none", len(unexplained)-shown)
 			break
 		}
-		t.Errorf("%s", d)
+		t.Errorf("unexplained difference: %s, want none", d)
 	}
 	for _, k := range idle {
-		t.Errorf("%s is listed as a difference, and there is none", k)
+		t.Errorf("%s is listed as a difference and does not occur, want it removed", k)
 	}
 	if *report != "" {
 		var out strings.Builder
@@ -67,7 +68,7 @@ func TestRights(t *testing.T) {
 		theirs.Version, len(ours.Personas), questions, len(found), len(found)-len(unexplained))
 }
 
-// hear makes the world at a server and asks everybody. Without resources they are what the server lists.
+// hear creates the objects at a server and sends all questions. Without resources it uses the server's list.
 func hear(t *testing.T, kubeconfig string, resources []resource) recording {
 	t.Helper()
 	s, err := newServer(kubeconfig)
@@ -109,7 +110,7 @@ func hear(t *testing.T, kubeconfig string, resources []resource) recording {
 	return r
 }
 
-// frontDoor starts one that knows the personas.
+// frontDoor starts a front door with the personas.
 func frontDoor(t *testing.T) (kubeconfig string) {
 	t.Helper()
 	dir := *built
@@ -134,7 +135,7 @@ func frontDoor(t *testing.T) (kubeconfig string) {
 	return kubeconfig
 }
 
-// tokenFile is what both servers are given.
+// tokenFile writes the token file of both servers.
 func tokenFile(t *testing.T) string {
 	t.Helper()
 	all, err := personas()

@@ -82,7 +82,7 @@ func (s *simulation) step() {
 	s.Ops = append(s.Ops, op)
 }
 
-// readPast reads and lists as at a moment before, for which it asks in each of the ways.
+// readPast reads and lists at a past version, with each of the read options.
 func (s *simulation) readPast(key string, op Op) {
 	if len(s.past) == 0 {
 		return
@@ -124,11 +124,11 @@ func (s *simulation) store(op *Op, there Item) {
 func TestAGoodHistoryHasNoViolations(t *testing.T) {
 	for seed := range uint64(50) {
 		if found := Check(simulate(seed)); len(found) > 0 {
-			t.Fatalf("seed %d: %v", seed, found)
+			t.Fatalf("violations in a valid history of seed %d = %v, want none", seed, found)
 		}
 	}
 	if found := Check(History{}); len(found) > 0 {
-		t.Errorf("of nothing: %v", found)
+		t.Errorf("violations in an empty history = %v, want none", found)
 	}
 }
 
@@ -350,7 +350,7 @@ func (h *History) last() (string, Item) {
 	panic("nothing is left")
 }
 
-// later is a moment after all others.
+// later returns a time span after all operations.
 func (h *History) later() (start, end int64) {
 	end = h.Ops[len(h.Ops)-1].End
 	return end + 1000, end + 1001
@@ -374,7 +374,7 @@ func TestEachMutantIsCaughtAndNamed(t *testing.T) {
 	for _, rule := range []Rule{Lost, Undeleted, Resurrected, Twice, Unasked, Torn, Reused, Backwards, Overwritten, DoubleCreate,
 		Stale, Fiction, NoMoment, TooOld, Receding, OtherVersion, NoOrder, EventDropped, EventReorder, EventInvented, EventDiffers} {
 		if !caught[rule] {
-			t.Errorf("no mutant for %q", rule)
+			t.Errorf("no mutant breaks the rule %q, want at least one", rule)
 		}
 	}
 }

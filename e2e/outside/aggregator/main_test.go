@@ -31,7 +31,7 @@ func must(t *testing.T, err error) {
 	}
 }
 
-// backend serves notes.example.com/v1 to whoever asks; it is not what is tested.
+// backend serves notes.example.com/v1 to every client; the test does not check it.
 func backend(t *testing.T) string {
 	t.Helper()
 	documents := map[string]string{
@@ -123,7 +123,7 @@ func TestEverythingComesFromBackends(t *testing.T) {
 				done <- nil
 				t.Fatal(err)
 			case <-deadline.C:
-				t.Fatalf("%s: %d %s", what, code, body)
+				t.Fatalf("%s: GET = %d %s, want it within the deadline", what, code, body)
 			}
 		}
 	}
@@ -131,12 +131,12 @@ func TestEverythingComesFromBackends(t *testing.T) {
 	wait(notes, "the backend is served, and learns of the user", func(body string) bool { return strings.Contains(body, "one-for-alice") })
 	for path, want := range map[string]int{"/api/v1/namespaces": http.StatusNotFound, "/apis/apps/v1": http.StatusNotFound, "/hello": http.StatusOK} {
 		if code, body := get(path, "secret"); code != want {
-			t.Errorf("%s: %d %s", path, code, body)
+			t.Errorf("GET %s = %d %s, want %d", path, code, body, want)
 		}
 	}
 	for token, want := range map[string]int{"": http.StatusForbidden, "wrong": http.StatusUnauthorized} {
 		if code, body := get(notes, token); code != want {
-			t.Errorf("token %q: %d %s", token, code, body)
+			t.Errorf("GET with the token %q = %d %s, want %d", token, code, body, want)
 		}
 	}
 	// Requests are passed on before the documents of the backend were read, which discovery needs.

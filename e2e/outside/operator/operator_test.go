@@ -54,7 +54,7 @@ func eventually(t *testing.T, what string, condition func(ctx context.Context) e
 		last = condition(ctx)
 		return last == nil, nil
 	}); err != nil {
-		t.Fatalf("%s: %v", what, last)
+		t.Fatalf("%s: condition not met in time: %v, want no error", what, last)
 	}
 }
 
@@ -62,7 +62,7 @@ func wanted(namespace string) *corev1.ConfigMap {
 	return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "app", Labels: map[string]string{operator.Label: ""}}}
 }
 
-// Each spec has a namespace of its own, and the suite leaves none behind.
+// Each spec has a separate namespace, and the suite removes all of them.
 func TestOperator(t *testing.T) {
 	env := apitest.Start(t)
 	c := start(t, env)
@@ -108,7 +108,7 @@ func TestOperator(t *testing.T) {
 	must(t, c.List(t.Context(), &left))
 	for _, n := range left.Items {
 		if strings.HasPrefix(n.Name, "test-") {
-			t.Errorf("namespace %s is left", n.Name)
+			t.Errorf("namespace %s exists after the suite, want it removed", n.Name)
 		}
 	}
 }

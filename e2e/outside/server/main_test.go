@@ -25,17 +25,17 @@ func must(t *testing.T, err error) {
 
 var mailboxes = schema.GroupVersionResource{Group: "mail.example.com", Version: "v1", Resource: "mailboxes"}
 
-// The program is built as anybody would build it, and serves through the front door.
+// The program is built by the documented command, and is served through the front door.
 func TestTheServerIsServedThroughAFrontDoor(t *testing.T) {
 	program := filepath.Join(t.TempDir(), "server")
 	if out, err := exec.Command("go", "build", "-o", program, ".").CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, out)
+		t.Fatalf("go build failed: %v\n%s\nwant no error", err, out)
 	}
 	info, err := os.Stat(program)
 	must(t, err)
 	const most = 25_000_000
 	if t.Logf("%.1f MB", float64(info.Size())/1e6); info.Size() > most {
-		t.Errorf("the program has %d bytes, more than %d", info.Size(), most)
+		t.Errorf("size of the program = %d bytes, want at most %d", info.Size(), most)
 	}
 	spool := t.TempDir()
 	must(t, os.WriteFile(filepath.Join(spool, "alice"), make([]byte, 42), 0o600))
@@ -46,7 +46,7 @@ func TestTheServerIsServedThroughAFrontDoor(t *testing.T) {
 	t.Cleanup(func() {
 		_ = server.Process.Signal(os.Interrupt)
 		if err := server.Wait(); err != nil {
-			t.Errorf("the server ended with %v", err)
+			t.Errorf("the server ended with %v, want status 0", err)
 		}
 	})
 	client, err := dynamic.NewForConfig(env.Config)
@@ -59,19 +59,19 @@ func TestTheServerIsServedThroughAFrontDoor(t *testing.T) {
 		list, err := client.Resource(mailboxes).List(t.Context(), metav1.ListOptions{})
 		if err == nil {
 			if len(list.Items) != 1 || list.Items[0].GetName() != "alice" || list.Items[0].Object["bytes"] != int64(42) {
-				t.Errorf("mailboxes %v", list.Items)
+				t.Errorf("mailboxes = %v, want alice with 42 bytes", list.Items)
 			}
 			break
 		}
 		select {
 		case <-tick.C:
 		case <-deadline.C:
-			t.Fatalf("it is not served: %v", err)
+			t.Fatalf("List of mailboxes in time: %v, want no error", err)
 		}
 	}
 	resident := residentKiB(t, server.Process.Pid)
 	if t.Logf("%.1f MiB resident", float64(resident)/1024); resident > 25<<10 {
-		t.Errorf("it has %d KiB resident, more than 25 MiB", resident)
+		t.Errorf("resident memory = %d KiB, want at most 25 MiB", resident)
 	}
 }
 

@@ -11,7 +11,7 @@ import (
 	"testing"
 )
 
-// The entries of testdata/osv are those of the Go vulnerability database, without their references and most of their symbols.
+// The entries of testdata/osv are from the Go vulnerability database, without their references and most of their symbols.
 
 func TestWhatThePageLacks(t *testing.T) {
 	osv := filepath.Join("testdata", "osv")
@@ -38,24 +38,24 @@ func TestWhatThePageLacks(t *testing.T) {
 			var out, complaints bytes.Buffer
 			status := run(append([]string{"-page", filepath.Join("testdata", "page.md"), "-o", "json"}, test.args...), &out, &complaints)
 			if want := min(1, len(test.want)); status != want {
-				t.Errorf("status %d, want %d: %s", status, want, complaints.String())
+				t.Errorf("exit status = %d, want %d: %s", status, want, complaints.String())
 			}
 			var got []vulnerability
 			if err := json.Unmarshal(out.Bytes(), &got); err != nil {
-				t.Fatalf("%v: %s", err, out.String())
+				t.Fatalf("output of the program: %v, want JSON: %s", err, out.String())
 			}
 			ids := []string{}
 			for _, v := range got {
 				ids = append(ids, v.ID)
 			}
 			if !slices.Equal(ids, test.want) {
-				t.Errorf("%q, want %q", ids, test.want)
+				t.Errorf("IDs of the report = %q, want %q", ids, test.want)
 			}
 		})
 	}
 }
 
-// What is said of one that is lacking: the day, all names, the packages that matter, and what it is about.
+// The report of a missing entry has the day, all names, the relevant packages, and the summary.
 func TestReportOfMissingEntries(t *testing.T) {
 	var out, complaints bytes.Buffer
 	run([]string{"-page", filepath.Join("testdata", "page.md"), "-since", "2014", "-file", filepath.Join("testdata", "osv")}, &out, &complaints)
@@ -68,12 +68,12 @@ func TestReportOfMissingEntries(t *testing.T) {
 	}
 	lines := strings.Split(strings.TrimSpace(out.String()), "\n")
 	if len(lines) != len(want) {
-		t.Fatalf("%s%s", out.String(), complaints.String())
+		t.Fatalf("report = %s%s, want %d lines", out.String(), complaints.String(), len(want))
 	}
 	for i, line := range lines {
 		for _, part := range want[i] {
 			if !strings.Contains(line, part) {
-				t.Errorf("%q lacks %q", line, part)
+				t.Errorf("line %q has no %q, want it", line, part)
 			}
 		}
 	}
@@ -106,7 +106,7 @@ func TestWhatCannotBeRead(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			var out, complaints bytes.Buffer
 			if status := run(test.args, &out, &complaints); status != 2 || !strings.Contains(complaints.String(), test.says) {
-				t.Errorf("status %d: %s", status, complaints.String())
+				t.Errorf("exit status = %d: %s; want 2 and %q", status, complaints.String(), test.says)
 			}
 		})
 	}

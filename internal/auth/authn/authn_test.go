@@ -28,7 +28,7 @@ import (
 	"portico.dev/internal/metrics"
 )
 
-// testServer is a TLS server that answers with the user it authenticated, and what is left of the request.
+// testServer is a TLS server that returns the authenticated user and the remaining request.
 type testServer struct {
 	*authtest.Server
 	clients, proxies *authtest.CA
@@ -198,19 +198,19 @@ func TestAuthenticateRequest(t *testing.T) {
 			got := d.get(t, tt.cert, tt.headers)
 			if tt.wantErr != "" {
 				if !strings.Contains(got.Error, tt.wantErr) {
-					t.Fatalf("error %q, want one with %q", got.Error, tt.wantErr)
+					t.Fatalf("authentication error = %q, want an error that contains %q", got.Error, tt.wantErr)
 				}
 				if strings.Contains(got.Error, "bad-token") {
-					t.Fatalf("the error quotes the token: %s", got.Error)
+					t.Fatalf("authentication error = %s, want no token in it", got.Error)
 				}
 				return
 			}
 			if who := got.Name + ": " + strings.Join(got.Groups, " "); who != tt.want {
-				t.Fatalf("%s (error %q), want %s", who, got.Error, tt.want)
+				t.Fatalf("user and groups = %s (error %q), want %s", who, got.Error, tt.want)
 			}
 			for name := range got.Header {
 				if name == "Authorization" || strings.HasPrefix(name, "X-Remote-") {
-					t.Errorf("%s is still in the request", name)
+					t.Errorf("header after authentication contains %s, want no credential", name)
 				}
 			}
 		})
@@ -229,11 +229,11 @@ func TestCredentialID(t *testing.T) {
 	d := open(t)
 	got := d.get(t, d.clients.Client(t, "carol"), nil).Extra[user.CredentialIDKey]
 	if len(got) != 1 || len(got[0]) != len("X509SHA256=")+64 || !strings.HasPrefix(got[0], "X509SHA256=") {
-		t.Fatalf("credential id %q", got)
+		t.Fatalf("credential ID = %q, want X509SHA256= with 64 digits", got)
 	}
 }
 
-// A UID tells a user from a former one of the same name. One with two readings is nobody's.
+// A UID distinguishes a user from an earlier user of the same name. An ambiguous UID is rejected.
 func TestB10UIDOfACertificate(t *testing.T) {
 	d := open(t)
 	for _, c := range []struct {
@@ -252,12 +252,12 @@ func TestB10UIDOfACertificate(t *testing.T) {
 			got := d.get(t, d.clients.Client(t, "carol", authtest.UIDs(c.uids...)), nil)
 			if c.wantErr != "" {
 				if !strings.Contains(got.Error, c.wantErr) {
-					t.Errorf("%+v; want %q", got, c.wantErr)
+					t.Errorf("authentication with the UIDs %q = %+v, want an error that contains %q", c.uids, got, c.wantErr)
 				}
 				return
 			}
 			if got.Error != "" || got.Name != "carol" || got.UID != c.want {
-				t.Errorf("%+v; want the UID %q", got, c.want)
+				t.Errorf("authentication with the UIDs %q = %+v, want carol with the UID %q", c.uids, got, c.want)
 			}
 		})
 	}
@@ -273,10 +273,10 @@ func TestWebsocketToken(t *testing.T) {
 	r.Header = http.Header{"Connection": {"Upgrade"}, "Upgrade": {"websocket"}, "Sec-Websocket-Protocol": {"v4.channel.k8s.io, " + encoded}}
 	response, ok, err := d.auth.AuthenticateRequest(r)
 	if err != nil || !ok || response.User.GetName() != "tina" {
-		t.Fatalf("%+v, %t, %v", response, ok, err)
+		t.Fatalf("AuthenticateRequest with a token subprotocol = %+v, %t, %v, want tina", response, ok, err)
 	}
 	if got := r.Header.Get("Sec-Websocket-Protocol"); got != "v4.channel.k8s.io" {
-		t.Fatalf("A30 the token goes on to the backend: %q", got)
+		t.Fatalf("A30: subprotocols after authentication = %q, want v4.channel.k8s.io", got)
 	}
 }
 
@@ -288,12 +288,12 @@ func TestAnonymousPaths(t *testing.T) {
 			t.Fatal(err)
 		}
 		if _, ok, err := d.auth.AuthenticateRequest(r); ok != want || err != nil {
-			t.Errorf("%s: %t, %v; want %t", path, ok, err, want)
+			t.Errorf("anonymous request for %s = %t with the error %v, want %t", path, ok, err, want)
 		}
 	}
 }
 
-// A connection outlives what it was opened with; the certificate and the authority are asked about every time.
+// A connection may outlive the validity of its certificate. The certificate and the authority are checked for every request.
 func TestTrustIsCheckedPerRequest(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes seconds")
@@ -302,19 +302,19 @@ func TestTrustIsCheckedPerRequest(t *testing.T) {
 		d := open(t)
 		client := d.Client(t, d.clients.Client(t, "carol"))
 		if got := get(t, client, d.URL, nil); got.Name != "carol" {
-			t.Fatalf("before: %+v", got)
+			t.Fatalf("answer before the CA changed = %+v, want carol", got)
 		}
 		if err := d.auth.trust.Clients.Set(authtest.NewCA(t, "new").PEM()); err != nil {
 			t.Fatal(err)
 		}
 		if got := get(t, client, d.URL, nil); !strings.Contains(got.Error, "unknown authority") {
-			t.Fatalf("after: %+v", got)
+			t.Fatalf("answer after the CA changed = %+v, want the error unknown authority", got)
 		}
 	})
 	t.Run("B10 the certificate expires while a connection is open", func(t *testing.T) {
 		d := open(t)
 		var client *http.Client
-		for life := 1500 * time.Millisecond; ; life *= 3 { // on a busy machine a short one is over before it is shown
+		for life := 1500 * time.Millisecond; ; life *= 3 { // on a busy machine a short-lived certificate may expire before its first use
 			end := time.Now().Add(life)
 			client = d.Client(t, d.clients.Client(t, "carol", func(c *x509.Certificate) { c.NotAfter = end }))
 			got := get(t, client, d.URL, nil)
@@ -322,7 +322,7 @@ func TestTrustIsCheckedPerRequest(t *testing.T) {
 				break
 			}
 			if time.Now().Before(end.Truncate(time.Second)) || life > 30*time.Second { // certificates have whole seconds
-				t.Fatalf("before: %+v", got)
+				t.Fatalf("answer before the certificate expired = %+v, want carol", got)
 			}
 		}
 		deadline := time.After(2 * time.Minute)
@@ -332,7 +332,7 @@ func TestTrustIsCheckedPerRequest(t *testing.T) {
 			}
 			select {
 			case <-deadline:
-				t.Fatal("an expired certificate still names a user")
+				t.Fatal("expired certificate is still accepted after two minutes, want the error expired")
 			case <-time.After(100 * time.Millisecond):
 			}
 		}
@@ -366,7 +366,7 @@ func TestDangerousTrust(t *testing.T) {
 	for name, change := range refused {
 		t.Run(name, func(t *testing.T) {
 			if _, err := New(cfg(change)); err == nil {
-				t.Fatal("accepted")
+				t.Fatal("New with a dangerous configuration succeeded, want an error")
 			}
 		})
 	}
@@ -374,37 +374,37 @@ func TestDangerousTrust(t *testing.T) {
 		d := open(t, shared("front-proxy"))
 		forged := http.Header{"X-Remote-User": {"root"}}
 		if got := d.get(t, d.clients.Client(t, "carol"), forged); got.Name != "carol" {
-			t.Errorf("client: %+v", got)
+			t.Errorf("answer to a client certificate = %+v, want carol", got)
 		}
 		if got := d.get(t, d.clients.Client(t, "front-proxy"), forged); got.Name != "root" {
-			t.Errorf("front proxy: %+v", got)
+			t.Errorf("answer to the front proxy = %+v, want root", got)
 		}
 		if got := d.get(t, d.clients.Client(t, "front-proxy"), nil); !strings.Contains(got.Error, "names nobody") {
-			t.Errorf("A31 front proxy by itself: %+v", got)
+			t.Errorf("A31: answer to the front proxy without a stated user = %+v, want the error names nobody", got)
 		}
 	})
 	t.Run("A12 a reload brings them together", func(t *testing.T) {
 		d := open(t, func(c *Config, _ *testServer) { c.RequestHeader.AllowedNames = nil })
 		stated := http.Header{"X-Remote-User": {"alice"}}
 		if got := d.get(t, d.proxies.Client(t, "any"), stated); got.Name != "alice" {
-			t.Fatalf("before: %+v", got)
+			t.Fatalf("answer before the CAs overlap = %+v, want alice", got)
 		}
 		if err := d.auth.trust.FrontProxy.Bundle.Set(append(d.proxies.PEM(), d.clients.PEM()...)); err != nil {
 			t.Fatal(err)
 		}
 		for name, ca := range map[string]*authtest.CA{"front proxy": d.proxies, "client": d.clients} {
 			if got := d.get(t, ca.Client(t, "any"), stated); !strings.Contains(got.Error, "overlap") {
-				t.Errorf("%s after: %+v", name, got)
+				t.Errorf("answer to the %s after the CAs overlap = %+v, want the error overlap", name, got)
 			}
 		}
 		if d.auth.Stale() == nil {
-			t.Error("readyz is not told")
+			t.Error("Stale() while the CAs overlap = nil, want an error for readyz")
 		}
 	})
 }
 
-// TestB9AnonymousWhereItIsAllowed: on listed paths and nowhere else, by flag or by a rule that may change; and never
-// instead of a bad credential.
+// TestB9AnonymousWhereItIsAllowed checks that anonymous requests are allowed only on listed paths, by flag or by a rule that may change, and never
+// in place of a bad credential.
 func TestB9AnonymousWhereItIsAllowed(t *testing.T) {
 	rule := func(said, enabled bool, paths ...string) func(*Config, *testServer) {
 		return func(c *Config, _ *testServer) {
@@ -442,32 +442,32 @@ func TestB9AnonymousWhereItIsAllowed(t *testing.T) {
 			response, ok, err := d.auth.AuthenticateRequest(r)
 			switch {
 			case ok != (tt.want != ""), tt.token == "" && err != nil:
-				t.Fatalf("%+v, %t, %v", response, ok, err)
+				t.Fatalf("AuthenticateRequest for %s = %+v, %t, %v, want %q", tt.path, response, ok, err, tt.want)
 			case ok && response.User.GetName() != tt.want:
-				t.Fatalf("user %q", response.User.GetName())
+				t.Fatalf("user of the request for %s = %q, want %q", tt.path, response.User.GetName(), tt.want)
 			}
 		})
 	}
 }
 
-// TestB8TokensAreKeptAsHashes: a look-up by the SHA-256 of what was sent takes no time that depends on how much of a
-// token was guessed, and what is in memory is of no use to whoever reads it.
+// TestB8TokensAreKeptAsHashes checks that tokens are looked up by their SHA-256. The time of a look-up does not depend on how much of a
+// token was guessed, and the memory contains no usable token.
 func TestB8TokensAreKeptAsHashes(t *testing.T) {
 	static, err := LoadTokenFile(tokenFileWith(t, tokens))
 	if err != nil {
 		t.Fatal(err)
 	}
 	if u, ok := static[sha256.Sum256([]byte("good-token"))]; !ok || u.GetName() != "tina" {
-		t.Fatal("the token is not found by its hash")
+		t.Fatal("look-up of good-token by its hash found no user, want tina")
 	}
 	for key := range static {
 		if strings.Contains(string(key[:]), "good") || strings.Contains(string(key[:]), "other") {
-			t.Fatal("a token is in memory")
+			t.Fatal("a key of the token table contains a token, want only hashes")
 		}
 	}
 }
 
-// TestAuthenticatorsAreAskedInOrder: what one knows the next is not shown, and what one calls bad the next is not asked.
+// TestAuthenticatorsAreAskedInOrder checks that a token that one authenticator accepts or rejects is not passed to the next.
 func TestAuthenticatorsAreAskedInOrder(t *testing.T) {
 	var last atomic.Int32
 	issuer := authenticator.TokenFunc(func(_ context.Context, token string) (*authenticator.Response, bool, error) {
@@ -487,7 +487,7 @@ func TestAuthenticatorsAreAskedInOrder(t *testing.T) {
 		asked int32
 	}{{"good-token", true, 0}, {"of a dead issuer", false, 0}, {"of the webhook", true, 1}, {"nobody's", false, 2}} {
 		if _, ok, _ := d.auth.AuthenticateToken(t.Context(), tt.token); ok != tt.ok || last.Load() != tt.asked {
-			t.Errorf("%s: %t, the last one was asked %d times", tt.token, ok, last.Load())
+			t.Errorf("AuthenticateToken(%q) = %t with %d calls of the last authenticator, want %t and %d", tt.token, ok, last.Load(), tt.ok, tt.asked)
 		}
 	}
 }
@@ -510,30 +510,30 @@ func TestAuthenticateToken(t *testing.T) {
 		response, ok, err := d.auth.AuthenticateToken(ctx, "good-token")
 		if err != nil || !ok || !slices.Contains(response.User.GetGroups(), user.AllAuthenticated) ||
 			!reflect.DeepEqual(response.Audiences, authenticator.Audiences{"x"}) {
-			t.Fatalf("%+v, %t, %v", response, ok, err)
+			t.Fatalf("AuthenticateToken of a static token = %+v, %t, %v, want an authenticated user with the audience x", response, ok, err)
 		}
 	})
 	t.Run("a service account's", func(t *testing.T) {
 		response, ok, err := d.auth.AuthenticateToken(t.Context(), "account")
 		if err != nil || !ok || response.User.GetName() != "system:serviceaccount:a:b" {
-			t.Fatalf("%+v, %t, %v", response, ok, err)
+			t.Fatalf("AuthenticateToken of a service account's token = %+v, %t, %v, want system:serviceaccount:a:b", response, ok, err)
 		}
 	})
 	t.Run("a forged one is an error", func(t *testing.T) {
 		if _, ok, err := d.auth.AuthenticateToken(t.Context(), "forged"); ok || err == nil {
-			t.Fatalf("%t, %v", ok, err)
+			t.Fatalf("AuthenticateToken of a forged token = %t, %v, want false and an error", ok, err)
 		}
 	})
 	t.Run("nobody's", func(t *testing.T) {
 		if _, ok, err := d.auth.AuthenticateToken(t.Context(), "x"); ok || err != nil {
-			t.Fatalf("%t, %v", ok, err)
+			t.Fatalf("AuthenticateToken of an unknown token = %t, %v, want false and no error", ok, err)
 		}
 	})
 	t.Run("B7 one that is too long is shown to nobody", func(t *testing.T) {
 		before := asked.Load()
 		_, ok, err := d.auth.AuthenticateToken(t.Context(), strings.Repeat("x", MaxTokenBytes+1))
 		if ok || err == nil || asked.Load() != before {
-			t.Fatalf("%t, %v", ok, err)
+			t.Fatalf("AuthenticateToken of a token that is too long = %t, %v with %d calls, want false, an error and %d", ok, err, asked.Load(), before)
 		}
 	})
 }

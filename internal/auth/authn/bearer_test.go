@@ -50,15 +50,15 @@ func TestToken(t *testing.T) {
 			switch {
 			case tt.wantErr != "":
 				if err == nil || !strings.Contains(err.Error(), tt.wantErr) {
-					t.Fatalf("error %v, want one with %q", err, tt.wantErr)
+					t.Fatalf("Token() error = %v, want an error that contains %q", err, tt.wantErr)
 				}
 				if strings.Contains(err.Error(), "abc") || strings.Contains(err.Error(), "YTpi") {
-					t.Fatalf("the error quotes the credential: %v", err)
+					t.Fatalf("Token() error = %v, want no credential in it", err)
 				}
 			case err != nil:
 				t.Fatal(err)
 			case got != tt.want || ok != (tt.want != ""):
-				t.Fatalf("got %q, %t; want %q", got, ok, tt.want)
+				t.Fatalf("Token() = %q, %t, want %q", got, ok, tt.want)
 			}
 		})
 	}
@@ -71,16 +71,16 @@ func TestStripToken(t *testing.T) {
 	}
 	stripToken(h)
 	if got := h.Get("Sec-Websocket-Protocol"); got != "v5.channel.k8s.io, v4.channel.k8s.io" {
-		t.Errorf("subprotocols %q", got)
+		t.Errorf("subprotocols after stripToken = %q, want v5.channel.k8s.io, v4.channel.k8s.io", got)
 	}
 	if len(h["Authorization"]) != 0 {
-		t.Error("the Authorization header is still there")
+		t.Errorf("Authorization after stripToken = %d values, want none", len(h["Authorization"]))
 	}
 	t.Run("subprotocols without a token are not touched", func(t *testing.T) {
 		h := http.Header{"Sec-Websocket-Protocol": {"a,b", "c"}}
 		stripToken(h)
 		if lines := h["Sec-Websocket-Protocol"]; len(lines) != 2 || lines[0] != "a,b" {
-			t.Errorf("subprotocols %q", lines)
+			t.Errorf("subprotocols without a token after stripToken = %q, want them unchanged", lines)
 		}
 	})
 }

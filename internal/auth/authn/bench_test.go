@@ -11,8 +11,8 @@ import (
 	"portico.dev/internal/metrics"
 )
 
-// BenchmarkToken is a request with a token among a thousand of a file; "unknown" is one that nobody knows. What a token
-// of a service account costs is in satoken.
+// BenchmarkToken measures a request with one of a thousand tokens of a file. "unknown" is a token that is not in the file. satoken measures tokens
+// of service accounts.
 func BenchmarkToken(b *testing.B) {
 	var lines strings.Builder
 	for i := range 1000 {
@@ -31,9 +31,9 @@ func BenchmarkToken(b *testing.B) {
 			}
 			b.ReportAllocs()
 			for b.Loop() {
-				r.Header["Authorization"] = header // success takes it away
+				r.Header["Authorization"] = header // a successful authentication removes it
 				if _, ok, _ := a.AuthenticateRequest(r); ok != (name == "known") {
-					b.Fatal(ok)
+					b.Fatalf("AuthenticateRequest with the %s token = %t, want the opposite", name, ok)
 				}
 			}
 		})

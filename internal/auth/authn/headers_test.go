@@ -22,7 +22,7 @@ func TestIdentityHeaders(t *testing.T) {
 		name    string
 		headers Headers
 		in      http.Header
-		want    *user.DefaultInfo // nil: nobody
+		want    *user.DefaultInfo // nil: no identity
 		wantErr string
 	}{
 		{
@@ -90,7 +90,7 @@ func TestIdentityHeaders(t *testing.T) {
 			got, err := headers.identity(tt.in)
 			if tt.wantErr != "" {
 				if err == nil || !strings.Contains(err.Error(), tt.wantErr) {
-					t.Fatalf("error %v, want one with %q", err, tt.wantErr)
+					t.Fatalf("identity() error = %v, want an error that contains %q", err, tt.wantErr)
 				}
 				return
 			}
@@ -99,12 +99,12 @@ func TestIdentityHeaders(t *testing.T) {
 			}
 			if tt.want == nil {
 				if got != nil {
-					t.Fatalf("got %+v, want nobody", got)
+					t.Fatalf("identity() = %+v, want nil", got)
 				}
 				return
 			}
 			if !reflect.DeepEqual(got, tt.want) {
-				t.Fatalf("got  %+v\nwant %+v", got, tt.want)
+				t.Fatalf("identity() = %+v, want %+v", got, tt.want)
 			}
 		})
 	}
@@ -125,14 +125,14 @@ func TestStrip(t *testing.T) {
 	custom.Strip(r)
 	want := http.Header{"Accept": {"stays"}, "X-Remote-Address": {"stays"}}
 	if !reflect.DeepEqual(r.Header, want) {
-		t.Errorf("headers %v, want %v", r.Header, want)
+		t.Errorf("header after Strip = %v, want %v", r.Header, want)
 	}
 	if want := (http.Header{"Checksum": {"stays"}}); !reflect.DeepEqual(r.Trailer, want) {
-		t.Errorf("trailers %v, want %v", r.Trailer, want)
+		t.Errorf("trailer after Strip = %v, want %v", r.Trailer, want)
 	}
 }
 
-// FuzzExtraKey: what a sender escapes comes back as it was, and nothing panics.
+// FuzzExtraKey checks that an escaped key is decoded to the original, without a panic.
 func FuzzExtraKey(f *testing.F) {
 	for _, s := range []string{"", "scope", "Scope/Key", "a%2fb", "%zz", "%", "%4", "Ünï", "x_y", "A", "%41", "a\x00b", "authentication.kubernetes.io/pod-name"} {
 		f.Add(s)
@@ -140,12 +140,12 @@ func FuzzExtraKey(f *testing.F) {
 	f.Fuzz(func(t *testing.T, key string) {
 		ExtraKey(key)
 		if got := ExtraKey(escapeKey(key)); got != key {
-			t.Fatalf("%q became %q on the way", key, got)
+			t.Fatalf("ExtraKey of the escaped key = %q, want %q", got, key)
 		}
 	})
 }
 
-// escapeKey is what a careful sender does to a key: everything that is not a lower-case token character is escaped.
+// escapeKey escapes a key like a careful sender: every character except lower-case token characters.
 func escapeKey(key string) string {
 	var b strings.Builder
 	for i := 0; i < len(key); i++ {

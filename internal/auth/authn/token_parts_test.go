@@ -16,7 +16,7 @@ func TestDecodeTokenPart(t *testing.T) {
 		name      string
 		text      string
 		onlyKnown bool
-		want      string // in the error; empty for none
+		want      string // part of the error; empty for none
 	}{
 		{"an object", `{"iss":"a","exp":9999999999}`, true, ""},
 		{"a member that is not known", `{"iss":"a","b":1}`, false, ""},
@@ -38,13 +38,13 @@ func TestDecodeTokenPart(t *testing.T) {
 			var c claims
 			err := DecodeTokenPart(base64.RawURLEncoding.EncodeToString([]byte(tt.text)), &c, tt.onlyKnown)
 			if (err == nil) != (tt.want == "") || err != nil && !strings.Contains(err.Error(), tt.want) {
-				t.Fatalf("%v, want %q", err, tt.want)
+				t.Fatalf("DecodeTokenPart error = %v, want %q", err, tt.want)
 			}
 		})
 	}
 	t.Run("base64 with stray bits", func(t *testing.T) {
 		if err := DecodeTokenPart("e31", &struct{}{}, false); !errors.Is(err, ErrMalformedToken) {
-			t.Fatal(err)
+			t.Fatalf("DecodeTokenPart with stray bits error = %v, want ErrMalformedToken", err)
 		}
 	})
 }
@@ -53,7 +53,7 @@ func TestSplitToken(t *testing.T) {
 	for token, ok := range map[string]bool{"a.b.c": true, "..": true, "": false, "a.b": false, "a.b.c.d.e": false, strings.Repeat(".", 1_000_000): false} {
 		head, body, err := SplitToken(token)
 		if (err == nil) != ok || len(token) == 5 && head+body != "ab" {
-			t.Errorf("%.10s: %q, %q, %v", token, head, body, err)
+			t.Errorf("SplitToken(%.10q) = %q, %q, %v, want success = %t", token, head, body, err, ok)
 		}
 	}
 }

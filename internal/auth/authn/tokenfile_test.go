@@ -40,10 +40,10 @@ func TestLoadTokenFile(t *testing.T) {
 			tokens, err := LoadTokenFile(tokenFileWith(t, tt.text))
 			if tt.wantErr != "" {
 				if err == nil || !strings.Contains(err.Error(), tt.wantErr) {
-					t.Fatalf("error %v, want one with %q", err, tt.wantErr)
+					t.Fatalf("LoadTokenFile error = %v, want an error that contains %q", err, tt.wantErr)
 				}
 				if strings.Contains(err.Error(), "secret") {
-					t.Fatalf("the error quotes a token: %v", err)
+					t.Fatalf("LoadTokenFile error = %v, want no token in it", err)
 				}
 				return
 			}
@@ -52,10 +52,10 @@ func TestLoadTokenFile(t *testing.T) {
 			}
 			response, ok, err := tokens.AuthenticateToken(t.Context(), tt.token)
 			if err != nil || ok != (tt.want != nil) {
-				t.Fatalf("%t, %v", ok, err)
+				t.Fatalf("AuthenticateToken(%q) = %t, %v, want user %v", tt.token, ok, err, tt.want)
 			}
 			if ok && !reflect.DeepEqual(response.User, tt.want) {
-				t.Fatalf("user %+v, want %+v", response.User, tt.want)
+				t.Fatalf("user of %q = %+v, want %+v", tt.token, response.User, tt.want)
 			}
 		})
 	}
@@ -65,7 +65,7 @@ func TestTokenFileIsFollowed(t *testing.T) {
 	name := filepath.Join(t.TempDir(), "tokens.csv")
 	write := func(text string) {
 		t.Helper()
-		// In one step: an empty file, which the first half of a write leaves, is a good one without tokens.
+		// In one step: an empty file, which exists after the first half of a write, is a valid file without tokens.
 		if err := errors.Join(os.WriteFile(name+".next", []byte(text), 0o600), os.Rename(name+".next", name)); err != nil {
 			t.Fatal(err)
 		}
@@ -83,15 +83,15 @@ func TestTokenFileIsFollowed(t *testing.T) {
 		_, ok, _ := a.AuthenticateToken(t.Context(), token)
 		return ok
 	}
-	// edit writes until the edit has been seen: the first one may be older than the watch.
+	// edit writes the file until the edit is in effect: the first write may precede the watch.
 	edit := func(text string, seen func() bool) {
 		t.Helper()
-		deadline := time.After(3 * time.Minute) // a machine without inotify instances looks every minute
+		deadline := time.After(3 * time.Minute) // without inotify instances, the file is read every minute
 		for !seen() {
 			write(text)
 			select {
 			case <-deadline:
-				t.Fatalf("%q: not seen; stale %v", text, a.Stale())
+				t.Fatalf("edit to %q was not in effect after 3 minutes, stale %v, want it in effect", text, a.Stale())
 			case <-time.After(300 * time.Millisecond):
 			}
 		}
@@ -99,18 +99,18 @@ func TestTokenFileIsFollowed(t *testing.T) {
 
 	edit("second,bob,2\nthird,carol,3\n", func() bool { return good("second") })
 	if good("first") {
-		t.Error("B12 a token that was removed is still good")
+		t.Error("B12: removed token is still accepted, want it rejected")
 	}
 	edit("broken\n", func() bool { return a.Stale() != nil })
 	if !good("second") {
-		t.Error("a broken file took the good tokens with it")
+		t.Error("token second is rejected after a broken edit, want the last good tokens kept")
 	}
 	if n := logs.FilterLevelExact(zap.ErrorLevel).Len(); n != 1 {
-		t.Errorf("%d complaints about one broken file", n)
+		t.Errorf("%d error lines about one broken file, want 1", n)
 	}
 	edit("fourth,dora,4\n", func() bool { return a.Stale() == nil })
 	if !good("fourth") {
-		t.Error("the mended file is not in force")
+		t.Error("token of the repaired file is rejected, want it accepted")
 	}
 	cancel()
 	if err := <-done; err != nil {

@@ -35,14 +35,14 @@ func TestOverlap(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			if got := overlap(tt.clients, tt.proxies); (got != nil) != tt.want {
-				t.Fatalf("overlap %v, want %t", got, tt.want)
+				t.Fatalf("overlap() = %v, want one = %t", got, tt.want)
 			}
 		})
 	}
 }
 
-// The property behind A12: whatever the authorities and names, a certificate that only the client CA signed never makes
-// headers believed, unless an administrator listed its very name.
+// The property behind A12: for all authorities and names, the identity headers of a request with a certificate that only the client CA signed are never
+// accepted, unless an administrator listed the certificate's name.
 func TestClientLeafNeverSpeaksForOthers(t *testing.T) {
 	a, b := authtest.NewCA(t, "a"), authtest.NewCA(t, "b")
 	cross := b.CrossSign(t, a)
@@ -72,7 +72,7 @@ func TestClientLeafNeverSpeaksForOthers(t *testing.T) {
 			return
 		}
 		if len(allowed) == 0 || allowed[0] != name {
-			t.Fatalf("%s was believed to speak for %s", name, response.User.GetName())
+			t.Fatalf("user of a request with the client certificate %s = %s, want no accepted identity header", name, response.User.GetName())
 		}
 	})
 }
@@ -99,7 +99,7 @@ func TestWithAuthenticated(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			groups := strings.Join(WithAuthenticated(tt.in).GetGroups(), ",")
 			if got := strings.Count(groups, user.AllAuthenticated); got > 1 || (got == 1) != tt.want {
-				t.Fatalf("groups %s", groups)
+				t.Fatalf("groups = %s, want system:authenticated at most once, present = %t", groups, tt.want)
 			}
 		})
 	}
@@ -111,17 +111,17 @@ func TestTokensThatFail(t *testing.T) {
 	t.Run("nobody recognises it", func(t *testing.T) {
 		nobody := authenticator.TokenFunc(func(context.Context, string) (*authenticator.Response, bool, error) { return nil, false, nil })
 		if _, err := Authenticate(request(), trust, nobody); !errors.Is(err, ErrInvalidToken) {
-			t.Fatalf("error %v", err)
+			t.Fatalf("Authenticate with an unknown token error = %v, want ErrInvalidToken", err)
 		}
 	})
 	t.Run("no tokens are configured", func(t *testing.T) {
 		if _, err := Authenticate(request(), trust, nil); !errors.Is(err, ErrInvalidToken) {
-			t.Fatalf("error %v", err)
+			t.Fatalf("Authenticate without a token authenticator error = %v, want ErrInvalidToken", err)
 		}
 	})
 	t.Run("no credential at all", func(t *testing.T) {
 		if _, err := Authenticate(&http.Request{Header: http.Header{}}, trust, nil); !errors.Is(err, ErrNone) {
-			t.Fatalf("error %v", err)
+			t.Fatalf("Authenticate without a credential error = %v, want ErrNone", err)
 		}
 	})
 }

@@ -48,7 +48,7 @@ func TestOrderOfAuthorizers(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			got, reason, err := open(t, c.config).Authorize(t.Context(), getPod(c.who))
 			if err != nil || got != c.want || !strings.Contains(reason, c.reason) || (c.reason == "") != (reason == "") {
-				t.Fatalf("got %v, %q, %v; want %v, %q", got, reason, err, c.want, c.reason)
+				t.Fatalf("Authorize() = %v, %q, %v, want %v, %q", got, reason, err, c.want, c.reason)
 			}
 		})
 	}
@@ -94,7 +94,7 @@ func TestConfigurationsThatAreRefused(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			_, err := New(complete(c.config))
 			if err == nil || !strings.Contains(err.Error(), c.says) {
-				t.Fatalf("got %v, want %q", err, c.says)
+				t.Fatalf("New() error = %v, want an error that contains %q", err, c.says)
 			}
 		})
 	}
@@ -118,7 +118,7 @@ func TestEditsTakeEffectAndBadOnesDoNot(t *testing.T) {
 	}
 	await := func(what string, want authorizer.Decision, stale string) {
 		t.Helper()
-		deadline := time.After(3 * time.Minute) // a machine without inotify instances looks every minute
+		deadline := time.After(3 * time.Minute) // without inotify instances, the file is read every minute
 		for {
 			got, _, err := a.Authorize(ctx, getPod(alice))
 			problem := a.Stale()
@@ -127,7 +127,7 @@ func TestEditsTakeEffectAndBadOnesDoNot(t *testing.T) {
 			}
 			select {
 			case <-deadline:
-				t.Fatalf("%s: %v, %v, stale: %v", what, got, err, problem)
+				t.Fatalf("decision %s = %v, %v, stale %v, want %v, stale %q", what, got, err, problem, want, stale)
 			case <-time.After(5 * time.Millisecond):
 			}
 		}
@@ -147,7 +147,7 @@ func TestEditsTakeEffectAndBadOnesDoNot(t *testing.T) {
 	await("after another good edit", none, "")
 	reloads := c.Metrics.Reloads
 	if good, bad := testutil.ToFloat64(reloads.WithLabelValues("success")), testutil.ToFloat64(reloads.WithLabelValues("failure")); good < 2 || bad < 2 {
-		t.Errorf("%v good and %v bad reloads are counted", good, bad)
+		t.Errorf("counted reloads = %v good and %v bad, want at least 2 each", good, bad)
 	}
 	cancel()
 	if err := <-done; err != nil {
@@ -159,12 +159,12 @@ func TestRulesOfOneself(t *testing.T) {
 	s := serve(t, allows)
 	rules, _, incomplete, err := open(t, Config{}).RulesFor(t.Context(), reader, "ns")
 	if len(rules) != 1 || !slices.Equal(rules[0].GetResources(), []string{"pods"}) || incomplete || err != nil {
-		t.Errorf("RBAC alone: %v, %v, %v", rules, incomplete, err)
+		t.Errorf("RulesFor with RBAC = %v, incomplete %v, %v, want one rule for pods, complete", rules, incomplete, err)
 	}
 	both := open(t, Config{Modes: []string{ModeRBAC, ModeWebhook}, WebhookConfigFile: kubeconfigOf(t, s.URL, s.RootPEM)})
 	rules, _, incomplete, err = both.RulesFor(t.Context(), reader, "ns")
 	if len(rules) != 1 || !incomplete || err == nil {
-		t.Errorf("with a webhook: %v, %v, %v", rules, incomplete, err)
+		t.Errorf("RulesFor with a webhook = %v, incomplete %v, %v, want one rule, incomplete, and an error", rules, incomplete, err)
 	}
 }
 
@@ -174,7 +174,7 @@ func TestADecisionByRBACAllocatesNothing(t *testing.T) {
 		var question authorizer.Attributes = getPod(who)
 		ctx := t.Context()
 		if n := testing.AllocsPerRun(100, func() { _, _, _ = a.Authorize(ctx, question) }); n != 0 {
-			t.Errorf("%s: %v allocations", name, n)
+			t.Errorf("%s: allocations of a decision = %v, want 0", name, n)
 		}
 	}
 }

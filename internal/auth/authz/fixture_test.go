@@ -30,7 +30,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	klog.SetLogger(zapr.NewLogger(zap.NewNop())) // the library tells of each failed call, and here they are meant to fail
+	klog.SetLogger(zapr.NewLogger(zap.NewNop())) // client-go logs each failed call, and these calls fail intentionally
 	goleak.VerifyTestMain(m)
 }
 
@@ -39,7 +39,7 @@ type server struct {
 	*authtest.Server
 	answer func(w http.ResponseWriter, r *http.Request, review *authorizationv1.SubjectAccessReview)
 
-	mu    sync.Mutex // protects heard
+	mu    sync.Mutex // guards heard
 	heard []authorizationv1.SubjectAccessReview
 }
 
@@ -49,7 +49,7 @@ func serve(t *testing.T, answer func(w http.ResponseWriter, r *http.Request, rev
 	s.Server = authtest.Serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		body, err := io.ReadAll(r.Body)
 		if err != nil {
-			return // the caller gave up: on a busy machine even before it had sent its question
+			return // the caller gave up, on a busy machine even before it had sent its request
 		}
 		var review authorizationv1.SubjectAccessReview
 		if err := json.Unmarshal(body, &review); err != nil {
@@ -69,7 +69,7 @@ func (s *server) calls() []authorizationv1.SubjectAccessReview {
 	return s.heard
 }
 
-// says answers with a status.
+// says responds with a status.
 func says(status authorizationv1.SubjectAccessReviewStatus) func(http.ResponseWriter, *http.Request, *authorizationv1.SubjectAccessReview) {
 	return func(w http.ResponseWriter, _ *http.Request, review *authorizationv1.SubjectAccessReview) {
 		review.Status = status
@@ -96,7 +96,7 @@ func write(t *testing.T, name, text string) string {
 	return file
 }
 
-// kubeconfigOf is a file that leads to a server which root vouches for.
+// kubeconfigOf writes a kubeconfig for a server whose certificate root has signed.
 func kubeconfigOf(t *testing.T, url string, root []byte) string {
 	t.Helper()
 	return write(t, "webhook.kubeconfig", fmt.Sprintf(`{"kind":"Config","apiVersion":"v1","current-context":"c",
@@ -104,7 +104,7 @@ func kubeconfigOf(t *testing.T, url string, root []byte) string {
 "clusters":[{"name":"w","cluster":{"server":%q,"certificate-authority-data":%q}}]}`, url, base64.StdEncoding.EncodeToString(root)))
 }
 
-// configFile is an AuthorizationConfiguration of authorizers in YAML.
+// configFile writes an AuthorizationConfiguration with the given authorizers in YAML.
 func configFile(t *testing.T, authorizers ...string) string {
 	t.Helper()
 	return write(t, "authorization.yaml", configText(authorizers...))
@@ -116,14 +116,14 @@ func configText(authorizers ...string) string {
 
 const rbacEntry = "- {type: RBAC, name: rbac}"
 
-// webhookEntry is an authorizer of a configuration; more is further fields of its webhook.
+// webhookEntry is an authorizer of a configuration. more are additional fields of its webhook.
 func webhookEntry(name, kubeconfig, timeout, policy string, more ...string) string {
 	return fmt.Sprintf("- type: Webhook\n  name: %s\n  webhook: {timeout: %s, subjectAccessReviewVersion: v1, "+
 		"matchConditionSubjectAccessReviewVersion: v1, failurePolicy: %s, connectionInfo: {type: KubeConfigFile, kubeConfigFile: %q}%s}",
 		name, timeout, policy, kubeconfig, strings.Join(append([]string{""}, more...), ", "))
 }
 
-// readers may get pods, by RBAC.
+// readers may get pods by RBAC.
 func readers() *rbac.RBAC {
 	r := rbac.New(zap.NewNop())
 	r.Load(rbac.Policy{
@@ -139,7 +139,7 @@ func readers() *rbac.RBAC {
 	return r
 }
 
-// complete fills in what every Config needs.
+// complete sets the required fields of a Config.
 func complete(c Config) Config {
 	c.RBAC, c.Node, c.Logger = readers(), nodes.New(), zap.NewNop()
 	c.Metrics = metrics.NewAuthorization(prometheus.NewPedanticRegistry())
@@ -156,7 +156,7 @@ func open(t *testing.T, c Config) *Authorizer {
 	return a
 }
 
-// alice may nothing, reader may get pods.
+// alice has no rights. reader may get pods.
 var (
 	alice  = &user.DefaultInfo{Name: "alice", UID: "7", Groups: []string{"dev"}, Extra: map[string][]string{"scope": {"all"}}}
 	reader = &user.DefaultInfo{Name: "rita", Groups: []string{"readers"}}

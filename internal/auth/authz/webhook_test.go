@@ -20,7 +20,7 @@ import (
 	apirequest "k8s.io/apiserver/pkg/endpoints/request"
 )
 
-// secret is what a webhook says and no client may read.
+// secret is text in the webhook's response that must not reach a client.
 const secret = "the-words-of-the-webhook"
 
 func TestC13WebhooksThatFail(t *testing.T) {
@@ -56,32 +56,32 @@ func TestC13WebhooksThatFail(t *testing.T) {
 			t.Parallel()
 			s := serve(t, answer)
 			timeout := "400ms"
-			if name == "both allowed and denied" { // the only one that answers, and a busy machine takes its time
+			if name == "both allowed and denied" { // the only webhook that responds, on a busy machine slowly
 				timeout = "30s"
 			}
 			for policy, want := range map[string]authorizer.Decision{"Deny": deny, "NoOpinion": none} {
 				entry := webhookEntry("gate", kubeconfigOf(t, s.URL, s.RootPEM), timeout, policy)
 				got, reason, err := open(t, Config{File: configFile(t, entry)}).Authorize(t.Context(), getPod(alice))
 				if name == "both allowed and denied" {
-					want = deny // it did answer, and whatever it meant was not yes
+					want = deny // the webhook did respond, with an ambiguous result
 				}
 				if got != want || err == nil {
-					t.Fatalf("%s: %v, %q, %v", policy, got, reason, err)
+					t.Fatalf("Authorize with the policy %s = %v, %q, %v, want %v and an error", policy, got, reason, err, want)
 				}
 				if told := reason + err.Error(); !strings.Contains(told, `"gate"`) || strings.Contains(told, secret) || strings.Contains(told, "127.0.0.1") {
-					t.Errorf("%s: told %q", policy, told)
+					t.Errorf("reason and error with the policy %s = %q, want the name gate, without the webhook's text and address", policy, told)
 				}
 			}
-			// Whoever comes later may still allow, when the policy says so.
+			// A later authorizer may still allow the request if the policy is NoOpinion.
 			c := Config{File: configFile(t, webhookEntry("gate", kubeconfigOf(t, s.URL, s.RootPEM), timeout, "NoOpinion"), rbacEntry)}
 			got, _, err := open(t, c).Authorize(t.Context(), getPod(reader))
 			if want := allow; name != "both allowed and denied" && (got != want || err != nil) {
-				t.Errorf("with RBAC after it: %v, %v", got, err)
+				t.Errorf("Authorize with RBAC after the webhook = %v, %v, want %v", got, err, want)
 			}
 		})
 	}
 	if n := len(elsewhere.calls()); n != 0 {
-		t.Errorf("%d redirects were followed", n)
+		t.Errorf("%d redirects were followed, want 0", n)
 	}
 }
 
@@ -96,7 +96,7 @@ func TestConnectionsAreMadeByDial(t *testing.T) {
 		},
 	})
 	if decision, _, err := a.Authorize(t.Context(), getPod(alice)); decision != authorizer.DecisionAllow || err != nil || dialled.Load() == 0 {
-		t.Errorf("%v, %v; dialled %d times", decision, err, dialled.Load())
+		t.Errorf("Authorize() = %v, %v with %d dialed connections, want allowed over Dial", decision, err, dialled.Load())
 	}
 }
 
@@ -104,12 +104,12 @@ func TestAWebhookMustProveItsName(t *testing.T) {
 	s, other := serve(t, allows), serve(t, allows)
 	a := open(t, Config{File: configFile(t, webhookEntry("gate", kubeconfigOf(t, s.URL, other.RootPEM), "30s", "Deny"))})
 	if got, _, err := a.Authorize(t.Context(), getPod(alice)); got != deny || err == nil || len(s.calls()) != 0 {
-		t.Fatalf("%v, %v, %d calls", got, err, len(s.calls()))
+		t.Fatalf("Authorize with the wrong CA = %v, %v and %d calls, want %v, an error and 0", got, err, len(s.calls()), deny)
 	}
 }
 
-// A hung webhook holds up the requests that it is asked about, each for its deadline and no more of them at once than
-// there are places; nobody else waits.
+// A webhook that does not respond delays only the requests that require it, each until its deadline, and a limited number of them at once.
+// Other requests do not wait.
 func TestAHungWebhookCostsOnlyWhatIsAskedOfIt(t *testing.T) {
 	arrived := make(chan struct{}, maxCalls)
 	s := serve(t, func(w http.ResponseWriter, r *http.Request, review *authorizationv1.SubjectAccessReview) {
@@ -128,7 +128,7 @@ func TestAHungWebhookCostsOnlyWhatIsAskedOfIt(t *testing.T) {
 			question := getPod(alice)
 			question.Name = fmt.Sprint(i)
 			if got, _, err := a.Authorize(ctx, question); got != none || err == nil {
-				t.Errorf("%v, %v", got, err)
+				t.Errorf("canceled Authorize() = %v, %v, want %v and an error", got, err, none)
 			}
 		})
 	}
@@ -136,27 +136,27 @@ func TestAHungWebhookCostsOnlyWhatIsAskedOfIt(t *testing.T) {
 		select {
 		case <-arrived:
 		case <-time.After(20 * time.Second):
-			t.Fatal("the calls did not arrive")
+			t.Fatalf("%d calls did not reach the webhook within 20 seconds, want all", maxCalls)
 		}
 	}
 	if got, _, err := a.Authorize(ctx, getPod(reader)); got != allow || err != nil {
-		t.Errorf("what RBAC allows: %v, %v", got, err)
+		t.Errorf("Authorize by RBAC while the webhook hangs = %v, %v, want %v", got, err, allow)
 	}
 	if got, _, err := a.Authorize(ctx, getPod(master)); got != allow || err != nil {
-		t.Errorf("system:masters: %v, %v", got, err)
+		t.Errorf("Authorize of system:masters while the webhook hangs = %v, %v, want %v", got, err, allow)
 	}
 	if got, _, err := a.Authorize(ctx, getPod(alice)); got != none || err == nil || !strings.Contains(err.Error(), "too many calls") {
-		t.Errorf("one call too many: %v, %v", got, err)
+		t.Errorf("Authorize beyond the limit of calls = %v, %v, want %v and the error too many calls", got, err, none)
 	}
 	cancel()
 	waiting.Wait()
 	a.current.Current().close()
 	if n := testutil.ToFloat64(c.Metrics.Decisions.WithLabelValues("RBAC", "rbac", "allowed")); n != 1 {
-		t.Errorf("%v decisions of RBAC are counted", n)
+		t.Errorf("counted decisions of RBAC = %v, want 1", n)
 	}
 }
 
-// Requests of one user once used all calls to a slow webhook, so that those of others failed.
+// Without a share for each user, requests of one user occupied all calls to a slow webhook, and requests of other users failed.
 func TestA53OneUserDoesNotUseAllCalls(t *testing.T) {
 	s := serve(t, func(w http.ResponseWriter, r *http.Request, review *authorizationv1.SubjectAccessReview) {
 		if review.Spec.User == alice.GetName() {
@@ -180,19 +180,19 @@ func TestA53OneUserDoesNotUseAllCalls(t *testing.T) {
 			}
 		})
 	}
-	for range maxCalls { // the others are under way
+	for range maxCalls { // the remaining calls are pending
 		select {
 		case <-refused:
 		case <-time.After(time.Minute):
-			t.Fatal("too few calls of one user were refused")
+			t.Fatal("less than half of one user's calls were rejected within a minute, want half")
 		}
 	}
 	if got, _, err := a.Authorize(apirequest.WithUser(t.Context(), reader), getPod(reader)); got != allow || err != nil {
-		t.Errorf("a request of another user: got %v and error %v, want %v and none", got, err, allow)
+		t.Errorf("Authorize of another user = %v, %v, want %v", got, err, allow)
 	}
 }
 
-// KEP-4601: a webhook hears what a list or watch is narrowed to. RBAC looks at none of it.
+// KEP-4601: a webhook receives the selectors of a list or watch. RBAC ignores them.
 func TestSelectorsReachWebhooks(t *testing.T) {
 	s := serve(t, allows)
 	a := open(t, Config{File: configFile(t, rbacEntry, webhookEntry("gate", kubeconfigOf(t, s.URL, s.RootPEM), "30s", "Deny"))})
@@ -209,23 +209,23 @@ func TestSelectorsReachWebhooks(t *testing.T) {
 	}
 	question.LabelSelectorRequirements, _ = labelSelector.Requirements()
 	if got, _, err := a.Authorize(t.Context(), question); got != allow || err != nil {
-		t.Fatalf("%v, %v", got, err)
+		t.Fatalf("Authorize with selectors = %v, %v, want %v", got, err, allow)
 	}
 	spec := s.calls()[0].Spec
 	if spec.User != "alice" || spec.UID != "7" || spec.Groups[0] != "dev" || spec.Extra["scope"][0] != "all" {
-		t.Errorf("who: %+v", spec)
+		t.Errorf("user in the review = %+v, want alice with UID 7, group dev and scope all", spec)
 	}
 	r := spec.ResourceAttributes
 	if len(r.FieldSelector.Requirements) != 2 || r.FieldSelector.Requirements[0].Key != "spec.nodeName" ||
 		r.FieldSelector.Requirements[1].Operator != metav1.FieldSelectorOpNotIn {
-		t.Errorf("fields: %+v", r.FieldSelector)
+		t.Errorf("field selector in the review = %+v, want two requirements, the second NotIn", r.FieldSelector)
 	}
 	if len(r.LabelSelector.Requirements) != 2 || len(r.LabelSelector.Requirements[0].Values) != 2 {
-		t.Errorf("labels: %+v", r.LabelSelector)
+		t.Errorf("label selector in the review = %+v, want two requirements, the first with two values", r.LabelSelector)
 	}
 	question.User, question.Verb, question.Name = reader, "get", "p"
 	if got, reason, err := a.Authorize(t.Context(), question); got != allow || !strings.HasPrefix(reason, "RBAC") || err != nil {
-		t.Errorf("RBAC: %v, %q, %v", got, reason, err)
+		t.Errorf("Authorize by RBAC with selectors = %v, %q, %v, want %v by RBAC", got, reason, err, allow)
 	}
 }
 
@@ -253,7 +253,7 @@ func TestConditionsKeepRequestsFromAWebhook(t *testing.T) {
 				before := len(s.calls())
 				got, _, err := a.Authorize(t.Context(), c.question)
 				if got != c.want || len(s.calls())-before != c.calls || (err != nil) != c.wrong {
-					t.Fatalf("%v after %d calls, %v", got, len(s.calls())-before, err)
+					t.Fatalf("Authorize() = %v after %d calls, %v, want %v after %d, error = %t", got, len(s.calls())-before, err, c.want, c.calls, c.wrong)
 				}
 			})
 		}
@@ -281,7 +281,7 @@ func TestAnswersAreRememberedAsConfigured(t *testing.T) {
 				}
 			}
 			if n := len(s.calls()); n != c.calls {
-				t.Errorf("%d calls, want %d", n, c.calls)
+				t.Errorf("%d calls for three equal requests, want %d", n, c.calls)
 			}
 		})
 	}
@@ -292,10 +292,10 @@ func TestVersionsOfTheReview(t *testing.T) {
 		s := serve(t, allows)
 		a := open(t, Config{Modes: []string{ModeWebhook}, WebhookVersion: flag, WebhookConfigFile: kubeconfigOf(t, s.URL, s.RootPEM)})
 		if got, _, err := a.Authorize(t.Context(), getPod(alice)); got != allow || err != nil {
-			t.Fatalf("%v, %v", got, err)
+			t.Fatalf("Authorize with the version %q = %v, %v, want %v", flag, got, err, allow)
 		}
 		if got := s.calls()[0].APIVersion; got != want {
-			t.Errorf("%q: %s", flag, got)
+			t.Errorf("version of the review for %q = %s, want %s", flag, got, want)
 		}
 	}
 }

@@ -24,7 +24,7 @@ const (
 	now    = "2026-07-01T12:00:00Z"
 )
 
-// tokenSecret is the Secret of a valid token; empty values take its data away.
+// tokenSecret is the Secret of a valid token. Empty values remove its data.
 func tokenSecret(change func(*corev1.Secret), data ...string) *corev1.Secret {
 	s := &corev1.Secret{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "bootstrap-token-" + id}, Type: "bootstrap.kubernetes.io/token",
@@ -57,14 +57,14 @@ func authenticate(t *testing.T, s *corev1.Secret, token string) (*authenticator.
 	return a.AuthenticateToken(t.Context(), token)
 }
 
-// Rows are those of kube-apiserver's own test.
+// The rows correspond to kube-apiserver's own test.
 func TestB16BootstrapTokens(t *testing.T) {
 	const good = id + "." + secret
 	groups := func(names ...string) []string { return names }
 	for name, c := range map[string]struct {
 		secret *corev1.Secret
 		token  string
-		groups []string // nil: it is not accepted
+		groups []string // nil: the token is rejected
 	}{
 		"valid":                        {tokenSecret(nil), good, groups("system:bootstrappers")},
 		"with a group":                 {tokenSecret(nil, "auth-extra-groups", "system:bootstrappers:foo"), good, groups("system:bootstrappers", "system:bootstrappers:foo")},
@@ -100,10 +100,10 @@ func TestB16BootstrapTokens(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			response, ok, err := authenticate(t, c.secret, c.token)
 			if err != nil || ok != (c.groups != nil) {
-				t.Fatalf("got %v, %v, %v", response, ok, err)
+				t.Fatalf("AuthenticateToken(%q) = %v, %v, %v, want groups %q", c.token, response, ok, err, c.groups)
 			}
 			if ok && (response.User.GetName() != "system:bootstrap:foobar" || !slices.Equal(response.User.GetGroups(), c.groups)) {
-				t.Errorf("got %v", response.User)
+				t.Errorf("user = %v, want system:bootstrap:foobar with %q", response.User, c.groups)
 			}
 		})
 	}
@@ -113,11 +113,11 @@ func TestSecretsThatCannotBeRead(t *testing.T) {
 	a := &Authenticator{Secret: func(string) (*corev1.Secret, error) { return nil, errors.New("away") }, Now: time.Now, Logger: zap.NewNop()}
 	_, ok, err := a.AuthenticateToken(t.Context(), id+"."+secret)
 	if ok || err == nil || strings.Contains(err.Error(), secret) {
-		t.Errorf("got %v, %v", ok, err)
+		t.Errorf("AuthenticateToken with an unreadable Secret = %v, %v, want an error without the secret", ok, err)
 	}
 }
 
-// A token review that asks about audiences of other servers learns nothing of a bootstrap token.
+// A token review for audiences of other servers does not reveal a bootstrap token.
 func TestB3AudiencesOfABootstrapToken(t *testing.T) {
 	a := authenticator.WrapAudienceAgnosticToken(authenticator.Audiences{"us"}, &Authenticator{
 		Secret: func(string) (*corev1.Secret, error) { return tokenSecret(nil), nil }, Now: time.Now, Logger: zap.NewNop(),
@@ -125,7 +125,7 @@ func TestB3AudiencesOfABootstrapToken(t *testing.T) {
 	for audience, want := range map[string]bool{"us": true, "them": false} {
 		response, ok, err := a.AuthenticateToken(authenticator.WithAudiences(context.Background(), authenticator.Audiences{audience}), id+"."+secret)
 		if ok != want || err != nil || ok && !slices.Equal(response.Audiences, authenticator.Audiences{"us"}) {
-			t.Errorf("%s: %v, %v, %v", audience, response, ok, err)
+			t.Errorf("AuthenticateToken for the audience %s = %v, %v, %v, want %v with the audience us", audience, response, ok, err, want)
 		}
 	}
 }

@@ -36,8 +36,8 @@ func TestAuthenticateRequest(t *testing.T) {
 		name    string
 		cert    *tls.Certificate
 		headers http.Header
-		want    string // by both servers
-		lenient string // by the one that lets anonymous in, when it differs
+		want    string // from both servers
+		lenient string // from the server that allows anonymous requests, if different
 	}{
 		{name: "front proxy", cert: proxy, headers: stated, want: "alice: dev system:authenticated"},
 		{name: "client certificate", cert: ca.clients.Client(t, "carol", authtest.Groups("ops")), want: "carol: ops system:authenticated"},
@@ -65,10 +65,10 @@ func TestAuthenticateRequest(t *testing.T) {
 			for server, want := range map[*running]string{strict: tt.want, lenient: tt.lenient} {
 				got := server.knock(t, tt.cert, tt.headers)
 				if !strings.Contains(got.who(), want) || strings.HasPrefix(got.who(), "error") != !strings.Contains(want, "system:") {
-					t.Errorf("anonymous allowed %t: %s, want %s", server == lenient, got.who(), want)
+					t.Errorf("user, anonymous allowed %t = %s, want %s", server == lenient, got.who(), want)
 				}
 				if got.Error == "" && (len(got.Header["X-Remote-User"]) > 0 || len(got.Header["Authorization"]) > 0) {
-					t.Errorf("credentials are still in the request: %v", got.Header)
+					t.Errorf("header after authentication = %v, want no credential", got.Header)
 				}
 			}
 		})
@@ -76,7 +76,7 @@ func TestAuthenticateRequest(t *testing.T) {
 	t.Run("A11 uid and extra arrive as they were", func(t *testing.T) {
 		got := strict.knock(t, proxy, stated)
 		if got.UID != "u-7" || !reflect.DeepEqual(got.Extra, map[string][]string{"Ab": {"1"}}) {
-			t.Fatalf("%+v", got)
+			t.Fatalf("user = %+v, want UID u-7 and extra Ab=[1]", got)
 		}
 	})
 	t.Run("the question is the one that front doors know", func(t *testing.T) {
@@ -88,19 +88,19 @@ func TestAuthenticateRequest(t *testing.T) {
 				return
 			}
 		}
-		t.Fatalf("no question %s among %q", want, f.bodies)
+		t.Fatalf("token reviews = %q, want one of them %s", f.bodies, want)
 	})
 	t.Run("handshakes can name both authorities", func(t *testing.T) {
 		both := x509.NewCertPool()
 		both.AddCert(ca.clients.Cert)
 		both.AddCert(ca.proxies.Cert)
 		if !strict.d.ClientCAs().Equal(both) {
-			t.Fatal("other authorities")
+			t.Fatal("ClientCAs() differs from the pool of both authorities, want them equal")
 		}
 	})
 }
 
-// A server that does not authorize believes front proxies, and nobody else.
+// A server that does not authorize accepts only front proxies.
 func TestG1OnlyFrontProxiesAreBelieved(t *testing.T) {
 	ca, own := newAuthorities(t), authtest.NewCA(t, "our own")
 	data := ca.published("front-proxy-client")
@@ -129,17 +129,17 @@ func TestG1OnlyFrontProxiesAreBelieved(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			if got := r.knock(t, tt.cert, tt.headers); !strings.Contains(got.who(), tt.want) {
-				t.Errorf("%s, want %s", got.who(), tt.want)
+				t.Errorf("user = %s, want %s", got.who(), tt.want)
 			}
 		})
 	}
 	if n := f.count(tokenReviews); n != 0 {
-		t.Errorf("%d tokens were reviewed", n)
+		t.Errorf("%d token reviews, want 0", n)
 	}
 	if pool := x509.NewCertPool(); true {
 		pool.AddCert(ca.proxies.Cert)
 		if !r.d.ClientCAs().Equal(pool) {
-			t.Error("handshakes name other authorities")
+			t.Error("ClientCAs() differs from the pool of the front-proxy CA, want them equal")
 		}
 	}
 }
@@ -153,7 +153,7 @@ func TestTokenReviewIsRemembered(t *testing.T) {
 		r.knock(t, nil, http.Header{"Authorization": {"Bearer bad"}})
 	}
 	if n := f.count(tokenReviews); n != 2 {
-		t.Fatalf("%d token reviews for two tokens", n)
+		t.Fatalf("%d token reviews for two tokens, want 2", n)
 	}
 }
 
@@ -173,7 +173,7 @@ func TestTokenAudiences(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			ctx := authenticator.WithAudiences(t.Context(), authenticator.Audiences{tt.audience})
 			if _, ok, err := d.reviewToken(ctx, tt.token); ok != tt.want {
-				t.Fatalf("%t, %v", ok, err)
+				t.Fatalf("reviewToken(%q) for the audience %s = %t, %v, want %t", tt.token, tt.audience, ok, err, tt.want)
 			}
 		})
 	}
@@ -191,6 +191,6 @@ func TestTokenReviewFails(t *testing.T) {
 		}
 	})
 	if got := r.knock(t, nil, http.Header{"Authorization": {"Bearer good"}}); !strings.Contains(got.Error, "the front door says 403") {
-		t.Fatalf("%s; a token that could not be reviewed must not be anonymous", got.who())
+		t.Fatalf("user with a token that could not be reviewed = %s, want the error 403", got.who())
 	}
 }

@@ -59,23 +59,23 @@ func TestAuthorizeRequest(t *testing.T) {
 			for range 3 {
 				allowed, reason, err := d.Authorize(t.Context(), tt.user, tt.info)
 				if allowed != tt.allowed || reason != tt.reason || (err != nil) != tt.wantErr {
-					t.Fatalf("%t, %q, %v", allowed, reason, err)
+					t.Fatalf("Authorize() = %t, %q, %v, want %t, %q, error = %t", allowed, reason, err, tt.allowed, tt.reason, tt.wantErr)
 				}
 			}
 			asked := f.count(accessReviews) - before
 			want := map[bool]int{true: 1, false: 0}[tt.asks]
 			if tt.wantErr {
-				want = 3 // an error is not remembered
+				want = 3 // errors are not cached
 			}
 			if asked != want {
-				t.Fatalf("asked %d times in three requests, want %d", asked, want)
+				t.Fatalf("%d access reviews for three requests, want %d", asked, want)
 			}
 		})
 	}
 	t.Run("a request without user or meaning", func(t *testing.T) {
 		for _, err := range []error{second(d.Authorize(t.Context(), nil, nodes)), second(d.Authorize(t.Context(), &user.DefaultInfo{}, nil))} {
 			if err == nil {
-				t.Error("allowed")
+				t.Error("Authorize without a user or an info returned no error, want an error")
 			}
 		}
 	})
@@ -105,12 +105,12 @@ func TestAccessReviewSpec(t *testing.T) {
 		},
 	}
 	if !reflect.DeepEqual(got, want) {
-		t.Fatalf("got  %+v\nwant %+v", got.ResourceAttributes, want.ResourceAttributes)
+		t.Fatalf("accessSpec() = %+v, want %+v", got.ResourceAttributes, want.ResourceAttributes)
 	}
 	t.Run("selectors that do not parse widen the question", func(t *testing.T) {
 		got := accessSpec(u, &apirequest.RequestInfo{IsResourceRequest: true, FieldSelector: "a=b=c=!", LabelSelector: "!!!"})
 		if a := got.ResourceAttributes; a.FieldSelector != nil || a.LabelSelector != nil {
-			t.Fatalf("%+v", a)
+			t.Fatalf("accessSpec with malformed selectors = %+v, want no selectors", a)
 		}
 	})
 }
@@ -125,7 +125,7 @@ func TestQuestionsThatAreTooLargeToRemember(t *testing.T) {
 		}
 	}
 	if n := f.count(accessReviews); n != 2 {
-		t.Fatalf("asked %d times, want 2", n)
+		t.Fatalf("%d access reviews for two large requests, want 2", n)
 	}
 }
 
@@ -142,7 +142,7 @@ func TestRequestsThatNeedTheSameAnswerAskOnce(t *testing.T) {
 	for range 20 {
 		group.Go(func() {
 			if ok, _, err := d.Authorize(t.Context(), &user.DefaultInfo{Name: "alice"}, info); !ok {
-				t.Errorf("%t, %v", ok, err)
+				t.Errorf("Authorize() = %t, %v, want true", ok, err)
 			}
 		})
 	}
@@ -150,7 +150,7 @@ func TestRequestsThatNeedTheSameAnswerAskOnce(t *testing.T) {
 	close(release)
 	group.Wait()
 	if n := f.count(accessReviews); n != 1 {
-		t.Fatalf("asked %d times", n)
+		t.Fatalf("%d access reviews for concurrent equal requests, want 1", n)
 	}
 }
 
@@ -159,7 +159,7 @@ func TestFrontDoorThatCannotAnswer(t *testing.T) {
 	info := &apirequest.RequestInfo{IsResourceRequest: true, Verb: "get", Resource: "foos"}
 	tests := []struct {
 		name     string
-		codes    []int // one for each attempt; then it answers
+		codes    []int // one for each attempt; further attempts succeed
 		wantErr  bool
 		attempts int
 	}{
@@ -189,10 +189,10 @@ func TestFrontDoorThatCannotAnswer(t *testing.T) {
 			})
 			allowed, _, err := d.Authorize(t.Context(), &user.DefaultInfo{Name: "alice"}, info)
 			if (err != nil) != tt.wantErr || allowed == tt.wantErr {
-				t.Fatalf("%t, %v", allowed, err)
+				t.Fatalf("Authorize() = %t, %v, want an error = %t", allowed, err, tt.wantErr)
 			}
 			if n := f.count(accessReviews); n != tt.attempts {
-				t.Fatalf("%d attempts, want %d", n, tt.attempts)
+				t.Fatalf("%d attempts of the access review, want %d", n, tt.attempts)
 			}
 		})
 	}
@@ -215,6 +215,6 @@ func TestAnswerWithoutEnd(t *testing.T) {
 	var reply authorizationv1.SubjectAccessReview
 	err = f.ask(t.Context(), http.MethodPost, accessReviews, nil, reply, &reply)
 	if err == nil || !strings.Contains(err.Error(), "larger than") || reply.Status.Allowed {
-		t.Fatalf("A27 %v, allowed %t", err, reply.Status.Allowed)
+		t.Fatalf("A27: endless response error = %v, allowed %t, want the error larger than, not allowed", err, reply.Status.Allowed)
 	}
 }

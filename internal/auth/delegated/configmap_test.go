@@ -32,7 +32,7 @@ func TestStart(t *testing.T) {
 		name    string
 		data    map[string]string
 		code    int
-		wantErr string // empty: it starts
+		wantErr string // empty: the server starts
 	}{
 		{name: "as published", data: ca.published("front-proxy-client")},
 		{name: "any name from a CA of its own", data: ca.published()},
@@ -62,24 +62,24 @@ func TestStart(t *testing.T) {
 				return
 			}
 			timeout := 30 * time.Second
-			if tt.data == nil { // the only one that is waited for
-				timeout = 5 * time.Second // in which the front door answers once, on a busy machine too
+			if tt.data == nil { // the only case that is retried
+				timeout = 5 * time.Second // enough for one response, on a busy machine too
 			}
 			d, err := New(Config{Client: f.kubeconfig(), Logger: zap.NewNop(), StartTimeout: timeout})
 			if err != nil {
 				t.Fatal(err)
 			}
 			if err := d.Run(t.Context()); err == nil || !strings.Contains(err.Error(), tt.wantErr) {
-				t.Fatalf("error %v, want one with %q", err, tt.wantErr)
+				t.Fatalf("Run() error = %v, want an error that contains %q", err, tt.wantErr)
 			}
 			if _, err := d.AuthenticateRequest(&http.Request{Header: http.Header{}}); err == nil {
-				t.Fatal("a server that did not start lets somebody in")
+				t.Fatal("AuthenticateRequest of a server that did not start succeeded, want an error")
 			}
 		})
 	}
 }
 
-// What a front door said is told, and not that the time was over when it was asked once more.
+// The error contains the front door's last response, not the timeout of the last attempt.
 func TestLastAnswerIsReported(t *testing.T) {
 	t.Parallel()
 	if testing.Short() {
@@ -98,7 +98,7 @@ func TestLastAnswerIsReported(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := d.Run(t.Context()); err == nil || !strings.Contains(err.Error(), "the front door publishes it") {
-		t.Fatalf("error %v", err)
+		t.Fatalf("Run() error = %v, want an error that contains the front door's response", err)
 	}
 }
 
@@ -126,14 +126,14 @@ func TestChangesAreFollowed(t *testing.T) {
 		return r.knock(t, ca.proxies.Client(t, "front-proxy-client"), stated).Name == "alice"
 	}
 	if !believes(before) || believes(after) {
-		t.Fatal("at first")
+		t.Fatal("front proxies at the start: want the published CA accepted, and another one rejected")
 	}
 	<-f.watching
 
 	f.publish(after.published("front-proxy-client"))
 	eventually(t, "the new authorities are in force", func() bool { return believes(after) })
 	if believes(before) {
-		t.Error("the old authorities still are")
+		t.Error("front proxy of the replaced CA is accepted, want it rejected")
 	}
 
 	damaged := after.published("front-proxy-client")
@@ -141,7 +141,7 @@ func TestChangesAreFollowed(t *testing.T) {
 	f.publish(damaged)
 	eventually(t, "readyz is told about the damage", func() bool { return r.d.Stale() != nil })
 	if !believes(after) {
-		t.Error("A14 the last good authorities are gone")
+		t.Error("A14: front proxy of the last good CA is rejected after a damaged ConfigMap, want it accepted")
 	}
 
 	overlapping := after.published()
@@ -151,13 +151,13 @@ func TestChangesAreFollowed(t *testing.T) {
 		return r.d.Stale() != nil && strings.Contains(r.d.Stale().Error(), "overlap")
 	})
 	if got := r.knock(t, after.clients.Client(t, "carol"), stated); got.Name != "carol" {
-		t.Errorf("A12 a client speaks for others: %s", got.who())
+		t.Errorf("A12: user of a client certificate with identity headers = %s, want carol", got.who())
 	}
 
 	f.publish(nil)
 	eventually(t, "the deletion is seen", func() bool { return r.logs.FilterMessageSnippet("was deleted").Len() > 0 })
 	if !believes(after) {
-		t.Error("the last good authorities are gone with the ConfigMap")
+		t.Error("front proxy of the last good CA is rejected after the ConfigMap was deleted, want it accepted")
 	}
 }
 

@@ -24,17 +24,17 @@ import (
 	"portico.dev/internal/auth/authtest"
 )
 
-// frontDoor is the part of a front door that an extension server talks to, over real TLS.
+// frontDoor serves the requests that an extension server sends to a front door, over real TLS.
 type frontDoor struct {
 	*authtest.Server
 	t testing.TB
 
 	mu       sync.Mutex
-	data     map[string]string // of the ConfigMap; nil: there is none
+	data     map[string]string // contents of the ConfigMap; nil: it does not exist
 	version  int
 	changed  chan struct{}
 	watching chan struct{} // one value for each watch that begins
-	// refuse answers a request with a status code instead, 0 to let it through.
+	// refuse returns a status code to respond with, 0 to serve the request.
 	refuse  func(r *http.Request) int
 	tokens  map[string]authenticationv1.TokenReviewStatus
 	access  func(spec authorizationv1.SubjectAccessReviewSpec) authorizationv1.SubjectAccessReviewStatus
@@ -193,7 +193,7 @@ func (a authorities) published(names ...string) map[string]string {
 	}
 }
 
-// running is a Delegated that follows a front door, and a TLS server in front of it that says whom it sees.
+// running is a Delegated that follows a front door, and a TLS server in front of it that returns the authenticated user.
 type running struct {
 	*authtest.Server
 	d    *Delegated
@@ -217,16 +217,16 @@ func start(t testing.TB, f *frontDoor, change ...func(*Config)) *running {
 	t.Cleanup(func() {
 		cancel()
 		if err := <-done; err != nil {
-			t.Errorf("run: %v", err)
+			t.Errorf("Run() = %v, want no error", err)
 		}
 	})
 	select {
 	case <-d.Ready():
 	case err := <-done:
 		done <- nil
-		t.Fatalf("run: %v", err)
+		t.Fatalf("Run() = %v, want it to run until the test ends", err)
 	case <-time.After(time.Minute):
-		t.Fatal("not ready in a minute")
+		t.Fatal("the Delegated was not ready within a minute, want it ready")
 	}
 	return &running{Server: authtest.Serve(t, d.handler()), d: d, logs: logs}
 }
@@ -286,14 +286,14 @@ func (a answer) who() string {
 	return a.Name + ": " + strings.Join(a.Groups, " ")
 }
 
-// eventually waits for a condition, looking often.
+// eventually polls until a condition holds.
 func eventually(t testing.TB, what string, condition func() bool) {
 	t.Helper()
 	deadline := time.After(time.Minute)
 	for !condition() {
 		select {
 		case <-deadline:
-			t.Fatalf("not within a minute: %s", what)
+			t.Fatalf("not reached within a minute: %s, want it to be true", what)
 		case <-time.After(5 * time.Millisecond):
 		}
 	}

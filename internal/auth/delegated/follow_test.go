@@ -22,7 +22,7 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// apiServer answers reads and watches of the ConfigMap as an http.RoundTripper, without a network.
+// apiServer is an http.RoundTripper that responds to reads and watches of the ConfigMap without a network.
 type apiServer struct {
 	mu       sync.Mutex
 	data     map[string]string
@@ -39,7 +39,7 @@ func newAPIServer(data map[string]string) *apiServer {
 	return &apiServer{data: data, version: 1, changed: make(chan struct{})}
 }
 
-// set changes the server, and ends or wakes its watches.
+// set changes the server, and ends or wakes up its watches.
 func (a *apiServer) set(change func()) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -93,7 +93,7 @@ func (a *apiServer) configMap() *corev1.ConfigMap {
 func (a *apiServer) watch(ctx context.Context, out *io.PipeWriter, seen int) {
 	end := func() { _ = out.CloseWithError(io.ErrUnexpectedEOF) }
 	defer end()
-	defer context.AfterFunc(ctx, end)() // it may be in Write
+	defer context.AfterFunc(ctx, end)() // unblocks Write
 	for {
 		a.mu.Lock()
 		changed, isAway := a.changed, a.isAway
@@ -122,7 +122,7 @@ type testDialError struct{}
 func (*testDialError) Error() string { return "dial tcp: connect: connection refused" }
 func (*testDialError) Unwrap() error { return syscall.ECONNREFUSED }
 
-// follower is a Delegated that follows an apiServer in a bubble of testing/synctest.
+// follower is a Delegated that follows an apiServer in a synctest bubble.
 type follower struct {
 	*Delegated
 	t *testing.T
@@ -161,7 +161,7 @@ func (f follower) request(proxy *tls.Certificate) bool {
 	return err == nil && u.GetName() == "alice"
 }
 
-// trusts reports whether the published front-proxy CA in force is that of ca. It sends no request.
+// trusts reports whether the published front-proxy CA in effect is ca. It sends no request.
 func (f follower) trusts(ca authorities) bool {
 	return f.current.Load().data[proxyCAKey] == string(ca.proxies.PEM())
 }
@@ -189,7 +189,7 @@ func TestNewCAIsInForceSoonAfterAnOutage(t *testing.T) {
 					time.Sleep(10 * time.Millisecond)
 				}
 				if got, want := time.Since(began), 3*time.Second; got > want {
-					t.Errorf("the new CA was in force after %s, want at most %s", got, want)
+					t.Errorf("time until the new CA was in effect = %s, want at most %s", got, want)
 				}
 			})
 		})
@@ -209,7 +209,7 @@ func TestRequestOfAnUnknownSignerCausesARead(t *testing.T) {
 			time.Sleep(10 * time.Millisecond)
 		}
 		if got, want := time.Since(began), 3*time.Second; got > want {
-			t.Errorf("requests of the new front proxy were accepted after %s, want at most %s", got, want)
+			t.Errorf("time until requests of the new front proxy were accepted = %s, want at most %s", got, want)
 		}
 	})
 }
@@ -223,7 +223,7 @@ func TestReadsThatRequestsCauseAreLimited(t *testing.T) {
 		before := a.readCount()
 		for range 1000 { // in ten seconds
 			if f.request(proxy) {
-				t.Fatal("a front proxy of an unknown CA is accepted")
+				t.Fatal("front proxy of an unknown CA is accepted, want it rejected")
 			}
 			time.Sleep(10 * time.Millisecond)
 		}
@@ -233,7 +233,7 @@ func TestReadsThatRequestsCauseAreLimited(t *testing.T) {
 		before = a.readCount()
 		for range 10 * 60 {
 			if !f.request(ca.proxies.Client(t, "front-proxy-client")) {
-				t.Fatal("a front proxy of the published CA is refused")
+				t.Fatal("front proxy of the published CA is rejected, want it accepted")
 			}
 			time.Sleep(100 * time.Millisecond)
 		}

@@ -27,7 +27,7 @@ func secretRef(namespace, name string) *corev1.SecretReference {
 	return &corev1.SecretReference{Namespace: namespace, Name: name}
 }
 
-// everything is a pod that refers to an object in every way there is. The names end in its own.
+// everything is a pod that refers to objects in every possible way. The names end in the pod's name.
 func everything(namespace, name, node string) *corev1.Pod {
 	claim, template, made := "claim-"+name, "template", "made-"+name
 	volume := func(volume string, s corev1.VolumeSource) corev1.Volume {
@@ -86,7 +86,7 @@ func everything(namespace, name, node string) *corev1.Pod {
 	return pod
 }
 
-// referenced are what pod everything refers to, by resource.
+// referenced returns the names of the objects that the pod everything refers to, by resource.
 func referenced(name string) map[string][]string {
 	all := map[string][]string{
 		"persistentvolumeclaims": {"pvc-" + name, name + "-ephemeral"},
@@ -130,7 +130,7 @@ var groups = map[string]string{
 	"runtimeclasses": "node.k8s.io", "tokenreviews": "authentication.k8s.io", "deployments": "apps",
 }
 
-// question is what a node asks.
+// question returns the attributes of a request of a node.
 func question(u user.Info, verb, resource, subresource, namespace, name, selector string) authorizer.AttributesRecord {
 	a := authorizer.AttributesRecord{
 		User: u, ResourceRequest: true, Verb: verb, APIGroup: groups[resource], Resource: resource, Subresource: subresource,

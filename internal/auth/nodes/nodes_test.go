@@ -17,7 +17,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// filled knows the objects of two nodes in one namespace.
+// filled is an authorizer with the objects of two nodes in one namespace.
 func filled() *Authorizer {
 	a, one, two := New(), "n1", "n2"
 	azure := "kube-azure"
@@ -47,7 +47,7 @@ func filled() *Authorizer {
 	return a
 }
 
-// Rows are cases of kube-apiserver's own test of its Node authorizer, with the reasons that it gives.
+// The rows are cases of kube-apiserver's own test of its Node authorizer, with its reasons.
 func TestWhatNodesMayDo(t *testing.T) {
 	a, n1 := filled(), nodeUser("n1")
 	const (
@@ -56,7 +56,7 @@ func TestWhatNodesMayDo(t *testing.T) {
 	)
 	for _, c := range []struct {
 		verb, resource, namespace, name, selector string // the resource with its subresource
-		want                                      string // "": allowed; "-": refused without a reason; or the reason
+		want                                      string // "": allowed; "-": not allowed, without a reason; or the reason
 	}{
 		{"get", "secrets", "ns", "secret-volume-p1", "", ""},
 		{"list", "secrets", "ns", "secret-volume-p1", "", ""},
@@ -113,7 +113,7 @@ func TestWhatNodesMayDo(t *testing.T) {
 		{"create", "serviceaccounts", "ns", "account-p1", "", "can only create token subresource of serviceaccount"},
 		{"create", "serviceaccounts/token", "ns", "", "", "can only create tokens for individual service accounts"},
 		{"update", "serviceaccounts/token", "ns", "account-p1", "", "can only create tokens for individual service accounts"},
-		// What has the node's name.
+		// Objects with the node's name.
 		{"get", "leases", "kube-node-lease", "n1", "", ""},
 		{"create", "leases", "kube-node-lease", "", "", ""},
 		{"delete", "leases", "kube-node-lease", "n1", "", ""},
@@ -173,7 +173,7 @@ func TestWhatNodesMayDo(t *testing.T) {
 		{"list", "podcertificaterequests", "ns", "", "spec.nodeName=n2", "can only list/watch podcertificaterequests with nodeName field selector"},
 		{"delete", "podcertificaterequests", "ns", "pcr-1", "", "nodes may not delete podcertificaterequests"},
 		{"update", "podcertificaterequests/status", "ns", "pcr-1", "", "nodes may not access the status subresource of PodCertificateRequests"},
-		// By rules that are the same for all nodes.
+		// Rules that are the same for all nodes.
 		{"list", "services", "", "", "", ""},
 		{"create", "certificatesigningrequests", "", "", "", ""},
 		{"update", "certificatesigningrequests/approval", "", "csr", "", "-"},
@@ -190,12 +190,12 @@ func TestWhatNodesMayDo(t *testing.T) {
 			wanted = authorizer.DecisionAllow
 		}
 		if decision != wanted || reason != wantedReason || err != nil {
-			t.Errorf("%s %s %s/%s %s: %v, %q, %v; want %v, %q", c.verb, c.resource, c.namespace, c.name, c.selector, decision, reason, err, wanted, wantedReason)
+			t.Errorf("%s %s %s/%s %s = %v, %q, %v, want %v, %q", c.verb, c.resource, c.namespace, c.name, c.selector, decision, reason, err, wanted, wantedReason)
 		}
 	}
 }
 
-// Every way in which a pod may refer to an object lets its node read the object, and no other node.
+// Every reference of a pod to an object allows the pod's node, and no other node, to read the object.
 func TestNodesReadWhatTheirPodsReferTo(t *testing.T) {
 	a := filled()
 	may := func(node, resource, name string) bool {
@@ -205,10 +205,10 @@ func TestNodesReadWhatTheirPodsReferTo(t *testing.T) {
 	for resource, names := range referenced("p1") {
 		for _, name := range names {
 			if !may("n1", resource, name) {
-				t.Errorf("its node may not get %s %s", resource, name)
+				t.Errorf("get of %s %s by its node = not allowed, want allowed", resource, name)
 			}
 			if may("n2", resource, name) {
-				t.Errorf("another node may get %s %s", resource, name)
+				t.Errorf("get of %s %s by another node = allowed, want not allowed", resource, name)
 			}
 		}
 	}
@@ -216,16 +216,16 @@ func TestNodesReadWhatTheirPodsReferTo(t *testing.T) {
 	for resource, names := range referenced("p1") {
 		for _, name := range names {
 			if may("n1", resource, name) {
-				t.Errorf("after its pod is gone, the node may get %s %s", resource, name)
+				t.Errorf("get of %s %s after its pod was deleted = allowed, want not allowed", resource, name)
 			}
 		}
 	}
 	if may("n1", "pods", "p1") {
-		t.Error("the node may get the pod that is gone")
+		t.Error("get of the deleted pod = allowed, want not allowed")
 	}
 }
 
-// A node writes its mirror pods itself, so they give it nothing.
+// A node creates its mirror pods, so they grant it no rights.
 func TestC24AMirrorPodGivesItsNodeNothing(t *testing.T) {
 	a, pod := New(), everything("ns", "p1", "n1")
 	pod.Annotations = map[string]string{corev1.MirrorPodAnnotationKey: "x"}
@@ -233,18 +233,18 @@ func TestC24AMirrorPodGivesItsNodeNothing(t *testing.T) {
 	for resource, names := range referenced("p1") {
 		for _, name := range names {
 			if decision, _, _ := a.Authorize(t.Context(), question(nodeUser("n1"), "get", resource, "", "ns", name, "")); decision == authorizer.DecisionAllow {
-				t.Errorf("the node may get %s %s", resource, name)
+				t.Errorf("get of %s %s of a mirror pod = %v, want not allowed", resource, name, decision)
 			}
 		}
 	}
 	for _, verb := range []string{"get", "create"} {
 		subresource := map[string]string{"create": "token"}[verb]
 		if decision, _, _ := a.Authorize(t.Context(), question(nodeUser("n1"), verb, "serviceaccounts", subresource, "ns", "account-p1", "")); decision == authorizer.DecisionAllow {
-			t.Errorf("the node may %s serviceaccounts/%s", verb, subresource)
+			t.Errorf("%s of serviceaccounts/%s of a mirror pod = %v, want not allowed", verb, subresource, decision)
 		}
 	}
 	if decision, _, _ := a.Authorize(t.Context(), question(nodeUser("n1"), "get", "pods", "", "ns", "p1", "")); decision != authorizer.DecisionAllow {
-		t.Error("the node may not get its mirror pod")
+		t.Errorf("get of the mirror pod by its node = %v, want allowed", decision)
 	}
 }
 
@@ -263,20 +263,20 @@ func TestWhoIsANode(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			decision, reason, err := a.Authorize(t.Context(), question(c.who, "get", "pods", "", "ns", "p1", ""))
 			if decision != authorizer.DecisionNoOpinion || reason != c.reason || err != nil {
-				t.Errorf("got %v, %q, %v", decision, reason, err)
+				t.Errorf("Authorize() = %v, %q, %v, want %v, %q", decision, reason, err, authorizer.DecisionNoOpinion, c.reason)
 			}
 		})
 	}
 	_, _, incomplete, err := a.RulesFor(t.Context(), nodeUser("n1"), "ns")
 	if !incomplete || err == nil {
-		t.Errorf("the rules of a node are complete: %v, %v", incomplete, err)
+		t.Errorf("RulesFor a node = incomplete %v, %v, want incomplete with an error", incomplete, err)
 	}
 	if _, _, incomplete, err = a.RulesFor(t.Context(), &user.DefaultInfo{Name: "alice"}, "ns"); incomplete || err != nil {
-		t.Errorf("the rules of a user who is no node: %v, %v", incomplete, err)
+		t.Errorf("RulesFor an ordinary user = incomplete %v, %v, want complete without an error", incomplete, err)
 	}
 }
 
-// A pod that gets its node, claims or ephemeral containers later, and one that is replaced by a pod of the same name elsewhere.
+// A pod gets its node, claims or ephemeral containers later, and is replaced by a pod of the same name on another node.
 func TestChangesOfPods(t *testing.T) {
 	a := New()
 	may := func(node, resource, name string) bool {
@@ -286,26 +286,26 @@ func TestChangesOfPods(t *testing.T) {
 	pod := everything("ns", "p", "")
 	a.graph.set(pod)
 	if may("n1", "pods", "p") || may("", "pods", "p") || len(a.graph.pods) > 0 {
-		t.Error("a pod without a node belongs to one")
+		t.Errorf("%d pods with a node in the graph after a pod without one was added, want 0 and no access", len(a.graph.pods))
 	}
 	pod = everything("ns", "p", "n1")
 	pod.Status = corev1.PodStatus{}
 	pod.Spec.EphemeralContainers = nil
 	a.graph.set(pod)
 	if may("n1", "resourceclaims", "made-p") || may("n1", "secrets", "ephemeral-secret-env-p") || !may("n1", "secrets", "main-secret-env-p") {
-		t.Error("what the pod refers to before its claims are made")
+		t.Error("access of the node before the claims exist: want only the secrets of the containers")
 	}
 	a.graph.set(everything("ns", "p", "n1"))
 	if !may("n1", "resourceclaims", "made-p") || !may("n1", "secrets", "ephemeral-secret-env-p") {
-		t.Error("what the pod refers to afterwards")
+		t.Error("access of the node to the claim and the ephemeral container's secret = not allowed, want allowed")
 	}
 	a.graph.set(everything("ns", "p", "n2"))
 	if may("n1", "pods", "p") || may("n1", "secrets", "main-secret-env-p") || !may("n2", "secrets", "main-secret-env-p") {
-		t.Error("a pod of the same name on another node")
+		t.Error("access after the pod moved: want it allowed for n2 and not for n1")
 	}
 }
 
-// After any changes the graph knows what one filled with the final objects knows, and nothing more: memory is given back.
+// After any changes the graph equals a graph that was filled with the final objects, without leftovers.
 func TestTheGraphForgets(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	changed, final := newGraph(), newGraph()
@@ -341,7 +341,7 @@ func TestTheGraphForgets(t *testing.T) {
 		final.set(pv)
 	}
 	if got, want := fmt.Sprint(changed.pods, changed.users, changed.volumes, changed.secretVolumes), fmt.Sprint(final.pods, final.users, final.volumes, final.secretVolumes); got != want {
-		t.Errorf("got %.2000s\nwant %.2000s", got, want)
+		t.Errorf("graph after the changes = %.2000s, want %.2000s", got, want)
 	}
 	for _, pod := range kept {
 		changed.delete(pod)
@@ -350,7 +350,7 @@ func TestTheGraphForgets(t *testing.T) {
 		changed.delete(pv)
 	}
 	if n := len(changed.pods) + len(changed.users) + len(changed.volumes) + len(changed.secretVolumes) + len(changed.owners); n > 0 {
-		t.Errorf("%d entries are left", n)
+		t.Errorf("%d entries in the graph after all objects were deleted, want 0", n)
 	}
 }
 
@@ -364,7 +364,7 @@ func TestRunFollowsInformers(t *testing.T) {
 		},
 		WatchFuncWithContext: func(_ context.Context, o metav1.ListOptions) (watch.Interface, error) {
 			if o.SendInitialEvents != nil {
-				return nil, context.Canceled // this test has a plain list
+				return nil, context.Canceled // the test serves a plain list
 			}
 			return changes, nil
 		},
@@ -376,17 +376,17 @@ func TestRunFollowsInformers(t *testing.T) {
 	select {
 	case <-a.Ready():
 	case <-time.After(time.Minute):
-		t.Fatal("not ready")
+		t.Fatal("the authorizer was not ready within a minute, want it ready")
 	}
 	at := object{pods, "ns", "p1"}
 	if !a.graph.belongs(at, "n1") {
-		t.Error("the pod of the list is not known")
+		t.Error("belongs() of the listed pod = false, want true")
 	}
 	changes.Delete(pod)
 	for deadline := time.After(time.Minute); a.graph.belongs(at, "n1"); {
 		select {
 		case <-deadline:
-			t.Fatal("the deleted pod is still known")
+			t.Fatal("belongs() of the deleted pod is true after a minute, want false")
 		case <-time.After(time.Millisecond):
 		}
 	}

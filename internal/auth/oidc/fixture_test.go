@@ -29,7 +29,7 @@ import (
 	"portico.dev/internal/metrics"
 )
 
-// The keys of the tests: RSA keys take a while to make.
+// The keys of the tests are shared, because RSA keys are slow to generate.
 var keysOfTests = sync.OnceValue(func() (k struct {
 	rsa       *rsa.PrivateKey
 	ec, newEC *ecdsa.PrivateKey
@@ -40,7 +40,7 @@ var keysOfTests = sync.OnceValue(func() (k struct {
 	return k
 })
 
-// published is a public key as an issuer publishes it.
+// published converts a public key to the form that an issuer publishes.
 func published(id string, public crypto.PublicKey, change ...func(*jwk)) jwk {
 	encode := base64.RawURLEncoding.EncodeToString
 	j := jwk{ID: id, Use: "sig"}
@@ -67,7 +67,7 @@ const (
 	dead
 )
 
-// provider is an OpenID Connect issuer: real TLS, real documents, faults on request.
+// provider is an OpenID Connect issuer with real TLS, real documents and optional faults.
 type provider struct {
 	*authtest.Server
 	state atomic.Int32
@@ -110,7 +110,7 @@ func serve(t *testing.T, state int32) *provider {
 
 func (p *provider) publish(keys ...jwk) { p.keys.Store(&keys) }
 
-// token is a good one of p; each pair replaces one text of its claims by another.
+// token returns a valid token of p. Each pair replaces one text of its claims by another.
 func (p *provider) token(replace ...string) string {
 	return authtest.Token(`{"alg":"ES256","kid":"ec-1"}`, claimsOf(p.URL, replace...), authtest.ES256(keysOfTests().ec))
 }
@@ -163,7 +163,7 @@ func start(t *testing.T, cfg Config) *Issuers {
 
 func who(u user.Info) string { return u.GetName() + ": " + strings.Join(u.GetGroups(), " ") }
 
-// outcome is who the token makes, "foreign", or the error.
+// outcome returns the user of the token, "foreign", or the error.
 func outcome(ctx context.Context, s *Issuers, token string) string {
 	response, ok, err := s.AuthenticateToken(ctx, token)
 	switch {
@@ -186,7 +186,7 @@ func eventually(t *testing.T, s *Issuers, token string, want ...string) {
 		}
 		select {
 		case <-deadline:
-			t.Fatalf("%s, want one of %q", got, want)
+			t.Fatalf("outcome of the token after 30 seconds = %s, want one of %q", got, want)
 		case <-time.After(50 * time.Millisecond):
 		}
 	}

@@ -12,8 +12,8 @@ import (
 	"portico.dev/internal/metrics"
 )
 
-// FuzzToken: nothing that was not signed with a published key is anybody's, and nothing makes the readers panic. The
-// strict reader here and the lenient one in the library must agree on whose token it is.
+// FuzzToken checks that only a token that was signed with a published key is accepted, and that no input makes the parsers panic. Portico's
+// strict parser and the lenient parser of the JWT library must agree on the user.
 func FuzzToken(f *testing.F) {
 	s, err := New(Config{
 		Flags:   Flags{IssuerURL: somewhere, ClientID: "client", SigningAlgs: []string{"RS256", "ES256"}},
@@ -26,8 +26,8 @@ func FuzzToken(f *testing.F) {
 	i := s.follow.Current().issuers[somewhere]
 	set := jwks{Keys: []jwk{published("ec-1", k.ec.Public()), published("rsa-1", k.rsa.Public())}}.set()
 	i.keys.current.Store(&set)
-	i.keys.looked = time.Now().AddDate(1, 0, 0) // nobody is waiting here for an issuer to be looked at
-	signature := authtest.ES256(k.newEC)        // good, by a key that is not published
+	i.keys.looked = time.Now().AddDate(1, 0, 0) // prevents a read of the issuer
+	signature := authtest.ES256(k.newEC)        // valid, with a key that is not published
 	f.Add(`{"alg":"ES256","kid":"ec-1"}`, claimsOf(somewhere))
 	f.Add(`{"alg":"none","kid":"ec-1"}`, claimsOf(somewhere))
 	f.Add(`{"alg":"HS256","kid":"rsa-1"}`, claimsOf(somewhere))
@@ -36,17 +36,17 @@ func FuzzToken(f *testing.F) {
 	f.Fuzz(func(t *testing.T, header, body string) {
 		for _, sign := range []func(string) []byte{nil, signature} {
 			if response, ok, _ := s.AuthenticateToken(t.Context(), authtest.Token(header, body, sign)); ok {
-				t.Fatalf("%s %s: taken for %+v", header, body, response.User)
+				t.Fatalf("AuthenticateToken with the header %s and the claims %s = %+v, want it rejected", header, body, response.User)
 			}
 		}
 		if _, ok, _ := s.AuthenticateToken(t.Context(), header+"."+body); ok {
-			t.Fatal("taken for a token")
+			t.Fatalf("AuthenticateToken(%q) succeeded, want it rejected", header+"."+body)
 		}
 	})
 }
 
-// FuzzKeys: an issuer may publish anything. What is taken for a key verifies nothing but what it can, and never by an
-// algorithm with a secret.
+// FuzzKeys checks that a published key verifies only algorithms of its type, and never an
+// algorithm with a shared secret.
 func FuzzKeys(f *testing.F) {
 	k := keysOfTests()
 	for _, j := range []jwk{published("a", k.ec.Public()), published("b", k.rsa.Public()), {Type: "oct", ID: "c", Algorithm: "HS256"}} {
@@ -64,11 +64,11 @@ func FuzzKeys(f *testing.F) {
 		set := document.set()
 		for _, algorithm := range []string{"none", "HS256", ""} {
 			if len(set.candidates("", algorithm)) > 0 {
-				t.Fatalf("a key for %q", algorithm)
+				t.Fatalf("keys for the algorithm %q = %d, want 0", algorithm, len(set.candidates("", algorithm)))
 			}
 		}
 		if len(set) > maxKeys || len(set.candidates("", "ES256")) > maxTried {
-			t.Fatal("there is no bound")
+			t.Fatalf("%d keys with %d candidates, want at most %d and %d", len(set), len(set.candidates("", "ES256")), maxKeys, maxTried)
 		}
 	})
 }

@@ -77,13 +77,13 @@ func TestConfigurationsThatAreRefused(t *testing.T) {
 			var cfg Config
 			tt.change(&cfg)
 			if _, err := New(cfg); err == nil || !strings.Contains(err.Error(), tt.want) {
-				t.Fatalf("%v, want %q", err, tt.want)
+				t.Fatalf("New() error = %v, want an error that contains %q", err, tt.want)
 			}
 		})
 	}
 }
 
-// configuration is a file with these issuers, which map claims by CEL.
+// configuration returns a file with these issuers, which map claims with CEL.
 func configuration(providers ...*provider) string {
 	text := "apiVersion: apiserver.config.k8s.io/v1\nkind: AuthenticationConfiguration\njwt:\n"
 	for _, p := range providers {
@@ -117,7 +117,7 @@ func TestConfigurationFile(t *testing.T) {
 	t.Run("uid and extra", func(t *testing.T) {
 		response, _, err := s.AuthenticateToken(t.Context(), first.token())
 		if err != nil || response.User.GetUID() != "1234" || !reflect.DeepEqual(response.User.GetExtra()["example.com/mail"], []string{"ann@example.com"}) {
-			t.Fatalf("%+v, %v", response, err)
+			t.Fatalf("AuthenticateToken() = %+v, %v, want UID 1234 and the mail address", response, err)
 		}
 	})
 	for name, tt := range map[string]struct{ token, want string }{
@@ -131,7 +131,7 @@ func TestConfigurationFile(t *testing.T) {
 	}
 }
 
-// TestIssuersInTrouble: no issuer holds up another, or a start.
+// TestIssuersInTrouble checks that no issuer delays another, or the start.
 func TestIssuersInTrouble(t *testing.T) {
 	good, stuck, late, gone := serve(t, alive), serve(t, hung), serve(t, dead), serve(t, dead)
 	moved, liar := serve(t, alive), serve(t, alive)
@@ -151,7 +151,7 @@ func TestIssuersInTrouble(t *testing.T) {
 			t.Parallel()
 			eventually(t, s, tt.token, tt.want)
 			if got := outcome(t.Context(), s, good.token()); !strings.HasPrefix(got, "ann") {
-				t.Errorf("the good one: %s", got)
+				t.Errorf("outcome of a token of the good issuer = %s, want ann", got)
 			}
 		})
 	}
@@ -161,7 +161,7 @@ func TestIssuersInTrouble(t *testing.T) {
 		eventually(t, s, late.token(), "ann")
 	})
 	if s.Stale() != nil {
-		t.Error("an issuer that is away is no reason to leave the load balancer")
+		t.Errorf("Stale() with unreachable issuers = %v, want nil", s.Stale())
 	}
 }
 
@@ -177,36 +177,36 @@ func TestConfigurationIsFollowed(t *testing.T) {
 	edit(t, s, file, configuration(first, second)+"anonymous:\n  enabled: true\n  conditions: [{path: /livez}]\n", nil)
 	eventually(t, s, second.token(), "ann")
 	if said, enabled, paths := s.Anonymous(); !said || !enabled || !reflect.DeepEqual(paths, []string{"/livez"}) {
-		t.Errorf("anonymous: %t, %t, %q", said, enabled, paths)
+		t.Errorf("Anonymous() = %t, %t, %q, want true, true, [/livez]", said, enabled, paths)
 	}
 	if first.looks.Load() != looks {
-		t.Error("an issuer that did not change was asked again")
+		t.Errorf("%d reads of the unchanged issuer, want %d", first.looks.Load(), looks)
 	}
 
 	edit(t, s, file, "nonsense", func() bool { return s.Stale() != nil })
 	if got := outcome(t.Context(), s, second.token()); !strings.HasPrefix(got, "ann") {
-		t.Errorf("after a bad edit: %s", got)
+		t.Errorf("outcome of a token after a bad edit = %s, want ann", got)
 	}
 
 	edit(t, s, file, configuration(second), func() bool { return s.Stale() == nil })
 	if got := outcome(t.Context(), s, first.token()); got != "foreign" {
-		t.Errorf("B12 an issuer that was removed: %s", got)
+		t.Errorf("B12: outcome of a token of a removed issuer = %s, want foreign", got)
 	}
 }
 
-// edit writes the file and waits until that has been seen: as a version of its own, or by what until says.
+// edit writes the file and waits until the change is in effect: a new configuration, or the condition until.
 func edit(t *testing.T, s *Issuers, file, text string, until func() bool) {
 	t.Helper()
 	before := reflect.ValueOf(s.follow.Current().issuers).Pointer()
 	if until == nil {
 		until = func() bool { return reflect.ValueOf(s.follow.Current().issuers).Pointer() != before }
 	}
-	write(t, file, text) // after the look at what there was before: it may be seen at once
+	write(t, file, text) // after reading the previous state, because the change may be in effect at once
 	deadline := time.After(time.Minute)
 	for !until() {
 		select {
 		case <-deadline:
-			t.Fatal("the change was not seen")
+			t.Fatal("the edit was not in effect within a minute, want it in effect")
 		case <-time.After(50 * time.Millisecond):
 		}
 	}

@@ -18,17 +18,17 @@ import (
 	"portico.dev/internal/metrics"
 )
 
-// looker is an issuer without a network, for tests that are about time.
+// looker is an issuer without a network, for tests of timing.
 type looker struct {
 	*issuer
-	mu    sync.Mutex // guards what follows
+	mu    sync.Mutex // guards the fields below
 	looks int
 	keys  []jwk
 	err   error
 	hang  bool
 }
 
-// change is how the issuer is from now on.
+// change changes the state of the issuer.
 func (l *looker) change(to func()) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -64,13 +64,13 @@ func newLooker(t *testing.T) *looker {
 	return l
 }
 
-// inTime runs f in a bubble of its own time, with the issuer being looked after.
+// inTime runs f in a synctest bubble, with the issuer's keys being refreshed.
 func inTime(t *testing.T, change func(*looker), f func(t *testing.T, l *looker)) {
 	t.Helper()
 	l := newLooker(t)
 	change(l)
 	synctest.Test(t, func(t *testing.T) {
-		// Channels of a bubble must be made in it.
+		// Channels of a bubble must be created in it.
 		fetch := l.issuer.keys.fetch
 		l.issuer.keys = newKeys(&fetcher{issuer: somewhere}, metrics.NewAuth(prometheus.NewRegistry()), zap.NewNop())
 		l.issuer.keys.fetch = fetch
@@ -106,20 +106,20 @@ func TestKeysOverTime(t *testing.T) {
 			time.Sleep(refreshGap)
 			l.change(func() { l.keys = append(l.keys, published("ec-2", keysOfTests().newEC.Public())) })
 			if !l.good(t, signed("ec-2")) || l.looks != 2 {
-				t.Fatalf("refused after %d looks", l.looks)
+				t.Fatalf("token of a new key was rejected after %d reads of the keys, want it accepted after 2", l.looks)
 			}
 		})
 	})
 	t.Run("a key that is withdrawn stops working at the next refresh", func(t *testing.T) {
 		inTime(t, nothing, func(t *testing.T, l *looker) {
 			if !l.good(t, signed("ec-1")) {
-				t.Fatal("refused at first")
+				t.Fatal("token of a published key was rejected, want it accepted")
 			}
 			l.change(func() { l.keys = []jwk{published("ec-2", keysOfTests().newEC.Public())} })
 			time.Sleep(refreshEvery + time.Second)
 			synctest.Wait()
 			if l.good(t, signed("ec-1")) {
-				t.Fatal("still good")
+				t.Fatal("token of a withdrawn key was accepted after the refresh, want it rejected")
 			}
 		})
 	})
@@ -128,12 +128,12 @@ func TestKeysOverTime(t *testing.T) {
 			end := time.Now().Add(time.Minute)
 			for i := 0; time.Now().Before(end); i++ {
 				if l.good(t, signed("made-up-"+strings.Repeat("x", i))) {
-					t.Fatal("accepted")
+					t.Fatal("token with an unknown key ID was accepted, want it rejected")
 				}
 				time.Sleep(100 * time.Millisecond)
 			}
 			if most := int(time.Minute/refreshGap) + 2; l.looks > most {
-				t.Fatalf("%d looks in a minute", l.looks)
+				t.Fatalf("%d reads of the keys in a minute, want at most %d", l.looks, most)
 			}
 		})
 	})
@@ -141,13 +141,13 @@ func TestKeysOverTime(t *testing.T) {
 		inTime(t, func(l *looker) { l.err = errors.New("down") }, func(t *testing.T, l *looker) {
 			_, err := l.authenticate(t.Context(), signed("ec-1"))
 			if !errors.Is(err, errNoKeys) || !strings.Contains(err.Error(), "down") {
-				t.Fatalf("%v", err)
+				t.Fatalf("authenticate while the issuer is down error = %v, want errNoKeys that contains down", err)
 			}
 			l.change(func() { l.err = nil })
 			time.Sleep(2 * time.Second)
 			synctest.Wait()
 			if !l.good(t, signed("ec-1")) {
-				t.Fatal("still refused")
+				t.Fatal("token was rejected after the issuer returned, want it accepted")
 			}
 		})
 	})
@@ -156,7 +156,7 @@ func TestKeysOverTime(t *testing.T) {
 			l.change(func() { l.err = errors.New("down") })
 			time.Sleep(24 * time.Hour)
 			if !l.good(t, signed("ec-1")) {
-				t.Fatal("refused")
+				t.Fatal("token of a known key was rejected while the issuer is down, want it accepted")
 			}
 		})
 	})
@@ -164,7 +164,7 @@ func TestKeysOverTime(t *testing.T) {
 		inTime(t, func(l *looker) { l.hang = true }, func(t *testing.T, l *looker) {
 			began := time.Now()
 			if l.good(t, signed("ec-1")) || time.Since(began) > waitAtMost {
-				t.Fatalf("waited %s", time.Since(began))
+				t.Fatalf("time until the result with a hanging issuer = %s, want at most %s and a rejection", time.Since(began), waitAtMost)
 			}
 		})
 	})
@@ -179,11 +179,11 @@ func TestKeysOverTime(t *testing.T) {
 			}
 			synctest.Wait()
 			if len(answers) != maxWaiting {
-				t.Fatalf("%d of %d were answered at once", len(answers), 2*maxWaiting)
+				t.Fatalf("%d of %d requests ended at once, want %d", len(answers), 2*maxWaiting, maxWaiting)
 			}
 			for range 2 * maxWaiting {
 				if err := <-answers; !errors.Is(err, errNoKeys) {
-					t.Fatal(err)
+					t.Fatalf("find with a hanging issuer error = %v, want errNoKeys", err)
 				}
 			}
 		})
@@ -199,7 +199,7 @@ func TestIssuerThatReturnsIsReadSoon(t *testing.T) {
 			time.Sleep(10 * time.Millisecond)
 		}
 		if got := time.Since(began); got > retryAtMost {
-			t.Errorf("the keys were read %s after the return of the issuer, want at most %s", got, retryAtMost)
+			t.Errorf("time until the keys were read after the return of the issuer = %s, want at most %s", got, retryAtMost)
 		}
 	})
 }
@@ -210,11 +210,11 @@ func TestWhatIsRemembered(t *testing.T) {
 			token := signed("ec-1")
 			time.Sleep(time.Hour - 2*time.Second)
 			if !l.good(t, token) {
-				t.Fatal("refused before its end")
+				t.Fatal("token was rejected before its expiry, want it accepted")
 			}
 			time.Sleep(3 * time.Second)
 			if l.good(t, token) {
-				t.Fatal("good after its end")
+				t.Fatal("token was accepted after its expiry, want it rejected")
 			}
 		})
 	})
@@ -222,16 +222,16 @@ func TestWhatIsRemembered(t *testing.T) {
 		inTime(t, func(*looker) {}, func(t *testing.T, l *looker) {
 			token := signed("ec-1")
 			if !l.good(t, token) {
-				t.Fatal("refused")
+				t.Fatal("token of a published key was rejected, want it accepted")
 			}
 			l.change(func() { l.keys = []jwk{published("ec-2", keysOfTests().newEC.Public())} })
 			l.issuer.keys.current.Store(&keySet{})
 			if !l.good(t, token) {
-				t.Fatal("not remembered at all")
+				t.Fatal("token was not cached after its key was withdrawn, want it accepted")
 			}
 			time.Sleep(rememberGood)
 			if l.good(t, token) {
-				t.Fatal("still good")
+				t.Fatal("token of a withdrawn key was accepted beyond the cache time, want it rejected")
 			}
 		})
 	})

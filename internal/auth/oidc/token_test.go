@@ -21,7 +21,7 @@ import (
 	"portico.dev/internal/auth/authtest"
 )
 
-// TestForgedTokens are the rows B1 to B7 for tokens that say they are of an issuer.
+// TestForgedTokens tests the rows B1 to B7 with tokens that name an issuer.
 func TestForgedTokens(t *testing.T) {
 	p := serve(t, alive)
 	var elsewhere atomic.Int32
@@ -99,15 +99,15 @@ func TestForgedTokens(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			for _, again := range []string{"fresh", "remembered"} {
 				if got := outcome(t.Context(), s, tt.token); !strings.Contains(got, tt.want) {
-					t.Fatalf("%s: %s, want %s", again, got, tt.want)
+					t.Fatalf("outcome of a %s token = %s, want %s", again, got, tt.want)
 				} else if strings.Contains(got, tt.token) {
-					t.Fatalf("the error holds the token: %s", got)
+					t.Fatalf("error for the token = %s, want no token in it", got)
 				}
 			}
 		})
 	}
 	if n := elsewhere.Load(); n != 0 {
-		t.Errorf("B1 %d requests went where a token pointed", n)
+		t.Errorf("B1: %d requests to a URL in a token, want 0", n)
 	}
 }
 
@@ -125,7 +125,7 @@ func TestB4TimesToTheSecond(t *testing.T) {
 		text := strings.NewReplacer("EXP", fmt.Sprint(now.Add(c.expires).Unix()), "NBF", fmt.Sprint(now.Add(c.notBefore).Unix())).Replace(`{"exp":EXP,"nbf":NBF}`)
 		expires, err := checkTimes(authtest.Token(`{"alg":"ES256"}`, text, nil), now)
 		if c.err == "" && (err != nil || !expires.Equal(now.Add(c.expires))) || c.err != "" && (err == nil || !strings.Contains(err.Error(), c.err)) {
-			t.Errorf("%s: %v, %v", name, expires, err)
+			t.Errorf("%s: checkTimes() = %v, %v, want the expiry, or the error %q", name, expires, err, c.err)
 		}
 	}
 }
@@ -143,7 +143,7 @@ func TestKeysThatArePassedOver(t *testing.T) {
 	tests := []struct {
 		name string
 		key  jwk
-		want []string // the algorithms it is good for
+		want []string // the usable algorithms
 	}{
 		{"EC P-256", published("a", k.ec.Public()), []string{"ES256"}},
 		{"EC P-384", published("a", other.Public()), []string{"ES384"}},
@@ -165,7 +165,7 @@ func TestKeysThatArePassedOver(t *testing.T) {
 				got = key.algorithms
 			}
 			if tt.want == nil && got != nil || tt.want != nil && !reflect.DeepEqual(got, tt.want) {
-				t.Fatalf("%q, want %q", got, tt.want)
+				t.Fatalf("algorithms of the key = %q, want %q", got, tt.want)
 			}
 		})
 	}
@@ -175,7 +175,7 @@ func TestKeysThatArePassedOver(t *testing.T) {
 			set = append(set, key{id: "a", algorithms: []string{"ES256"}, public: k.ec.Public()})
 		}
 		if n := len(set.candidates("a", "ES256")); n != maxTried {
-			t.Fatalf("%d are tried", n)
+			t.Fatalf("%d candidates of a hundred keys, want %d", n, maxTried)
 		}
 	})
 }
@@ -195,10 +195,10 @@ func TestB3AudiencesOfATokenReview(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			response, ok, err := s.AuthenticateToken(authenticator.WithAudiences(t.Context(), tt.asked), p.token())
 			if err != nil || ok != (tt.want != nil) {
-				t.Fatalf("%t, %v", ok, err)
+				t.Fatalf("AuthenticateToken for the audiences %q = %t, %v, want %q", tt.asked, ok, err, tt.want)
 			}
 			if ok && !reflect.DeepEqual(response.Audiences, tt.want) {
-				t.Fatalf("audiences %q", response.Audiences)
+				t.Fatalf("audiences of the response = %q, want %q", response.Audiences, tt.want)
 			}
 		})
 	}

@@ -65,7 +65,7 @@ func TestBootstrapPolicy(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			tt.what.User = person(tt.user, tt.groups...)
 			if decision, reason, _ := r.Authorize(t.Context(), tt.what); (decision == authorizer.DecisionAllow) != tt.want {
-				t.Fatalf("%v %s", decision, reason)
+				t.Fatalf("Authorize() = %v %s, want allowed = %t", decision, reason, tt.want)
 			}
 		})
 	}
@@ -73,7 +73,7 @@ func TestBootstrapPolicy(t *testing.T) {
 		seen := map[string]bool{}
 		for _, r := range Bootstrap().ClusterRoles {
 			if seen[r.Name] {
-				t.Errorf("ClusterRole %s twice", r.Name)
+				t.Errorf("ClusterRole %s exists twice, want unique names", r.Name)
 			}
 			seen[r.Name] = true
 		}
@@ -81,7 +81,7 @@ func TestBootstrapPolicy(t *testing.T) {
 	t.Run("every bound role exists", func(t *testing.T) {
 		for _, b := range Bootstrap().ClusterRoleBindings {
 			if !slices.ContainsFunc(p.ClusterRoles, func(r *rbacv1.ClusterRole) bool { return r.Name == b.RoleRef.Name }) {
-				t.Errorf("%s binds %s", b.Name, b.RoleRef.Name)
+				t.Errorf("ClusterRoleBinding %s binds %s, want an existing role", b.Name, b.RoleRef.Name)
 			}
 		}
 	})
@@ -115,20 +115,20 @@ func TestEnsureBootstrap(t *testing.T) {
 		return r
 	}
 	if r := get("system:basic-user"); len(r.Rules) != 3 || r.Rules[0].Resources[0] != "secrets" || r.Labels["kubernetes.io/bootstrapping"] != "mine" {
-		t.Errorf("what somebody added is gone or what was missing is not there: %+v", r)
+		t.Errorf("ClusterRole system:basic-user = %+v, want the added rule and label kept and two rules added", r)
 	}
 	if r := get("system:monitoring"); len(r.Rules) != 0 {
-		t.Errorf("a role that opted out was changed: %+v", r)
+		t.Errorf("ClusterRole system:monitoring with autoupdate=false = %+v, want no rules", r)
 	}
 	if r := get("edit"); len(r.AggregationRule.ClusterRoleSelectors) != 2 {
-		t.Errorf("selectors: %+v", r.AggregationRule)
+		t.Errorf("aggregation rule of edit = %+v, want two selectors", r.AggregationRule)
 	}
 	if r := get("system:auth-delegator"); len(r.Rules) != 2 || r.Annotations[rbacv1.AutoUpdateAnnotationKey] != "true" {
-		t.Errorf("created role: %+v", r)
+		t.Errorf("created ClusterRole system:auth-delegator = %+v, want two rules and autoupdate=true", r)
 	}
 	b, err := client.RbacV1().ClusterRoleBindings().Get(ctx, "system:discovery", metav1.GetOptions{})
 	if err != nil || b.RoleRef.Name != "system:discovery" || b.Subjects[0].Name != "system:authenticated" {
-		t.Errorf("a binding to another role was not replaced: %+v, %v", b, err)
+		t.Errorf("ClusterRoleBinding system:discovery = %+v, %v, want the role system:discovery and the group system:authenticated", b, err)
 	}
 	if _, err := client.RbacV1().Roles("kube-system").Get(ctx, "extension-apiserver-authentication-reader", metav1.GetOptions{}); err != nil {
 		t.Error(err)
@@ -141,7 +141,7 @@ func TestEnsureBootstrap(t *testing.T) {
 		}
 		for _, a := range client.Actions() {
 			if a.GetVerb() != "get" {
-				t.Errorf("%s %s", a.GetVerb(), a.GetResource().Resource)
+				t.Errorf("request of a second EnsureBootstrap = %s %s, want only get", a.GetVerb(), a.GetResource().Resource)
 			}
 		}
 	})

@@ -13,7 +13,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// The words of the property test: few, so that policies and questions meet, and odd, so that they meet at the edges.
+// The words of the property test are few, so that policies and requests match often, and unusual, to cover edge cases.
 var (
 	someVerbs     = []string{"get", "list", "*", ""}
 	someGroups    = []string{"", "apps", "*"}
@@ -67,7 +67,7 @@ func drawPolicy(t *rapid.T) Policy {
 		}
 	}
 	clusterRoles := []string{"c0", "c1", "c2", "c3"}
-	// Sometimes enough bindings that scopes are arranged by target.
+	// Some policies have enough bindings for scopes that are arranged by target.
 	for i := range rapid.IntRange(0, 40).Draw(t, "cluster bindings") {
 		p.ClusterRoleBindings = append(p.ClusterRoleBindings,
 			clusterBinding(fmt.Sprintf("cb%d", i), rapid.SampledFrom(clusterRoles).Draw(t, "role"), drawSubjects(t)...))
@@ -94,7 +94,7 @@ func drawQuestion(t *rapid.T) authorizer.AttributesRecord {
 	}
 	a.ResourceRequest = true
 	a.APIGroup = rapid.SampledFrom([]string{"", "apps", "batch", "*"}).Draw(t, "group")
-	// No slashes: the library has no notion of a subresource beside the resource. TestResourcesWithASlash has those.
+	// No slashes: upstream's rule evaluation has no subresource apart from the resource. TestResourcesWithASlash covers them.
 	a.Resource = rapid.SampledFrom([]string{"pods", "jobs", "*", "a"}).Draw(t, "resource")
 	a.Subresource = rapid.SampledFrom([]string{"", "", "log", "scale", "*", "b/c", "c"}).Draw(t, "subresource")
 	a.Name = rapid.SampledFrom([]string{"", "x", "z", "*"}).Draw(t, "name")
@@ -102,7 +102,7 @@ func drawQuestion(t *rapid.T) authorizer.AttributesRecord {
 	return a
 }
 
-// naive answers by reading every binding, and leaves the meaning of a rule to the library of Kubernetes.
+// naive evaluates every binding, and evaluates each rule with Kubernetes' library.
 func naive(p Policy, a authorizer.AttributesRecord) bool {
 	asked := rbacv1.PolicyRule{Verbs: []string{a.Verb}}
 	if a.ResourceRequest {
@@ -164,7 +164,7 @@ func applies(subjects []rbacv1.Subject, u user.Info, namespace string) bool {
 	return false
 }
 
-// The property behind C16: the index answers as a reader of every binding would.
+// The property behind C16: the index returns the same decisions as an evaluation of every binding.
 func TestIndexAnswersAsANaiveEvaluator(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		p := drawPolicy(t)
@@ -176,7 +176,7 @@ func TestIndexAnswersAsANaiveEvaluator(t *testing.T) {
 				t.Fatal(err)
 			}
 			if want := naive(p, a); (got == authorizer.DecisionAllow) != want {
-				t.Fatalf("%+v: index %v (%s), naive %t", a, got, reason, want)
+				t.Fatalf("Authorize(%+v) = %v (%s), want allowed = %t", a, got, reason, want)
 			}
 		}
 	})

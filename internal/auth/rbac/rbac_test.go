@@ -150,17 +150,17 @@ func TestDecisions(t *testing.T) {
 			tt.what.User = tt.who
 			decision, reason, err := r.Authorize(t.Context(), tt.what)
 			if err != nil || (decision == authorizer.DecisionAllow) != tt.allow || decision == authorizer.DecisionDeny {
-				t.Fatalf("%v, %q, %v", decision, reason, err)
+				t.Fatalf("Authorize() = %v, %q, %v, want allowed = %t", decision, reason, err, tt.allow)
 			}
 			if tt.reason != "" && reason != tt.reason {
-				t.Fatalf("reason %q\nwant   %q", reason, tt.reason)
+				t.Fatalf("reason = %q, want %q", reason, tt.reason)
 			}
 		})
 	}
 }
 
-// An access review may name a resource with a slash in it. Kubernetes joins it with the subresource and compares the
-// whole; a wildcard for a subresource matches only a subresource that was named as one.
+// An access review may name a resource with a slash. Kubernetes joins it with the subresource and compares the
+// whole name. A wildcard for a subresource matches only an explicit subresource.
 func TestResourcesWithASlash(t *testing.T) {
 	tests := []struct {
 		rule, resource, subresource string
@@ -188,7 +188,7 @@ func TestResourcesWithASlash(t *testing.T) {
 			})
 			a := authorizer.AttributesRecord{User: person("alice"), Verb: "get", Resource: tt.resource, Subresource: tt.subresource, ResourceRequest: true}
 			if decision, _, _ := r.Authorize(t.Context(), a); (decision == authorizer.DecisionAllow) != tt.want {
-				t.Fatalf("%v", decision)
+				t.Fatalf("Authorize() = %v, want allowed = %t", decision, tt.want)
 			}
 		})
 	}
@@ -199,18 +199,18 @@ func TestBeforeTheRulesAreLoaded(t *testing.T) {
 	what := on("get", "", "pods")
 	what.User = person("alice")
 	if decision, _, err := r.Authorize(t.Context(), what); decision == authorizer.DecisionAllow || !errors.Is(err, ErrNotReady) {
-		t.Errorf("%v, %v; no rules is no decision", decision, err)
+		t.Errorf("Authorize before the rules are loaded = %v, %v, want ErrNotReady", decision, err)
 	}
 	what.User = person("root", user.SystemPrivilegedGroup)
 	if decision, _, err := r.Authorize(t.Context(), what); decision != authorizer.DecisionAllow || err != nil {
-		t.Errorf("system:masters: %v, %v", decision, err)
+		t.Errorf("Authorize of system:masters before the rules are loaded = %v, %v, want allowed", decision, err)
 	}
 	if _, _, _, err := r.RulesFor(t.Context(), person("alice"), "ns"); !errors.Is(err, ErrNotReady) {
-		t.Errorf("rules: %v", err)
+		t.Errorf("RulesFor before the rules are loaded error = %v, want ErrNotReady", err)
 	}
 	what.User = nil
 	if decision, _, err := r.Authorize(t.Context(), what); decision == authorizer.DecisionAllow || err == nil {
-		t.Errorf("a request without a user: %v, %v", decision, err)
+		t.Errorf("Authorize without a user = %v, %v, want an error", decision, err)
 	}
 }
 
@@ -252,13 +252,13 @@ func TestAggregation(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			tt.what.User = person(tt.who)
 			if decision, _, _ := r.Authorize(t.Context(), tt.what); (decision == authorizer.DecisionAllow) != tt.want {
-				t.Fatalf("%v", decision)
+				t.Fatalf("Authorize() = %v, want allowed = %t", decision, tt.want)
 			}
 		})
 	}
 }
 
-// What C16 needs: an aggregated role gives what it gathers, whatever is stored in it.
+// For C16: an aggregated role grants the rules that it aggregates, regardless of its stored rules.
 func TestRoleRules(t *testing.T) {
 	r := loaded(Bootstrap())
 	ref := func(kind, name string) rbacv1.RoleRef { return rbacv1.RoleRef{Kind: kind, Name: name} }
@@ -269,15 +269,15 @@ func TestRoleRules(t *testing.T) {
 	binds := may("create").on(rbacv1.GroupName, "rolebindings").rule()
 	reads := may("get").on("", "pods").rule()
 	if ok, missing := validation.Covers(admin, []rbacv1.PolicyRule{binds, reads}); !ok {
-		t.Errorf("admin lacks %v", missing)
+		t.Errorf("missing rules of admin = %v, want none", missing)
 	}
 	for _, stored := range Bootstrap().ClusterRoles {
 		if ok, _ := validation.Covers(stored.Rules, admin); stored.Name == "admin" && !ok {
-			t.Error("the stored rules of admin are fewer than it gives")
+			t.Error("stored rules of admin do not cover RoleRules(admin), want them to")
 		}
 	}
 	if _, err := r.RoleRules(t.Context(), "", ref("Role", "extension-apiserver-authentication-reader")); err == nil {
-		t.Error("a ClusterRoleBinding of a Role gives something")
+		t.Error("RoleRules of a Role without a namespace succeeded, want an error")
 	}
 }
 
@@ -294,15 +294,15 @@ func TestRulesFor(t *testing.T) {
 	})
 	resources, urls, incomplete, err := r.RulesFor(t.Context(), person("alice", "dev"), "ns")
 	if len(resources) != 2 || len(urls) != 1 || incomplete {
-		t.Fatalf("%d resource rules, %d url rules, incomplete %t", len(resources), len(urls), incomplete)
+		t.Fatalf("RulesFor() = %d resource rules, %d URL rules, incomplete %t, want 2, 1 and complete", len(resources), len(urls), incomplete)
 	}
 	if got := resources[1]; got.GetVerbs()[0] != "list" || got.GetResourceNames()[0] != "one" {
-		t.Errorf("rule %+v", got)
+		t.Errorf("second resource rule = %+v, want list of the name one", got)
 	}
 	if err == nil || !strings.Contains(err.Error(), `"gone" not found`) {
-		t.Errorf("error %v", err)
+		t.Errorf("RulesFor() error = %v, want an error that contains \"gone\" not found", err)
 	}
 	if resources, _, _, _ := r.RulesFor(t.Context(), person("alice", "dev"), "other"); len(resources) != 1 {
-		t.Errorf("%d rules in another namespace", len(resources))
+		t.Errorf("%d resource rules in another namespace, want 1", len(resources))
 	}
 }

@@ -11,7 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// TestBootstrapIsKubernetes compares object by object with what a kube-apiserver v1.37.1 and its controller manager had
+// TestBootstrapIsKubernetes compares each object with the objects that a kube-apiserver v1.37.1 and its controller manager had
 // written a minute after their first start.
 func TestBootstrapIsKubernetes(t *testing.T) {
 	theirs, ours := recorded(t), map[string]policyObject{}
@@ -31,21 +31,21 @@ func TestBootstrapIsKubernetes(t *testing.T) {
 	for name, want := range theirs {
 		have, ok := ours[name]
 		if !ok {
-			t.Errorf("%s is missing", name)
+			t.Errorf("%s is missing in the bootstrap policy, want it as in Kubernetes", name)
 			continue
 		}
 		if diff := cmp.Diff(want, have); diff != "" {
-			t.Errorf("%s (- theirs, + ours):\n%s", name, diff)
+			t.Errorf("%s differs from Kubernetes, want no difference (- Kubernetes, + Portico):\n%s", name, diff)
 		}
 	}
 	for name := range ours {
 		if _, ok := theirs[name]; !ok {
-			t.Errorf("%s is not theirs", name)
+			t.Errorf("%s is not in Kubernetes' policy, want only its objects", name)
 		}
 	}
 }
 
-// policyObject is what matters of the four kinds.
+// policyObject holds the compared fields of the four kinds.
 type policyObject struct {
 	Labels, Annotations map[string]string
 	Rules               []rbacv1.PolicyRule     `json:",omitempty"`
@@ -54,7 +54,7 @@ type policyObject struct {
 	Subjects            []rbacv1.Subject        `json:",omitempty"`
 }
 
-// recorded reads one object a line.
+// recorded reads one object per line.
 func recorded(t *testing.T) map[string]policyObject {
 	t.Helper()
 	f, err := os.Open("testdata/kube-apiserver-v1.37.1.jsonl")

@@ -34,7 +34,7 @@ func changesTakeEffect(t *testing.T, transform cache.TransformFunc) {
 	factory := informers.NewSharedInformerFactoryWithOptions(client, 0, informers.WithTransform(transform))
 	r := New(zap.NewNop())
 	ctx, cancel := context.WithCancel(t.Context())
-	// A factory starts the informers that somebody has asked for.
+	// A factory starts the informers that were requested.
 	rbac := factory.Rbac().V1()
 	rbac.ClusterRoles().Informer()
 	rbac.ClusterRoleBindings().Informer()
@@ -55,7 +55,7 @@ func changesTakeEffect(t *testing.T, transform cache.TransformFunc) {
 	select {
 	case <-r.Ready():
 	case <-time.After(time.Minute):
-		t.Fatal("not ready")
+		t.Fatal("the authorizer was not ready within a minute, want it ready")
 	}
 	what := on("get", "", "pods")
 	what.User = person("alice")
@@ -68,7 +68,7 @@ func changesTakeEffect(t *testing.T, transform cache.TransformFunc) {
 			}
 			select {
 			case <-deadline:
-				t.Fatalf("not %v within a minute", want)
+				t.Fatalf("the decision did not become %v within a minute, want it", want)
 			case <-time.After(time.Millisecond):
 			}
 		}

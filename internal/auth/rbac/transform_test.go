@@ -13,7 +13,7 @@ import (
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 )
 
-// Whatever is left out of a binding, decisions and the words for them are the same.
+// A binding with fields removed results in the same decisions and reasons.
 func TestLeanBindingSaysTheSame(t *testing.T) {
 	about := func(name, namespace string) metav1.ObjectMeta {
 		return metav1.ObjectMeta{
@@ -46,7 +46,7 @@ func TestLeanBindingSaysTheSame(t *testing.T) {
 	const byOne = `RBAC: allowed by RoleBinding "one/n" of ClusterRole "reader" to `
 	for _, c := range []struct {
 		who         *user.DefaultInfo
-		here, there string // why, in the namespace of the RoleBinding and in another; empty: not allowed
+		here, there string // the reason in the namespace of the RoleBinding and in another; empty: not allowed
 	}{
 		{&user.DefaultInfo{Name: "alice"}, byOne + `User "alice"`, ""},
 		{
@@ -62,20 +62,20 @@ func TestLeanBindingSaysTheSame(t *testing.T) {
 			for how, r := range map[string]*RBAC{"whole": whole, "lean": lean} {
 				decision, said, err := r.Authorize(t.Context(), a)
 				if said != want || err != nil || (decision == authorizer.DecisionAllow) != (want != "") {
-					t.Errorf("%s, %s in %s: %v %q %v, want %q", how, c.who.Name, namespace, decision, said, err, want)
+					t.Errorf("Authorize(%s) with the %s bindings in %s = %v %q %v, want %q", c.who.Name, how, namespace, decision, said, err, want)
 				}
 			}
 		}
 	}
 	if accessor, err := apimeta.Accessor(bindings[1]); err != nil || accessor.GetName() != "one" || accessor.GetNamespace() != "n" || accessor.GetResourceVersion() != "7" {
-		t.Errorf("informers would know it by %v, %v", accessor, err)
+		t.Errorf("accessor of a transformed binding = %v, %v, want n/one at the version 7", accessor, err)
 	}
 	if role := p.ClusterRoles[0]; TransformBinding(role) != any(role) {
-		t.Error("a role is something else now")
+		t.Error("TransformBinding of a role returned another object, want the same")
 	}
 }
 
-// There are as many bindings as users: most have one subject, and most subjects one binding.
+// There are about as many bindings as users: most bindings have one subject, and most subjects have one binding.
 func TestWhatMostHaveIsOneObject(t *testing.T) {
 	bound := func(name string, users ...string) *rbacv1.RoleBinding {
 		b := &rbacv1.RoleBinding{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: name}, RoleRef: rbacv1.RoleRef{Kind: "ClusterRole", Name: "reader"}}
@@ -91,15 +91,15 @@ func TestWhatMostHaveIsOneObject(t *testing.T) {
 	alice, bob := x.users.get("alice"), x.users.get("bob")
 	one, two := alice.by[0], bob.by[0]
 	if len(one.subjects) != 1 || &one.subjects[0] != &one.first[0] || len(two.subjects) != 2 || two.subjects[1].name != "bob" {
-		t.Errorf("the subjects are %v and %v", one.subjects, two.subjects)
+		t.Errorf("subjects of the bindings = %v and %v, want one stored inline, and two", one.subjects, two.subjects)
 	}
 	if len(bob.by) != 1 || &bob.by[0] != &bob.firstBy[0] || bob.only.grants[0] != &bob.firstGrant || &bob.only.grants[0] != &bob.firstGrants[0] {
-		t.Errorf("the grants of bob are %+v", bob.only)
+		t.Errorf("grants of bob = %+v, want one, stored inline", bob.only)
 	}
 	if len(alice.by) != 2 || alice.in("a").grants[0] != &alice.firstGrant || alice.in("b").grants[0] == &alice.firstGrant {
-		t.Errorf("the grants of alice are %+v and %+v", alice.in("a"), alice.in("b"))
+		t.Errorf("grants of alice = %+v and %+v, want only the first stored inline", alice.in("a"), alice.in("b"))
 	}
 	if g := alice.in("b").grants[0]; g.by.Binding != two || g.by.subject.name != "alice" {
-		t.Errorf("one of them is by %+v", g.by)
+		t.Errorf("grant of alice in b = %+v, want the second binding and the subject alice", g.by)
 	}
 }

@@ -9,7 +9,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// An index that followed changes is the one that is made of what there is in the end.
+// An updated index equals a new index of the final objects.
 func TestAnIndexThatIsUpdatedAnswersAsANewOne(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		p := drawPolicy(t)
@@ -38,7 +38,7 @@ func TestAnIndexThatIsUpdatedAnswersAsANewOne(t *testing.T) {
 			before := answers(t, x)
 			next := x.update(changes)
 			if after := answers(t, x); !slices.Equal(before, after) {
-				t.Fatalf("the index before is not what it was: %q, then %q", before, after)
+				t.Fatalf("decisions of the index after its update = %q, want them unchanged: %q", after, before)
 			}
 			x = next
 			for id, c := range changes {
@@ -49,13 +49,13 @@ func TestAnIndexThatIsUpdatedAnswersAsANewOne(t *testing.T) {
 			roles.Bindings = slices.Collect(maps.Values(held))
 			fresh := newIndex(roles)
 			if got, want := keys(&x.users), keys(&fresh.users); !slices.Equal(got, want) {
-				t.Fatalf("users %q, want %q", got, want)
+				t.Fatalf("users of the index = %q, want %q", got, want)
 			}
 			if got, want := keys(&x.groups), keys(&fresh.groups); !slices.Equal(got, want) {
-				t.Fatalf("groups %q, want %q", got, want)
+				t.Fatalf("groups of the index = %q, want %q", got, want)
 			}
 			if got, want := answers(t, x), answers(t, fresh); !slices.Equal(got, want) {
-				t.Fatalf("%q, want %q", got, want)
+				t.Fatalf("decisions of the index = %q, want %q", got, want)
 			}
 		}
 	})
@@ -69,7 +69,7 @@ func keys(s *subjectMap) (all []string) {
 	return all
 }
 
-// answers are the reasons for every decision about a few users.
+// answers returns the reasons of all decisions for a few users.
 func answers(t *rapid.T, x *index) (all []string) {
 	r := loaded(Policy{})
 	r.current.Store(x)
@@ -89,7 +89,7 @@ func answers(t *rapid.T, x *index) (all []string) {
 	return all
 }
 
-// BenchmarkAChangedBinding is what a change of one of 10,000 bindings costs.
+// BenchmarkAChangedBinding measures a change of one of 10,000 bindings.
 func BenchmarkAChangedBinding(b *testing.B) {
 	p := large()
 	x := newIndex(p)

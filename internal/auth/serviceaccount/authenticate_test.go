@@ -23,7 +23,7 @@ import (
 func unix(t time.Time) string { return strconv.FormatInt(t.Unix(), 10) }
 
 func TestForgedTokens(t *testing.T) {
-	now := time.Now() // and it stays so: to make and read megabytes of tokens takes seconds
+	now := time.Now() // constant, because generating and parsing megabytes of tokens takes seconds
 	tokens := newTokens(t, func(c *Config) { c.Now = func() time.Time { return now } })
 	ec, rsaID := keyID(t, keys().ec), keyID(t, keys().rsa)
 	es, rs := authtest.ES256(keys().ec), authtest.RS256(keys().rsa)
@@ -114,17 +114,17 @@ func TestForgedTokens(t *testing.T) {
 					got = refused
 				}
 				if got != tt.want {
-					t.Fatalf("%s: %s (%v), want %s", again, got, err, tt.want)
+					t.Fatalf("AuthenticateToken of a %s token = %s (%v), want %s", again, got, err, tt.want)
 				}
 				if ok && response.User.GetName() != "system:serviceaccount:ns:robot" {
-					t.Fatalf("user %q", response.User.GetName())
+					t.Fatalf("user of the token = %q, want system:serviceaccount:ns:robot", response.User.GetName())
 				}
 			}
 		})
 	}
 }
 
-// strayBits spells the same signature in another way.
+// strayBits encodes the same signature in another way.
 func strayBits(token string) string {
 	last := strings.IndexByte("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_", token[len(token)-1])
 	return token[:len(token)-1] + string("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"[last|1])
@@ -140,12 +140,12 @@ func TestAudiencesOfTheContext(t *testing.T) {
 		ctx := authenticator.WithAudiences(t.Context(), authenticator.Audiences{"ext-c", "ext-b"})
 		response, ok, err := tokens.AuthenticateToken(ctx, issued.Token)
 		if err != nil || !ok || !reflect.DeepEqual(response.Audiences, authenticator.Audiences{"ext-b"}) {
-			t.Fatalf("%+v, %t, %v", response, ok, err)
+			t.Fatalf("AuthenticateToken for ext-c and ext-b = %+v, %t, %v, want the audience ext-b", response, ok, err)
 		}
 	})
 	t.Run("B3 a token for an extension server is not good for the front door", func(t *testing.T) {
 		if _, ok, err := tokens.AuthenticateToken(t.Context(), issued.Token); ok || err == nil {
-			t.Fatalf("%t, %v", ok, err)
+			t.Fatalf("AuthenticateToken of a token for other audiences = %t, %v, want an error", ok, err)
 		}
 	})
 }
@@ -189,16 +189,16 @@ func TestBoundObjects(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			// Once while all is well, so that what is remembered of the token is what could go wrong.
+			// The first call, with all objects present, caches the token.
 			if _, ok, err := tokens.AuthenticateToken(t.Context(), issued.Token); !ok || err != nil {
-				t.Fatalf("before: %t, %v", ok, err)
+				t.Fatalf("AuthenticateToken before the change = %t, %v, want true", ok, err)
 			}
 			tt.change(live[tt.key])
 			if tt.remove {
 				delete(live, tt.key)
 			}
 			if _, ok, err := tokens.AuthenticateToken(t.Context(), issued.Token); ok != tt.good {
-				t.Fatalf("after: %t, %v", ok, err)
+				t.Fatalf("AuthenticateToken after the change = %t, %v, want %t", ok, err, tt.good)
 			}
 		})
 	}
@@ -214,11 +214,11 @@ func TestExpiryIsNotRemembered(t *testing.T) {
 		}
 		time.Sleep(time.Until(issued.Expires) + authn.ClockSkew - 2*time.Second)
 		if _, ok, err := tokens.AuthenticateToken(t.Context(), issued.Token); !ok {
-			t.Fatalf("within the leeway: %v", err)
+			t.Fatalf("AuthenticateToken within the leeway = %t, %v, want true", ok, err)
 		}
 		time.Sleep(3 * time.Second)
 		if _, ok, _ := tokens.AuthenticateToken(t.Context(), issued.Token); ok {
-			t.Fatal("a token that was good a moment ago is still good after it expired")
+			t.Fatal("AuthenticateToken of an expired token that was cached succeeded, want it rejected")
 		}
 	})
 }
@@ -227,7 +227,7 @@ func TestLookupThatFails(t *testing.T) {
 	tokens := newTokens(t, func(c *Config) { c.Lookup = failing{} })
 	token := authtest.Token(`{"alg":"ES256","kid":"`+keyID(t, keys().ec)+`"}`, body(), authtest.ES256(keys().ec))
 	if _, ok, err := tokens.AuthenticateToken(t.Context(), token); ok || !errors.Is(err, errStorage) {
-		t.Fatalf("%t, %v; a token must not be good because nobody could be asked", ok, err)
+		t.Fatalf("AuthenticateToken with a failing look-up = %t, %v, want false and errStorage", ok, err)
 	}
 }
 
@@ -239,8 +239,8 @@ func (failing) GetServiceAccount(context.Context, string, string) (*corev1.Servi
 	return nil, errStorage
 }
 
-// FuzzToken: no input makes the parser panic, no input without our signature is good, and what the strict reader
-// accepts the library reads in the same way.
+// FuzzToken checks that no input makes the parser panic, that no input without Portico's signature is accepted, and that the strict
+// parser and the JWT library read accepted tokens in the same way.
 func FuzzToken(f *testing.F) {
 	tokens := newTokens(f)
 	kid := keyID(f, keys().ec)
@@ -252,10 +252,10 @@ func FuzzToken(f *testing.F) {
 	f.Add(base64.RawURLEncoding.EncodeToString([]byte(`{"a":[{"b":1}],"a":2}`)))
 	f.Fuzz(func(t *testing.T, token string) {
 		if _, ok, _ := tokens.AuthenticateToken(t.Context(), token); ok {
-			t.Fatalf("accepted %q", token)
+			t.Fatalf("AuthenticateToken(%q) succeeded, want it rejected", token)
 		}
 		if _, ok, _ := tokens.AuthenticateToken(t.Context(), authtest.Token(`{"alg":"ES256","kid":"`+kid+`"}`, token, nil)); ok {
-			t.Fatalf("accepted claims %q", token)
+			t.Fatalf("AuthenticateToken with the unsigned claims %q succeeded, want it rejected", token)
 		}
 	})
 }

@@ -2,7 +2,7 @@ package serviceaccount
 
 import "testing"
 
-// BenchmarkAuthenticateToken is a token of a service account, signed with ECDSA, whose account is looked up.
+// BenchmarkAuthenticateToken measures a service account token with an ECDSA signature, whose account is looked up.
 func BenchmarkAuthenticateToken(b *testing.B) {
 	tokens := newTokens(b)
 	issued, err := tokens.Issue(b.Context(), IssueRequest{Namespace: "ns", Name: "robot"})

@@ -27,7 +27,7 @@ import (
 
 const issuer = "https://front.example"
 
-// The keys of the tests: RSA keys take a while to make.
+// The keys of the tests are shared, because RSA keys are slow to generate.
 var keys = sync.OnceValue(func() (k struct {
 	rsa, otherRSA *rsa.PrivateKey
 	ec, otherEC   *ecdsa.PrivateKey
@@ -72,7 +72,7 @@ func file(t testing.TB, data []byte, mode os.FileMode) string {
 	if err := os.WriteFile(name, data, mode); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.Chmod(name, mode); err != nil { // whatever the umask says
+	if err := os.Chmod(name, mode); err != nil { // regardless of the umask
 		t.Fatal(err)
 	}
 	return name
@@ -160,7 +160,7 @@ func keyID(t testing.TB, key crypto.Signer) string {
 	return k.id
 }
 
-// body is the claims of a good token; each pair replaces one text by another.
+// body returns the claims of a valid token. Each pair replaces one text by another.
 func body(replace ...string) string {
 	now := time.Now()
 	text := `{"iss":"` + issuer + `","sub":"system:serviceaccount:ns:robot","aud":["api"],"exp":EXP,"nbf":NBF,"iat":NBF,"jti":"id-1",` +

@@ -66,29 +66,29 @@ func TestIssuedIdentity(t *testing.T) {
 				t.Fatal(err)
 			}
 			if left := time.Until(issued.Expires); left < 59*time.Minute || left > time.Hour {
-				t.Errorf("expires in %s, want an hour", left)
+				t.Errorf("time until the token expires = %s, want an hour", left)
 			}
 			response, ok, err := tokens.AuthenticateToken(t.Context(), issued.Token)
 			if err != nil || !ok {
-				t.Fatalf("%t, %v", ok, err)
+				t.Fatalf("AuthenticateToken() = %t, %v, want true", ok, err)
 			}
 			u := response.User.(*user.DefaultInfo)
 			id := u.Extra[user.CredentialIDKey]
 			delete(u.Extra, user.CredentialIDKey)
 			if len(id) != 1 || !strings.HasPrefix(id[0], "JTI=") {
-				t.Errorf("credential id %q", id)
+				t.Errorf("credential ID = %q, want one that begins with JTI=", id)
 			}
 			if len(u.Extra) != len(tt.extra) || len(tt.extra) > 0 && !reflect.DeepEqual(u.Extra, tt.extra) {
-				t.Errorf("extra %v, want %v", u.Extra, tt.extra)
+				t.Errorf("extra of the user = %v, want %v", u.Extra, tt.extra)
 			}
 			if want := []string{"system:serviceaccounts", "system:serviceaccounts:ns"}; !reflect.DeepEqual(u.Groups, want) {
-				t.Errorf("groups %v", u.Groups)
+				t.Errorf("groups of the user = %v, want %v", u.Groups, want)
 			}
 			if u.Name != "system:serviceaccount:ns:robot" || u.UID != "sa-1" {
-				t.Errorf("user %q, uid %q", u.Name, u.UID)
+				t.Errorf("user = %q with the UID %q, want system:serviceaccount:ns:robot with sa-1", u.Name, u.UID)
 			}
 			if !reflect.DeepEqual([]string(response.Audiences), []string{"api"}) {
-				t.Errorf("audiences %v", response.Audiences)
+				t.Errorf("audiences of the response = %v, want [api]", response.Audiences)
 			}
 		})
 	}
@@ -129,14 +129,14 @@ func TestIssueRefuses(t *testing.T) {
 				tt.req.Name = "robot"
 			}
 			if issued, err := tokens.Issue(t.Context(), tt.req); err == nil || issued.Token != "" || !tt.want(err) {
-				t.Fatalf("token %q, error %v", issued.Token, err)
+				t.Fatalf("Issue() = %q with the error %v, want an error of another kind and no token", issued.Token, err)
 			}
 		})
 	}
 	t.Run("a server without a signing key", func(t *testing.T) {
 		verifyOnly := newTokens(t, func(c *Config) { c.SigningKeyFile = "" })
 		if _, err := verifyOnly.Issue(t.Context(), IssueRequest{Namespace: "ns", Name: "robot"}); !errors.Is(err, ErrCannotSign) {
-			t.Fatalf("error %v", err)
+			t.Fatalf("Issue without a signing key error = %v, want ErrCannotSign", err)
 		}
 	})
 }
@@ -151,11 +151,11 @@ func TestKeyRotation(t *testing.T) {
 		c.SigningKeyFile, c.VerifyKeyFiles = privateFile(t, keys().otherEC), []string{publicFile(t, keys().otherRSA, keys().rsa)}
 	})
 	if _, ok, err := rotated.AuthenticateToken(t.Context(), issued.Token); !ok {
-		t.Errorf("the old key is still listed: %v", err)
+		t.Errorf("AuthenticateToken with the old key still listed = %t, %v, want true", ok, err)
 	}
 	finished := newTokens(t, func(c *Config) { c.SigningKeyFile, c.VerifyKeyFiles = privateFile(t, keys().otherEC), nil })
 	if _, ok, _ := finished.AuthenticateToken(t.Context(), issued.Token); ok {
-		t.Error("the old key is gone and its token is good")
+		t.Error("AuthenticateToken of a token whose key was removed succeeded, want it rejected")
 	}
 }
 
@@ -190,13 +190,13 @@ func TestKeysThatAreRefused(t *testing.T) {
 			cfg := Config{Issuer: issuer, SigningKeyFile: privateFile(t, keys().ec), Lookup: cluster()}
 			tt.change(&cfg)
 			if _, err := New(cfg); err == nil || !strings.Contains(err.Error(), tt.wantErr) {
-				t.Fatalf("error %v, want one with %q", err, tt.wantErr)
+				t.Fatalf("New() error = %v, want an error that contains %q", err, tt.wantErr)
 			}
 		})
 	}
 }
 
-// A client that knows only the documents can verify a token.
+// A client can verify a token with only the documents.
 func TestDiscoveryDocuments(t *testing.T) {
 	tokens := newTokens(t)
 	var config struct {
@@ -208,7 +208,7 @@ func TestDiscoveryDocuments(t *testing.T) {
 		t.Fatal(err)
 	}
 	if config.Issuer != issuer || config.JWKSURI != issuer+"/openid/v1/jwks" || len(config.Algs) != 2 {
-		t.Errorf("configuration %+v", config)
+		t.Errorf("OpenID configuration = %+v, want the issuer, its jwks_uri and two algorithms", config)
 	}
 	var set struct {
 		Keys []map[string]string `json:"keys"`
@@ -217,7 +217,7 @@ func TestDiscoveryDocuments(t *testing.T) {
 		t.Fatal(err)
 	}
 	if len(set.Keys) != 2 {
-		t.Fatalf("%d keys, want 2", len(set.Keys))
+		t.Fatalf("%d keys in the JWKS, want 2", len(set.Keys))
 	}
 	number := func(s string) *big.Int {
 		data, err := base64.RawURLEncoding.DecodeString(s)
@@ -241,11 +241,11 @@ func TestDiscoveryDocuments(t *testing.T) {
 			}
 			parsed, err := jwt.Parse(issued.Token, func(*jwt.Token) (any, error) { return public, nil }, jwt.WithValidMethods([]string{k["alg"]}))
 			if err != nil || parsed.Header["kid"] != k["kid"] {
-				t.Errorf("token does not verify with the published key: %v", err)
+				t.Errorf("verifying the token with the published key error = %v, want none and the key ID %s", err, k["kid"])
 			}
 		case "RSA":
 			if number(k["n"]).Cmp(keys().rsa.N) != 0 || number(k["e"]).Int64() != int64(keys().rsa.E) {
-				t.Error("the published RSA key is another one")
+				t.Errorf("published RSA key = %s with the exponent %s, want the signing key", k["n"], k["e"])
 			}
 		}
 	}
@@ -294,29 +294,29 @@ func TestTokensThatAKubeletAsksFor(t *testing.T) {
 					return ok
 				}
 				if asked := time.Duration(*tt.spec.ExpirationSeconds) * time.Second; issued.Expires.Sub(began) > asked || issued.Expires.Sub(began) < asked-time.Second {
-					t.Errorf("it is said to end after %s; the kubelet renews it by that", issued.Expires.Sub(began))
+					t.Errorf("stated lifetime of the token = %s, want %s", issued.Expires.Sub(began), asked)
 				}
 				extended := 0.0
 				if tt.want == long {
 					extended = 1
 				}
 				if !good() || said != "" || testutil.ToFloat64(m.Valid) != extended || testutil.ToFloat64(m.Stale) != 0 {
-					t.Errorf("at once: %q, %v counted as in time, %v as late", said, testutil.ToFloat64(m.Valid), testutil.ToFloat64(m.Stale))
+					t.Errorf("use of a new token: annotation %q, %v in time and %v late uses, want none, %v and 0", said, testutil.ToFloat64(m.Valid), testutil.ToFloat64(m.Stale), extended)
 				}
 				time.Sleep(tt.want - time.Minute)
 				if !good() {
-					t.Error("refused before its end")
+					t.Error("token was rejected before its end, want it accepted")
 				}
 				want := ""
 				if extended == 1 {
 					want = fmt.Sprintf("subject: system:serviceaccount:ns:robot, seconds after warning threshold: %d", ExtendedSeconds-60-KubeletExpirationSeconds)
 				}
 				if said != want || testutil.ToFloat64(m.Stale) != extended {
-					t.Errorf("%q, %v uses were counted as late; want %q", said, testutil.ToFloat64(m.Stale), want)
+					t.Errorf("use before the end: annotation %q and %v late uses, want %q and %v", said, testutil.ToFloat64(m.Stale), want, extended)
 				}
 				time.Sleep(2 * time.Minute)
 				if good() {
-					t.Error("good after its end")
+					t.Error("token was accepted after its end, want it rejected")
 				}
 			})
 		})

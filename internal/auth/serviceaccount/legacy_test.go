@@ -21,7 +21,7 @@ import (
 	"portico.dev/internal/metrics"
 )
 
-// legacyBody is what kube-controller-manager v1.37.1 writes; each pair replaces one text by another.
+// legacyBody returns the claims that kube-controller-manager v1.37.1 writes. Each pair replaces one text by another.
 func legacyBody(replace ...string) string {
 	return strings.NewReplacer(replace...).Replace(`{"iss":"kubernetes/serviceaccount","kubernetes.io/serviceaccount/namespace":"ns",` +
 		`"kubernetes.io/serviceaccount/secret.name":"long","kubernetes.io/serviceaccount/service-account.name":"robot",` +
@@ -33,15 +33,15 @@ func TestTokensOfSecrets(t *testing.T) {
 	token := authtest.Token(head, legacyBody(), authtest.RS256(keys().rsa))
 	moved := legacyBody(`"system:serviceaccount:ns:robot"`, `"system:serviceaccount:ns:other"`)
 	going := metav1.NewTime(time.Now().Add(-5 * time.Second))
-	const foreign = "somebody else's" // no error: others are asked
+	const foreign = "somebody else's" // no error: further authenticators are called
 	tests := []struct {
 		name   string
-		token  string // default the good one
+		token  string // by default the valid token
 		secret func(*corev1.Secret)
 		change func(objects)
-		asked  []string // audiences; default nobody asks
-		want   string   // the refusal, or nothing
-		uses   int      // of two refused ones
+		asked  []string // audiences; by default none
+		want   string   // the error, or empty
+		uses   int      // uses counted for two rejected tokens
 	}{
 		{name: "in its secret"},
 		{name: "for an audience of ours that is asked for", asked: []string{"elsewhere", "api"}},
@@ -94,17 +94,17 @@ func TestTokensOfSecrets(t *testing.T) {
 			if tt.asked != nil {
 				ctx = authenticator.WithAudiences(ctx, tt.asked)
 			}
-			for range 2 { // the second time from memory
+			for range 2 { // the second time from the cache
 				r, ok, err := tokens.AuthenticateToken(ctx, tt.token)
 				if tt.want == foreign {
 					if ok || err != nil {
-						t.Fatalf("%t, %v; want it to be somebody else's", ok, err)
+						t.Fatalf("AuthenticateToken() = %t, %v, want false and no error, for a foreign token", ok, err)
 					}
 					continue
 				}
 				if tt.want != "" {
 					if ok || err == nil || !strings.Contains(err.Error(), tt.want) {
-						t.Fatalf("%t, %v; want %q", ok, err, tt.want)
+						t.Fatalf("AuthenticateToken() = %t, %v, want an error that contains %q", ok, err, tt.want)
 					}
 					continue
 				}
@@ -113,20 +113,20 @@ func TestTokensOfSecrets(t *testing.T) {
 				}
 				if u := r.User; u.GetName() != "system:serviceaccount:ns:robot" || u.GetUID() != "sa-1" || len(u.GetExtra()) != 0 ||
 					strings.Join(u.GetGroups(), " ") != "system:serviceaccounts system:serviceaccounts:ns" || strings.Join(r.Audiences, " ") != "api" {
-					t.Errorf("%+v for %v", u, r.Audiences)
+					t.Errorf("user of the token = %+v with the audiences %v, want system:serviceaccount:ns:robot with sa-1 and api", u, r.Audiences)
 				}
 			}
 			if tt.want == "" {
 				tt.uses = 2
 			}
 			if uses != tt.uses {
-				t.Errorf("used %d times, want %d", uses, tt.uses)
+				t.Errorf("%d uses of the token, want %d", uses, tt.uses)
 			}
 		})
 	}
 }
 
-// What a use of such a token leaves behind is what people look for before they switch them off (KEP-2799).
+// Operators look for the traces of such tokens before they disable them (KEP-2799).
 func TestTracesOfTokensOfSecrets(t *testing.T) {
 	head := `{"alg":"RS256","kid":"` + keyID(t, keys().rsa) + `"}`
 	token := authtest.Token(head, legacyBody(), authtest.RS256(keys().rsa))
@@ -137,12 +137,12 @@ func TestTracesOfTokensOfSecrets(t *testing.T) {
 	)
 	for _, c := range []struct {
 		name        string
-		named       []corev1.ObjectReference // by the service account
+		named       []corev1.ObjectReference // secrets of the service account
 		labels      map[string]string
 		asked       []string
 		annotations map[string]string
 		warnings    []string
-		counts      string // of all, auto-generated, manual, invalid
+		counts      string // all, auto-generated, manual, invalid
 	}{
 		{name: "that somebody made", named: []corev1.ObjectReference{{Name: "other"}},
 			annotations: map[string]string{used: subject, used + "-manual-secret": "long"}, counts: "1 0 1 0"},
@@ -168,16 +168,16 @@ func TestTracesOfTokensOfSecrets(t *testing.T) {
 			}
 			_, ok, err := tokens.AuthenticateToken(ctx, token)
 			if good := c.labels == nil && c.asked == nil; ok != good || (err == nil) != good {
-				t.Fatalf("%t, %v", ok, err)
+				t.Fatalf("AuthenticateToken() = %t, %v, want %t", ok, err, good)
 			}
 			if got := audit.AuditContextFrom(ctx).GetEventAnnotations(); !maps.Equal(got, c.annotations) {
-				t.Errorf("annotations %v, want %v", got, c.annotations)
+				t.Errorf("audit annotations = %v, want %v", got, c.annotations)
 			}
 			if !slices.Equal(*said, c.warnings) {
-				t.Errorf("warnings %q, want %q", *said, c.warnings)
+				t.Errorf("warnings = %q, want %q", *said, c.warnings)
 			}
 			if got := fmt.Sprint(testutil.ToFloat64(m.Legacy), testutil.ToFloat64(m.AutoGenerated), testutil.ToFloat64(m.Manual), testutil.ToFloat64(m.Invalid)); got != c.counts {
-				t.Errorf("counted %s, want %s", got, c.counts)
+				t.Errorf("counted uses = %s, want %s", got, c.counts)
 			}
 		})
 	}

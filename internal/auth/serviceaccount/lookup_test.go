@@ -25,17 +25,17 @@ func TestLive(t *testing.T) {
 	t.Run("what the informer has is not asked for", func(t *testing.T) {
 		got, err := live.GetServiceAccount(t.Context(), "ns", "known")
 		if err != nil || got.UID != "uid-cached" || len(client.Actions()) != 0 {
-			t.Fatalf("%v, %v, %d questions", got, err, len(client.Actions()))
+			t.Fatalf("GetServiceAccount(known) = %v, %v with %d requests, want the informer's object and 0", got, err, len(client.Actions()))
 		}
 	})
 	t.Run("what it does not have yet is", func(t *testing.T) {
 		if got, err := live.GetServiceAccount(t.Context(), "ns", "new"); err != nil || got.UID != "uid-stored" {
-			t.Fatalf("%v, %v", got, err)
+			t.Fatalf("GetServiceAccount(new) = %v, %v, want the stored object", got, err)
 		}
 	})
 	t.Run("what nobody has is not found", func(t *testing.T) {
 		if _, err := live.GetServiceAccount(t.Context(), "ns", "none"); !apierrors.IsNotFound(err) {
-			t.Fatalf("%v", err)
+			t.Fatalf("GetServiceAccount(none) error = %v, want NotFound", err)
 		}
 	})
 }

@@ -17,8 +17,8 @@ import (
 	"portico.dev/internal/auth/authtest"
 )
 
-// Every cluster has the issuer of tokens of Secrets, so that only whoever has the key may call one bad: another token is
-// shown to the authenticators that follow.
+// All clusters use the same issuer for tokens of Secrets, so only a server with the key may reject such a token: a token with another key is
+// passed to the next authenticators.
 func TestATokenOfASecretOfAnotherCluster(t *testing.T) {
 	ours, theirs := keys().ec, keys().otherEC
 	accounts, err := New(Config{
@@ -36,7 +36,7 @@ func TestATokenOfASecretOfAnotherCluster(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// The key id is as kube-controller-manager makes it.
+	// The key ID has the form that kube-controller-manager uses.
 	signed := func(named, key *ecdsa.PrivateKey) string {
 		der, err := x509.MarshalPKIXPublicKey(named.Public())
 		if err != nil {
@@ -50,13 +50,13 @@ func TestATokenOfASecretOfAnotherCluster(t *testing.T) {
 	t.Run("is shown to the webhook", func(t *testing.T) {
 		response, ok, err := auth.AuthenticateToken(t.Context(), signed(theirs, theirs))
 		if err != nil || !ok || response.User.GetName() != "system:serviceaccount:ns:robot" || asked.Load() != 1 {
-			t.Fatalf("%+v, %t, %v; asked %d times", response, ok, err, asked.Load())
+			t.Fatalf("AuthenticateToken of another cluster's token = %+v, %t, %v with %d webhook calls, want the webhook's user and 1", response, ok, err, asked.Load())
 		}
 	})
 	t.Run("that claims to be of this one is not", func(t *testing.T) {
 		_, ok, err := auth.AuthenticateToken(t.Context(), signed(ours, theirs))
 		if ok || err == nil || asked.Load() != 1 {
-			t.Fatalf("%t, %v; asked %d times", ok, err, asked.Load())
+			t.Fatalf("AuthenticateToken of a forged token = %t, %v with %d webhook calls, want an error and no further call", ok, err, asked.Load())
 		}
 	})
 }

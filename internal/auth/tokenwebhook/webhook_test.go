@@ -26,11 +26,11 @@ import (
 	"portico.dev/internal/request"
 )
 
-// reviewer is a token review server: real TLS, and what it answers is decided by the token.
+// reviewer is a token review server with real TLS. The token determines its response.
 type reviewer struct {
 	*authtest.Server
 	asked   atomic.Int32
-	version atomic.Value // the apiVersion of the last question
+	version atomic.Value // the apiVersion of the last review
 	hold    chan struct{}
 }
 
@@ -73,7 +73,7 @@ func serve(t *testing.T) *reviewer {
 	return s
 }
 
-// kubeconfig names s; change may make it worse.
+// kubeconfig names s. change may make it invalid.
 func (s *reviewer) kubeconfig(t *testing.T, change ...func(*clientcmdapi.Cluster)) string {
 	t.Helper()
 	cluster := &clientcmdapi.Cluster{Server: s.URL + "/review", CertificateAuthorityData: s.RootPEM}
@@ -130,18 +130,18 @@ func TestWhatTheServerSays(t *testing.T) {
 				switch {
 				case tt.wantErr != "":
 					if err == nil || !strings.Contains(err.Error(), tt.wantErr) || strings.Contains(err.Error(), tt.token+" ") {
-						t.Fatalf("%v, want %q", err, tt.wantErr)
+						t.Fatalf("AuthenticateToken error = %v, want an error that contains %q, without the token", err, tt.wantErr)
 					}
 				case err != nil || ok != (tt.want != ""):
-					t.Fatalf("%t, %v", ok, err)
+					t.Fatalf("AuthenticateToken(%q) = %t, %v, want user %q", tt.token, ok, err, tt.want)
 				case ok && (response.User.GetName() != tt.want || !reflect.DeepEqual(response.User.GetExtra(), map[string][]string{"a": {"b"}})):
-					t.Fatalf("%+v", response.User)
+					t.Fatalf("user of the token = %+v, want %s with extra a=[b]", response.User, tt.want)
 				}
 				if len(tt.token) > authn.MaxTokenBytes {
-					return // nobody was asked
+					return // no review was sent
 				}
 				if got := s.version.Load(); got != "authentication.k8s.io/"+version {
-					t.Fatalf("asked in %s", got)
+					t.Fatalf("version of the review = %s, want authentication.k8s.io/%s", got, version)
 				}
 			})
 		}
@@ -157,7 +157,7 @@ func TestConnectionsAreMadeByDial(t *testing.T) {
 		}
 	})
 	if _, ok, err := w.AuthenticateToken(t.Context(), "known"); !ok || err != nil || dialled.Load() == 0 {
-		t.Errorf("%t, %v; dialled %d times", ok, err, dialled.Load())
+		t.Errorf("AuthenticateToken() = %t, %v with %d dialed connections, want true over Dial", ok, err, dialled.Load())
 	}
 }
 
@@ -177,10 +177,10 @@ func TestB3Audiences(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			response, ok, err := w.AuthenticateToken(authenticator.WithAudiences(t.Context(), tt.asked), tt.token)
 			if err != nil || ok != (tt.want != nil) {
-				t.Fatalf("%t, %v", ok, err)
+				t.Fatalf("AuthenticateToken(%q) for %q = %t, %v, want %q", tt.token, tt.asked, ok, err, tt.want)
 			}
 			if ok && !reflect.DeepEqual(response.Audiences, tt.want) {
-				t.Fatalf("audiences %q", response.Audiences)
+				t.Fatalf("audiences of the response = %q, want %q", response.Audiences, tt.want)
 			}
 		})
 	}
@@ -196,7 +196,7 @@ func TestB12WhatIsRemembered(t *testing.T) {
 		ttl           time.Duration
 		first, second context.Context
 		token         string
-		want          int32 // questions
+		want          int32 // reviews
 	}{
 		{"a token that is known", time.Minute, t.Context(), t.Context(), "known", 1},
 		{"one that is not", time.Minute, t.Context(), t.Context(), "stranger", 1},
@@ -213,20 +213,20 @@ func TestB12WhatIsRemembered(t *testing.T) {
 			_, first, _ := w.AuthenticateToken(tt.first, tt.token)
 			_, second, _ := w.AuthenticateToken(tt.second, tt.token)
 			if n := s.asked.Load(); n != tt.want || first != second {
-				t.Fatalf("asked %d times, want %d; %t then %t", n, tt.want, first, second)
+				t.Fatalf("%d reviews with the results %t and %t, want %d and equal results", n, first, second, tt.want)
 			}
 		})
 	}
 	t.Run("never beyond its end", func(t *testing.T) {
 		now := time.Now()
 		if got := notAfterExpiry(ending(30*time.Second), now.Add(time.Minute)); got.After(now.Add(30 * time.Second)) {
-			t.Fatalf("remembered for %s", got.Sub(now))
+			t.Fatalf("cache time of a token = %s, want at most 30s", got.Sub(now))
 		}
 	})
 }
 
-// TestAServerThatHangs: whoever waits for it is let go, so many wait and no more, and those who do not need it never
-// notice.
+// TestAServerThatHangs checks that canceled callers return, that the number of waiting callers is limited, and that requests without tokens are
+// not affected.
 func TestAServerThatHangs(t *testing.T) {
 	s := serve(t)
 	w := open(t, s)
@@ -242,7 +242,7 @@ func TestAServerThatHangs(t *testing.T) {
 	await(t, func() bool { return len(w.slots) == maxAsking })
 	t.Run("more are refused at once", func(t *testing.T) {
 		if _, _, err := w.AuthenticateToken(t.Context(), "known"); err == nil || !strings.Contains(err.Error(), "too many") {
-			t.Fatal(err)
+			t.Fatalf("AuthenticateToken beyond the limit error = %v, want an error that contains too many", err)
 		}
 	})
 	t.Run("many with one token are one question", func(t *testing.T) {
@@ -255,7 +255,7 @@ func TestAServerThatHangs(t *testing.T) {
 		cancel()
 		for range 2 * maxAsking {
 			if err := <-answers; err == nil {
-				t.Fatal("no error")
+				t.Fatal("AuthenticateToken of a canceled caller returned no error, want an error")
 			}
 		}
 	})
@@ -265,7 +265,7 @@ func TestAServerThatHangs(t *testing.T) {
 	})
 }
 
-// Unknown tokens of one client once used all reviews of a slow server, so that users with good tokens were refused.
+// Without a share for each client, unknown tokens of one client occupied all reviews of a slow server, and valid tokens of other users were rejected.
 func TestA53OneClientDoesNotUseAllReviews(t *testing.T) {
 	s := serve(t)
 	w := open(t, s)
@@ -281,7 +281,7 @@ func TestA53OneClientDoesNotUseAllReviews(t *testing.T) {
 	}
 	await(t, func() bool { return len(answers)+len(w.slots) == 2*maxAsking })
 	if _, ok, err := w.AuthenticateToken(from("192.0.2.2:1000"), "known"); !ok || err != nil {
-		t.Errorf("a good token of another client: got %t and error %v, want true and none", ok, err)
+		t.Errorf("AuthenticateToken of another client = %t, %v, want true", ok, err)
 	}
 	close(s.hold)
 	for range 2 * maxAsking {
@@ -295,7 +295,7 @@ func await(t *testing.T, until func() bool) {
 	for !until() {
 		select {
 		case <-deadline:
-			t.Fatal("it did not come about")
+			t.Fatal("condition was false for 30 seconds, want it to become true")
 		case <-time.After(20 * time.Millisecond):
 		}
 	}
@@ -326,7 +326,7 @@ func TestConfigurationsThatAreRefused(t *testing.T) {
 			cfg := Config{File: s.kubeconfig(t)}
 			tt.change(&cfg)
 			if _, err := New(cfg); err == nil || !strings.Contains(err.Error(), tt.want) {
-				t.Fatalf("%v, want %q", err, tt.want)
+				t.Fatalf("New() error = %v, want an error that contains %q", err, tt.want)
 			}
 		})
 	}
@@ -336,7 +336,7 @@ func TestConfigurationsThatAreRefused(t *testing.T) {
 			c.File = s.kubeconfig(t, func(k *clientcmdapi.Cluster) { k.Server = other.URL })
 		})
 		if _, ok, err := w.AuthenticateToken(t.Context(), "known"); ok || err == nil || other.asked.Load() != 0 {
-			t.Fatalf("%t, %v, asked %d times", ok, err, other.asked.Load())
+			t.Fatalf("AuthenticateToken with another server at the address = %t, %v and %d reviews, want an error and 0", ok, err, other.asked.Load())
 		}
 	})
 }

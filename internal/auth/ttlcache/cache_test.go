@@ -13,11 +13,11 @@ func TestMemory(t *testing.T) {
 			m.Add("a", 1, time.Now().Add(10*time.Second))
 			time.Sleep(10*time.Second - time.Nanosecond)
 			if v, ok := m.Get("a"); !ok || v != 1 {
-				t.Fatalf("just before the deadline: got %d, %t", v, ok)
+				t.Fatalf("Get just before the deadline = %d, %t, want 1", v, ok)
 			}
 			time.Sleep(time.Nanosecond)
 			if _, ok := m.Get("a"); ok {
-				t.Fatal("recalled at the deadline")
+				t.Fatal("Get at the deadline = true, want false")
 			}
 		})
 	})
@@ -29,10 +29,10 @@ func TestMemory(t *testing.T) {
 		m.Get(1)
 		m.Add(3, 3, later)
 		if _, ok := m.Get(2); ok {
-			t.Error("2 was used least recently and is still there")
+			t.Error("Get of the least recently used key = true, want false")
 		}
 		if _, ok := m.Get(1); !ok {
-			t.Error("1 was used recently and is gone")
+			t.Error("Get of the recently used key = false, want true")
 		}
 	})
 }

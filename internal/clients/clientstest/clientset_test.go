@@ -21,12 +21,12 @@ func TestWatchesShareNothing(t *testing.T) {
 		received[i] = (<-events.ResultChan()).Object.(*corev1.ConfigMap)
 	}
 	if received[0] == received[1] {
-		t.Error("two watches got the same object")
+		t.Error("two watches received the same object, want copies")
 	}
 	received[0].Labels = map[string]string{"changed": "here"}
 	stored, err := maps.Get(t.Context(), "settings", metav1.GetOptions{})
 	if err != nil || len(stored.Labels) > 0 {
-		t.Errorf("error %v; the change of a received object is in the store: %v", err, stored.Labels)
+		t.Errorf("Get after a received object was changed = %v, labels %v; want none", err, stored.Labels)
 	}
 }
 

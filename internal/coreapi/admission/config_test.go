@@ -36,7 +36,7 @@ func TestWhichPluginsAreOn(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			c.config.Plugins = table()
 			if got := c.config.Names(); !slices.Equal(got, c.want) {
-				t.Error(got)
+				t.Errorf("Names() = %v, want %v", got, c.want)
 			}
 		})
 	}
@@ -54,7 +54,7 @@ func TestSettingsThatCannotWork(t *testing.T) {
 	const head = "apiVersion: apiserver.config.k8s.io/v1\nkind: AdmissionConfiguration\n"
 	for name, c := range map[string]struct {
 		config Config
-		want   string // empty: it works
+		want   string // empty: no error
 	}{
 		"nothing said":               {Config{}, ""},
 		"an unknown plugin":          {Config{Enable: []string{"Fourth"}}, `--enable-admission-plugins: there is no plugin "Fourth"; choose from First, Second, Third`},
@@ -88,7 +88,7 @@ func TestSettingsThatCannotWork(t *testing.T) {
 			})
 			all := strings.Join(said, "\n")
 			if (c.want == "") != (all == "") || !strings.Contains(all, c.want) {
-				t.Errorf("%q; wanted %q", all, c.want)
+				t.Errorf("Validate reported %q, want a message that contains %q (empty: no message)", all, c.want)
 			}
 		})
 	}
@@ -120,12 +120,12 @@ plugins:
 		}
 		if want == "" {
 			if r != nil {
-				t.Errorf("%s has a configuration", plugin)
+				t.Errorf("%s has a configuration, want none", plugin)
 			}
 			continue
 		}
 		if got, err := io.ReadAll(r); err != nil || string(got) != want {
-			t.Errorf("%s: %q, %v", plugin, got, err)
+			t.Errorf("configuration of %s = %q, %v, want %q", plugin, got, err, want)
 		}
 	}
 }

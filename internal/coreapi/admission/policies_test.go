@@ -18,8 +18,8 @@ import (
 	"k8s.io/client-go/kubernetes/scheme"
 )
 
-// The library's policies are ready with what they read, and not when somebody next looks. Time stands still in a bubble
-// unless everybody sleeps.
+// k8s.io/apiserver's policies become ready with their caches and do not wait for the next poll. The clock of a bubble stands
+// still unless all goroutines sleep.
 func TestPoliciesAreReadWithoutWaiting(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		client := fake.NewClientset()
@@ -39,14 +39,14 @@ func TestPoliciesAreReadWithoutWaiting(t *testing.T) {
 		go func() { ended <- chain.Run(ctx) }()
 		<-chain.Ready()
 		if took := time.Since(began); took > 0 {
-			t.Errorf("somebody slept: ready after %s", took)
+			t.Errorf("the chain became ready after %s, want 0s: a goroutine slept", took)
 		}
 		if read := len(chain.policies.all); read != 2 {
-			t.Errorf("%d informers were watched, want those of policies and of bindings", read)
+			t.Errorf("informers of the policies = %d, want 2, one for policies and one for bindings", read)
 		}
 		for _, w := range chain.waiters {
 			if !w.WaitForReady() {
-				t.Errorf("%T is not ready", w)
+				t.Errorf("WaitForReady of %T = false, want true", w)
 			}
 		}
 		cancel()

@@ -10,7 +10,7 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// webhookClient is what the library asks webhooks by.
+// webhookClient returns the client with which k8s.io/apiserver calls webhooks.
 func webhookClient(t *testing.T, host string) *http.Client {
 	t.Helper()
 	config, err := Webhooks{}.dialled(&rest.Config{Host: host}, nil)
@@ -33,7 +33,7 @@ func TestC13AWebhookLeadsNowhereElse(t *testing.T) {
 		hook := httptest.NewServer(http.RedirectHandler(other.URL, code))
 		_, err := webhookClient(t, hook.URL).Post(hook.URL, "application/json", strings.NewReader("{}"))
 		if err == nil || !strings.Contains(err.Error(), "redirect") || asked {
-			t.Errorf("%d: %v, followed: %v", code, err, asked)
+			t.Errorf("redirect with %d: error = %v, followed = %v, want an error about the redirect and false", code, err, asked)
 		}
 		hook.Close()
 	}
@@ -56,6 +56,6 @@ func TestC13AWebhookThatAnswersWithoutEnd(t *testing.T) {
 	defer answer.Body.Close()
 	n, err := io.Copy(io.Discard, answer.Body)
 	if err == nil || !strings.Contains(err.Error(), "more than") || n != maxWebhookResponse {
-		t.Errorf("%d bytes, %v", n, err)
+		t.Errorf("read %d bytes, error = %v, want %d bytes and an error that contains \"more than\"", n, err, maxWebhookResponse)
 	}
 }

@@ -24,7 +24,7 @@ import (
 	"portico.dev/internal/transport"
 )
 
-// hookServer is a server of the Service hook/webhook that allows everything.
+// hookServer is a server of the Service hook/webhook that allows every request.
 func hookServer(t testing.TB) (server *httptest.Server, bundle []byte) {
 	t.Helper()
 	authority, err := pki.NewAuthority("webhooks")
@@ -47,7 +47,7 @@ func hookServer(t testing.TB) (server *httptest.Server, bundle []byte) {
 		}
 		review.Request, review.Response = nil, &admissionv1.AdmissionResponse{UID: review.Request.UID, Allowed: true}
 		w.Header().Set("Content-Type", "application/json")
-		_ = json.NewEncoder(w).Encode(review) // a caller that left does not want it
+		_ = json.NewEncoder(w).Encode(review) // fails if the caller is gone
 	}))
 	server.EnableHTTP2 = true
 	server.TLS = &tls.Config{Certificates: []tls.Certificate{pair}}
@@ -57,7 +57,7 @@ func hookServer(t testing.TB) (server *httptest.Server, bundle []byte) {
 	return server, authority.PEM()
 }
 
-// hookClients makes clients as the library's plugins do.
+// hookClients returns client managers like those of k8s.io/apiserver's plugins.
 func hookClients(t testing.TB, resolver webhook.ServiceResolver, wrapper webhook.AuthenticationInfoResolverWrapper) *webhook.ClientManager {
 	t.Helper()
 	m, err := webhook.NewClientManager([]schema.GroupVersion{admissionv1.SchemeGroupVersion}, admissionv1.AddToScheme)
@@ -98,7 +98,7 @@ func callHook(t testing.TB, client *rest.RESTClient) error {
 	return nil
 }
 
-// servicesTo reaches hook/webhook at one address.
+// servicesTo resolves hook/webhook to one address.
 func servicesTo(t testing.TB, address string) *WebhookServices {
 	t.Helper()
 	services := NewWebhookServices(func(namespace, name string, port int32) (*transport.Spec, error) {
@@ -111,8 +111,8 @@ func servicesTo(t testing.TB, address string) *WebhookServices {
 	return services
 }
 
-// Clients of several plugins share connections where service and CA are the same, and only there. Backends that no object
-// names are closed, those of an earlier caBundle too, and made again for clients that the library kept.
+// Clients of several plugins share connections only if the Service and the CA are the same. Backends that no object names are
+// closed, including those of an earlier caBundle, and created again for clients in the cache of k8s.io/apiserver.
 func TestBackendsOfWebhooks(t *testing.T) {
 	server, bundle := hookServer(t)
 	_, otherBundle := hookServer(t)
@@ -130,7 +130,7 @@ func TestBackendsOfWebhooks(t *testing.T) {
 			got += len(list)
 		}
 		if got != want {
-			t.Errorf("%s: %d backends, want %d", when, got, want)
+			t.Errorf("%s: backends = %d, want %d", when, got, want)
 		}
 	}
 	reference := Reference{Object: "a", Namespace: "hook", Name: "webhook", Path: "look", CABundle: bundle}
@@ -154,7 +154,7 @@ func TestBackendsOfWebhooks(t *testing.T) {
 	services.Sweep()
 	count(1, "the first bundle is gone")
 	if err := callHook(t, hookClient(t, validating, "webhook", bundle)); err != nil {
-		t.Errorf("a request that was on its way: %v", err)
+		t.Errorf("request of a client with the removed bundle failed: %v, want no error", err)
 	}
 	count(1, "after a request that was on its way")
 	references = nil
@@ -162,11 +162,11 @@ func TestBackendsOfWebhooks(t *testing.T) {
 	count(0, "nothing names the Service")
 	references = []Reference{reference}
 	if err := callHook(t, hookClient(t, mutating, "webhook", bundle)); err != nil {
-		t.Errorf("named again: %v", err)
+		t.Errorf("request after the Service is named again failed: %v, want no error", err)
 	}
 	count(1, "named again")
 	if err := callHook(t, hookClient(t, mutating, "webhook", otherBundle)); err == nil || !strings.Contains(err.Error(), "its certificate is not signed by the authority in caBundle") {
-		t.Errorf("another CA: %v", err)
+		t.Errorf("request with another CA: error = %v, want an error that the certificate is not signed by the authority in caBundle", err)
 	}
 }
 
@@ -210,7 +210,7 @@ func (r resolverTo) ResolveEndpoint(string, string, int32) (*url.URL, error) {
 	return &url.URL{Scheme: "https", Host: string(r)}, nil
 }
 
-// BenchmarkWebhookCalls compares calls by the library's transport, as before, with those by WebhookServices.
+// BenchmarkWebhookCalls compares calls with the transport of k8s.io/apiserver and calls with WebhookServices.
 func BenchmarkWebhookCalls(b *testing.B) {
 	server, bundle := hookServer(b)
 	address := server.Listener.Addr().String()

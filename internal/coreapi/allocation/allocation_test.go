@@ -18,11 +18,11 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// memory is etcd for one kind of claim.
+// memory simulates etcd for one type of claim.
 type memory[T comparable] struct {
-	mu    sync.Mutex // guards what follows
+	mu    sync.Mutex // guards the fields below
 	taken map[T]Held
-	fault error // what a claim answers after it was made
+	fault error // the error of a claim after it is stored
 }
 
 func newMemory[T comparable]() *memory[T] { return &memory[T]{taken: map[T]Held{}} }
@@ -61,13 +61,13 @@ func (m *memory[T]) Taken(context.Context) (map[T]Held, error) {
 	return maps.Clone(m.taken), nil
 }
 
-// entries is etcd for writes that are under way, of two processes: one that lives, and one that has ended.
+// entries simulates etcd for the writes in flight of two processes, one of which has ended.
 type entries struct {
-	mu    sync.Mutex // guards what follows
+	mu    sync.Mutex // guards the fields below
 	made  int
 	all   map[string]Entry
-	dead  bool  // what begins is of the process that has ended
-	fault error // what an end answers, which is then none
+	dead  bool  // new entries belong to the ended process
+	fault error // the error of End, which then keeps the entry
 }
 
 func (e *entries) Begin(_ context.Context, owner Owner) (string, error) {
@@ -94,7 +94,7 @@ func (e *entries) All(context.Context) ([]Entry, error) {
 	return slices.Collect(maps.Values(e.all)), nil
 }
 
-// testEnv is Services over memory.
+// testEnv is Services with claims in memory.
 type testEnv struct {
 	t         *testing.T
 	addresses *memory[netip.Addr]
@@ -120,7 +120,7 @@ func newTestEnv(t *testing.T, ranges ...string) *testEnv {
 	return w
 }
 
-// write is what storage does with a Service. fail: storage refuses it after it was settled.
+// write stores a Service as the API server does. fail is the error of the storage after Settle.
 func (w *testEnv) write(s *corev1.Service, fail error) (*corev1.Service, error) {
 	ctx, t := w.a.Begin(w.t.Context())
 	s = s.DeepCopy()
@@ -142,20 +142,20 @@ func (w *testEnv) remove(name string) {
 	w.a.Deleted(s)
 }
 
-// agree fails when claims and Services differ.
+// agree reports an error if the claims differ from the Services.
 func (w *testEnv) agree() {
 	w.t.Helper()
 	addresses, ports := map[netip.Addr]string{}, map[int32]string{}
 	for _, s := range w.stored {
 		for _, a := range addressesOf(s) {
 			if other := addresses[a]; other != "" {
-				w.t.Errorf("%s and %s both have %s", other, s.Name, a)
+				w.t.Errorf("%s and %s both have the address %s, want one holder", other, s.Name, a)
 			}
 			addresses[a] = s.Name
 		}
 		for p := range allPorts(s) {
 			if other := ports[p]; other != "" {
-				w.t.Errorf("%s and %s both have port %d", other, s.Name, p)
+				w.t.Errorf("%s and %s both have the port %d, want one holder", other, s.Name, p)
 			}
 			ports[p] = s.Name
 		}
@@ -165,14 +165,14 @@ func (w *testEnv) agree() {
 		claimed[a] = h.Owner.Name
 	}
 	if !maps.Equal(addresses, claimed) {
-		w.t.Errorf("services have the addresses %v, claimed are %v", addresses, claimed)
+		w.t.Errorf("claimed addresses = %v, want %v", claimed, addresses)
 	}
 	claimedPorts := map[int32]string{}
 	for p, h := range w.ports.taken {
 		claimedPorts[p] = h.Owner.Name
 	}
 	if !maps.Equal(ports, claimedPorts) {
-		w.t.Errorf("services have the ports %v, claimed are %v", ports, claimedPorts)
+		w.t.Errorf("claimed ports = %v, want %v", claimedPorts, ports)
 	}
 }
 
@@ -228,7 +228,7 @@ const (
 	prefer        = corev1.IPFamilyPolicyPreferDualStack
 	require       = corev1.IPFamilyPolicyRequireDualStack
 	ipv4, ipv6    = corev1.IPv4Protocol, corev1.IPv6Protocol
-	allocatedHere = "*" // an address out of the range
+	allocatedHere = "*" // an address of the range
 )
 
 func TestWhatANewServiceGets(t *testing.T) {
@@ -279,7 +279,7 @@ func TestWhatANewServiceGets(t *testing.T) {
 			s, err := w.write(c.s, nil)
 			if c.refused != "" {
 				if err == nil || !strings.Contains(err.Error(), c.refused) {
-					t.Fatalf("got %v; want %q", err, c.refused)
+					t.Fatalf("create: error = %v, want an error that contains %q", err, c.refused)
 				}
 				w.agree()
 				return
@@ -291,19 +291,19 @@ func TestWhatANewServiceGets(t *testing.T) {
 				if i < len(c.ips) && c.ips[i] == allocatedHere {
 					a := netip.MustParseAddr(got)
 					if FamilyOf(a) != c.families[i] || !slices.ContainsFunc(c.ranges, func(r string) bool { return inRange(netip.MustParsePrefix(r), a) }) {
-						t.Errorf("address %d is %s", i, got)
+						t.Errorf("address %d = %s, want one of the family %v in %v", i, got, c.families[i], c.ranges)
 					}
 					c.ips[i] = got
 				}
 			}
 			if !slices.Equal(s.Spec.ClusterIPs, c.ips) || len(c.ips) > 0 && s.Spec.ClusterIP != c.ips[0] {
-				t.Errorf("addresses: %q %q; want %q", s.Spec.ClusterIP, s.Spec.ClusterIPs, c.ips)
+				t.Errorf("clusterIP = %q, clusterIPs = %q, want %q", s.Spec.ClusterIP, s.Spec.ClusterIPs, c.ips)
 			}
 			if !slices.Equal(s.Spec.IPFamilies, c.families) {
-				t.Errorf("families: %v; want %v", s.Spec.IPFamilies, c.families)
+				t.Errorf("ipFamilies = %v, want %v", s.Spec.IPFamilies, c.families)
 			}
 			if c.policy != "" && *s.Spec.IPFamilyPolicy != c.policy {
-				t.Errorf("policy: %v; want %v", *s.Spec.IPFamilyPolicy, c.policy)
+				t.Errorf("ipFamilyPolicy = %v, want %v", *s.Spec.IPFamilyPolicy, c.policy)
 			}
 			w.agree()
 		})
@@ -367,7 +367,7 @@ func TestWhatAnUpdateChanges(t *testing.T) {
 			s.ExternalTrafficPolicy = corev1.ServiceExternalTrafficPolicyCluster
 		}, "", func(now, _ *corev1.ServiceSpec) bool { return now.HealthCheckNodePort == 0 }},
 		"another health check port": {service("a", balancer, local), func(s *corev1.ServiceSpec) {
-			s.HealthCheckNodePort ^= 1 // of the range, and not the one that it was given
+			s.HealthCheckNodePort ^= 1 // another port of the range
 		}, "field is immutable", nil},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -376,22 +376,22 @@ func TestWhatAnUpdateChanges(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			// First it fails in storage, which must change nothing.
+			// The first write fails in storage and must change nothing.
 			next := before.DeepCopy()
 			c.change(&next.Spec)
 			if _, err := w.write(next, errors.New("etcd is away")); err == nil {
-				t.Fatal("a failed write has succeeded")
+				t.Fatal("write with an error of the storage returned no error, want an error")
 			}
 			w.agree()
 			now, err := w.write(next, nil)
 			if c.refused != "" {
 				if err == nil || !strings.Contains(err.Error(), c.refused) {
-					t.Errorf("got %v; want %q", err, c.refused)
+					t.Errorf("update: error = %v, want an error that contains %q", err, c.refused)
 				}
 			} else if err != nil {
 				t.Error(err)
 			} else if !c.check(&now.Spec, &before.Spec) {
-				t.Errorf("became %+v", now.Spec)
+				t.Errorf("spec after the update = %+v, want the changes of the case, before: %+v", now.Spec, before.Spec)
 			}
 			w.agree()
 			w.remove("a")
@@ -407,16 +407,16 @@ func TestOnePortByTwoProtocols(t *testing.T) {
 		s.Ports = []corev1.ServicePort{{Name: "u", Port: 53, Protocol: corev1.ProtocolUDP}, {Name: "t", Port: 53, Protocol: corev1.ProtocolTCP}}
 	}), nil)
 	if err != nil || s.Spec.Ports[0].NodePort == 0 || s.Spec.Ports[0].NodePort != s.Spec.Ports[1].NodePort {
-		t.Errorf("%v, %+v", err, s.Spec.Ports)
+		t.Errorf("write of one port with two protocols: %v, %+v, want the same node port in both", err, s.Spec.Ports)
 	}
 	w.agree()
 }
 
 func TestAFullRange(t *testing.T) {
 	w := newTestEnv(t, "10.0.0.0/28")
-	for i := range 13 { // 16 less network, broadcast and the first
+	for i := range 13 { // 16 addresses without network, broadcast and first address
 		if _, err := w.write(service(string(rune('a'+i))), nil); err != nil {
-			t.Fatalf("service %d: %v", i, err)
+			t.Fatalf("write of the Service %d failed: %v, want no error", i, err)
 		}
 	}
 	_, err := w.write(service("one-more"), nil)
@@ -435,7 +435,7 @@ func TestADryRunClaimsNothing(t *testing.T) {
 	ctx, tx := w.a.Begin(t.Context())
 	s := service("a", nodePort(0))
 	if err := tx.Settle(ctx, s, nil, true); err != nil || s.Spec.ClusterIP == "" || s.Spec.Ports[0].NodePort == 0 {
-		t.Errorf("%v, %+v", err, s.Spec)
+		t.Errorf("Settle of a dry run: %v, %+v, want a cluster IP, a node port and no error", err, s.Spec)
 	}
 	tx.End(ctx, s, nil)
 	w.agree()
@@ -449,13 +449,13 @@ func TestAWriteWhoseAnswerGotLost(t *testing.T) {
 	if err := tx.Settle(ctx, s, nil, false); err != nil {
 		t.Fatal(err)
 	}
-	w.stored["a"] = s // it was stored after all
+	w.stored["a"] = s // the Service was stored despite the error
 	tx.End(ctx, nil, errors.New("etcdserver: request timed out"))
 	w.agree()
 }
 
-// A request that ended before etcd answered gives back what it had claimed at once: without its entry the write will not be
-// stored any more.
+// A request that ends before etcd answers releases its claims at once. The write can no longer succeed, because its entry is
+// deleted.
 func TestARequestThatEndedEarlyGivesItsClaimBack(t *testing.T) {
 	w := newTestEnv(t, v4)
 	ctx, cancel := context.WithCancel(t.Context())
@@ -464,18 +464,18 @@ func TestARequestThatEndedEarlyGivesItsClaimBack(t *testing.T) {
 		t.Fatal(err)
 	}
 	if Fence(ctx) == "" || w.writes.all[Fence(ctx)].Key == "" {
-		t.Errorf("the write depends on %q of %v", Fence(ctx), w.writes.all)
+		t.Errorf("fence of the write = %q, entries %v, want the key of an entry", Fence(ctx), w.writes.all)
 	}
 	cancel()
 	tx.End(ctx, nil, context.Canceled)
 	if len(w.addresses.taken) != 0 || len(w.writes.all) != 0 {
-		t.Errorf("left behind: %v, %v", w.addresses.taken, w.writes.all)
+		t.Errorf("after End: addresses %v, entries %v, want none", w.addresses.taken, w.writes.all)
 	}
 	w.agree()
 }
 
-// Where the end of a write cannot be told to etcd, what it claimed stays until no request can last any longer. Then the write
-// is ended before the claim is.
+// If the end of a write cannot be stored in etcd, its claims remain until the longest duration of a request. Repair then deletes
+// the entry before the claims.
 func TestAWriteWhoseEndIsNotToldLeavesItsClaimToRepair(t *testing.T) {
 	w := newTestEnv(t, v4)
 	ctx, tx := w.a.Begin(t.Context())
@@ -485,7 +485,7 @@ func TestAWriteWhoseEndIsNotToldLeavesItsClaimToRepair(t *testing.T) {
 	w.writes.fault = errors.New("etcdserver: no leader")
 	tx.End(ctx, nil, errors.New("etcdserver: request timed out"))
 	if len(w.addresses.taken) != 1 {
-		t.Fatal("an address was given back that may be in use")
+		t.Fatalf("claimed addresses = %v, want 1, because the write may have succeeded", w.addresses.taken)
 	}
 	w.writes.fault = nil
 	now := time.Now()
@@ -494,21 +494,21 @@ func TestAWriteWhoseEndIsNotToldLeavesItsClaimToRepair(t *testing.T) {
 	for _, after := range []time.Duration{0, 59 * time.Second} {
 		now = now.Add(after)
 		if err := r.Repair(t.Context()); err != nil || len(w.addresses.taken) != 1 || len(w.writes.all) != 1 {
-			t.Fatalf("after %s: %v, %v, %v", after, err, w.addresses.taken, w.writes.all)
+			t.Fatalf("Repair after %s: %v, addresses %v, entries %v, want one address and one entry", after, err, w.addresses.taken, w.writes.all)
 		}
 		if abandoned, err := r.Abandoned(t.Context()); abandoned || err != nil {
-			t.Errorf("after %s: abandoned %v, %v", after, abandoned, err)
+			t.Errorf("Abandoned after %s = %v, %v, want false", after, abandoned, err)
 		}
 	}
 	now = now.Add(time.Second)
 	if err := r.Repair(t.Context()); err != nil || len(w.writes.all) != 0 {
-		t.Fatal(err, w.writes.all)
+		t.Fatalf("Repair after the longest duration: %v, entries %v, want no error and no entries", err, w.writes.all)
 	}
 	w.agree()
 }
 
-// What a process that has ended had claimed is free after one look, also for a Service of the same name; what another has
-// claimed, and did not write yet, is not touched.
+// One check releases the claims of an ended process, even for a Service with the same name. Claims of another process for an
+// unfinished write are kept.
 func TestClaimsOfADeadProcessAreFreeAtOnce(t *testing.T) {
 	w := newTestEnv(t, v4)
 	begin := func(name string, dead bool, port int32) *Transaction {
@@ -528,10 +528,10 @@ func TestClaimsOfADeadProcessAreFreeAtOnce(t *testing.T) {
 	}
 	r := NewRepairer(w.a, w.list, w.touch, time.Hour)
 	if abandoned, err := r.Abandoned(t.Context()); !abandoned || err != nil {
-		t.Errorf("abandoned %v, %v", abandoned, err)
+		t.Errorf("Abandoned before Repair = %v, %v, want true", abandoned, err)
 	}
 	if _, err := w.write(service("dead", nodePort(30001)), nil); err == nil {
-		t.Fatal("a port was given twice")
+		t.Fatal("write with the claimed port 30001 returned no error, want an error")
 	}
 	for range 3 {
 		if err := r.Repair(t.Context()); err != nil {
@@ -539,10 +539,10 @@ func TestClaimsOfADeadProcessAreFreeAtOnce(t *testing.T) {
 		}
 	}
 	if abandoned, err := r.Abandoned(t.Context()); abandoned || err != nil {
-		t.Errorf("abandoned %v, %v", abandoned, err)
+		t.Errorf("Abandoned after Repair = %v, %v, want false", abandoned, err)
 	}
 	if len(w.addresses.taken) != 2 || len(w.ports.taken) != 2 || w.ports.taken[30002].Owner.Name != "living" {
-		t.Errorf("there is %v and %v", w.addresses.taken, w.ports.taken)
+		t.Errorf("claimed: %v and %v, want 2 addresses and 2 ports, 30002 with the owner living", w.addresses.taken, w.ports.taken)
 	}
 	w.writes.dead = false
 	if _, err := w.write(service("dead", nodePort(30001)), nil); err != nil {
@@ -552,7 +552,8 @@ func TestClaimsOfADeadProcessAreFreeAtOnce(t *testing.T) {
 	w.agree()
 }
 
-// A claim that cannot be read stays, whoever has the port. While an entry cannot be read, anybody may be writing, until it has lasted too long.
+// An unreadable claim is kept, independently of the port's holder. An unreadable entry counts as a write in flight until the
+// longest duration of a request.
 func TestClaimsAndEntriesOfANewerRelease(t *testing.T) {
 	w := newTestEnv(t, v4)
 	owner := Owner{types.NamespacedName{Namespace: "default", Name: "writing"}, "uid"}
@@ -569,17 +570,17 @@ func TestClaimsAndEntriesOfANewerRelease(t *testing.T) {
 			t.Fatal(err)
 		}
 		if got := slices.Sorted(maps.Keys(w.ports.taken)); !slices.Equal(got, want) {
-			t.Errorf("claimed are %v, want %v", got, want)
+			t.Errorf("claimed ports after Repair = %v, want %v", got, want)
 		}
 	}
 	repaired(30001, 30002)
 	if _, err := w.write(service("other", nodePort(30001)), nil); err == nil {
-		t.Error("a port was given twice")
+		t.Error("write with the claimed port 30001 returned no error, want an error")
 	}
 	now = now.Add(2 * time.Minute)
 	repaired(30001)
 	if len(w.writes.all) != 0 {
-		t.Errorf("under way: %v", w.writes.all)
+		t.Errorf("entries after the longest duration = %v, want none", w.writes.all)
 	}
 }
 
@@ -611,11 +612,11 @@ func TestRepairGivesOldServicesWhatTheyLack(t *testing.T) {
 	}
 	for _, name := range []string{"never-had-one", "had-a-port", "from-kube-apiserver"} {
 		if s := w.stored[name]; s.Spec.ClusterIP == "" || len(s.Spec.ClusterIPs) != 1 || len(s.Spec.IPFamilies) != 1 {
-			t.Errorf("%s: %+v", name, s.Spec)
+			t.Errorf("spec of %s after Repair = %+v, want one cluster IP and one family", name, s.Spec)
 		}
 	}
 	if w.stored["had-a-port"].Spec.Ports[0].NodePort == 0 {
-		t.Error("no node port")
+		t.Error("the Service had-a-port has no node port after Repair, want one")
 	}
 	w.agree()
 }
@@ -626,7 +627,7 @@ func TestTheOrderOfARange(t *testing.T) {
 		seen := map[netip.Addr]bool{}
 		for a := range dynamicAddresses(p) {
 			if seen[a] || !inRange(p, a) || a == FirstAddress(p) {
-				t.Fatalf("%s: %s", text, a)
+				t.Fatalf("dynamicAddresses(%s) returned %s, want distinct addresses of the range without the first", text, a)
 			}
 			seen[a] = true
 			if len(seen) == 1000 {
@@ -639,14 +640,14 @@ func TestTheOrderOfARange(t *testing.T) {
 				want--
 			}
 			if len(seen) != want {
-				t.Errorf("%s: %d addresses; want %d", text, len(seen), want)
+				t.Errorf("dynamicAddresses(%s) returned %d addresses, want %d", text, len(seen), want)
 			}
 		}
 	}
-	low := netip.MustParseAddr("10.0.0.18") // the lower part is for those who name an address
+	low := netip.MustParseAddr("10.0.0.18") // the lower part is reserved for requested addresses
 	for a := range dynamicAddresses(netip.MustParsePrefix("10.0.0.0/24")) {
 		if a.Less(low) {
-			t.Errorf("%s was given first", a)
+			t.Errorf("the first dynamic address = %s, want %s or above", a, low)
 		}
 		break
 	}
@@ -655,12 +656,12 @@ func TestTheOrderOfARange(t *testing.T) {
 func TestPortRanges(t *testing.T) {
 	for text, want := range map[string]PortRange{"30000-32767": {30000, 32767}, "30000+100": {30000, 30100}, "30000": {30000, 30000}} {
 		if got, err := ParsePortRange(text); err != nil || got != want {
-			t.Errorf("%s: %v, %v", text, got, err)
+			t.Errorf("ParsePortRange(%q) = %v, %v, want %v", text, got, err, want)
 		}
 	}
 	for _, text := range []string{"", "x", "5-4", "0-10", "1-70000", "30000-"} {
 		if got, err := ParsePortRange(text); err == nil {
-			t.Errorf("%q: %v", text, got)
+			t.Errorf("ParsePortRange(%q) = %v, want an error", text, got)
 		}
 	}
 }

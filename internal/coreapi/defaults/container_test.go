@@ -19,7 +19,7 @@ func TestPullPolicy(t *testing.T) {
 		"":                             corev1.PullIfNotPresent,
 	} {
 		if got := pullPolicy(image); got != want {
-			t.Errorf("%q: got %s", image, got)
+			t.Errorf("pullPolicy(%q) = %s, want %s", image, got, want)
 		}
 	}
 }

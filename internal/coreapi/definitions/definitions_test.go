@@ -6,7 +6,7 @@ import (
 	"k8s.io/kube-openapi/pkg/validation/spec"
 )
 
-// A reference that nothing defines is found by the builder only when a document is built, and costs that group its document.
+// The builder detects an undefined reference only when it builds a document. The group then has no document.
 func TestEveryReferenceIsDefined(t *testing.T) {
 	referred := map[string]bool{}
 	definitions := GetOpenAPIDefinitions(func(name string) spec.Ref {
@@ -14,18 +14,18 @@ func TestEveryReferenceIsDefined(t *testing.T) {
 		return spec.MustCreateRef("#/definitions/" + name)
 	})
 	if len(definitions) == 0 {
-		t.Fatal("no definitions")
+		t.Fatal("GetOpenAPIDefinitions returned no definitions, want some")
 	}
 	for name, definition := range definitions {
 		for _, dependency := range definition.Dependencies {
 			if _, ok := definitions[dependency]; !ok {
-				t.Errorf("%s depends on %s, which is not generated: add its package to the go:generate line", name, dependency)
+				t.Errorf("%s depends on %s, which is not generated, want it generated: add its package to the go:generate line", name, dependency)
 			}
 		}
 	}
 	for name := range referred {
 		if _, ok := definitions[name]; !ok {
-			t.Errorf("%s is referred to and not generated: add its package to the go:generate line", name)
+			t.Errorf("the referenced %s is not generated, want it generated: add its package to the go:generate line", name)
 		}
 	}
 }
@@ -47,7 +47,7 @@ func TestServedKindsAreDefined(t *testing.T) {
 		"io.k8s.kube-aggregator.pkg.apis.apiregistration.v1.APIService",
 	} {
 		if _, ok := definitions[name]; !ok {
-			t.Errorf("%s is not generated", name)
+			t.Errorf("%s is not generated, want a definition", name)
 		}
 	}
 }

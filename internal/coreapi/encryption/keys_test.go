@@ -26,21 +26,21 @@ func TestFingerprintsOfKeys(t *testing.T) {
 	before := read("[{aesgcm: {keys: [" + one + "]}}, {identity: {}}]")
 	during := read("[{aesgcm: {keys: [" + two + ", " + one + "]}}, {identity: {}}]")
 	if len(before.writes) != 1 || len(before.reads) != 2 || len(during.reads) != 3 {
-		t.Fatalf("%v, %v", before, during)
+		t.Fatalf("before = %v, during = %v, want 1 write key and 2 read keys before, 3 read keys during", before, during)
 	}
 	if slices.Equal(before.writes, during.writes) || !slices.Contains(during.reads, before.writes[0]) || !slices.Contains(during.reads, "identity") {
-		t.Errorf("the first key is what is written with, and all are read: %v, %v", before, during)
+		t.Errorf("before = %v, during = %v, want another write key, and the old one and identity among the read keys", before, during)
 	}
 	if plain := read("[{identity: {}}, {aesgcm: {keys: [" + one + "]}}]"); !slices.Equal(plain.writes, []string{"identity"}) {
-		t.Errorf("identity first: %v", plain)
+		t.Errorf("write keys with identity first = %v, want identity", plain.writes)
 	}
 	if other := read("[{secretbox: {keys: [" + one + "]}}]"); slices.Contains(before.reads, other.writes[0]) {
-		t.Errorf("the same secret for something else: %v", other)
+		t.Errorf("fingerprint of the same secret for secretbox = %v, want another one than for aesgcm", other.writes)
 	}
 	if service := read("[{kms: {apiVersion: v2, name: vault, endpoint: unix:///vault.sock}}]"); !slices.Equal(service.writes, []string{"kms:v2:vault"}) {
-		t.Errorf("a key service: %v", service)
+		t.Errorf("write keys with a key service = %v, want kms:v2:vault", service.writes)
 	}
 	if strings.Contains(strings.Join(append(before.reads, during.reads...), " "), "AAAAAAAA") {
-		t.Error("a key is told")
+		t.Error("a fingerprint contains a key, want hashes only")
 	}
 }

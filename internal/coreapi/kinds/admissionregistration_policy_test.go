@@ -48,7 +48,8 @@ func TestValidatingPolicies(t *testing.T) {
 			`spec.matchConstraints.resourceRules[0].resourceNames[1]: Duplicate value: "a"`,
 			`spec.matchConstraints.resourceRules[0].resourceNames[2]: Invalid value: "b/c": may not contain '/'`}},
 	})
-	// Undefaulted, as a client of the library could write it into storage: the gap that breaks every request.
+	// The policy has no defaults, as a client of etcd could store it. Validation requires the fields, because a policy without
+	// them would break every request.
 	bare := of(match + check)
 	bare.Spec.MatchConstraints.NamespaceSelector = nil
 	bare.Spec.MatchConstraints.ObjectSelector = nil
@@ -100,8 +101,8 @@ func TestPolicyBindings(t *testing.T) {
 	})
 }
 
-// includes came with 1.37. The version before, which may run beside this one, would not know what it means: it may not be
-// written yet, and what is stored with it is not refused.
+// includes is new in 1.37. A replica of the previous version may run at the same time and would ignore the field, so it may not
+// be written yet. Stored objects with the field are accepted.
 func TestExpressionsOfANewerLibrary(t *testing.T) {
 	policy := func(expression, label string) *admissionregistrationv1.ValidatingAdmissionPolicy {
 		return kindtest.Decode[admissionregistrationv1.ValidatingAdmissionPolicy](t, "metadata: {name: a, resourceVersion: '1', labels: {l: '"+label+"'}}\nspec: {matchConstraints: {resourceRules: "+

@@ -77,6 +77,6 @@ func TestAnOldWebhookCanStillBeEdited(t *testing.T) {
 	next.Webhooks[0].TimeoutSeconds = ptr.To[int32](5)
 	kindtest.Refused(t, kindtest.UpdateErrors(next, stored))
 	if errs := kindtest.CreateErrors(next); len(errs) != 5 {
-		t.Errorf("a new one with the same faults: %v", errs)
+		t.Errorf("create with the faults of the stored webhook: errors = %v, want 5", errs)
 	}
 }

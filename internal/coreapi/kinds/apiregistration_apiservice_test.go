@@ -28,7 +28,7 @@ func remote(change func(*apiregistrationv1.APIService)) *apiregistrationv1.APISe
 	return a
 }
 
-// Every case is also put to kube-aggregator's own validation, which has to say the same.
+// kube-aggregator's validation must give the same result for every case.
 func TestAPIServices(t *testing.T) {
 	local := func(change func(*apiregistrationv1.APIService)) *apiregistrationv1.APIService {
 		return remote(func(a *apiregistrationv1.APIService) { a.Spec.Service = nil; change(a) })
@@ -81,7 +81,7 @@ func TestAPIServices(t *testing.T) {
 			stored := remote(func(a *apiregistrationv1.APIService) { a.Name, a.ResourceVersion = c.obj.Name, "1" })
 			c.obj.ResourceVersion = "1"
 			if updated := kindtest.UpdateErrors(c.obj, stored); len(updated) != len(c.want) {
-				t.Errorf("an update is not checked like a creation: %v", updated)
+				t.Errorf("update returned the errors %v, want %d as for a create", updated, len(c.want))
 			}
 		})
 	}
@@ -117,7 +117,7 @@ func TestWarnings(t *testing.T) {
 	for _, c := range []struct {
 		situation string
 		change    func(*apiregistrationv1.APIService)
-		want      []string // how each warning begins
+		want      []string // the beginning of each warning
 	}{
 		{"a CA that can be read", func(a *apiregistrationv1.APIService) { a.Spec.CABundle = authority.PEM() }, nil},
 		{"two certificates", func(a *apiregistrationv1.APIService) { a.Spec.CABundle = append(authority.PEM(), leaf...) }, nil},
@@ -138,18 +138,18 @@ func TestWarnings(t *testing.T) {
 		t.Run(c.situation, func(t *testing.T) {
 			got := kindtest.Warnings(remote(c.change))
 			if len(got) != len(c.want) {
-				t.Fatalf("got %q", got)
+				t.Fatalf("Warnings = %q, want %d", got, len(c.want))
 			}
 			for i := range got {
 				if !strings.HasPrefix(got[i], c.want[i]) {
-					t.Errorf("got %q, want %q...", got[i], c.want[i])
+					t.Errorf("warning = %q, want the prefix %q", got[i], c.want[i])
 				}
 				if strings.Contains(got[i], "\n") {
-					t.Error("a warning of several lines does not fit into a header")
+					t.Errorf("the warning %q has several lines, want one line, as in a header", got[i])
 				}
 			}
 			if errs := kindtest.CreateErrors(remote(c.change)); len(errs) > 0 {
-				t.Errorf("a warning must not be an error: %v", errs)
+				t.Errorf("create with the warning returned the errors %v, want none", errs)
 			}
 		})
 	}

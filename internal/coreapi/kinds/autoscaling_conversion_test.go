@@ -14,7 +14,7 @@ import (
 	"portico.dev/internal/coreapi/kinds/autoscaling"
 )
 
-// drawAutoscaler makes an autoscaler that validation accepts, as far as conversion can see.
+// drawAutoscaler generates an autoscaler whose converted fields pass validation.
 func drawAutoscaler(t *rapid.T) *autoscalingv2.HorizontalPodAutoscaler {
 	number := func(name string) int32 { return rapid.Int32Range(1, 1000).Draw(t, name) }
 	amount := func(name string) *quantities.Quantity {
@@ -113,12 +113,12 @@ func TestAutoscalersLoseNothingInTheOldVersion(t *testing.T) {
 			t.Fatal(err)
 		}
 		if !apiequality.Semantic.DeepEqual(in, before) {
-			t.Fatalf("the object was changed: %+v", in)
+			t.Fatalf("the conversion changed its input to %+v, want %+v", in, before)
 		}
 		var out autoscalingv2.HorizontalPodAutoscaler
 		autoscaling.AutoscalerFromV1(&between, &out)
 		if !apiequality.Semantic.DeepEqual(in, &out) {
-			t.Fatalf("through %+v\ngot %+v", between, out)
+			t.Fatalf("the conversion through %+v returned %+v, want %+v", between, out, in)
 		}
 	})
 }

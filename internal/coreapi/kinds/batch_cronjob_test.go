@@ -22,7 +22,7 @@ func TestSchedules(t *testing.T) {
 	} {
 		err := batch.ParseSchedule(schedule)
 		if says == "" && err != nil || says != "" && (err == nil || err.Error() != says) {
-			t.Errorf("%s: got %v", schedule, err)
+			t.Errorf("ParseSchedule(%q) error = %v, want %q (empty: no error)", schedule, err, says)
 		}
 	}
 	cron := func(more string) *batchv1.CronJob {

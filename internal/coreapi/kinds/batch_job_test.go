@@ -88,11 +88,11 @@ func TestSchedulingOfJobsIsDropped(t *testing.T) {
 	} {
 		made := anew()
 		if kindtest.StrategyOf(t, made).PrepareForCreate(t.Context(), made); jobSpecOf(made).Scheduling != nil {
-			t.Errorf("%s keeps it", name)
+			t.Errorf("spec.scheduling of the created %s is kept, want it dropped", name)
 		}
 		next := anew()
 		if kindtest.StrategyOf(t, next).PrepareForUpdate(t.Context(), next, anew()); jobSpecOf(next).Scheduling == nil {
-			t.Errorf("%s that is stored with it loses it", name)
+			t.Errorf("spec.scheduling of the updated %s is dropped, want it kept", name)
 		}
 	}
 }

@@ -18,7 +18,7 @@ import (
 	"portico.dev/internal/coreapi/kinds/kindtest"
 )
 
-// anchor is a certificate of an authority, or of none, for the key of somebody.
+// anchor returns a certificate that a new key signs. It is for that key if of is nil.
 func anchor(t *testing.T, of crypto.PublicKey, authority bool, life time.Duration) string {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)

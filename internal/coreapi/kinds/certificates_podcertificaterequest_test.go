@@ -68,7 +68,7 @@ func TestPodCertificatesAreAskedFor(t *testing.T) {
 	kindtest.Refused(t, kindtest.UpdateErrors(other, r), "spec: Invalid value: ...")
 }
 
-// Once decided, and only with what was asked for.
+// A decision is final, and the issued certificate must match the request.
 func TestPodCertificatesAreIssued(t *testing.T) {
 	asked, key := podCertificateOf(t)
 	condition := func(kind string) []metav1.Condition {

@@ -21,7 +21,7 @@ import (
 	"portico.dev/internal/coreapi/kinds/kindtest"
 )
 
-// certificateRequestOf is a request that is signed by its key.
+// certificateRequestOf returns a certificate request that is signed with its key.
 func certificateRequestOf(t *testing.T) *certificatesv1.CertificateSigningRequest {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)

@@ -56,6 +56,6 @@ func TestOfSeveralDefaultClassesTheNewestIsMarked(t *testing.T) {
 		names = append(names, row.Cells[0].(string))
 	}
 	if got := strings.Join(names, ","); got != "old,zeta,new (default),newest" {
-		t.Errorf("got %s", got)
+		t.Errorf("names in the table = %s, want old,zeta,new (default),newest", got)
 	}
 }

@@ -15,7 +15,7 @@ import (
 
 func convertorOf(kind schema.GroupKind) rest.TableConvertor { return convertorAt(kind, time.Now) }
 
-// convertorAt is what prints a kind: by its columns, or as the library does.
+// convertorAt returns the table convertor of a kind: the one for its columns or the one of k8s.io/apiserver.
 func convertorAt(kind schema.GroupKind, now func() time.Time) rest.TableConvertor {
 	switch kind.Kind {
 	case "Scale":

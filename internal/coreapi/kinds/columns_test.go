@@ -23,11 +23,11 @@ func golden(t *testing.T, kind schema.GroupKind, objects ...runtime.Object) {
 	kindtest.Golden(t, kind.Kind+"."+kind.Group, convertorAt(kind, func() time.Time { return kindtest.Now }), objects...)
 }
 
-// decode reads a manifest; the object is three days old.
+// decode reads a manifest. The object is three days old.
 func decode(t *testing.T, obj runtime.Object, manifest string) runtime.Object {
 	t.Helper()
 	if err := yaml.UnmarshalStrict([]byte(manifest), obj); err != nil {
-		t.Fatalf("%v in\n%s", err, manifest)
+		t.Fatalf("decoding a manifest failed: %v, want no error, in\n%s", err, manifest)
 	}
 	obj.(metav1.Object).SetCreationTimestamp(metav1.NewTime(kindtest.Born))
 	return obj
@@ -43,32 +43,32 @@ func TestAListCarriesWhatClientsGoOnFrom(t *testing.T) {
 		t.Fatal(err)
 	}
 	if table.ResourceVersion != "42" || table.Continue != "next" || *table.RemainingItemCount != 3 {
-		t.Errorf("got %+v", table.ListMeta)
+		t.Errorf("metadata of the table = %+v, want the version 42, the token next and 3 remaining items", table.ListMeta)
 	}
 	if len(table.ColumnDefinitions) != 0 {
-		t.Error("headers that were not asked for")
+		t.Errorf("the table has %d column definitions, want none", len(table.ColumnDefinitions))
 	}
 	for i, row := range table.Rows {
 		if row.Object.Object != runtime.Object(&list.Items[i]) || row.Cells[2] != "<unknown>" {
-			t.Errorf("got row %+v", row)
+			t.Errorf("row %d = %+v, want the object %d with an unknown age", i, row, i)
 		}
 	}
 	if len(table.Rows) != 2 {
-		t.Errorf("got %d rows", len(table.Rows))
+		t.Errorf("the table has %d rows, want 2", len(table.Rows))
 	}
 }
 
 func TestAnEmptyListIsATableWithHeaders(t *testing.T) {
 	table, err := convertorOf(schema.GroupKind{Kind: "Secret"}).ConvertToTable(t.Context(), &corev1.SecretList{}, &metav1.TableOptions{})
 	if err != nil || len(table.ColumnDefinitions) != 4 || table.Rows == nil || len(table.Rows) != 0 {
-		t.Errorf("got %+v, %v", table, err)
+		t.Errorf("table of an empty list = %+v, %v, want 4 columns and no rows", table, err)
 	}
 }
 
 func TestOneObjectCarriesItsVersion(t *testing.T) {
 	table, err := convertorOf(schema.GroupKind{Kind: "Pod"}).ConvertToTable(t.Context(), &corev1.Pod{ObjectMeta: metav1.ObjectMeta{ResourceVersion: "9"}}, nil)
 	if err != nil || table.ResourceVersion != "9" {
-		t.Errorf("got %+v, %v", table, err)
+		t.Errorf("table of a pod = %+v, %v, want the resourceVersion 9", table, err)
 	}
 }
 
@@ -80,14 +80,14 @@ func TestKindsWithoutColumnsShowWhenTheyWereCreated(t *testing.T) {
 			t.Fatal(err)
 		}
 		if table.ColumnDefinitions[1].Name != "Created At" || table.Rows[0].Cells[1] != "2026-03-01T12:00:00Z" {
-			t.Errorf("%s: got %+v", kind, table)
+			t.Errorf("table of a %s = %+v, want the column \"Created At\" with 2026-03-01T12:00:00Z", kind, table)
 		}
 	}
 }
 
 func TestAnObjectOfAnotherKindIsAnError(t *testing.T) {
 	if _, err := convertorOf(schema.GroupKind{Kind: "Pod"}).ConvertToTable(t.Context(), &corev1.Node{}, nil); err == nil {
-		t.Error("a node was printed as a pod")
+		t.Error("ConvertToTable of a node as a pod returned no error, want an error")
 	}
 }
 
@@ -105,7 +105,7 @@ func TestFlowSchemasAreListedInTheOrderTheyAreTried(t *testing.T) {
 		order = append(order, row.Cells[0].(string))
 	}
 	if got := strings.Join(order, " "); got != "exempt a b catch-all" {
-		t.Errorf("got %s", got)
+		t.Errorf("order of the flow schemas = %s, want exempt a b catch-all", got)
 	}
 }
 
@@ -118,7 +118,7 @@ func TestFinishedPodsAreMarked(t *testing.T) {
 		}
 		conditions := table.Rows[0].Conditions
 		if marked := len(conditions) == 1 && conditions[0].Reason == reason; marked != (reason != "") {
-			t.Errorf("%s: got %+v", phase, conditions)
+			t.Errorf("conditions of the row of a pod in the phase %s = %+v, want the reason %q", phase, conditions, reason)
 		}
 	}
 }

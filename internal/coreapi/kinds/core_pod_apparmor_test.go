@@ -36,7 +36,7 @@ func TestAppArmorAnnotationsBecomeFields(t *testing.T) {
 				got = s.AppArmorProfile.Type
 			}
 			if got != c.want {
-				t.Errorf("got %q, want %q", got, c.want)
+				t.Errorf("AppArmor profile of the container = %q, want %q", got, c.want)
 			}
 		})
 	}

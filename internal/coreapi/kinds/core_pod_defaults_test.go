@@ -47,11 +47,11 @@ func TestPodAddressesOfOldAndNewWriters(t *testing.T) {
 	old := corev1.PodStatus{PodIP: "10.0.0.1"}
 	core.PodIPs(&old)
 	if len(old.PodIPs) != 1 || old.PodIPs[0].IP != "10.0.0.1" {
-		t.Errorf("got %v", old.PodIPs)
+		t.Errorf("podIPs = %v, want 10.0.0.1 as in podIP", old.PodIPs)
 	}
 	next := corev1.PodStatus{PodIPs: []corev1.PodIP{{IP: "10.0.0.2"}, {IP: "fd00::2"}}}
 	core.PodIPs(&next)
 	if next.PodIP != "10.0.0.2" {
-		t.Errorf("got %q", next.PodIP)
+		t.Errorf("podIP = %q, want 10.0.0.2 as in podIPs", next.PodIP)
 	}
 }

@@ -30,7 +30,7 @@ func TestPodResources(t *testing.T) {
 			}
 			core.PodResources(pod)
 			if !apiequality.Semantic.DeepEqual(pod.Spec.Resources, want) {
-				t.Errorf("got %v, want %v", pod.Spec.Resources, want)
+				t.Errorf("pod-level resources = %v, want %v", pod.Spec.Resources, want)
 			}
 		})
 	}
@@ -55,7 +55,7 @@ func TestNodesHaveBothFieldsOfTheirRange(t *testing.T) {
 				first = n.Spec.PodCIDRs[0]
 			}
 			if n.Spec.PodCIDR != c.want || first != c.want {
-				t.Errorf("got %q and %q, want %q", n.Spec.PodCIDR, first, c.want)
+				t.Errorf("podCIDR = %q, first of podCIDRs = %q, want %q in both", n.Spec.PodCIDR, first, c.want)
 			}
 		})
 	}

@@ -151,9 +151,9 @@ func TestPodStatus(t *testing.T) {
 	stored.Spec.RestartPolicy = corev1.RestartPolicyAlways
 	next.Status.PodIP, next.Status.PodIPs, next.Status.NominatedNodeName = "", nil, ""
 	kindtest.Refused(t, kindtest.StatusErrors(next, stored))
-	next.DeletionTimestamp = &metav1.Time{Time: time.Now()} // karpenter's suite writes it
+	next.DeletionTimestamp = &metav1.Time{Time: time.Now()} // as the test suite of karpenter does
 	registry.StatusStrategy{Strategy: kindtest.StrategyOf(t, next)}.PrepareForUpdate(t.Context(), next, stored)
 	if next.DeletionTimestamp != nil {
-		t.Errorf("deleted at %s", next.DeletionTimestamp)
+		t.Errorf("deletionTimestamp after an update of the status = %s, want none", next.DeletionTimestamp)
 	}
 }

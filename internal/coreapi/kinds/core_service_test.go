@@ -96,7 +96,7 @@ func TestServiceWarnings(t *testing.T) {
 	} {
 		got := kindtest.Warnings(kindtest.Decode[corev1.Service](t, "metadata: {name: a, namespace: ns}\nspec: {"+spec+"}"))
 		if len(got) != want {
-			t.Errorf("%s: got %q", spec, got)
+			t.Errorf("Warnings(%s) = %q, want %d", spec, got, want)
 		}
 	}
 }

@@ -16,7 +16,7 @@ func TestListsAreDefaultedByItem(t *testing.T) {
 	scheme.Default(list)
 	for _, service := range list.Items {
 		if service.Spec.Type != corev1.ServiceTypeClusterIP {
-			t.Errorf("got type %q", service.Spec.Type)
+			t.Errorf("default type of a Service in a list = %q, want ClusterIP", service.Spec.Type)
 		}
 	}
 }

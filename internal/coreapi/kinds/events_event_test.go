@@ -75,7 +75,7 @@ func TestEventsLoseNothingOnTheWay(t *testing.T) {
 			events.EventFromCore(&in, &between)
 			events.EventToCore(&between, &out)
 			if !reflect.DeepEqual(in, out) {
-				t.Fatalf("got %+v", out)
+				t.Fatalf("event after both conversions = %+v, want %+v", out, in)
 			}
 		})
 	})
@@ -88,7 +88,7 @@ func TestEventsLoseNothingOnTheWay(t *testing.T) {
 			events.EventToCore(&in, &between)
 			events.EventFromCore(&between, &out)
 			if !reflect.DeepEqual(in, out) {
-				t.Fatalf("got %+v", out)
+				t.Fatalf("event after both conversions = %+v, want %+v", out, in)
 			}
 		})
 	})

@@ -29,11 +29,11 @@ func TestTaintsAreDated(t *testing.T) {
 	slice := kindtest.Decode[resourcev1.ResourceSlice](t, "spec: {devices: [{name: a, taints: [{key: k, effect: None}]}]}")
 	for _, taint := range []resourcev1.DeviceTaint{rule.Spec.Taint, slice.Spec.Devices[0].Taints[0]} {
 		if at := taint.TimeAdded; at == nil || at.Time.Before(before) || at.Nanosecond() != 0 {
-			t.Errorf("dated %v, want now in whole seconds", at)
+			t.Errorf("timeAdded = %v, want the current time in whole seconds", at)
 		}
 	}
 	dated := kindtest.Decode[resourcev1.DeviceTaintRule](t, "spec: {taint: {key: k, effect: None, timeAdded: '2026-01-02T03:04:05Z'}}")
 	if got := dated.Spec.Taint.TimeAdded.UTC().Format(time.RFC3339); got != "2026-01-02T03:04:05Z" {
-		t.Errorf("a date that the client gave became %s", got)
+		t.Errorf("timeAdded = %s, want the client's 2026-01-02T03:04:05Z", got)
 	}
 }

@@ -63,7 +63,7 @@ func TestDeviceTaintRules(t *testing.T) {
 	})
 }
 
-// How long a claim tolerates a taint counts from when its effect became what it is.
+// The time that a claim tolerates a taint begins at the last change of the taint's effect.
 func TestAnotherEffectIsDatedAnew(t *testing.T) {
 	old := kindtest.Decode[resourcev1.DeviceTaintRule](t, "metadata: {name: a, generation: 3}\nspec: {taint: {key: k, effect: NoSchedule, timeAdded: '2020-01-02T03:04:05Z'}}")
 	for situation, c := range map[string]struct {
@@ -81,10 +81,10 @@ func TestAnotherEffectIsDatedAnew(t *testing.T) {
 			c.change(&next.Spec.Taint)
 			kindtest.StrategyOf(t, next).PrepareForUpdate(t.Context(), next, old)
 			if renewed := next.Spec.Taint.TimeAdded.Year() > 2021; renewed != c.renewed {
-				t.Errorf("dated %v", next.Spec.Taint.TimeAdded)
+				t.Errorf("timeAdded = %v, want a new time: %v", next.Spec.Taint.TimeAdded, c.renewed)
 			}
 			if next.Generation != 4 {
-				t.Errorf("generation %d, want 4", next.Generation)
+				t.Errorf("generation after the update = %d, want 4", next.Generation)
 			}
 		})
 	}

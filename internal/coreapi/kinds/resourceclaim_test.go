@@ -109,7 +109,7 @@ func TestStatusesOfClaims(t *testing.T) {
 	}
 }
 
-// Who deallocates a claim may not know of the status of devices.
+// A client that deallocates a claim may not know the status of devices.
 func TestDevicesThatAreGoneHaveNoStatus(t *testing.T) {
 	old := allocatedClaim(t, "allocation: {devices: {results: [{request: one, driver: d.example.com, pool: p, device: x}, {request: one, driver: d.example.com, pool: p, device: z}]}}, "+
 		"devices: [{driver: d.example.com, pool: p, device: x}, {driver: d.example.com, pool: p, device: z}]")
@@ -129,13 +129,13 @@ func TestDevicesThatAreGoneHaveNoStatus(t *testing.T) {
 			c.change(next)
 			strategy.Resource.PrepareStatus(next, old)
 			if got := len(next.Status.Devices); got != c.want {
-				t.Errorf("%d devices have a status, want %d", got, c.want)
+				t.Errorf("devices with a status = %d, want %d", got, c.want)
 			}
 		})
 	}
 }
 
-// Fields of features that are off are dropped, unless the object has them already.
+// Fields of disabled features are dropped, unless the stored object has them.
 func TestAlphaFieldsOfClaims(t *testing.T) {
 	const derived = "derivedAttributes: [{name: example.com/a, expression: '1'}]"
 	c := claimOf(t, "{requests: [{name: a, exactly: {deviceClassName: c, "+derived+"}}, {name: b, firstAvailable: [{name: x, deviceClassName: c, "+derived+"}]}]}")
@@ -144,9 +144,9 @@ func TestAlphaFieldsOfClaims(t *testing.T) {
 	strategy.PrepareForUpdate(t.Context(), kept, c)
 	strategy.PrepareForCreate(t.Context(), c)
 	if len(c.Spec.Devices.Requests[0].Exactly.DerivedAttributes)+len(c.Spec.Devices.Requests[1].FirstAvailable[0].DerivedAttributes) > 0 {
-		t.Error("a new claim derives attributes")
+		t.Error("the created claim has derivedAttributes, want them dropped")
 	}
 	if len(kept.Spec.Devices.Requests[0].Exactly.DerivedAttributes) != 1 || len(kept.Spec.Devices.Requests[1].FirstAvailable[0].DerivedAttributes) != 1 {
-		t.Error("an old claim has lost its derived attributes")
+		t.Error("the updated claim lost derivedAttributes, want one in each request")
 	}
 }

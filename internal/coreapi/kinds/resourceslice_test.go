@@ -61,7 +61,7 @@ func TestSlices(t *testing.T) {
 	capital := slice("nodeName: n")
 	capital.Spec.Driver = "D.example.com"
 	if got := kindtest.Warnings(capital); len(got) != 1 || got[0] != `spec.driver: driver names should be lowercase; "D.example.com" contains uppercase characters` {
-		t.Errorf("warned %q", got)
+		t.Errorf("Warnings of a driver with an uppercase letter = %q, want one about spec.driver", got)
 	}
 }
 
@@ -106,17 +106,17 @@ func TestAlphaFieldsOfSlices(t *testing.T) {
 	strategy.PrepareForUpdate(t.Context(), kept, old)
 	strategy.PrepareForCreate(t.Context(), created)
 	if got := alpha(kept); got != 6 {
-		t.Errorf("an old slice has %d fields of features that are off, want 6", got)
+		t.Errorf("an old slice has %d fields of disabled features, want 6", got)
 	}
 	if got := alpha(created); got != 0 {
-		t.Errorf("a new slice has %d fields of features that are off", got)
+		t.Errorf("a new slice has %d fields of disabled features, want 0", got)
 	}
 	if created.Generation != 1 || len(created.Spec.Devices[0].ConsumesCounters) != 1 {
-		t.Errorf("created as %+v", created)
+		t.Errorf("created slice = %+v, want generation 1 and one entry in consumesCounters", created)
 	}
 }
 
-// An update that changes nothing but fields of features that are off counts as a generation, as in kube-apiserver.
+// As in kube-apiserver, an update that only changes fields of disabled features increments the generation.
 func TestGenerationsOfSlices(t *testing.T) {
 	const devices = "devices: [{name: x}]"
 	for name, c := range map[string]struct {
@@ -137,7 +137,7 @@ func TestGenerationsOfSlices(t *testing.T) {
 			c.change(next)
 			kindtest.StrategyOf(t, old).PrepareForUpdate(t.Context(), next, old)
 			if next.Generation != c.want || next.Spec.SkipNodeOperations != nil {
-				t.Errorf("generation %d, want %d; it skips %q", next.Generation, c.want, next.Spec.SkipNodeOperations)
+				t.Errorf("generation = %d, skipNodeOperations = %q, want %d and none", next.Generation, next.Spec.SkipNodeOperations, c.want)
 			}
 		})
 	}

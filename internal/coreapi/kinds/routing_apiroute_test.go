@@ -34,7 +34,7 @@ func TestWarningsOfAPIRoutes(t *testing.T) {
 		"spec: {backends: [{name: a, service: {namespace: ns, name: s}, caBundle: bm8gY2VydGlmaWNhdGU=}]}":                      "backend a: caBundle: ",
 	} {
 		if got := strings.Join(kindtest.Warnings(kindtest.Decode[v1alpha1.APIRoute](t, example+text)), "\n"); !strings.HasPrefix(got, want) {
-			t.Errorf("of %s is warned %q, want %q", text, got, want)
+			t.Errorf("Warnings of %s = %q, want the prefix %q", text, got, want)
 		}
 	}
 }

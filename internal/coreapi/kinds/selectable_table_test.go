@@ -14,7 +14,7 @@ import (
 	"portico.dev/internal/coreapi/selectable"
 )
 
-// selectableKind is a kind with fields of its own.
+// selectableKind is a kind with specific selectable fields.
 type selectableKind struct {
 	gvk    schema.GroupVersionKind
 	object runtime.Object

@@ -90,7 +90,7 @@ func TestFieldSelectors(t *testing.T) {
 				t.Fatal(err)
 			}
 			if got := selector.Matches(set); got != c.matches {
-				t.Errorf("%q on %v: got %v", c.selector, set, got)
+				t.Errorf("selector %q matches %v = %v, want %v", c.selector, set, got, c.matches)
 			}
 		})
 	}
@@ -116,13 +116,13 @@ func TestUnknownFieldsAreRefused(t *testing.T) {
 		t.Run(situation, func(t *testing.T) {
 			_, _, err := scheme.ConvertFieldLabel(c.gvk, c.label, "x")
 			if err == nil || err.Error() != c.want {
-				t.Errorf("got %v, want %s", err, c.want)
+				t.Errorf("ConvertFieldLabel(%q) error = %v, want %s", c.label, err, c.want)
 			}
 		})
 	}
 }
 
-// A label whose field Attrs does not fill in would select nothing, without an error.
+// A selectable label whose field Attrs does not set would match no object and report no error.
 func TestEveryLabelHasAValue(t *testing.T) {
 	scheme := newScheme(t)
 	for _, kind := range selectableKinds() {
@@ -137,7 +137,7 @@ func TestEveryLabelHasAValue(t *testing.T) {
 		}
 		for _, field := range slices.Sorted(maps.Values(kind.fields.Labels())) {
 			if _, ok := set[field]; !ok {
-				t.Errorf("%s: field %s has no value", kind.gvk, field)
+				t.Errorf("%s: the field %s has no value, want one", kind.gvk, field)
 			}
 		}
 	}
@@ -145,6 +145,6 @@ func TestEveryLabelHasAValue(t *testing.T) {
 
 func TestNoFieldsOfSomethingWithoutMetadata(t *testing.T) {
 	if _, _, err := attrsOf(&metav1.Status{}); err == nil {
-		t.Error("got fields of a Status")
+		t.Error("attrsOf(Status) returned no error, want an error")
 	}
 }

@@ -12,7 +12,7 @@ import (
 	"portico.dev/internal/coreapi/kinds/kindtest"
 )
 
-// Whatever decodes can be sent by anybody with a right to write: it may be refused, and must not bring a server down.
+// A client with the right to write can send every object that decodes. The server may reject it and must not panic.
 func TestNoObjectIsTooOddToBeJudged(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes seconds")

@@ -22,7 +22,7 @@ import (
 
 //lint:file-ignore SA1019 v1 Endpoints are deprecated, and still served to clients from before EndpointSlices
 
-// samples are those of the descriptors, decoded as the server does.
+// samples returns the decoded samples of all descriptors.
 func samples(t *testing.T) []runtime.Object {
 	t.Helper()
 	var all []runtime.Object
@@ -33,14 +33,14 @@ func samples(t *testing.T) []runtime.Object {
 			for _, text := range r.Samples {
 				obj := r.Object.DeepCopyObject()
 				if err := yaml.UnmarshalStrict([]byte(text), obj); err != nil {
-					t.Fatalf("%v in\n%s", err, text)
+					t.Fatalf("decoding a sample failed: %v, want no error, in\n%s", err, text)
 				}
 				scheme.Default(obj)
 				all = append(all, obj)
 			}
 		}
 		for _, v := range g.Virtual {
-			for _, text := range v.Samples { // the Events of events.k8s.io are the only ones that are also kept
+			for _, text := range v.Samples { // only the Events of events.k8s.io are also stored
 				all = append(all, kindtest.Decode[eventsv1.Event](t, text))
 			}
 		}
@@ -52,7 +52,7 @@ func TestEveryKindHasASample(t *testing.T) {
 	for _, g := range cluster.All() {
 		for _, r := range g.Resources {
 			if len(r.Samples) == 0 {
-				t.Errorf("%s/%s has no sample", g.Version, r.Name)
+				t.Errorf("%s/%s has no sample, want at least one", g.Version, r.Name)
 			}
 		}
 	}
@@ -65,7 +65,7 @@ func TestSamplesAreAccepted(t *testing.T) {
 		kindtest.Refused(t, kindtest.UpdateErrors(obj, obj.DeepCopyObject()))
 		kindtest.Refused(t, kindtest.StatusErrors(obj, obj.DeepCopyObject()))
 		if warnings := kindtest.Warnings(obj); len(warnings) > 0 {
-			t.Errorf("%T: unwanted warnings %q", obj, warnings)
+			t.Errorf("Warnings of the sample %T = %q, want none", obj, warnings)
 		}
 	}
 }
@@ -77,18 +77,18 @@ func TestNamesAndScopeOfEveryKind(t *testing.T) {
 		if !slices.ContainsFunc(kindtest.CreateErrors(nameless), func(e *field.Error) bool {
 			return strings.HasPrefix(e.Field, "metadata.name") && e.Type == field.ErrorTypeRequired
 		}) && !isCoreEvent(obj) && !isBudget(obj) {
-			t.Errorf("%T without a name was accepted", obj)
+			t.Errorf("create of a %T without a name has no error for metadata.name, want one", obj)
 		}
 		moved := obj.DeepCopyObject()
 		moved.(metav1.Object).SetResourceVersion("7")
 		moved.(metav1.Object).SetName("another")
 		if !slices.ContainsFunc(kindtest.UpdateErrors(moved, obj), func(e *field.Error) bool { return e.Field == "metadata.name" }) {
-			t.Errorf("%T may change its name", obj)
+			t.Errorf("update of the name of a %T has no error for metadata.name, want one", obj)
 		}
 	}
 }
 
-// isCoreEvent picks the one kind whose metadata the oldest clients get away with.
+// isCoreEvent matches the only kind whose metadata is not validated, for the oldest clients.
 func isCoreEvent(obj runtime.Object) bool {
 	_, yes := obj.(*corev1.Event)
 	return yes
@@ -98,7 +98,7 @@ func TestAnObjectOfAnotherKindReplacesNothing(t *testing.T) {
 	namespace, configMap := &corev1.Namespace{}, &corev1.ConfigMap{}
 	errs := kindtest.UpdateErrors(configMap, namespace)
 	if !strings.Contains(errs.ToAggregate().Error(), "*v1.ConfigMap cannot replace *v1.Namespace") {
-		t.Errorf("got %v", errs)
+		t.Errorf("update of a Namespace with a ConfigMap: errors = %v, want \"*v1.ConfigMap cannot replace *v1.Namespace\"", errs)
 	}
 }
 
@@ -106,7 +106,7 @@ func TestEveryKindHasRules(t *testing.T) {
 	for _, g := range cluster.All() {
 		for _, r := range g.Resources {
 			if r.Rules.Create == nil || r.Rules.Update == nil || r.Rules.Status == nil {
-				t.Errorf("%s/%s has no validation rules", g.Version, r.Name)
+				t.Errorf("%s/%s lacks validation rules for create, update or status, want all", g.Version, r.Name)
 			}
 		}
 	}
@@ -131,7 +131,7 @@ func TestBootstrapFlowControlIsAccepted(t *testing.T) {
 	}
 }
 
-// isBudget: kube-apiserver leaves the names of PodDisruptionBudgets to the library, which is not asked here.
+// isBudget matches PodDisruptionBudgets. kube-apiserver validates their names in k8s.io/apiserver, which this test does not call.
 func isBudget(obj runtime.Object) bool {
 	_, budget := obj.(*policyv1.PodDisruptionBudget)
 	return budget

@@ -18,7 +18,7 @@ const (
 	selectingManifest = "metadata: {name: a, namespace: ns}\nspec: {selector: {matchLabels: {app: a}}, template: " + labelledTemplate + "}"
 )
 
-// selecting is a manifest with more in its spec, or something in it in other words.
+// selecting returns a manifest with additions to its spec, or with a part of it replaced.
 func selecting(more string, replace ...string) string {
 	return strings.NewReplacer(replace...).Replace(strings.TrimSuffix(selectingManifest, "}") + ", " + more + "}")
 }
@@ -71,7 +71,7 @@ func TestWhatMayChangeOfControllers(t *testing.T) {
 			s.Spec.Template.Labels["b"] = "c"
 		}, []string{"spec.selector: Invalid value..."}},
 	})
-	// A template that was wrong before must not keep a set from being scaled.
+	// A stored set with an invalid template can still be scaled.
 	broken := kindtest.Decode[appsv1.StatefulSet](t, selecting("replicas: 1", "image: i", "image: ''"))
 	broken.ResourceVersion = "1"
 	next := broken.DeepCopy()
@@ -100,10 +100,10 @@ func TestWarningsOfPods(t *testing.T) {
 	}
 	for _, w := range want {
 		if !strings.Contains(strings.Join(got, "\n"), w) {
-			t.Errorf("no warning %q in\n%s", w, strings.Join(got, "\n"))
+			t.Errorf("warnings lack %q, want it in\n%s", w, strings.Join(got, "\n"))
 		}
 	}
 	if len(got) != len(want)-1 {
-		t.Errorf("got %d:\n%s", len(got), strings.Join(got, "\n"))
+		t.Errorf("%d warnings, want %d:\n%s", len(got), len(want)-1, strings.Join(got, "\n"))
 	}
 }

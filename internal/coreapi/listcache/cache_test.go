@@ -22,7 +22,7 @@ func configMap(name, version string) *corev1.ConfigMap {
 	return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name, ResourceVersion: version, ManagedFields: []metav1.ManagedFieldsEntry{{Manager: "m"}}}}
 }
 
-// found is what a table has of objects.
+// found returns the cached encodings of objects in a table.
 func found(t *table, ids ...identity) []string {
 	data := make([][]byte, len(ids))
 	t.find(ids, data)
@@ -41,16 +41,16 @@ func TestAnEncodingIsForTheVeryObjectOnly(t *testing.T) {
 	shallow, deep, later := *one, one.DeepCopy(), *one
 	later.ResourceVersion = "2"
 	if got := found(objects, identify(one), identify(&shallow), identify(deep), identify(&later), identify(&corev1.ConfigMap{})); fmt.Sprint(got) != "[first first   ]" {
-		t.Errorf("found %q", got)
+		t.Errorf("found %q, want \"first\" for the object and its shallow copy only", got)
 	}
 	u := &unstructured.Unstructured{Object: map[string]any{"metadata": map[string]any{"resourceVersion": "1", "managedFields": []any{map[string]any{}}}}}
 	objects.keep(identify(u), []byte("custom"))
 	if got := found(objects, identify(u), identify(u.DeepCopy()), identify(&unstructured.Unstructured{})); fmt.Sprint(got) != "[custom  ]" {
-		t.Errorf("found %q", got)
+		t.Errorf("found %q, want \"custom\" for the object only", got)
 	}
 	other, _ := c.table(tableKey{"b", form{}})
 	if got := found(other, identify(one)); got[0] != "" {
-		t.Errorf("another storage has %q", got)
+		t.Errorf("the table of another storage has %q, want no encoding", got)
 	}
 }
 
@@ -58,15 +58,15 @@ func TestTheFirstListKeepsNothing(t *testing.T) {
 	c := New()
 	key := tableKey{"a", form{}}
 	if _, keep := c.table(key); keep {
-		t.Error("the first list would be kept")
+		t.Error("the first list would be kept, want not kept")
 	}
 	if _, keep := c.table(key); !keep {
-		t.Error("the second would not")
+		t.Error("the second list would not be kept, want kept")
 	}
 	c.drop()
 	c.drop()
 	if _, keep := c.table(key); keep {
-		t.Error("a list that nobody asked for since counts")
+		t.Error("the first list after two drops would be kept, want not kept")
 	}
 }
 
@@ -82,17 +82,17 @@ func TestWhatIsNotUsedIsDropped(t *testing.T) {
 	found(objects, identify(used))
 	c.drop()
 	if got := found(objects, identify(used), identify(unused)); fmt.Sprint(got) != "[1 ]" {
-		t.Errorf("found %q", got)
+		t.Errorf("found %q, want the encoding of the used object only", got)
 	}
 	c.drop()
 	c.drop()
 	if got := found(objects, identify(used)); got[0] != "" || c.Bytes() != 0 || len(c.tables) != 0 {
-		t.Errorf("found %q; %d bytes in %d tables", got, c.Bytes(), len(c.tables))
+		t.Errorf("after two drops: found %q, %d bytes in %d tables, want an empty cache", got, c.Bytes(), len(c.tables))
 	}
-	// A list that was under way.
+	// A list in flight keeps an encoding in the dropped table.
 	objects.keep(identify(used), []byte("1"))
 	if c.Bytes() != 0 {
-		t.Errorf("%d bytes that nobody will drop", c.Bytes())
+		t.Errorf("%d bytes in a dropped table, want 0", c.Bytes())
 	}
 }
 
@@ -110,7 +110,7 @@ func TestTheCacheIsBounded(t *testing.T) {
 	}
 	all.Wait()
 	if got := c.Bytes(); got > 100_000 || got < 90_000 || len(objects.entries) != int(got/(1000+entryOverhead)) {
-		t.Errorf("%d bytes in %d entries", got, len(objects.entries))
+		t.Errorf("%d bytes in %d entries, want between 90000 and 100000 bytes", got, len(objects.entries))
 	}
 	same := configMap("same", "1")
 	c.limit.Store(1 << 20)
@@ -119,7 +119,7 @@ func TestTheCacheIsBounded(t *testing.T) {
 		objects.keep(identify(same), make([]byte, 1000))
 	}
 	if got := c.Bytes() - before; got != 1000+entryOverhead {
-		t.Errorf("one object takes %d bytes", got)
+		t.Errorf("one object uses %d bytes, want %d", got, 1000+entryOverhead)
 	}
 }
 
@@ -161,7 +161,7 @@ func FuzzOutputIsWhatWasWritten(f *testing.F) {
 		out.release()
 		got := w.Body.Bytes()
 		if zipped := w.Header().Get("Content-Encoding") == "gzip"; zipped != (compress && int(size*count) > gzipThreshold) {
-			t.Fatalf("%d bytes are compressed: %v", size*count, zipped)
+			t.Fatalf("%d bytes are compressed: %v, want compression only above %d bytes if requested", size*count, zipped, gzipThreshold)
 		} else if zipped {
 			z, err := gzip.NewReader(w.Body)
 			if err != nil {
@@ -171,10 +171,10 @@ func FuzzOutputIsWhatWasWritten(f *testing.F) {
 				t.Fatal(err)
 			}
 		} else if !compress && (w.largest > chunk || w.writes > int(size*count)/chunk+2) {
-			t.Errorf("%d bytes in %d writes of up to %d", size*count, w.writes, w.largest)
+			t.Errorf("%d bytes in %d writes of at most %d bytes, want chunks of %d bytes", size*count, w.writes, w.largest, chunk)
 		}
 		if !bytes.Equal(got, bytes.Repeat(piece, int(count))) {
-			t.Error("it is something else")
+			t.Errorf("output of %d bytes differs from the input, want the input", len(got))
 		}
 	})
 }
@@ -197,19 +197,19 @@ func TestTheLibraryServesWhatHasAnotherShape(t *testing.T) {
 				calls++
 				if calls == 2 {
 					if len(list.Items) != fewest {
-						t.Errorf("the second list has %d objects", len(list.Items))
+						t.Errorf("the second list has %d objects, want %d", len(list.Items), fewest)
 					}
 					_, _ = w.Write([]byte("the library's"))
 					return
 				}
 				if len(list.Items) != 0 {
-					t.Errorf("the first list has %d objects", len(list.Items))
+					t.Errorf("the first list has %d objects, want 0", len(list.Items))
 				}
 				w.Header().Set("Content-Type", "application/json")
 				_, _ = w.Write([]byte(body))
 			})
 			if got := serve(); calls != 2 || got.Body.String() != "the library's" {
-				t.Errorf("after %d calls: %d %q", calls, got.Code, got.Body)
+				t.Errorf("after %d calls: %d %q, want 2 calls and the body of the second", calls, got.Code, got.Body)
 			}
 		})
 	}
@@ -220,14 +220,14 @@ func TestTheLibraryServesWhatHasAnotherShape(t *testing.T) {
 			_, _ = w.Write([]byte(`{"kind":"Status"}`))
 		})
 		if got := serve(); got.Code != http.StatusNotAcceptable || got.Body.String() != `{"kind":"Status"}` {
-			t.Errorf("got %d %q", got.Code, got.Body)
+			t.Errorf("response = %d %q, want 406 and the Status", got.Code, got.Body)
 		}
 	})
 	t.Run("a short list", func(t *testing.T) {
 		list := &corev1.ConfigMapList{Items: make([]corev1.ConfigMap, fewest-1)}
 		(&taken{request: listRequest()}).takeTyped(Source{}, list)
 		if len(list.Items) != fewest-1 {
-			t.Error("it was taken")
+			t.Errorf("the list has %d objects after takeTyped, want %d", len(list.Items), fewest-1)
 		}
 	})
 }
@@ -236,7 +236,7 @@ func listRequest() *apirequest.RequestInfo {
 	return &apirequest.RequestInfo{IsResourceRequest: true, Verb: "list", APIVersion: "v1", Resource: "configmaps"}
 }
 
-// serveList answers a list of config maps as answer does, to which Take has been.
+// serveList serves a list of config maps. answer is the handler after Take.
 func serveList(t *testing.T, answer func(http.ResponseWriter, *http.Request, *corev1.ConfigMapList)) func() *httptest.ResponseRecorder {
 	handler := New().Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		list := &corev1.ConfigMapList{Items: make([]corev1.ConfigMap, fewest)}

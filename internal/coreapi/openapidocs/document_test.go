@@ -18,7 +18,7 @@ import (
 func each(t *testing.T, test func(t *testing.T, d Document, body []byte, parsed *spec3.OpenAPI)) {
 	t.Helper()
 	if len(Documents()) == 0 {
-		t.Fatal("no documents")
+		t.Fatal("Documents() is empty, want documents")
 	}
 	for _, d := range Documents() {
 		t.Run(d.Path, func(t *testing.T) {
@@ -38,7 +38,7 @@ func each(t *testing.T, test func(t *testing.T, d Document, body []byte, parsed 
 func TestHashesAreOfTheContent(t *testing.T) {
 	each(t, func(t *testing.T, d Document, body []byte, _ *spec3.OpenAPI) {
 		if got := fmt.Sprintf("%X", sha512.Sum512(body)); got != d.Hash {
-			t.Errorf("hash is %s, want %s", d.Hash, got)
+			t.Errorf("hash of the document %s = %s, want %s", d.Path, d.Hash, got)
 		}
 	})
 }
@@ -47,13 +47,13 @@ func TestPathsAreOfTheGroupVersion(t *testing.T) {
 	each(t, func(t *testing.T, d Document, _ []byte, parsed *spec3.OpenAPI) {
 		for path := range parsed.Paths.Paths {
 			if !strings.HasPrefix(path, "/"+d.Path+"/") {
-				t.Errorf("describes %s", path)
+				t.Errorf("the document of %s describes %s, want only paths of the group-version", d.Path, path)
 			}
 		}
 	})
 }
 
-// A reference that leads nowhere makes kubectl explain stop in the middle of a kind.
+// kubectl explain fails at a reference to an undefined schema.
 func TestReferencesLeadSomewhere(t *testing.T) {
 	each(t, func(t *testing.T, _ Document, body []byte, parsed *spec3.OpenAPI) {
 		const prefix = "#/components/schemas/"
@@ -64,7 +64,7 @@ func TestReferencesLeadSomewhere(t *testing.T) {
 			}
 			ref, remaining, _ := strings.Cut(after, `"`)
 			if _, ok := parsed.Components.Schemas[strings.TrimPrefix(ref, prefix)]; !ok {
-				t.Errorf("%s is not defined", ref)
+				t.Errorf("the reference %s is not defined, want a schema", ref)
 			}
 			rest = remaining
 		}
@@ -76,7 +76,7 @@ func TestWhatKubectlLooksFor(t *testing.T) {
 	each(t, func(t *testing.T, d Document, body []byte, parsed *spec3.OpenAPI) {
 		documents[d.Path] = parsed
 		if _, err := handler3.ToV3ProtoBinary(body); err != nil {
-			t.Errorf("cannot be written as protobuf: %v", err)
+			t.Errorf("ToV3ProtoBinary failed: %v, want no error", err)
 		}
 	})
 	for path, c := range map[string]struct{ document, kind, schema string }{
@@ -91,15 +91,15 @@ func TestWhatKubectlLooksFor(t *testing.T) {
 		document := documents[c.document]
 		item, ok := document.Paths.Paths[path]
 		if !ok {
-			t.Fatalf("%s is not described", path)
+			t.Fatalf("%s is not described, want a path in %s", path, c.document)
 		}
 		for action, operation := range map[string]*spec3.Operation{"get": item.Get, "put": item.Put, "patch": item.Patch, "delete": item.Delete} {
 			if got := operation.Extensions["x-kubernetes-action"]; got != action {
-				t.Errorf("%s: action of %s is %v", path, action, got)
+				t.Errorf("%s: action of %s = %v, want %s", path, action, got, action)
 			}
 			kind, err := json.Marshal([]any{operation.Extensions["x-kubernetes-group-version-kind"]})
 			if err != nil || string(kind) != c.kind {
-				t.Errorf("%s: kind of %s is %s", path, action, kind)
+				t.Errorf("%s: kind of %s = %s, want %s", path, action, kind, c.kind)
 			}
 		}
 		var types []string
@@ -108,20 +108,20 @@ func TestWhatKubectlLooksFor(t *testing.T) {
 		}
 		for _, want := range []string{"application/apply-patch+yaml", "application/json-patch+json", "application/merge-patch+json", "application/strategic-merge-patch+json"} {
 			if !slices.Contains(types, want) {
-				t.Errorf("%s: patch takes %v, not %s", path, types, want)
+				t.Errorf("%s: media types of patch = %v, want %s among them", path, types, want)
 			}
 		}
 		var parameters []string
 		for _, p := range item.Patch.Parameters {
 			parameters = append(parameters, p.Name)
 		}
-		// kubectl refuses to validate on the server's side when a patch does not name this parameter.
+		// kubectl does not use server-side validation if a patch lacks this parameter.
 		if !slices.Contains(parameters, "fieldValidation") {
-			t.Errorf("%s: patch has the parameters %v", path, parameters)
+			t.Errorf("%s: parameters of patch = %v, want fieldValidation among them", path, parameters)
 		}
 		kind, err := json.Marshal(document.Components.Schemas[c.schema].Extensions["x-kubernetes-group-version-kind"])
 		if err != nil || string(kind) != c.kind {
-			t.Errorf("%s is of kind %s", c.schema, kind)
+			t.Errorf("kind of %s = %s, want %s", c.schema, kind, c.kind)
 		}
 	}
 }
@@ -133,7 +133,7 @@ func TestVersion2(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got := fmt.Sprintf("%X", sha512.Sum512(body)); got != d.Hash {
-		t.Errorf("hash is %s, want %s", d.Hash, got)
+		t.Errorf("hash of the document of version 2 = %s, want %s", d.Hash, got)
 	}
 	var parsed spec.Swagger
 	if err := json.Unmarshal(body, &parsed); err != nil {
@@ -143,28 +143,28 @@ func TestVersion2(t *testing.T) {
 	each(t, func(t *testing.T, _ Document, _ []byte, three *spec3.OpenAPI) {
 		for path := range three.Paths.Paths {
 			if _, ok := parsed.Paths.Paths[path]; !ok {
-				t.Errorf("%s is in version 3 only", path)
+				t.Errorf("%s is in version 3 only, want it in version 2", path)
 			}
 			described++
 		}
 	})
 	if len(parsed.Paths.Paths) != described {
-		t.Errorf("describes %d paths, version 3 describes %d", len(parsed.Paths.Paths), described)
+		t.Errorf("version 2 has %d paths, want %d as in version 3", len(parsed.Paths.Paths), described)
 	}
 	if strings.Contains(string(body), `"default":`+`""`) {
-		t.Error("defaults are not left out")
+		t.Error("version 2 contains an empty default, want defaults omitted")
 	}
 	document, err := openapi_v2.ParseDocument(body)
 	if err != nil {
-		t.Fatalf("cannot be written as protobuf: %v", err)
+		t.Fatalf("ParseDocument failed: %v, want no error", err)
 	}
 	models, err := proto.NewOpenAPIData(document)
 	if err != nil {
-		t.Fatalf("kubectl could not read it: %v", err)
+		t.Fatalf("NewOpenAPIData, as in kubectl, failed: %v, want no error", err)
 	}
 	for _, name := range []string{"io.k8s.api.core.v1.ConfigMap", "io.k8s.kube-aggregator.pkg.apis.apiregistration.v1.APIService"} {
 		if models.LookupModel(name) == nil {
-			t.Errorf("%s is not described", name)
+			t.Errorf("%s is not described, want a model", name)
 		}
 	}
 }

@@ -105,21 +105,21 @@ func TestWhatObjectsUse(t *testing.T) {
 				t.Fatal(err)
 			}
 			if !quota.Equals(got, c.want) {
-				t.Errorf("got  %v\nwant %v", got, c.want)
+				t.Errorf("usage = %v\nwant %v", got, c.want)
 			}
-			for resource := range got { // a quota can name all that is counted
+			for resource := range got { // a quota can name every counted resource
 				kinds := Kinds(resource)
-				if resource == "requests.example.com/gpu" { // a claim on devices may be for it too
+				if resource == "requests.example.com/gpu" { // a claim on devices may also match
 					kinds = slices.DeleteFunc(kinds, func(r schema.GroupResource) bool { return r == deviceClaims })
 				}
 				if len(kinds) != 1 || kinds[0] != corev1.Resource(c.kind) {
-					t.Errorf("%s is said to be about %v", resource, kinds)
+					t.Errorf("Kinds(%s) = %v, want %s", resource, kinds, c.kind)
 				}
 			}
 		})
 	}
 	if got, err := evaluatorFor(schema.GroupResource{Group: "example.com", Resource: "widgets"}, nil, nil, nil).Usage(&metav1.PartialObjectMetadata{}); err != nil || !quota.Equals(got, list("count/widgets.example.com", "1")) {
-		t.Errorf("a custom resource: %v, %v", got, err)
+		t.Errorf("usage of a custom resource = %v, %v, want count/widgets.example.com=1", got, err)
 	}
 }
 
@@ -161,7 +161,7 @@ func TestScopesOfPods(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			if in, err := podInScope(c.scope, c.pod); err != nil || in != c.in {
-				t.Errorf("%v, %v", in, err)
+				t.Errorf("podInScope = %v, %v, want %v", in, err, c.in)
 			}
 		})
 	}
@@ -175,22 +175,22 @@ func TestWhatContainersHaveToSay(t *testing.T) {
 	}
 	whole := pod(func(p *corev1.Pod) { p.Spec.Resources = &corev1.ResourceRequirements{Requests: list("cpu", "1")} })
 	if err := podRequires(required, whole); err != nil {
-		t.Errorf("a pod that speaks for its containers: %v", err)
+		t.Errorf("podRequires of a pod with pod-level resources failed: %v, want no error", err)
 	}
 }
 
 func TestNamesOfNothing(t *testing.T) {
 	for _, name := range []string{"whatever", "count/", "count/events", "count/events.events.k8s.io", "requests.kubernetes.io/x", "limits.example.com/gpu"} {
 		if kinds := Kinds(corev1.ResourceName(name)); len(kinds) > 0 {
-			t.Errorf("%s is about %v", name, kinds)
+			t.Errorf("Kinds(%s) = %v, want none", name, kinds)
 		}
 	}
 	if got := Kinds("count/deployments.apps"); len(got) != 1 || !strings.Contains(got[0].String(), "deployments.apps") {
-		t.Error(got)
+		t.Errorf("Kinds(count/deployments.apps) = %v, want deployments.apps", got)
 	}
 }
 
-// cluster is what a claim's evaluator reads.
+// cluster contains the objects that the evaluator of claims reads.
 type cluster struct {
 	offered map[string]string
 	pods    []*corev1.Pod
@@ -254,7 +254,7 @@ func TestWhatClaimsOnDevicesUse(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			got, err := evaluatorFor(deviceClaims, nil, c.in, time.Now).Usage(c.claim)
 			if err != nil || !quota.Equals(got, c.want) {
-				t.Errorf("got %v, %v, want %v", got, err, c.want)
+				t.Errorf("usage of the claim = %v, %v, want %v", got, err, c.want)
 			}
 		})
 	}
@@ -266,12 +266,12 @@ func TestNamesOfDevices(t *testing.T) {
 	names := []corev1.ResourceName{"count/resourceclaims.resource.k8s.io", "b.deviceclass.resource.k8s.io/devices", "requests.deviceclass.resource.kubernetes.io/a", "requests.example.com/gpu"}
 	others := []corev1.ResourceName{"requests.deviceclass.resource.kubernetes.io/b", "requests.example.com/tpu", "pods", "requests.cpu"}
 	if got := e.MatchingResources(append(others, names...)); !slices.Equal(got, names) {
-		t.Errorf("got %v, want %v", got, names)
+		t.Errorf("MatchingResources = %v, want %v", got, names)
 	}
 	if got := Kinds("requests.example.com/gpu"); !slices.Equal(got, []schema.GroupResource{corev1.Resource("pods"), deviceClaims}) {
-		t.Errorf("an extended resource is about %v", got)
+		t.Errorf("Kinds of an extended resource = %v, want pods and claims", got)
 	}
 	if got := Kinds("b.deviceclass.resource.k8s.io/devices"); !slices.Equal(got, []schema.GroupResource{deviceClaims}) {
-		t.Errorf("devices of a class are about %v", got)
+		t.Errorf("Kinds of the devices of a class = %v, want claims", got)
 	}
 }

@@ -8,7 +8,7 @@ import (
 	"go.uber.org/zap"
 )
 
-// named is a backend that is only told from others.
+// named is a backend that has only a name.
 type named string
 
 func (b *named) Name() string             { return string(*b) }
@@ -20,13 +20,13 @@ func TestEachRouteOfABackendIsVisitedAndNoOther(t *testing.T) {
 	c := NewCollector(Config[string]{
 		Adopt:   func(r Route, _, _ *string) *string { return &r.APIService },
 		PollNow: func(Route, Route) bool { return false },
-		NewPoll: func(Backend) Poll { return nil }, // nothing is polled: there is no Run
+		NewPoll: func(Backend) Poll { return nil }, // no polls: there is no Run
 		Logger:  zap.NewNop(),
 	})
 	visited := func(b Backend) (names []string) {
 		c.Each(b, func(r Route, record *string) {
 			if r.APIService != *record {
-				t.Errorf("%s has the record of %s", r.APIService, *record)
+				t.Errorf("%s has the record of %s, want its own", r.APIService, *record)
 			}
 			names = append(names, r.APIService)
 		})
@@ -35,13 +35,13 @@ func TestEachRouteOfABackendIsVisitedAndNoOther(t *testing.T) {
 	c.follow(Table{Routes: []Route{{APIService: "local", Local: true}, {APIService: "a", Backend: &one}, {APIService: "b", Backend: &gone}, {APIService: "c", Backend: &one}, {APIService: "d"}}})
 	for b, want := range map[Backend][]string{&one: {"a", "c"}, &two: nil, &gone: {"b"}, nil: {"a", "b", "c", "d"}} {
 		if got := visited(b); !slices.Equal(got, want) {
-			t.Errorf("%v: %q, want %q", b, got, want)
+			t.Errorf("Each(%v) visited %q, want %q", b, got, want)
 		}
 	}
 	c.follow(Table{Routes: []Route{{APIService: "d", Backend: &two}, {APIService: "c", Backend: &two}, {APIService: "a", Backend: &one}}})
 	for b, want := range map[Backend][]string{&one: {"a"}, &two: {"d", "c"}, &gone: nil, nil: {"d", "c", "a"}} {
 		if got := visited(b); !slices.Equal(got, want) {
-			t.Errorf("after another table, %v: %q, want %q", b, got, want)
+			t.Errorf("after another table: Each(%v) visited %q, want %q", b, got, want)
 		}
 	}
 }

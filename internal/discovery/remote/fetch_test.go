@@ -28,7 +28,7 @@ func TestFetchUsesOurIdentity(t *testing.T) {
 		t.Fatal(err)
 	}
 	if a.Code != http.StatusOK || string(a.Body) != "{}" || a.ContentType != "application/json" {
-		t.Errorf("answer is %+v", a)
+		t.Errorf("answer = %+v, want 200 with {} as application/json", a)
 	}
 	r := b.Requests()[0]
 	for header, want := range map[string]string{
@@ -36,17 +36,17 @@ func TestFetchUsesOurIdentity(t *testing.T) {
 		"Accept": "application/json", "If-None-Match": `"a"`, "Authorization": "",
 	} {
 		if got := r.Header.Get(header); got != want {
-			t.Errorf("%s is %q, want %q", header, got, want)
+			t.Errorf("%s = %q, want %q", header, got, want)
 		}
 	}
 	if r.URL.RequestURI() != "/apis?hash=1" {
-		t.Errorf("asked for %q", r.URL.RequestURI())
+		t.Errorf("request URI = %q, want %q", r.URL.RequestURI(), "/apis?hash=1")
 	}
 }
 
 func TestFetchRefuses(t *testing.T) {
 	elsewhere := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
-		t.Error("a redirect was followed")
+		t.Error("a redirect was followed, want no request to its target")
 	}))
 	defer elsewhere.Close()
 
@@ -67,13 +67,13 @@ func TestFetchRefuses(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			a, err := remote.NewFetcher(1).Fetch(t.Context(), remotetest.NewTLS(t, "ns/name:443", c.handler), request())
 			if !errors.Is(err, c.is) {
-				t.Fatalf("error is %v, want %v", err, c.is)
+				t.Fatalf("Fetch() error = %v, want %v", err, c.is)
 			}
 			if err == nil && a.Code != c.code {
-				t.Errorf("code is %d, want %d", a.Code, c.code)
+				t.Errorf("code = %d, want %d", a.Code, c.code)
 			}
 			if err == nil && a.Code != http.StatusOK && a.Body != nil {
-				t.Errorf("body is %q", a.Body)
+				t.Errorf("body of code %d = %q, want none", a.Code, a.Body)
 			}
 		})
 	}
@@ -84,11 +84,11 @@ func TestFetchGivesUpOnABackendThatHangs(t *testing.T) {
 	q := request()
 	q.Timeout = 50 * time.Millisecond
 	if _, err := remote.NewFetcher(1).Fetch(t.Context(), b, q); !errors.Is(err, remote.ErrUnreachable) || !errors.Is(err, context.DeadlineExceeded) {
-		t.Errorf("error is %v", err)
+		t.Errorf("Fetch() from a backend that hangs: error = %v, want %v and %v", err, remote.ErrUnreachable, context.DeadlineExceeded)
 	}
 }
 
-// A backend that sends its headers and then nothing holds one of the places for bodies, but only until its own deadline.
+// A backend that sends only its headers holds one of the slots for bodies, but only until its deadline.
 func TestFetchWaitsForAPlaceToReadABodyNoLongerThanItsDeadline(t *testing.T) {
 	started := make(chan struct{})
 	stalls := remotetest.NewTLS(t, "ns/stalls:443", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -114,15 +114,15 @@ func TestFetchWaitsForAPlaceToReadABodyNoLongerThanItsDeadline(t *testing.T) {
 	for {
 		_, err := f.Fetch(t.Context(), answers, q)
 		if errors.Is(err, context.DeadlineExceeded) {
-			return // the place is taken, and we did not wait for ever
+			return // the slot is taken, and the fetch ended at its deadline
 		}
 		if time.Now().After(deadline) {
-			t.Fatalf("the stalled body never held the place: %v", err)
+			t.Fatalf("no fetch waited for the slot within a minute: last error = %v, want %v", err, context.DeadlineExceeded)
 		}
 	}
 }
 
-// One backend with many group-versions whose bodies do not come once used all places for bodies.
+// One backend with many group-versions whose bodies do not arrive once used all slots for bodies.
 func TestA53SlowBodiesOfABackendDelayNoOther(t *testing.T) {
 	const places = 4
 	begun := make(chan struct{}, places)
@@ -146,9 +146,9 @@ func TestA53SlowBodiesOfABackendDelayNoOther(t *testing.T) {
 	for range places {
 		<-begun
 	}
-	for i := range 20 { // some of them may have found a place before the slow bodies had all of theirs
+	for i := range 20 { // some of them can get a slot before the slow bodies have all slots
 		if _, err := f.Fetch(t.Context(), healthy, q); err != nil {
-			t.Fatalf("fetch %d from a healthy backend: error %v, want none", i, err)
+			t.Fatalf("fetch %d from a healthy backend failed: %v, want no error", i, err)
 		}
 	}
 }

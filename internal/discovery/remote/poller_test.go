@@ -9,11 +9,11 @@ import (
 	"time"
 )
 
-// pollRecorder records when polls began.
+// pollRecorder records the times at which polls began.
 type pollRecorder struct {
 	start time.Time
 	polls chan time.Duration
-	// result is what a poll finds. Nil: never anything new.
+	// result is the result of a poll. Nil: never a change.
 	result func(poll int) (changed bool, err error)
 }
 
@@ -29,7 +29,7 @@ func (c *pollRecorder) newPoll(Backend) Poll {
 	}
 }
 
-// namedBackend is never asked.
+// namedBackend receives no requests.
 type namedBackend struct{ Backend }
 
 func runPoller(t *testing.T, c *pollRecorder, test func(p *poller, b Backend)) {
@@ -50,11 +50,11 @@ func runPoller(t *testing.T, c *pollRecorder, test func(p *poller, b Backend)) {
 	})
 }
 
-// about fails unless a pause is what is wanted, less the fifth that is left to chance.
+// about fails unless the pause equals want, less the random fifth.
 func about(t *testing.T, what string, pause, want time.Duration) {
 	t.Helper()
 	if pause > want || pause < want*3/4 {
-		t.Errorf("%s: a pause of %s, want about %s", what, pause, want)
+		t.Errorf("%s: pause = %s, want about %s", what, pause, want)
 	}
 }
 
@@ -66,7 +66,7 @@ func TestABackendThatKeepsChangingIsPolledOnceAMinute(t *testing.T) {
 	c := &pollRecorder{result: func(int) (bool, error) { return true, nil }}
 	runPoller(t, c, func(*poller, Backend) {
 		if at := <-c.polls; at != 0 {
-			t.Errorf("the first poll came after %s", at)
+			t.Errorf("the first poll came after %s, want 0s", at)
 		}
 		last := time.Duration(0)
 		for range 5 {
@@ -129,7 +129,7 @@ func TestPollNowPollsAtOnceWithAMinimalGap(t *testing.T) {
 		return false, nil
 	}}
 	runPoller(t, c, func(p *poller, b Backend) {
-		for range 12 { // far enough for the pause to be the longest
+		for range 12 { // far enough for the longest pause
 			<-c.polls
 		}
 		<-time.After(2 * time.Second) // of the bubble
@@ -137,7 +137,7 @@ func TestPollNowPollsAtOnceWithAMinimalGap(t *testing.T) {
 		p.pollNow(b)
 		p.pollNow(b)
 		if at := <-c.polls; at != now {
-			t.Errorf("the poll came %s late", at-now)
+			t.Errorf("the poll came %s late, want it at once", at-now)
 		}
 		p.pollNow(b)
 		about(t, "asked for right after a poll", <-c.polls-now, 500*time.Millisecond)
@@ -148,17 +148,17 @@ func TestPollSoonPollsNoMoreThanOnceAMinute(t *testing.T) {
 	c := &pollRecorder{}
 	runPoller(t, c, func(p *poller, b Backend) {
 		var last time.Duration
-		for range 6 { // far enough for the pause to be five minutes
+		for range 6 { // far enough for a pause of five minutes
 			last = <-c.polls
 		}
 		<-time.After(90 * time.Second) // of the bubble
 		now := time.Since(c.start)
 		p.pollSoon(b)
 		if at := <-c.polls; at != now {
-			t.Errorf("the poll came %s late, %s after the last", at-now, at-last)
+			t.Errorf("the poll came %s late, %s after the last one, want it at once", at-now, at-last)
 		}
 		last = now
-		for range 3 { // a backend that never answers the same twice
+		for range 3 { // a backend that never sends the same answer twice
 			<-time.After(time.Second)
 			p.pollSoon(b)
 			at := <-c.polls
@@ -178,11 +178,11 @@ func TestARemovedBackendIsNotPolled(t *testing.T) {
 	runPoller(t, c, func(p *poller, b Backend) {
 		<-c.polls
 		p.keep(nil)
-		p.pollNow(b) // of no consequence
+		p.pollNow(b) // has no effect
 		p.pollSoon(b)
 		<-time.After(time.Hour) // of the bubble
 		if len(c.polls) != 0 {
-			t.Errorf("%d more polls", len(c.polls))
+			t.Errorf("%d more polls of a removed backend, want 0", len(c.polls))
 		}
 	})
 }

@@ -23,7 +23,7 @@ func TestHowARouteIsSeen(t *testing.T) {
 	port := int32(444)
 	for name, c := range map[string]struct {
 		route       routetable.Route
-		shown, kept Route // by a front door, and by a server that keeps what it knows of the dead
+		shown, kept Route // for a front door, and for a server that keeps the state of dead backends
 	}{
 		"local": {
 			routetable.Route{Local: true, Condition: available, GroupPriority: 5, VersionPriority: 6},
@@ -53,10 +53,10 @@ func TestHowARouteIsSeen(t *testing.T) {
 		},
 	} {
 		if got := (View{}).Route(&c.route); !reflect.DeepEqual(got, c.shown) {
-			t.Errorf("%s: %+v, want %+v", name, got, c.shown)
+			t.Errorf("%s: Route() = %+v, want %+v", name, got, c.shown)
 		}
 		if got := (View{KeepDead: true}).Route(&c.route); !reflect.DeepEqual(got, c.kept) {
-			t.Errorf("%s, kept: %+v, want %+v", name, got, c.kept)
+			t.Errorf("%s: Route() with KeepDead = %+v, want %+v", name, got, c.kept)
 		}
 	}
 }
@@ -88,21 +88,21 @@ func TestHowATableIsSeen(t *testing.T) {
 		for _, r := range got.Routes {
 			names = append(names, r.APIService)
 			if inPart := r.APIService != "v1.split" && r.GroupVersion.Group == "split"; inPart != (r.PartOf == "v1.split") {
-				t.Errorf("%s is a part of %q", r.APIService, r.PartOf)
+				t.Errorf("%s is a part of %q, want v1.split for its parts only", r.APIService, r.PartOf)
 			}
 			if r.APIService == "v1.split" && !slices.Equal(r.Parts, []string{"v1.split/b"}) {
-				t.Errorf("the parts are %q", r.Parts)
+				t.Errorf("parts = %q, want %q", r.Parts, []string{"v1.split/b"})
 			}
 		}
 		if !slices.Equal(names, want) || !got.Synced {
-			t.Errorf("%+v: %q, want %q, synced: %t", view, names, want, got.Synced)
+			t.Errorf("%+v: routes = %q, synced %t, want %q, synced true", view, names, got.Synced, want)
 		}
 		if !seen().Same(got) {
-			t.Error("it is made again, although the table is the same")
+			t.Error("Same() = false for the same table, want true")
 		}
 		table = routetable.NewTable(table.Routes(), false)
 		if again := seen(); again.Same(got) || again.Synced {
-			t.Error("another table is not seen")
+			t.Errorf("Same() = %t, Synced = %t after another table, want false and false", again.Same(got), again.Synced)
 		}
 		table = routetable.NewTable(table.Routes(), true)
 	}

@@ -19,12 +19,12 @@ func unavailable(name string) StaleAPIService {
 	return StaleAPIService{Name: name, Unavailable: true, Reason: "FailedDiscoveryCheck", Since: since}
 }
 
-// read returns what a client prints of the header.
+// read returns the text that a client prints for the header.
 func read(t *testing.T, header string) string {
 	t.Helper()
 	warnings, errs := net.ParseWarningHeaders([]string{header})
 	if len(errs) > 0 || len(warnings) != 1 || warnings[0].Code != 299 || warnings[0].Agent != "-" {
-		t.Fatalf("%q is read as %v, %v", header, warnings, errs)
+		t.Fatalf("warnings of %q = %v, errors %v, want one of code 299 and agent -", header, warnings, errs)
 	}
 	return warnings[0].Text
 }
@@ -65,7 +65,7 @@ func TestWarningText(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			w := NewWarning(c.stale)
 			if got := read(t, w.header); got != c.want || w.Text() != c.want {
-				t.Errorf("it says\n%s\nwant\n%s", got, c.want)
+				t.Errorf("warning = %s, want %s", got, c.want)
 			}
 		})
 	}
@@ -80,11 +80,11 @@ func TestWarningIsBounded(t *testing.T) {
 		text := read(t, NewWarning(stale).header)
 		named := strings.Count(text, "APIService ")
 		if named < 1 || named > 5 || len(text) > 560 || !strings.Contains(text, fmt.Sprintf("; and %d more: their", 1000-named)) {
-			t.Errorf("names of %d bytes: %d named in %d bytes: %s", length, named, len(text), text)
+			t.Errorf("names of %d bytes: %d of 1000 named in %d bytes, want 1 to 5 in at most 560 bytes and the number of the others: %s", length, named, len(text), text)
 		}
 	}
 	if named := strings.Count(NewWarning([]StaleAPIService{unavailable("v1.a"), unavailable("v1.b"), unavailable("v1.c"), unavailable("v1.d"), unavailable("v1.e")}).Text(), "APIService "); named != 5 {
-		t.Errorf("%d of five are named", named)
+		t.Errorf("%d of five are named, want 5", named)
 	}
 }
 
@@ -114,17 +114,17 @@ func TestServeWithWarning(t *testing.T) {
 			}
 			c.warning.Serve(w, r, d)
 			if w.Code != c.code || len(w.Header()["Warning"]) != c.warnings || w.Header().Get("ETag") != c.tag {
-				t.Errorf("%d with %v", w.Code, w.Header())
+				t.Errorf("response = %d with %v, want %d, %d warnings and ETag %s", w.Code, w.Header(), c.code, c.warnings, c.tag)
 			}
 			if d.ETag != `"x"` {
-				t.Error("the document was changed")
+				t.Errorf("ETag of the document = %s, want it unchanged", d.ETag)
 			}
 		})
 	}
 }
 
-// Replicas have the same tag, although each noticed the outage by itself; whoever keeps a warning for long does not keep
-// a wrong one.
+// Replicas have the same tag, although each of them detected the outage separately. A client that keeps a warning for a long
+// time does not keep a wrong one.
 func TestTagOfAWarning(t *testing.T) {
 	tag := func(change func(*StaleAPIService), more ...StaleAPIService) string {
 		s := StaleAPIService{Name: "v1.a", Unavailable: true, Reason: "FailedDiscoveryCheck", Since: since}
@@ -135,7 +135,7 @@ func TestTagOfAWarning(t *testing.T) {
 	}
 	same := tag(nil)
 	if got := tag(func(s *StaleAPIService) { s.Since = since.Add(3 * time.Second) }); got != same {
-		t.Errorf("seconds later the tag is %s and not %s", got, same)
+		t.Errorf("tag seconds later = %s, want %s", got, same)
 	}
 	for name, got := range map[string]string{
 		"another APIService": tag(func(s *StaleAPIService) { s.Name = "v1.b" }),
@@ -148,10 +148,10 @@ func TestTagOfAWarning(t *testing.T) {
 		"no warning":         `"x"`,
 	} {
 		if got == same {
-			t.Errorf("%s has the same tag", name)
+			t.Errorf("%s: tag = %s, want another one", name, got)
 		}
 	}
 	if tag(nil, make([]StaleAPIService, 7)...) == tag(nil, make([]StaleAPIService, 8)...) {
-		t.Error("the number of those that are not named does not count")
+		t.Error("tags for seven and eight unnamed APIServices are equal, want different tags")
 	}
 }

@@ -19,7 +19,7 @@ import (
 const (
 	bookmark = `{"type":"BOOKMARK","object":{"kind":"Widget","apiVersion":"shop.example.com/v1","metadata":{"resourceVersion":"7","annotations":{"k8s.io/initial-events-end":"true"}}}}` + "\n"
 	added    = `{"type":"ADDED","object":{"kind":"Widget","metadata":{"name":"a"},"code":"red","details":[1]}}` + "\n"
-	// plainBookmark is one that says nothing about initial events.
+	// plainBookmark is a bookmark without the annotation of initial events.
 	plainBookmark = `{"type":"BOOKMARK","object":{"metadata":{"resourceVersion":"7"}}}` + "\n"
 )
 
@@ -68,7 +68,7 @@ func TestVerdictsOnAnswers(t *testing.T) {
 			b := remotetest.NewTLS(t, "shop/widgets:443", remotetest.Answers(test.code, "application/json", test.body))
 			got, reason := Probe(t.Context(), b.Probe(), widgets)
 			if got != test.want || reason == "" {
-				t.Errorf("%s (%s), want %s", got, reason, test.want)
+				t.Errorf("Probe() = %s (%s), want %s", got, reason, test.want)
 			}
 		})
 	}
@@ -81,24 +81,24 @@ func TestTheRequestOfAProbe(t *testing.T) {
 		{Version: "v1", Resource: "ps"}: "/api/v1/ps",
 	} {
 		if got, reason := Probe(t.Context(), b.Probe(), of); got != Undetermined {
-			t.Errorf("%s (%s)", got, reason)
+			t.Errorf("Probe() of a redirect = %s (%s), want %s", got, reason, Undetermined)
 		}
 		seen := b.Requests()
 		r := seen[len(seen)-1]
 		if r.Method != http.MethodGet || r.URL.Path != path || r.URL.RawQuery != "allowWatchBookmarks=true&labelSelector=portico.dev%2Fwatch-probe%3Dnone"+
 			"&resourceVersionMatch=NotOlderThan&sendInitialEvents=true&timeoutSeconds=5&watch=true" {
-			t.Errorf("%s %s", r.Method, r.URL)
+			t.Errorf("request = %s %s, want GET %s with the query of a probe", r.Method, r.URL, path)
 		}
 		if r.Header.Get("X-Remote-User") != "system:kube-aggregator" || r.Header.Get("X-Remote-Group") != "system:masters" || r.Header.Get("Accept") != "application/json" {
-			t.Errorf("headers %v", r.Header)
+			t.Errorf("headers = %v, want system:kube-aggregator of system:masters and Accept application/json", r.Header)
 		}
 	}
 	if n := len(b.Requests()); n != 2 {
-		t.Errorf("%d requests: a redirect was followed", n)
+		t.Errorf("%d requests, want 2: redirects are not followed", n)
 	}
 }
 
-// silent is a server whose response is sent, and then nothing more. Without a response not even the headers are.
+// silent is a server that sends a response and then nothing more. With noResponse it does not even send headers.
 type silent struct{ body, noResponse string }
 
 func (s silent) RoundTrip(r *http.Request) (*http.Response, error) {
@@ -135,7 +135,7 @@ func TestVerdictsOnSilence(t *testing.T) {
 				start := time.Now()
 				got, reason := Probe(t.Context(), test.server, widgets)
 				if took := time.Since(start); got != test.want || took != test.after {
-					t.Errorf("%s (%s) after %s, want %s after %s", got, reason, took, test.want, test.after)
+					t.Errorf("Probe() = %s (%s) after %s, want %s after %s", got, reason, took, test.want, test.after)
 				}
 			})
 		})
@@ -150,7 +150,7 @@ func TestAStoppedProbeSaysNothing(t *testing.T) {
 				defer stop()
 				time.AfterFunc(time.Second, stop)
 				if got, reason := Probe(stopped, server, widgets); got != Undetermined {
-					t.Errorf("%s (%s)", got, reason)
+					t.Errorf("Probe() with a cancelled context = %s (%s), want %s", got, reason, Undetermined)
 				}
 			})
 		})

@@ -21,7 +21,7 @@ import (
 	"portico.dev/internal/metrics"
 )
 
-// fakeServer is an extension server that answers watches as it is told to.
+// fakeServer is an extension server with a replaceable answer to watches.
 type fakeServer struct {
 	name    string // shop/widgets:443 unless set
 	mu      sync.Mutex
@@ -89,7 +89,7 @@ type bench struct {
 	changed chan struct{}
 }
 
-// inBench runs test with a Prober, in time that is not real.
+// inBench runs test with a Prober, in the fake time of a bubble.
 func inBench(t *testing.T, test func(t *testing.T, b *bench)) {
 	synctest.Test(t, func(t *testing.T) {
 		b := &bench{server: &fakeServer{}, changed: make(chan struct{}), metrics: metrics.NewDiscovery(prometheus.NewRegistry())}
@@ -111,7 +111,7 @@ func (b *bench) route(available bool, resources ...string) Route {
 	return Route{Route: remote.Route{GroupVersion: widgets.GroupVersion(), APIService: "v1.shop.example.com", UID: "1", Backend: b.server, Available: available}, Resources: resources}
 }
 
-// set replaces the routes and waits until they are taken over and time stands still.
+// set replaces the routes and waits until they are applied and all goroutines are blocked.
 func (b *bench) set(routes ...Route) {
 	b.mu.Lock()
 	b.routes = routes
@@ -132,17 +132,17 @@ func (b *bench) expect(t *testing.T, when string, verdict Verdict, rejects bool,
 	t.Helper()
 	states := b.States()
 	if len(states) != 1 || states[0].Verdict != verdict.String() || b.Rejects(widgets) != rejects || b.server.count() != probes {
-		t.Errorf("%s: %+v, rejects %t, %d probes; want %s, %t, %d", when, states, b.Rejects(widgets), b.server.count(), verdict, rejects, probes)
+		t.Errorf("%s: states = %+v, rejects %t, %d probes, want %s, %t, %d", when, states, b.Rejects(widgets), b.server.count(), verdict, rejects, probes)
 	}
 }
 
 func TestAServerThatIgnoresInitialEvents(t *testing.T) {
 	inBench(t, func(t *testing.T, b *bench) {
 		if !b.Rejects(widgets) {
-			t.Error("passes what nobody knows yet")
+			t.Error("Rejects() of an unknown resource = false, want true")
 		}
 		b.set(b.route(false, "widgets"))
-		b.expect(t, "not available", Unprobed, true, 0) // who asks knows more: it has become available just now
+		b.expect(t, "not available", Unprobed, true, 0) // a client that requests it has newer information: it has just become available
 		after(time.Hour)
 		b.expect(t, "not available for long", Unprobed, true, 0)
 		b.set(b.route(true, "widgets"))
@@ -150,7 +150,7 @@ func TestAServerThatIgnoresInitialEvents(t *testing.T) {
 		after(probeTimeout)
 		b.expect(t, "probed", Ignores, true, 1)
 		if n := testutil.ToFloat64(b.metrics.InitialEvents.WithLabelValues("ignores")); n != 1 {
-			t.Errorf("the gauge has %v", n)
+			t.Errorf("gauge of ignores = %v, want 1", n)
 		}
 		after(interval + probeTimeout)
 		b.expect(t, "probed again", Ignores, true, 2)
@@ -159,11 +159,11 @@ func TestAServerThatIgnoresInitialEvents(t *testing.T) {
 		b.expect(t, "upgraded", Honours, false, 3)
 		b.set()
 		if len(b.States()) != 0 {
-			t.Errorf("deleted: %+v", b.States())
+			t.Errorf("states after the deletion = %+v, want none", b.States())
 		}
 		after(time.Hour)
 		if b.server.count() != 3 {
-			t.Errorf("deleted: %d probes", b.server.count())
+			t.Errorf("%d probes after the deletion, want 3 as before", b.server.count())
 		}
 	})
 }
@@ -197,12 +197,12 @@ func TestAServerThatIgnoresInitialEventsIsRememberedThroughAnOutage(t *testing.T
 		b.expect(t, "gone", Ignores, true, 1)
 		b.server.become(503, "")
 		b.set(b.route(true, "widgets"))
-		after(availableGap) // the task may have run a moment before, and seen that there is nothing to probe
+		after(availableGap) // the task can have run a moment before, with nothing to probe
 		b.expect(t, "back, and probed, and answers 503", Ignores, true, 2)
 	})
 }
 
-// What comes back after an outage may be another program.
+// The server that returns after an outage can be a different program.
 func TestAServerThatHonoursInitialEventsIsProbedAnewAfterAnOutage(t *testing.T) {
 	inBench(t, func(t *testing.T, b *bench) {
 		b.server.become(200, bookmark)
@@ -221,7 +221,7 @@ func TestAServerThatHonoursInitialEventsIsProbedAnewAfterAnOutage(t *testing.T) 
 	})
 }
 
-// A probe that says nothing is repeated, less and less often.
+// A probe without a verdict is repeated at increasing intervals.
 func TestAServerThatCannotBeAsked(t *testing.T) {
 	inBench(t, func(t *testing.T, b *bench) {
 		b.server.become(403, "")
@@ -234,17 +234,17 @@ func TestAServerThatCannotBeAsked(t *testing.T) {
 		before := b.server.count()
 		after(10 * interval)
 		if n := b.server.count() - before; n < 9 || n > 19 {
-			t.Errorf("%d probes in %s", n, 10*interval)
+			t.Errorf("%d probes in %s, want 9 to 19", n, 10*interval)
 		}
 		b.server.become(422, "")
 		after(interval)
 		if s := b.States(); s[0].Verdict != "refuses" || b.Rejects(widgets) {
-			t.Errorf("%+v", s)
+			t.Errorf("states = %+v, want refuses and no rejection", s)
 		}
 	})
 }
 
-// Another server, or a new APIService of the same name, starts without a verdict.
+// A different server, or a new APIService of the same name, starts without a verdict.
 func TestAnotherServer(t *testing.T) {
 	for change, apply := range map[string]func(r *Route){
 		"another Service":       func(r *Route) { r.Revision = "other" },
@@ -266,12 +266,12 @@ func TestAnotherServer(t *testing.T) {
 				apply(&r)
 				b.set(r)
 				if !b.Rejects(widgets) || b.States()[0].Verdict != "unprobed" {
-					t.Errorf("before its probe: %+v", b.States())
+					t.Errorf("states before the probe = %+v, want unprobed and a rejection", b.States())
 				}
 				r.Backend.(*fakeServer).become(200, bookmark)
 				after(availableGap)
 				if b.Rejects(widgets) {
-					t.Errorf("after its probe: %+v", b.States())
+					t.Errorf("states after the probe = %+v, want no rejection", b.States())
 				}
 			})
 		})
@@ -287,17 +287,17 @@ func TestFewProbesAtOnce(t *testing.T) {
 		b.set(b.route(true, names...))
 		after(firstVerdictTime + time.Second)
 		if b.server.most != maxBackendProbes || b.server.count() < 40 {
-			t.Errorf("%d probes, %d at once", b.server.count(), b.server.most)
+			t.Errorf("%d probes, %d at once, want at least 40, %d at once", b.server.count(), b.server.most, maxBackendProbes)
 		}
 		for i, s := range b.States() {
 			if s.Verdict != "ignores" || !strings.HasPrefix(s.Resource, names[i]+".v1.shop.example.com") {
-				t.Errorf("%+v", s)
+				t.Errorf("state = %+v, want ignores for %s", s, names[i])
 			}
 		}
 	})
 }
 
-// Probes of one server that does not answer once used all places.
+// Probes of one silent server once used all slots.
 func TestA53ASlowServerDelaysNoProbeOfAnother(t *testing.T) {
 	inBench(t, func(t *testing.T, b *bench) {
 		var names []string
@@ -313,25 +313,25 @@ func TestA53ASlowServerDelaysNoProbeOfAnother(t *testing.T) {
 		b.set(slow, healthy)
 		after(availableGap + probeTimeout)
 		if of := healthy.GroupVersion.WithResource("widgets"); b.Rejects(of) {
-			t.Errorf("%s of a healthy server is not probed while another server is slow", of)
+			t.Errorf("Rejects(%s) of a healthy server = true while another server is slow, want a probe and false", of)
 		}
 	})
 }
 
-// A resource that discovery does not name yet is one that has not been probed yet, for a while.
+// A resource that discovery does not contain yet counts as not probed yet, for a while.
 func TestAResourceThatIsNotKnownYet(t *testing.T) {
 	inBench(t, func(t *testing.T, b *bench) {
 		b.set(b.route(false))
 		if !b.Rejects(widgets) {
-			t.Error("passes what has become available just now")
+			t.Error("Rejects() of a resource of an unavailable server = false, want true")
 		}
 		b.set(b.route(true))
 		if !b.Rejects(widgets) || !b.Rejects(schema.GroupVersionResource{Group: "other.example.com", Version: "v1", Resource: "x"}) {
-			t.Error("passes what may ignore initial events")
+			t.Error("Rejects() of resources without a probe = false, want true")
 		}
 		after(firstVerdictTime)
 		if b.Rejects(widgets) {
-			t.Error("rejects for ever what was not probed")
+			t.Errorf("Rejects() after %s without a probe = true, want false", firstVerdictTime)
 		}
 	})
 }
@@ -341,7 +341,7 @@ func TestALookupDoesNotAllocate(t *testing.T) {
 	p.follow([]Route{{Route: remote.Route{GroupVersion: widgets.GroupVersion(), Available: true, Backend: &fakeServer{}}, Resources: []string{"widgets"}}})
 	for _, of := range []schema.GroupVersionResource{widgets, {Group: "other.example.com"}} {
 		if n := testing.AllocsPerRun(100, func() { p.Rejects(of) }); n != 0 {
-			t.Errorf("%s: %v allocations", of, n)
+			t.Errorf("Rejects(%s) makes %v allocations, want 0", of, n)
 		}
 	}
 }

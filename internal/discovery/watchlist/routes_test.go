@@ -37,6 +37,6 @@ func TestWhichRoutesAreProbed(t *testing.T) {
 		got = append(got, fmt.Sprint(r.APIService, r.Resources, r.CurrentWhenUnavailable))
 	}
 	if want := []string{"v1.plain[things] true", "v1.unheard[] true"}; !slices.Equal(got, want) {
-		t.Errorf("%q, want %q", got, want)
+		t.Errorf("RoutesOf() = %q, want %q", got, want)
 	}
 }

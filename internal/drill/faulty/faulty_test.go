@@ -22,7 +22,7 @@ import (
 	"portico.dev/internal/pki"
 )
 
-// asProcess has the test program be the server that another one starts as a process of its own.
+// asProcess is the variable by which the test program runs the server in a separate process.
 const asProcess = "PORTICO_TEST_FAULTY_PROCESS"
 
 func TestMain(m *testing.M) {
@@ -46,7 +46,7 @@ const (
 	widgets    = "/apis/" + group + "/v1/namespaces/ns/widgets"
 )
 
-// front is a client that knows the server as a front door does: by its name and authority.
+// front is a client that connects to the server as a front door does: with its name and authority.
 type front struct {
 	t      *testing.T
 	server *Server
@@ -106,12 +106,12 @@ func (f *front) get(path string) string {
 	defer cancel()
 	code, text, err := f.do(ctx, http.MethodGet, path, "")
 	if err != nil || code != http.StatusOK {
-		f.t.Fatalf("GET %s: %d, %v", path, code, err)
+		f.t.Fatalf("GET %s = %d, %v; want 200", path, code, err)
 	}
 	return text
 }
 
-// silent is that no answer comes while somebody waits a little.
+// silent checks that no response arrives within a short time.
 func (f *front) silent(path string) {
 	f.t.Helper()
 	ctx, cancel := context.WithTimeout(f.t.Context(), 300*time.Millisecond)
@@ -127,12 +127,12 @@ func TestRefusedConnectionsAndTheSamePortAfterwards(t *testing.T) {
 	f.get(widgets)
 	f.runFault(Refuse)
 	if _, _, err := f.do(t.Context(), http.MethodGet, widgets, ""); !errors.Is(err, syscall.ECONNREFUSED) && !errors.Is(err, syscall.ECONNRESET) {
-		t.Errorf("%v, want a refusal", err)
+		t.Errorf("GET of a refusing server = %v, want a refusal", err)
 	}
 	f.runFault(Healthy)
 	f.get(widgets)
 	if f.server.Port() != port {
-		t.Errorf("port %d became %d", port, f.server.Port())
+		t.Errorf("port changed from %d to %d after a refusal, want the same", port, f.server.Port())
 	}
 }
 
@@ -173,7 +173,7 @@ func (f *front) as(name string, authority *pki.Authority) *front {
 	return &front{t: f.t, server: f.server, client: &http.Client{Transport: named{name, transport}}}
 }
 
-// A server can be a process of its own, which can be stopped and goes on afterwards.
+// A server can run in a separate process, which can be stopped and continued.
 func TestAProcessOfItsOwn(t *testing.T) {
 	t.Setenv(asProcess, "1")
 	f := start(t, true, os.Args[0])
@@ -202,7 +202,7 @@ func TestAPartition(t *testing.T) {
 	one.get(widgets)
 	two.get(widgets)
 	if a, b := f.server.ClientOf("one"), f.server.ClientOf("two"); a == "" || b == "" || a == b {
-		t.Fatalf("clients %q and %q", a, b)
+		t.Fatalf("clients at the server = %q and %q, want two different ones", a, b)
 	}
 	f.server.Partition(f.server.ClientOf("one"))
 	one.silent(widgets)
@@ -261,7 +261,7 @@ func TestASlowDripStartsAndDoesNotEnd(t *testing.T) {
 		}
 	}
 	if code != http.StatusOK || len(text) > 20 || !errors.Is(err, context.DeadlineExceeded) {
-		t.Errorf("%d %q, %v", code, text, err)
+		t.Errorf("slow GET = %d %q, %v; want 200, at most 20 bytes and DeadlineExceeded", code, text, err)
 	}
 }
 
@@ -269,7 +269,7 @@ func TestHalfABodyIsVisiblyBroken(t *testing.T) {
 	f := start(t, true)
 	f.runFault(ResetMidBody)
 	if code, text, err := f.do(t.Context(), http.MethodGet, widgets, ""); err == nil {
-		t.Errorf("%d %q without an error", code, text)
+		t.Errorf("GET with a reset in the body = %d %q without an error, want one", code, text)
 	}
 	f.get("/apis/" + group + "/v1") // discovery is whole
 }
@@ -287,7 +287,7 @@ func TestAGoAwayStormEndsConnections(t *testing.T) {
 		f.server.gate.mu.Unlock()
 	}
 	if len(connections) < 3 {
-		t.Errorf("%d requests over %d connections", 4*perConnection, len(connections))
+		t.Errorf("%d requests used %d connections, want at least 3 connections", 4*perConnection, len(connections))
 	}
 }
 
@@ -309,7 +309,7 @@ func TestCertificatesThatMustNotBeAccepted(t *testing.T) {
 			if !errors.As(err, &refused) || !strings.Contains(err.Error(), tt.says) {
 				// The connection that was there is cut; a request may meet that first.
 				if _, _, err = f.do(t.Context(), http.MethodGet, widgets, ""); !errors.As(err, &refused) || !strings.Contains(err.Error(), tt.says) {
-					t.Errorf("%v, want %q", err, tt.says)
+					t.Errorf("GET with a wrong certificate = %v, want %q", err, tt.says)
 				}
 			}
 			f.runFault(Healthy)
@@ -322,16 +322,16 @@ func TestLiesOfDiscovery(t *testing.T) {
 	f := start(t, true)
 	version := "/apis/" + group + "/v1"
 	if text := f.get(version); !strings.Contains(text, `"widgets"`) {
-		t.Errorf("well: %s", text)
+		t.Errorf("discovery without a fault = %s, want widgets", text)
 	}
 	f.runFault(GarbageDiscovery)
 	if text := f.get(version); json.Valid([]byte(text)) {
-		t.Errorf("garbage: %s", text)
+		t.Errorf("discovery with GarbageDiscovery = %s, want invalid JSON", text)
 	}
 	f.get(widgets)
 	f.runFault(VanishingDiscovery)
 	if text := f.get(version); strings.Contains(text, `"widgets"`) || !json.Valid([]byte(text)) {
-		t.Errorf("vanishing: %s", text)
+		t.Errorf("discovery with VanishingDiscovery = %s, want valid JSON without widgets", text)
 	}
 	f.get(widgets)
 }
@@ -350,7 +350,7 @@ func TestStorage(t *testing.T) {
 		t.Helper()
 		code, text, err := f.do(t.Context(), method, path, body)
 		if err != nil || code != want {
-			t.Fatalf("%s %s: %d %s, %v; want %d", method, path, code, text, err, want)
+			t.Fatalf("request %s %s = %d %s, %v; want %d", method, path, code, text, err, want)
 		}
 		return text
 	}
@@ -358,22 +358,22 @@ func TestStorage(t *testing.T) {
 	step(409, http.MethodPost, widgets, `{"metadata":{"name":"a"}}`)
 	step(200, http.MethodDelete, widgets+"/a", "")
 	if f.server.Stored("ns") != 1 {
-		t.Error("an object with a finalizer went")
+		t.Errorf("objects after the delete with a finalizer = %d, want 1", f.server.Stored("ns"))
 	}
 	step(200, http.MethodPatch, widgets+"/a", `{"metadata":{"finalizers":null}}`)
 	if f.server.Stored("ns") != 0 || f.server.Deleted("ns").IsZero() {
-		t.Error("an object without its last finalizer stayed")
+		t.Error("the object without its last finalizer is stored or has no deletion time, want it deleted")
 	}
 	step(404, http.MethodGet, widgets+"/a", "")
 	step(201, http.MethodPost, widgets, `{"metadata":{"generateName":"b-"}}`)
 	step(200, http.MethodDelete, widgets, "")
 	if n := f.server.Stored("ns"); n != 0 {
-		t.Errorf("%d objects after the collection was deleted", n)
+		t.Errorf("%d objects after the deletion of the collection, want 0", n)
 	}
 	step(404, http.MethodGet, "/apis/another.group/v1/widgets", "")
 }
 
-// Informers of today begin with a watch that asks for what there is, and wait for the bookmark behind it.
+// Informers begin with a watch with initial events, and wait for the bookmark after them.
 func TestAWatchWithInitialEvents(t *testing.T) {
 	t.Parallel()
 	f := start(t, true)
@@ -383,7 +383,7 @@ func TestAWatchWithInitialEvents(t *testing.T) {
 	events := f.get(widgets + "?watch=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&timeoutSeconds=3")
 	added, bookmark := strings.Index(events, `"ADDED"`), strings.Index(events, `"BOOKMARK"`)
 	if added < 0 || bookmark < added || !strings.Contains(events, "k8s.io/initial-events-end") {
-		t.Error(events)
+		t.Errorf("events of the watch = %s, want ADDED and then the bookmark of the initial events", events)
 	}
 }
 
@@ -393,6 +393,6 @@ func TestAServerThatStoresNothing(t *testing.T) {
 	f.get(readings)
 	f.get(readings + "/any")
 	if code, _, err := f.do(t.Context(), http.MethodDelete, readings+"/any", ""); err != nil || code != http.StatusMethodNotAllowed {
-		t.Errorf("DELETE: %d, %v", code, err)
+		t.Errorf("DELETE of a reading = %d, %v; want 405", code, err)
 	}
 }

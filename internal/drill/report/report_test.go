@@ -56,11 +56,11 @@ func TestTextSaysWhatDidNotHold(t *testing.T) {
 		"restart: skipped: no such power", "1 passed, 1 failed, 1 broken, 1 skipped",
 	} {
 		if !strings.Contains(out.String(), want) {
-			t.Errorf("%q is not in\n%s", want, &out)
+			t.Errorf("the report has no %q, want it in\n%s", want, &out)
 		}
 	}
 	if strings.Contains(out.String(), "it is noticed") {
-		t.Error("what holds is complained of")
+		t.Error("the report lists an expectation that holds, want only failed ones")
 	}
 }
 
@@ -74,7 +74,7 @@ func TestJSONIsReadBack(t *testing.T) {
 		t.Fatal(err)
 	}
 	if len(read) != 4 || read[1].Verdict != drill.Failed || time.Duration(read[1].Measures[0].Seconds) != 200*time.Millisecond {
-		t.Errorf("%s", &out)
+		t.Errorf("decoded report = %s, want 4 results with the second failed after 200 ms", &out)
 	}
 }
 
@@ -88,7 +88,7 @@ func TestJUnitCountsEachVerdict(t *testing.T) {
 		t.Fatal(err)
 	}
 	if read.Tests != 4 || read.Failures != 1 || read.Errors != 1 || read.Skipped != 1 {
-		t.Errorf("%s", &out)
+		t.Errorf("JUnit report = %s, want 4 tests with 1 failure, 1 error and 1 skipped", &out)
 	}
 }
 
@@ -96,17 +96,17 @@ func TestThePageIsWholeAndEscapesWhatServersSaid(t *testing.T) {
 	text := string(HTML(results()))
 	for _, want := range []string{"<svg viewBox", `class="fault"`, "detected</text>", "recovered</text>", "one &lt;waited&gt; 9 s", "</html>"} {
 		if !strings.Contains(text, want) {
-			t.Errorf("%q is not in the page", want)
+			t.Errorf("the page has no %q, want it", want)
 		}
 	}
 	for _, not := range []string{"<waited>", "<b>Service", "http://", "https://", "<script", "NaN", "ZgotmplZ"} {
 		if strings.Contains(text, not) {
-			t.Errorf("%q is in the page", not)
+			t.Errorf("the page has %q, want no such text", not)
 		}
 	}
 }
 
-// The page is what the library makes of a template: where a value stands, and how it is escaped there.
+// The page is the same as html/template generates: the place of each value, and its escaping.
 func TestThePageIsWhatATemplateMakes(t *testing.T) {
 	all := results()
 	all[1].Commands = []drill.Command{{Args: []string{"kubectl", "get", `"><script>`}, Exit: 1, Took: drill.Seconds(time.Second), Output: "it's & <that>"}}
@@ -132,7 +132,7 @@ func TestThePageIsWhatATemplateMakes(t *testing.T) {
 	if err := reference.Execute(&want, map[string]any{"Results": all, "Tally": tally(all)}); err != nil {
 		t.Fatal(err)
 	}
-	// Empty lines are where the template has nothing.
+	// The template has empty lines.
 	lines := func(text string) []string {
 		return strings.FieldsFunc(strings.ReplaceAll(text, "&#43;", "+"), func(r rune) bool { return r == '\n' })
 	}
@@ -148,33 +148,33 @@ func TestTheTimelinePutsThingsWhereTheyWere(t *testing.T) {
 	tl := newTimeline(results()[1].History)
 	second := width / 5
 	if tl.Fault.X != left+second || tl.Fault.W != 2*second {
-		t.Errorf("the fault is at %v", tl.Fault)
+		t.Errorf("fault in the timeline = %v, want one from the first to the third second", tl.Fault)
 	}
 	if len(tl.Rows) != 2 || tl.Rows[0].Name != "subject get" || len(tl.Rows[0].Marks) != 2 {
-		t.Errorf("rows: %+v", tl.Rows)
+		t.Errorf("rows = %+v, want 2, with 2 marks of the subject's get in the first", tl.Rows)
 	}
 	if m := tl.Rows[0].Marks[1]; m.Class != "refused" || m.X != left+2*second {
-		t.Errorf("the refused request is %+v", m)
+		t.Errorf("mark of the refused request = %+v, want class refused at the third second", m)
 	}
 	if newTimeline(nil) != nil || newTimeline(&drill.History{}) != nil {
-		t.Error("a drill that was not held has a timeline")
+		t.Error("newTimeline without a history is not nil, want nil")
 	}
 }
 
-// The page is for small screens and dark ones, and for people who do not tell red from green.
+// The page is usable on small and dark screens and without distinguishing red from green.
 func TestThePageCanBeReadByEverybody(t *testing.T) {
 	text := string(HTML(results()))
 	for _, want := range []string{
 		`name="viewport"`, "prefers-color-scheme: dark", "@media (max-width: 600px)", "overflow-x: auto",
-		"bystander watch: 1× 200", // in words, for those who do not see the picture
+		"bystander watch: 1× 200", // as text, for readers who cannot see the picture
 		"10 ms", "200 ms", `id="stripes"`,
 	} {
 		if !strings.Contains(text, want) {
-			t.Errorf("%q is not in the page", want)
+			t.Errorf("the page has no %q, want it", want)
 		}
 	}
 	if strings.Contains(text, "0.00 s") || strings.Contains(text, "0.01 s") {
-		t.Error("a time that has no digits")
+		t.Error("the page has the duration 0.00 s or 0.01 s, want ms")
 	}
 }
 
@@ -204,7 +204,7 @@ func TestMarks(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			got := marksOf(c.request, at)
 			if len(got) != len(c.want) {
-				t.Fatalf("%+v", got)
+				t.Fatalf("marksOf = %+v, want %+v", got, c.want)
 			}
 			for i, m := range got {
 				if m.span != c.want[i].span || m.Class != c.want[i].Class {

@@ -11,7 +11,7 @@ import (
 	"testing"
 )
 
-// What the tests skip on the library is in the documentation, and the other way round.
+// The documentation lists exactly the cases that tests skip with net/http.
 func TestTheTableOfBackendsIsWhatIsSkipped(t *testing.T) {
 	skips := regexp.MustCompile(`(?:NotOnLibraryBackend\(t, |NotOnLibrary\(t, n, |\brow: )"([^"]+)"`)
 	skipped := map[string]bool{}
@@ -36,12 +36,12 @@ func TestTheTableOfBackendsIsWhatIsSkipped(t *testing.T) {
 	}
 	_, section, ok := strings.Cut(string(page), "## Towards backends")
 	if !ok {
-		t.Fatal(`there is no section "Towards backends"`)
+		t.Fatal("docs/http-engines.md has no section \"Towards backends\", want one")
 	}
 	section, _, _ = strings.Cut(section, "\n## ")
 	_, table, ok := strings.Cut(section, "| row | what the library does instead | source |\n|---|---|---|\n")
 	if !ok {
-		t.Fatal("there is no table")
+		t.Fatal("section \"Towards backends\" has no table, want one")
 	}
 	var rows []string
 	for line := range strings.Lines(table) {
@@ -50,12 +50,12 @@ func TestTheTableOfBackendsIsWhatIsSkipped(t *testing.T) {
 		}
 		cells := strings.Split(line, " | ")
 		if len(cells) != 3 || strings.TrimSpace(cells[1]) == "" {
-			t.Errorf("a row without its reason: %s", line)
+			t.Errorf("row = %s, want 3 cells with a reason", line)
 		}
 		rows = append(rows, strings.TrimPrefix(cells[0], "| "))
 	}
 	slices.Sort(rows)
 	if have := slices.Sorted(maps.Keys(skipped)); !slices.Equal(have, rows) {
-		t.Errorf("skipped:   %q\ndocumented: %q", have, rows)
+		t.Errorf("skipped cases = %q, want the documented ones, %q", have, rows)
 	}
 }

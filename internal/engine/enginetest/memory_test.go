@@ -37,7 +37,7 @@ func TestPipe(t *testing.T) {
 		}()
 		got := make([]byte, len(sent))
 		if _, err := io.ReadFull(c, got); err != nil || !bytes.Equal(got, sent) {
-			t.Errorf("%d bytes came back as %q...: %v", len(sent), got[:10], err)
+			t.Errorf("read %q..., error %v, want the %d bytes sent", got[:10], err, len(sent))
 		}
 		began := time.Now()
 		_ = c.SetReadDeadline(began.Add(time.Hour))
@@ -74,7 +74,7 @@ func TestPipeWaitsForItsReader(t *testing.T) {
 			t.Errorf("first Write to a closed side: %v, want none, as with TCP", err)
 		}
 		if _, err := far.Write([]byte("x")); err == nil {
-			t.Error("second Write to a closed side has no error")
+			t.Error("second Write to a closed side: error = nil, want an error")
 		}
 		if _, err := far.Read(make([]byte, 1)); !errors.Is(err, syscall.ECONNRESET) {
 			t.Errorf("Read = %v, want %v", err, syscall.ECONNRESET)

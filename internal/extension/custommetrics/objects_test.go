@@ -26,7 +26,7 @@ const apiGroups = `{"apiVersion":"apidiscovery.k8s.io/v2","kind":"APIGroupDiscov
   {"resource":"shops","responseKind":{"kind":"Shop"},"scope":"Cluster","singularResource":"shop","verbs":["get","list"]},
   {"resource":"tastings","responseKind":{"kind":"Tasting"},"scope":"Namespaced","verbs":["create"]}]}]}]}`
 
-// fakeFrontDoor is a front door whose answers a test chooses.
+// fakeFrontDoor is a front door whose responses a test sets.
 type fakeFrontDoor struct {
 	mu     sync.Mutex
 	groups string
@@ -78,7 +78,7 @@ func TestTheCatalogueFollowsDiscovery(t *testing.T) {
 		return o.LastError() != nil && strings.Contains(o.LastError().Error(), "no aggregated form")
 	})
 	if r, ok := o.Catalogue().Lookup("", "deployment"); !ok || r.APIVersion() != "apps/v1" || r.Kind != "Deployment" || !r.Namespaced {
-		t.Errorf("what every cluster has: %+v %t", r, ok)
+		t.Errorf("Lookup(\"deployment\") without discovery = %+v, %t, want the built-in apps/v1 Deployment", r, ok)
 	}
 	d.set(func() { d.groups = apiGroups })
 	hosttest.Eventually(t, "shops are known", func() bool { _, ok := o.Catalogue().Lookup("cheese.io", "shop"); return ok })
@@ -87,16 +87,16 @@ func TestTheCatalogueFollowsDiscovery(t *testing.T) {
 		"node": "v1 Node false", "shops": "cheese.io/v2 Shop false", "Shop": "cheese.io/v2 Shop false",
 	} {
 		if r, ok := o.Catalogue().Lookup("", name); !ok || fmt.Sprint(r.APIVersion(), " ", r.Kind, " ", r.Namespaced) != want {
-			t.Errorf("%s: %+v %t", name, r, ok)
+			t.Errorf("Lookup(%q) = %+v, %t, want %s", name, r, ok, want)
 		}
 	}
 	if _, ok := o.Catalogue().Lookup("", "tasting"); ok {
-		t.Error("what cannot be listed describes nothing")
+		t.Error("Lookup(\"tasting\") of a resource that cannot be listed = true, want false")
 	}
 	d.set(func() { d.groups = "{" })
 	hosttest.Eventually(t, "the failure is told", func() bool { return o.LastError() != nil })
 	if _, ok := o.Catalogue().Lookup("", "shop"); !ok {
-		t.Error("what was known is forgotten")
+		t.Error("Lookup(\"shop\") after discovery failed = false, want true")
 	}
 }
 
@@ -108,16 +108,16 @@ func TestNames(t *testing.T) {
 	for range 3 {
 		names, err := o.Names(t.Context(), pods, "shop", selector)
 		if err != nil || strings.Join(names, " ") != "a b" {
-			t.Fatalf("%v %v", names, err)
+			t.Fatalf("Names = %v, error %v, want a b and no error", names, err)
 		}
 	}
 	d.set(func() {
 		if len(d.asked) != 1 || d.asked[0] != "/api/v1/namespaces/shop/pods?labelSelector=app%3Dweb&limit=5000" {
-			t.Errorf("asked %v", d.asked)
+			t.Errorf("requests = %v, want one list of Pods with app=web", d.asked)
 		}
 		d.more = true
 	})
 	if names, err := o.Names(t.Context(), pods, "other", selector); err == nil || !strings.Contains(err.Error(), "more than 5000") {
-		t.Errorf("a list that is cut: %v %v", names, err)
+		t.Errorf("Names of a truncated list = %v, error %v, want an error that contains \"more than 5000\"", names, err)
 	}
 }

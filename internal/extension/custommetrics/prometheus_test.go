@@ -44,12 +44,12 @@ externalRules:
   metricsQuery: <<.Series>>{<<.LabelMatchers>>}
 `
 
-// server is a Prometheus that answers in the format of the real API: a table of queries and what they give.
+// server is a Prometheus that answers in the format of the real API from a table of queries and results.
 type server struct {
 	*httptest.Server
 	mu      sync.Mutex
 	series  map[string][]map[string]string
-	vectors map[string]string // query: the result of a vector
+	vectors map[string]string // by query: the result of a vector
 	broken  bool
 	asked   []string
 }
@@ -180,7 +180,7 @@ func must(t *testing.T, err error) {
 	}
 }
 
-// The clients are those of the HorizontalPodAutoscaler controller.
+// The clients are the clients of the HorizontalPodAutoscaler controller.
 func (h *testHost) custom(t *testing.T, version string) custom_metrics.CustomMetricsClient {
 	t.Helper()
 	client, err := custom_metrics.NewForVersionForConfig(h.As("hpa"), testrestmapper.TestOnlyStaticRESTMapper(scheme.Scheme),
@@ -209,28 +209,28 @@ func TestTheAutoscalersClientReadsCustomMetrics(t *testing.T) {
 			list, err := c.NamespacedMetrics("shop").GetForObjects(pod, web, "http_requests_per_second", labels.Everything())
 			must(t, err)
 			if len(list.Items) != 2 {
-				t.Fatalf("%+v", list)
+				t.Fatalf("http_requests_per_second of the Pods = %+v, want 2 items", list)
 			}
 			first := list.Items[0]
 			if first.DescribedObject.Kind != "Pod" || first.DescribedObject.APIVersion != "v1" || first.DescribedObject.Name != "web-1" ||
 				first.DescribedObject.Namespace != "shop" || first.Value.MilliValue() != 1500 || list.Items[1].Value.MilliValue() != 250 ||
 				first.WindowSeconds == nil || *first.WindowSeconds != 120 || first.Timestamp.Unix() != 1700000000 || first.Metric.Name != "http_requests_per_second" {
-				t.Errorf("%+v", first)
+				t.Errorf("first item = %+v, want 1500m for the Pod shop/web-1 over 120 seconds", first)
 			}
 			one, err := c.NamespacedMetrics("shop").GetForObject(pod, "web-1", "http_requests_per_second", labels.SelectorFromSet(labels.Set{"verb": "GET"}))
 			must(t, err)
 			if one.Value.Value() != 3 || one.Metric.Selector == nil || one.Metric.Selector.MatchLabels["verb"] != "GET" {
-				t.Errorf("%+v", one)
+				t.Errorf("metric of web-1 with verb=GET = %+v, want 3 with the selector", one)
 			}
 			space, err := c.RootScopedMetrics().GetForObject(schema.GroupKind{Kind: "Namespace"}, "shop", "http_requests_per_second", labels.Everything())
 			must(t, err)
 			if space.Value.Value() != 7 || space.DescribedObject.Kind != "Namespace" || space.DescribedObject.Name != "shop" {
-				t.Errorf("%+v", space)
+				t.Errorf("metric of the Namespace shop = %+v, want 7", space)
 			}
 			node, err := c.RootScopedMetrics().GetForObject(schema.GroupKind{Kind: "Node"}, "n1", "node_load", labels.Everything())
 			must(t, err)
 			if node.Value.MilliValue() != 750 || node.WindowSeconds != nil {
-				t.Errorf("%+v", node)
+				t.Errorf("metric node_load of n1 = %+v, want 750m without a window", node)
 			}
 		})
 	}
@@ -248,10 +248,10 @@ func TestTheAutoscalersClientReadsExternalMetrics(t *testing.T) {
 	list, err := client.NamespacedMetrics("shop").List("queue_depth", labels.SelectorFromSet(labels.Set{"queue": "mail"}))
 	must(t, err)
 	if len(list.Items) != 1 || list.Items[0].Value.Value() != 12 || list.Items[0].MetricLabels["queue"] != "mail" || list.Items[0].MetricName != "queue_depth" {
-		t.Errorf("%+v", list.Items)
+		t.Errorf("queue_depth with queue=mail = %+v, want one item of 12", list.Items)
 	}
 	if _, err := client.NamespacedMetrics("shop").List("nothing", labels.Everything()); !apierrors.IsNotFound(err) {
-		t.Errorf("%v", err)
+		t.Errorf("List of an unknown external metric: error = %v, want NotFound", err)
 	}
 }
 
@@ -270,11 +270,11 @@ func TestDiscoveryListsPairsOfResourceAndMetric(t *testing.T) {
 		for _, r := range list.APIResources {
 			names = append(names, r.Name)
 			if r.Verbs.String() != "[get]" || r.Namespaced != (strings.HasPrefix(r.Name, "pods/") || r.Name == "queue_depth") {
-				t.Errorf("%+v", r)
+				t.Errorf("discovery entry of %s = %+v, want only the verb get and the right scope", gv, r)
 			}
 		}
 		if got := strings.Join(names, " "); got != want {
-			t.Errorf("%s: %s", gv, got)
+			t.Errorf("resources of %s = %s, want %s", gv, got, want)
 		}
 	}
 	t.Run("a new series shows without a restart", func(t *testing.T) {
@@ -288,10 +288,10 @@ func TestDiscoveryListsPairsOfResourceAndMetric(t *testing.T) {
 		h.prometheus.set(func() { h.prometheus.broken = true })
 		hosttest.Eventually(t, "trouble is told", func() bool { return h.provider.Source().LastError() != nil })
 		if text := h.provider.Source().LastError().Error(); !strings.Contains(text, "rules.yaml:") || !strings.Contains(text, "TSDB not ready") {
-			t.Error(text)
+			t.Errorf("LastError of the source = %s, want the line of the rule and \"TSDB not ready\"", text)
 		}
 		if len(h.provider.CustomMetrics()) != 3 {
-			t.Errorf("%v", h.provider.CustomMetrics())
+			t.Errorf("metrics while the server is unavailable = %v, want the last 3", h.provider.CustomMetrics())
 		}
 	})
 }
@@ -338,23 +338,23 @@ func TestRefusals(t *testing.T) {
 			}
 			a := h.Get("hpa", c.path, "Accept", accept)
 			if a.StatusCode != c.code || !strings.Contains(a.Body, c.want) {
-				t.Errorf("%d %s", a.StatusCode, a.Body)
+				t.Errorf("GET %s = %d %s, want %d and a body that contains %q", c.path, a.StatusCode, a.Body, c.code, c.want)
 			}
 			if c.code >= 400 && !strings.Contains(a.Body, `"kind":"Status"`) {
-				t.Errorf("no Status: %s", a.Body)
+				t.Errorf("body of the error response = %s, want a Status", a.Body)
 			}
 		})
 	}
 	t.Run("a write", func(t *testing.T) {
 		if a := h.Do("hpa", http.MethodPost, pods+"web-1"+rate, nil); a.StatusCode != http.StatusMethodNotAllowed {
-			t.Errorf("%d %s", a.StatusCode, a.Body)
+			t.Errorf("POST of a metric = %d %s, want 405", a.StatusCode, a.Body)
 		}
 	})
 	t.Run("the server is away", func(t *testing.T) {
 		h.prometheus.set(func() { h.prometheus.broken = true })
 		a := h.Get("hpa", pods+"web-1"+rate)
 		if a.StatusCode != http.StatusServiceUnavailable || !strings.Contains(a.Body, "TSDB not ready") {
-			t.Errorf("%d %s", a.StatusCode, a.Body)
+			t.Errorf("GET while Prometheus is unavailable = %d %s, want 503 with \"TSDB not ready\"", a.StatusCode, a.Body)
 		}
 	})
 }
@@ -367,10 +367,10 @@ func TestProtobufAndWarnings(t *testing.T) {
 	path := pods + "*" + rate + "?labelSelector=app%3Dweb"
 	a := h.Get("hpa", path, "Accept", "application/vnd.kubernetes.protobuf")
 	if a.StatusCode != 200 || !strings.HasPrefix(a.Body, "k8s\x00") || !strings.Contains(a.Body, "MetricValueList") {
-		t.Errorf("%d %q", a.StatusCode, a.Body)
+		t.Errorf("GET in protobuf = %d %q, want 200 with a MetricValueList", a.StatusCode, a.Body)
 	}
 	said := strings.Join(a.Header.Values("Warning"), "\n")
 	if !strings.Contains(said, "partial answer") || !strings.Contains(said, `more than one value for pods \"web-1\"`) {
-		t.Errorf("warnings: %s", said)
+		t.Errorf("warnings = %s, want a partial answer and more than one value for web-1", said)
 	}
 }

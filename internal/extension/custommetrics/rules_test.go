@@ -35,7 +35,7 @@ func adapterRules(t *testing.T) *custommetrics.Rules {
 	return read(t, string(data))
 }
 
-// catalogue is that of a cluster whose discovery nobody has read.
+// catalogue returns the built-in catalogue, without discovery.
 func catalogue() *custommetrics.Catalogue {
 	return custommetrics.NewObjects(custommetrics.ObjectsConfig{}).Catalogue()
 }
@@ -43,19 +43,19 @@ func catalogue() *custommetrics.Catalogue {
 func TestAnAdaptersFileIsReadWhole(t *testing.T) {
 	c := adapterRules(t)
 	if len(c.Rules) != 3 || len(c.ExternalRules) != 2 || c.Resource == nil {
-		t.Fatalf("%d rules, %d external, resource %v", len(c.Rules), len(c.ExternalRules), c.Resource)
+		t.Fatalf("file has %d rules, %d external rules, resource rules %v, want 3, 2 and resource rules", len(c.Rules), len(c.ExternalRules), c.Resource)
 	}
 	if c.Rules[1].Line != 13 {
-		t.Errorf("the second rule is said to be on line %d", c.Rules[1].Line)
+		t.Errorf("line of the second rule = %d, want 13", c.Rules[1].Line)
 	}
 	if got := c.Rules[1].Window; got != 90*time.Minute {
-		t.Errorf("window %s", got)
+		t.Errorf("window of the second rule = %s, want 1h30m0s", got)
 	}
 	if c.ExternalRules[0].Window != 0 || !c.ExternalRules[0].Namespaced || c.ExternalRules[1].Namespaced {
-		t.Errorf("external rules %+v %+v", c.ExternalRules[0], c.ExternalRules[1])
+		t.Errorf("external rules = %+v and %+v, want no window on the first and only the first namespaced", c.ExternalRules[0], c.ExternalRules[1])
 	}
 	if c.Resource.Window != 3*time.Minute || !strings.Contains(c.Resource.Memory.NodeQuery, "node_memory") {
-		t.Errorf("resource rules %+v", c.Resource)
+		t.Errorf("resource rules = %+v, want a window of 3m0s and a node query of node_memory", c.Resource)
 	}
 }
 
@@ -77,7 +77,7 @@ func TestSeriesAreNamed(t *testing.T) {
 		t.Run(s.situation, func(t *testing.T) {
 			got, ok := s.rule.MetricName(s.series)
 			if ok != (s.want != "") || ok && got != s.want {
-				t.Errorf("%q, %t", got, ok)
+				t.Errorf("MetricName(%q) = %q, %t, want %q (empty: none)", s.series, got, ok, s.want)
 			}
 		})
 	}
@@ -103,19 +103,19 @@ func TestLabelsNameResources(t *testing.T) {
 			}
 			slices.Sort(got)
 			if strings.Join(got, " ") != s.want {
-				t.Errorf("describes %v, want %s", got, s.want)
+				t.Errorf("labels describe %v, want %s", got, s.want)
 			}
 		})
 	}
 	t.Run("a resource that nobody serves", func(t *testing.T) {
 		if unknown := c.Rules[2].Labels(catalogue()).Unknown; len(unknown) != 1 || unknown[0].String() != "shop.cheese.io" {
-			t.Errorf("unknown: %v", unknown)
+			t.Errorf("unknown resources = %v, want shop.cheese.io", unknown)
 		}
 	})
 	t.Run("an override wins over the template", func(t *testing.T) {
 		label, _ := c.Rules[2].Labels(catalogue()).Of(schema.GroupResource{Resource: "namespaces"})
 		if label != "ns" {
-			t.Errorf("namespaces have the label %q", label)
+			t.Errorf("label of namespaces = %q, want the override \"ns\"", label)
 		}
 	})
 }
@@ -168,25 +168,25 @@ func TestQueries(t *testing.T) {
 	}
 }
 
-// Names come from the path of a request and may hold anything; some templates put them into a query as they are.
+// Names come from the path of a request and may contain any character. Some templates insert them into a query unchanged.
 func TestNothingBreaksOutOfAQuery(t *testing.T) {
 	c := adapterRules(t)
 	for _, name := range []string{`x"} or vector(1) or s{y="`, "x\ny", `x\`, "a|b", ".*", "x,y", "ä", "x y", "$(x)"} {
 		for i, r := range []*custommetrics.Rule{c.Rules[0], c.Rules[2]} {
 			target := custommetrics.Target{Series: "s", Label: "pod", Names: []string{name}, NamespaceLabel: "namespace", Namespace: "shop", Selector: labels.Everything()}
 			if q, err := r.Query(target); !errors.Is(err, custommetrics.ErrName) {
-				t.Errorf("rule %d, name %q: %q %v", i, name, q, err)
+				t.Errorf("Query of rule %d with the name %q = %q, error %v, want ErrName", i, name, q, err)
 			}
 			target.Names, target.Namespace = []string{"x"}, name
 			if q, err := r.Query(target); !errors.Is(err, custommetrics.ErrName) {
-				t.Errorf("rule %d, namespace %q: %q %v", i, name, q, err)
+				t.Errorf("Query of rule %d with the namespace %q = %q, error %v, want ErrName", i, name, q, err)
 			}
 		}
 	}
 	for _, selector := range []string{"app.kubernetes.io/name=web", "a-b", "x>3"} {
 		var refused *custommetrics.SelectorError
 		if _, err := c.Rules[0].Query(custommetrics.Target{Series: "s", Selector: parse(t, selector)}); !errors.As(err, &refused) {
-			t.Errorf("selector %q: %v", selector, err)
+			t.Errorf("Query with the selector %q: error = %v, want a SelectorError", selector, err)
 		}
 	}
 }
@@ -208,15 +208,15 @@ data:
       metricsQuery: <<.Series>>{<<.LabelMatchers>>}
 `
 	if c := read(t, text); len(c.Rules) != 1 || c.Rules[0].Line != 12 {
-		t.Errorf("%+v", c.Rules[0])
+		t.Errorf("first rule of the ConfigMap = %+v, want one rule on line 12", c.Rules[0])
 	}
 	_, err := custommetrics.ReadRules("map.yaml", []byte(strings.Replace(text, "<<.Series>>", "<<.Serie>>", 1)))
 	if err == nil || !strings.HasPrefix(err.Error(), "map.yaml:14: rules[0].metricsQuery: want a template of .Series") {
-		t.Errorf("%v", err)
+		t.Errorf("ReadRules with an unknown template field: error = %v, want it at map.yaml:14", err)
 	}
 	_, err = custommetrics.ReadRules("map.yaml", []byte(strings.Replace(text, "    - seriesQuery: up", "    - seriesQuery: {up", 1)))
 	if err == nil || !strings.HasPrefix(err.Error(), "map.yaml:1") || !strings.Contains(err.Error(), "not YAML") {
-		t.Errorf("%v", err)
+		t.Errorf("ReadRules with invalid YAML: error = %v, want a position and \"not YAML\"", err)
 	}
 }
 
@@ -256,7 +256,7 @@ func TestAMistakeNamesLineFieldAndWhatWasExpected(t *testing.T) {
 		_, err := custommetrics.ReadRules("r", []byte("rules:\n- seriesQuery: up\n  metricsQuery: up\n- seriesQuery: up\n  a: b\n"))
 		var problems custommetrics.RuleProblems
 		if !errors.As(err, &problems) || len(problems) < 3 {
-			t.Errorf("%v", err)
+			t.Errorf("ReadRules with several mistakes: error = %v, want at least 3 RuleProblems", err)
 		}
 	})
 }
@@ -307,11 +307,11 @@ func TestConvertTakesTheRulesOutAndExplainsThem(t *testing.T) {
 				t.Fatal(err)
 			}
 			if string(out) != string(want) {
-				t.Errorf("run with -update to rewrite; got\n%s", out)
+				t.Errorf("converted rules differ (run with -update to rewrite); got\n%s\nwant\n%s", out, want)
 			}
 			again, err := custommetrics.ReadRules("converted.yaml", out)
 			if err != nil || len(again.Rules) != 3 || len(again.ExternalRules) != 2 {
-				t.Errorf("what was converted is not read: %v", err)
+				t.Errorf("ReadRules of the converted file: error = %v, want 3 rules and 2 external rules", err)
 			}
 		})
 	}
@@ -325,7 +325,7 @@ func TestResourceRulesBecomePlainQueries(t *testing.T) {
 		Node:      `sum(rate(node_cpu_usage_seconds_total{node!=""}[3m])) by (node)`, NodeLabel: "node",
 	}
 	if err != nil || plain != want {
-		t.Errorf("%+v %v", plain, err)
+		t.Errorf("queries of the resource rules = %+v, error %v, want %+v", plain, err, want)
 	}
 	old := "resourceRules:\n  cpu:\n    containerQuery: c{<<.LabelMatchers>>}\n    nodeQuery: n{<<.LabelMatchers>>}\n    containerLabel: container_name\n" +
 		"    resources: {overrides: {instance: {resource: node}, namespace: {resource: namespace}, pod_name: {resource: pod}}}\n"
@@ -335,10 +335,10 @@ func TestResourceRulesBecomePlainQueries(t *testing.T) {
 		Node:      `n{instance!=""}`, NodeLabel: "instance",
 	}
 	if err != nil || plain != want {
-		t.Errorf("%+v %v", plain, err)
+		t.Errorf("queries of the resource rules with other labels = %+v, error %v, want %+v", plain, err, want)
 	}
 	_, err = custommetrics.ReadRules("r", []byte(strings.Replace(old, "pod_name", "a", 1)+"  memory: {containerQuery: x}\n"))
 	if err == nil || !strings.HasPrefix(err.Error(), "r:7: resourceRules.memory: want resources that map a label to each of nodes") {
-		t.Errorf("%v", err)
+		t.Errorf("ReadRules without a node label: error = %v, want it at r:7 for resourceRules.memory", err)
 	}
 }

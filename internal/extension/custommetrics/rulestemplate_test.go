@@ -6,7 +6,7 @@ import (
 	"text/template"
 )
 
-// Whatever a template may say here means what it means to text/template, which prometheus-adapter executes it with.
+// Every supported template must have the same result as in text/template, which prometheus-adapter uses.
 func TestTemplatesMeanWhatGosMean(t *testing.T) {
 	values := map[string]string{"pod": "a|b", "namespace": "shop"}
 	ours := queryParts("http_requests", []string{`pod=~"a|b"`}, values, []string{"pod", "container"})
@@ -55,7 +55,7 @@ func TestWhatATemplateCannotSay(t *testing.T) {
 			_, err = expand(f, ours)
 		}
 		if err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("%s: %v, want %s", text, err, want)
+			t.Errorf("%s: error = %v, want an error that contains %q", text, err, want)
 		}
 	}
 }

@@ -21,7 +21,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// adapter is a provider that knows some metrics of pods, and of nothing; its value says who it is.
+// adapter is a provider that serves some metrics of Pods and of no other resource. Its value identifies the provider.
 type adapter struct {
 	metrics []string
 	value   int64
@@ -68,7 +68,7 @@ func (a adapter) source(name string, trouble error) extension.Source {
 	return extension.Source{Name: name, LastError: func() error { return trouble }}
 }
 
-// share hosts both groups for two adapters, the second of which is in trouble or not.
+// share hosts both groups for two adapters. If trouble is set, the second one fails.
 func share(t *testing.T, first, second adapter, trouble error) *hosttest.Server {
 	t.Helper()
 	one, two := first.source("one", nil), second.source("two", trouble)
@@ -108,10 +108,10 @@ func TestTheFirstThatKnowsTheMetricAnswers(t *testing.T) {
 			} {
 				a := s.Get("hpa", path)
 				if a.StatusCode != c.code || !strings.Contains(a.Body, c.want) {
-					t.Errorf("%s: %d %s", path, a.StatusCode, a.Body)
+					t.Errorf("GET %s = %d %s, want %d and a body that contains %q", path, a.StatusCode, a.Body, c.code, c.want)
 				}
 				if said := strings.Join(a.Header.Values("Warning"), "\n"); !strings.Contains(said, c.warning) || c.warning == "" && said != "" {
-					t.Errorf("%s: warnings %q", path, said)
+					t.Errorf("warnings of GET %s = %q, want %q", path, said, c.warning)
 				}
 			}
 		})
@@ -129,14 +129,14 @@ func TestDiscoveryOfSeveralIsOneList(t *testing.T) {
 		for name := range strings.SplitSeq(want, " ") {
 			next := strings.Index(a.Body[at:], `"name":`+name)
 			if a.StatusCode != http.StatusOK || next < 0 || strings.Count(a.Body, `"name":`+name) != 1 {
-				t.Fatalf("%s: %d, no %s in its place: %s", path, a.StatusCode, name, a.Body)
+				t.Fatalf("GET %s = %d, want 200 with %s once and in order; body: %s", path, a.StatusCode, name, a.Body)
 			}
 			at += next
 		}
 	}
 }
 
-// What prometheus-adapter answers, down to the field: autoscalers of every age read it.
+// The exact responses of prometheus-adapter. Autoscalers of all versions read them.
 func TestTheShapeOfAnswers(t *testing.T) {
 	s := share(t, adapter{metrics: []string{"a"}, value: 3}, adapter{}, nil)
 	for path, want := range map[string]string{

@@ -28,7 +28,7 @@ import (
 	"portico.dev/pkg/extension"
 )
 
-// broker is a real TLS server whose answer a test changes.
+// broker is a TLS server whose response a test changes.
 type broker struct {
 	mu     sync.Mutex
 	answer string
@@ -58,7 +58,7 @@ func (b *broker) set(code int, answer string) {
 	b.code, b.answer = code, answer
 }
 
-// definition is a file that asks the broker, once a second.
+// definition returns a file that queries the broker once a second.
 func (b *broker) definition(more string) string {
 	return head + fmt.Sprintf(`- group: stats.example.com
   version: v1
@@ -78,7 +78,7 @@ func (b *broker) definition(more string) string {
 %s`, b.url, b.caFile, more)
 }
 
-// everybody is let in: who may what is tested where it is decided.
+// everybody allows all requests. Other tests cover authorization.
 type everybody struct{}
 
 func (everybody) AuthenticateRequest(*http.Request) (user.Info, error) {
@@ -89,7 +89,7 @@ func (everybody) Authorize(context.Context, user.Info, *apirequest.RequestInfo) 
 	return true, "", nil
 }
 
-// hosted is a host on a real TLS listener that serves what files declare.
+// hosted is a host on a TLS listener that serves the resources declared in files.
 type hosted struct {
 	t      *testing.T
 	set    *Set
@@ -125,7 +125,7 @@ func host(t *testing.T, paths ...string) *hosted {
 	select {
 	case <-server.Ready():
 	case <-time.After(time.Minute):
-		t.Fatal("the host is never ready")
+		t.Fatal("host is not ready after a minute, want a ready host")
 	}
 	config.Host = "https://" + server.Address()
 	tlsConfig, err := pki.ClientConfig(pki.ClientOptions{Roots: authority.PEM()})
@@ -135,7 +135,7 @@ func host(t *testing.T, paths ...string) *hosted {
 	return &hosted{t: t, set: set, client: &http.Client{Transport: transport}, config: config}
 }
 
-// get is the answer to a GET, with its warnings.
+// get sends a GET and returns the response with its warnings.
 func (h *hosted) get(path, accept string) (code int, body string, warnings []string) {
 	h.t.Helper()
 	r, err := http.NewRequestWithContext(h.t.Context(), http.MethodGet, h.config.Host+path, nil)
@@ -158,7 +158,7 @@ func eventually(t *testing.T, what string, ok func() bool) {
 	for !ok() {
 		select {
 		case <-deadline.C:
-			t.Fatalf("never: %s", what)
+			t.Fatalf("condition %q is still false after the deadline, want true", what)
 		case <-tick.C:
 		}
 	}
@@ -207,18 +207,18 @@ func TestAnUnchangedInformerSyncsAndSeesChanges(t *testing.T) {
 			select {
 			case e := <-events:
 				if !left[e] {
-					t.Fatalf("event %q, want %v", e, left)
+					t.Fatalf("event = %q, want one of %v", e, left)
 				}
 				delete(left, e)
 			case <-time.After(time.Minute):
-				t.Fatalf("never: %v", left)
+				t.Fatalf("no event arrived within a minute, want %v", left)
 			}
 		}
 	}
 	expect("add default/a 1", "add default/b 5")
 	b.set(http.StatusOK, `[{"id": "a", "team": "x", "depth": 2}, {"id": "c", "team": "y", "depth": 5}]`)
 	expect("update default/a 2", "add default/c 5", "delete default/b 5")
-	b.set(http.StatusInternalServerError, "oops") // a source that fails deletes nothing
+	b.set(http.StatusInternalServerError, "oops") // A source that fails deletes nothing.
 	eventually(t, "trouble", func() bool { return h.set.Sources()[1].LastError() != nil })
 	b.set(http.StatusOK, `[{"id": "c", "team": "y", "depth": 5}]`)
 	expect("delete default/a 2")
@@ -242,10 +242,10 @@ func TestFormsOfADeclaredResource(t *testing.T) {
 		t.Run(c.situation, func(t *testing.T) {
 			code, body, _ := h.get(c.path, c.accept)
 			if code != http.StatusOK || !strings.Contains(body, c.want) {
-				t.Errorf("%d %s", code, body)
+				t.Errorf("GET %s = %d %s, want 200 and a body that contains %q", c.path, code, body, c.want)
 			}
 			if strings.Contains(c.path, "Selector") && strings.Contains(body, `"name":"a"`) {
-				t.Errorf("not selected: %s", body)
+				t.Errorf("GET %s with a selector = %s, want it without the object a", c.path, body)
 			}
 		})
 	}
@@ -277,12 +277,12 @@ func TestTheLastGoodAnswerIsServedWithItsAge(t *testing.T) {
 	b := newBroker(t, `[{"id": "a", "depth": 1}]`)
 	dir := t.TempDir()
 	write(t, filepath.Join(dir, "queues.yaml"), b.definition(""))
-	// Another source, which goes on while the first fails.
+	// Another source, which continues while the first fails.
 	write(t, filepath.Join(dir, "loads.yaml"), head+"- {group: machine.example.com, version: v1, plural: loads, kind: Load, every: 1s, source: {procfs: {table: loadavg}}}\n")
 	h := host(t, dir)
 	code, body, warnings := h.get(queuesV, asJSON)
 	if code != http.StatusOK || len(warnings) > 0 {
-		t.Fatalf("%d %s %q", code, body, warnings)
+		t.Fatalf("GET of the queues = %d %s, warnings %q, want 200 without warnings", code, body, warnings)
 	}
 	b.set(http.StatusBadGateway, "secret address 10.0.0.1")
 	eventually(t, "a warning", func() bool {
@@ -290,23 +290,23 @@ func TestTheLastGoodAnswerIsServedWithItsAge(t *testing.T) {
 		return len(warnings) > 0
 	})
 	if code != http.StatusOK || !strings.Contains(body, `"name":"a"`) {
-		t.Errorf("%d %s", code, body)
+		t.Errorf("GET of the queues while the source fails = %d %s, want 200 with the object a", code, body)
 	}
 	if !strings.Contains(warnings[0], "the http source of queues.stats.example.com has not answered since") || strings.Contains(warnings[0], "10.0.0.1") {
-		t.Errorf("warning %q", warnings[0])
+		t.Errorf("warning = %q, want the name of the source without its address", warnings[0])
 	}
 	code, body, _ = h.get("/readyz?verbose", "*/*")
 	if code != http.StatusOK || !strings.Contains(body, "HTTP 502") {
-		t.Errorf("readyz %d %s", code, body)
+		t.Errorf("GET /readyz?verbose = %d %s, want 200 with \"HTTP 502\"", code, body)
 	}
 	_, body, _ = h.get("/metrics", "*/*")
 	for _, want := range []string{`extserver_source_up{source="declared/queues.stats.example.com/v1"} 0`, `extserver_source_up{source="declared/loads.machine.example.com/v1"} 1`} {
 		if !strings.Contains(body, want) {
-			t.Errorf("metrics lack %s", want)
+			t.Errorf("metrics lack %s, want it in the body", want)
 		}
 	}
 	if code, body, warnings = h.get("/apis/machine.example.com/v1/loads", asJSON); code != http.StatusOK || len(warnings) > 0 || !strings.Contains(body, "load15") {
-		t.Errorf("the other source: %d %s %q", code, body, warnings)
+		t.Errorf("GET of the resource of the other source = %d %s, warnings %q, want 200 without warnings", code, body, warnings)
 	}
 	b.set(http.StatusOK, `[{"id": "a", "depth": 1}, {"id": "a", "depth": 2}]`)
 	eventually(t, "an end of the warning", func() bool {
@@ -323,7 +323,7 @@ func TestASourceThatHasNeverAnswered(t *testing.T) {
 	h := host(t, file)
 	code, body, _ := h.get(queuesV, asJSON)
 	if code != http.StatusServiceUnavailable || !strings.Contains(body, "has never answered") {
-		t.Errorf("%d %s", code, body)
+		t.Errorf("GET before the first answer of the source = %d %s, want 503 with \"has never answered\"", code, body)
 	}
 }
 
@@ -339,7 +339,7 @@ func TestFilesAreFollowed(t *testing.T) {
 		return code == http.StatusOK
 	}
 	if !served(queuesV) {
-		t.Fatal("not served")
+		t.Fatal("GET of the queues fails after the start, want 200")
 	}
 	kept := h.set.lives[0]
 	write(t, file, b.definition("  kolumns: []\n"))
@@ -350,12 +350,12 @@ func TestFilesAreFollowed(t *testing.T) {
 	write(t, filepath.Join(dir, "loads.yaml"), head+"- {group: machine.example.com, version: v1, plural: loads, kind: Load, every: 1s, source: {procfs: {table: loadavg}}}\n")
 	eventually(t, "another file beside the bad one", func() bool { return served("/apis/machine.example.com/v1/loads") })
 	if !served(queuesV) {
-		t.Error("what the bad file said before is not served any more")
+		t.Error("GET of the queues fails after their file became invalid, want the last valid definition")
 	}
 	write(t, file, b.definition("# only a comment\n"))
 	eventually(t, "the end of the trouble", func() bool { return h.set.LastError() == nil })
 	if h.set.lives[1] != kept && h.set.lives[0] != kept {
-		t.Error("a comment has begun the resource anew")
+		t.Error("resource restarted after a change of a comment, want the same instance")
 	}
 	write(t, file, strings.Replace(b.definition(""), "plural: queues", "plural: lines", 1))
 	eventually(t, "the renamed resource", func() bool { return served("/apis/stats.example.com/v1/lines") && !served(queuesV) })

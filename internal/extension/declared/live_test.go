@@ -16,7 +16,7 @@ import (
 	"portico.dev/pkg/extension"
 )
 
-// faulty is a source that answers, fails or hangs as a test says.
+// faulty is a source that answers, fails or hangs as configured by the test.
 type faulty struct {
 	fetch         atomic.Pointer[fetch]
 	asked, within atomic.Int32
@@ -71,21 +71,21 @@ func TestAnAnswerIsOnlySoOldAsMaxAgeSays(t *testing.T) {
 		synctest.Wait()
 		objects, err := l.List(context.Background(), extension.Query{})
 		if err != nil || len(objects) != 1 {
-			t.Errorf("after half a minute: %v %v", objects, err)
+			t.Errorf("List 30 seconds after the source failed = %v, error %v, want 1 object and no error", objects, err)
 		}
 		if err := l.LastError(); err == nil || !strings.Contains(err.Error(), "gone away") {
-			t.Errorf("trouble: %v", err)
+			t.Errorf("LastError after the source failed = %v, want an error that contains \"gone away\"", err)
 		}
 		time.Sleep(time.Minute)
 		synctest.Wait()
 		if _, err = l.List(context.Background(), extension.Query{}); !apierrors.IsServiceUnavailable(err) || !strings.Contains(err.Error(), "longer than maxAge (1m0s)") {
-			t.Errorf("after more than a minute: %v", err)
+			t.Errorf("List after maxAge: error = %v, want ServiceUnavailable that names maxAge", err)
 		}
 		f.now(good)
 		time.Sleep(10 * time.Second)
 		synctest.Wait()
 		if _, err = l.List(context.Background(), extension.Query{}); err != nil || l.LastError() != nil {
-			t.Errorf("after it came back: %v, %v", err, l.LastError())
+			t.Errorf("List after the source recovered: error = %v, LastError %v, want no errors", err, l.LastError())
 		}
 	})
 }
@@ -93,18 +93,18 @@ func TestAnAnswerIsOnlySoOldAsMaxAgeSays(t *testing.T) {
 func TestASlowSourceIsNeverAskedTwiceAtATime(t *testing.T) {
 	alive(t, "  every: 1s\n", func(l *liveResource, f *faulty) {
 		f.now(func(ctx context.Context) (any, error) {
-			<-ctx.Done() // for its whole timeout and grace
+			<-ctx.Done() // after the timeout and the grace period
 			return nil, ctx.Err()
 		})
 		time.Sleep(10 * time.Minute)
 		synctest.Wait()
 		if f.asked.Load() > 12 {
-			t.Errorf("asked %d times in ten minutes", f.asked.Load())
+			t.Errorf("source fetched %d times in ten minutes, want at most 12", f.asked.Load())
 		}
 		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 		defer cancel()
 		if _, err := l.List(ctx, extension.Query{}); err != nil {
-			t.Errorf("readers wait for the slow source: %v", err)
+			t.Errorf("List while the source is slow: error = %v, want no error", err)
 		}
 	})
 }
@@ -112,7 +112,7 @@ func TestASlowSourceIsNeverAskedTwiceAtATime(t *testing.T) {
 func TestAnAnswerThatIsNotAsDeclaredIsAFailure(t *testing.T) {
 	alive(t, "  items: .data[*]\n", func(l *liveResource, _ *faulty) {
 		if err := l.LastError(); err == nil || !strings.Contains(err.Error(), "never answered: items: ") {
-			t.Errorf("trouble: %v", err)
+			t.Errorf("LastError of a source with another format = %v, want an error that contains \"never answered: items: \"", err)
 		}
 	})
 }

@@ -12,7 +12,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// mapped is what a resource makes of an answer.
+// mapped returns the objects that a resource makes from an answer, and the omissions.
 func mapped(t *testing.T, resource, answer string) ([]Object, []string) {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "f.yaml")
@@ -52,7 +52,7 @@ func TestItemsBecomeObjects(t *testing.T) {
 		{"id": "b", "team": "a b!", "depth": 1.5, "oldest": 1700000000123},
 		{"team": "nobody"}, {"id": "c"}, {"id": "b", "team": "a b!"}]}`)
 	if len(objects) != 2 {
-		t.Fatalf("%d objects", len(objects))
+		t.Fatalf("%d objects, want 2", len(objects))
 	}
 	first, err := json.Marshal(objects[0])
 	must(t, err)
@@ -60,19 +60,19 @@ func TestItemsBecomeObjects(t *testing.T) {
 		`"labels":{"all":"yes","team":"shop"},"annotations":{"id":"id Orders In"}},` +
 		`"spec":{"team":"shop"},"status":{"depth":7,"first":"x","oldest":"2023-11-14T22:13:20Z"}}`
 	if string(first) != want {
-		t.Errorf("got\n%s\nwant\n%s", first, want)
+		t.Errorf("first object =\n%s\nwant\n%s", first, want)
 	}
 	second := objects[1]
 	if second.Labels["team"] != "a_b" || len(validation.IsDNS1123Label(second.Namespace)) > 0 {
-		t.Errorf("%+v", second.ObjectMeta)
+		t.Errorf("metadata of the second object = %+v, want the label a_b and a valid namespace", second.ObjectMeta)
 	}
 	if got := second.Content["status"]; !reflect.DeepEqual(got, map[string]any{"depth": int64(-1), "oldest": "2023-11-14T22:13:20Z"}) {
-		t.Errorf("status %v", got)
+		t.Errorf("status of the second object = %v, want depth -1 and a date", got)
 	}
 	for _, want := range []string{"1 items have a .status.depth that is no integer (the first is \"b\")", "1 items have no name and are not shown (the first is number 2)",
 		"1 items have no namespace and are not shown (the first is \"c\")", "have the name of another and are not shown"} {
 		if !strings.Contains(strings.Join(omitted, "\n"), want) {
-			t.Errorf("no %q among %q", want, omitted)
+			t.Errorf("omissions = %q, want one that contains %q", omitted, want)
 		}
 	}
 }
@@ -99,7 +99,7 @@ func TestWhereItemsAre(t *testing.T) {
 				names = append(names, o.Name)
 			}
 			if got := strings.Join(names, " "); got != c.want || len(omitted) > 0 {
-				t.Errorf("got %q, %q", got, omitted)
+				t.Errorf("names = %q, omissions %q, want %q and no omissions", got, omitted, c.want)
 			}
 		})
 	}
@@ -112,7 +112,7 @@ func TestAnswersThatAreNotAsDeclared(t *testing.T) {
 		v, err := JSON([]byte(answer))
 		must(t, err)
 		if _, err := p.items(v); err == nil {
-			t.Errorf("%s of %s: no error", items, answer)
+			t.Errorf("items %s of %s: error = nil, want an error", items, answer)
 		}
 	}
 }
@@ -122,21 +122,21 @@ func TestEveryNameIsValidAndItsOwn(t *testing.T) {
 		a, b := rapid.String().Draw(t, "a"), rapid.String().Draw(t, "b")
 		for _, name := range []string{subdomainName(a), labelName(a)} {
 			if problems := validation.IsDNS1123Subdomain(name); len(problems) > 0 {
-				t.Fatalf("%q: %v", name, problems)
+				t.Fatalf("name %q of %q is not a subdomain: %v, want a valid name", name, a, problems)
 			}
 		}
 		if problems := validation.IsDNS1123Label(labelName(a)); len(problems) > 0 {
-			t.Fatalf("%q: %v", labelName(a), problems)
+			t.Fatalf("labelName(%q) = %q is not a label: %v, want a valid label", a, labelName(a), problems)
 		}
 		if problems := validation.IsValidLabelValue(labelValue(a)); len(problems) > 0 {
-			t.Fatalf("%q: %v", labelValue(a), problems)
+			t.Fatalf("labelValue(%q) = %q is not a label value: %v, want a valid value", a, labelValue(a), problems)
 		}
 		if a != b && subdomainName(a) == subdomainName(b) {
-			t.Fatalf("%q and %q are both %q", a, b, subdomainName(a))
+			t.Fatalf("subdomainName(%q) = subdomainName(%q) = %q, want different names", a, b, subdomainName(a))
 		}
 	})
 	if got := subdomainName(strings.Repeat("a.", 200) + "B"); len(got) > 253 {
-		t.Errorf("%d long", len(got))
+		t.Errorf("length of a long name = %d, want at most 253", len(got))
 	}
 }
 
@@ -150,12 +150,12 @@ func TestAnObjectSurvivesItsJSON(t *testing.T) {
 	again, err := json.Marshal(back)
 	must(t, err)
 	if string(raw) != string(again) || back.Content["kind"] != nil {
-		t.Errorf("%s\n%s", raw, again)
+		t.Errorf("JSON of the decoded object = %s, want %s", again, raw)
 	}
 	empty, err := json.Marshal(Object{})
 	must(t, err)
 	if string(empty) != `{"metadata":{}}` {
-		t.Errorf("empty object: %s", empty)
+		t.Errorf("JSON of an empty object = %s, want {\"metadata\":{}}", empty)
 	}
 }
 
@@ -167,13 +167,13 @@ func TestInferredSchema(t *testing.T) {
 		return s.learn(v, 0)
 	}
 	if !learn(`{"status": {"n": 1, "x": 1, "when": "2024-01-01T00:00:00Z", "tags": ["a"], "port": 80, "omitted": true, "gone": null, "empty": []}}`) {
-		t.Error("the first answer is no news")
+		t.Error("learn of the first answer = false, want true")
 	}
 	if !learn(`{"status": {"n": 2, "x": 1.5, "when": "2025-01-01T00:00:00Z", "port": "http", "omitted": "x"}}`) {
-		t.Error("other types are no news")
+		t.Error("learn of an answer with other types = false, want true")
 	}
 	if learn(`{"status": {"n": 3, "x": 2, "omitted": false}}`) {
-		t.Error("what is known already is news")
+		t.Error("learn of an answer with known types = true, want false")
 	}
 	got, err := json.Marshal(s.schema(map[string]string{"status.n": "Count."}, ""))
 	must(t, err)
@@ -187,11 +187,11 @@ func TestInferredSchema(t *testing.T) {
 		`"when":{"format":"date-time","type":"string"},` +
 		`"x":{"format":"double","type":"number"}},"type":"object"}},"type":"object"}`
 	if string(got) != want {
-		t.Errorf("got\n%s\nwant\n%s", got, want)
+		t.Errorf("schema =\n%s\nwant\n%s", got, want)
 	}
 }
 
-// A mapping by identifiers must not become a schema that grows for ever.
+// A mapping with identifiers as keys must not produce a schema that grows without bound.
 func TestAMappingWithKeysOfItsOwnBecomesATable(t *testing.T) {
 	s := &shape{}
 	news := 0
@@ -201,12 +201,12 @@ func TestAMappingWithKeysOfItsOwnBecomesATable(t *testing.T) {
 		}
 	}
 	if news > maxProperties+2 {
-		t.Errorf("%d times news", news)
+		t.Errorf("schema changed %d times for 1000 keys, want at most %d", news, maxProperties+2)
 	}
 	got, err := json.Marshal(s.schema(nil, ""))
 	must(t, err)
 	if string(got) != `{"additionalProperties":{"format":"int64","type":"integer"},"type":"object"}` {
-		t.Errorf("%s", got)
+		t.Errorf("schema of a mapping with many keys = %s, want additionalProperties", got)
 	}
 }
 

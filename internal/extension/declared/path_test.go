@@ -16,8 +16,8 @@ const pathDocument = `{
 	"deep": [{"in": [{"v": 1}, {"v": 2}]}, {"in": [{"v": 3}]}]
 }`
 
-// A path leads where client-go's JSONPath leads, of which it is a part; where a path leads nowhere, JSONPath has an error or
-// no result.
+// Paths are a subset of client-go's JSONPath and have the same results. A path without a result is an error or an empty result in
+// JSONPath.
 func TestPathsAreJSONPaths(t *testing.T) {
 	var document any
 	if err := json.Unmarshal([]byte(pathDocument), &document); err != nil {
@@ -45,7 +45,7 @@ func TestPathsAreJSONPaths(t *testing.T) {
 				ours = append(ours, v)
 			}
 			library := jsonpath.New("").AllowMissingKeys(true)
-			escaped := strings.ReplaceAll(text, "'b.c'", `'b\.c'`) // kubectl's way to write a name with a dot
+			escaped := strings.ReplaceAll(text, "'b.c'", `'b\.c'`) // kubectl's syntax for a name with a dot
 			if err := library.Parse("{" + escaped + "}"); err != nil {
 				t.Fatal(err)
 			}
@@ -57,13 +57,13 @@ func TestPathsAreJSONPaths(t *testing.T) {
 				}
 			}
 			if !reflect.DeepEqual(ours, theirs) {
-				t.Errorf("%v, JSONPath %v (%v)", ours, theirs, err)
+				t.Errorf("path = %v, want the result of JSONPath, %v (error %v)", ours, theirs, err)
 			}
 		})
 	}
 }
 
-// An expression is what a CEL expression that joins the same values is.
+// An expression equals a CEL expression that concatenates the same values.
 func TestExpressionsAreWhatCELMakes(t *testing.T) {
 	var document any
 	if err := json.Unmarshal([]byte(pathDocument), &document); err != nil {
@@ -96,7 +96,7 @@ func TestExpressionsAreWhatCELMakes(t *testing.T) {
 		}
 		out, _, err := run.Eval(map[string]any{"item": document, "key": "k"})
 		if err != nil || !ok || ours != out.Value() {
-			t.Errorf("%s: %q %t, CEL %v %v", text, ours, ok, out, err)
+			t.Errorf("%s = %q, %t, want the result of CEL, %v (error %v)", text, ours, ok, out, err)
 		}
 	}
 }

@@ -12,7 +12,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	// The parallel tests wait more than they compute. The command line overrides this.
+	// The parallel tests wait more than they compute. The command line overrides this value.
 	if err := flag.Set("test.parallel", "16"); err != nil {
 		panic(err)
 	}
@@ -28,7 +28,7 @@ func must(t *testing.T, err error) {
 
 func write(t *testing.T, file, text string) {
 	t.Helper()
-	// As editors and kubelets do it: whoever reads sees the old text or the new.
+	// Written like editors and kubelets do it: a reader sees the old text or the new text.
 	must(t, os.WriteFile(file+".tmp", []byte(text), 0o600))
 	must(t, os.Rename(file+".tmp", file))
 }
@@ -38,17 +38,17 @@ func TestTheExamplesAreGood(t *testing.T) {
 	s, err := New(Config{Paths: []string{dir}, AllowExec: true})
 	must(t, err)
 	if len(s.Resources()) != 8 {
-		t.Errorf("%d resources", len(s.Resources()))
+		t.Errorf("examples declare %d resources, want 8", len(s.Resources()))
 	}
 	_, err = New(Config{Paths: []string{dir}})
 	if err == nil || !strings.Contains(err.Error(), "exec.yaml:14:7: resources[0].source.exec: running commands is off; start the server with --allow-exec-sources") {
-		t.Errorf("exec without leave: %v", err)
+		t.Errorf("New with an exec source that is not allowed: error = %v, want it at exec.yaml:14:7", err)
 	}
 }
 
 const head = "apiVersion: extension.portico.dev/v1alpha1\nkind: ResourceDefinitions\nresources:\n"
 
-// minimal is a good resource, from line 4 on.
+// minimal is a valid resource. It starts on line 4.
 const minimal = `- group: stats.example.com
   version: v1
   plural: queues
@@ -139,11 +139,11 @@ func TestMistakesSayWhereAndWhat(t *testing.T) {
 			_, err := New(Config{Paths: []string{file}})
 			var mistakes MistakesError
 			if !errors.As(err, &mistakes) {
-				t.Fatalf("error %v", err)
+				t.Fatalf("New: error = %v, want a MistakesError", err)
 			}
 			for _, want := range c.want {
 				if !strings.Contains(err.Error(), want) {
-					t.Errorf("no %q in\n%v", want, err)
+					t.Errorf("mistakes = %v, want one that contains %q", err, want)
 				}
 			}
 			if len(mistakes) != len(c.want) {
@@ -160,7 +160,7 @@ func TestYAMLAnchors(t *testing.T) {
 	n, err := Check(Config{Paths: []string{file}})
 	must(t, err)
 	if n != 2 {
-		t.Errorf("%d resources", n)
+		t.Errorf("Check = %d resources, want 2", n)
 	}
 }
 
@@ -174,7 +174,7 @@ func FuzzFiles(f *testing.F) {
 		must(t, os.WriteFile(file, []byte(text), 0o600))
 		s, err := New(Config{Paths: []string{file}, AllowExec: true})
 		if err == nil && len(s.Resources()) == 0 {
-			t.Error("nothing wrong, and nothing declared")
+			t.Errorf("New of %q declares no resources and returns no error, want one of both", text)
 		}
 	})
 }

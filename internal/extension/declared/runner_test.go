@@ -12,8 +12,8 @@ import (
 	"portico.dev/pkg/extension"
 )
 
-// A machine may have no inotify instance left, or a directory may be gone for a moment: what is served stays, and the files
-// are found again.
+// If a machine has no inotify instances left or a directory is missing for a moment, the resources stay served and the files are found
+// again.
 func TestFilesThatCannotBeWatchedAreLookedAt(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "mounted")
 	file := filepath.Join(dir, "f.yaml")
@@ -29,11 +29,11 @@ func TestFilesThatCannotBeWatchedAreLookedAt(t *testing.T) {
 		time.Sleep(2 * pollInterval)
 		select {
 		case err := <-done:
-			t.Fatalf("it ended: %v", err)
+			t.Fatalf("Run returned %v, want it to keep running", err)
 		default:
 		}
 		if s.LastError() == nil {
-			t.Error("nobody is told that the file is gone")
+			t.Error("LastError while the file is missing = nil, want an error")
 		}
 		must(t, os.Mkdir(dir, 0o700))
 		write(t, file, strings.Replace(head+minimal, "plural: ", "plural: other", 1))
@@ -42,14 +42,14 @@ func TestFilesThatCannotBeWatchedAreLookedAt(t *testing.T) {
 		now := s.lives[0].definition.gvr.Resource
 		s.mu.Unlock()
 		if !strings.HasPrefix(now, "other") || s.LastError() != nil {
-			t.Errorf("served is %s, trouble %v", now, s.LastError())
+			t.Errorf("served resource = %s, LastError = %v, want the prefix other and no error", now, s.LastError())
 		}
 		cancel()
 		must(t, <-done)
 	})
 }
 
-// Clients of OpenAPI ask rarely, so that a schema that comes a moment after the resource is seen minutes later.
+// OpenAPI clients poll rarely. They would see a schema that is added after the resource minutes later.
 func TestAResourceThatIsDeclaredLaterHasItsSchemaFromTheBeginning(t *testing.T) {
 	dir := t.TempDir()
 	data := filepath.Join(dir, "queues.json")

@@ -21,7 +21,7 @@ import (
 	"portico.dev/internal/extension/prometheus"
 )
 
-// secure is a real TLS server, and the file with what its certificate chains to.
+// secure starts a TLS server. It returns the URL and the file of the CA certificate.
 func secure(t *testing.T, handler http.HandlerFunc) (url, caFile string) {
 	t.Helper()
 	server := httptest.NewTLSServer(handler)
@@ -50,9 +50,9 @@ func TestHTTPOverTLSWithAHeaderFromAFile(t *testing.T) {
 	h.HeaderFiles = map[string]string{"X-Key": key}
 	defer h.Close()
 	if _, err := h.Fetch(t.Context()); err == nil || !strings.Contains(err.Error(), key) {
-		t.Fatalf("header file that is not there: %v", err)
+		t.Fatalf("Fetch with a missing header file: error = %v, want an error that contains %q", err, key)
 	}
-	for _, value := range []string{"first", "second"} { // a rotated key is used without a restart
+	for _, value := range []string{"first", "second"} { // A rotated key takes effect without a restart.
 		writeFile(t, key, value+"\n")
 		got, err := h.Fetch(t.Context())
 		must(t, err)
@@ -75,7 +75,7 @@ func TestHTTPFailures(t *testing.T) {
 			_, _ = io.WriteString(w, `["`+strings.Repeat("x", 4096)+`"]`)
 		case "/slow":
 			<-r.Context().Done()
-			panic(http.ErrAbortHandler) // and no empty answer to a client that looks a moment later
+			panic(http.ErrAbortHandler) // Prevents an empty response to a client that reads late.
 		case "/broken":
 			w.WriteHeader(http.StatusServiceUnavailable)
 			_, _ = io.WriteString(w, "come back later")
@@ -110,7 +110,7 @@ func TestHTTPFailures(t *testing.T) {
 		})
 	}
 	if elsewhere > 0 {
-		t.Error("the redirect was followed")
+		t.Errorf("redirect target received %d requests, want 0", elsewhere)
 	}
 }
 
@@ -123,12 +123,12 @@ func TestFile(t *testing.T) {
 	got, err := (&File{Path: jsonFile, Format: "json", MaxBytes: 100}).Fetch(t.Context())
 	must(t, err)
 	if want := []any{map[string]any{"id": int64(1)}}; !reflect.DeepEqual(got, want) {
-		t.Errorf("got %v", got)
+		t.Errorf("Fetch of a JSON file = %v, want %v", got, want)
 	}
 	got, err = (&File{Path: yamlFile, Format: "yaml", MaxBytes: 100}).Fetch(t.Context())
 	must(t, err)
 	if want := []any{map[string]any{"id": int64(1)}, map[string]any{"id": int64(2)}}; !reflect.DeepEqual(got, want) {
-		t.Errorf("got %v", got)
+		t.Errorf("Fetch of a YAML file = %v, want %v", got, want)
 	}
 	for situation, f := range map[string]*File{
 		"not a regular file": {Path: pipe, MaxBytes: 100},
@@ -137,7 +137,7 @@ func TestFile(t *testing.T) {
 		"not JSON":           {Path: yamlFile, Format: "json", MaxBytes: 100},
 	} {
 		if _, err := f.Fetch(t.Context()); err == nil || !strings.Contains(err.Error(), situation) {
-			t.Errorf("%s: %v", situation, err)
+			t.Errorf("Fetch error = %v, want an error that contains %q", err, situation)
 		}
 	}
 }
@@ -177,7 +177,7 @@ func TestExec(t *testing.T) {
 	got, err := e.Fetch(t.Context())
 	must(t, err)
 	if want := map[string]any{"secret": "", "team": "blue; echo", "at": "/"}; !reflect.DeepEqual(got, want) {
-		t.Errorf("got %v", got)
+		t.Errorf("Fetch of the command = %v, want %v", got, want)
 	}
 	for want, text := range map[string]string{
 		`exit status 3: "no queue server"`: "echo no queue server >&2; exit 3",
@@ -185,11 +185,11 @@ func TestExec(t *testing.T) {
 		"not JSON":                         "echo hello",
 	} {
 		if _, err := script(t, text).Fetch(t.Context()); err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("%s: %v", text, err)
+			t.Errorf("Fetch of the command %q: error = %v, want an error that contains %q", text, err, want)
 		}
 	}
 	if _, err := (&Exec{Argv: []string{"/no/such/program"}, Timeout: time.Second}).Fetch(t.Context()); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("program that is not there: %v", err)
+		t.Errorf("Fetch of a missing program: error = %v, want os.ErrNotExist", err)
 	}
 }
 
@@ -197,9 +197,9 @@ func TestExecKillsTheWholeGroup(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "pid")
 	e := script(t, "sleep 1000 & echo $! > "+file+"; wait")
-	e.Timeout = 3 * time.Second // in which a busy machine starts a shell
+	e.Timeout = 3 * time.Second // A busy machine needs this long to start a shell.
 	if _, err := e.Fetch(t.Context()); !errors.Is(err, context.DeadlineExceeded) {
-		t.Fatalf("error %v", err)
+		t.Fatalf("Fetch of a command that hangs: error = %v, want context.DeadlineExceeded", err)
 	}
 	text, err := os.ReadFile(file)
 	must(t, err)
@@ -213,12 +213,12 @@ func TestExecKillsTheWholeGroup(t *testing.T) {
 		select {
 		case <-tick.C:
 		case <-deadline.C:
-			t.Fatal("the child of the command outlives it")
+			t.Fatalf("child process %d of the command still runs after the deadline, want it killed", pid)
 		}
 	}
 }
 
-// running: a zombie that nobody has buried yet is as good as gone.
+// running treats a zombie process as stopped.
 func running(pid int) bool {
 	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	return err == nil && !strings.Contains(string(stat), ") Z ")
@@ -230,12 +230,12 @@ func TestProcfsOfThisMachine(t *testing.T) {
 		must(t, err)
 		items := got.([]any)
 		if len(items) == 0 {
-			t.Errorf("%s: nothing", table)
+			t.Errorf("table %s has no items, want at least one", table)
 		}
 		for _, it := range items {
 			name := strings.TrimPrefix(Tables[table], ".")
 			if text, ok := it.(map[string]any)[name].(string); !ok || text == "" {
-				t.Errorf("%s: an item without %s: %v", table, name, it)
+				t.Errorf("item of the table %s = %v, want the field %s", table, it, name)
 			}
 		}
 	}
@@ -244,10 +244,10 @@ func TestProcfsOfThisMachine(t *testing.T) {
 	for _, it := range got.([]any) {
 		if p := it.(map[string]any); p["pid"] == strconv.Itoa(os.Getpid()) {
 			if p["residentBytes"].(int64) <= 0 || p["uid"] != int64(os.Getuid()) || p["startTime"] == nil {
-				t.Errorf("this process: %v", p)
+				t.Errorf("entry of this process = %v, want its memory, user and start time", p)
 			}
 			return
 		}
 	}
-	t.Error("this process is not among the processes")
+	t.Errorf("table processes lacks process %d, want an entry of this process", os.Getpid())
 }

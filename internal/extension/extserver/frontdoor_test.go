@@ -28,14 +28,14 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	// The parallel tests wait more than they compute. The command line overrides this.
+	// The parallel tests wait more than they compute. The command line overrides this value.
 	if err := flag.Set("test.parallel", "16"); err != nil {
 		panic(err)
 	}
 	goleak.VerifyTestMain(m)
 }
 
-// frontDoor is a small real front door: TLS, the trust ConfigMap, reviews, a Node, and objects that are applied to it.
+// frontDoor is a small front door with TLS, the trust ConfigMap, reviews, a Node, and the objects applied to it.
 type frontDoor struct {
 	t                              *testing.T
 	server                         *httptest.Server
@@ -67,7 +67,7 @@ func newFrontDoor(t *testing.T) *frontDoor {
 	f.server.TLS = pki.ServerConfig(pair)
 	own, err := pair.GetCertificate(nil)
 	must(t, err)
-	f.server.TLS.Certificates = []tls.Certificate{*own} // httptest would put its own here
+	f.server.TLS.Certificates = []tls.Certificate{*own} // Otherwise httptest adds its own certificate.
 	f.server.EnableHTTP2 = true
 	f.server.StartTLS()
 	t.Cleanup(f.server.Close)
@@ -163,7 +163,7 @@ func (f *frontDoor) appliedAt(path string) map[string]any {
 	return f.applied[path]
 }
 
-// kubeconfig is a file that reaches the front door.
+// kubeconfig writes a kubeconfig for the front door and returns its path.
 func (f *frontDoor) kubeconfig() string {
 	certPEM, keyPEM, err := f.clients.Issue(pki.Leaf{CommonName: "extserver", Client: true})
 	must(f.t, err)
@@ -179,7 +179,7 @@ func (f *frontDoor) kubeconfig() string {
 	return file
 }
 
-// running is a server that has been started.
+// running is a started server.
 type running struct {
 	t      *testing.T
 	server *Server
@@ -202,21 +202,21 @@ func (f *frontDoor) start(change func(*Options)) *running {
 	stop := sync.OnceValue(func() error { cancel(); return <-done })
 	f.t.Cleanup(func() {
 		if err := stop(); err != nil {
-			f.t.Errorf("server: %v", err)
+			f.t.Errorf("Run of the server failed: %v, want no error", err)
 		}
 	})
 	select {
 	case <-server.Ready():
 	case err := <-done:
 		done <- err
-		f.t.Fatalf("server ended before it was ready: %v", err)
+		f.t.Fatalf("server stopped before it was ready: %v, want a ready server", err)
 	case <-time.After(time.Minute):
-		f.t.Fatal("server is not ready")
+		f.t.Fatal("server is not ready after a minute, want a ready server")
 	}
 	return &running{t: f.t, server: server, stop: stop}
 }
 
-// client is an HTTP client that shows a certificate of authority for leaf, or none.
+// client returns an HTTP client with a certificate of authority for leaf, or without a certificate.
 func (s *running) client(authority *pki.Authority, leaf pki.Leaf) *http.Client {
 	s.t.Helper()
 	o := pki.ClientOptions{ServerName: "portico-extserver.kube-system.svc", Roots: s.server.CABundle()}

@@ -47,7 +47,7 @@ func (s *running) awaitMetrics(c *http.Client) {
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
-			s.t.Fatal("never ready: no metrics")
+			s.t.Fatal("server has no metrics after a minute, want GET /readyz = 200")
 		}
 	}
 }
@@ -65,9 +65,9 @@ func TestNodeMetrics(t *testing.T) {
 		if code == http.StatusOK && strings.Contains(body, `"items":[]`) {
 			break
 		}
-		// On a busy machine the first window, which is a second long, may be over by then.
+		// On a busy machine the first window of one second may be over by now.
 		if time.Since(began) < time.Second || code != http.StatusOK || try == 5 {
-			t.Errorf("before the first window: %d %s", code, body)
+			t.Errorf("GET before the first window = %d %s, want 200 with an empty list", code, body)
 			break
 		}
 		must(t, s.stop())
@@ -78,14 +78,14 @@ func TestNodeMetrics(t *testing.T) {
 	_, body := s.get(proxy, nodesV1Path, asAlice)
 	must(t, json.Unmarshal([]byte(body), &list))
 	if list.Kind != "NodeMetricsList" || list.APIVersion != "metrics.k8s.io/v1" || len(list.Items) != 1 {
-		t.Fatalf("list: %s", body)
+		t.Fatalf("list = %s, want a NodeMetricsList of metrics.k8s.io/v1 with 1 item", body)
 	}
 	m := list.Items[0]
 	if m.Name != "this-node" || m.Labels["zone"] != "attic" || m.Usage.Memory().Value() == 0 || m.Window.Duration <= 0 || time.Since(m.Timestamp.Time) > time.Minute {
-		t.Errorf("metrics: %s", body)
+		t.Errorf("metrics = %s, want recent usage of this-node with its labels", body)
 	}
 	if !regexp.MustCompile(`"cpu":"\d+[num]?"`).MatchString(body) || !regexp.MustCompile(`"memory":"\d+[KM]i"`).MatchString(body) {
-		t.Errorf("quantities are not written as metrics-server writes them: %s", body)
+		t.Errorf("quantities = %s, want the units of metrics-server", body)
 	}
 
 	for query, want := range map[string]int{
@@ -96,17 +96,17 @@ func TestNodeMetrics(t *testing.T) {
 		_, body := s.get(proxy, nodesV1Path+"?"+query, asAlice)
 		must(t, json.Unmarshal([]byte(body), &list))
 		if len(list.Items) != want {
-			t.Errorf("%s: %d items", query, len(list.Items))
+			t.Errorf("list with %s has %d items, want %d", query, len(list.Items), want)
 		}
 	}
 	if code, _ := s.get(proxy, nodesV1Path+"?fieldSelector=status.phase%3DRunning", asAlice); code != http.StatusBadRequest {
-		t.Errorf("unknown field selector: %d", code)
+		t.Errorf("GET with an unknown field selector = %d, want 400", code)
 	}
 	if code, body := s.get(proxy, nodesV1Path+"?watch=true", asAlice); code != http.StatusMethodNotAllowed {
-		t.Errorf("watch: %d %s", code, body)
+		t.Errorf("GET with watch=true = %d %s, want 405", code, body)
 	}
 	if code, body := s.get(proxy, nodesV1Path+"/other", asAlice); code != http.StatusNotFound {
-		t.Errorf("unknown node: %d %s", code, body)
+		t.Errorf("GET of an unknown node = %d %s, want 404", code, body)
 	}
 }
 
@@ -129,13 +129,13 @@ func TestProtobuf(t *testing.T) {
 		return o
 	}
 	if l, ok := decode(nodesV1Path).(*metricsv1.NodeMetricsList); !ok || len(l.Items) != 1 || l.Items[0].Name != "this-node" || l.Items[0].Usage.Cpu().IsZero() {
-		t.Errorf("v1 list: %+v", l)
+		t.Errorf("v1 list = %+v, want usage of this-node", l)
 	}
 	if l, ok := decode("/apis/metrics.k8s.io/v1beta1/nodes").(*metricsv1beta1.NodeMetricsList); !ok || len(l.Items) != 1 || l.Items[0].Usage.Memory().IsZero() {
-		t.Errorf("v1beta1 list: %+v", l)
+		t.Errorf("v1beta1 list = %+v, want 1 item with memory", l)
 	}
 	if m, ok := decode("/apis/metrics.k8s.io/v1beta1/nodes/this-node").(*metricsv1beta1.NodeMetrics); !ok || m.Labels["zone"] != "attic" {
-		t.Errorf("v1beta1 object: %+v", m)
+		t.Errorf("v1beta1 object = %+v, want the label zone=attic", m)
 	}
 }
 
@@ -153,15 +153,15 @@ func TestTableIsMetricsServers(t *testing.T) {
 		columns = append(columns, c.Name+":"+c.Type+":"+c.Format)
 	}
 	if got := strings.Join(columns, " "); got != "Name:string:name cpu:string:quantity memory:string:quantity Window:string:duration" {
-		t.Errorf("columns %s", got)
+		t.Errorf("columns = %s, want the columns of metrics-server", got)
 	}
 	if len(table.Rows) != 1 || table.Rows[0].Cells[0] != "this-node" {
-		t.Fatalf("rows %s", body)
+		t.Fatalf("rows = %s, want one row for this-node", body)
 	}
-	// In nanocores, which a quantity writes in a larger unit where it can.
+	// CPU is in nanocores. resource.Quantity prints a larger unit where the value allows it.
 	cpu, err := resource.ParseQuantity(table.Rows[0].Cells[1].(string))
 	if err != nil || cpu.Format != resource.DecimalSI || cpu.Sign() <= 0 {
-		t.Errorf("%v in rows %s", err, body)
+		t.Errorf("ParseQuantity of the CPU cell: error = %v, want a positive decimal quantity in %s", err, body)
 	}
 }
 
@@ -177,7 +177,7 @@ func TestGoldenDocuments(t *testing.T) {
 	} {
 		code, body := s.get(proxy, path, asAlice)
 		if code != http.StatusOK {
-			t.Errorf("%s: %d", path, code)
+			t.Errorf("GET %s = %d, want 200", path, code)
 		}
 		golden(t, file, body)
 	}
@@ -200,7 +200,7 @@ func golden(t *testing.T, name, body string) {
 	want, err := os.ReadFile(file)
 	must(t, err)
 	if string(want) != string(got)+"\n" {
-		t.Errorf("%s differs (run with -update to rewrite); got:\n%s", file, got)
+		t.Errorf("%s differs (run with -update to rewrite); got:\n%s\nwant:\n%s", file, got, want)
 	}
 }
 
@@ -233,7 +233,7 @@ func TestTrustedFrontProxies(t *testing.T) {
 			}
 		})
 	}
-	// A client certificate's headers are not believed: it is carol who asks, whatever she claims to be.
+	// The server ignores identity headers of a client certificate. The request is carol's.
 	asked := make(chan string, 10)
 	f.set(func() {
 		f.allow = func(s authorizationv1.SubjectAccessReviewSpec) bool { asked <- s.User; return true }
@@ -241,7 +241,7 @@ func TestTrustedFrontProxies(t *testing.T) {
 	carol := s.client(f.clients, pki.Leaf{CommonName: "carol", Client: true})
 	if code, _ := s.get(carol, "/version", "X-Remote-User: root", "X-Remote-Group: system:masters"); code == http.StatusOK {
 		if who := <-asked; who != "carol" {
-			t.Errorf("believed to be %q", who)
+			t.Errorf("user of the request = %q, want carol", who)
 		}
 	}
 }
@@ -255,19 +255,19 @@ func TestAccessReviewsOfRequests(t *testing.T) {
 	code, body := s.get(proxy, nodesV1Path+"/this-node", asAlice, "X-Remote-Group: dev")
 	if code != http.StatusForbidden || !strings.Contains(body, `"reason":"Forbidden"`) ||
 		!strings.Contains(body, `nodes.metrics.k8s.io \"this-node\" is forbidden: User \"alice\" cannot get resource \"nodes\" in API group \"metrics.k8s.io\" at the cluster scope`) {
-		t.Errorf("refusal: %d %s", code, body)
+		t.Errorf("GET without rights = %d %s, want 403 with the message of kube-apiserver", code, body)
 	}
-	for range 3 { // remembered for ten seconds
+	for range 3 { // The result is cached for ten seconds.
 		s.get(proxy, "/openapi/v3", "X-Remote-User: system:aggregator")
 	}
-	// A front door's probe is never asked about.
+	// A front door's probe causes no access review.
 	if code, _ := s.get(proxy, "/apis/metrics.k8s.io/v1", "X-Remote-User: system:kube-aggregator", "X-Remote-Group: system:masters"); code != http.StatusOK {
-		t.Errorf("probe: %d", code)
+		t.Errorf("GET as the front door's probe = %d, want 200", code)
 	}
 	want := []string{"alice get nodes.metrics.k8s.io/v1 this-node", "system:aggregator get /openapi/v3"}
 	f.set(func() {
 		if strings.Join(specs, "\n") != strings.Join(want, "\n") {
-			t.Errorf("asked %q, want %q", specs, want)
+			t.Errorf("access reviews = %q, want %q", specs, want)
 		}
 	})
 }
@@ -277,7 +277,7 @@ func TestRegistration(t *testing.T) {
 	s := f.start(nil)
 	service := f.appliedAt("/api/v1/namespaces/kube-system/services/portico-extserver")
 	if spec, _ := service["spec"].(map[string]any); spec["type"] != "ExternalName" || spec["externalName"] != "localhost" {
-		t.Errorf("service %v", service)
+		t.Errorf("Service = %v, want an ExternalName of localhost", service)
 	}
 	for version, priority := range map[string]float64{"v1": 100, "v1beta1": 90} {
 		o := f.appliedAt("/apis/apiregistration.k8s.io/v1/apiservices/" + version + ".metrics.k8s.io")
@@ -286,10 +286,10 @@ func TestRegistration(t *testing.T) {
 		bundle, err := base64.StdEncoding.DecodeString(spec["caBundle"].(string))
 		must(t, err)
 		if spec["versionPriority"] != priority || spec["groupPriorityMinimum"] != 100.0 || ref["name"] != "portico-extserver" {
-			t.Errorf("%s: %v", version, o)
+			t.Errorf("APIService of %s = %v, want priority %v and the Service portico-extserver", version, o, priority)
 		}
 		if string(bundle) != string(s.server.CABundle()) || !strings.HasSuffix(s.server.Address(), fmt.Sprintf(":%v", ref["port"])) {
-			t.Errorf("%s: port %v of %s", version, ref["port"], s.server.Address())
+			t.Errorf("APIService of %s: port = %v, want the port of %s and the server's caBundle", version, ref["port"], s.server.Address())
 		}
 	}
 }
@@ -348,11 +348,11 @@ func TestGivenCertificate(t *testing.T) {
 		o.CertFile, o.KeyFile, o.CAFile = write("tls.crt", certPEM), write("tls.key", keyPEM), write("ca.crt", f.serving.PEM())
 	})
 	if code, body := s.get(s.client(f.frontProxies, frontProxyLeaf), "/apis", asAlice); code != http.StatusOK {
-		t.Errorf("%d %s", code, body)
+		t.Errorf("GET /apis with a given certificate = %d %s, want 200", code, body)
 	}
 	o := f.appliedAt("/apis/apiregistration.k8s.io/v1/apiservices/v1.metrics.k8s.io")
 	if got := o["spec"].(map[string]any)["caBundle"]; got != base64.StdEncoding.EncodeToString(f.serving.PEM()) {
-		t.Errorf("caBundle %v", got)
+		t.Errorf("caBundle = %v, want the given CA", got)
 	}
 }
 
@@ -364,9 +364,9 @@ func TestSeparateKubeconfigs(t *testing.T) {
 	s := f.start(func(o *Options) { o.AuthorizationClient = other })
 	proxy := s.client(f.frontProxies, frontProxyLeaf)
 	if code, _ := s.get(proxy, "/apis", asAlice); code != http.StatusForbidden {
-		t.Errorf("without the group: %d", code)
+		t.Errorf("GET /apis without the group = %d, want 403", code)
 	}
 	if code, _ := s.get(proxy, "/apis", asAlice, "X-Remote-Group: dev"); code != http.StatusOK {
-		t.Errorf("with the group: %d", code)
+		t.Errorf("GET /apis with the group dev = %d, want 200", code)
 	}
 }

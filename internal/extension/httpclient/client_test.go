@@ -22,7 +22,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// serve answers over TLS with a certificate of ca.
+// serve answers over TLS with a certificate issued by ca.
 func serve(t *testing.T, ca *pki.Authority, h http.HandlerFunc) string {
 	t.Helper()
 	cert, key, err := ca.Issue(pki.Leaf{CommonName: "server", Server: true, IPs: []net.IP{net.IPv4(127, 0, 0, 1)}})
@@ -31,7 +31,7 @@ func serve(t *testing.T, ca *pki.Authority, h http.HandlerFunc) string {
 	must(t, err)
 	s := httptest.NewUnstartedServer(h)
 	s.Config.ErrorLog = log.New(io.Discard, "", 0)
-	s.Listener = tls.NewListener(s.Listener, pki.ServerConfig(pair)) // StartTLS would put a certificate of its own first
+	s.Listener = tls.NewListener(s.Listener, pki.ServerConfig(pair)) // StartTLS would put its own certificate first.
 	s.Start()
 	t.Cleanup(s.Close)
 	return "https://" + s.Listener.Addr().String()
@@ -85,36 +85,36 @@ func TestClientCredentials(t *testing.T) {
 			answer, err := client(t, c.config).Get(t.Context(), address, "", 100)
 			must(t, err)
 			if string(answer.Body) != c.want {
-				t.Errorf("%q, want %q", answer.Body, c.want)
+				t.Errorf("response = %q, want %q", answer.Body, c.want)
 			}
 		})
 	}
 	follower := client(t, Config{TLS: trusting, BearerTokenFile: token})
 	must(t, os.WriteFile(token, []byte("second"), 0o600))
 	if answer, err := follower.Get(t.Context(), address, "", 100); err != nil || string(answer.Body) != "nobody Bearer second " {
-		t.Errorf("a token that was renewed: %v %v", answer, err)
+		t.Errorf("Get with a renewed token = %v, error %v, want the token \"second\"", answer, err)
 	}
 	must(t, os.WriteFile(token, nil, 0o600))
 	if _, err := follower.Get(t.Context(), address, "", 100); err == nil || !strings.Contains(err.Error(), "empty") {
-		t.Errorf("an empty token file: %v", err)
+		t.Errorf("Get with an empty token file: error = %v, want an error that contains \"empty\"", err)
 	}
 }
 
 func TestAServerThatIsNotTrusted(t *testing.T) {
 	address := serve(t, authority(t), echo)
 	if _, err := client(t, Config{TLS: TLS{CA: authority(t).PEM()}}).Get(t.Context(), address, "", 100); err == nil || !strings.Contains(err.Error(), "certificate") {
-		t.Errorf("error %v", err)
+		t.Errorf("Get from an untrusted server: error = %v, want an error that contains \"certificate\"", err)
 	}
 }
 
 func TestRedirectsAreNotFollowed(t *testing.T) {
 	ca := authority(t)
-	other := serve(t, ca, func(http.ResponseWriter, *http.Request) { t.Error("the token went to a stranger") })
+	other := serve(t, ca, func(http.ResponseWriter, *http.Request) { t.Error("redirect target received a request, want none") })
 	address := serve(t, ca, func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, other, http.StatusFound) })
 	answer, err := client(t, Config{TLS: TLS{CA: ca.PEM()}, BearerToken: "t"}).Get(t.Context(), address, "", 1000)
 	must(t, err)
 	if answer.Code != http.StatusFound {
-		t.Errorf("code %d", answer.Code)
+		t.Errorf("status of a redirect = %d, want 302", answer.Code)
 	}
 }
 
@@ -123,10 +123,10 @@ func TestAnswersAreBounded(t *testing.T) {
 	address := serve(t, ca, func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, strings.Repeat("x", 101)) })
 	c := client(t, Config{TLS: TLS{CA: ca.PEM()}})
 	if _, err := c.Get(t.Context(), address, "", 100); !errors.Is(err, ErrTooLarge) {
-		t.Errorf("error %v", err)
+		t.Errorf("Get of a response over the limit: error = %v, want ErrTooLarge", err)
 	}
 	if answer, err := c.Get(t.Context(), address, "", 101); err != nil || len(answer.Body) != 101 {
-		t.Errorf("an answer at the limit: %v", err)
+		t.Errorf("Get of a response at the limit: error = %v, want 101 bytes", err)
 	}
 }
 
@@ -144,22 +144,22 @@ func TestFilesAreReadAgain(t *testing.T) {
 		before := p.current()
 		write("ca", second.PEM())
 		if p.current() != before {
-			t.Error("files are read at every request")
+			t.Error("pool changed before the reread interval, want the same pool")
 		}
 		time.Sleep(rereadInterval)
 		renewed := p.current()
 		if renewed == before {
-			t.Error("the renewed CA is not used")
+			t.Error("pool is unchanged after the CA was renewed, want a new pool")
 		}
 		write("ca", []byte("no PEM"))
 		time.Sleep(rereadInterval)
 		if p.current() != renewed {
-			t.Error("a CA that does not parse is used")
+			t.Error("pool changed after the CA file became invalid, want the last valid pool")
 		}
 		must(t, os.Remove(filepath.Join(dir, "ca")))
 		time.Sleep(rereadInterval)
 		if p.current() != renewed {
-			t.Error("the last good CA is given up with its file")
+			t.Error("pool changed after the CA file was removed, want the last valid pool")
 		}
 		p.close()
 	})
@@ -177,7 +177,7 @@ func TestConfigsThatAreRefused(t *testing.T) {
 		"a key that is no key":           {TLS: TLS{Cert: cert, Key: cert}},
 	} {
 		if _, err := New(c); err == nil {
-			t.Errorf("%s is accepted", situation)
+			t.Errorf("New with %s: error = nil, want an error", situation)
 		}
 	}
 }

@@ -46,20 +46,20 @@ func TestWhatTheCacheShows(t *testing.T) {
 		{"a pod that is elsewhere", "b", "z", ""},
 	} {
 		if got := podNames(t, b, c.namespace, c.name); got != c.want {
-			t.Errorf("%s: %q, want %q", c.situation, got, c.want)
+			t.Errorf("%s: pods = %q, want %q", c.situation, got, c.want)
 		}
 	}
 	moved, _ := b.Pods(t.Context(), extension.Query{Namespace: "b", Name: "moved"})
 	if moved[0].Containers[0].Name != "new" {
-		t.Error("of a pod that moved, the older measurement is shown")
+		t.Errorf("container of a Pod that moved = %s, want the latest measurement, new", moved[0].Containers[0].Name)
 	}
 	for name, want := range map[string]int{"": 2, "n1": 1, "n3": 0} {
 		if nodes, _ := b.Nodes(t.Context(), extension.Query{Name: name}); len(nodes) != want {
-			t.Errorf("node %q: %+v", name, nodes)
+			t.Errorf("Nodes(%q) = %+v, want %d nodes", name, nodes, want)
 		}
 	}
 	if n := len(b.latest.Load().Warnings); n != maxWarnings {
-		t.Errorf("%d warnings", n)
+		t.Errorf("%d warnings, want %d", n, maxWarnings)
 	}
 }
 
@@ -68,11 +68,11 @@ func TestAMeasurementExpires(t *testing.T) {
 		b := &Cache{}
 		b.Publish(Measurement{Nodes: []NodeUsage{{Name: "n"}}, Expires: time.Now().Add(time.Minute)})
 		if b.Empty() {
-			t.Error("empty at once")
+			t.Error("Empty after Publish = true, want false")
 		}
 		time.Sleep(time.Minute + time.Second)
 		if nodes, _ := b.Nodes(t.Context(), extension.Query{}); len(nodes) != 0 || !b.Empty() {
-			t.Errorf("%+v are shown after their time", nodes)
+			t.Errorf("Nodes after the expiry = %+v, want none", nodes)
 		}
 	})
 }
@@ -106,7 +106,7 @@ func TestUsageFromTwoReadings(t *testing.T) {
 			}
 			u, s, ok := p.Usage()
 			if ok != (c.window != 0) || u.Cores != c.cores || s.Window != c.window {
-				t.Errorf("%+v %+v %t", u, s, ok)
+				t.Errorf("Usage = %+v, %+v, %t, want %v cores over %s", u, s, ok, c.cores, c.window)
 			}
 		})
 	}
@@ -129,7 +129,7 @@ func TestPodsAreWholeOrAbsent(t *testing.T) {
 	}{
 		{at(0, "a"), "[]"},
 		{at(10, "a"), "[a]"},
-		{at(20, "a", "b"), "[]"}, // b has one reading: half a pod would pass for the whole
+		{at(20, "a", "b"), "[]"}, // b has one reading. Without it, the sum of the Pod would be too small.
 		{at(30, "a", "b"), "[a b]"},
 		{at(40, "b"), "[b]"},
 		{nil, "[]"},
@@ -142,12 +142,12 @@ func TestPodsAreWholeOrAbsent(t *testing.T) {
 				names = append(names, c.Name)
 			}
 			if len(p.Containers) > 1 && !p.Timestamp.Equal(start.Add(30*time.Second)) {
-				t.Errorf("timestamp %s is not that of the first reading", p.Timestamp)
+				t.Errorf("timestamp of the Pod = %s, want the time of the earliest container reading", p.Timestamp)
 			}
 		}
 		slices.Sort(names)
 		if got := fmt.Sprint(names); got != step.want {
-			t.Errorf("%v, want %v", got, step.want)
+			t.Errorf("containers = %v, want %v", got, step.want)
 		}
 	}
 }
@@ -176,14 +176,14 @@ func TestObjectsAreMadeOncePerMeasurement(t *testing.T) {
 	publish("a", "b")
 	first, _ := list(extension.Query{})
 	if again, n := list(extension.Query{}); again != first || n != 2 {
-		t.Error("made again")
+		t.Errorf("second List built the objects again (%d objects), want the 2 cached objects", n)
 	}
 	if _, n := list(extension.Query{Namespace: "ns", Name: "a"}); n != 1 {
-		t.Errorf("%d where one is asked for", n)
+		t.Errorf("List of one Pod = %d objects, want 1", n)
 	}
 	publish("a", "c")
 	if anew, _ := list(extension.Query{}); anew == first {
-		t.Error("a new measurement is not told")
+		t.Error("List after a new measurement returned the old objects, want new ones")
 	}
 }
 

@@ -21,7 +21,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// everybody is alice and may all.
+// everybody authenticates all requests as alice and allows them.
 type everybody struct{}
 
 func (everybody) AuthenticateRequest(*http.Request) (user.Info, error) {
@@ -32,7 +32,7 @@ func (everybody) Authorize(context.Context, user.Info, *apirequest.RequestInfo) 
 	return true, "", nil
 }
 
-// serve hosts the resources of source and returns how they are reached.
+// serve hosts the resources of source and returns a client configuration.
 func serve(t *testing.T, source metricsapi.Source) *rest.Config {
 	t.Helper()
 	ca, err := pki.NewAuthority("test")
@@ -59,12 +59,12 @@ func serve(t *testing.T, source metricsapi.Source) *rest.Config {
 		done <- nil
 		t.Fatal(err)
 	case <-time.After(time.Minute):
-		t.Fatal("not ready")
+		t.Fatal("host is not ready after a minute, want a ready host")
 	}
 	return &rest.Config{Host: "https://" + host.Address(), TLSClientConfig: rest.TLSClientConfig{CAData: ca.PEM()}}
 }
 
-// The clients are those of the HorizontalPodAutoscaler and of kubectl top: they ask for protobuf first.
+// The clients are the clients of the HorizontalPodAutoscaler and of kubectl top. They prefer protobuf.
 func TestTheLibrarysClientsReadBothVersions(t *testing.T) {
 	cache := &metricsapi.Cache{}
 	span := metricsapi.Span{Timestamp: time.Now(), Window: 15 * time.Second}
@@ -88,29 +88,29 @@ func TestTheLibrarysClientsReadBothVersions(t *testing.T) {
 	for _, p := range pods.Items {
 		sum += p.Containers[0].Usage.Cpu().MilliValue()
 		if p.Window.Duration != 15*time.Second || p.Timestamp.Unix() != span.Timestamp.Unix() {
-			t.Errorf("%s: window %s, timestamp %s", p.Name, p.Window.Duration, p.Timestamp)
+			t.Errorf("Pod %s: window = %s, timestamp = %s, want those of the source", p.Name, p.Window.Duration, p.Timestamp)
 		}
 	}
 	if len(pods.Items) != 2 || sum != 1000 {
-		t.Errorf("%d pods that use %d m", len(pods.Items), sum)
+		t.Errorf("%d Pods use %d millicores, want 2 Pods and 1000 millicores", len(pods.Items), sum)
 	}
 	beta, err := client.MetricsV1beta1().PodMetricses("").List(ctx, metav1.ListOptions{FieldSelector: "metadata.name=db-0"})
 	must(t, err)
 	if len(beta.Items) != 1 || beta.Items[0].Containers[0].Usage.Memory().String() != "64Mi" {
-		t.Errorf("v1beta1 %+v", beta.Items)
+		t.Errorf("v1beta1 list of db-0 = %+v, want one item with 64Mi", beta.Items)
 	}
 	node, err := client.MetricsV1().NodeMetricses().Get(ctx, "n1", metav1.GetOptions{})
 	must(t, err)
 	if node.Usage.Cpu().String() != "1500m" || node.Labels["zone"] != "a" {
-		t.Errorf("node %+v", node)
+		t.Errorf("node n1 = %+v, want 1500m and zone=a", node)
 	}
 	if _, err := client.MetricsV1beta1().NodeMetricses().Get(ctx, "n2", metav1.GetOptions{}); err == nil {
-		t.Error("a node that is not there")
+		t.Error("Get of an unknown node: error = nil, want an error")
 	}
 	closeIdle(t, config)
 }
 
-// closeIdle lets go of the connections that the library keeps by configuration.
+// closeIdle closes the idle connections that client-go caches per configuration.
 func closeIdle(t *testing.T, config *rest.Config) {
 	t.Helper()
 	client, err := rest.HTTPClientFor(config)

@@ -23,7 +23,7 @@ import (
 
 const token = "kubelets-know-it"
 
-// fakeKubelet works at a steady rate since it was made, and may be told to fail.
+// fakeKubelet reports a steady rate since its creation. A test can make it fail.
 type fakeKubelet struct {
 	name string
 	port int
@@ -56,7 +56,7 @@ func (k *fakeKubelet) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		w.WriteHeader(http.StatusUnauthorized)
 		return
 	}
-	now := time.Now().Truncate(time.Millisecond) // what it says is exact: two answers may be a millisecond apart
+	now := time.Now().Truncate(time.Millisecond) // Reported times are exact. Two responses may be a millisecond apart.
 	seconds := k.cores * now.Sub(k.began).Seconds()
 	fmt.Fprintf(w, "node_cpu_usage_seconds_total %g %d\nnode_memory_working_set_bytes 1.048576e+06 %d\n", seconds, now.UnixMilli(), now.UnixMilli())
 	for _, pod := range k.pods {
@@ -75,7 +75,7 @@ type fakeCluster struct {
 	nodes       []*fakeKubelet
 	annotations map[string]string
 	running     []string // namespace/pod
-	noPods      bool     // may not list them
+	noPods      bool     // Listing Pods is forbidden.
 }
 
 func newFakeCluster(t *testing.T) *fakeCluster {
@@ -136,7 +136,7 @@ func (f *fakeCluster) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	_ = json.NewEncoder(w).Encode(map[string]any{"metadata": map[string]any{}, "items": items})
 }
 
-// serve starts the API and returns how it is reached.
+// serve starts the API and returns a client configuration.
 func (f *fakeCluster) serve() *rest.Config {
 	s := httptest.NewServer(f)
 	f.t.Cleanup(s.Close)
@@ -163,7 +163,7 @@ func eventually(t *testing.T, what string, condition func() bool) {
 	for !condition() {
 		select {
 		case <-ctx.Done():
-			t.Fatalf("never: %s", what)
+			t.Fatalf("condition %q is still false after the deadline, want true", what)
 		case <-tick.C:
 		}
 	}

@@ -21,12 +21,13 @@ func TestReadingOfAFixture(t *testing.T) {
 	must(t, err)
 	r, err := readNode(s.fs)
 	must(t, err)
-	// user 10 + nice 2 + system 3 + irq 0.5 + softirq 0.6 seconds; not idle, iowait, steal or (again) guest.
+	// user 10 + nice 2 + system 3 + irq 0.5 + softirq 0.6 seconds. idle, iowait, steal and guest are not included (guest is part of
+	// user).
 	if math.Abs(r.Seconds-16.1) > 1e-9 {
-		t.Errorf("busy %v s, want 16.1", r.Seconds)
+		t.Errorf("busy time = %v s, want 16.1", r.Seconds)
 	}
 	if want := uint64(3000000 * 1024); r.WorkingSet != want {
-		t.Errorf("working set %d, want %d", r.WorkingSet, want)
+		t.Errorf("working set = %d, want %d", r.WorkingSet, want)
 	}
 }
 
@@ -78,18 +79,18 @@ func TestSamplerOverTime(t *testing.T) {
 			nodes, _ := s.Nodes(ctx, extension.Query{})
 			pods, _ := s.Pods(ctx, extension.Query{Namespace: "host", Name: "a.service"})
 			if len(nodes) != 1 || len(pods) != 1 || s.Stored(ctx) != nil || s.LastError() != nil {
-				t.Fatalf("%s: nodes %+v, pods %+v, trouble %v", when, nodes, pods, s.LastError())
+				t.Fatalf("%s: nodes = %+v, pods = %+v, LastError = %v, want one node, one pod and no error", when, nodes, pods, s.LastError())
 			}
 			if n := nodes[0]; n.Name != "n" || n.Labels["k"] != "v" || n.Window != window || n.Cores != node {
-				t.Errorf("%s: node %+v", when, n)
+				t.Errorf("%s: node = %+v, want %v cores over %s", when, n, node, window)
 			}
 			if p := pods[0]; p.Window != window || p.Containers[0].Cores != unit || p.Containers[0].WorkingSet != 4000 || p.Labels[unitLabel] != "a.service" {
-				t.Errorf("%s: pod %+v", when, p)
+				t.Errorf("%s: pod = %+v, want %v cores over %s", when, p, unit, window)
 			}
 		}
 		synctest.Wait()
 		if !s.Empty() || s.Stored(ctx) == nil {
-			t.Error("there is an answer after one reading")
+			t.Error("sampler has an answer after one reading, want none")
 		}
 		m.spent(1500*time.Millisecond, 1250*time.Millisecond)
 		pass(time.Second)
@@ -101,15 +102,15 @@ func TestSamplerOverTime(t *testing.T) {
 		must(t, os.Remove(filepath.Join(m.proc, "stat")))
 		pass(10 * time.Second)
 		if nodes, _ := s.Nodes(ctx, extension.Query{}); len(nodes) != 0 || s.Stored(ctx) == nil || s.Timely(ctx) != nil || s.LastError() == nil {
-			t.Errorf("after a failed reading: %+v", nodes)
+			t.Errorf("nodes after a failed reading = %+v, want none and an error", nodes)
 		}
 		if pods, _ := s.Pods(ctx, extension.Query{}); len(pods) != 1 {
-			t.Error("the pods went with the node")
+			t.Errorf("%d pods after the reading of the node failed, want 1", len(pods))
 		}
-		m.spent(22500*time.Millisecond, 1*time.Second) // the unit began anew
+		m.spent(22500*time.Millisecond, 1*time.Second) // The unit restarted.
 		pass(10 * time.Second)
 		if pods, _ := s.Pods(ctx, extension.Query{}); len(pods) != 0 {
-			t.Errorf("a rate over a restart: %+v", pods)
+			t.Errorf("pods after a restart of the unit = %+v, want none", pods)
 		}
 		m.spent(32500*time.Millisecond, 6*time.Second)
 		pass(10 * time.Second)
@@ -119,14 +120,14 @@ func TestSamplerOverTime(t *testing.T) {
 		must(t, <-done)
 		time.Sleep(31 * time.Second)
 		if s.Timely(t.Context()) == nil || !s.Empty() {
-			t.Error("a sampler that stopped is timely, or shows what it saw last")
+			t.Error("sampler that stopped is timely or not empty, want neither")
 		}
 	})
 }
 
 func TestHostSourceOnThisMachine(t *testing.T) {
 	ours := ourGroup(t)
-	// The counters are read a little before or after the clock: a pause between the two must be small beside a window.
+	// The counters are read shortly before or after the clock. The delay between the two must be small compared to a window.
 	s, err := NewHostSource(HostConfig{Node: "n", Resolution: time.Second, Pods: Processes})
 	must(t, err)
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
@@ -140,16 +141,16 @@ func TestHostSourceOnThisMachine(t *testing.T) {
 		self, _ := s.Pods(ctx, extension.Query{Namespace: "host", Name: dnsName(ours)})
 		if len(nodes) == 1 && len(self) == 1 {
 			if u := nodes[0]; u.Cores < 0 || u.Cores > 2*float64(runtime.NumCPU()) || u.WorkingSet == 0 || u.Window <= 0 {
-				t.Errorf("node %+v", u)
+				t.Errorf("node = %+v, want plausible usage", u)
 			}
 			if c := self[0].Containers[0]; c.Name != dnsLabel(ours) || c.WorkingSet == 0 || c.Cores < 0 || c.Cores > 2*float64(runtime.NumCPU()) {
-				t.Errorf("this test %+v", c)
+				t.Errorf("container of this test = %+v, want plausible usage", c)
 			}
 			break
 		}
 		select {
 		case <-ctx.Done():
-			t.Fatalf("no usage: %v", s.LastError())
+			t.Fatalf("no usage within the deadline: %v, want a node and this test", s.LastError())
 		case <-tick.C:
 		}
 	}
@@ -165,7 +166,7 @@ func TestHostConfigsThatAreRefused(t *testing.T) {
 		"a namespace that is none": {Node: "n", PodNamespace: "Host_1"},
 	} {
 		if _, err := NewHostSource(c); err == nil {
-			t.Errorf("%s is accepted", situation)
+			t.Errorf("NewHostSource with %s: error = nil, want an error", situation)
 		}
 	}
 }

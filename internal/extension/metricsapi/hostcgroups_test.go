@@ -17,7 +17,7 @@ const (
 	uid2 = "66666666-7777-8888-9999-aaaaaaaaaaaa"
 )
 
-// lines are findings as namespace/pod/container=seconds,bytes.
+// lines formats findings as namespace/pod/container=seconds,bytes.
 func lines(f podReadings) []string {
 	var out []string
 	for key, found := range f {
@@ -89,14 +89,14 @@ func TestUnits(t *testing.T) {
 	must(t, err)
 	labels := groups.units("host")[PodKey{Namespace: "host", Name: "user-1000.service"}].labels
 	if labels[unitLabel] != "user-1000.service" || labels[sliceLabel] != "user-1000.slice" {
-		t.Errorf("labels %v", labels)
+		t.Errorf("labels of the unit = %v, want user-1000.service and user-1000.slice", labels)
 	}
 }
 
 func TestMachinesWithoutCgroups(t *testing.T) {
 	for _, tree := range []string{"testdata/cgroup-useless", "testdata/nothing", t.TempDir()} {
 		if _, err := findCgroups(tree); !errors.Is(err, errNoCgroups) {
-			t.Errorf("%s: %v", tree, err)
+			t.Errorf("findCgroups(%q): error = %v, want errNoCgroups", tree, err)
 		}
 	}
 }
@@ -123,26 +123,26 @@ func TestWhichPodsAreShown(t *testing.T) {
 			found, err := s.pods.read()
 			if c.wrong != "" {
 				if err == nil || !strings.Contains(err.Error(), c.wrong) {
-					t.Errorf("error %v", err)
+					t.Errorf("error of read = %v, want an error that contains %q", err, c.wrong)
 				}
 				return
 			}
 			must(t, err)
 			if c.want == "" {
 				if len(found) > 0 {
-					t.Errorf("found %v", lines(found))
+					t.Errorf("pods = %v, want none", lines(found))
 				}
 				return
 			}
 			ns, name, _ := strings.Cut(c.want, "/")
 			if found[PodKey{Namespace: ns, Name: name}].containers == nil {
-				t.Errorf("found %v", lines(found))
+				t.Errorf("pods = %v, want %s among them", lines(found), c.want)
 			}
 		})
 	}
 }
 
-// ourGroup is what this test runs in: a unit or a command, as the machine has it.
+// ourGroup returns the unit or the command of this test.
 func ourGroup(t *testing.T) string {
 	t.Helper()
 	self, err := procfs.Self()
@@ -160,11 +160,11 @@ func TestTheLargestAreKept(t *testing.T) {
 	}
 	kept, left := f.largest(2)
 	if got := lines(kept); left != 8 || !slices.Equal(got, []string{"host/p8/p8=0,8", "host/p9/p9=0,9"}) {
-		t.Errorf("kept %v, left %d", got, left)
+		t.Errorf("largest(2) = %v, %d omitted, want p8 and p9, 8 omitted", got, left)
 	}
 }
 
-// Units that begin alike are measured apart.
+// Units with the same prefix are measured separately.
 func TestA51LongNamesOfUnitsStayApart(t *testing.T) {
 	begin := strings.Repeat("x", 63)
 	for name, spell := range map[string]func(string) string{"pod": dnsName, "container": dnsLabel} {
@@ -180,24 +180,24 @@ func TestNamesAreValid(t *testing.T) {
 		"...", "", "-", "Größe", strings.Repeat("x", 62) + "-.service", "kworker/u8:2-kvfree_rcu_reclaim", "a..b", "A_b",
 	} {
 		if problems := validation.IsDNS1123Subdomain(dnsName(name)); problems != nil {
-			t.Errorf("%q: pod %q: %v", name, dnsName(name), problems)
+			t.Errorf("dnsName(%q) = %q: %v, want a valid subdomain", name, dnsName(name), problems)
 		}
 		if problems := validation.IsDNS1123Label(dnsLabel(name)); problems != nil {
-			t.Errorf("%q: container %q: %v", name, dnsLabel(name), problems)
+			t.Errorf("dnsLabel(%q) = %q: %v, want a valid label", name, dnsLabel(name), problems)
 		}
 		if problems := validation.IsValidLabelValue(labelValue(name)); problems != nil {
-			t.Errorf("%q: label %q: %v", name, labelValue(name), problems)
+			t.Errorf("labelValue(%q) = %q: %v, want a valid label value", name, labelValue(name), problems)
 		}
 	}
 }
 
-// Whatever this machine has: reading it must not fail, and something runs on it.
+// Reading must succeed on every machine, and every machine has at least one process.
 func TestPodsOfThisMachine(t *testing.T) {
 	s, err := NewHostSource(HostConfig{Node: "n"})
 	must(t, err)
 	found, err := s.pods.read()
 	must(t, err)
 	if len(found) == 0 {
-		t.Error("nothing runs on this machine")
+		t.Error("read found no pods on this machine, want at least one")
 	}
 }

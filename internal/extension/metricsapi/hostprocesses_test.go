@@ -9,7 +9,7 @@ import (
 	"github.com/prometheus/procfs"
 )
 
-// ticks is how many hundredths of a second, which is how kernels count here.
+// ticks is the number of clock ticks per second on Linux.
 const ticks = 100
 
 type fakeProcess struct {
@@ -54,7 +54,7 @@ func TestProcessesByUnitOrCommand(t *testing.T) {
 		t.Helper()
 		r, ok := f[PodKey{Namespace: "host", Name: dnsName(name)}].containers[dnsLabel(name)]
 		if !ok {
-			t.Errorf("no %s in %v", name, lines(f))
+			t.Errorf("containers = %v, want %s among them", lines(f), name)
 		}
 		return r.Seconds
 	}
@@ -70,12 +70,12 @@ func TestProcessesByUnitOrCommand(t *testing.T) {
 	page := uint64(os.Getpagesize())
 	unit := first[PodKey{Namespace: "host", Name: "nginx.service"}]
 	if got := unit.containers["nginx-service"].WorkingSet; got != 3<<8*page || unit.labels[unitLabel] != "nginx.service" || unit.labels[sliceLabel] != "system.slice" {
-		t.Errorf("working set %d, labels %v", got, unit.labels)
+		t.Errorf("nginx.service: working set = %d, labels = %v, want the sum of its processes and its unit and slice", got, unit.labels)
 	}
 	if len(first) != 4 || seconds(first, "nginx.service") != 0 || seconds(first, kernelGroup) != 0 || seconds(first, "a (b) c") != 0 || seconds(first, "closed") != 0 {
-		t.Errorf("first scan: %v", lines(first))
+		t.Errorf("first scan = %v, want 4 groups without CPU time", lines(first))
 	}
-	// One worked, one ended, one took the number of another, one is new: nothing runs backwards.
+	// One process worked, one ended, one reused the number of another, one is new. No counter decreases.
 	m.run(
 		fakeProcess{pid: 10, start: 5, command: "nginx", seconds: 101, resident: 1 << 8, group: nginx},
 		fakeProcess{pid: 15, start: 90, command: "worker", seconds: 2, resident: 1 << 8, group: nginx},
@@ -84,10 +84,10 @@ func TestProcessesByUnitOrCommand(t *testing.T) {
 	)
 	second := read()
 	if len(second) != 3 || seconds(second, "nginx.service") != 3 || seconds(second, "a (b) c") != 3 || seconds(second, kernelGroup) != 1 {
-		t.Errorf("second scan: %v", lines(second))
+		t.Errorf("second scan = %v, want 3 groups with the CPU time since the first scan", lines(second))
 	}
 	m.run(fakeProcess{pid: 10, start: 5, command: "nginx", seconds: 102, resident: 1 << 8, group: nginx})
 	if third := read(); len(third) != 1 || seconds(third, "nginx.service") != 4 {
-		t.Errorf("third scan: %v", lines(third))
+		t.Errorf("third scan = %v, want nginx.service with 4 seconds", lines(third))
 	}
 }

@@ -27,7 +27,7 @@ func (f *fakeCluster) source(change ...func(*KubeletConfig)) *KubeletSource {
 	}
 	s, err := NewKubeletSource(c)
 	must(f.t, err)
-	s.config.Timeout = max(s.config.Timeout, c.Timeout) // a loaded machine may take longer than the resolution
+	s.config.Timeout = max(s.config.Timeout, c.Timeout) // A loaded machine may take longer than the resolution.
 	start(f.t, s)
 	return s
 }
@@ -60,18 +60,18 @@ func TestNodesAndPodsOfKubelets(t *testing.T) {
 	f := newFakeCluster(t)
 	f.node("n1", 2, "shop/web-1")
 	f.node("n2", 0.5, "shop/web-2", "kube-system/dns")
-	f.running = append(f.running[:2:2], "shop/other") // kube-system/dns has ended
+	f.running = append(f.running[:2:2], "shop/other") // kube-system/dns has stopped.
 	s := f.source()
 	eventually(t, "everything is measured", func() bool { return len(nodes(t, s)) == 2 && len(pods(t, s)) == 2 })
 	if s.LastError() != nil || s.Stored(t.Context()) != nil {
-		t.Errorf("trouble %v", s.LastError())
+		t.Errorf("LastError = %v, want a complete measurement without errors", s.LastError())
 	}
 	n1, n2, web := nodes(t, s)["n1"], nodes(t, s)["n2"], pods(t, s)["shop/web-1"]
 	if !near(n1.Cores, 2) || !near(n2.Cores, 0.5) || n1.WorkingSet != 1<<20 || n1.Labels["node"] != "n1" || n1.Window <= 0 {
-		t.Errorf("n1 %+v, n2 %+v", n1, n2)
+		t.Errorf("n1 = %+v, n2 = %+v, want about 2 and 0.5 cores", n1, n2)
 	}
 	if !near(web.Containers[0].Cores, 1) || web.Containers[0].WorkingSet != 4096 || web.Labels["app"] != "web-1" {
-		t.Errorf("web %+v", web)
+		t.Errorf("Pod shop/web-1 = %+v, want about 1 core, 4096 bytes and its labels", web)
 	}
 }
 
@@ -99,12 +99,12 @@ func TestAKubeletThatFails(t *testing.T) {
 			bad.set(func(k *fakeKubelet) { k.answer = c.answer })
 			eventually(t, "trouble", func() bool { return s.LastError() != nil })
 			if err := s.LastError(); !strings.Contains(err.Error(), "1 of 2 kubelets do not answer (bad)") || !strings.Contains(err.Error(), c.wrong) {
-				t.Errorf("trouble %v", err)
+				t.Errorf("LastError = %v, want \"1 of 2 kubelets do not answer (bad)\" and %q", err, c.wrong)
 			}
 			before := nodes(t, s)
 			eventually(t, "the good one is measured again", func() bool { return nodes(t, s)["good"].Timestamp.After(before["good"].Timestamp) })
 			if got := nodes(t, s)["bad"]; got.Name == "" || !got.Timestamp.Equal(before["bad"].Timestamp) {
-				t.Errorf("the last good measurement, while young: %+v", got)
+				t.Errorf("node bad after its kubelet failed = %+v, want the last good measurement", got)
 			}
 			bad.set(func(k *fakeKubelet) { k.answer = nil })
 			eventually(t, "the end of trouble", func() bool { return s.LastError() == nil })
@@ -133,14 +133,14 @@ func TestNodesThatGo(t *testing.T) {
 	defer s.http.Close()
 	s.known["gone"] = &node{}
 	if s.scrapeAll(t.Context()); s.known["gone"] == nil {
-		t.Error("nodes are forgotten before any were listed")
+		t.Error("node \"gone\" was removed before the first list of Nodes, want it kept")
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() { done <- s.nodes.Run(ctx) }()
 	<-s.nodes.Listed()
 	if s.scrapeAll(t.Context()); s.known["gone"] != nil || s.known["n1"] == nil || s.known["n1"].err != nil {
-		t.Errorf("known %+v", s.known)
+		t.Errorf("known nodes after the list = %+v, want only n1 without an error", s.known)
 	}
 	cancel()
 	must(t, <-done)
@@ -153,7 +153,7 @@ func TestWithoutTheRightToListPods(t *testing.T) {
 	s := f.source()
 	eventually(t, "numbers without labels", func() bool { return len(pods(t, s)) == 1 })
 	if u := pods(t, s)["shop/web"]; u.Labels != nil {
-		t.Errorf("%+v", u)
+		t.Errorf("Pod shop/web without the right to list Pods = %+v, want no labels", u)
 	}
 	eventually(t, "trouble that names pods", func() bool { return s.LastError() != nil && strings.Contains(s.LastError().Error(), "list pods") })
 }
@@ -165,11 +165,11 @@ func TestAServerOfAnotherCAIsNotTrusted(t *testing.T) {
 	s := f.source(func(c *KubeletConfig) { c.Client.CAData = other.ca.PEM() })
 	eventually(t, "trouble", func() bool { return s.LastError() != nil })
 	if !strings.Contains(s.LastError().Error(), "certificate") {
-		t.Errorf("trouble %v", s.LastError())
+		t.Errorf("LastError with another CA = %v, want an error that contains \"certificate\"", s.LastError())
 	}
 	k.set(func(k *fakeKubelet) {
 		if k.requests > 0 {
-			t.Error("the token went to a stranger")
+			t.Errorf("kubelet with an untrusted certificate received %d requests, want 0", k.requests)
 		}
 	})
 }
@@ -224,7 +224,7 @@ func TestKubeletConfigsThatAreRefused(t *testing.T) {
 		"a negative age":              {Client: client, MaxAge: -1},
 	} {
 		if _, err := NewKubeletSource(c); err == nil {
-			t.Errorf("%s is accepted", situation)
+			t.Errorf("NewKubeletSource with %s: error = nil, want an error", situation)
 		}
 	}
 }
@@ -237,7 +237,7 @@ func TestKubeletsThatHangHoldUpNobodyElse(t *testing.T) {
 	release := make(chan struct{})
 	defer close(release)
 	var hanging []*fakeKubelet
-	for _, name := range []string{"a1", "a2", "a3"} { // before the good one by name
+	for _, name := range []string{"a1", "a2", "a3"} { // These names sort before the good kubelet.
 		hanging = append(hanging, f.node(name, 1))
 	}
 	f.node("good", 1)
@@ -253,7 +253,7 @@ func TestKubeletsThatHangHoldUpNobodyElse(t *testing.T) {
 		before := nodes(t, s)["good"].Timestamp
 		eventually(t, "the good one is measured again", func() bool { return nodes(t, s)["good"].Timestamp.After(before) })
 	}
-	eventually(t, "trouble with those that hang alone", func() bool { // on a busy machine the good one is late now and then
+	eventually(t, "trouble with those that hang alone", func() bool { // On a busy machine the good one is sometimes late.
 		err := s.LastError()
 		return err != nil && strings.Contains(err.Error(), "3 of 4") && !strings.Contains(err.Error(), "good")
 	})

@@ -13,14 +13,14 @@ func TestWhatAKubeletTells(t *testing.T) {
 	e, err := parse(body, time.Now())
 	must(t, err)
 	if e.node.Seconds != 357.35491 || e.node.WorkingSet != 1616273408 || e.node.At.UnixMilli() != 1633253809720 {
-		t.Errorf("node %+v", e.node)
+		t.Errorf("node = %+v, want the values of testdata/resource.txt", e.node)
 	}
 	web := e.pods[PodKey{Namespace: "shop", Name: "web-1"}]
 	if c := web["main"]; len(web) != 2 || c.Seconds != 10.5 || c.WorkingSet != 1<<20 || c.Started.Unix() != 1633252678 || c.At.UnixMilli() != 1633253809720 {
-		t.Errorf("web %+v", web)
+		t.Errorf("Pod shop/web-1 = %+v, want one container with the values of testdata/resource.txt", web)
 	}
 	if len(e.pods) != 2 || e.halves != 1 {
-		t.Errorf("%d pods, %d halves: a container without memory has ended, and its pod is not whole", len(e.pods), e.halves)
+		t.Errorf("%d Pods and %d halves, want 2 and 1: a container without memory has stopped, and its Pod is incomplete", len(e.pods), e.halves)
 	}
 }
 
@@ -52,13 +52,13 @@ func TestExpositions(t *testing.T) {
 			e, err := parse([]byte(c.body), scraped)
 			if c.wrong != "" {
 				if err == nil || !strings.Contains(err.Error(), c.wrong) {
-					t.Errorf("error %v", err)
+					t.Errorf("parse error = %v, want an error that contains %q", err, c.wrong)
 				}
 				return
 			}
 			must(t, err)
 			if e.node.Seconds != 1 || e.node.WorkingSet != 2 || !e.node.At.Equal(scraped) {
-				t.Errorf("node %+v", e.node)
+				t.Errorf("node = %+v, want 1 second and 2 bytes at the time of the scrape", e.node)
 			}
 		})
 	}
@@ -68,7 +68,7 @@ func TestLabelsAreUnescaped(t *testing.T) {
 	labels, rest, err := parseLabels(`pod="a\\b\"c\nd",namespace="}"} 1`)
 	must(t, err)
 	if labels["pod"] != "a\\b\"c\nd" || labels["namespace"] != "}" || rest != " 1" {
-		t.Errorf("%q, rest %q", labels, rest)
+		t.Errorf("parseLabels = %q, rest %q, want unescaped labels and the rest \" 1\"", labels, rest)
 	}
 }
 
@@ -86,7 +86,7 @@ func FuzzParse(f *testing.F) {
 		}
 		for key, containers := range e.pods {
 			if key.Name == "" || len(containers) == 0 {
-				t.Errorf("pod %+v has %d containers", key, len(containers))
+				t.Errorf("Pod %+v has %d containers, want a name and at least one container", key, len(containers))
 			}
 		}
 	})

@@ -21,7 +21,7 @@ import (
 	"k8s.io/client-go/tools/pager"
 )
 
-// listServer lists pages of names, and can refuse.
+// listServer serves pages of names. A test can make it refuse requests.
 type listServer struct {
 	mu     sync.Mutex
 	pages  [][]string
@@ -79,21 +79,21 @@ func TestPodsAreListedByPages(t *testing.T) {
 		t.Fatal(err)
 	}
 	if i.Known() || i.All() != nil {
-		t.Error("something is known before it was listed")
+		t.Error("lister is known before the first list, want unknown and empty")
 	}
 	startLister(t, i)
 	eventually(t, "a list", i.Known)
 	<-i.Listed()
 	c, ok := i.Lookup("ns", "c")
 	if !ok || c.Labels["of"] != "c" || c.UID != "u" || len(i.All()) != 3 {
-		t.Errorf("%+v %t of %d", c, ok, len(i.All()))
+		t.Errorf("Lookup(ns, c) = %+v, %t with %d objects in total, want c with its label and UID among 3", c, ok, len(i.All()))
 	}
 	if c.Annotations != nil || c.Addresses != nil {
-		t.Errorf("more than labels is kept: %+v", c)
+		t.Errorf("object = %+v, want only labels", c)
 	}
 	d.mu.Lock()
 	if q := d.asked[0]; q.Get("fieldSelector") != "status.phase=Running" || q.Get("limit") == "" || !strings.Contains(d.accept, "as=PartialObjectMetadataList") {
-		t.Errorf("asked for %v, accepting %s", q, d.accept)
+		t.Errorf("first request = %v with Accept %s, want running Pods in pages of metadata", q, d.accept)
 	}
 	d.pages = [][]string{{"d"}}
 	d.mu.Unlock()
@@ -103,7 +103,7 @@ func TestPodsAreListedByPages(t *testing.T) {
 	d.mu.Unlock()
 	eventually(t, "trouble", func() bool { return i.LastError() != nil })
 	if _, ok := i.Lookup("ns", "d"); !ok || !strings.Contains(i.LastError().Error(), "list pods: ") || !strings.Contains(i.LastError().Error(), "forbidden") {
-		t.Errorf("what was known is kept: %t, trouble %v", ok, i.LastError())
+		t.Errorf("Lookup after a refused list = %t, LastError = %v, want the last list and \"forbidden\"", ok, i.LastError())
 	}
 	d.mu.Lock()
 	d.refuse = false
@@ -121,11 +121,11 @@ func TestNodesAreListedWhole(t *testing.T) {
 	startLister(t, i)
 	eventually(t, "a list", i.Known)
 	if n := i.All()[0]; n.KubeletPort != 10251 || len(n.Addresses) != 1 || n.Addresses[0].Address != "10.0.0.1" || n.Annotations["a"] != "b" {
-		t.Errorf("node %+v", n)
+		t.Errorf("node = %+v, want its kubelet port, address and annotations", n)
 	}
 }
 
-// What is kept of Nodes, page by page, is what client-go's pager reads from the same server.
+// The lister keeps the same Nodes that client-go's pager reads from the same server.
 func TestNodesAreThoseOfClientGo(t *testing.T) {
 	server := httptest.NewServer(&listServer{pages: [][]string{{"n1", "n2"}, {"n3"}}})
 	defer server.Close()
@@ -152,14 +152,14 @@ func TestNodesAreThoseOfClientGo(t *testing.T) {
 		want := listedObject{Namespace: node.Namespace, Name: node.Name, UID: string(node.UID), Labels: node.Labels, Annotations: node.Annotations,
 			Addresses: node.Status.Addresses, KubeletPort: int(node.Status.DaemonEndpoints.KubeletEndpoint.Port)}
 		if got := ours[listedKey{node.Namespace, node.Name}]; !reflect.DeepEqual(got, want) {
-			t.Errorf("%+v, client-go %+v", got, want)
+			t.Errorf("node = %+v, want %+v from client-go", got, want)
 		}
 		return nil
 	}); err != nil {
 		t.Fatal(err)
 	}
 	if n != 3 || len(ours) != n {
-		t.Errorf("%d nodes, client-go %d", len(ours), n)
+		t.Errorf("lister has %d nodes, client-go %d, want 3", len(ours), n)
 	}
 }
 
@@ -175,6 +175,6 @@ func TestPagesThatNeverEnd(t *testing.T) {
 	startLister(t, i)
 	eventually(t, "trouble", func() bool { return i.LastError() != nil })
 	if i.Known() {
-		t.Error("half a list is taken for a whole one")
+		t.Error("lister is known after an incomplete list, want unknown")
 	}
 }

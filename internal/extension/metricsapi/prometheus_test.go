@@ -19,7 +19,7 @@ import (
 	"portico.dev/pkg/extension"
 )
 
-// prometheusServer answers the four questions, and remembers them.
+// prometheusServer answers the four queries and records them.
 type prometheusServer struct {
 	mu      sync.Mutex
 	answers map[string]string // by a word of the query; absent: the server fails
@@ -54,7 +54,7 @@ func (p *prometheusServer) set(word, elements string) {
 	p.answers[word] = elements
 }
 
-// says answers as Prometheus does, whatever is asked.
+// says returns a handler with a fixed response in the format of Prometheus.
 func says(code int, body string) http.HandlerFunc {
 	return func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
@@ -117,7 +117,7 @@ func TestNodesAndPodsOfAPrometheus(t *testing.T) {
 		Client: &rest.Config{Host: front.URL}})
 	must(t, err)
 	if s.Stored(t.Context()) == nil {
-		t.Error("stored before anything was asked")
+		t.Error("Stored before the first query = nil, want an error")
 	}
 	startPrometheusSource(t, s)
 	eventually(t, "labels of both", func() bool {
@@ -127,29 +127,29 @@ func TestNodesAndPodsOfAPrometheus(t *testing.T) {
 	})
 	nodes, _ := s.Nodes(t.Context(), extension.Query{})
 	if len(nodes) != 2 || nodes[0].Cores != 1.5 || nodes[0].WorkingSet != 1<<30 || nodes[1].Name != "n2" || nodes[0].Window != 90*time.Second {
-		t.Errorf("nodes %+v", nodes)
+		t.Errorf("nodes = %+v, want 2 with the values of the server", nodes)
 	}
 	pods, _ := s.Pods(t.Context(), extension.Query{})
 	if len(pods) != 1 || len(pods[0].Containers) != 2 || pods[0].Containers[1].Name != "proxy" || pods[0].Containers[1].Cores != 0.5 || pods[0].Containers[1].WorkingSet != 2048 {
-		t.Errorf("pods %+v", pods)
+		t.Errorf("pods = %+v, want one with 2 containers and the values of the server", pods)
 	}
 	if s.LastError() != nil || s.Stored(t.Context()) != nil {
-		t.Errorf("trouble %v", s.LastError())
+		t.Errorf("LastError = %v, want a complete measurement without errors", s.LastError())
 	}
 	p.mu.Lock()
 	if !slices.ContainsFunc(p.asked, func(q string) bool { return strings.Contains(q, "[90s]") }) {
-		t.Errorf("no query over 90s: %q", p.asked[:4])
+		t.Errorf("queries = %q, want one with the window [90s]", p.asked[:4])
 	}
 	p.mu.Unlock()
 
 	p.set("container_cpu", "")
 	eventually(t, "trouble with pods", func() bool { return s.LastError() != nil && strings.Contains(s.LastError().Error(), "metrics of pods") })
 	if nodes, _ := s.Nodes(t.Context(), extension.Query{}); len(nodes) != 2 {
-		t.Errorf("nodes went with the pods: %+v", nodes)
+		t.Errorf("nodes after the query of the Pods failed = %+v, want 2", nodes)
 	}
 	var refused *prometheus.Error
 	if !errors.As(s.LastError(), &refused) || refused.Code != 503 {
-		t.Errorf("trouble %v", s.LastError())
+		t.Errorf("LastError = %v, want a prometheus.Error with code 503", s.LastError())
 	}
 	p.set("container_cpu", container("0.25", "web", "main")+","+container("0.5", "web", "proxy"))
 	eventually(t, "the end of trouble", func() bool { return s.LastError() == nil })
@@ -163,9 +163,9 @@ func TestAPrometheusThatIsGone(t *testing.T) {
 	startPrometheusSource(t, s)
 	eventually(t, "trouble", func() bool { return s.LastError() != nil })
 	if nodes, err := s.Nodes(t.Context(), extension.Query{}); err != nil || len(nodes) != 0 {
-		t.Errorf("%v %v", nodes, err)
+		t.Errorf("Nodes of an unreachable server = %v, error %v, want none and no error", nodes, err)
 	}
 	if s.Stored(t.Context()) == nil {
-		t.Error("ready without metrics")
+		t.Error("Stored without metrics = nil, want an error")
 	}
 }

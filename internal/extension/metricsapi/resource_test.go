@@ -9,7 +9,7 @@ import (
 	"portico.dev/pkg/extension"
 )
 
-// staticSource is a source that says what it is told to.
+// staticSource is a source with fixed results.
 type staticSource struct {
 	nodes []NodeUsage
 	pods  []PodUsage
@@ -28,14 +28,14 @@ func TestQuantitiesAreMetricsServers(t *testing.T) {
 	n := nodesV1(staticSource{nodes: []NodeUsage{{Name: "a", Usage: Usage{1.25, 3000001 << 10}, Span: Span{at, 10*time.Second + 3*time.Millisecond + 7*time.Microsecond}}}})
 	items, err := n.List(t.Context(), extension.Query{})
 	if err != nil || len(items) != 1 {
-		t.Fatalf("%v %v", items, err)
+		t.Fatalf("List = %v, error %v, want 1 item and no error", items, err)
 	}
 	m := items[0]
 	if cpu, memory := m.Usage.Cpu().String(), m.Usage.Memory().String(); cpu != "1250m" || memory != "3000001Ki" {
-		t.Errorf("cpu %s, memory %s", cpu, memory)
+		t.Errorf("cpu = %s, memory = %s, want 1250m and 3000001Ki", cpu, memory)
 	}
 	if m.Window.Duration.String() != "10.003s" || !m.Timestamp.Time.Equal(at) || !m.CreationTimestamp.Time.Equal(at) {
-		t.Errorf("window %s, timestamp %s", m.Window.Duration, m.Timestamp)
+		t.Errorf("window = %s, timestamp = %s, want 10.003s and the time of the measurement", m.Window.Duration, m.Timestamp)
 	}
 }
 
@@ -55,10 +55,10 @@ func TestBothVersionsSayTheSame(t *testing.T) {
 		t.Fatal(err)
 	}
 	if len(beta) != len(v1) || beta[0].Name != v1[0].Name || beta[0].Labels["k"] != "v" || beta[0].Usage.Memory().Cmp(*v1[0].Usage.Memory()) != 0 {
-		t.Errorf("v1 %+v, v1beta1 %+v", v1, beta)
+		t.Errorf("v1 = %+v, v1beta1 = %+v, want equal items", v1, beta)
 	}
 	if a, b := nodesV1(source).Columns(v1), nodesV1beta1(source).Columns(beta); len(a) != 4 || len(b) != 4 || a[1].Value(&v1[0]) != b[1].Value(&beta[0]) {
-		t.Errorf("columns differ: %v %v", a, b)
+		t.Errorf("columns of v1 = %v, of v1beta1 = %v, want 4 equal columns", a, b)
 	}
 	pods, err := podsV1(source).List(t.Context(), extension.Query{})
 	if err != nil {
@@ -71,11 +71,11 @@ func TestBothVersionsSayTheSame(t *testing.T) {
 	a, b := podsV1(source).Columns(pods), podsV1beta1(source).Columns(betaPods)
 	for i, want := range []any{"p", "750m", "3Mi", "0s"} {
 		if got, beta := a[i].Value(&pods[0]), b[i].Value(&betaPods[0]); got != want || beta != want {
-			t.Errorf("%s: v1 %v, v1beta1 %v, want %v", a[i].Name, got, beta, want)
+			t.Errorf("column %s: v1 = %v, v1beta1 = %v, want %v", a[i].Name, got, beta, want)
 		}
 	}
 	if got := pods[0].Containers[0].Usage.Cpu().String(); got != "250m" || pods[0].Labels["app"] != "x" {
-		t.Errorf("the sum of a row changed the object: %s %v", got, pods[0].Labels)
+		t.Errorf("object after its row was built: cpu = %s, labels = %v, want it unchanged with 250m", got, pods[0].Labels)
 	}
 }
 
@@ -83,16 +83,16 @@ func TestNothingMeasuredYet(t *testing.T) {
 	n := podsV1(&Cache{})
 	items, err := n.List(t.Context(), extension.Query{})
 	if err != nil || items == nil || len(items) != 0 {
-		t.Errorf("%v %v", items, err)
+		t.Errorf("List before the first measurement = %v, error %v, want an empty list and no error", items, err)
 	}
 	if columns := n.Columns(items); len(columns) != 2 {
-		t.Errorf("%d columns of an empty list", len(columns))
+		t.Errorf("%d columns of an empty list, want 2", len(columns))
 	}
 }
 
 func TestSourceThatFails(t *testing.T) {
 	broken := errors.New("no counters")
 	if _, err := nodesV1beta1(staticSource{err: broken}).List(t.Context(), extension.Query{}); !errors.Is(err, broken) {
-		t.Errorf("error %v", err)
+		t.Errorf("List of a source that fails: error = %v, want %v", err, broken)
 	}
 }

@@ -26,8 +26,8 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// fakeFrontDoor is a front door with namespaces and RoleBindings: who is bound in a namespace may get it, a "project-owner" may
-// delete it too, and the user root may list them all.
+// fakeFrontDoor is a front door with namespaces and RoleBindings. A user with any binding in a namespace may get it. A "project-owner"
+// may also delete it. The user root may list all namespaces.
 type fakeFrontDoor struct {
 	mu         sync.Mutex
 	namespaces map[string]*corev1.Namespace
@@ -35,7 +35,7 @@ type fakeFrontDoor struct {
 	made       int
 	reviews    int
 	reviewed   map[string]bool // "user verb namespace"
-	// refuse answers "METHOD path" with a code; lose lets it happen and loses the answer.
+	// refuse maps "METHOD path" to a status code. lose executes the request and drops the response.
 	refuse map[string]int
 	lose   map[string]bool
 }
@@ -150,7 +150,7 @@ func (d *fakeFrontDoor) one(w http.ResponseWriter, r *http.Request, name string)
 	reply(w, http.StatusOK, n)
 }
 
-// discard is where an answer goes that gets lost.
+// discard is a response writer that drops the response.
 type discard struct{ h http.Header }
 
 func (d discard) Header() http.Header         { return d.h }
@@ -194,13 +194,13 @@ const (
 	requestPath = "/apis/project.portico.dev/v1/projectrequests"
 )
 
-// seen is the names of the projects that somebody lists.
+// seen returns the names of the projects in the list of a user.
 func seen(t *testing.T, s *hosttest.Server, user string) string {
 	t.Helper()
 	a := s.Get(user, projectPath)
 	var list struct{ Items []projects.Project }
 	if err := json.Unmarshal([]byte(a.Body), &list); err != nil || a.StatusCode != http.StatusOK {
-		t.Fatalf("list as %s: %d %s", user, a.StatusCode, a.Body)
+		t.Fatalf("list of projects as %s = %d %s, want 200 with a list", user, a.StatusCode, a.Body)
 	}
 	var names []string
 	for _, p := range list.Items {

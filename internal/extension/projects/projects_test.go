@@ -28,24 +28,24 @@ func TestUsersSeeTheirProjects(t *testing.T) {
 	s := serve(t, d, nil)
 	for user, want := range map[string]string{"alice": "a b", "bob": "b", "carol": "", "root": "a b c"} {
 		if got := seen(t, s, user); got != want {
-			t.Errorf("%s sees %q, want %q", user, got, want)
+			t.Errorf("projects of %s = %q, want %q", user, got, want)
 		}
 	}
 	d.set(func() {
 		if d.reviewed["root get a"] {
-			t.Error("who may list all namespaces was asked about one")
+			t.Error("access review for root, who may list all namespaces, want none")
 		}
 	})
 	if a := s.Get("bob", projectPath+"/b"); a.StatusCode != http.StatusOK || !strings.Contains(a.Body, `"phase":"Active"`) {
-		t.Errorf("own: %d %s", a.StatusCode, a.Body)
+		t.Errorf("GET of bob's project b = %d %s, want 200 with phase Active", a.StatusCode, a.Body)
 	}
 	hidden, missing := s.Get("bob", projectPath+"/a"), s.Get("bob", projectPath+"/z")
 	if hidden.StatusCode != http.StatusNotFound || strings.NewReplacer(`\"a\"`, `\"z\"`, `:"a"`, `:"z"`).Replace(hidden.Body) != missing.Body {
-		t.Errorf("what is hidden can be told from what is not there: %s %s", hidden.Body, missing.Body)
+		t.Errorf("GET of a hidden project = %s, of a missing one = %s, want equal 404 responses", hidden.Body, missing.Body)
 	}
 	a := s.Get("alice", projectPath, "Accept", "application/json;as=Table;v=v1;g=meta.k8s.io")
 	if !strings.Contains(a.Body, `"name":"Display Name"`) || strings.Contains(a.Body, `"c"`) {
-		t.Errorf("table: %s", a.Body)
+		t.Errorf("table as alice = %s, want the column Display Name and no project c", a.Body)
 	}
 }
 
@@ -58,7 +58,7 @@ func TestAQuestionThatCannotBeAskedIsNotAShorterList(t *testing.T) {
 			d.set(func() { d.refuse[path] = code })
 			hosttest.Eventually(t, "the list fails", func() bool { return s.Get("alice", projectPath).StatusCode != http.StatusOK })
 			if a := s.Get("alice", projectPath); a.StatusCode != http.StatusInternalServerError || strings.Contains(a.Body, `"items"`) {
-				t.Errorf("%s %d: %d %s", path, code, a.StatusCode, a.Body)
+				t.Errorf("list of projects while %s fails with %d = %d %s, want 500 without items", path, code, a.StatusCode, a.Body)
 			}
 		}
 		d.set(func() { d.refuse = map[string]int{} })
@@ -75,11 +75,11 @@ func TestAnAnswerIsRememberedForOneCaller(t *testing.T) {
 	seen(t, s, "alice")
 	d.set(func() {
 		if d.reviews != before {
-			t.Errorf("alice was asked about again")
+			t.Errorf("%d access reviews after the second list as alice, want %d", d.reviews, before)
 		}
 	})
 	if got := seen(t, s, "bob"); got != "" {
-		t.Errorf("bob sees %q", got)
+		t.Errorf("projects of bob = %q, want none", got)
 	}
 }
 
@@ -93,36 +93,36 @@ func TestARequestMakesANamespaceAndItsAdmin(t *testing.T) {
 	s := serve(t, d, func(c *projects.Config) { c.Roles = []string{"admin", "project-owner"} })
 	a := ask(s, "alice", request("shop"))
 	if a.StatusCode != http.StatusCreated || !strings.Contains(a.Body, `"kind":"ProjectRequest"`) || !strings.Contains(a.Body, `"uid":"uid-2"`) {
-		t.Fatalf("%d %s", a.StatusCode, a.Body)
+		t.Fatalf("POST of a ProjectRequest = %d %s, want 201", a.StatusCode, a.Body)
 	}
 	n := d.has("shop")
 	if n == nil || n.Annotations["portico.dev/requester"] != "alice" || n.Annotations["portico.dev/display-name"] != "Shop" || len(n.Labels) > 0 {
-		t.Fatalf("%+v", n)
+		t.Fatalf("namespace shop = %+v, want the annotations of the request and no labels", n)
 	}
 	d.set(func() {
 		if b := d.bindings["shop"]; len(b) != 2 || b[0].Name != "project-admin" || b[0].Subjects[0].Name != "alice" || b[0].RoleRef.Name != "admin" || b[1].RoleRef.Name != "project-owner" {
-			t.Errorf("%+v", b)
+			t.Errorf("bindings in shop = %+v, want project-admin for alice and project-owner", b)
 		}
 	})
 	if seen(t, s, "alice") != "shop" || seen(t, s, "bob") != "" {
-		t.Error("who asked does not see it, or somebody else does")
+		t.Error("projects after the request of alice are wrong, want shop for alice and none for bob")
 	}
 	t.Run("and they may delete it", func(t *testing.T) {
 		if a := s.Do("bob", http.MethodDelete, projectPath+"/shop", nil); a.StatusCode != http.StatusNotFound {
-			t.Errorf("bob: %d %s", a.StatusCode, a.Body)
+			t.Errorf("DELETE of the project as bob = %d %s, want 404", a.StatusCode, a.Body)
 		}
 		d.set(func() { d.bind("shop", "carol", "view") })
 		if a := s.Do("carol", http.MethodDelete, projectPath+"/shop", nil); a.StatusCode != http.StatusForbidden {
-			t.Errorf("carol: %d %s", a.StatusCode, a.Body)
+			t.Errorf("DELETE of the project as carol = %d %s, want 403", a.StatusCode, a.Body)
 		}
 		if d.has("shop") == nil {
-			t.Fatal("it is gone")
+			t.Fatal("namespace shop is gone after refused deletions, want it kept")
 		}
 		if a := s.Do("alice", http.MethodDelete, projectPath+"/shop", nil); a.StatusCode != http.StatusOK {
-			t.Errorf("alice: %d %s", a.StatusCode, a.Body)
+			t.Errorf("DELETE of the project as alice = %d %s, want 200", a.StatusCode, a.Body)
 		}
 		if d.has("shop") != nil || seen(t, s, "alice") != "" {
-			t.Error("it is still there")
+			t.Error("project shop exists after its deletion, want it gone")
 		}
 	})
 }
@@ -145,16 +145,16 @@ func TestARequestIsRefused(t *testing.T) {
 	} {
 		t.Run(c.situation, func(t *testing.T) {
 			if a := ask(s, c.user, c.body); a.StatusCode != c.code || !strings.Contains(a.Body, c.want) {
-				t.Errorf("%d %s", a.StatusCode, a.Body)
+				t.Errorf("request as %s = %d %s, want %d and a body that contains %q", c.user, a.StatusCode, a.Body, c.code, c.want)
 			}
 		})
 	}
 	if d.has("x") != nil || len(d.bindings) > 0 || d.has("taken").Annotations != nil {
-		t.Errorf("something was made or changed: %v %v", d.namespaces, d.bindings)
+		t.Errorf("after refused requests: namespaces = %v, bindings = %v, want no changes", d.namespaces, d.bindings)
 	}
 }
 
-// A namespace that nobody was made admin of must not stay and block the name.
+// A namespace without an admin must not stay and block the name.
 func TestWhatCannotBeFinishedIsUndone(t *testing.T) {
 	for situation, c := range map[string]struct {
 		path string
@@ -175,14 +175,14 @@ func TestWhatCannotBeFinishedIsUndone(t *testing.T) {
 				}
 			})
 			if a := ask(s, "alice", request("shop")); a.StatusCode != http.StatusInternalServerError {
-				t.Errorf("%d %s", a.StatusCode, a.Body)
+				t.Errorf("request that cannot be completed = %d %s, want 500", a.StatusCode, a.Body)
 			}
 			if n := d.has("shop"); n != nil {
-				t.Errorf("left behind: %+v", n)
+				t.Errorf("namespace after a failed request = %+v, want none", n)
 			}
 			d.set(func() { d.lose, d.refuse = map[string]bool{}, map[string]int{} })
 			if a := ask(s, "bob", request("shop")); a.StatusCode != http.StatusCreated {
-				t.Errorf("afterwards: %d %s", a.StatusCode, a.Body)
+				t.Errorf("request after a failed request = %d %s, want 201", a.StatusCode, a.Body)
 			}
 		})
 	}
@@ -203,12 +203,12 @@ func TestOneNameHasOneOwner(t *testing.T) {
 		case code == http.StatusCreated && owner < 0:
 			owner = i
 		case code != http.StatusConflict:
-			t.Errorf("user-%d: %d", i, code)
+			t.Errorf("request of user-%d for a name in use = %d, want 409", i, code)
 		}
 	}
 	d.set(func() {
 		if b := d.bindings["shop"]; owner < 0 || len(b) != 1 || b[0].Subjects[0].Name != fmt.Sprint("user-", owner) {
-			t.Errorf("owner %d, bindings %+v", owner, b)
+			t.Errorf("owner = user-%d, bindings = %+v, want one binding for the owner", owner, b)
 		}
 	})
 }
@@ -223,14 +223,14 @@ func TestTheBoundHoldsForSimultaneousRequests(t *testing.T) {
 	wg.Wait()
 	d.set(func() {
 		if len(d.namespaces) != 3 {
-			t.Errorf("alice has %d", len(d.namespaces))
+			t.Errorf("%d namespaces after simultaneous requests of alice, want 3", len(d.namespaces))
 		}
 	})
 	if a := ask(s, "alice", request("more")); a.StatusCode != http.StatusForbidden || !strings.Contains(a.Body, "3 is the limit; delete one first") {
-		t.Errorf("%d %s", a.StatusCode, a.Body)
+		t.Errorf("request over the limit = %d %s, want 403 that names the limit", a.StatusCode, a.Body)
 	}
 	if a := ask(s, "bob", request("mine")); a.StatusCode != http.StatusCreated {
-		t.Errorf("bob: %d %s", a.StatusCode, a.Body)
+		t.Errorf("request as bob = %d %s, want 201", a.StatusCode, a.Body)
 	}
 }
 
@@ -240,15 +240,15 @@ func TestTheOpenShiftGroup(t *testing.T) {
 	body := strings.Replace(request("shop"), "project.portico.dev", "project.openshift.io", 1)
 	a := s.Do("alice", http.MethodPost, "/apis/project.openshift.io/v1/projectrequests", strings.NewReader(body), "Content-Type", "application/json")
 	if a.StatusCode != http.StatusCreated || d.has("shop").Annotations["openshift.io/requester"] != "alice" {
-		t.Errorf("%d %s", a.StatusCode, a.Body)
+		t.Errorf("request in the OpenShift group = %d %s, want 201 and the requester alice", a.StatusCode, a.Body)
 	}
 	if _, err := projects.New(projects.Config{Group: "other"}); err == nil {
-		t.Error("a group that is none")
+		t.Error("New with an unknown group: error = nil, want an error")
 	}
 }
 
-// Callers come and go while rights change; nobody may ever be told of a namespace that they never were allowed to get.
-// Run it with -race.
+// Callers connect and disconnect while rights change. No caller may receive a namespace that it was never allowed to get. Run this
+// test with -race.
 func TestNothingIsSharedBetweenCallers(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes seconds")
@@ -284,7 +284,7 @@ func TestNothingIsSharedBetweenCallers(t *testing.T) {
 					}
 					o, isObject := e.Object.(metav1.Object)
 					if !isObject || !strings.HasPrefix(o.GetName(), u+"-") {
-						t.Errorf("%s was told of %+v", u, e.Object)
+						t.Errorf("event of %s = %+v, want only namespaces with the prefix %s-", u, e.Object, u)
 					}
 					if isObject && o.GetName() == u+"-new" && e.Type == watch.Added {
 						gained[i] = true
@@ -297,7 +297,7 @@ func TestNothingIsSharedBetweenCallers(t *testing.T) {
 			for range 10 {
 				for name := range strings.FieldsSeq(seen(t, s, u)) {
 					if !strings.HasPrefix(name, u+"-") {
-						t.Errorf("%s sees %s", u, name)
+						t.Errorf("list of %s contains %s, want only namespaces with the prefix %s-", u, name, u)
 					}
 				}
 			}
@@ -312,12 +312,12 @@ func TestNothingIsSharedBetweenCallers(t *testing.T) {
 	wg.Wait()
 	for i, ok := range gained {
 		if !ok {
-			t.Errorf("%s was never told of the new one", users[i])
+			t.Errorf("%s received no event for the new namespace, want one", users[i])
 		}
 	}
 }
 
-// watchAs watches as client-go's informers do.
+// watchAs opens a watch like client-go's informers.
 func watchAs(t *testing.T, s *hosttest.Server, user string) watch.Interface {
 	t.Helper()
 	config := s.As(user)
@@ -346,13 +346,13 @@ func TestWhoLosesTheRightIsToldThatItIsGone(t *testing.T) {
 		}
 	}
 	if e := next(); !strings.HasPrefix(e, "ADDED") {
-		t.Fatal(e)
+		t.Fatalf("first event = %s, want ADDED", e)
 	}
 	if e := next(); !strings.HasPrefix(e, "BOOKMARK") {
-		t.Fatal(e)
+		t.Fatalf("second event = %s, want BOOKMARK", e)
 	}
 	d.set(func() { delete(d.bindings, "a") })
 	if e := next(); !strings.HasPrefix(e, "DELETED") || !strings.Contains(e, `"name":"a"`) {
-		t.Error(e)
+		t.Errorf("event after the binding was removed = %s, want DELETED of a", e)
 	}
 }

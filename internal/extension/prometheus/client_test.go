@@ -33,7 +33,7 @@ func newClient(t *testing.T, h http.HandlerFunc, change ...func(*Config)) *Clien
 	return c
 }
 
-// says answers as Prometheus does, whatever is asked.
+// says returns a handler with a fixed response in the format of Prometheus.
 func says(code int, body string) http.HandlerFunc {
 	return func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
@@ -79,7 +79,7 @@ func TestWhatQueriesGive(t *testing.T) {
 			samples, warnings, err := client.Query(t.Context(), "up", time.Time{})
 			if c.wrong != "" {
 				if err == nil || !strings.Contains(err.Error(), c.wrong) {
-					t.Errorf("error %v", err)
+					t.Errorf("Query error = %v, want an error that contains %q", err, c.wrong)
 				}
 			} else {
 				must(t, err)
@@ -92,7 +92,7 @@ func TestWhatQueriesGive(t *testing.T) {
 				t.Errorf("samples %q, want %q; warnings %q", got, c.want, warnings)
 			}
 			if (client.LastError() != nil) != c.trouble {
-				t.Errorf("trouble %v", client.LastError())
+				t.Errorf("LastError = %v, want an error: %t", client.LastError(), c.trouble)
 			}
 		})
 	}
@@ -112,20 +112,20 @@ func TestHowQuestionsAreAsked(t *testing.T) {
 	series, err := client.Series(t.Context(), []string{"up", `{job="a b"}`}, at)
 	must(t, err)
 	if len(series) != 1 || series[0]["job"] != "a" {
-		t.Errorf("series %v", series)
+		t.Errorf("series = %v, want one with job a", series)
 	}
 	if seen.URL.Path != "/prefix/api/v1/series" || seen.Method != http.MethodGet || form["match[]"][1] != `{job="a b"}` || form.Get("start") != "1700000000.125" {
-		t.Errorf("%s %s %v", seen.Method, seen.URL, form)
+		t.Errorf("request = %s %s %v, want a GET of /prefix/api/v1/series with both matchers and the time", seen.Method, seen.URL, form)
 	}
 	if seen.Header.Get("Authorization") != "Bearer secret" || seen.Header.Get("X-Scope-OrgID") != "team" {
-		t.Errorf("header %v", seen.Header)
+		t.Errorf("request header = %v, want the bearer token and X-Scope-OrgID: team", seen.Header)
 	}
 	long := `sum(up{job=~"` + strings.Repeat("x|", 2000) + `"})`
 	if _, _, err := client.Query(t.Context(), long, at); err == nil {
-		t.Error("a list of series passes for the answer of a query")
+		t.Error("Query with a list of series as the response: error = nil, want an error")
 	}
 	if seen.Method != http.MethodPost || seen.URL.RawQuery != "" || form.Get("query") != long || form.Get("time") != "1700000000.125" || form.Get("timeout") != "30000ms" {
-		t.Errorf("%s %s, time %s, timeout %s", seen.Method, seen.URL, form.Get("time"), form.Get("timeout"))
+		t.Errorf("request = %s %s, time %s, timeout %s, want a POST of the query with time 1700000000.125 and timeout 30000ms", seen.Method, seen.URL, form.Get("time"), form.Get("timeout"))
 	}
 }
 
@@ -139,10 +139,10 @@ func TestAServerThatHangs(t *testing.T) {
 	}, func(c *Config) { c.Timeout = 50 * time.Millisecond })
 	defer close(release)
 	if _, _, err := client.Query(t.Context(), "up", time.Time{}); !errors.Is(err, context.DeadlineExceeded) {
-		t.Errorf("error %v", err)
+		t.Errorf("Query of a server that hangs: error = %v, want context.DeadlineExceeded", err)
 	}
 	if client.LastError() == nil {
-		t.Error("no trouble")
+		t.Error("LastError after a timeout = nil, want an error")
 	}
 }
 
@@ -151,14 +151,14 @@ func TestWhoLeavesSaysNothingAboutTheServer(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	if _, _, err := client.Query(ctx, "up", time.Time{}); err == nil || client.LastError() != nil {
-		t.Errorf("error %v, trouble %v", err, client.LastError())
+		t.Errorf("canceled Query: error = %v, LastError = %v, want an error and no LastError", err, client.LastError())
 	}
 }
 
 func TestURLsThatAreRefused(t *testing.T) {
 	for _, u := range []string{"", "localhost:9090", "ftp://x", "http://", "http://u:p@x", "http://x?y=z", "http://x y"} {
 		if _, err := New(Config{URL: u}); err == nil {
-			t.Errorf("%q is accepted", u)
+			t.Errorf("New with the URL %q: error = nil, want an error", u)
 		}
 	}
 }
@@ -169,7 +169,7 @@ func FuzzVectorsNeverPanic(f *testing.F) {
 	f.Fuzz(func(t *testing.T, body string) {
 		samples, _, err := parseVector([]byte(body))
 		if err != nil && samples != nil {
-			t.Error("samples and an error")
+			t.Errorf("parseVector returned samples %v and the error %v, want only one of them", samples, err)
 		}
 	})
 }

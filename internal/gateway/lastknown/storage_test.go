@@ -45,30 +45,30 @@ func TestDocumentsAreStoredOnChange(t *testing.T) {
 	save(discovery, name, `{"resources":[]}`)
 	save(openAPI, name, "header\npacked")
 	if n := writes(); n != 2 {
-		t.Errorf("%d writes for two documents", n)
+		t.Errorf("%d writes for two documents, want 2", n)
 	}
 	save(discovery, name, `{"resources":[]}`) // of the other replica
 	if n := writes(); n != 2 {
-		t.Errorf("%d writes, the last of them of what is there already", n)
+		t.Errorf("%d writes after an unchanged document, want 2", n)
 	}
 	if d, o := load(discovery), load(openAPI); string(d[name]) != `{"resources":[]}` || string(o[name]) != "header\npacked" {
-		t.Errorf("%q, %q", d, o)
+		t.Errorf("loaded documents = %q and %q, want the saved ones", d, o)
 	}
 	list, err := configMaps.List(t.Context(), metav1.ListOptions{})
 	if err != nil || len(list.Items) != 1 {
-		t.Fatalf("%d ConfigMaps for one APIService, %v", len(list.Items), err)
+		t.Fatalf("%d ConfigMaps for one APIService, %v; want 1", len(list.Items), err)
 	}
 
 	noise := make([]byte, maxStored)
 	_, _ = rand.Read(noise)
 	save(openAPI, name, string(noise))
 	if got := load(openAPI)[name]; string(got) != "header\npacked" {
-		t.Errorf("a document that does not fit replaced one that did: %d bytes", len(got))
+		t.Errorf("document after the save of one that is too large has %d bytes, want the former one", len(got))
 	}
 	save(openAPI, name, string(noise[:maxStored-200<<10]))
 	save(discovery, name, string(noise[:300<<10]))
 	if len(load(openAPI)) != 0 || !bytes.Equal(load(discovery)[name], noise[:300<<10]) {
-		t.Error("discovery has to have room, and OpenAPI has to make it")
+		t.Error("OpenAPI was kept or discovery was not saved, want room for discovery")
 	}
 
 	for _, s := range []Storage{openAPI, discovery, discovery} {
@@ -77,7 +77,7 @@ func TestDocumentsAreStoredOnChange(t *testing.T) {
 		}
 	}
 	if list, err := configMaps.List(t.Context(), metav1.ListOptions{}); err != nil || len(list.Items) != 0 {
-		t.Errorf("left: %v, %v", list.Items, err)
+		t.Errorf("ConfigMaps after the deletion = %v, %v; want none", list.Items, err)
 	}
 }
 
@@ -86,7 +86,7 @@ func TestOtherConfigMapsAreNoDocuments(t *testing.T) {
 	s := Storage{Client: client.CoreV1().ConfigMaps("ns"), Key: Discovery, Logger: zap.NewNop()}
 	client.PrependReactor("list", "configmaps", func(a clienttesting.Action) (bool, runtime.Object, error) {
 		if got := a.(clienttesting.ListAction).GetListRestrictions().Labels.String(); got != documentsLabel {
-			t.Errorf("lists %q", got)
+			t.Errorf("label selector of the list = %q, want %q", got, documentsLabel)
 		}
 		return false, nil, nil
 	})
@@ -95,6 +95,6 @@ func TestOtherConfigMapsAreNoDocuments(t *testing.T) {
 	}
 	long := "v1." + strings.Repeat("a", 250)
 	if name := Name(long); len(name) > 253 || name == Name(long+"b") {
-		t.Errorf("name of a long APIService: %s", name)
+		t.Errorf("Name of a long APIService = %s, want a unique one of at most 253 bytes", name)
 	}
 }

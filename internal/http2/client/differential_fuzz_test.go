@@ -21,17 +21,17 @@ import (
 	"portico.dev/internal/httpmsg"
 )
 
-// fuzzTimeout is more than a client may take to close a connection that it has given up, and less than it waits for anything.
+// fuzzTimeout is longer than a client may take to close a failed connection and shorter than its other timeouts.
 const fuzzTimeout = 4 * time.Second
 
-// clientUnderTest is a connection, and how to have it notice what time would.
+// clientUnderTest is a connection with a function that runs its periodic checks.
 type clientUnderTest struct {
 	http.RoundTripper
 	look func()
 	end  func()
 }
 
-// dialOurs and dialLibrary begin to speak HTTP/2. The first SETTINGS are on their way.
+// dialOurs and dialLibrary start HTTP/2 on a connection. The first SETTINGS are in flight.
 func dialOurs(c net.Conn) (*clientUnderTest, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), fuzzTimeout)
 	defer cancel()
@@ -55,10 +55,10 @@ func dialLibrary(c net.Conn) (*clientUnderTest, error) {
 	return &clientUnderTest{conn, func() {}, func() { _ = conn.Close() }}, nil
 }
 
-// methods of the two requests, by a number.
+// methods are the methods of the two requests, by a number.
 var methods = [...][2]string{{"GET", "GET"}, {"GET", "POST"}, {"POST", "HEAD"}, {"HEAD", "GET"}}
 
-// runClient has a client make two requests, and says steps to it, one at a time. It is called in a bubble.
+// runClient lets a client send two requests and sends steps to it, one at a time. It is called in a bubble.
 func runClient(steps []http2test.Step, kind uint8, dial func(net.Conn) (*clientUnderTest, error)) (events [][]http2test.Event) {
 	ours, theirs := net.Pipe()
 	var record http2test.Record
@@ -76,7 +76,7 @@ func runClient(steps []http2test.Step, kind uint8, dial func(net.Conn) (*clientU
 	all.Go(func() { say([]byte("\x00\x00\x00\x04\x00\x00\x00\x00\x00")) })
 	c, err := dial(ours)
 	if err != nil {
-		panic(err) // SETTINGS came
+		panic(err) // SETTINGS arrived
 	}
 	synctest.Wait()
 	results := make([]http2test.Event, 2)
@@ -86,7 +86,7 @@ func runClient(steps []http2test.Step, kind uint8, dial func(net.Conn) (*clientU
 		})
 		synctest.Wait()
 	}
-	dataless := func() []http2test.Event { // what is sent of requests is not what this is about
+	dataless := func() []http2test.Event { // Frames of the requests are not compared.
 		return slices.DeleteFunc(record.Take(), func(e http2test.Event) bool {
 			return e.Kind == http2test.Headers || e.Kind == http2test.Data || e.Kind == http2test.End
 		})
@@ -110,7 +110,7 @@ func runClient(steps []http2test.Step, kind uint8, dial func(net.Conn) (*clientU
 	return append(events, results)
 }
 
-// ask makes a request, and returns what came of it in words.
+// ask sends a request and describes the outcome.
 func ask(c http.RoundTripper, method string) string {
 	var body io.Reader
 	if method == http.MethodPost {
@@ -137,10 +137,10 @@ func sorted(h http.Header) string {
 	for name, values := range h {
 		switch name {
 		case "Connection", "Keep-Alive", "Proxy-Connection", "Transfer-Encoding", "Upgrade":
-			continue // the library drops what HTTP/2 has no place for; here the proxy does, whatever the version (proxy/header.go)
+			continue // x/net's client drops fields that HTTP/2 has no place for. In Portico the proxy drops them for all versions (proxy/header.go).
 		}
 		if len(values) == 0 && !httpguts.ValidTrailerHeader(name) {
-			continue // the library has announced trailers that cannot be
+			continue // x/net's client announces trailers that are not allowed.
 		}
 		all = append(all, fmt.Sprintf("%q=%q", name, values))
 	}
@@ -148,7 +148,7 @@ func sorted(h http.Header) string {
 	return strings.Join(all, " ")
 }
 
-// mayBe are the trailers that may be: ours drops the others (RFC 9110, 6.5.1).
+// mayBe returns the allowed trailers. Portico's client drops the other ones (RFC 9110, 6.5.1).
 func mayBe(trailer http.Header) http.Header {
 	all := http.Header{}
 	for name, values := range trailer {
@@ -159,7 +159,7 @@ func mayBe(trailer http.Header) http.Header {
 	return all
 }
 
-// clientDifferences are those that are meant to be.
+// clientDifferences are the intended differences.
 var clientDifferences = []http2test.Difference{
 	{Name: "the connection is given up with another code", Why: "the library's GOAWAY mostly stays in its buffer",
 		Is: func(c *http2test.Compared) bool { return http2test.Ends(c.Ours) && http2test.Ends(c.Theirs) }},
@@ -247,11 +247,11 @@ var clientDifferences = []http2test.Difference{
 		Is: func(c *http2test.Compared) bool { return c.Parted }},
 }
 
-// FuzzClientDifferential holds our client to x/net's: the same frames of a server, the same answers, resets and ends, or a
-// difference that has a name.
+// FuzzClientDifferential compares Portico's client with x/net's. The same frames of a server must cause the same responses, resets and
+// ends, or a named difference.
 func FuzzClientDifferential(f *testing.F) {
 	old := log.Writer()
-	log.SetOutput(io.Discard) // the library's client tells of each frame that it does not like
+	log.SetOutput(io.Discard) // x/net's client logs each invalid frame.
 	f.Cleanup(func() { log.SetOutput(old) })
 	for i, seed := range append(http2test.ServerSeeds(), http2test.ServerAttacks()...) {
 		f.Add(seed, uint8(i))
@@ -265,7 +265,7 @@ func FuzzClientDifferential(f *testing.F) {
 			for i, step := range steps {
 				t.Logf("%d: %.300s", i+1, step.What)
 			}
-			t.Errorf("%v\n%s", methods[kind%byte(len(methods))], unnamed)
+			t.Errorf("requests %v: unnamed difference, want none or a named one:\n%s", methods[kind%byte(len(methods))], unnamed)
 		}
 	})
 }

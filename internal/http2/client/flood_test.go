@@ -13,9 +13,8 @@ import (
 	"portico.dev/internal/http2/frame"
 )
 
-// Whatever a server floods a connection with, little of it is looked at, and the connection ends with an error that says so.
-// Floods of frames that come all at once are as many as a bound allows many times over; those that are spread over time come in
-// portions, with looks between them.
+// For each flood of a server, the client reads only a small part and ends the connection with an error that names the flood. Floods
+// that arrive at once exceed the bound many times. Floods over time arrive in portions with checks between them.
 func TestD16FloodsOfServers(t *testing.T) {
 	const calm = frame.EnhanceYourCalm
 	always := func(write func(p *peer, id uint32) error, n int) func(*peer, uint32, int) {
@@ -41,9 +40,9 @@ func TestD16FloodsOfServers(t *testing.T) {
 		name  string
 		begin func(p *peer, id uint32)
 		flood func(p *peer, id uint32, portion int)
-		looks int // between portions; 0: there is one portion
+		looks int // checks between portions; 0: one portion
 		code  frame.Code
-		mute  bool // the server does not acknowledge SETTINGS
+		mute  bool // The server does not acknowledge SETTINGS.
 	}{
 		{name: "PING", flood: always(ping, all), code: calm},
 		{name: "PING, as often as would pass in a quarter of a second, and on and on", flood: always(ping, 3000), looks: 1, code: calm},
@@ -108,7 +107,7 @@ func TestD16FloodsOfServers(t *testing.T) {
 			c := connect(t, address, func(c *Config) { c.CheckInterval, c.PingAfter = 250*time.Millisecond, time.Hour })
 			upload := send(c, newRequest(t, http.MethodGet, "/", nil))
 			<-begun
-			if !test.mute { // checks come as fast as they can: SETTINGS must not time out before their acknowledgement is read
+			if !test.mute { // Checks run as fast as possible. SETTINGS must not time out before their acknowledgement is read.
 				wait(t, "an acknowledgement of SETTINGS", c.acknowledged.Load)
 			}
 			more := func(n int) bool {
@@ -130,20 +129,20 @@ func TestD16FloodsOfServers(t *testing.T) {
 			case <-c.done:
 			case <-time.After(30 * time.Second):
 				c.Close()
-				t.Error("the connection goes on")
+				t.Error("connection is still open after the flood, want it closed")
 			}
 			<-upload.done
 			var broken frame.ConnError
 			if c.err.Kind != ProtocolViolation || !errors.As(c.err, &broken) || broken.Code != test.code {
-				t.Errorf("it ended by %v", c.err)
+				t.Errorf("error of the connection = %v, want a ProtocolViolation with code %v", c.err, test.code)
 			}
 			t.Logf("after %d portions: %v", portion, c.err)
 		})
 	}
 }
 
-// What innocent servers do beside what they are asked for ends no connection: a connection preface, acknowledgements, updates of
-// windows, and what is on its way when requests are given up.
+// Frames that normal servers send in addition to responses end no connection: the preface, acknowledgements, window updates, and
+// frames in flight when requests are canceled.
 func TestD16WhatServersUsuallySayIsNoFlood(t *testing.T) {
 	const requests = 3000
 	c := connect(t, serve(t, nil, func(p *peer) {
@@ -156,7 +155,7 @@ func TestD16WhatServersUsuallySayIsNoFlood(t *testing.T) {
 			_ = p.WriteWindowUpdate(0, 1<<10)
 			p.headers(id, false, ":status", "200")
 			for range 4 {
-				_ = p.WriteData(id, false, []byte("x")) // of which most come too late
+				_ = p.WriteData(id, false, []byte("x")) // Most of these arrive too late.
 			}
 			_ = p.WriteRSTStream(id, http2.ErrCodeNo)
 		}
@@ -172,7 +171,7 @@ func TestD16WhatServersUsuallySayIsNoFlood(t *testing.T) {
 	c.Close()
 }
 
-// A server that reads an upload piece by piece opens its windows many times for each frame.
+// A server that reads an upload in small pieces sends many WINDOW_UPDATE frames for each DATA frame.
 func TestD16AServerThatReadsLittleByLittleIsNoFlood(t *testing.T) {
 	c := connect(t, library(t, http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		piece := make([]byte, 4<<10)

@@ -14,8 +14,8 @@ import (
 	"portico.dev/internal/http2/http2test"
 )
 
-// FuzzFrames has a server say anything to a client that has made two requests: the client does not panic, keeps no goroutine, takes a
-// bounded amount of memory, and every request ends, with the connection or by the looks of its owner when the server says no more.
+// FuzzFrames sends arbitrary frames to a client with two requests. The client must not panic, must keep no goroutine and must allocate
+// a bounded amount of memory. Every request must end, with the connection or by the owner's checks if the server sends nothing more.
 func FuzzFrames(f *testing.F) {
 	for i, seed := range append(http2test.ServerSeeds(), http2test.ServerAttacks()...) {
 		f.Add(seed, uint8(i), true, i%2 == 0)
@@ -37,12 +37,12 @@ func FuzzFrames(f *testing.F) {
 			total += len(p)
 		}
 		if got := http2test.Allocated() - before; got > http2test.MaxAllocated(total) {
-			t.Errorf("%d bytes were allocated for %d", got, total)
+			t.Errorf("%d bytes allocated for an input of %d bytes, want at most http2test.MaxAllocated", got, total)
 		}
 	})
 }
 
-// hearAll has a server say everything at once.
+// hearAll sends all frames of a server at once.
 func hearAll(t *testing.T, said [][]byte, kind uint8, stays bool) {
 	ours, theirs := net.Pipe()
 	var all sync.WaitGroup
@@ -66,10 +66,10 @@ func hearAll(t *testing.T, said [][]byte, kind uint8, stays bool) {
 		HeaderTimeout: time.Minute, ProtocolTimeout: 10 * time.Second,
 	})
 	if err != nil {
-		t.Fatal(err) // SETTINGS came
+		t.Fatal(err) // SETTINGS arrived
 	}
 	over := make(chan struct{})
-	all.Go(func() { // as an owner does
+	all.Go(func() { // like an owner
 		for ticks := time.NewTicker(time.Second); ; {
 			select {
 			case <-ticks.C:
@@ -93,8 +93,8 @@ func hearAll(t *testing.T, said [][]byte, kind uint8, stays bool) {
 	}()
 	select {
 	case <-ended:
-	case <-time.After(time.Hour): // in the bubble: longer than anything takes that has an end
-		t.Error("a request has not ended")
+	case <-time.After(time.Hour): // in the bubble: longer than all timeouts
+		t.Error("request did not end within an hour, want an end")
 	}
 	c.Close()
 	c.Wait()
@@ -104,7 +104,7 @@ func hearAll(t *testing.T, said [][]byte, kind uint8, stays bool) {
 	all.Wait()
 }
 
-// askAll makes a request, and reads what comes of it.
+// askAll sends a request and reads the response.
 func askAll(c *Conn, method string) {
 	var body io.Reader
 	if method == http.MethodPost {
@@ -118,6 +118,6 @@ func askAll(c *Conn, method string) {
 	if err != nil {
 		return
 	}
-	_, _ = io.Copy(io.Discard, res.Body) // what comes is not what this is about
+	_, _ = io.Copy(io.Discard, res.Body) // The content is not compared.
 	_ = res.Body.Close()
 }

@@ -14,7 +14,7 @@ import (
 	"golang.org/x/net/http2/hpack"
 )
 
-// large is a block with a field of n bytes, none of which is kept by the table, and one that is.
+// large sends a block with fields of n bytes in total that the table does not keep, and one field that it keeps.
 func (p *peer) large(id uint32, n int, kept string) {
 	p.buffer.Reset()
 	_ = p.hpack.WriteField(hpack.HeaderField{Name: ":status", Value: "200"})
@@ -31,8 +31,8 @@ func (p *peer) large(id uint32, n int, kept string) {
 	}
 }
 
-// A38: one header of a response that is too large fails its request, and no other on the connection. What follows is read by the
-// table that it left.
+// A38: one response header that is too large fails its request and no other request on the connection. Later blocks are decoded with
+// the correct table.
 func TestA38OneLargeHeaderFailsItsRequestOnly(t *testing.T) {
 	asked := make(chan struct{})
 	let := sync.OnceFunc(func() { close(asked) })
@@ -48,24 +48,24 @@ func TestA38OneLargeHeaderFailsItsRequestOnly(t *testing.T) {
 	}))
 	t.Cleanup(let)
 	other := send(c, newRequest(t, http.MethodGet, "/other", nil))
-	for c.newestStream() == 0 { // until it has begun
+	for c.newestStream() == 0 { // until the request has begun
 		runtime.Gosched()
 	}
 	_, err := c.RoundTrip(newRequest(t, http.MethodGet, "/", nil))
 	if kindOf(err) != ProtocolViolation || !strings.Contains(err.Error(), "larger than allowed") {
-		t.Fatalf("%v", err)
+		t.Fatalf("RoundTrip with a large header: error = %v, want a ProtocolViolation that contains \"larger than allowed\"", err)
 	}
 	let()
 	<-other.done
 	if other.err != nil || other.resp.Header.Get("X-Kept") != "it" {
-		t.Errorf("the other request: %v, %v", other.resp, other.err)
+		t.Errorf("other request = %v, error %v, want X-Kept: it", other.resp, other.err)
 	}
 	resp, err := c.RoundTrip(newRequest(t, http.MethodGet, "/", nil))
 	if err != nil || resp.Header.Get("X-Kept") != "it" {
-		t.Errorf("the next request: %v, %v", resp, err)
+		t.Errorf("next request = %v, error %v, want X-Kept: it", resp, err)
 	}
 	if _, err = c.RoundTrip(newRequest(t, http.MethodGet, "/", nil)); kindOf(err) != ProtocolViolation || !c.Closed() {
-		t.Errorf("twice as large as allowed: %v", err)
+		t.Errorf("RoundTrip with a header of twice the limit: error = %v, want a ProtocolViolation and a closed connection", err)
 	}
 }
 
@@ -80,7 +80,7 @@ func TestA40HeadersOfResponsesAreNotKept(t *testing.T) {
 	c := connect(t, serve(t, nil, func(p *peer) {
 		_ = p.WriteSettingsAck()
 		p.large(p.request(), config().MaxHeaderBytes/2, "it")
-		_ = p.WritePing(false, [8]byte{1}) // when it is answered, the response was dealt with
+		_ = p.WritePing(false, [8]byte{1}) // Its acknowledgement confirms that the response was processed.
 		p.next(http2.FramePing)
 		p.drain()
 	}))
@@ -95,7 +95,7 @@ func TestA40HeadersOfResponsesAreNotKept(t *testing.T) {
 	resp = nil
 	for deadline := time.Now().Add(30 * time.Second); kept.Value() != nil; runtime.GC() {
 		if time.Now().After(deadline) {
-			t.Fatal("a header of the last response is kept")
+			t.Fatal("header of the last response is still in memory, want it collected")
 		}
 	}
 	runtime.KeepAlive(c)

@@ -9,8 +9,8 @@ import (
 	"golang.org/x/net/http2"
 )
 
-// What a server says that breaks the protocol ends the stream, or the connection, with the code of RFC 9113, and is never
-// a whole answer.
+// A server that violates the protocol ends the stream or the connection with the code of RFC 9113. The caller never receives a
+// complete response.
 func TestAServerThatBreaksTheProtocol(t *testing.T) {
 	const (
 		protocol = http2.ErrCodeProtocol
@@ -79,7 +79,7 @@ func TestAServerThatBreaksTheProtocol(t *testing.T) {
 		}},
 		{"a stream's window beyond the limit", "", flow, func(p *peer, id uint32) { _ = p.WriteWindowUpdate(id, 1<<31-1) }},
 		{"a stream's window opened by nothing", "", protocol, func(p *peer, id uint32) { _ = p.WriteWindowUpdate(id, 0) }},
-		// From here on the connection ends.
+		// The following cases end the connection.
 		{"DATA of a stream that does not exist", "", protocol, func(p *peer, id uint32) { _ = p.WriteData(id+100, true, []byte("x")) }},
 		{"HEADERS of a stream that does not exist", "", protocol, func(p *peer, id uint32) { begun(p, id+100) }},
 		{"HEADERS of a stream of its own", "", protocol, func(p *peer, _ uint32) { begun(p, 2) }},
@@ -170,9 +170,9 @@ func TestAServerThatBreaksTheProtocol(t *testing.T) {
 				test.say(p, id)
 				code, ok := p.verdict()
 				if !ok && strings.HasPrefix(test.name, "a flood") {
-					code = test.code // what it did not read of ours was lost with the connection
+					code = test.code // The unread frames of the client were lost with the connection.
 				} else if !ok {
-					t.Error("neither the stream nor the connection was given up")
+					t.Errorf("client reset neither the stream nor the connection, want code %s", test.code)
 				}
 				got <- code
 				p.drain()
@@ -182,21 +182,21 @@ func TestAServerThatBreaksTheProtocol(t *testing.T) {
 				method = http.MethodGet
 			}
 			resp, err := c.RoundTrip(newRequest(t, method, "/", nil))
-			code := <-got // before the body is read: reading opens windows
+			code := <-got // before the body is read, because reading opens windows
 			if err == nil && method == http.MethodGet {
 				_, err = io.Copy(io.Discard, onlyReader{resp.Body})
 				_ = resp.Body.Close()
 			}
 			if kind := kindOf(err); kind != ProtocolViolation && method == http.MethodGet {
-				t.Errorf("kind %d: %v", kind, err)
+				t.Errorf("error kind = %d (%v), want ProtocolViolation", kind, err)
 			}
 			if code != test.code {
-				t.Errorf("given up with %s, want %s", code, test.code)
+				t.Errorf("code of the reset = %s, want %s", code, test.code)
 			}
 			c.Close()
 		})
 	}
 }
 
-// onlyReader hides everything else.
+// onlyReader hides all other methods.
 type onlyReader struct{ io.Reader }

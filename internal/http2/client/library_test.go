@@ -14,7 +14,7 @@ import (
 	"time"
 )
 
-// config is one that gives up soon, if somebody looks.
+// config has short timeouts, which take effect at each check.
 func config() Config {
 	return Config{
 		MaxHeaderBytes: 64 << 10, CheckInterval: 10 * time.Millisecond, PingAfter: 20 * time.Millisecond, PingTimeout: 30 * time.Second,
@@ -22,7 +22,7 @@ func config() Config {
 	}
 }
 
-// listen has handle serve each connection until the test ends.
+// listen lets handle serve each connection until the test ends.
 func listen(t *testing.T, handle func(net.Conn)) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -59,7 +59,7 @@ func listen(t *testing.T, handle func(net.Conn)) string {
 	return l.Addr().String()
 }
 
-// connect is a Conn that is closed with the test.
+// connect returns a Conn that is closed with the test.
 func connect(t *testing.T, address string, change ...func(*Config)) *Conn {
 	t.Helper()
 	nc, err := net.Dial("tcp", address)
@@ -80,7 +80,7 @@ func connect(t *testing.T, address string, change ...func(*Config)) *Conn {
 	return c
 }
 
-// library is the library's server.
+// library starts net/http's server.
 func library(t *testing.T, h http.Handler) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -153,13 +153,13 @@ func TestRequestsAndResponsesAreWhole(t *testing.T) {
 				t.Fatal(err)
 			}
 			if got := readAll(t, resp); got != test.want {
-				t.Errorf("%d bytes, want %d", len(got), len(test.want))
+				t.Errorf("body = %d bytes, want %d", len(got), len(test.want))
 			}
 			h := resp.Header
 			if resp.StatusCode != 200 || resp.Status != "200 OK" || resp.Proto != "HTTP/2.0" || resp.ProtoMajor != 2 || len(h["X-Two"]) != 2 ||
 				h.Get("X-Length") != test.length || resp.Trailer.Get("X-Sum") != fmt.Sprint(len(test.want)) ||
 				h.Get("X-Seen") != "backend.example /a%2Fb?q=1 agent " {
-				t.Errorf("%+v", resp)
+				t.Errorf("response = %+v, want 200 with the headers and the trailer of the server", resp)
 			}
 		})
 	}
@@ -171,7 +171,7 @@ func TestRequestsAndResponsesAreWhole(t *testing.T) {
 			t.Fatal(err)
 		}
 		if got := readAll(t, resp); got != "x" || !strings.HasSuffix(resp.Header.Get("X-Seen"), " yes") {
-			t.Errorf("%q, %v", got, resp.Header)
+			t.Errorf("body = %q, header %v, want \"x\" and a value of X-Seen that ends with yes", got, resp.Header)
 		}
 	})
 	t.Run("answered before the body came", func(t *testing.T) {
@@ -182,7 +182,7 @@ func TestRequestsAndResponsesAreWhole(t *testing.T) {
 			t.Fatal(err)
 		}
 		if got := readAll(t, resp); got != "no\n" || resp.StatusCode != http.StatusTeapot {
-			t.Error(got)
+			t.Errorf("response = %d %q, want 418 \"no\\n\"", resp.StatusCode, got)
 		}
 	})
 	t.Run("many at once", func(t *testing.T) {
@@ -197,7 +197,7 @@ func TestRequestsAndResponsesAreWhole(t *testing.T) {
 						return
 					}
 					if got, err := io.ReadAll(resp.Body); err != nil || !bytes.Equal(got, want) {
-						t.Errorf("%d bytes of %d, %v", len(got), len(want), err)
+						t.Errorf("body = %d bytes, error %v, want %d bytes and no error", len(got), err, len(want))
 						return
 					}
 				}
@@ -208,7 +208,7 @@ func TestRequestsAndResponsesAreWhole(t *testing.T) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if len(c.streams) != 0 {
-		t.Errorf("%d streams are left", len(c.streams))
+		t.Errorf("%d streams are open after all requests, want 0", len(c.streams))
 	}
 }
 
@@ -241,7 +241,7 @@ func TestTheEndOfAContextEndsARequest(t *testing.T) {
 		}
 		var e *Error
 		if !errors.As(err, &e) || e.Kind != Canceled || !errors.Is(err, why) || !errors.Is(err, context.Canceled) {
-			t.Errorf("%s: %v", path, err)
+			t.Errorf("%s: error = %v, want Canceled with the cause", path, err)
 		}
 		leave(nil)
 		<-gone

@@ -11,8 +11,9 @@ import (
 	"golang.org/x/net/http2"
 )
 
-// Whoever has the outcome of a request may begin another one: the server has been told by then that the one before is over, or would
-// count one more than it allows. Many servers, net/http among them, refuse it, and some of them as an error of the protocol.
+// A caller may send another request as soon as it has the outcome of the previous one. The server must know by then that the previous
+// stream is closed. Otherwise it would count one stream too many. Many servers, net/http's among them, refuse such a stream, some with
+// a connection error.
 func TestALimitOfStreamsIsKeptWhileRequestsEndEarly(t *testing.T) {
 	const requests = 3000
 	for name, end := range map[string]func(p *peer, id uint32, leave func()){
@@ -20,7 +21,7 @@ func TestALimitOfStreamsIsKeptWhileRequestsEndEarly(t *testing.T) {
 		"answered before all": func(p *peer, id uint32, _ func()) { p.headers(id, true, ":status", "200") },
 	} {
 		t.Run(name, func(t *testing.T) {
-			var mu sync.Mutex // guards what follows
+			var mu sync.Mutex // guards the fields below
 			var next func()
 			most := 0
 			c := connect(t, serve(t, []http2.Setting{{ID: http2.SettingMaxConcurrentStreams, Val: 1}}, func(p *peer) {
@@ -44,7 +45,7 @@ func TestALimitOfStreamsIsKeptWhileRequestsEndEarly(t *testing.T) {
 			}))
 			for range requests {
 				ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
-				body, rest := io.Pipe() // it never ends
+				body, rest := io.Pipe() // a body without end
 				mu.Lock()
 				next = cancel
 				mu.Unlock()
@@ -58,7 +59,7 @@ func TestALimitOfStreamsIsKeptWhileRequestsEndEarly(t *testing.T) {
 			mu.Lock()
 			defer mu.Unlock()
 			if most != 1 {
-				t.Errorf("%d streams were open at a time, and 1 is allowed", most)
+				t.Errorf("%d streams were open at the same time, want 1", most)
 			}
 		})
 	}

@@ -18,12 +18,12 @@ import (
 	"pgregory.net/rapid"
 )
 
-// A model of stream states and flow control (RFC 9113, 5.1, 5.2 and 6.9), as a server sees this client. A server that does anything it
-// may, and some of what it must not, and callers that send, read, close and leave in any order are held to it. After each step the
-// bubble is quiet, so that whatever the windows allow has been sent and whatever came has been given back, or never will be.
+// A model of stream states and flow control (RFC 9113, 5.1, 5.2 and 6.9) from the view of a server. The server sends everything it may
+// and some invalid frames. Callers send, read, close and cancel in any order. After each step the bubble is idle: all data that the
+// windows allow has been sent, and all window updates have been sent.
 
-// modelTimeout is how long one sequence may take by the clock of the machine: a goroutine that waits for a mutex for ever leaves the
-// bubble neither quiet nor deadlocked.
+// modelTimeout bounds one sequence in real time. A goroutine that waits for a mutex forever leaves the bubble neither idle nor
+// deadlocked.
 const modelTimeout = time.Minute
 
 func TestModel(t *testing.T) {
@@ -37,9 +37,9 @@ func TestModel(t *testing.T) {
 			defer m.close()
 			m.run()
 		})
-		switch fmt.Sprintf("%T", thrown) { // rapid's own, for the goroutine that it is meant for
+		switch fmt.Sprintf("%T", thrown) { // rapid's own panics must reach the goroutine of rapid.
 		case "<nil>":
-		case "rapid.invalidData": // not on the same line: rapid tells by the trace that two sequences fail alike
+		case "rapid.invalidData": // Not on the same line: rapid compares the traces of two failing sequences.
 			panic(thrown)
 		default:
 			panic(thrown)
@@ -64,15 +64,15 @@ type model struct {
 	encoder *hpack.Encoder
 	block   []byte
 
-	mu     sync.Mutex // guards what follows
+	mu     sync.Mutex // guards the fields below
 	resume sync.Cond
-	paused bool // the server does not read
+	paused bool // The server does not read.
 	inbox  []modelFrame
-	ended  bool // nothing more comes
+	ended  bool // No more frames arrive.
 
 	calls      []*modelCall
-	sendWindow int64 // what the server may send on the connection
-	window     int64 // what the client may
+	sendWindow int64 // bytes that the server may send on the connection
+	window     int64 // bytes that the client may send
 	initial    int64
 	announced  []int64
 	pings      int
@@ -81,31 +81,31 @@ type model struct {
 	goneAway   bool
 }
 
-// modelCall is a request, and what came of it.
+// modelCall is a request and its outcome.
 type modelCall struct {
 	index    int
 	request  *http.Request
 	cancel   context.CancelFunc
-	body     *modelBody // nil: there is none, or it is Whole
+	body     *modelBody // nil: no body, or a Whole body
 	whole    int64
 	commands chan func()
 
 	id      uint32
 	got     int64
 	credit  int64
-	sent    int64 // of the response's body
+	sent    int64 // bytes of the response's body
 	left    int64
 	length  int64                  // of the response, -1: unknown
 	headers bool                   // of the response were sent
-	held    bool                   // they wait for the rest
+	held    bool                   // The headers wait for the rest.
 	ended   bool                   // by the client
-	over    bool                   // the stream is: both sides know, or will
+	over    bool                   // The stream is closed: both sides know or will know.
 	ours    bool                   // by the server's END_STREAM or RST_STREAM
-	expects map[http2.ErrCode]bool // RST_STREAMs that may come; false: or not
-	kind    ErrorKind              // how it fails; none: it does not
-	told    bool                   // RoundTrip must have returned
+	expects map[http2.ErrCode]bool // RST_STREAMs that must arrive, or may arrive if false
+	kind    ErrorKind              // the kind of the failure; none: success
+	told    bool                   // RoundTrip must have returned.
 
-	mu       sync.Mutex // guards what follows
+	mu       sync.Mutex // guards the fields below
 	returned bool
 	response *http.Response
 	err      error
@@ -118,12 +118,12 @@ type modelCall struct {
 
 const none = ErrorKind(-1)
 
-// modelBody is a request's body, of which the model says when there is more.
+// modelBody is a request's body. The model adds data to it.
 type modelBody struct {
 	index  int
-	mu     sync.Mutex // guards what follows
+	mu     sync.Mutex // guards the fields below
 	come   sync.Cond
-	there  int64 // given to the client, or may be
+	there  int64 // bytes that are available to the client
 	taken  int64
 	err    error
 	closed bool
@@ -157,7 +157,7 @@ func (b *modelBody) Close() error {
 	return nil
 }
 
-// add gives n more bytes, and the end unless err is nil.
+// add adds n more bytes, and the end unless err is nil.
 func (b *modelBody) add(n int64, err error) {
 	b.mu.Lock()
 	b.there += n
@@ -168,7 +168,7 @@ func (b *modelBody) add(n int64, err error) {
 	b.come.Broadcast()
 }
 
-// offered is how many bytes the body had, and whether it has ended well.
+// offered returns how many bytes the body had and whether it has ended without an error.
 func (b *modelBody) offered() (n int64, whole, open bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -202,7 +202,7 @@ func newModel(rt *rapid.T) *model {
 	m.encoder = hpack.NewEncoder((*modelBlock)(&m.block))
 	go m.read()
 	go func() {
-		_ = m.framer.WriteSettings() // an error is New's
+		_ = m.framer.WriteSettings() // New returns the error.
 	}()
 	m.announced = append(m.announced, 65535)
 	const never = 1000 * time.Hour
@@ -211,22 +211,22 @@ func newModel(rt *rapid.T) *model {
 		MaxHeaderBytes: 64 << 10, CheckInterval: time.Second, PingAfter: never, PingTimeout: never, HeaderTimeout: never, ProtocolTimeout: never,
 	})
 	if err != nil {
-		rt.Fatalf("no connection: %v", err)
+		rt.Fatalf("New failed: %v, want a connection", err)
 	}
 	m.settle()
 	if m.sendWindow != connWindow {
-		rt.Fatalf("the connection's window is %d at the start", m.sendWindow)
+		rt.Fatalf("connection window at the start = %d, want %d", m.sendWindow, connWindow)
 	}
 	return m
 }
 
 func (m *model) must(err error) {
 	if err != nil {
-		m.Fatalf("the client ended the connection: %v, %v", err, m.client.closeError())
+		m.Fatalf("client ended the connection: %v, %v, want it open", err, m.client.closeError())
 	}
 }
 
-// close ends everything, whatever the outcome.
+// close ends the model after success or failure.
 func (m *model) close() {
 	if m.client != nil {
 		m.client.Close()
@@ -289,7 +289,7 @@ func (m *model) setPaused(to bool) {
 	m.resume.Broadcast()
 }
 
-// settle waits until nothing moves, and takes what came.
+// settle waits until the bubble is idle and processes the received frames.
 func (m *model) settle() {
 	synctest.Wait()
 	m.mu.Lock()
@@ -311,21 +311,21 @@ func (m *model) find(id uint32) *modelCall {
 			return c
 		}
 	}
-	m.Fatalf("a frame came on stream %d, which was never begun", id)
+	m.Fatalf("frame on the unused stream %d, want a stream of a request", id)
 	return nil
 }
 
 // came checks a frame of the client. It reports whether the server has answered it.
 func (m *model) came(f *modelFrame) bool {
 	if f.Length > 16384 {
-		m.Fatalf("a frame of %d bytes came", f.Length)
+		m.Fatalf("frame has %d bytes, want at most 16384", f.Length)
 	}
 	switch f.Type {
 	case http2.FrameHeaders:
 		index := -1
 		_, _ = fmt.Sscanf(f.path, "/%d", &index)
 		if index < 0 || m.calls[index].id != 0 || f.StreamID <= m.newest || f.StreamID%2 == 0 {
-			m.Fatalf("%v of request %d came after stream %d", f.FrameHeader, index, m.newest)
+			m.Fatalf("%v of request %d follows stream %d, want a new odd stream ID", f.FrameHeader, index, m.newest)
 		}
 		m.newest = f.StreamID
 		c := m.calls[index]
@@ -336,7 +336,7 @@ func (m *model) came(f *modelFrame) bool {
 	case http2.FrameRSTStream:
 		c := m.find(f.StreamID)
 		if _, ok := c.expects[f.code]; !ok {
-			m.Fatalf("request %d: RST_STREAM %v, for which there is no reason", c.index, f.code)
+			m.Fatalf("request %d: RST_STREAM with %v, want none or another code", c.index, f.code)
 		}
 		delete(c.expects, f.code)
 	case http2.FrameSettings:
@@ -356,9 +356,9 @@ func (m *model) came(f *modelFrame) bool {
 	case http2.FramePing:
 		m.pings--
 	case http2.FrameGoAway:
-		m.Fatalf("GOAWAY %v came", f.code)
+		m.Fatalf("GOAWAY with %v, want none", f.code)
 	default:
-		m.Fatalf("%v came", f.FrameHeader)
+		m.Fatalf("frame %v, want a known type", f.FrameHeader)
 	}
 	return false
 }
@@ -366,22 +366,22 @@ func (m *model) came(f *modelFrame) bool {
 func (m *model) data(f *modelFrame) {
 	c, n := m.find(f.StreamID), int64(f.Length)
 	if c.ended {
-		m.Fatalf("request %d: DATA after its end", c.index)
+		m.Fatalf("request %d: DATA after the end of its stream, want none", c.index)
 	}
 	for i, b := range f.data {
 		if b != pattern(c.index, c.got+int64(i)) {
-			m.Fatalf("request %d: the byte at %d is not the one that was sent", c.index, c.got+int64(i))
+			m.Fatalf("request %d: byte %d differs from the byte sent, want equal bytes", c.index, c.got+int64(i))
 		}
 	}
 	c.got += n
 	m.window -= n
 	if left := m.initial + c.credit - c.got; n > 0 && (left < 0 || m.window < 0) {
-		m.Fatalf("request %d sent %d bytes: the windows are %d and %d then", c.index, n, left, m.window)
+		m.Fatalf("request %d sent %d bytes: windows = %d and %d, want at least 0", c.index, n, left, m.window)
 	}
 	c.ended = f.Flags.Has(http2.FlagDataEndStream)
 }
 
-// live is whether the stream is begun, and neither answered to its end nor given up.
+// live reports whether the stream has begun and was neither answered completely nor reset.
 func (c *modelCall) live() bool { return c.id != 0 && !c.over }
 
 func (m *model) active() (n int) {
@@ -393,7 +393,7 @@ func (m *model) active() (n int) {
 	return n
 }
 
-// fail has c end with kind, and be reset with code unless the server knows of its end.
+// fail lets c end with kind. The stream is reset with code unless the server knows of its end.
 func (m *model) fail(c *modelCall, kind ErrorKind, code http2.ErrCode) {
 	c.over, c.kind, c.told, c.held = true, kind, true, false
 	if code != http2.ErrCodeNo {
@@ -408,27 +408,27 @@ func (m *model) expect(c *modelCall, code http2.ErrCode) {
 	c.expects[code] = true
 }
 
-// complete has c end well.
+// complete lets c succeed.
 func (m *model) complete(c *modelCall) {
 	c.over, c.ours, c.told, c.held = true, true, true, false
 	if !c.ended {
-		m.expect(c, http2.ErrCodeNo) // the rest is not sent
-		if m.paused {                // or it was, and is on its way
+		m.expect(c, http2.ErrCodeNo) // The rest is not sent.
+		if m.paused {                // or is in flight
 			c.expects[http2.ErrCodeNo] = false
 		}
 	}
 }
 
-// check compares the client with the model, when nothing moves.
+// check compares the client with the model while the bubble is idle.
 func (m *model) check() {
-	// Whoever chooses a connection asks this, and must not wait for who writes to it (golang/go#32388).
+	// The pool calls MaxStreams when it chooses a connection. The call must not wait for a writer (golang/go#32388).
 	if got := m.client.MaxStreams(); got != m.streams {
-		m.Fatalf("%d streams are allowed and not %d", got, m.streams)
+		m.Fatalf("MaxStreams = %d, want %d", got, m.streams)
 	}
 	m.client.Window()
 	ended := m.client.Closed()
 	if spent := m.goneAway && m.active() == 0; ended != spent || m.client.Available() == m.goneAway {
-		m.Fatalf("the connection has ended: %v, and takes requests: %v, after %v", ended, m.client.Available(), m.client.closeError())
+		m.Fatalf("closed = %v, available = %v, error %v, want the state of the model (closed: %v)", ended, m.client.Available(), m.client.closeError(), spent)
 	}
 	for _, c := range m.calls {
 		m.checkCall(c)
@@ -437,11 +437,11 @@ func (m *model) check() {
 		return
 	}
 	if m.pings != 0 {
-		m.Fatalf("%d PINGs are not answered", m.pings)
+		m.Fatalf("%d PINGs are unanswered, want 0", m.pings)
 	}
-	// What came is given back as it comes, so that a response that nobody reads stops no other (golang/go#16510).
+	// Window updates are sent when data arrives. An unread response must not block other streams (golang/go#16510).
 	if owed := connWindow - m.sendWindow; owed < 0 || owed >= connWindow/4 {
-		m.Fatalf("the connection's window is %d of %d", m.sendWindow, connWindow)
+		m.Fatalf("connection window = %d, want more than three quarters of %d", m.sendWindow, connWindow)
 	}
 }
 
@@ -451,21 +451,21 @@ func (m *model) checkCall(c *modelCall) {
 	kind := kindOf(c.err)
 	switch {
 	case c.wrong != "":
-		m.Fatalf("request %d: %s", c.index, c.wrong)
+		m.Fatalf("request %d: %s, want no problem", c.index, c.wrong)
 	case c.returned != c.told:
-		m.Fatalf("request %d: returned %v and not %v: %v", c.index, c.returned, c.told, c.err)
+		m.Fatalf("request %d: returned = %v, want %v; error %v", c.index, c.returned, c.told, c.err)
 	case c.err != nil && (c.kind != kind || c.kind == none):
-		m.Fatalf("request %d: kind %d and not %d: %v", c.index, kind, c.kind, c.err)
+		m.Fatalf("request %d: kind = %d, want %d; error %v", c.index, kind, c.kind, c.err)
 	case c.id != 0 && kind == Unsent:
-		m.Fatalf("request %d was sent, and is reported as one that was not", c.index)
+		m.Fatalf("request %d was sent and its kind is Unsent, want another kind", c.index)
 	case c.returned && c.err == nil && !c.headers:
-		m.Fatalf("request %d has a response that nobody sent", c.index)
+		m.Fatalf("request %d returned a response before the server sent one, want none", c.index)
 	case c.doing != "" && (c.sent > c.read || c.over):
-		m.Fatalf("request %d: the reader waits in %s after %d of %d bytes, over: %v", c.index, c.doing, c.read, c.sent, c.over)
+		m.Fatalf("request %d: reader waits in %s after %d of %d bytes, stream closed: %v, want it to return", c.index, c.doing, c.read, c.sent, c.over)
 	case c.readErr != nil && !c.over:
-		m.Fatalf("request %d: reading: %v", c.index, c.readErr)
+		m.Fatalf("request %d: read error = %v, want none", c.index, c.readErr)
 	case c.readErr == io.EOF && (c.kind != none || c.read != c.sent):
-		m.Fatalf("request %d: the response ends well after %d of %d bytes", c.index, c.read, c.sent)
+		m.Fatalf("request %d: io.EOF after %d of %d bytes, want an error or all bytes", c.index, c.read, c.sent)
 	}
 	if m.paused || m.client.Closed() {
 		return
@@ -474,7 +474,7 @@ func (m *model) checkCall(c *modelCall) {
 		if !must {
 			continue
 		}
-		m.Fatalf("request %d is not reset with %v", c.index, code)
+		m.Fatalf("request %d was not reset, want RST_STREAM with %v", c.index, code)
 	}
 	if !c.live() {
 		return
@@ -486,18 +486,18 @@ func (m *model) checkCall(c *modelCall) {
 	window := min(m.window, m.initial+c.credit-c.got)
 	switch {
 	case c.got > offered:
-		m.Fatalf("request %d: %d bytes came of %d", c.index, c.got, offered)
+		m.Fatalf("request %d: %d bytes arrived, want at most %d", c.index, c.got, offered)
 	case c.got < offered && window > 0:
-		m.Fatalf("request %d: %d of %d bytes came, and the windows are %d and %d", c.index, c.got, offered, m.initial+c.credit-c.got, m.window)
+		m.Fatalf("request %d: %d of %d bytes arrived with windows of %d and %d, want all that the windows allow", c.index, c.got, offered, m.initial+c.credit-c.got, m.window)
 	case c.got == offered && whole && !c.ended:
-		m.Fatalf("request %d does not end after all of its %d bytes", c.index, c.got)
+		m.Fatalf("request %d has not ended after all of its %d bytes, want END_STREAM", c.index, c.got)
 	}
 	if owed := streamWindow - c.left - (c.sent - c.read); owed < 0 || owed >= streamWindow/4 {
-		m.Fatalf("request %d: its window is %d of %d, and %d bytes are not read: %d are not given back", c.index, c.left, streamWindow, c.sent-c.read, owed)
+		m.Fatalf("request %d: window = %d of %d, %d bytes unread, %d not returned, want less than a quarter", c.index, c.left, streamWindow, c.sent-c.read, owed)
 	}
 }
 
-// run is a sequence of steps, and the end of everything.
+// run executes a sequence of steps and then finish.
 func (m *model) run() {
 	for range rapid.SampledFrom([]int{5, 20, 60, 100}).Draw(m.T, "steps") {
 		if m.goneAway && m.active() == 0 {
@@ -510,7 +510,7 @@ func (m *model) run() {
 	m.finish()
 }
 
-// modelSteps has what is done often more than once.
+// modelSteps contains frequent steps more than once.
 var modelSteps = []string{
 	"call", "call", "call", "feed", "feed", "feed", "cancel", "read", "read", "read", "close", "respond", "respond", "respond", "interim",
 	"data", "data", "data", "burst", "trailers", "reset", "stream window", "stream window", "connection window", "connection window",
@@ -589,7 +589,7 @@ func (m *model) step(what string) {
 				c.held, c.told = false, true
 			}
 		}
-	case "late": // what was on its way when the client gave the stream up
+	case "late": // frames in flight when the client reset the stream
 		if c := m.pick(what, func(c *modelCall) bool { return c.id != 0 && c.over && !c.ours }); c != nil {
 			n := rapid.Int64Range(0, min(16_384, m.sendWindow)).Draw(m.T, "bytes")
 			m.sendWindow -= n
@@ -607,7 +607,7 @@ func (m *model) step(what string) {
 	}
 }
 
-// pick draws one of the calls that are fit, or is nil when there is none.
+// pick draws one of the calls for which fit is true. It returns nil if there is none.
 func (m *model) pick(what string, fit func(*modelCall) bool) *modelCall {
 	var all []*modelCall
 	for _, c := range m.calls {
@@ -629,10 +629,10 @@ func (c *modelCall) readable() bool {
 	return c.returned && c.err == nil && c.doing == "" && !c.closed
 }
 
-// call has a caller send a request. One more than the server allows is not sent: whoever chose the connection did so before the limit
-// was lowered.
+// call lets a caller send a request. A request beyond the server's limit is not sent: the connection was chosen before the limit was
+// lowered.
 func (m *model) call() {
-	if m.paused { // the caller may be who writes
+	if m.paused { // The caller may be the writer.
 		return
 	}
 	full := m.active() >= m.streams
@@ -667,7 +667,7 @@ func (m *model) call() {
 	}()
 }
 
-// feed has a body go on, end or fail.
+// feed lets a body continue, end or fail.
 func (m *model) feed() {
 	c := m.pick("feed", func(c *modelCall) bool {
 		if c.body == nil || c.over {
@@ -686,14 +686,14 @@ func (m *model) feed() {
 	case "end":
 		c.body.add(n, io.EOF)
 	case "error":
-		if offered, _, _ := c.body.offered(); c.got == offered && !m.paused { // it is met at once
+		if offered, _, _ := c.body.offered(); c.got == offered && !m.paused { // The failure takes effect at once.
 			m.fail(c, BodyError, http2.ErrCodeCancel)
 			c.body.add(0, errModelBody)
 		}
 	}
 }
 
-// leave has c end because its caller wants it to.
+// leave lets c end because its caller cancels it.
 func (m *model) leave(c *modelCall) {
 	m.fail(c, Canceled, http2.ErrCodeNo)
 	if c.id != 0 {
@@ -701,7 +701,7 @@ func (m *model) leave(c *modelCall) {
 	}
 }
 
-// reads has a caller read once.
+// reads lets a caller read once.
 func (m *model) reads(c *modelCall, n int) {
 	c.doing = "read"
 	c.commands <- func() {
@@ -754,7 +754,7 @@ func (m *model) respond() {
 	}
 }
 
-// send sends DATA that is allowed.
+// send sends DATA within the windows.
 func (m *model) send(c *modelCall, frames int) {
 	for range frames {
 		most := min(m.sendWindow, c.left, 16_384)
@@ -814,7 +814,7 @@ func (m *model) settings() {
 	m.must(m.framer.WriteSettings(list...))
 }
 
-// goAway has the server take no more, and says up to where it looked at requests.
+// goAway lets the server send GOAWAY with the last stream that it processed.
 func (m *model) goAway() {
 	last := m.newest
 	if c := m.pick("go away", (*modelCall).live); c != nil {
@@ -830,7 +830,7 @@ func (m *model) goAway() {
 	m.must(m.framer.WriteGoAway(last, http2.ErrCodeNo, nil))
 }
 
-// violate does something that ends one stream, and nothing else.
+// violate causes the error of one stream.
 func (m *model) violate() {
 	c := m.pick("violate", (*modelCall).live)
 	if c == nil || m.paused {
@@ -839,7 +839,7 @@ func (m *model) violate() {
 	what := rapid.SampledFrom([]string{"window", "length", "no headers", "no increment", "too much increment", "no status"}).Draw(m.T, "violation")
 	code := http2.ErrCodeProtocol
 	switch what {
-	case "window": // golang/go#40423: the connection's window has to come back all the same
+	case "window": // golang/go#40423: the connection's window must be returned in this case too.
 		if !c.headers || c.length >= 0 || c.left > 100_000 {
 			return
 		}
@@ -882,12 +882,12 @@ func (m *model) violate() {
 	m.fail(c, ProtocolViolation, code)
 }
 
-// finish looks whether the connection's window comes back whole, though responses are not read, and ends everything.
+// finish checks that the connection's window is returned completely although responses are unread, and ends everything.
 func (m *model) finish() {
 	m.setPaused(false)
 	m.settle()
 	m.check()
-	if !m.goneAway && rapid.IntRange(0, 3).Draw(m.T, "probe") == 0 { // it takes as long as all the rest
+	if !m.goneAway && rapid.IntRange(0, 3).Draw(m.T, "probe") == 0 { // It takes as long as the rest of the sequence.
 		m.probe()
 	}
 	m.window += 100 << 20
@@ -911,11 +911,11 @@ func (m *model) finish() {
 			m.settle()
 			m.check()
 		}
-		if c.body != nil { // it is closed by whoever reads it, as soon as it has something
+		if c.body != nil { // The reader of the body closes it as soon as it has data.
 			c.body.add(1, nil)
 			m.settle()
 			if c.body.left() {
-				m.Fatalf("request %d is over, and its body is not closed", c.index)
+				m.Fatalf("request %d has ended and its body is open, want it closed", c.index)
 			}
 		}
 	}
@@ -923,11 +923,11 @@ func (m *model) finish() {
 	left := len(m.client.streams)
 	m.client.mu.Unlock()
 	if left > 0 || m.client.heldCount.Load() != 0 {
-		m.Fatalf("%d streams are left, and %d heads are held", left, m.client.heldCount.Load())
+		m.Fatalf("%d streams and %d held headers at the end, want 0", left, m.client.heldCount.Load())
 	}
 }
 
-// probe sends on a stream that is read until the client gives back what it owes: then the window is whole, exactly.
+// probe sends on a stream that is read until the client returns all consumed bytes. The window must then be complete.
 func (m *model) probe() {
 	m.streams = 1000
 	m.announced = append(m.announced, 65535)
@@ -943,7 +943,7 @@ func (m *model) probe() {
 		before := m.sendWindow
 		p := min(16_384, c.left)
 		if p <= 0 {
-			m.Fatalf("request %d is read, and its window is %d", c.index, c.left)
+			m.Fatalf("request %d is read and its window is %d, want more than 0", c.index, c.left)
 		}
 		m.must(m.framer.WriteData(c.id, false, fill(c.index, c.sent, int(p))))
 		m.sendWindow, c.left, c.sent = m.sendWindow-p, c.left-p, c.sent+p
@@ -955,6 +955,6 @@ func (m *model) probe() {
 		m.check()
 	}
 	if m.sendWindow != connWindow {
-		m.Fatalf("the connection's window is %d of %d: %s are not given back", m.sendWindow, connWindow, strings.TrimSpace(fmt.Sprint(connWindow-m.sendWindow, " bytes")))
+		m.Fatalf("connection window = %d, want %d; %s are not returned", m.sendWindow, connWindow, strings.TrimSpace(fmt.Sprint(connWindow-m.sendWindow, " bytes")))
 	}
 }

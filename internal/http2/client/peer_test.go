@@ -13,16 +13,16 @@ import (
 	"golang.org/x/net/http2/hpack"
 )
 
-// peer is a server whose frames are written by hand.
+// peer is a server that reads and writes HTTP/2 frames directly.
 type peer struct {
 	*http2.Framer
 	nc     net.Conn
 	buffer bytes.Buffer
 	hpack  *hpack.Encoder
-	frames chan *came // what came, but for SETTINGS and acknowledgements
+	frames chan *came // received frames without SETTINGS and acknowledgements
 }
 
-// serve has a peer with these settings answer each connection by script, which is over when the connection may end.
+// serve starts a peer that handles each connection with script. The connection may end when script returns.
 func serve(t *testing.T, settings []http2.Setting, script func(*peer)) string {
 	t.Helper()
 	return listen(t, func(nc net.Conn) {
@@ -71,14 +71,14 @@ func (p *peer) read() {
 	}
 }
 
-// came is a frame as the test needs it: the Framer's own are its own.
+// came is a copy of a received frame. The Framer reuses its frames.
 type came struct {
 	http2.FrameHeader
 	code  http2.ErrCode
 	bytes []byte
 }
 
-// next is the next frame that is of one of the types, or nil when the connection is over.
+// next returns the next frame of one of the types. It returns nil if the connection has ended.
 func (p *peer) next(types ...http2.FrameType) *came {
 	for f := range p.frames {
 		for _, t := range types {
@@ -90,7 +90,7 @@ func (p *peer) next(types ...http2.FrameType) *came {
 	return nil
 }
 
-// request is the stream of the next request.
+// request returns the stream of the next request.
 func (p *peer) request() uint32 {
 	if f := p.next(http2.FrameHeaders); f != nil {
 		return f.StreamID
@@ -100,11 +100,11 @@ func (p *peer) request() uint32 {
 
 // drain waits for the end of the connection.
 func (p *peer) drain() {
-	for range p.frames { //nolint:revive // to wait is all
+	for range p.frames { //nolint:revive // Only wait.
 	}
 }
 
-// verdict is the code by which the client gave the stream or the connection up.
+// verdict returns the code with which the client reset the stream or the connection.
 func (p *peer) verdict() (http2.ErrCode, bool) {
 	if f := p.next(http2.FrameRSTStream, http2.FrameGoAway); f != nil {
 		return f.code, true
@@ -115,7 +115,7 @@ func (p *peer) verdict() (http2.ErrCode, bool) {
 func (p *peer) block(fields ...string) []byte {
 	p.buffer.Reset()
 	for i := 0; i+1 < len(fields); i += 2 {
-		_ = p.hpack.WriteField(hpack.HeaderField{Name: fields[i], Value: fields[i+1]}) // a buffer has no errors
+		_ = p.hpack.WriteField(hpack.HeaderField{Name: fields[i], Value: fields[i+1]}) // A buffer has no errors.
 	}
 	return bytes.Clone(p.buffer.Bytes())
 }
@@ -124,7 +124,7 @@ func (p *peer) headers(stream uint32, end bool, fields ...string) {
 	_ = p.WriteHeaders(http2.HeadersFrameParam{StreamID: stream, BlockFragment: p.block(fields...), EndHeaders: true, EndStream: end})
 }
 
-// kindOf is the kind of an error, -1 of none.
+// kindOf returns the kind of an error, or -1 for nil.
 func kindOf(err error) ErrorKind {
 	var e *Error
 	if errors.As(err, &e) {
@@ -133,7 +133,7 @@ func kindOf(err error) ErrorKind {
 	return -1
 }
 
-// look looks at c until the test ends.
+// look runs the periodic check of c until the test ends.
 func look(t *testing.T, c *Conn, idle bool) {
 	t.Helper()
 	stop := make(chan struct{})

@@ -15,7 +15,7 @@ import (
 	"golang.org/x/net/http2"
 )
 
-// sent is what RoundTrip comes to, while the test does other things.
+// sent is the result of a RoundTrip that runs in the background.
 type sent struct {
 	resp *http.Response
 	err  error
@@ -39,25 +39,25 @@ func TestGoAwaySaysWhichRequestsWereNotLookedAt(t *testing.T) {
 		<-finish
 		p.headers(first, false, ":status", "200")
 		_ = p.WriteData(first, true, []byte("whole"))
-		p.drain() // the client closes when nothing is left
+		p.drain() // The client closes the connection when no stream is open.
 	}))
 	one := send(c, newRequest(t, http.MethodPost, "/", NewBytesBody([]byte("1"))))
 	wait(t, "the first is sent", func() bool { c.mu.Lock(); defer c.mu.Unlock(); return len(c.streams) == 1 })
 	two := send(c, newRequest(t, http.MethodPost, "/", NewBytesBody([]byte("2"))))
 	<-two.done
 	if kindOf(two.err) != Unprocessed {
-		t.Errorf("the second: %v", two.err)
+		t.Errorf("second request after GOAWAY: error = %v, want Unprocessed", two.err)
 	}
 	if c.Available() || c.Closed() {
-		t.Error("the connection takes more, or is gone")
+		t.Errorf("connection after GOAWAY: available = %v, closed = %v, want neither", c.Available(), c.Closed())
 	}
 	if _, err := c.RoundTrip(newRequest(t, http.MethodPost, "/", nil)); kindOf(err) != Unsent {
-		t.Errorf("a third: %v", err)
+		t.Errorf("third request after GOAWAY: error = %v, want Unsent", err)
 	}
 	close(finish)
 	<-one.done
 	if one.err != nil || readAll(t, one.resp) != "whole" {
-		t.Errorf("the first: %v", one.err)
+		t.Errorf("first request: error = %v, want a complete response", one.err)
 	}
 	c.Wait()
 }
@@ -69,7 +69,7 @@ func wait(t *testing.T, what string, ok func() bool) {
 	defer tick.Stop()
 	for !ok() {
 		if time.Now().After(deadline) {
-			t.Fatal("still not: " + what)
+			t.Fatalf("condition %q is still false after 30 seconds, want true", what)
 		}
 		<-tick.C
 	}
@@ -79,7 +79,7 @@ func TestStreamsThatTheServerGivesUp(t *testing.T) {
 	for _, test := range []struct {
 		name string
 		say  func(p *peer, id uint32)
-		kind ErrorKind // -1: a whole answer
+		kind ErrorKind // -1: a complete response
 		body string
 	}{
 		{"refused", func(p *peer, id uint32) { _ = p.WriteRSTStream(id, http2.ErrCodeRefusedStream) }, Refused, ""},
@@ -121,7 +121,7 @@ func TestStreamsThatTheServerGivesUp(t *testing.T) {
 				body, err = io.ReadAll(resp.Body)
 			}
 			if kindOf(err) != test.kind || string(body) != test.body {
-				t.Errorf("%q, %v", body, err)
+				t.Errorf("body = %q, error %v, want %q and kind %d", body, err, test.body, test.kind)
 			}
 			c.Close()
 		})
@@ -137,7 +137,7 @@ func TestLateHeaders(t *testing.T) {
 		p.drain()
 	}), func(c *Config) { c.CheckInterval, c.HeaderTimeout = 5*time.Millisecond, 40*time.Millisecond })
 	look(t, c, true)
-	// What is being sent is not late.
+	// The header timeout starts after the request is sent.
 	reader, writer := io.Pipe()
 	r := newRequest(t, http.MethodPost, "/", reader)
 	upload := send(c, r)
@@ -146,13 +146,13 @@ func TestLateHeaders(t *testing.T) {
 	time.AfterFunc(200*time.Millisecond, func() { _ = writer.Close() })
 	<-upload.done
 	if kindOf(upload.err) != HeaderTimeout {
-		t.Error(upload.err)
+		t.Errorf("error of the request = %v, want HeaderTimeout", upload.err)
 	}
 	if took := time.Since(start); took < 200*time.Millisecond {
-		t.Errorf("given up after %s, while it was sent", took)
+		t.Errorf("request failed after %s while it was sent, want at least 200ms", took)
 	}
 	if code := <-given; code != http2.ErrCodeCancel {
-		t.Errorf("given up with %s", code)
+		t.Errorf("code of the reset = %s, want CANCEL", code)
 	}
 }
 
@@ -166,31 +166,31 @@ func TestASilentConnectionIsGivenUpAfterLooksAndNotAfterTime(t *testing.T) {
 		}
 	}), func(c *Config) {
 		c.CheckInterval, c.PingAfter, c.PingTimeout = 250*time.Millisecond, 500*time.Millisecond, time.Second
-		c.ProtocolTimeout = time.Hour // this server acknowledges nothing
+		c.ProtocolTimeout = time.Hour // This server acknowledges nothing.
 	})
-	for range 3 { // what is left of the beginning
+	for range 3 { // the remaining frames of the start
 		c.Check(false)
 	}
 	for range 100 {
-		c.Check(false) // nothing to ask for: no request waits
+		c.Check(false) // No request waits, so no PING is sent.
 	}
 	if c.Closed() {
-		t.Fatal("an idle connection that nobody asks about was given up")
+		t.Fatal("idle connection closed without a PING, want it open")
 	}
 	answer <- true
 	before := c.reads.Load()
-	c.Check(true) // sends a ping
+	c.Check(true) // sends a PING
 	wait(t, "the ping is answered", func() bool { return c.reads.Load() > before })
 	c.Check(true)
 	answer <- false
 	for i := range 6 {
 		if c.Closed() {
-			t.Fatalf("given up after %d looks", i)
+			t.Fatalf("connection closed after %d checks, want it open", i)
 		}
 		c.Check(true)
 	}
 	if !c.Closed() || !c.PingTimedOut() {
-		t.Error("not given up")
+		t.Error("connection open after an unanswered PING, want it closed with PingTimedOut")
 	}
 	if _, err := c.RoundTrip(newRequest(t, http.MethodGet, "/", nil)); kindOf(err) != Unsent {
 		t.Error(err)
@@ -214,7 +214,7 @@ func TestTheServerSaysHowManyStreams(t *testing.T) {
 		p.drain()
 	}))
 	if n := c.MaxStreams(); n != 7 {
-		t.Errorf("%d streams", n)
+		t.Errorf("MaxStreams = %d, want 7", n)
 	}
 	close(changed)
 	wait(t, "more are allowed", func() bool { return c.MaxStreams() == maxStreamsPerConn })
@@ -247,10 +247,10 @@ func TestServersWithoutSettings(t *testing.T) {
 			defer cancel()
 			_, err = New(ctx, nc, config())
 			if kind, spoke := kindOf(err), name != "nothing" && name != "the end"; kind == -1 || (kind == ProtocolViolation) != spoke {
-				t.Errorf("kind %d: %v", kind, err)
+				t.Errorf("New: kind %d, error %v, want ProtocolViolation only if the server sent data", kind, err)
 			}
 			if _, err := nc.Write([]byte("x")); !errors.Is(err, net.ErrClosed) {
-				t.Errorf("the connection is not closed: %v", err)
+				t.Errorf("write after New failed: error = %v, want net.ErrClosed", err)
 			}
 		})
 	}
@@ -289,7 +289,7 @@ func TestWindows(t *testing.T) {
 					t.Fatal(err)
 				}
 				if all := <-got; !bytes.Equal(all, body) {
-					t.Errorf("%d bytes of %d", len(all), len(body))
+					t.Errorf("body = %d bytes, want the %d bytes sent", len(all), len(body))
 				}
 				c.Close()
 			})
@@ -307,10 +307,10 @@ func TestWindows(t *testing.T) {
 		}))
 		resp, err := c.RoundTrip(newRequest(t, http.MethodPost, "/", NewBytesBody(make([]byte, 30_000))))
 		if err != nil || readAll(t, resp) != "no" {
-			t.Error(err)
+			t.Errorf("early response: error = %v, want the body \"no\"", err)
 		}
 		if code := <-given; code != http2.ErrCodeNo {
-			t.Errorf("the rest was given up with %s", code)
+			t.Errorf("code of the reset = %s, want NO_ERROR", code)
 		}
 	})
 	t.Run("padding is given back as it comes", func(t *testing.T) {
@@ -357,14 +357,14 @@ func TestWindows(t *testing.T) {
 			s := resp.Body.(*stream)
 			wait(t, "its window is full", func() bool { n, _ := s.body.Buffered(); return n >= streamWindow*9/10 })
 			if n, _ := s.body.Buffered(); n > streamWindow {
-				t.Errorf("%d bytes of one response are kept", n)
+				t.Errorf("%d bytes of one response buffered, want at most %d", n, streamWindow)
 			}
 			_ = resp.Body.Close()
 		}
 	})
 }
 
-// brokenBody is one that fails.
+// brokenBody is a body that fails.
 type brokenBody struct{ closed chan struct{} }
 
 var errBroken = errors.New("the client's body broke")
@@ -383,11 +383,11 @@ func TestABodyThatFails(t *testing.T) {
 	body := &brokenBody{make(chan struct{})}
 	_, err := c.RoundTrip(newRequest(t, http.MethodPost, "/", body))
 	if kindOf(err) != BodyError || !errors.Is(err, errBroken) {
-		t.Error(err)
+		t.Errorf("RoundTrip with a failing body: error = %v, want BodyError", err)
 	}
 	<-body.closed
 	if code := <-given; code != http2.ErrCodeCancel {
-		t.Errorf("given up with %s", code)
+		t.Errorf("code of the reset = %s, want CANCEL", code)
 	}
 }
 
@@ -410,12 +410,12 @@ func TestWhatCannotBeSent(t *testing.T) {
 			r := newRequest(t, http.MethodGet, "/", nil)
 			change(r)
 			if _, err := c.RoundTrip(r); kindOf(err) != InvalidRequest {
-				t.Errorf("%v", err)
+				t.Errorf("RoundTrip: error = %v, want InvalidRequest", err)
 			}
 		})
 	}
 	if c.Closed() {
-		t.Error("the connection suffered")
+		t.Error("connection closed by invalid requests, want it open")
 	}
 }
 
@@ -436,27 +436,27 @@ func TestReadyIsWhetherAReadWouldWait(t *testing.T) {
 	}
 	ready := resp.Body.(interface{ Ready() bool }).Ready
 	if ready() {
-		t.Error("ready before anything came")
+		t.Error("Ready before data arrived = true, want false")
 	}
 	next <- struct{}{}
 	wait(t, "ready", ready)
 	if n, err := resp.Body.Read(make([]byte, 10)); n != 4 || err != nil || ready() {
-		t.Error(n, err)
+		t.Errorf("Read = %d, %v, want 4 bytes and no more data ready", n, err)
 	}
 	next <- struct{}{}
 	wait(t, "ready for the end", ready)
 	if n, err := resp.Body.Read(make([]byte, 10)); n != 0 || err != io.EOF {
-		t.Error(n, err)
+		t.Errorf("Read at the end = %d, %v, want 0 and io.EOF", n, err)
 	}
 }
 
-// ending is a context that tells one of its end.
+// ending is a context that calls a function when it ends.
 type ending struct {
 	context.Context
 	mu     sync.Mutex
 	told   func()
 	offs   int
-	asked  bool // somebody waited for Done
+	asked  bool // A caller used Done.
 	reason error
 }
 
@@ -490,10 +490,10 @@ func TestAContextThatTellsOfItsEnd(t *testing.T) {
 		t.Fatal(err)
 	}
 	if text, err := io.ReadAll(resp.Body); err != nil || string(text) != "ok" {
-		t.Fatal(text, err)
+		t.Fatalf("body = %q, error %v, want \"ok\" and no error", text, err)
 	}
 	if e.told != nil || e.offs == 0 || e.asked {
-		t.Errorf("%+v", e)
+		t.Errorf("context after the response = %+v, want its callback removed and Done unused", e)
 	}
 	e = &ending{Context: context.Background()}
 	s := send(c, newRequest(t, http.MethodGet, "/hold", nil).WithContext(e))
@@ -505,7 +505,7 @@ func TestAContextThatTellsOfItsEnd(t *testing.T) {
 	end()
 	<-s.done
 	if kindOf(s.err) != Canceled || !errors.Is(s.err, context.Canceled) {
-		t.Error(s.err)
+		t.Errorf("request with an ended context: error = %v, want Canceled", s.err)
 	}
 }
 
@@ -524,7 +524,7 @@ func TestCloseEndsEverything(t *testing.T) {
 	c.Close()
 	<-waiting.done
 	if kindOf(waiting.err) != Lost {
-		t.Error(waiting.err)
+		t.Errorf("request after Close: error = %v, want Lost", waiting.err)
 	}
 	if _, err := io.ReadAll(resp.Body); kindOf(err) != Lost {
 		t.Error(err)
@@ -533,7 +533,7 @@ func TestCloseEndsEverything(t *testing.T) {
 	c.Wait()
 }
 
-// The head of a short response waits for the rest, but not for one that does not come.
+// The header of a short response waits for the body, but not for a body that does not arrive.
 func TestSlowShortResponse(t *testing.T) {
 	rest := make(chan struct{})
 	c := connect(t, serve(t, nil, func(p *peer) {
@@ -547,16 +547,16 @@ func TestSlowShortResponse(t *testing.T) {
 	wait(t, "the head is there", func() bool { return c.heldCount.Load() == 1 })
 	select {
 	case <-s.done:
-		t.Fatal("the head did not wait")
+		t.Fatal("RoundTrip returned before the body or a check, want it to wait")
 	default:
 	}
 	c.Check(false)
 	<-s.done
 	if s.err != nil || s.resp.ContentLength != 4 || c.heldCount.Load() != 0 {
-		t.Fatalf("%+v, %v", s.resp, s.err)
+		t.Fatalf("RoundTrip after a check = %+v, error %v, want a response of 4 bytes", s.resp, s.err)
 	}
 	close(rest)
 	if body := readAll(t, s.resp); body != "late" {
-		t.Errorf("body %q", body)
+		t.Errorf("body = %q, want \"late\"", body)
 	}
 }

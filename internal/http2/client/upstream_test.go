@@ -11,9 +11,9 @@ import (
 	"golang.org/x/net/http2"
 )
 
-// Cases of the Go library's own tests that no other test of ours had (docs/http-engines-tests.md).
+// Cases of the tests of Go's HTTP libraries that no other Portico test covered (docs/http-engines-tests.md).
 
-// The server gets no more than it was promised: TestTransportBodyLargerThanSpecifiedContentLength of golang.org/x/net/http2.
+// The server receives no more bytes than announced: TestTransportBodyLargerThanSpecifiedContentLength of golang.org/x/net/http2.
 func TestABodyLongerThanItsLength(t *testing.T) {
 	for name, body := range map[string]io.Reader{
 		"in one piece": strings.NewReader("123456"),
@@ -23,7 +23,7 @@ func TestABodyLongerThanItsLength(t *testing.T) {
 			c := connect(t, library(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 				b, err := io.ReadAll(r.Body)
 				if err != nil || r.ContentLength != 3 {
-					t.Errorf("length %d, %v", r.ContentLength, err)
+					t.Errorf("request at the server: length = %d, error %v, want 3 and no error", r.ContentLength, err)
 				}
 				_, _ = w.Write(b)
 			})))
@@ -34,19 +34,19 @@ func TestABodyLongerThanItsLength(t *testing.T) {
 				t.Fatal(err)
 			}
 			if got := readAll(t, resp); got != "123" {
-				t.Errorf("the server had %q", got)
+				t.Errorf("body at the server = %q, want \"123\"", got)
 			}
 		})
 	}
 }
 
-// unread is a body that nobody should read, but close.
+// unread is a body that must be closed and not read.
 type unread struct{ read, closed atomic.Bool }
 
 func (b *unread) Read([]byte) (int, error) { b.read.Store(true); return 0, errors.New("it was read") }
 func (b *unread) Close() error             { b.closed.Store(true); return nil }
 
-// A body is left alone, and closed, when its request is not sent: TestRoundTripDoesntConsumeRequestBodyEarly.
+// The body of a request that is not sent is closed and not read: TestRoundTripDoesntConsumeRequestBodyEarly.
 func TestABodyOfARequestThatIsNotSentIsNotRead(t *testing.T) {
 	c := connect(t, serve(t, nil, func(p *peer) {
 		_ = p.WriteGoAway(p.request(), http2.ErrCodeNo, nil)
@@ -56,10 +56,10 @@ func TestABodyOfARequestThatIsNotSentIsNotRead(t *testing.T) {
 	wait(t, "the server says GOAWAY", func() bool { return !c.Available() })
 	body := &unread{}
 	if _, err := c.RoundTrip(newRequest(t, http.MethodPost, "/", body)); kindOf(err) != Unsent {
-		t.Error(err)
+		t.Errorf("RoundTrip: error = %v, want Unsent", err)
 	}
 	if body.read.Load() || !body.closed.Load() {
-		t.Errorf("read %v, closed %v", body.read.Load(), body.closed.Load())
+		t.Errorf("body read = %v, closed = %v, want only closed", body.read.Load(), body.closed.Load())
 	}
 	c.Close()
 	<-first.done

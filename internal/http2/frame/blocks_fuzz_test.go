@@ -11,7 +11,8 @@ import (
 	"portico.dev/internal/http2/frame"
 )
 
-// blocks makes header blocks of data: mostly whole representations of fields (RFC 7541, 6), which random bytes hardly ever are.
+// blocks builds header blocks from data. They mostly contain complete field representations (RFC 7541, 6), which random bytes rarely
+// contain.
 func blocks(data []byte) (all [][]byte) {
 	next := func() byte {
 		if len(data) == 0 {
@@ -71,8 +72,8 @@ func blocks(data []byte) (all [][]byte) {
 	return all
 }
 
-// FuzzBlocks holds a Decoder with small limits to the library's without any: what it refuses is too much, or not a field, and what it
-// takes is the same. What comes after a block that it refuses is read all the same.
+// FuzzBlocks compares a Decoder with small limits with x/net's decoder without limits. A refused block must exceed a limit or contain
+// an invalid field. Accepted blocks must have the same fields. Blocks after a refused one are decoded too.
 func FuzzBlocks(f *testing.F) {
 	f.Add([]byte("\x03\x00\x01\x00\x03\x00\x06\x02\x00\x3d"), uint16(4096), uint8(20))
 	f.Add([]byte("\x02\xa0\x05hello\x60\x00\x03abc\x60\x00\x01\x00\x3d"), uint16(100), uint8(3))
@@ -100,21 +101,21 @@ func FuzzBlocks(f *testing.F) {
 			got, err := decode(d, block)
 			large := size > limits.MaxBytes || len(want)/2 > limits.MaxFields
 			if code, connection := code(err); connection {
-				// The decoder bounds a string as it is coded too, and Huffman makes some strings longer.
+				// The decoder also limits a string in its encoded form. Huffman coding makes some strings longer.
 				long := slices.ContainsFunc(want, func(s string) bool { return max(len(s), int(hpack.HuffmanEncodeLength(s))) > limits.MaxBytes })
 				bomb := size > 4*limits.MaxBytes || len(want)/2 > 4*limits.MaxFields
 				if errors.Is(err, frame.ErrBlockBomb) && !bomb || code == frame.CompressionError && refused == nil && !long {
-					t.Fatalf("%x: %v, and the library takes %q", block, err, want)
+					t.Fatalf("Decode(%x) error = %v, want %q as from x/net", block, err, want)
 				}
 				return
 			}
 			switch {
 			case refused != nil:
-				t.Fatalf("%x: taken, and by the library refused: %v", block, refused)
+				t.Fatalf("Decode(%x) succeeded, want an error as from x/net: %v", block, refused)
 			case err == nil && (large || !valid || !slices.Equal(got, want)):
-				t.Fatalf("%x: %q, and the library %q (%d bytes)", block, got, want, size)
+				t.Fatalf("Decode(%x) = %q, want %q as from x/net (%d bytes)", block, got, want, size)
 			case errors.Is(err, frame.ErrBlockTooLarge) && !large, err != nil && !large && valid:
-				t.Fatalf("%x: %v, and nothing is wrong with %q (%d bytes)", block, err, want, size)
+				t.Fatalf("Decode(%x) error = %v, want %q (%d bytes)", block, err, want, size)
 			}
 		}
 	})

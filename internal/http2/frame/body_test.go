@@ -13,7 +13,7 @@ import (
 	"portico.dev/internal/http2/frame"
 )
 
-// consumedCounter counts what was taken out.
+// consumedCounter counts the consumed bytes.
 type consumedCounter struct{ n atomic.Int64 }
 
 func (l *consumedCounter) Consumed(n int) { l.n.Add(int64(n)) }
@@ -31,17 +31,17 @@ func TestBodyIsReadAsItCame(t *testing.T) {
 				err = io.EOF
 			}
 			if unwanted := b.Add(bytes.Clone(rest[:n]), err); unwanted != 0 {
-				t.Errorf("%d bytes are unwanted", unwanted)
+				t.Errorf("Add returned %d unwanted bytes, want 0", unwanted)
 			}
 			rest = rest[n:]
 		}
 	}()
 	got, err := io.ReadAll(b)
 	if err != nil || !bytes.Equal(got, want) {
-		t.Errorf("%d bytes, %v", len(got), err)
+		t.Errorf("read = %d bytes, error %v, want the %d bytes added", len(got), err, len(want))
 	}
 	if n := l.n.Load(); n != 100_000 {
-		t.Errorf("%d bytes were counted", n)
+		t.Errorf("%d bytes counted, want 100000", n)
 	}
 }
 
@@ -52,7 +52,7 @@ func TestBodyEnds(t *testing.T) {
 		do       func(*frame.Body)
 		want     string
 		err      error
-		counted  int64 // by the Consumer, all reads done
+		counted  int64 // by the Consumer after all reads
 		unwanted int   // of three more bytes
 	}{
 		{"the end comes with the bytes", func(b *frame.Body) { b.Add([]byte("abc"), io.EOF) }, "abc", nil, 3, 3},
@@ -70,14 +70,14 @@ func TestBodyEnds(t *testing.T) {
 			b := &frame.Body{Consumer: &l}
 			test.do(b)
 			if n := b.Add([]byte("xyz"), nil); n != test.unwanted {
-				t.Errorf("%d more bytes are unwanted, want %d", n, test.unwanted)
+				t.Errorf("Add of three more bytes = %d unwanted, want %d", n, test.unwanted)
 			}
 			got, err := io.ReadAll(b)
 			if string(got) != test.want || err != test.err {
-				t.Errorf("read %q, %v", got, err)
+				t.Errorf("read = %q, error %v, want %q and %v", got, err, test.want, test.err)
 			}
 			if l.n.Load() != test.counted {
-				t.Errorf("%d bytes were counted, want %d", l.n.Load(), test.counted)
+				t.Errorf("%d bytes counted, want %d", l.n.Load(), test.counted)
 			}
 		})
 	}
@@ -105,19 +105,19 @@ func TestBodyWakesItsReader(t *testing.T) {
 				synctest.Wait()
 				select {
 				case err := <-got:
-					t.Fatalf("it did not wait: %v", err)
+					t.Fatalf("Read returned before data arrived: %v, want it to wait", err)
 				default:
 				}
 				test.do(b)
 				if err := <-got; err != test.want {
-					t.Errorf("%v, want %v", err, test.want)
+					t.Errorf("error of Read = %v, want %v", err, test.want)
 				}
 			})
 		})
 	}
 }
 
-// Whatever happens at one time, every byte that arrived is counted once: by Add, or by the Consumer.
+// Every received byte is counted once, by Add or by the Consumer, in all interleavings.
 func TestBodyCountsEveryByteOnce(t *testing.T) {
 	for seed := range uint64(300) {
 		random := rand.New(rand.NewPCG(seed, 7))
@@ -154,7 +154,7 @@ func TestBodyCountsEveryByteOnce(t *testing.T) {
 		}
 		all.Wait()
 		if got := int(l.n.Load()) + unwanted; got != total {
-			t.Fatalf("seed %d: %d of %d bytes were counted", seed, got, total)
+			t.Fatalf("seed %d: %d bytes counted, want %d", seed, got, total)
 		}
 	}
 }
@@ -179,13 +179,13 @@ func TestInflow(t *testing.T) {
 	} {
 		if step.give > 0 {
 			if n := f.Return(step.give); n != step.notice {
-				t.Errorf("%s: %d is announced, want %d", step.name, n, step.notice)
+				t.Errorf("%s: Return = %d, want %d", step.name, n, step.notice)
 			}
 		} else if ok := f.Take(step.take); ok != step.ok {
-			t.Errorf("%s: %v", step.name, ok)
+			t.Errorf("%s: Take(%d) = %v, want %v", step.name, step.take, ok, step.ok)
 		}
 	}
 	if tiny := frame.NewRecvWindow(1); !tiny.Take(1) || tiny.Return(1) != 1 {
-		t.Error("a window of 1 is never opened again")
+		t.Error("window of 1 stays closed after Return(1), want an update of 1")
 	}
 }

@@ -16,7 +16,7 @@ import (
 
 var someLimits = frame.BlockLimits{MaxBytes: 4096, MaxFields: 20}
 
-// encode is a block of these fields by the library.
+// encode returns a block of these fields from x/net's encoder.
 func encode(fields ...string) []byte {
 	var b bytes.Buffer
 	e := hpack.NewEncoder(&b)
@@ -26,7 +26,7 @@ func encode(fields ...string) []byte {
 	return b.Bytes()
 }
 
-// decode is what a Decoder makes of a block.
+// decode returns the fields that a Decoder reads from a block.
 func decode(d *frame.Decoder, block []byte) (got []string, err error) {
 	err = d.Decode(block, func(name, value string) error {
 		got = append(got, name, value)
@@ -35,7 +35,7 @@ func decode(d *frame.Decoder, block []byte) (got []string, err error) {
 	return got, err
 }
 
-// code is the code of a stream's or a connection's error.
+// code returns the code of a stream's or a connection's error.
 func code(err error) (c frame.Code, connection bool) {
 	var ce frame.ConnError
 	var se frame.StreamError
@@ -57,7 +57,7 @@ func TestDecoderReadsOrSaysWhoseFaultItIs(t *testing.T) {
 	for _, test := range []struct {
 		name       string
 		block      []byte
-		want       frame.Code // NoError: it is read
+		want       frame.Code // NoError: the block is valid
 		connection bool
 	}{
 		{"a request", encode(":method", "GET", ":path", "/", "a", "b", "cookie", "x=1"), frame.NoError, false},
@@ -96,19 +96,19 @@ func TestDecoderReadsOrSaysWhoseFaultItIs(t *testing.T) {
 			_, err := decode(d, test.block)
 			c, connection := code(err)
 			if (err == nil) != (test.want == frame.NoError) || c != test.want || connection != test.connection {
-				t.Fatalf("%v", err)
+				t.Fatalf("Decode error = %v, want code %v, connection error: %t", err, test.want, test.connection)
 			}
 			if connection {
 				return
 			}
 			if got, err := decode(d, encode("still", "read")); err != nil || !slices.Equal(got, []string{"still", "read"}) {
-				t.Errorf("the next block is %q, %v", got, err)
+				t.Errorf("next block = %q, error %v, want its fields", got, err)
 			}
 		})
 	}
 }
 
-// What a block that is refused puts into the table is there for the blocks that follow.
+// Table entries of a refused block are available to later blocks.
 func TestDecoderFollowsTheTableThroughWhatItRefuses(t *testing.T) {
 	var b bytes.Buffer
 	e := hpack.NewEncoder(&b)
@@ -119,19 +119,19 @@ func TestDecoderFollowsTheTableThroughWhatItRefuses(t *testing.T) {
 	}
 	_ = e.WriteField(hpack.HeaderField{Name: "x-last", Value: "seen"})
 	if err := d.Decode(b.Bytes(), func(string, string) error { return refused }); !errors.Is(err, refused) {
-		t.Fatalf("%v", err)
+		t.Fatalf("Decode error = %v, want the error of the callback", err)
 	}
 	b.Reset()
 	_ = e.WriteField(hpack.HeaderField{Name: "x-last", Value: "seen"})
 	if b.Len() != 1 {
-		t.Fatalf("%x is no reference", b.Bytes())
+		t.Fatalf("block = %x, want a reference of one byte", b.Bytes())
 	}
 	if got, err := decode(d, b.Bytes()); err != nil || !slices.Equal(got, []string{"x-last", "seen"}) {
-		t.Errorf("%q, %v", got, err)
+		t.Errorf("block after a refused one = %q, error %v, want x-last: seen", got, err)
 	}
 }
 
-// An invalid field is none, too, where a later block refers to it, also if it was added after another error.
+// An invalid field is also refused if a later block refers to it, even if it was added after another error.
 func TestDecoderChecksWhatIsInTheTable(t *testing.T) {
 	for name, field := range map[string][2]string{"name": {"x bad", "value"}, "value": {"x-bad", "line\nend"}} {
 		for before, already := range map[string]error{"first": nil, "after an error": errors.New("refused")} {
@@ -144,31 +144,31 @@ func TestDecoderChecksWhatIsInTheTable(t *testing.T) {
 				err := d.Decode(b.Bytes(), func(string, string) error { return already })
 				var wrong frame.StreamError
 				if already == nil && !errors.As(err, &wrong) || already != nil && !errors.Is(err, already) {
-					t.Fatalf("the block with it: %v", err)
+					t.Fatalf("Decode of a block with an invalid field: error = %v, want a StreamError or the callback's error", err)
 				}
 				if _, err := decode(d, []byte{0xbe}); !errors.As(err, &wrong) || wrong.Code != frame.ProtocolError {
-					t.Errorf("a reference to it: %v", err)
+					t.Errorf("Decode of a reference to an invalid field: error = %v, want PROTOCOL_ERROR", err)
 				}
 				if got, err := decode(d, []byte{0xbf}); err != nil || !slices.Equal(got, []string{"x-good", "value"}) {
-					t.Errorf("a reference to the other: %q, %v", got, err)
+					t.Errorf("Decode of a reference to a valid field = %q, error %v, want the field", got, err)
 				}
 			})
 		}
 	}
 }
 
-// A bomb of references costs what the limits allow, and not what it stands for.
+// A block of many references costs as much as the limits allow, independent of the size of the referenced fields.
 func TestDecoderStopsCallingAtItsLimit(t *testing.T) {
 	block := encode("bomb", strings.Repeat("b", 3000))
 	block = append(block, bytes.Repeat([]byte{0xbe}, 60_000)...)
 	d := frame.NewDecoder(someLimits)
 	got, err := decode(d, block)
 	if !errors.Is(err, frame.ErrBlockBomb) || len(got) != 2 {
-		t.Errorf("%d fields, %v", len(got)/2, err)
+		t.Errorf("callback received %d fields, error %v, want an end at the limit", len(got)/2, err)
 	}
 }
 
-// A block that is too large by little is somebody's mistake: it is read to its end, so that what follows can be read.
+// A block slightly over the limit is probably a mistake. It is decoded to its end, so that later blocks can be decoded.
 func TestD15BlocksThatAreTooLargeAreReadToTheirEnd(t *testing.T) {
 	var b bytes.Buffer
 	e := hpack.NewEncoder(&b)
@@ -178,16 +178,16 @@ func TestD15BlocksThatAreTooLargeAreReadToTheirEnd(t *testing.T) {
 	}
 	_ = e.WriteField(hpack.HeaderField{Name: "x-last", Value: "seen"})
 	if _, err := decode(d, b.Bytes()); !errors.Is(err, frame.ErrBlockTooLarge) {
-		t.Errorf("%v", err)
+		t.Errorf("Decode of a large block: error = %v, want ErrBlockTooLarge", err)
 	}
 	b.Reset()
 	_ = e.WriteField(hpack.HeaderField{Name: "x-last", Value: "seen"})
 	if got, err := decode(d, b.Bytes()); err != nil || !slices.Equal(got, []string{"x-last", "seen"}) {
-		t.Errorf("%q, %v", got, err)
+		t.Errorf("block after the large one = %q, error %v, want x-last: seen", got, err)
 	}
 }
 
-// BenchmarkDecodeOversized is what the two kinds of blocks cost that are larger than a server takes.
+// BenchmarkDecodeOversized decodes the two kinds of blocks that exceed the limits of a server.
 func BenchmarkDecodeOversized(b *testing.B) {
 	const limit = 64<<10 + 320
 	var plain bytes.Buffer
@@ -205,14 +205,14 @@ func BenchmarkDecodeOversized(b *testing.B) {
 			for b.Loop() {
 				d := frame.NewDecoder(frame.BlockLimits{MaxBytes: limit, MaxFields: limit / 32})
 				if err := d.Decode(block, func(string, string) error { return nil }); err == nil {
-					b.Fatal("it was taken")
+					b.Fatal("Decode of an oversized block succeeded, want an error")
 				}
 			}
 		})
 	}
 }
 
-// FuzzDecoder holds the Decoder to the library's: what both read is the same.
+// FuzzDecoder compares the Decoder with x/net's. Blocks that both accept must have the same fields.
 func FuzzDecoder(f *testing.F) {
 	f.Add(encode(":method", "GET", "a", "b"), encode("a", "b"))
 	f.Add([]byte{0x3f, 0xe1, 0x1f, 0x82}, []byte{0x82, 0x20})
@@ -231,18 +231,18 @@ func FuzzDecoder(f *testing.F) {
 			got, err := decode(d, block)
 			_, connection := code(err)
 			if connection != (refused != nil) {
-				t.Fatalf("%v, and the library %v", err, refused)
+				t.Fatalf("Decode error = %v, want a connection error as from x/net: %v", err, refused)
 			}
 			if connection {
 				return
 			}
 			if err == nil && !slices.Equal(got, want) || err != nil && len(got) > len(want) {
-				t.Fatalf("%q, and the library %q: %v", got, want, err)
+				t.Fatalf("Decode = %q, want %q as from x/net; error %v", got, want, err)
 			}
 			for i := 0; i < len(got); i += 2 {
-				// Of pseudo fields each has a table of its own, which is not the Decoder's.
+				// Pseudo header fields are checked by separate tables, not by the Decoder.
 				if strings.ContainsAny(got[i], "ABCDEFGHIJKLMNOPQRSTUVWXYZ \r\n\x00") || !strings.HasPrefix(got[i], ":") && strings.ContainsAny(got[i+1], "\r\n\x00") {
-					t.Fatalf("%q was let in", got[i:i+2])
+					t.Fatalf("Decode accepted the field %q, want an error", got[i:i+2])
 				}
 			}
 		}
@@ -298,22 +298,22 @@ func TestBlockPutsABlockTogether(t *testing.T) {
 				block, ends, err := b.Add(f)
 				if i < len(test.frames)-1 {
 					if err != nil || block != nil || b.OpenStream() != f.Stream {
-						t.Fatalf("frame %d: %q, %v, open is %d", i, block, err, b.OpenStream())
+						t.Fatalf("Add of frame %d = %q, %v, open stream %d, want no block yet and stream %d", i, block, err, b.OpenStream(), f.Stream)
 					}
 					continue
 				}
 				if c, _ := code(err); c != test.code || (err == nil) != (test.code == frame.NoError) {
-					t.Fatalf("%v, want %v", err, test.code)
+					t.Fatalf("Add error = %v, want code %v", err, test.code)
 				}
 				if err == nil && (string(block) != test.want || ends != test.end || b.OpenStream() != 0) {
-					t.Errorf("%q, end %v, open %d", block, ends, b.OpenStream())
+					t.Errorf("Add = %q, end %v, open stream %d, want %q, end %v and no open stream", block, ends, b.OpenStream(), test.want, test.end)
 				}
 			}
 		})
 	}
 }
 
-// CVE-2023-45288: neither many bytes nor many frames without bytes go on for ever.
+// CVE-2023-45288: the number of bytes and the number of empty frames are limited.
 func TestBlockEndsAFlood(t *testing.T) {
 	for name, size := range map[string]int{"full frames": 16384, "frames of a byte": 1, "empty frames": 0} {
 		t.Run(name, func(t *testing.T) {
@@ -322,18 +322,18 @@ func TestBlockEndsAFlood(t *testing.T) {
 			n := 0
 			for ; err == nil; n++ {
 				if n > 70_000 {
-					t.Fatal("it goes on for ever")
+					t.Fatal("block accepts more than 70000 frames, want an error")
 				}
 				_, _, err = b.Add(newFrame(frame.Continuation, 0, 1, make([]byte, size)))
 			}
 			if c, connection := code(err); c != frame.EnhanceYourCalm || !connection {
-				t.Errorf("%v", err)
+				t.Errorf("Add error = %v, want the connection error ENHANCE_YOUR_CALM", err)
 			}
 		})
 	}
 }
 
-// FuzzBlock cuts a block anywhere, with padding and priority as they come, and has the library's Framer write it.
+// FuzzBlock splits a block anywhere, adds padding and priority, and writes it with x/net's Framer.
 func FuzzBlock(f *testing.F) {
 	f.Add([]byte("abcdefghij"), 3, 5, uint8(7), true, true)
 	f.Add([]byte{}, 0, 0, uint8(0), false, false)
@@ -375,7 +375,7 @@ func FuzzBlock(f *testing.F) {
 				continue
 			}
 			if !bytes.Equal(got, block) || ends != end {
-				t.Fatalf("%x, end %v; want %x", got, ends, block)
+				t.Fatalf("assembled block = %x, end %v, want %x", got, ends, block)
 			}
 			return
 		}
@@ -400,15 +400,15 @@ func TestSettingsThatNobodyMaySend(t *testing.T) {
 			err := frame.ParseSettings(newFrame(frame.Settings, 0, 0, p), func(s frame.Setting) error {
 				seen++
 				if s.ID != test.id || s.Value != test.v {
-					t.Errorf("got %v", s)
+					t.Errorf("setting = %v, want ID %v and value %v", s, test.id, test.v)
 				}
 				return nil
 			})
 			if c, connection := code(err); c != test.want || (err != nil) != connection || (seen == 1) != (err == nil) {
-				t.Errorf("%v, seen %d", err, seen)
+				t.Errorf("ParseSettings error = %v with %d settings, want code %v", err, seen, test.want)
 			}
 			if err := frame.ParseSettings(newFrame(frame.Settings, 0, 0, p[:5]), nil); err == nil {
-				t.Error("5 bytes are taken")
+				t.Error("ParseSettings of 5 bytes: error = nil, want an error")
 			}
 		})
 	}

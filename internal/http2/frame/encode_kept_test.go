@@ -15,7 +15,7 @@ func (m manyFields) EncodeHeaders(e *Encoder) {
 	}
 }
 
-// A40: what a connection keeps of header blocks while it waits is its tables, however large the blocks were.
+// A40: between header blocks, a connection keeps only its tables, independent of the size of the blocks.
 func TestA40LargeHeadersAreNotKept(t *testing.T) {
 	o := NewWriter(io.Discard, 0, func(error) {})
 	s := &SendStream{ID: 1}
@@ -23,10 +23,10 @@ func TestA40LargeHeadersAreNotKept(t *testing.T) {
 		t.Fatal(err)
 	}
 	if kept := cap(o.encoder.block); kept > maxKeptBlock {
-		t.Errorf("%d bytes of a block that was written", kept)
+		t.Errorf("%d bytes of the written block kept, want at most %d", kept, maxKeptBlock)
 	}
 	var all []byte
-	for i := range byte(200) { // the smallest entries that there are, and more than the table takes
+	for i := range byte(200) { // more minimal entries than fit into the table
 		all = append(all, 0x40, 1, 'a', 1, '0'+i%70)
 	}
 	d := NewDecoder(BlockLimits{MaxBytes: 64 << 10, MaxFields: 500})
@@ -34,9 +34,9 @@ func TestA40LargeHeadersAreNotKept(t *testing.T) {
 		t.Fatal(err)
 	}
 	if d.table.size > maxTableSize || len(d.table.ring) > maxTableSize/32 || d.emit != nil {
-		t.Errorf("%d bytes in %d entries", d.table.size, len(d.table.ring))
+		t.Errorf("table = %d bytes in %d entries, want at most %d bytes", d.table.size, len(d.table.ring), maxTableSize)
 	}
 	if _, _, err := NewBlockAssembler(64).Add(&Frame{Type: Headers, Stream: 1, Payload: make([]byte, 65)}); err != ErrBlockFlood {
-		t.Errorf("%v", err)
+		t.Errorf("Add of a block over the limit: error = %v, want ErrBlockFlood", err)
 	}
 }

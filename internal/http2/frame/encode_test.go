@@ -11,7 +11,7 @@ import (
 	"golang.org/x/net/http2/hpack"
 )
 
-// What the Encoder writes, the library reads, whatever came before and however small the table gets.
+// x/net's decoder reads the Encoder's output, for all earlier blocks and table sizes.
 func FuzzEncoder(f *testing.F) {
 	f.Add(uint64(1), uint32(4096))
 	f.Add(uint64(2), uint32(0))
@@ -71,22 +71,22 @@ func TestEncoderSendsAFieldOnce(t *testing.T) {
 	e.begin()
 	e.WriteField("x-some-name", "some value")
 	if len(e.block) != 1 || first < 20 {
-		t.Errorf("%d bytes, and then %d", first, len(e.block))
+		t.Errorf("first block = %d bytes, second = %d, want at least 20 and 1", first, len(e.block))
 	}
 	e.begin()
 	e.WriteField(":status", "200")
 	if len(e.block) != 1 {
-		t.Errorf("%d bytes for a field of the static table", len(e.block))
+		t.Errorf("field of the static table = %d bytes, want 1", len(e.block))
 	}
 	newest := e.newest
 	e.WriteNeverIndexed("audit-id", "1")
 	e.WriteField("x-long", strings.Repeat("x", 3000))
 	if e.newest != newest {
-		t.Error("a field that will not come again, or is very long, is kept")
+		t.Errorf("newest entry = %d, want %d: sensitive and long fields stay out of the table", e.newest, newest)
 	}
 }
 
-// The numbers of entries wrap, after four thousand million.
+// The numbers of entries wrap around at 2^32.
 func TestEncoderWraps(t *testing.T) {
 	e := NewEncoder()
 	e.newest = 1<<32 - 3
@@ -101,13 +101,13 @@ func TestEncoderWraps(t *testing.T) {
 				t.Fatal(err)
 			}
 			if len(got) != 1 || got[0].Value != fmt.Sprint(i) {
-				t.Fatalf("got %v, want %d", got, i)
+				t.Fatalf("decoded fields = %v, want %d", got, i)
 			}
 		}
 	}
 }
 
-// The static table is the library's, entry by entry.
+// The static table equals x/net's.
 func TestStaticTable(t *testing.T) {
 	var got []hpack.HeaderField
 	d := hpack.NewDecoder(4096, func(f hpack.HeaderField) { got = append(got, f) })
@@ -116,12 +116,12 @@ func TestStaticTable(t *testing.T) {
 			t.Fatal(err)
 		}
 		if f := got[i]; f.Name != staticFields[i][0] || f.Value != staticFields[i][1] {
-			t.Errorf("entry %d is %v, not %v", i+1, f, staticFields[i])
+			t.Errorf("static entry %d = %v, want %v", i+1, f, staticFields[i])
 		}
 	}
 }
 
-// Names are as net/http has them.
+// Names equal net/http's.
 func FuzzNames(f *testing.F) {
 	for _, name := range append(commonNames, "X-Remote-Extra-Scopes", "x-ü", "", "a b", "Trailer:X", ":status", "\u212aey") {
 		f.Add(name)
@@ -129,16 +129,16 @@ func FuzzNames(f *testing.F) {
 	f.Fuzz(func(t *testing.T, name string) {
 		lower, ok := LowerName(name)
 		if want := httpguts.ValidHeaderFieldName(name); ok != want {
-			t.Fatalf("%q: valid %v, want %v", name, ok, want)
+			t.Fatalf("LowerName(%q): valid = %v, want %v", name, ok, want)
 		}
 		if !ok {
 			return
 		}
 		if want := strings.ToLower(name); lower != want {
-			t.Errorf("%q: %q, want %q", name, lower, want)
+			t.Errorf("LowerName(%q) = %q, want %q", name, lower, want)
 		}
 		if got, want := CanonicalName(lower), textproto.CanonicalMIMEHeaderKey(name); got != want {
-			t.Errorf("%q: %q, want %q", name, got, want)
+			t.Errorf("CanonicalName of %q = %q, want %q", name, got, want)
 		}
 	})
 }

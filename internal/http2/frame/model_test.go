@@ -15,25 +15,25 @@ import (
 	"portico.dev/internal/http2/frame"
 )
 
-// account is what the other side of an Out may be sent, and what it was. It reads the connection, as a peer does, and gives
-// windows as it likes.
+// account tracks the bytes that a Writer may send and has sent to its peer. It reads the connection like a peer and opens windows as
+// it chooses.
 type account struct {
 	t      *testing.T
 	random *rand.Rand
 	out    *frame.Writer
 
-	mu         sync.Mutex // guards what follows
+	mu         sync.Mutex // guards the fields below
 	senders    map[uint32]*frame.SendStream
 	connection int64
 	initial    int64
-	credit     map[uint32]int64 // beyond the initial window
+	credit     map[uint32]int64 // in addition to the initial window
 	got        map[uint32]hash.Hash
 	received   map[uint32]int64
 	ended      map[uint32]int
-	announced  []int64 // initial windows that are not acknowledged
+	announced  []int64 // initial windows without an acknowledgement
 }
 
-// read takes frames until all streams have ended.
+// read reads frames until all streams have ended.
 func (a *account) read(conn io.Reader, streams int) {
 	r := frame.NewReader(conn)
 	defer r.Close()
@@ -41,11 +41,11 @@ func (a *account) read(conn io.Reader, streams int) {
 	for ends := 0; ends < streams; {
 		f, err := r.Next()
 		if err != nil {
-			a.t.Errorf("reading: %v", err)
+			a.t.Errorf("read of a frame failed: %v, want no error", err)
 			return
 		}
 		if open := block.OpenStream(); open != 0 && (f.Type != frame.Continuation || f.Stream != open) {
-			a.t.Errorf("frame %d of stream %d within the header block of %d", f.Type, f.Stream, open)
+			a.t.Errorf("frame of type %d on stream %d within the header block of stream %d, want CONTINUATION", f.Type, f.Stream, open)
 			return
 		}
 		switch f.Type {
@@ -81,7 +81,7 @@ func (a *account) end(stream uint32) {
 	a.ended[stream]++
 }
 
-// data counts a DATA frame, and finds one that is more than was allowed.
+// data counts a DATA frame and reports bytes beyond the window.
 func (a *account) data(f *frame.Frame) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -90,17 +90,17 @@ func (a *account) data(f *frame.Frame) {
 	a.connection -= n
 	a.got[f.Stream].Write(f.Payload)
 	if left := a.initial + a.credit[f.Stream] - a.received[f.Stream]; n > 0 && left < 0 {
-		a.t.Errorf("stream %d was sent %d bytes, %d of them too many", f.Stream, n, -left)
+		a.t.Errorf("stream %d received %d bytes, %d beyond its window, want 0", f.Stream, n, -left)
 	}
 	if a.connection < 0 {
-		a.t.Errorf("the connection was sent %d bytes too many", -a.connection)
+		a.t.Errorf("connection received %d bytes beyond its window, want 0", -a.connection)
 	}
 	if a.ended[f.Stream] > 0 {
-		a.t.Errorf("data on stream %d after its end", f.Stream)
+		a.t.Errorf("DATA on stream %d after its end, want none", f.Stream)
 	}
 }
 
-// acknowledged applies the oldest setting that was announced: from here on it counts.
+// acknowledged applies the oldest announced setting.
 func (a *account) acknowledged() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -108,8 +108,8 @@ func (a *account) acknowledged() {
 	a.announced = a.announced[1:]
 }
 
-// disturb gives some window, changes the initial one or asks for an answer, as the goroutine that reads does. Streams whose
-// window was used up are always given some in the end.
+// disturb opens a window, changes the initial window or sends a frame that needs a response, like the goroutine that reads. Streams
+// with an empty window always receive an update in the end.
 func (a *account) disturb() {
 	switch a.random.IntN(8) {
 	case 0:
@@ -125,7 +125,7 @@ func (a *account) disturb() {
 	}
 }
 
-// give gives one byte or many, where there is need.
+// give opens a window by one or many bytes if necessary.
 func (a *account) give() {
 	amount := func() int64 { return []int64{1, 10, 5000, 60_000, 200_000}[a.random.IntN(5)] }
 	type gift struct {
@@ -160,8 +160,8 @@ func (a *account) must(err error) {
 	}
 }
 
-// Whatever windows are given and taken while many streams send at one time: what arrives is what was sent, and never more than
-// was allowed.
+// For all sequences of window changes with many simultaneous streams, the received data equals the sent data and stays within the
+// windows.
 func TestOutAgainstAModel(t *testing.T) {
 	seeds := uint64(40)
 	if testing.Short() {
@@ -170,7 +170,7 @@ func TestOutAgainstAModel(t *testing.T) {
 	for seed := range seeds {
 		runModel(t, seed)
 		if t.Failed() {
-			t.Fatalf("seed %d", seed)
+			t.Fatalf("model with seed %d failed, want success", seed)
 		}
 	}
 }
@@ -199,9 +199,9 @@ func runModel(t *testing.T, seed uint64) {
 		defer close(reading)
 		a.read(theirs, streams)
 		all.Done()
-		_, _ = io.Copy(io.Discard, theirs) // answers that were asked for at the end
+		_, _ = io.Copy(io.Discard, theirs) // responses to the last frames
 	}()
-	ticking.Go(func() { // those that wait for a window get one, though nothing arrives
+	ticking.Go(func() { // Streams that wait for a window get an update although nothing arrives.
 		tick := time.NewTicker(time.Millisecond)
 		defer tick.Stop()
 		for {
@@ -229,12 +229,12 @@ func runModel(t *testing.T, seed uint64) {
 	for i := range streams {
 		id := uint32(2*i + 1)
 		if !bytes.Equal(a.got[id].Sum(nil), sent[i].Sum(nil)) || a.ended[id] != 1 {
-			t.Errorf("stream %d: what arrived is not what was sent, or ended %d times", id, a.ended[id])
+			t.Errorf("stream %d: data differs or it ended %d times, want the data sent and one end", id, a.ended[id])
 		}
 	}
 }
 
-// nudge gives a little to everybody who has nothing left.
+// nudge opens the windows of all streams without window.
 func (a *account) nudge() {
 	a.mu.Lock()
 	var hungry []*frame.SendStream
@@ -258,7 +258,7 @@ func (a *account) nudge() {
 	}
 }
 
-// send is one stream: a head, data in pieces, and one of the ways to end.
+// send writes one stream: a header, data in pieces, and one of the possible ends.
 func send(o *frame.Writer, s *frame.SendStream, sum hash.Hash, random *rand.Rand) error {
 	head := fields{":status", "200", "x", string(bytes.Repeat([]byte{'x'}, random.IntN(30_000)))}
 	piece := func(n int) []byte {

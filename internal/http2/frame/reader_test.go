@@ -12,7 +12,7 @@ import (
 	"portico.dev/internal/http2/frame"
 )
 
-// pattern is n bytes that tell their place.
+// pattern returns n bytes that depend on their position.
 func pattern(n int) []byte {
 	p := make([]byte, n)
 	for i := range p {
@@ -23,7 +23,7 @@ func pattern(n int) []byte {
 
 var sizesAroundRooms = []int{0, 1, 8, 9, 246, 247, 248, 256, 257, 4086, 4087, 4088, 4096, 4097, 8192, 16383, 16384, 0, 3, 16384, 16384, 1, 4000, 4000, 90}
 
-// pieces reads up to n bytes at once.
+// pieces reads at most n bytes at once.
 type pieces struct {
 	from io.Reader
 	n    int
@@ -56,14 +56,14 @@ func TestReaderGivesTheFramesHoweverTheyArrive(t *testing.T) {
 				for i, n := range sizesAroundRooms {
 					f, err := r.Next()
 					if err != nil {
-						t.Fatalf("frame %d: %v", i, err)
+						t.Fatalf("Next for frame %d failed: %v, want no error", i, err)
 					}
 					if f.Type != frame.Type(i%12) || f.Flags != uint8(i*31) || f.Stream != uint32(i*3) || !bytes.Equal(f.Payload, pattern(n)) {
-						t.Fatalf("frame %d of %d bytes came as %d %#x on stream %d, %d bytes", i, n, f.Type, f.Flags, f.Stream, len(f.Payload))
+						t.Fatalf("frame %d of %d bytes = type %d, flags %#x, stream %d, %d bytes, want the frame written", i, n, f.Type, f.Flags, f.Stream, len(f.Payload))
 					}
 				}
 				if _, err := r.Next(); err != io.EOF {
-					t.Errorf("after all: %v", err)
+					t.Errorf("Next after all frames: error = %v, want io.EOF", err)
 				}
 			})
 		}
@@ -96,11 +96,11 @@ func TestReaderMeetsTheEnd(t *testing.T) {
 			defer r.Close()
 			for i := range test.frames {
 				if _, err := r.Next(); err != nil {
-					t.Fatalf("frame %d: %v", i, err)
+					t.Fatalf("Next for frame %d failed: %v, want no error", i, err)
 				}
 			}
 			if _, err := r.Next(); err != test.want { //nolint:errorlint // callers compare with io.EOF
-				t.Errorf("%v, want %v", err, test.want)
+				t.Errorf("Next error = %v, want %v", err, test.want)
 			}
 		})
 	}
@@ -109,21 +109,21 @@ func TestReaderMeetsTheEnd(t *testing.T) {
 func TestReaderHidesTheReservedBit(t *testing.T) {
 	r := frame.NewReader(bytes.NewReader([]byte{0, 0, 0, 0, 0, 0x80, 0, 0, 1}))
 	if f, err := r.Next(); err != nil || f.Stream != 1 {
-		t.Errorf("stream %d, %v", f.Stream, err)
+		t.Errorf("Next = stream %d, error %v, want stream 1 without the reserved bit", f.Stream, err)
 	}
 }
 
 func TestReaderSkipsThePreface(t *testing.T) {
 	r := frame.NewReader(iotest.OneByteReader(bytes.NewReader([]byte(frame.Preface + "\x00\x00\x00\x04\x00\x00\x00\x00\x00"))))
 	if b, err := r.Skip(len(frame.Preface)); err != nil || string(b) != frame.Preface {
-		t.Fatalf("%q, %v", b, err)
+		t.Fatalf("Skip = %q, error %v, want the client preface", b, err)
 	}
 	if f, err := r.Next(); err != nil || f.Type != frame.Settings {
-		t.Errorf("%v, %v", f, err)
+		t.Errorf("Next after Skip = %v, error %v, want SETTINGS", f, err)
 	}
 }
 
-// FuzzReader has Reader cut what arrives, in whatever pieces, where the lengths say.
+// FuzzReader checks that Reader splits input at the frame lengths, independent of the sizes of the reads.
 func FuzzReader(f *testing.F) {
 	f.Add([]byte{0, 0, 4, 6, 0, 0, 0, 0, 0, 'a', 'b', 'c', 'd', 0, 0, 0, 4, 1, 0, 0, 0, 0}, 3, 2)
 	f.Add(append([]byte{0, 0x40, 0, 0x20, 0, 0, 0, 0, 1}, make([]byte, 16384)...), 5000, 9)
@@ -136,7 +136,7 @@ func FuzzReader(f *testing.F) {
 			got, err := r.Next()
 			if len(rest) < frame.HeaderLen {
 				if want := map[bool]error{true: io.EOF, false: io.ErrUnexpectedEOF}[len(rest) == 0]; err != want {
-					t.Fatalf("%v, want %v", err, want)
+					t.Fatalf("Next error = %v, want %v", err, want)
 				}
 				return
 			}
@@ -144,25 +144,25 @@ func FuzzReader(f *testing.F) {
 			switch {
 			case n > frame.MaxFrame:
 				if err != frame.ErrFrameTooLarge {
-					t.Fatalf("%d bytes: %v", n, err)
+					t.Fatalf("Next for a frame of %d bytes: error = %v, want ErrFrameTooLarge", n, err)
 				}
 				return
 			case len(rest) < frame.HeaderLen+n:
 				if err != io.ErrUnexpectedEOF {
-					t.Fatalf("cut short: %v", err)
+					t.Fatalf("Next for an incomplete frame: error = %v, want io.ErrUnexpectedEOF", err)
 				}
 				return
 			case err != nil:
 				t.Fatal(err)
 			case got.Type != frame.Type(rest[3]) || got.Flags != rest[4] || !bytes.Equal(got.Payload, rest[9:9+n]):
-				t.Fatalf("got %v of %x", got, rest[:9+n])
+				t.Fatalf("Next = %v, want the frame %x", got, rest[:9+n])
 			}
 			rest = rest[9+n:]
 		}
 	})
 }
 
-// Whoever gives a header block only so long hears of one that has begun to come, and of no other.
+// OnPartial supports timeouts for header blocks. It is called only for a frame that has arrived incompletely.
 func TestReaderTellsOfFramesThatAreNotThere(t *testing.T) {
 	whole := []byte{0, 0, 2, 1, 4, 0, 0, 0, 1, 'a', 'b'}
 	for name, test := range map[string]struct {
@@ -178,14 +178,14 @@ func TestReaderTellsOfFramesThatAreNotThere(t *testing.T) {
 			r := frame.NewReader(test.read)
 			r.OnPartial = func(k frame.Type) {
 				if told++; k != frame.Headers {
-					t.Errorf("of type %d", k)
+					t.Errorf("OnPartial received type %d, want HEADERS", k)
 				}
 			}
 			if f, err := r.Next(); err != nil || string(f.Payload) != "ab" {
-				t.Fatalf("%v, %v", f, err)
+				t.Fatalf("Next = %v, error %v, want a frame with payload ab", f, err)
 			}
 			if told != test.want {
-				t.Errorf("told %d times, want %d", told, test.want)
+				t.Errorf("OnPartial called %d times, want %d", told, test.want)
 			}
 		})
 	}

@@ -2,8 +2,8 @@ package frame
 
 import "testing"
 
-// A SETTINGS frame has room for thousands of windows. Streams that wait are woken only if the last of them is larger than what was
-// before: each that is woken looks at the windows, and a frame that wakes a hundred of them thousands of times costs seconds.
+// A SETTINGS frame has room for thousands of window sizes. Waiting streams are woken only if the last size is larger than the previous
+// one. Each woken stream checks the windows. A frame that wakes a hundred streams thousands of times would take seconds.
 func TestSettingsWakeStreamsOnce(t *testing.T) {
 	const most = MaxFrame / 6
 	list := func(last uint32) []Setting {
@@ -36,11 +36,11 @@ func TestSettingsWakeStreamsOnce(t *testing.T) {
 			t.Fatal(err)
 		}
 		if n := woken(); n > 0 && last <= InitialWindow {
-			t.Fatalf("a window that went from %d to %d, of which all is sent, woke %d streams", before, last, n)
+			t.Fatalf("AckSettings from %d to %d with a full window woke %d streams, want 0", before, last, n)
 		}
 	}
 	if n := woken(); n != len(waiting) {
-		t.Errorf("a window that has grown woke %d streams of %d", n, len(waiting))
+		t.Errorf("AckSettings with a larger window woke %d streams, want %d", n, len(waiting))
 	}
 }
 

@@ -11,7 +11,7 @@ import (
 	"portico.dev/internal/http2/frame"
 )
 
-// A37: an update of the connection's window wakes one of those who wait for it, and they have their turns in order.
+// A37: an update of the connection's window wakes one of the waiting streams, in order.
 func TestA37WhoWaitsForTheWindowHasItsTurn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const streams, piece = 100, 300
@@ -31,7 +31,7 @@ func TestA37WhoWaitsForTheWindowHasItsTurn(t *testing.T) {
 			}
 		}()
 		first := &frame.SendStream{ID: 1}
-		if err := out.WriteData(first, make([]byte, frame.InitialWindow), false); err != nil { // there is no window left
+		if err := out.WriteData(first, make([]byte, frame.InitialWindow), false); err != nil { // No window is left.
 			t.Fatal(err)
 		}
 		var all sync.WaitGroup
@@ -50,13 +50,13 @@ func TestA37WhoWaitsForTheWindowHasItsTurn(t *testing.T) {
 			}
 			synctest.Wait()
 			if len(came) != 1 {
-				t.Fatalf("turn %d: %d frames", turn, len(came))
+				t.Fatalf("turn %d: %d frames, want 1", turn, len(came))
 			}
 			if id := <-came; id != senders[turn%streams].ID {
-				t.Fatalf("turn %d was that of stream %d", turn, id)
+				t.Fatalf("turn %d: frame of stream %d, want stream %d", turn, id, senders[turn%streams].ID)
 			}
 		}
-		// One that is given up keeps nobody else's turn, and a large update is enough for all.
+		// An aborted stream does not block the turns of other streams. A large update is enough for all.
 		out.Abort(senders[0], io.ErrUnexpectedEOF)
 		if err := out.AddConnWindow(1 << 20); err != nil {
 			t.Fatal(err)
@@ -64,18 +64,18 @@ func TestA37WhoWaitsForTheWindowHasItsTurn(t *testing.T) {
 		all.Wait()
 		for _, s := range senders[1:] {
 			if !out.Ended(s) {
-				t.Errorf("stream %d has not ended", s.ID)
+				t.Errorf("stream %d is open, want it ended", s.ID)
 			}
 		}
 		out.Close(frame.ErrClosed)
 		_ = here.Close()
 		out.Wait()
-		for range came { //nolint:revive // to the end
+		for range came { //nolint:revive // until the channel is closed
 		}
 	})
 }
 
-// A36: who downloads for long saves up no updates of windows for a flood.
+// A36: a long download does not accumulate allowance for a flood of window updates.
 func TestA36UpdatesAreNotSavedUp(t *testing.T) {
 	out := frame.NewWriter(io.Discard, 0, func(error) {})
 	var updates frame.UpdateCounter
@@ -97,11 +97,11 @@ func TestA36UpdatesAreNotSavedUp(t *testing.T) {
 		n++
 	}
 	if n < 200_000 || n > 300_000 {
-		t.Errorf("%d updates were explained", n)
+		t.Errorf("%d updates were explained, want 200000 to 300000", n)
 	}
 }
 
-// BenchmarkWindowWhileStreamsStarve is what an update of a byte costs while a hundred streams wait for the connection's window.
+// BenchmarkWindowWhileStreamsStarve measures a one-byte update while a hundred streams wait for the connection's window.
 func BenchmarkWindowWhileStreamsStarve(b *testing.B) {
 	out := frame.NewWriter(io.Discard, 0, func(error) {})
 	var all sync.WaitGroup

@@ -17,7 +17,7 @@ import (
 	"portico.dev/internal/http2/frame"
 )
 
-// fields is a head, by name and value.
+// fields are the names and values of a header.
 type fields []string
 
 func (f fields) EncodeHeaders(e *frame.Encoder) {
@@ -26,9 +26,9 @@ func (f fields) EncodeHeaders(e *frame.Encoder) {
 	}
 }
 
-// gate is a connection that writes only what it is let, and keeps it.
+// gate is a connection that holds writes until they are released, and records them.
 type gate struct {
-	pass   chan error // nil: the write passes
+	pass   chan error // nil: the write succeeds
 	writes [][]byte
 }
 
@@ -43,7 +43,7 @@ func (g *gate) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// let has whatever is written pass until nothing is.
+// let releases writes until none is left.
 func (g *gate) let() {
 	for {
 		synctest.Wait()
@@ -55,7 +55,7 @@ func (g *gate) let() {
 	}
 }
 
-// open is a connection that takes everything at once.
+// open is a connection that accepts writes at once.
 type open struct {
 	mu sync.Mutex
 	bytes.Buffer
@@ -67,7 +67,7 @@ func (o *open) Write(p []byte) (int, error) {
 	return o.Buffer.Write(p)
 }
 
-// told are the frames that were written, in words.
+// told describes the written frames.
 func told(t *testing.T, b []byte) (list []string) {
 	t.Helper()
 	framer := http2.NewFramer(nil, bytes.NewReader(b))
@@ -96,21 +96,21 @@ func told(t *testing.T, b []byte) (list []string) {
 }
 
 func neverFails(t *testing.T) func(error) {
-	return func(err error) { t.Errorf("writing failed: %v", err) }
+	return func(err error) { t.Errorf("write failed: %v, want no error", err) }
 }
 
 func initialWindow(n uint32) []frame.Setting {
 	return []frame.Setting{{ID: frame.InitialWindowSize, Value: n}}
 }
 
-// What goes out is what the windows allow, to the byte.
+// The Writer sends exactly the bytes that the windows allow.
 func TestOutKeepsToTheWindows(t *testing.T) {
 	type out = frame.Writer
 	for _, test := range []struct {
 		name  string
 		size  int // of the body
 		steps []func(*out, *frame.SendStream) error
-		want  []string // what came out at the start, and after each step
+		want  []string // frames at the start and after each step
 	}{
 		{"within the windows", 20000, nil, []string{"DATA 1 16384, DATA 1 3616 end"}},
 		{"as much as the windows", 65535, nil, []string{"DATA 1 16384, DATA 1 16384, DATA 1 16384, DATA 1 16383 end"}},
@@ -155,7 +155,7 @@ func TestOutKeepsToTheWindows(t *testing.T) {
 					}
 					synctest.Wait()
 					if got := strings.Join(told(t, conn.Bytes()), ", "); got != want {
-						t.Errorf("step %d: %q, want %q", i, got, want)
+						t.Errorf("frames after step %d = %q, want %q", i, got, want)
 					}
 					conn.Reset()
 				}
@@ -165,7 +165,7 @@ func TestOutKeepsToTheWindows(t *testing.T) {
 	}
 }
 
-// The end of a stream needs no window, even where that is less than nothing.
+// The end of a stream needs no window, even if the window is negative.
 func TestOutEndsAStreamWithoutAWindow(t *testing.T) {
 	for name, initial := range map[string]uint32{"the window is used up": 1000, "the window is below nothing": 10} {
 		for way, end := range map[string]func(*frame.Writer, *frame.SendStream) error{
@@ -187,10 +187,10 @@ func TestOutEndsAStreamWithoutAWindow(t *testing.T) {
 					t.Fatal(err)
 				}
 				if got := told(t, conn.Bytes()); !slices.Equal(got, []string{way}) {
-					t.Errorf("%q", got)
+					t.Errorf("frames = %q, want %q", got, way)
 				}
 				if !o.Abort(s, io.EOF) {
-					t.Error("it is not counted as ended")
+					t.Error("Abort of the ended stream = false, want true")
 				}
 			})
 		}
@@ -204,21 +204,21 @@ func TestOutRefusesWindowsThatAreTooLarge(t *testing.T) {
 		t.Fatal(err)
 	}
 	if c, connection := code(o.AddConnWindow(1)); c != frame.FlowControlError || !connection {
-		t.Errorf("the connection's: %v", c)
+		t.Errorf("AddConnWindow beyond the maximum: code = %v, want FLOW_CONTROL_ERROR", c)
 	}
 	err := o.AddStreamWindow(s, 1)
 	if c, connection := code(err); c != frame.FlowControlError || connection || err.(frame.StreamError).Stream != 5 {
-		t.Errorf("the stream's: %v", err)
+		t.Errorf("AddStreamWindow beyond the maximum: error = %v, want FLOW_CONTROL_ERROR on stream 5", err)
 	}
 	if err := o.WriteData(s, make([]byte, 10), false); err != nil {
 		t.Fatal(err)
 	}
 	if err := errors.Join(o.AddConnWindow(10), o.AddStreamWindow(s, 10)); err != nil {
-		t.Errorf("as large as they may be: %v", err)
+		t.Errorf("windows of the maximum size: error = %v, want no error", err)
 	}
 }
 
-// Header blocks of several frames stay whole while others write, and everything arrives in its order.
+// Header blocks of several frames stay contiguous while other streams write. All frames arrive in order.
 func TestOutKeepsBlocksWhole(t *testing.T) {
 	const streams, rounds = 16, 20
 	var conn open
@@ -263,14 +263,14 @@ func TestOutKeepsBlocksWhole(t *testing.T) {
 		case *http2.MetaHeadersFrame:
 			heads[f.StreamID]++
 			if v := f.Fields[len(f.Fields)-1].Value; v != fmt.Sprint(i) {
-				t.Fatalf("stream %d has the fields of %s", f.StreamID, v)
+				t.Fatalf("stream %d has the fields of %s, want %d", f.StreamID, v, i)
 			}
 			if f.StreamEnded() {
 				ends[f.StreamID]++
 			}
 		case *http2.DataFrame:
 			if want := pattern(100 * i); !bytes.Equal(f.Data(), want) {
-				t.Fatalf("stream %d got what is not its own", f.StreamID)
+				t.Fatalf("stream %d received data of another stream, want its own", f.StreamID)
 			}
 			data[f.StreamID]++
 		}
@@ -278,12 +278,12 @@ func TestOutKeepsBlocksWhole(t *testing.T) {
 	for i := range streams {
 		id := uint32(2*i + 1)
 		if heads[id] != rounds+1 || ends[id] != 1 || i > 0 && data[id] != rounds {
-			t.Errorf("stream %d: %d heads, %d data, %d ends", id, heads[id], data[id], ends[id])
+			t.Errorf("stream %d: %d headers, %d data frames, %d ends, want %d, %d and 1", id, heads[id], data[id], ends[id], rounds+1, rounds)
 		}
 	}
 }
 
-// While one write is under way, what others say goes together with the next.
+// Frames that are added during a write are sent together in the next write.
 func TestOutWritesOnceForMany(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := newGate()
@@ -305,12 +305,12 @@ func TestOutWritesOnceForMany(t *testing.T) {
 		g.let()
 		all.Wait()
 		if len(g.writes) != 2 || len(told(t, slices.Concat(g.writes...))) != 102 {
-			t.Errorf("%d writes", len(g.writes))
+			t.Errorf("%d writes for 102 frames, want 2", len(g.writes))
 		}
 	})
 }
 
-// With several messages in the making, the first writer waits for the others: no lock or write is needed for that.
+// If several messages are in preparation, the first writer waits for the other ones. They need no lock and no separate write.
 func TestOutLetsTheOthersGoFirst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := newGate()
@@ -323,12 +323,12 @@ func TestOutLetsTheOthersGoFirst(t *testing.T) {
 		g.let()
 		all.Wait()
 		if got := told(t, slices.Concat(g.writes...)); len(got) != 2 || len(g.writes) > 2 {
-			t.Errorf("%q in %d writes", got, len(g.writes))
+			t.Errorf("frames = %q in %d writes, want 2 frames in at most 2 writes", got, len(g.writes))
 		}
 	})
 }
 
-// Answers that are asked for do not wait, and are bounded.
+// Required responses, such as acknowledgements, do not wait. Their number is bounded.
 func TestOutEndsAFloodOfAnswers(t *testing.T) {
 	for name, answer := range map[string]func(*frame.Writer) error{
 		"PING":          func(o *frame.Writer) error { return o.WritePingAck(make([]byte, 8)) },
@@ -341,7 +341,7 @@ func TestOutEndsAFloodOfAnswers(t *testing.T) {
 				g := newGate()
 				o := frame.NewWriter(g, 0, func(error) {})
 				_ = answer(o)
-				synctest.Wait() // it is being written, and stays so
+				synctest.Wait() // The write is in progress and stays blocked.
 				n := 1
 				for ; n < 1_000_000; n++ {
 					if err := answer(o); err != nil {
@@ -352,7 +352,7 @@ func TestOutEndsAFloodOfAnswers(t *testing.T) {
 					}
 				}
 				if n < 1000 || n > 40_000 {
-					t.Errorf("after %d answers", n)
+					t.Errorf("writer failed after %d responses, want 1000 to 40000", n)
 				}
 				o.Close(frame.ErrClosed)
 				g.pass <- io.ErrClosedPipe
@@ -362,7 +362,7 @@ func TestOutEndsAFloodOfAnswers(t *testing.T) {
 	}
 }
 
-// Messages wait while what waits is much, and so does memory stay bounded; then they go on.
+// Messages wait while the queue is long, which bounds the memory. They continue afterwards.
 func TestOutHasMessagesWaitForSpace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := newGate()
@@ -381,22 +381,22 @@ func TestOutHasMessagesWaitForSpace(t *testing.T) {
 		total := 0
 		for i, w := range g.writes {
 			if total += len(w); len(w) > 200<<10 {
-				t.Errorf("write %d is of %d bytes", i, len(w))
+				t.Errorf("write %d has %d bytes, want at most %d", i, len(w), 200<<10)
 			}
 		}
 		if total < 30*60_000 {
-			t.Errorf("%d bytes", total)
+			t.Errorf("%d bytes written, want at least %d", total, 30*60_000)
 		}
 	})
 }
 
-// Whoever waits, for a window or for room, hears what ended it.
+// All waiting calls, for a window or for space, return the error that ended the wait.
 func TestOutWakesEverybodyWhoWaits(t *testing.T) {
 	why := errors.New("why")
 	for _, test := range []struct {
 		name string
 		end  func(*frame.Writer, *gate, []*frame.SendStream)
-		stay int // how many go on waiting
+		stay int // number of calls that still wait
 	}{
 		{"Close", func(o *frame.Writer, _ *gate, _ []*frame.SendStream) { o.Close(why) }, 0},
 		{"an error of a write", func(_ *frame.Writer, g *gate, _ []*frame.SendStream) { g.pass <- why }, 0},
@@ -428,7 +428,7 @@ func TestOutWakesEverybodyWhoWaits(t *testing.T) {
 				run(starved, func() error { return o.WriteData(starved, make([]byte, 70_000), true) })
 				g.let()
 				_ = o.AddConnWindow(1 << 20)
-				_ = o.WritePingAck(make([]byte, 8)) // is written, and stays so
+				_ = o.WritePingAck(make([]byte, 8)) // The write is in progress and stays blocked.
 				synctest.Wait()
 				filler := &frame.SendStream{ID: 3}
 				if err := o.WriteData(filler, make([]byte, 65_535), false); err != nil {
@@ -442,17 +442,17 @@ func TestOutWakesEverybodyWhoWaits(t *testing.T) {
 				}
 				synctest.Wait()
 				if len(got) != 0 {
-					t.Fatalf("some did not wait: %v", got)
+					t.Fatalf("calls returned early: %v, want all to wait", got)
 				}
 				test.end(o, g, list)
 				synctest.Wait()
 				mu.Lock()
 				if len(got) != len(list) {
-					t.Errorf("%d of %d went on", len(got), len(list))
+					t.Errorf("%d calls returned, want %d", len(got), len(list))
 				}
 				for _, err := range got {
 					if !errors.Is(err, why) {
-						t.Errorf("one heard %v", err)
+						t.Errorf("error of a waiting call = %v, want %v", err, why)
 					}
 				}
 				mu.Unlock()
@@ -464,17 +464,17 @@ func TestOutWakesEverybodyWhoWaits(t *testing.T) {
 				all.Wait()
 				o.Wait()
 				if test.name == "an error of a write" && failures != 1 {
-					t.Errorf("fail was told %d times", failures)
+					t.Errorf("OnFail called %d times, want 1", failures)
 				}
 				if err := o.WriteData(&frame.SendStream{ID: 99}, []byte("x"), true); err == nil {
-					t.Error("and later ones hear nothing")
+					t.Error("WriteData after the failure: error = nil, want an error")
 				}
 			})
 		})
 	}
 }
 
-// opening is a request's head.
+// opening is the header of a request.
 type opening struct {
 	fields
 	opened func(uint32) error
@@ -498,7 +498,7 @@ func TestOutOpensStreamsInTheirOrder(t *testing.T) {
 				return nil
 			}}, nil, true)
 			if i%5 == 0 != (err == refused) || err == nil && s.ID%2 != 1 {
-				t.Errorf("%d: %v, id %d", i, err, s.ID)
+				t.Errorf("OpenStream %d: error = %v, stream ID %d, want an odd ID or the refusal", i, err, s.ID)
 			}
 		})
 	}
@@ -506,22 +506,22 @@ func TestOutOpensStreamsInTheirOrder(t *testing.T) {
 	list := told(t, conn.Bytes())
 	for i, word := range list {
 		if want := fmt.Sprintf("HEADERS %d end", 2*i+1); word != want {
-			t.Fatalf("%q, want %q", word, want)
+			t.Fatalf("frame = %q, want %q", word, want)
 		}
 	}
 	if len(list) != 160 {
-		t.Errorf("%d streams", len(list))
+		t.Errorf("%d streams opened, want 160", len(list))
 	}
 	last := frame.NewWriter(io.Discard, frame.MaxStreamID, neverFails(t))
 	if _, err := last.OpenStream(&frame.SendStream{}, opening{nil, func(uint32) error { return nil }}, nil, true); err != nil {
 		t.Error(err)
 	}
 	if _, err := last.OpenStream(&frame.SendStream{}, opening{nil, func(uint32) error { return nil }}, nil, true); !errors.Is(err, frame.ErrNoMoreStreams) {
-		t.Errorf("beyond the last: %v", err)
+		t.Errorf("OpenStream beyond the last ID: error = %v, want ErrNoMoreStreams", err)
 	}
 }
 
-// Begin sends what it may and waits for nothing; the rest goes out as windows open, and everything is written when Flushed
+// OpenStream sends the allowed part and does not wait. The rest is sent when windows open. Everything is written when WaitFlushed
 // returns.
 func TestOutBeginsWithoutWaiting(t *testing.T) {
 	for _, test := range []struct {
@@ -545,13 +545,13 @@ func TestOutBeginsWithoutWaiting(t *testing.T) {
 				body := pattern(test.body)
 				n, err := o.OpenStream(s, opening{fields{"a", "b"}, func(uint32) error { return nil }}, body, true)
 				if err != nil || n != min(test.body, test.window) {
-					t.Fatalf("%d, %v", n, err)
+					t.Fatalf("OpenStream = %d, error %v, want %d bytes", n, err, min(test.body, test.window))
 				}
 				if got := strings.Join(told(t, conn.Bytes()), ", "); got != test.want {
-					t.Errorf("%q, want %q", got, test.want)
+					t.Errorf("frames = %q, want %q", got, test.want)
 				}
 				if ended := o.Ended(s); ended != (test.rest == "") {
-					t.Errorf("ended: %v", ended)
+					t.Errorf("ended = %v, want %v", ended, test.rest == "")
 				}
 				if test.rest == "" {
 					return
@@ -566,7 +566,7 @@ func TestOutBeginsWithoutWaiting(t *testing.T) {
 				all.Wait()
 				o.WaitFlushed()
 				if got := strings.Join(told(t, conn.Bytes()), ", "); got != test.rest || !o.Ended(s) {
-					t.Errorf("%q, want %q", got, test.rest)
+					t.Errorf("remaining frames = %q, want %q and the end of the stream", got, test.rest)
 				}
 			})
 		})

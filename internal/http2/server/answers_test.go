@@ -22,7 +22,7 @@ import (
 	"golang.org/x/net/http2/hpack"
 )
 
-// What a handler does, and what goes over the wire.
+// Actions of a handler and the resulting frames.
 func TestAnswers(t *testing.T) {
 	long := strings.Repeat("z", 10_000)
 	for _, test := range []struct {
@@ -142,7 +142,7 @@ func TestAnswers(t *testing.T) {
 			said := fmt.Sprintf("%s %d bytes", got.status, len(got.body))
 			if got.reset == 0 && strings.Contains(test.want, "NO_ERROR") {
 				said += " " + http2.ErrCodeNo.String()
-				for { // behind the end of the answer
+				for { // after the end of the response
 					if f := next[*http2.RSTStreamFrame](p); f == nil || f.ErrCode == http2.ErrCodeNo {
 						break
 					}
@@ -154,20 +154,20 @@ func TestAnswers(t *testing.T) {
 				said += " " + code
 			}
 			if said != test.want {
-				t.Errorf("got %q, want %q", said, test.want)
+				t.Errorf("response = %q, want %q", said, test.want)
 			}
 			for name, want := range test.header {
 				if value := strings.Join(got.header[textproto.CanonicalMIMEHeaderKey(name)], ","); value != want {
-					t.Errorf("%s is %q, want %q", name, value, want)
+					t.Errorf("header %s = %q, want %q", name, value, want)
 				}
 			}
 			for name, want := range test.trailer {
 				if value := got.trailer.Get(name); value != want {
-					t.Errorf("trailer %s is %q, want %q", name, value, want)
+					t.Errorf("trailer %s = %q, want %q", name, value, want)
 				}
 			}
 			if len(test.trailer) != len(got.trailer) {
-				t.Errorf("trailers %v", got.trailer)
+				t.Errorf("trailers = %v, want %v", got.trailer, test.trailer)
 			}
 		})
 	}
@@ -177,7 +177,7 @@ func say(what string) http.HandlerFunc {
 	return func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, what) }
 }
 
-// A request as its handler sees it.
+// A request in its handler.
 func TestRequests(t *testing.T) {
 	seen := make(chan *http.Request, 1)
 	read := make(chan string, 1)
@@ -185,7 +185,7 @@ func TestRequests(t *testing.T) {
 	s := start(t, Config{BaseServer: httpServer, Handler: http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		body, err := io.ReadAll(r.Body)
 		if r.Context().Value(http.ServerContextKey) != httpServer || r.Context().Value(http.LocalAddrContextKey).(net.Addr).String() == "" {
-			t.Error("the context lacks values")
+			t.Error("request context lacks the server or the local address, want both")
 		}
 		read <- fmt.Sprintf("%s %v", body, err)
 		seen <- r
@@ -202,16 +202,16 @@ func TestRequests(t *testing.T) {
 		r.ContentLength, r.Header, r.Trailer, r.TLS != nil && r.TLS.HandshakeComplete, r.RemoteAddr != "")
 	const want = "PUT /a/b/c|/a%2fb/c|d=e&f|/a%2fb/c?d=e&f host:1 HTTP/2.0 3 map[Content-Length:[3] Cookie:[a=b; c=d] Te:[trailers] X-Many:[1 2]] map[X-T:[1]] true true"
 	if body := <-read; got != want || body != "abc <nil>" {
-		t.Errorf("got  %s %q\nwant %s", got, body, want)
+		t.Errorf("request = %s %q\nwant %s", got, body, want)
 	}
 	p.open(3, true, ":method", "CONNECT", ":authority", "host:1")
 	<-read
 	if r := <-seen; r.URL.Host != "host:1" || r.RequestURI != "host:1" || r.URL.Path != "" || r.Body != http.NoBody || r.ContentLength != 0 {
-		t.Errorf("CONNECT is %+v", r)
+		t.Errorf("CONNECT request = %+v, want host:1 without a path and a body", r)
 	}
 }
 
-// The context of a request ends with whatever ends first, and tells whoever waits.
+// The context of a request ends with the first end of the request, the stream or the connection, and wakes its waiters.
 func TestTheContextEnds(t *testing.T) {
 	for _, test := range []struct {
 		name string
@@ -232,14 +232,14 @@ func TestTheContextEnds(t *testing.T) {
 				context.AfterFunc(r.Context(), func() { ended <- "function" })
 				stopped <- context.AfterFunc(r.Context(), func() { ended <- "no" })()
 				go func() { <-r.Context().Done(); ended <- r.Context().Err().Error() }()
-				closed := w.(interface{ CloseNotify() <-chan bool }).CloseNotify() // which others still ask for
+				closed := w.(interface{ CloseNotify() <-chan bool }).CloseNotify() // which some programs still use
 				go func() { <-closed; ended <- "notified" }()
 				_, _ = r.Body.Read(make([]byte, 1))
 			})})
 			p := s.dial(t)
 			p.open(1, false, post...)
 			if !<-stopped {
-				t.Error("a function was called before the end")
+				t.Error("function ran before the end of the context, want it afterwards")
 			}
 			test.end(p)
 			got := map[string]bool{}
@@ -248,17 +248,17 @@ func TestTheContextEnds(t *testing.T) {
 				case what := <-ended:
 					got[what] = true
 				case <-time.After(30 * time.Second):
-					t.Fatalf("only %v", got)
+					t.Fatalf("notifications after 30 seconds = %v, want 4", got)
 				}
 			}
 			if !got["child"] || !got["function"] || !got["context canceled"] || !got["notified"] {
-				t.Errorf("got %v", got)
+				t.Errorf("notifications = %v, want child, function, context canceled and notified", got)
 			}
 		})
 	}
 }
 
-// A response waits for the client's windows, and a handler that waits is woken by the end.
+// A response waits for the client's windows. A handler that waits is woken when the stream ends.
 func TestWindows(t *testing.T) {
 	result := make(chan error, 1)
 	s := start(t, Config{Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
@@ -276,18 +276,19 @@ func TestWindows(t *testing.T) {
 	a.until(1, func(r *answered) bool { return len(r.body) == 65_535 })
 	p.must(p.WriteWindowUpdate(0, 1<<20))
 	if got := a.wait(1); len(got.body) != 100_000 || <-result != nil {
-		t.Errorf("%d bytes", len(got.body))
+		t.Errorf("body = %d bytes, want 100000", len(got.body))
 	}
 	p.must(p.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 10}))
 	p.open(3, true)
 	a.until(3, func(r *answered) bool { return len(r.body) == 10 })
 	p.must(p.WriteRSTStream(3, http2.ErrCodeCancel))
 	if err := <-result; err == nil {
-		t.Error("the write to a stream that was reset succeeded")
+		t.Error("write on a reset stream: error = nil, want an error")
 	}
 }
 
-// A shutdown may come between the handshake of a connection and its first frame, which is SETTINGS all the same. The first request is served.
+// A shutdown may begin between the handshake of a connection and its first frame, which must still be SETTINGS. The first request is
+// served.
 func TestShutdownOfAConnectionThatHasJustBegun(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := New(Config{Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "ok") })})
@@ -310,7 +311,7 @@ func TestShutdownOfAConnectionThatHasJustBegun(t *testing.T) {
 			}
 		}()
 		if f := <-frames; f.Header().Type != http2.FrameSettings {
-			t.Errorf("the first frame is %v", f)
+			t.Errorf("first frame = %v, want SETTINGS", f)
 		}
 		var block bytes.Buffer
 		encoder := hpack.NewEncoder(&block)
@@ -333,18 +334,18 @@ func TestShutdownOfAConnectionThatHasJustBegun(t *testing.T) {
 			}
 		}
 		if !warned || answered != "ok" {
-			t.Errorf("warned: %t, answered %q", warned, answered)
+			t.Errorf("GOAWAY received = %t, response %q, want true and \"ok\"", warned, answered)
 		}
 		_ = theirs.Close()
 		if err := <-over; err != nil {
 			t.Error(err)
 		}
-		for range frames { // until they have ended
+		for range frames { // until the connection has ended
 		}
 	})
 }
 
-// Whoever is told to go elsewhere loses nothing: what is on its way is served, and what comes later knows that it is not.
+// GOAWAY loses no request. Requests in flight are served. Later requests are known to be unprocessed.
 func TestGoAwayInTwoSteps(t *testing.T) {
 	finish := make(chan struct{})
 	s := start(t, Config{GoAwayGrace: 20 * time.Second, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -361,13 +362,13 @@ func TestGoAwayInTwoSteps(t *testing.T) {
 	go func() { told <- s.GoAway(ctx) }()
 	go func() { over <- s.Shutdown(ctx) }()
 	if f := next[*http2.GoAwayFrame](p); f.LastStreamID != 1<<31-1 || f.ErrCode != http2.ErrCodeNo {
-		t.Fatalf("the first GOAWAY is %v", f)
+		t.Fatalf("first GOAWAY = %v, want last stream 2147483647 and NO_ERROR", f)
 	}
 	ping := next[*http2.PingFrame](p)
-	p.open(3, true) // it was on its way
+	p.open(3, true) // in flight
 	p.must(p.WritePing(true, ping.Data))
 	if f := next[*http2.GoAwayFrame](p); f.LastStreamID != 3 || f.ErrCode != http2.ErrCodeNo {
-		t.Fatalf("the second GOAWAY is %v", f)
+		t.Fatalf("second GOAWAY = %v, want last stream 3 and NO_ERROR", f)
 	}
 	if err := <-told; err != nil {
 		t.Error(err)
@@ -377,14 +378,14 @@ func TestGoAwayInTwoSteps(t *testing.T) {
 	close(finish)
 	a := p.answers()
 	if one, three := a.wait(1), a.wait(3); one.body != "ok" || three.body != "ok" {
-		t.Errorf("answered %q and %q", one.body, three.body)
+		t.Errorf("bodies of streams 1 and 3 = %q and %q, want ok", one.body, three.body)
 	}
 	_ = p.conn.CloseWrite()
 	if err := <-over; err != nil {
 		t.Error(err)
 	}
 	if got := a.of(5); got.status != "" || got.reset != 0 {
-		t.Errorf("what came too late was answered %+v", got)
+		t.Errorf("response to a request after GOAWAY = %+v, want none", got)
 	}
 }
 
@@ -395,7 +396,7 @@ func TestConnectionCloseBeginsToLeave(t *testing.T) {
 	p := s.dial(t)
 	p.open(1, true)
 	if got := p.goneAway(); got != http2.ErrCodeNo {
-		t.Errorf("GOAWAY said %v", got)
+		t.Errorf("code of GOAWAY = %v, want NO_ERROR", got)
 	}
 }
 
@@ -412,18 +413,18 @@ func TestShutdownWaitsNoLongerThanItMay(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 	defer cancel()
 	if err := s.Shutdown(ctx); !errors.Is(err, context.DeadlineExceeded) {
-		t.Error(err)
+		t.Errorf("Shutdown: error = %v, want context.DeadlineExceeded", err)
 	}
 	s.Close()
 	if _, err := io.ReadAll(res.Body); err == nil {
-		t.Error("half an answer was taken for a whole one")
+		t.Error("read of a truncated response: error = nil, want an error")
 	}
 	if err := s.Shutdown(t.Context()); err != nil {
 		t.Error(err)
 	}
 }
 
-// Expect: 100-continue, as net/http's client has it.
+// Expect: 100-continue with net/http's client.
 func TestContinueWithTheLibrary(t *testing.T) {
 	s := start(t, Config{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { _, _ = io.Copy(w, r.Body) })})
 	var continued atomic.Bool
@@ -439,6 +440,6 @@ func TestContinueWithTheLibrary(t *testing.T) {
 	body, _ := io.ReadAll(res.Body)
 	res.Body.Close()
 	if string(body) != "body" || !continued.Load() {
-		t.Errorf("%q, continued %v", body, continued.Load())
+		t.Errorf("body = %q, continued = %v, want \"body\" and true", body, continued.Load())
 	}
 }

@@ -20,7 +20,7 @@ import (
 	"testing"
 )
 
-// benchChild says which server the process is.
+// benchChild selects the server of the process.
 const benchChild = "PORTICO_BENCH_SERVER"
 
 func TestMain(m *testing.M) {
@@ -31,7 +31,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// serveForBench is a server until its standard input ends. For each line on it, it says what it has used so far.
+// serveForBench runs a server until its standard input ends. For each input line it prints its resource usage.
 func serveForBench(kind string) {
 	answer := []byte(strings.Repeat("x", 1<<10))
 	handler := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
@@ -73,7 +73,7 @@ func serveForBench(kind string) {
 	}
 }
 
-// child is a server in a process of its own, so that what clients cost is not counted.
+// child is a server in a separate process, so that the cost of clients is not measured.
 type child struct {
 	in      io.WriteCloser
 	out     *bufio.Reader
@@ -122,7 +122,7 @@ func (c *child) used(b *testing.B) (cpu, mallocs, bytes int64) {
 	return cpu, mallocs, bytes
 }
 
-// BenchmarkServers asks each server for the CPU time and the allocations that a GET of 1 KB cost it.
+// BenchmarkServers measures the CPU time and the allocations of each server for a GET of 1 KB.
 func BenchmarkServers(b *testing.B) {
 	for _, load := range []struct {
 		name        string
@@ -184,7 +184,7 @@ func get(b *testing.B, tr *http.Transport, address string) {
 		return
 	}
 	if n, err := io.Copy(io.Discard, res.Body); err != nil || n != 1<<10 {
-		b.Error(n, err)
+		b.Errorf("body = %d bytes, error %v, want 1024 bytes", n, err)
 	}
 	_ = res.Body.Close()
 }

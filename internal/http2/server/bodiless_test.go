@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// A39: an answer that has no body says no length and no coding, and writes nothing of one, whatever its handler does.
+// A39: a response without a body has no length, no coding and no DATA, independent of its handler.
 func TestA39AnswersWithoutABodyHaveNoLength(t *testing.T) {
 	s := start(t, Config{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		code, _ := strconv.Atoi(r.URL.Path[1:])
@@ -31,13 +31,13 @@ func TestA39AnswersWithoutABodyHaveNoLength(t *testing.T) {
 		want := ""
 		if status == "103" {
 			if len(got.interim) != 1 || got.interim[0] != status {
-				t.Errorf("%s: interim %q", status, got.interim)
+				t.Errorf("status %s: interim responses = %q, want %s", status, got.interim, status)
 			}
 			status, want = "200", "hello"
 		}
 		if got.status != status || got.body != want || got.header.Get("X-Kept") != "it" || got.header.Get("Transfer-Encoding") != "" ||
 			want == "" && got.header.Get("Content-Length") != "" {
-			t.Errorf("%s: %+v", status, got)
+			t.Errorf("response = %+v, want status %s and body %q without a length", got, status, want)
 		}
 	}
 }

@@ -15,10 +15,10 @@ import (
 	"time"
 )
 
-// goOn has the rest of a response served after the handler.
+// goOn lets the rest of a response be served after the handler has returned.
 func goOn(w http.ResponseWriter, rest func()) { w.(interface{ Continue(func()) }).Continue(rest) }
 
-// goroutine is the id of the goroutine that calls it.
+// goroutine returns the ID of the calling goroutine.
 func goroutine() string {
 	var room [64]byte
 	id, _, _ := strings.Cut(strings.TrimPrefix(string(room[:runtime.Stack(room[:], false)]), "goroutine "), " ")
@@ -96,10 +96,10 @@ func TestAResponseThatGoesOnAfterTheHandler(t *testing.T) {
 		}, 0, "", "", true, true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			var mu sync.Mutex // guards what follows
+			var mu sync.Mutex // guards the fields below
 			var log bytes.Buffer
 			s := start(t, Config{
-				GoAwayGrace: time.Millisecond, // no request follows
+				GoAwayGrace: time.Millisecond, // No request follows.
 				Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 					if r.URL.Path == "/other" {
 						w.Header().Set("Other", "1")
@@ -110,10 +110,10 @@ func TestAResponseThatGoesOnAfterTheHandler(t *testing.T) {
 					c.handler(w, r, func(rest func()) {
 						goOn(w, func() {
 							if goroutine() == handler {
-								t.Error("the rest is served by the goroutine of the handler")
+								t.Error("rest of the response runs on the goroutine of the handler, want another goroutine")
 							}
 							if err := r.Context().Err(); err != nil {
-								t.Error("the context ends before the response:", err)
+								t.Errorf("context ended before the response: %v, want it active", err)
 							}
 							rest()
 						})
@@ -126,13 +126,13 @@ func TestAResponseThatGoesOnAfterTheHandler(t *testing.T) {
 				},
 			})
 			client := s.client(t)
-			for range 3 { // workers are used again
+			for range 3 { // Workers are reused.
 				code, body, trailer, err := fetch(t, client, "https://"+s.address+"/")
 				if code != c.code || body != c.body || trailer != c.trailer || (err != nil) != c.fails {
-					t.Errorf("it is %d %.20q (%d), %q, %v", code, body, len(body), trailer, err)
+					t.Errorf("response = %d %.20q (%d bytes), trailer %q, error %v, want %d, %d bytes and trailer %q", code, body, len(body), trailer, err, c.code, len(c.body), c.trailer)
 				}
 				if code, body, _, err := fetch(t, client, "https://"+s.address+"/other"); code != 200 || body != "other" || err != nil {
-					t.Errorf("another response is %d %q, %v", code, body, err)
+					t.Errorf("other response = %d %q, error %v, want 200 \"other\"", code, body, err)
 				}
 			}
 			ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
@@ -143,13 +143,13 @@ func TestAResponseThatGoesOnAfterTheHandler(t *testing.T) {
 			mu.Lock()
 			defer mu.Unlock()
 			if strings.Contains(log.String(), "secret") != c.logged {
-				t.Errorf("logged is %q", log.String())
+				t.Errorf("log = %q, want it with the panic: %t", log.String(), c.logged)
 			}
 		})
 	}
 }
 
-// waiting is a server each of whose responses waits for its client to leave, or for a word, after its handler has returned.
+// waiting starts a server. Each response waits for its client to disconnect or for a word after its handler has returned.
 func waiting(t *testing.T, c Config) (s *served, ended <-chan error, words chan<- string) {
 	over, say := make(chan error, 100), make(chan string)
 	c.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -182,7 +182,7 @@ func TestAResponseThatGoesOnEndsWithItsClient(t *testing.T) {
 	}
 }
 
-// It counts as a running handler: the client has no stream more than it may, and a shutdown waits for it.
+// Such a response counts as a running handler. The client has no more streams than allowed, and a shutdown waits.
 func TestAResponseThatGoesOnCounts(t *testing.T) {
 	s, ended, words := waiting(t, Config{MaxConcurrentStreams: 2})
 	client := s.client(t)
@@ -206,14 +206,14 @@ func TestAResponseThatGoesOnCounts(t *testing.T) {
 	for range 2 {
 		all.Go(watch)
 		if got := <-lines; got != "begun" {
-			t.Fatal(got)
+			t.Fatalf("line = %q, want \"begun\"", got)
 		}
 	}
 	s.mu.Lock()
 	for c := range s.conns {
 		c.mu.Lock()
 		if c.handling != 2 || c.open != 2 {
-			t.Errorf("%d run, and %d are open", c.handling, c.open)
+			t.Errorf("%d handlers run and %d streams are open, want 2 and 2", c.handling, c.open)
 		}
 		c.mu.Unlock()
 	}
@@ -225,14 +225,14 @@ func TestAResponseThatGoesOnCounts(t *testing.T) {
 	for range 2 {
 		select {
 		case err := <-down:
-			t.Fatal("the shutdown has not waited:", err)
+			t.Fatalf("Shutdown returned before the responses: %v, want it to wait", err)
 		case words <- "bye":
 		}
 		if err := <-ended; err != nil {
 			t.Error(err)
 		}
 		if got := <-lines; got != "bye" {
-			t.Error(got)
+			t.Errorf("line = %q, want \"bye\"", got)
 		}
 	}
 	if err := <-down; err != nil {
@@ -240,7 +240,7 @@ func TestAResponseThatGoesOnCounts(t *testing.T) {
 	}
 }
 
-// The worker of the handler, whose stack is large, takes the next request.
+// The handler's worker, which has a large stack, serves the next request.
 func TestAResponseThatGoesOnFreesItsWorker(t *testing.T) {
 	const responses = 90
 	went := make(chan struct{}, responses)
@@ -268,9 +268,9 @@ func TestAResponseThatGoesOnFreesItsWorker(t *testing.T) {
 		return len(s.pool.idle)
 	}
 	for deadline := time.Now().Add(30 * time.Second); idle() == 0 && time.Now().Before(deadline); {
-		runtime.Gosched() // the last worker is idle a little after its response goes on
+		runtime.Gosched() // The last worker becomes idle shortly after its response continues.
 	}
 	if n := idle(); n == 0 || n > 10 {
-		t.Errorf("%d workers are idle: those of the handlers were not used again", n)
+		t.Errorf("%d workers are idle, want 1 to 10: handlers share workers", n)
 	}
 }

@@ -23,13 +23,13 @@ import (
 	"portico.dev/internal/httpmsg"
 )
 
-// serverRun is what a server did about some frames: its events at each step, and the requests that its handler saw.
+// serverRun contains a server's events at each step and the requests that its handler received.
 type serverRun struct {
 	events [][]http2test.Event
 	seen   []string
 }
 
-// observedHandler answers as the path says, and notes what it saw.
+// observedHandler responds according to the path and records the request.
 func observedHandler(note func(string)) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		request := describe(r)
@@ -59,7 +59,7 @@ func observedHandler(note func(string)) http.Handler {
 	})
 }
 
-// shown is a body in words, which are so few that no window of a client cuts them off where the answers differ before.
+// shown describes a body. The description is short, so that no client window truncates it before the responses differ.
 func shown(body []byte) string {
 	if len(body) > 1000 {
 		return fmt.Sprintf("of %d bytes, %x", len(body), sha256.Sum256(body))
@@ -75,7 +75,7 @@ func sorted(h http.Header) string {
 	var all []string
 	for name, values := range h {
 		if name == "Host" {
-			continue // beside :authority: x/net takes it away, net/http and ours do not
+			continue // x/net's server removes it in addition to :authority. net/http's and Portico's do not.
 		}
 		all = append(all, fmt.Sprintf("%q=%q", name, values))
 	}
@@ -83,10 +83,10 @@ func sorted(h http.Header) string {
 	return strings.Join(all, " ")
 }
 
-// fuzzTimeout is more than a server may take to close a connection that it has given up, and less than it waits for anything.
+// fuzzTimeout is longer than a server may take to close a failed connection and shorter than its other timeouts.
 const fuzzTimeout = 4 * time.Second
 
-// runFrames says frames to a server, one at a time: each when all that came of the one before is done. It is called in a bubble.
+// runFrames sends frames to a server, each after the effects of the previous one are complete. It is called in a bubble.
 func runFrames(steps []http2test.Step, serve func(net.Conn, http.Handler)) (run serverRun) {
 	var mu sync.Mutex
 	handler := observedHandler(func(s string) {
@@ -141,7 +141,7 @@ func serveLibrary(c net.Conn, h http.Handler) {
 	s.ServeConn(c, &http2.ServeConnOpts{BaseConfig: hs, Handler: h})
 }
 
-// serveBundled is what net/http brings along.
+// serveBundled serves with net/http's copy.
 func serveBundled(c net.Conn, h http.Handler) {
 	s := &http.Server{
 		Handler: h, MaxHeaderBytes: 64 << 10, ErrorLog: log.New(io.Discard, "", 0), Protocols: new(http.Protocols), DisableGeneralOptionsHandler: true,
@@ -161,7 +161,7 @@ func serveBundled(c net.Conn, h http.Handler) {
 	<-done
 }
 
-// oneConn is a listener for a connection that is there.
+// oneConn is a listener with one existing connection.
 type oneConn struct{ conn chan net.Conn }
 
 // Accept implements net.Listener.
@@ -190,37 +190,37 @@ func (c *watchedConn) Close() error {
 	return c.Conn.Close()
 }
 
-// refuses reports whether what a server did is to answer a request with this status without its handler.
+// refuses reports whether a server answered a request with this status without calling its handler.
 func refuses(did string, status int) bool {
 	return strings.Contains(did, fmt.Sprintf(" headers :status=%d", status))
 }
 
-// continued reports whether a server said 100 (Continue).
+// continued reports whether a server sent 100 (Continue).
 func continued(did string) bool { return strings.Contains(did, "headers :status=100") }
 
 var quoted = regexp.MustCompile(`(body )?"(?:[^"\\]|\\.)*"`)
 
-// asOursReads makes what a handler answers about a request the same for those who read these things otherwise.
+// asOursReads normalizes responses of servers that parse these values differently.
 func asOursReads(did string) string {
-	// RFC 9110, 5.5: blanks about a value are no part of it; the library takes them away in HTTP/1.1 only.
+	// RFC 9110, 5.5: whitespace around a value is not part of it. net/http removes it in HTTP/1.1 only.
 	did = quoted.ReplaceAllStringFunc(did, func(q string) string {
 		if text, err := strconv.Unquote(q); err == nil {
 			return strconv.Quote(strings.Trim(text, " \t"))
 		}
 		return q // a body
 	})
-	// RFC 9110, 5.6.1.2: empty elements of a list, as of Trailer, are passed over; to the library one is a name.
+	// RFC 9110, 5.6.1.2: empty list elements, as in Trailer, are ignored. net/http treats an empty element as a name.
 	return strings.Join(strings.Fields(strings.ReplaceAll(did, ` trailer ""=[]`, " trailer")), " ")
 }
 
 var fieldName = regexp.MustCompile(`"([^" ]+)"=`)
 
-// mustNotBeTrailers reports whether one of the fields of a block, in words, is none that a trailer may be.
+// mustNotBeTrailers reports whether the description of a block contains a field that is not allowed as a trailer.
 func mustNotBeTrailers(what string) bool {
 	return slices.ContainsFunc(fieldName.FindAllStringSubmatch(what, -1), func(m []string) bool { return !httpguts.ValidTrailerHeader(http.CanonicalHeaderKey(m[1])) })
 }
 
-// serverDifferences are those that are meant to be.
+// serverDifferences are the intended differences.
 var serverDifferences = []http2test.Difference{
 	{Name: "the connection is given up with another code", Why: "more than one thing is wrong, or RFC 9113, 5.4 leaves it open",
 		Is: func(c *http2test.Compared) bool { return http2test.Ends(c.Ours) && http2test.Ends(c.Theirs) }},
@@ -340,8 +340,8 @@ var serverDifferences = []http2test.Difference{
 		}},
 }
 
-// FuzzServerDifferential holds our server to the library's: the same frames, the same answers, resets and ends, or a difference
-// that has a name. bundled takes net/http's copy of the library's, and not x/net's.
+// FuzzServerDifferential compares Portico's server with x/net's. The same frames must cause the same responses, resets and ends, or a
+// named difference. bundled selects net/http's copy of x/net's server.
 func FuzzServerDifferential(f *testing.F) {
 	for _, seed := range append(http2test.ClientSeeds(), http2test.ClientAttacks()...) {
 		f.Add(seed, false)
@@ -359,7 +359,7 @@ func FuzzServerDifferential(f *testing.F) {
 			for i, step := range steps {
 				t.Logf("%d: %.300s", i+1, step.What)
 			}
-			t.Error(unnamed)
+			t.Errorf("unnamed difference, want none or a named one:\n%s", unnamed)
 		}
 	})
 }

@@ -14,24 +14,24 @@ import (
 	"golang.org/x/net/http2"
 )
 
-// quiet fails the test if anything ends a stream or the connection before the client's PING is answered.
+// quiet fails the test if a stream or the connection ends before the client's PING is answered.
 func (p *peer) quiet() {
 	p.t.Helper()
 	p.must(p.WritePing(false, [8]byte{7}))
 	for f := range p.frames {
 		switch f := f.(type) {
 		case *http2.RSTStreamFrame, *http2.GoAwayFrame:
-			p.t.Fatalf("%v came", f)
+			p.t.Fatalf("frame %v, want only the answer to PING", f)
 		case *http2.PingFrame:
 			if f.Data == [8]byte{7} {
 				return
 			}
 		}
 	}
-	p.t.Fatal("the connection ended")
+	p.t.Fatal("connection ended, want an answer to PING")
 }
 
-// Padding is read by nobody, and counts all the same.
+// Padding is not read and counts for the window.
 func TestPaddingIsGivenBack(t *testing.T) {
 	s := start(t, Config{Handler: http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { _, _ = io.Copy(io.Discard, r.Body) })})
 	p := s.dial(t)
@@ -41,11 +41,11 @@ func TestPaddingIsGivenBack(t *testing.T) {
 	}
 	p.must(p.WriteData(1, true, nil))
 	if got := p.answers().wait(1); got.status != "200" {
-		t.Errorf("answered %+v", got)
+		t.Errorf("response = %+v, want status 200", got)
 	}
 }
 
-// Bodies that no handler reads do not use up the connection's window, and what was on its way is no fault of the client's.
+// Unread bodies do not use up the connection's window. Data in flight is not a client error.
 func TestBodiesThatAreNotRead(t *testing.T) {
 	s := start(t, Config{Handler: http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { _, _ = io.ReadFull(r.Body, make([]byte, 1)) })})
 	p := s.dial(t)
@@ -55,20 +55,20 @@ func TestBodiesThatAreNotRead(t *testing.T) {
 		p.must(p.WriteData(id, false, make([]byte, 16_000)))
 		p.must(p.WriteData(id, false, make([]byte, 16_000)))
 		if f := next[*http2.RSTStreamFrame](p); f == nil || f.ErrCode != http2.ErrCodeNo {
-			t.Fatalf("stream %d: %v", id, f)
+			t.Fatalf("reset of stream %d = %v, want NO_ERROR", id, f)
 		}
-		p.must(p.WriteData(id, true, make([]byte, 16_000))) // on its way
+		p.must(p.WriteData(id, true, make([]byte, 16_000))) // in flight
 	}
 	p.quiet()
 }
 
-// A client that answers PING stays, as long as it likes, with a request in hand; one that does not is cut off.
+// A client with a request that answers PING stays connected without limit. A client that does not answer is disconnected.
 func TestPings(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := New(Config{Handler: http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() })})
 		ours, theirs := net.Pipe()
 		began := time.Now()
-		var over atomic.Int64 // when it ended, after began
+		var over atomic.Int64 // time of the end since began
 		go func() {
 			s.begin(ours, ours, nil)()
 			over.Store(int64(time.Since(began)))
@@ -101,13 +101,13 @@ func TestPings(t *testing.T) {
 		<-time.After(time.Hour)
 		synctest.Wait()
 		if over.Load() != 0 {
-			t.Fatalf("it ended after %s", time.Duration(over.Load()))
+			t.Fatalf("connection ended after %s, want it open after an hour", time.Duration(over.Load()))
 		}
 		deaf.Store(true)
 		<-time.After(time.Minute)
 		synctest.Wait()
 		if after := time.Duration(over.Load()); after < time.Hour+15*time.Second || after > time.Hour+time.Minute {
-			t.Errorf("it ended after %s", after)
+			t.Errorf("connection ended after %s, want 15 to 60 seconds after the last answer to PING", after)
 		}
 		close(send)
 		s.Close()
@@ -115,8 +115,8 @@ func TestPings(t *testing.T) {
 	})
 }
 
-// Uploads that their handlers do not read take up their own windows, and leave room in the connection's for others
-// (golang/go#16510): up to three of them, with the windows of the defaults.
+// Unread uploads fill their own windows and leave room in the connection's window for other streams (golang/go#16510): up to three
+// uploads with the default windows.
 func TestUploadsThatNobodyReadsLeaveSpaceForOthers(t *testing.T) {
 	release := make(chan struct{})
 	s := start(t, Config{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -128,7 +128,7 @@ func TestUploadsThatNobodyReadsLeaveSpaceForOthers(t *testing.T) {
 		}
 		n, err := io.Copy(io.Discard, r.Body)
 		if err != nil || n != 3<<20 {
-			t.Errorf("%d bytes, %v", n, err)
+			t.Errorf("upload = %d bytes, error %v, want %d bytes", n, err, 3<<20)
 		}
 	})})
 	defer close(release)
@@ -136,7 +136,7 @@ func TestUploadsThatNobodyReadsLeaveSpaceForOthers(t *testing.T) {
 	for range 3 {
 		endless, stop := io.Pipe()
 		defer stop.Close()
-		go func() { _, _ = stop.Write(make([]byte, 2<<20)) }() // more than any window
+		go func() { _, _ = stop.Write(make([]byte, 2<<20)) }() // more than all windows
 		res, err := client.Post("https://"+s.address+"/stuck", "", endless)
 		if err != nil {
 			t.Fatal(err)
@@ -151,7 +151,7 @@ func TestUploadsThatNobodyReadsLeaveSpaceForOthers(t *testing.T) {
 	}
 	res, err := client.Do(r)
 	if err != nil {
-		t.Fatalf("another upload on the connection: %v", err)
+		t.Fatalf("other upload on the connection failed: %v, want no error", err)
 	}
 	_ = res.Body.Close()
 }

@@ -14,8 +14,9 @@ import (
 	"portico.dev/internal/http2/http2test"
 )
 
-// FuzzFrames says anything to a server, after the preface and SETTINGS: it does not panic, keeps no goroutine and no connection,
-// takes a bounded amount of memory, and ends the connection when its client does, or by itself when the client stays and says no more.
+// FuzzFrames sends arbitrary frames to a server after the preface and SETTINGS. The server must not panic, must keep no goroutine and
+// no connection, and must allocate a bounded amount of memory. It must end the connection when the client closes it, or after a
+// timeout if the client sends nothing more.
 func FuzzFrames(f *testing.F) {
 	f.Add([]byte{0, 0, 1, 5, 0, 0, 0, 1, 0x82}, false, true)
 	f.Add([]byte("\x00\x00\x0d\x01\x04\x00\x00\x00\x01\x83\x84\x87\x41\x08example.\x00\x00\x03\x00\x01\x00\x00\x00\x01abc"), false, true)
@@ -26,7 +27,7 @@ func FuzzFrames(f *testing.F) {
 		f.Add(seed, true, false)
 		f.Add(seed, true, true)
 	}
-	// stays is whether the client stays, and made whether frames are made of the input.
+	// stays is set if the client stays connected. made is set if frames are built from the input.
 	f.Fuzz(func(t *testing.T, input []byte, made, stays bool) {
 		said := [][]byte{input}
 		if made {
@@ -42,12 +43,12 @@ func FuzzFrames(f *testing.F) {
 			total += len(p)
 		}
 		if got := http2test.Allocated() - before; got > http2test.MaxAllocated(total) {
-			t.Errorf("%d bytes were allocated for %d", got, total)
+			t.Errorf("%d bytes allocated for an input of %d bytes, want at most http2test.MaxAllocated", got, total)
 		}
 	})
 }
 
-// sayAll says everything at once, and does not wait for anything.
+// sayAll sends everything at once and does not wait.
 func sayAll(t *testing.T, said [][]byte, stays bool) {
 	s := New(Config{MaxConcurrentStreams: 3, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/wait" {
@@ -75,15 +76,15 @@ func sayAll(t *testing.T, said [][]byte, stays bool) {
 	}
 	select {
 	case <-over:
-	case <-time.After(time.Hour): // in the bubble: longer than anything takes that has an end
-		t.Error("the connection has not ended")
+	case <-time.After(time.Hour): // in the bubble: longer than all timeouts
+		t.Error("connection did not end within an hour, want an end")
 		_ = theirs.Close()
 		<-over
 	}
 	_ = theirs.Close()
 	reading.Wait()
 	if len(s.conns) > 0 {
-		t.Error("the connection is still known")
+		t.Errorf("server keeps %d connections after the end, want 0", len(s.conns))
 	}
 	s.pool.close()
 }

@@ -15,13 +15,12 @@ import (
 	"pgregory.net/rapid"
 )
 
-// A model of stream states and flow control (RFC 9113, 5.1, 5.2 and 6.9), as a client sees a server. A client that does anything it
-// may, and some of what it must not, and handlers that read, write and return in any order are held to it. After each step the
-// bubble is quiet, so that whatever the windows allow has been sent and whatever has been consumed has been given back, or never
-// will be.
+// A model of stream states and flow control (RFC 9113, 5.1, 5.2 and 6.9) from the view of a client. The client sends everything it may
+// and some invalid frames. Handlers read, write and return in any order. After each step the bubble is idle: all data that the windows
+// allow has been sent, and all consumed bytes have been returned.
 
-// modelTimeout is how long one sequence may take by the clock of the machine: a goroutine that waits for a mutex for ever leaves the
-// bubble neither quiet nor deadlocked.
+// modelTimeout bounds one sequence in real time. A goroutine that waits for a mutex forever leaves the bubble neither idle nor
+// deadlocked.
 const modelTimeout = time.Minute
 
 func TestModel(t *testing.T) {
@@ -35,9 +34,9 @@ func TestModel(t *testing.T) {
 			defer m.close()
 			m.run()
 		})
-		switch fmt.Sprintf("%T", thrown) { // rapid's own, for the goroutine that it is meant for
+		switch fmt.Sprintf("%T", thrown) { // rapid's own panics must reach the goroutine of rapid.
 		case "<nil>":
-		case "rapid.invalidData": // not on the same line: rapid tells by the trace that two sequences fail alike
+		case "rapid.invalidData": // Not on the same line: rapid compares the traces of two failing sequences.
 			panic(thrown)
 		default:
 			panic(thrown)
@@ -68,22 +67,22 @@ type model struct {
 	connSize int64
 	size     int64 // of the windows of streams
 
-	mu     sync.Mutex // guards what follows
+	mu     sync.Mutex // guards the fields below
 	resume sync.Cond
-	paused bool // the client does not read
+	paused bool // The client does not read.
 	inbox  []modelFrame
-	ended  bool // nothing more comes
+	ended  bool // No more frames arrive.
 	starts map[uint32]*modelHandler
 
 	streams    []*modelStream
-	sendWindow int64   // what the client may send on the connection
-	window     int64   // what the server may
-	initial    int64   // windows of streams, as the server has acknowledged it
-	announced  []int64 // what it has not
+	sendWindow int64   // bytes that the client may send on the connection
+	window     int64   // bytes that the server may send
+	initial    int64   // windows of streams that the server has acknowledged
+	announced  []int64 // not acknowledged yet
 	maxFrame   uint32
 	pings      int // unanswered
 	leaving    bool
-	final      bool // the server has said which stream is the last
+	final      bool // The server has announced the last stream.
 	resets     int
 	goAway     http2.ErrCode
 	next       uint32
@@ -94,16 +93,16 @@ type modelStream struct {
 	head     bool
 	declared int64
 	handler  *modelHandler
-	ignored  bool // it began after the server said which stream was the last
+	ignored  bool // It began after the server announced the last stream.
 	refused  bool
 
-	sent      int64 // of the body
+	sent      int64 // bytes of the body
 	sentEnd   bool
-	late      bool  // while the client did not read
-	left      int64 // what the client may send
+	late      bool  // The client was not reading.
+	left      int64 // bytes that the client may send
 	got       int64
 	credit    int64
-	answered  bool // the final HEADERS came
+	answered  bool // The final HEADERS arrived.
 	ended     bool
 	reset     bool          // by either side
 	ours      bool          // by the client
@@ -111,18 +110,18 @@ type modelStream struct {
 	expecting map[http2.ErrCode]bool
 }
 
-// modelHandler is what the handler of a stream is told, and what came of it.
+// modelHandler contains the commands for a stream's handler and their results.
 type modelHandler struct {
 	commands chan func(http.ResponseWriter, *http.Request) bool // true: return
 
-	mu       sync.Mutex // guards what follows
+	mu       sync.Mutex // guards the fields below
 	started  bool
-	doing    string // "" when it waits for a command
+	doing    string // "" while it waits for a command
 	returned bool
 	offered  int64
 	flushed  bool
 	read     int64
-	closed   bool // it reads no more
+	closed   bool // It reads no more.
 	readErr  error
 	wrong    string
 	context  bool // ended
@@ -169,7 +168,7 @@ func newModel(rt *rapid.T) *model {
 	m.must(m.framer.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: uint32(m.announced[0])}))
 	m.settle()
 	if m.sendWindow != m.connSize {
-		m.Fatalf("the connection's window is %d at the start", m.sendWindow)
+		m.Fatalf("connection window at the start = %d, want %d", m.sendWindow, m.connSize)
 	}
 	return m
 }
@@ -180,11 +179,11 @@ func (b *modelBlock) Write(p []byte) (int, error) { *b = append(*b, p...); retur
 
 func (m *model) must(err error) {
 	if err != nil {
-		m.Fatalf("the server ended the connection: %v", err)
+		m.Fatalf("server ended the connection: %v, want it open", err)
 	}
 }
 
-// close ends everything, whatever the outcome.
+// close ends the model after success or failure.
 func (m *model) close() {
 	_ = m.conn.Close()
 	m.setPaused(false)
@@ -257,13 +256,13 @@ func (m *model) serve(w http.ResponseWriter, r *http.Request) {
 
 func (h *modelHandler) set(f func()) { h.mu.Lock(); f(); h.mu.Unlock() }
 
-// tell has an idle handler do something.
+// tell gives an idle handler a command.
 func (h *modelHandler) tell(what string, do func(http.ResponseWriter, *http.Request) bool) {
 	h.set(func() { h.doing = what })
 	h.commands <- do
 }
 
-// settle waits until nothing moves, and takes what came.
+// settle waits until the bubble is idle and processes the received frames.
 func (m *model) settle() {
 	synctest.Wait()
 	m.mu.Lock()
@@ -285,21 +284,21 @@ func (m *model) find(id uint32) *modelStream {
 			return s
 		}
 	}
-	m.Fatalf("a frame came on stream %d, which was never begun", id)
+	m.Fatalf("frame on the unused stream %d, want a stream of a request", id)
 	return nil
 }
 
 // came checks a frame of the server. It reports whether the client has answered it.
 func (m *model) came(f *modelFrame) bool {
 	if f.Length > m.maxFrame {
-		m.Fatalf("a frame of %d bytes came", f.Length)
+		m.Fatalf("frame has %d bytes, want at most %d", f.Length, m.maxFrame)
 	}
 	switch f.Type {
 	case http2.FrameHeaders:
 		s := m.find(f.StreamID)
 		m.open(s, f)
 		if s.answered && !f.Flags.Has(http2.FlagHeadersEndStream) {
-			m.Fatalf("stream %d: HEADERS after the final ones that do not end it", s.id)
+			m.Fatalf("stream %d: HEADERS after the final HEADERS, want END_STREAM", s.id)
 		}
 		s.answered = true
 		s.ended = f.Flags.Has(http2.FlagHeadersEndStream)
@@ -335,20 +334,20 @@ func (m *model) came(f *modelFrame) bool {
 			m.final = true
 		}
 	default:
-		m.Fatalf("%v came", f.FrameHeader)
+		m.Fatalf("frame %v, want a known type", f.FrameHeader)
 	}
 	return false
 }
 
-// open checks that a frame may still come on s.
+// open checks that a frame may still arrive on s.
 func (m *model) open(s *modelStream, f *modelFrame) {
 	switch {
 	case s.ended:
-		m.Fatalf("stream %d: %v after the end", s.id, f.FrameHeader)
+		m.Fatalf("stream %d: %v after its end, want none", s.id, f.FrameHeader)
 	case s.reset && !s.ours:
-		m.Fatalf("stream %d: %v after the server's RST_STREAM", s.id, f.FrameHeader)
+		m.Fatalf("stream %d: %v after the server's RST_STREAM, want none", s.id, f.FrameHeader)
 	case s.ignored:
-		m.Fatalf("stream %d: %v, though the server said that it is not served", s.id, f.FrameHeader)
+		m.Fatalf("stream %d: %v on a stream after GOAWAY, want none", s.id, f.FrameHeader)
 	}
 }
 
@@ -356,31 +355,31 @@ func (m *model) data(f *modelFrame) {
 	s, n := m.find(f.StreamID), int64(f.Length)
 	m.open(s, f)
 	if !s.answered || s.head {
-		m.Fatalf("stream %d: DATA before HEADERS, or in answer to HEAD", s.id)
+		m.Fatalf("stream %d: DATA before HEADERS or in a response to HEAD, want none", s.id)
 	}
 	for i, b := range f.data {
 		if b != pattern(s.id, s.got+int64(i)) {
-			m.Fatalf("stream %d: the byte at %d is not the one that was written", s.id, s.got+int64(i))
+			m.Fatalf("stream %d: byte %d differs from the byte written, want equal bytes", s.id, s.got+int64(i))
 		}
 	}
 	s.got += n
 	m.window -= n
 	if left := m.initial + s.credit - s.got; n > 0 && (left < 0 || m.window < 0) {
-		m.Fatalf("stream %d was sent %d bytes: the windows are %d and %d then", s.id, n, left, m.window)
+		m.Fatalf("stream %d received %d bytes: windows = %d and %d, want at least 0", s.id, n, left, m.window)
 	}
 	s.ended = f.Flags.Has(http2.FlagDataEndStream)
 }
 
 func (m *model) wasReset(s *modelStream, code http2.ErrCode) {
 	if s.reset && !s.ours && !s.expecting[code] {
-		m.Fatalf("stream %d: RST_STREAM %v after RST_STREAM", s.id, code)
+		m.Fatalf("stream %d: second RST_STREAM with %v, want one", s.id, code)
 	}
 	if code == http2.ErrCodeNo && (!s.sentEnd || s.late) && s.ended {
-		s.reset, s.code = true, code // the rest of the body is not wanted (8.1)
+		s.reset, s.code = true, code // The rest of the body is not needed (RFC 9113, 8.1).
 		return
 	}
 	if !s.expecting[code] {
-		m.Fatalf("stream %d: RST_STREAM %v, for which there is no reason", s.id, code)
+		m.Fatalf("stream %d: RST_STREAM with %v, want none or another code", s.id, code)
 	}
 	delete(s.expecting, code)
 	if code == http2.ErrCodeRefusedStream {
@@ -391,10 +390,10 @@ func (m *model) wasReset(s *modelStream, code http2.ErrCode) {
 	}
 }
 
-// live is whether the server has not ended its side of s, and nobody reset it.
+// live reports whether the server's side of s is open and the stream was not reset.
 func (s *modelStream) live() bool { return !s.reset && !s.ended && !s.ignored }
 
-// serving is the number of streams that the server counts.
+// serving returns the number of streams that the server counts.
 func (m *model) serving() (n int) {
 	for _, s := range m.streams {
 		if s.live() {
@@ -404,7 +403,7 @@ func (m *model) serving() (n int) {
 	return n
 }
 
-// expect has the server reset s. It must be there when the step is settled, unless the client does not read.
+// expect records that the server must reset s. The reset must arrive in the same step, unless the client does not read.
 func (m *model) expect(s *modelStream, code http2.ErrCode) {
 	if s.expecting == nil {
 		s.expecting = map[http2.ErrCode]bool{}
@@ -413,25 +412,25 @@ func (m *model) expect(s *modelStream, code http2.ErrCode) {
 	m.resets++
 }
 
-// mayProvoke is whether the server bears another stream that is reset (bounds.go).
+// mayProvoke reports whether the server tolerates another reset stream (ratelimit.go).
 func (m *model) mayProvoke() bool { return m.resets < 10*m.most-2 }
 
-// check compares the server with the model, when nothing moves.
+// check compares the server with the model while the bubble is idle.
 func (m *model) check() {
 	if m.ended {
-		m.Fatalf("the server ended the connection, and said %v", m.goAway)
+		m.Fatalf("server ended the connection with GOAWAY %v, want it open", m.goAway)
 	}
 	occupied, waiting, unread := 0, 0, int64(0)
 	look := func(s *modelStream, h *modelHandler) {
 		h.mu.Lock()
 		defer h.mu.Unlock()
 		if h.wrong != "" {
-			m.Fatalf("stream %d: %s", s.id, h.wrong)
+			m.Fatalf("stream %d: %s, want no problem", s.id, h.wrong)
 		}
-		over := h.returned && (s.ended || s.reset || m.paused) // nothing of it is left, or that is not known
+		over := h.returned && (s.ended || s.reset || m.paused) // The handler is over, or the client cannot know.
 		switch {
 		case h.started && (s.refused || s.ignored):
-			m.Fatalf("stream %d was served, though the server said that it is not", s.id)
+			m.Fatalf("stream %d was served after it was refused, want no handler", s.id)
 		case h.started && !over:
 			occupied++
 		case !h.started && s.live():
@@ -448,30 +447,30 @@ func (m *model) check() {
 		look(s, s.handler)
 	}
 	if occupied > m.most || waiting > 0 && occupied < m.most && !m.paused {
-		m.Fatalf("%d handlers run of at most %d, and %d requests wait for one", occupied, m.most, waiting)
+		m.Fatalf("%d handlers run and %d requests wait, want at most %d handlers and no idle slot", occupied, waiting, m.most)
 	}
 	if m.paused {
 		return
 	}
 	if m.pings != 0 {
-		m.Fatalf("%d PINGs are not answered", m.pings)
+		m.Fatalf("%d PINGs are unanswered, want 0", m.pings)
 	}
 	owed := m.connSize - m.sendWindow - unread
 	if owed < 0 || owed >= m.connSize/4 {
-		m.Fatalf("the connection's window is %d of %d, and handlers have %d bytes to read: %d are not given back", m.sendWindow, m.connSize, unread, owed)
+		m.Fatalf("connection window = %d of %d, %d bytes unread, %d not returned, want less than a quarter", m.sendWindow, m.connSize, unread, owed)
 	}
 	if unread < 0 {
-		m.Fatalf("%d bytes are unread", unread)
+		m.Fatalf("%d bytes are unread, want at least 0", unread)
 	}
 }
 
 func (m *model) checkStream(s *modelStream, h *modelHandler) {
 	for code := range s.expecting {
-		m.Fatalf("stream %d is not reset with %v", s.id, code)
+		m.Fatalf("stream %d was not reset, want RST_STREAM with %v", s.id, code)
 	}
 	if s.reset || s.ignored {
 		if h.doing != "" {
-			m.Fatalf("stream %d is over, and its handler still waits in %s", s.id, h.doing)
+			m.Fatalf("stream %d is closed and its handler waits in %s, want it to return", s.id, h.doing)
 		}
 		return
 	}
@@ -481,34 +480,34 @@ func (m *model) checkStream(s *modelStream, h *modelHandler) {
 	}
 	switch {
 	case s.got > h.offered:
-		m.Fatalf("stream %d: %d bytes came of %d", s.id, s.got, h.offered)
+		m.Fatalf("stream %d: %d bytes arrived, want at most %d", s.id, s.got, h.offered)
 	case h.doing == "read" && (s.sent > h.read || s.sentEnd || h.closed):
-		m.Fatalf("stream %d: the handler waits for more than %d bytes, and %d were sent", s.id, h.read, s.sent)
+		m.Fatalf("stream %d: handler has read %d of %d bytes and waits, want it to return", s.id, h.read, s.sent)
 	case h.doing == "write" || h.doing == "flush":
 		if window > 0 || s.head {
-			m.Fatalf("stream %d: the handler waits to write, and the windows are %d and %d", s.id, m.initial+s.credit-s.got, m.window)
+			m.Fatalf("stream %d: handler waits to write with windows of %d and %d, want it to return", s.id, m.initial+s.credit-s.got, m.window)
 		}
 	case s.head:
 		if h.returned && !s.ended {
-			m.Fatalf("stream %d: the handler has returned, and the answer to HEAD is not ended", s.id)
+			m.Fatalf("stream %d: response to HEAD is open after its handler, want its end", s.id)
 		}
 	case h.returned && !s.ended:
 		if s.got == h.offered || window > 0 {
-			m.Fatalf("stream %d: the handler has returned, %d of %d bytes came, and the windows are %d and %d", s.id, s.got, h.offered, m.initial+s.credit-s.got, m.window)
+			m.Fatalf("stream %d: %d of %d bytes arrived after the handler with windows of %d and %d, want all that the windows allow", s.id, s.got, h.offered, m.initial+s.credit-s.got, m.window)
 		}
 	case h.returned && s.got != h.offered:
-		m.Fatalf("stream %d ended after %d of %d bytes", s.id, s.got, h.offered)
+		m.Fatalf("stream %d ended after %d bytes, want %d", s.id, s.got, h.offered)
 	case !h.returned && s.ended:
-		m.Fatalf("stream %d ended before its handler", s.id)
+		m.Fatalf("stream %d ended before its handler, want it open", s.id)
 	case h.flushed && s.got < h.offered || s.got < h.offered-bufferSize:
-		m.Fatalf("stream %d: %d of %d bytes came", s.id, s.got, h.offered)
+		m.Fatalf("stream %d: %d of %d bytes arrived, want all except the buffered ones", s.id, s.got, h.offered)
 	}
 	if owed := m.size - s.left - (s.sent - h.read); !s.sentEnd && !h.closed && h.started && !h.returned && (owed < 0 || owed >= max(1, m.size/4)) {
-		m.Fatalf("stream %d: its window is %d of %d, and %d bytes are not read: %d are not given back", s.id, s.left, m.size, s.sent-h.read, owed)
+		m.Fatalf("stream %d: window = %d of %d, %d bytes unread, %d not returned, want less than a quarter", s.id, s.left, m.size, s.sent-h.read, owed)
 	}
 }
 
-// run is a sequence of steps, and the end of everything.
+// run executes a sequence of steps and then finish.
 func (m *model) run() {
 	for range rapid.SampledFrom([]int{5, 20, 60, 100}).Draw(m.T, "steps") {
 		m.step()
@@ -564,14 +563,14 @@ func (m *model) step() {
 	}
 }
 
-// modelSteps has what is done often more than once.
+// modelSteps contains frequent steps more than once.
 var modelSteps = []string{
 	"begin", "begin", "begin", "data", "data", "data", "data", "reset", "handler", "handler", "handler", "handler", "handler", "handler",
 	"stream window", "stream window", "connection window", "connection window", "settings", "ping", "pause", "resume", "resume",
 	"leave", "violate",
 }
 
-// pick draws one of the streams that are fit, or is nil when there is none.
+// pick draws one of the streams for which fit is true. It returns nil if there is none.
 func (m *model) pick(what string, fit func(*modelStream) bool) *modelStream {
 	var all []*modelStream
 	for _, s := range m.streams {
@@ -587,7 +586,7 @@ func (m *model) pick(what string, fit func(*modelStream) bool) *modelStream {
 
 func (m *model) begin() {
 	full := m.serving() >= m.most
-	if m.paused && (full || m.leaving) || full && !m.mayProvoke() { // what the server's view is, the client does not know
+	if m.paused && (full || m.leaving) || full && !m.mayProvoke() { // The client does not know the server's view.
 		return
 	}
 	s := &modelStream{id: m.next, declared: -1, left: m.size, ignored: m.final}
@@ -619,7 +618,7 @@ func (m *model) headers(id uint32, end bool, fields ...string) {
 	m.must(m.framer.WriteHeaders(http2.HeadersFrameParam{StreamID: id, BlockFragment: m.block, EndHeaders: true, EndStream: end}))
 }
 
-// send sends DATA that is allowed, also on streams that the server has given up: it may have been on its way.
+// send sends DATA within the windows, also on streams that the server has reset: the data may be in flight.
 func (m *model) send() {
 	s := m.pick("data", func(s *modelStream) bool { return !s.sentEnd && !(s.reset && s.ours) })
 	if s == nil {
@@ -664,7 +663,7 @@ func (m *model) write(s *modelStream, n, padding int64, end bool) {
 	s.sentEnd, s.late = s.sentEnd || end, s.late || end && m.paused
 }
 
-// handler has one of the handlers that are idle do something.
+// handler gives one of the idle handlers a command.
 func (m *model) handler() {
 	s := m.pick("handler", func(s *modelStream) bool {
 		h := s.handler
@@ -726,17 +725,17 @@ func (h *modelHandler) reads(body io.Reader, room []byte, id uint32) {
 	h.readErr = err
 }
 
-// violate does something that ends one stream, and nothing else.
+// violate causes the error of one stream.
 func (m *model) violate() {
 	if !m.mayProvoke() {
 		return
 	}
 	s := m.pick("violate", func(s *modelStream) bool { return s.live() && s.handler != nil })
-	if s == nil || m.paused { // without reading, the client does not know whether the stream has ended
+	if s == nil || m.paused { // Without reading, the client does not know whether the stream has ended.
 		return
 	}
 	switch rapid.SampledFrom([]string{"window", "length", "after the end", "no increment", "too much increment", "itself"}).Draw(m.T, "violation") {
-	case "window": // golang/go#40423: the connection's window has to come back all the same
+	case "window": // golang/go#40423: the connection's window must be returned in this case too.
 		if n := s.left + 1; !s.sentEnd && s.declared < 0 && n <= min(m.sendWindow, 16_384) {
 			m.expect(s, http2.ErrCodeFlowControl)
 			m.write(s, n, 0, false)
@@ -765,7 +764,7 @@ func (m *model) violate() {
 	}
 }
 
-// finish has everything end, and looks whether the connection's window came back whole.
+// finish ends everything and checks that the connection's window was returned completely.
 func (m *model) finish() {
 	m.setPaused(false)
 	m.settle()
@@ -781,7 +780,7 @@ func (m *model) finish() {
 		}
 	}
 	m.check()
-	for again := true; again; { // handlers that waited for another one start
+	for again := true; again; { // Handlers that waited for another one start.
 		again = false
 		for _, s := range m.streams {
 			h := s.handler
@@ -804,13 +803,13 @@ func (m *model) finish() {
 	}
 	for _, s := range m.streams {
 		if s.live() {
-			m.Fatalf("stream %d does not end", s.id)
+			m.Fatalf("stream %d is open at the end, want it ended", s.id)
 		}
 	}
-	if m.final || m.size < 1000 { // the latter would take as many steps as bytes
+	if m.final || m.size < 1000 { // A small window would take as many steps as bytes.
 		return
 	}
-	// A connection whose window came back whole says so, exactly, with the next increment.
+	// The next increment of a fully returned window shows the exact size.
 	m.begin()
 	s := m.streams[len(m.streams)-1]
 	if s.sentEnd || s.declared >= 0 || s.refused {
@@ -822,7 +821,7 @@ func (m *model) finish() {
 		before := m.sendWindow
 		n := min(m.sendWindow, s.left, 1000)
 		if n <= 0 {
-			m.Fatalf("stream %d is read, and the windows are %d and %d", s.id, s.left, m.sendWindow)
+			m.Fatalf("stream %d is read and its windows are %d and %d, want more than 0", s.id, s.left, m.sendWindow)
 		}
 		m.write(s, n, 0, false)
 		h.tell("read", func(_ http.ResponseWriter, r *http.Request) bool {
@@ -836,6 +835,6 @@ func (m *model) finish() {
 		}
 	}
 	if m.sendWindow != m.connSize {
-		m.Fatalf("the connection's window is %d of %d, though nothing is unread", m.sendWindow, m.connSize)
+		m.Fatalf("connection window = %d with all data read, want %d", m.sendWindow, m.connSize)
 	}
 }

@@ -13,7 +13,7 @@ import (
 	"golang.org/x/net/http2/hpack"
 )
 
-// peer is a client that does as the test says.
+// peer is a client that follows the test.
 type peer struct {
 	*http2.Framer
 	t       testing.TB
@@ -23,7 +23,7 @@ type peer struct {
 	frames  chan http2.Frame // closed when the connection has ended
 }
 
-// dial connects, says the preface and SETTINGS.
+// dial connects and sends the preface and SETTINGS.
 func (s *served) dial(t testing.TB, settings ...http2.Setting) *peer {
 	t.Helper()
 	p := s.silent(t)
@@ -32,7 +32,7 @@ func (s *served) dial(t testing.TB, settings ...http2.Setting) *peer {
 	return p
 }
 
-// silent connects and says nothing.
+// silent connects and sends nothing.
 func (s *served) silent(t testing.TB) *peer {
 	t.Helper()
 	conn, err := tls.Dial("tcp", s.address, &tls.Config{RootCAs: s.roots, ServerName: "example.com", NextProtos: []string{"h2"}})
@@ -64,7 +64,7 @@ func (p *peer) read() {
 	}
 }
 
-// headersOf is HEADERS of which the block may be looked at later.
+// headersOf is a HEADERS frame with a copy of its block.
 type headersOf struct {
 	http2.FrameHeader
 	block []byte
@@ -105,7 +105,7 @@ func (p *peer) must(err error) {
 
 func (p *peer) do(_ int, err error) { p.t.Helper(); p.must(err) }
 
-// fields encodes pairs of names and values, after those of a GET unless they begin with a pseudo field.
+// fields encodes pairs of names and values. They follow the fields of a GET unless they begin with a pseudo header field.
 func (p *peer) fields(pairs ...string) []byte {
 	if len(pairs) == 0 || pairs[0][0] != ':' {
 		pairs = append([]string{":method", "GET", ":scheme", "https", ":authority", "a", ":path", "/"}, pairs...)
@@ -124,7 +124,7 @@ func (p *peer) open(id uint32, end bool, pairs ...string) {
 
 var post = []string{":method", "POST", ":scheme", "https", ":authority", "a", ":path", "/"}
 
-// next is the next frame of a type, others being passed over; nil when the connection ended first.
+// next returns the next frame of a type and skips other frames. It returns nil if the connection ended first.
 func next[F http2.Frame](p *peer) (f F) {
 	p.t.Helper()
 	deadline := time.After(30 * time.Second)
@@ -138,12 +138,12 @@ func next[F http2.Frame](p *peer) (f F) {
 				return want
 			}
 		case <-deadline:
-			p.t.Fatalf("no %T came", f)
+			p.t.Fatalf("no %T within the deadline, want one", f)
 		}
 	}
 }
 
-// goneAway is the code of the last GOAWAY before the connection ends.
+// goneAway returns the code of the last GOAWAY before the connection ends.
 func (p *peer) goneAway() http2.ErrCode {
 	p.t.Helper()
 	code := http2.ErrCode(999)
@@ -156,7 +156,7 @@ func (p *peer) goneAway() http2.ErrCode {
 	}
 }
 
-// answer is a whole answer on a stream.
+// answered is a complete response on a stream.
 type answered struct {
 	status  string
 	header  http.Header
@@ -167,7 +167,7 @@ type answered struct {
 	ended   bool
 }
 
-// decodes header blocks of an answer; each test reads all of them in order.
+// answers decodes the header blocks of responses. Each test must read all of them in order.
 type answers struct {
 	*peer
 	decoder *hpack.Decoder
@@ -200,11 +200,11 @@ func (a *answers) until(id uint32, enough func(*answered) bool) *answered {
 		select {
 		case f, ok := <-a.frames:
 			if !ok {
-				a.t.Fatalf("the connection ended before stream %d", id)
+				a.t.Fatalf("connection ended before stream %d, want the end of the stream", id)
 			}
 			a.note(f)
 		case <-deadline:
-			a.t.Fatalf("stream %d: %v: %+v", id, errNoAnswer, a.of(id))
+			a.t.Fatalf("stream %d: %v: %+v, want a response", id, errNoAnswer, a.of(id))
 		}
 	}
 	return a.of(id)

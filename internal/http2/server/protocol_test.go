@@ -12,7 +12,7 @@ import (
 
 const noCode = http2.ErrCode(998)
 
-// Each of these ends the connection, or one stream, or is borne. A client that behaves is served all the while.
+// Each case ends the connection or one stream, or is tolerated. Valid clients are served at the same time.
 func TestWhatClientsMustNotDo(t *testing.T) {
 	large := strings.Repeat("x", 20_000)
 	for _, test := range []struct {
@@ -131,13 +131,13 @@ func TestWhatClientsMustNotDo(t *testing.T) {
 			test.do(p)
 			if test.conn != noCode {
 				if got := p.goneAway(); got != test.conn {
-					t.Errorf("GOAWAY said %v, want %v", got, test.conn)
+					t.Errorf("code of GOAWAY = %v, want %v", got, test.conn)
 				}
 				return
 			}
 			got := p.answers().wait(1)
 			if test.status != got.status || test.stream != noCode && got.reset != test.stream {
-				t.Errorf("answered %s, reset %v", got.status, got.reset)
+				t.Errorf("response = status %s, reset %v, want status %s, reset %v", got.status, got.reset, test.status, test.stream)
 			}
 			q := s.client(t)
 			res, err := q.Get("https://" + s.address + "/")
@@ -155,7 +155,7 @@ func (p *peer) fieldsOnly(pairs ...string) {
 	}
 }
 
-// Floods: each ends in GOAWAY, for the reason given.
+// Each flood ends in GOAWAY with the given code.
 func TestFloods(t *testing.T) {
 	for name, flood := range map[string]func(p *peer, i int) error{
 		"SETTINGS":                 func(p *peer, _ int) error { return p.WriteSettings() },
@@ -195,13 +195,13 @@ func TestFloods(t *testing.T) {
 			}
 			_ = p.conn.CloseWrite()
 			if got := <-code; got != http2.ErrCodeEnhanceYourCalm {
-				t.Errorf("GOAWAY said %v", got)
+				t.Errorf("code of GOAWAY = %v, want ENHANCE_YOUR_CALM", got)
 			}
 		})
 	}
 }
 
-// A handler that runs counts, whether its stream was reset or not.
+// A running handler counts even if its stream was reset.
 func TestHandlersOfStreamsThatWereResetCount(t *testing.T) {
 	begun, finish := make(chan struct{}, 100), make(chan struct{})
 	s := start(t, Config{MaxConcurrentStreams: 2, Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
@@ -221,14 +221,14 @@ func TestHandlersOfStreamsThatWereResetCount(t *testing.T) {
 	p.must(p.WritePing(false, [8]byte{1}))
 	next[*http2.PingFrame](p)
 	if len(begun) != 0 {
-		t.Error("a third handler runs")
+		t.Errorf("%d more handlers run before the first two returned, want 0", len(begun))
 	}
 	close(finish)
 	if got := p.answers().wait(9); got.body != "ok" {
-		t.Errorf("the one that waited was answered %+v", got)
+		t.Errorf("response to the waiting request = %+v, want body ok", got)
 	}
 	if len(begun) != 1 {
-		t.Errorf("%d handlers ran afterwards, want that of the stream that was not reset", len(begun))
+		t.Errorf("%d handlers ran afterwards, want 1, for the stream without a reset", len(begun))
 	}
 }
 
@@ -239,11 +239,11 @@ func TestStreamsBeyondTheLimitAreRefused(t *testing.T) {
 	p.open(3, true)
 	p.open(5, true)
 	if got := p.answers().wait(5); got.reset != http2.ErrCodeRefusedStream {
-		t.Errorf("answered %+v", got)
+		t.Errorf("response beyond the limit = %+v, want REFUSED_STREAM", got)
 	}
 }
 
-// What time ends.
+// Timeouts.
 func TestSlowAndSilentClients(t *testing.T) {
 	const moment = 500 * time.Millisecond
 	quick := Config{PrefaceTimeout: time.Hour, HeaderTimeout: time.Hour, IdleTimeout: time.Hour, PingAfter: time.Hour, PingTimeout: time.Hour, GoAwayGrace: moment}
@@ -283,13 +283,13 @@ func TestSlowAndSilentClients(t *testing.T) {
 			test.change(&c)
 			c.Handler = http.NotFoundHandler()
 			if got := test.do(start(t, c), t).goneAway(); got != test.code {
-				t.Errorf("GOAWAY said %v", got)
+				t.Errorf("code of GOAWAY = %v, want %v", got, test.code)
 			}
 		})
 	}
 }
 
-// A request keeps a connection from being idle, and an answered PING from being gone.
+// A request keeps a connection from being idle. An answered PING keeps it open.
 func TestAConnectionInUseStays(t *testing.T) {
 	const moment = 100 * time.Millisecond
 	s := start(t, Config{IdleTimeout: 5 * moment, PingAfter: moment, PingTimeout: 20 * time.Second, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -303,6 +303,6 @@ func TestAConnectionInUseStays(t *testing.T) {
 	body, _ := io.ReadAll(res.Body)
 	res.Body.Close()
 	if string(body) != "ok" {
-		t.Errorf("got %q", body)
+		t.Errorf("body = %q, want \"ok\"", body)
 	}
 }

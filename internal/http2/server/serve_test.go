@@ -15,7 +15,7 @@ import (
 	"time"
 )
 
-// served is a server of ours behind real TLS.
+// served is Portico's server with TLS.
 type served struct {
 	*Server
 	address string
@@ -101,10 +101,10 @@ func TestRequestsAndAnswers(t *testing.T) {
 				body, err := io.ReadAll(res.Body)
 				res.Body.Close()
 				if err != nil || string(body) != strings.Repeat("x", n)+sent {
-					t.Errorf("%d bytes: %v", len(body), err)
+					t.Errorf("body = %d bytes, error %v, want %d bytes and no error", len(body), err, 2*n)
 				}
 				if got := res.Header.Get("X-Path"); got != fmt.Sprint("/p/", i) {
-					t.Error(got)
+					t.Errorf("X-Path = %s, want /p/%d", got, i)
 				}
 			}
 		})

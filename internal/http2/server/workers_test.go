@@ -12,7 +12,7 @@ import (
 	"unsafe"
 )
 
-// Workers that wait are used again, the last one first; there are no more of them than allowed, and they end.
+// Idle workers are reused, the most recent one first. Their number is limited, and they end after a timeout.
 func TestWorkersWaitAndEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := &workerPool{maxIdle: 3}
@@ -34,33 +34,33 @@ func TestWorkersWaitAndEnd(t *testing.T) {
 		close(finish)
 		synctest.Wait()
 		if n := alive.Load(); n != 3 {
-			t.Errorf("%d workers wait", n)
+			t.Errorf("%d workers are idle, want 3", n)
 		}
 		<-time.After(workerIdleTime / 2)
-		p.mu.Lock() // which timers take too
+		p.mu.Lock() // Timers take this lock too.
 		last := p.idle[2]
 		p.mu.Unlock()
 		p.run(&stream{})
 		synctest.Wait()
 		p.mu.Lock()
 		if len(p.idle) != 2 || p.idle[0] == last || p.idle[1] == last {
-			t.Error("the worker that came last was not taken first")
+			t.Error("idle workers include the most recent one after a request, want it in use")
 		}
 		p.mu.Unlock()
 		<-time.After(2 * workerIdleTime)
 		synctest.Wait()
 		if n := alive.Load(); n != 0 {
-			t.Errorf("%d workers still wait", n)
+			t.Errorf("%d workers are idle after the timeout, want 0", n)
 		}
 		p.mu.Lock()
 		defer p.mu.Unlock()
 		if p.timer != nil {
-			t.Error("a timer waits for nobody")
+			t.Error("timer is set without idle workers, want none")
 		}
 	})
 }
 
-// What one request wrote is not in the next one's answer, and writes that come too late are refused.
+// A response contains no data of the previous request on the same worker. Late writes are refused.
 func TestNothingIsLeftOnAWorker(t *testing.T) {
 	late := make(chan http.ResponseWriter, 1)
 	s := start(t, Config{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -78,7 +78,7 @@ func TestNothingIsLeftOnAWorker(t *testing.T) {
 	c := s.client(t)
 	for i := range 20 {
 		if res, err := c.Get("https://" + s.address + "/abort"); err == nil {
-			t.Fatalf("the abort was answered %s", res.Status)
+			t.Fatalf("aborted request = %s, want an error", res.Status)
 		}
 		path := fmt.Sprint("/", i)
 		res, err := c.Get("https://" + s.address + path)
@@ -88,7 +88,7 @@ func TestNothingIsLeftOnAWorker(t *testing.T) {
 		body, _ := io.ReadAll(res.Body)
 		res.Body.Close()
 		if string(body) != path || res.Header.Get("Secret") != "" {
-			t.Fatalf("%s was answered %q, %v", path, body, res.Header)
+			t.Fatalf("response to %s = %q, header %v, want the path and no header Secret", path, body, res.Header)
 		}
 	}
 	res, err := c.Get("https://" + s.address + "/late")
@@ -98,27 +98,27 @@ func TestNothingIsLeftOnAWorker(t *testing.T) {
 	res.Body.Close()
 	w := <-late
 	w.WriteHeader(500)
-	// The client may have the response a moment before its worker is free of it.
+	// The client may receive the response shortly before its worker is free.
 	for deadline := time.Now().Add(time.Minute); ; runtime.Gosched() {
 		_, err := w.Write(nil)
 		if err == errHandlerReturned {
 			break
 		}
 		if err != nil || time.Now().After(deadline) {
-			t.Fatalf("a late write of nothing: %v", err)
+			t.Fatalf("late empty Write: error = %v, want errHandlerReturned", err)
 		}
 	}
 	if _, err := w.Write([]byte("x")); err != errHandlerReturned {
-		t.Errorf("a late write: %v", err)
+		t.Errorf("late Write: error = %v, want errHandlerReturned", err)
 	}
 	if err := http.NewResponseController(w).Flush(); err != errHandlerReturned {
-		t.Errorf("a late flush: %v", err)
+		t.Errorf("late Flush: error = %v, want errHandlerReturned", err)
 	}
 }
 
 func TestAStreamIsNoLargerThanItsClass(t *testing.T) {
 	t.Log(unsafe.Sizeof(stream{}), unsafe.Sizeof(response{}), unsafe.Sizeof(body{}), unsafe.Sizeof(http.Request{}), unsafe.Sizeof(conn{}))
 	if n := unsafe.Sizeof(stream{}); n > 1152 {
-		t.Errorf("a stream is %d bytes", n)
+		t.Errorf("size of a stream = %d bytes, want at most 1152", n)
 	}
 }

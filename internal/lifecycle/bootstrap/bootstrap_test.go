@@ -32,7 +32,7 @@ func clusterInfo(data ...string) *corev1.ConfigMap {
 	return m
 }
 
-// token is the Secret of a token that may sign.
+// token returns the Secret of a token that is allowed to sign.
 func token(id string, data ...string) *corev1.Secret {
 	s := &corev1.Secret{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "bootstrap-token-" + id, UID: "uid"}, Type: "bootstrap.kubernetes.io/token",
@@ -79,17 +79,17 @@ func TestWhichTokensSign(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			got, again, err := sign(clusterInfo("other", "kept"), []*corev1.Secret{c.secret}, now)
 			if err != nil || again != c.again {
-				t.Fatalf("again after %s, %v", again, err)
+				t.Fatalf("sign() = retry after %s, error %v, want %s and no error", again, err, c.again)
 			}
 			if c.want == "" {
 				if got != nil {
-					t.Errorf("signed %v", got.Data)
+					t.Errorf("sign() = %v, want no signature", got.Data)
 				}
 				return
 			}
 			signature := got.Data["jws-kubeconfig-"+c.want]
 			if !jws.DetachedTokenIsValid(signature, kubeconfig, c.want, "circumnavigation") || got.Data["other"] != "kept" || got.Data["kubeconfig"] != kubeconfig {
-				t.Errorf("got %v", got.Data)
+				t.Errorf("signed ConfigMap = %v, want a valid signature of token %q and the other keys unchanged", got.Data, c.want)
 			}
 		})
 	}
@@ -102,20 +102,20 @@ func TestWhenTheSignaturesAreWritten(t *testing.T) {
 		t.Fatal(err)
 	}
 	if again, _, err := sign(good, []*corev1.Secret{token("abcdef")}, now); again != nil || err != nil {
-		t.Errorf("what is signed is signed again: %v, %v", again, err)
+		t.Errorf("sign() of a signed ConfigMap = %v, error %v, want no change and no error", again, err)
 	}
 	gone, _, err := sign(good, nil, now)
 	if err != nil || gone == nil || len(signed(gone)) > 0 {
-		t.Errorf("the signature of a token that is gone: %v, %v", gone, err)
+		t.Errorf("sign() without the token = %v, error %v, want a ConfigMap without signatures", gone, err)
 	}
 	forged := clusterInfo("jws-kubeconfig-abcdef", "eyJhbGciOiJIUzI1NiJ9..forged")
 	if mended, _, err := sign(forged, []*corev1.Secret{token("abcdef")}, now); err != nil || mended == nil || mended.Data["jws-kubeconfig-abcdef"] != good.Data["jws-kubeconfig-abcdef"] {
-		t.Errorf("a signature of somebody else: %v, %v", mended, err)
+		t.Errorf("sign() of a forged signature = %v, error %v, want the signature of %v", mended, err, good)
 	}
 	empty := clusterInfo()
 	delete(empty.Data, "kubeconfig")
 	if got, _, err := sign(empty, []*corev1.Secret{token("abcdef")}, now); got != nil || err != nil {
-		t.Errorf("nothing to sign: %v, %v", got, err)
+		t.Errorf("sign() without a kubeconfig = %v, error %v, want no change and no error", got, err)
 	}
 }
 
@@ -146,7 +146,7 @@ func running(t *testing.T, test func(client *fake.Clientset), objects ...runtime
 
 func TestTokensComeAndExpire(t *testing.T) {
 	other := token("other1")
-	other.Namespace = "default" // is none, and is not deleted
+	other.Namespace = "default" // in another namespace a Secret is not a token, and is not deleted
 	other.Data["expiration"] = []byte("1999-01-01T00:00:00Z")
 	running(t, func(client *fake.Clientset) {
 		ids := func() string {
@@ -170,7 +170,7 @@ func TestTokensComeAndExpire(t *testing.T) {
 		}
 		settle := func(d time.Duration) { time.Sleep(d); synctest.Wait() }
 		if got, secrets := ids(), there(); got != "abcdef" || secrets != "abcdef other1" {
-			t.Errorf("at first: signed %q, there %q", got, secrets)
+			t.Errorf("after the start: signed by %q, tokens %q, want %q and %q", got, secrets, "abcdef", "abcdef other1")
 		}
 		late := token("123456", "expiration", time.Now().Add(time.Hour).UTC().Format(time.RFC3339))
 		if _, err := client.CoreV1().Secrets("kube-system").Create(t.Context(), late, metav1.CreateOptions{}); err != nil {
@@ -178,11 +178,11 @@ func TestTokensComeAndExpire(t *testing.T) {
 		}
 		settle(time.Second)
 		if got := ids(); got != "123456 abcdef" {
-			t.Errorf("with a new token: %q", got)
+			t.Errorf("signed by %q after a token was added, want %q", got, "123456 abcdef")
 		}
 		settle(time.Hour)
 		if got, secrets := ids(), there(); got != "abcdef" || secrets != "abcdef other1" {
-			t.Errorf("after its end: signed %q, there %q", got, secrets)
+			t.Errorf("after the token expired: signed by %q, tokens %q, want %q and %q", got, secrets, "abcdef", "abcdef other1")
 		}
 	}, clusterInfo(), token("abcdef"), token("old123", "expiration", "1999-01-01T00:00:00Z"), token("bad123", "expiration", "never"), other)
 }
@@ -196,7 +196,7 @@ func TestThereIsNothingToSign(t *testing.T) {
 		synctest.Wait()
 		m, err := client.CoreV1().ConfigMaps("kube-public").Get(t.Context(), "cluster-info", metav1.GetOptions{})
 		if err != nil || len(signed(m)) != 1 {
-			t.Errorf("a ConfigMap that came later: %v, %v", m, err)
+			t.Errorf("ConfigMap that was created after the start = %v, error %v, want 1 signature", m, err)
 		}
 	}, token("abcdef"))
 }

@@ -56,7 +56,7 @@ var newKey = sync.OnceValue(func() crypto.Signer {
 	return key
 })
 
-// template is what the kubelet of node n1 requests, changed.
+// template returns the request of the kubelet of node n1, with changes.
 func template(change ...func(*x509.CertificateRequest)) *x509.CertificateRequest {
 	r := &x509.CertificateRequest{Subject: pkix.Name{CommonName: "system:node:n1", Organization: []string{"system:nodes"}}}
 	for _, f := range change {
@@ -97,7 +97,7 @@ func commonName(n string) func(*x509.CertificateRequest) {
 func email(r *x509.CertificateRequest) { r.EmailAddresses = []string{"a@example.com"} }
 func uri(r *x509.CertificateRequest)   { r.URIs = []*url.URL{{Scheme: "spiffe", Host: "x"}} }
 
-// Rows are those of kube-controller-manager's own tests.
+// The rows are from kube-controller-manager's tests.
 func TestB17WhatSignersAccept(t *testing.T) {
 	usages := func(u ...certificatesv1.KeyUsage) []certificatesv1.KeyUsage { return u }
 	for name, c := range map[string]struct {
@@ -136,7 +136,7 @@ func TestB17WhatSignersAccept(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			err := forms[c.signer](c.request, c.usages)
 			if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
-				t.Errorf("got %v, want %q", err, c.want)
+				t.Errorf("form of %s: error = %v, want %q", c.signer, err, c.want)
 			}
 		})
 	}
@@ -163,7 +163,7 @@ func certificateOf(t *testing.T, data []byte) *x509.Certificate {
 	t.Helper()
 	block, rest := pem.Decode(data)
 	if block == nil || block.Type != "CERTIFICATE" || len(rest) > 0 {
-		t.Fatalf("not one certificate: %q", data)
+		t.Fatalf("PEM = %q, want exactly one certificate", data)
 	}
 	c, err := x509.ParseCertificate(block.Bytes)
 	if err != nil {
@@ -172,7 +172,7 @@ func certificateOf(t *testing.T, data []byte) *x509.Certificate {
 	return c
 }
 
-// A request that asks to be a CA, or for extensions, gets neither; and what it has of names and key.
+// The certificate has the names and the key of the request, but not its CA flag and its other extensions.
 func TestB17WhatIsSigned(t *testing.T) {
 	ca, now := newAuthority(t, 365*24*time.Hour), time.Now().Truncate(time.Second)
 	constraints, err := asn1.Marshal(struct {
@@ -199,7 +199,7 @@ func TestB17WhatIsSigned(t *testing.T) {
 	if c.IsCA || !c.BasicConstraintsValid || c.Subject.CommonName != "system:node:n1" || !slices.Equal(c.Subject.Organization, []string{"system:nodes"}) ||
 		!slices.Equal(c.DNSNames, []string{"n1"}) || len(c.IPAddresses) != 1 || c.KeyUsage != x509.KeyUsageDigitalSignature|x509.KeyUsageKeyEncipherment ||
 		!slices.Equal(c.ExtKeyUsage, []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}) || !newKey().Public().(*ecdsa.PublicKey).Equal(c.PublicKey) {
-		t.Errorf("signed %+v", c)
+		t.Errorf("signed certificate = %+v, want the names and the key of the request, and no CA", c)
 	}
 	for name, c := range map[string]struct {
 		asked      time.Duration
@@ -215,15 +215,15 @@ func TestB17WhatIsSigned(t *testing.T) {
 		}
 		got := certificateOf(t, data)
 		if got.NotBefore.Sub(now) != c.begin || got.NotAfter.Sub(now) != c.end {
-			t.Errorf("%s: from %s to %s", name, got.NotBefore.Sub(now), got.NotAfter.Sub(now))
+			t.Errorf("%s: valid from %s to %s, want %s to %s", name, got.NotBefore.Sub(now), got.NotAfter.Sub(now), c.begin, c.end)
 		}
 	}
 	if _, err := sign(ca, requested, servingUsages, time.Hour, ca.Leaf().NotAfter); err == nil {
-		t.Error("an expired CA signs")
+		t.Error("sign() with an expired CA succeeded, want an error")
 	}
 	requested.Signature[len(requested.Signature)-1] ^= 1
 	if _, err := sign(ca, requested, servingUsages, time.Hour, now); err == nil {
-		t.Error("a request whose key its author may not have is signed")
+		t.Error("sign() of a request with an invalid signature succeeded, want an error")
 	}
 }
 
@@ -242,7 +242,7 @@ func TestHowLongCertificatesAreValid(t *testing.T) {
 		"as little as is": {seconds(600), 10 * time.Minute},
 	} {
 		if got := validity(c.asked, 24*time.Hour); got != c.want {
-			t.Errorf("%s: %s, want %s", name, got, c.want)
+			t.Errorf("%s: validity() = %s, want %s", name, got, c.want)
 		}
 	}
 }
@@ -272,12 +272,12 @@ func TestPairsThatCannotSign(t *testing.T) {
 		}
 		err := CheckAuthority(pair)
 		if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
-			t.Errorf("%s: %v", name, err)
+			t.Errorf("%s: CheckAuthority() error = %v, want %q", name, err, c.want)
 		}
 	}
 }
 
-// tbs is what is signed of a certificate of version 3.
+// tbs is the signed part of a certificate of version 3.
 type tbs struct {
 	Version                                         int `asn1:"optional,explicit,default:0,tag:0"`
 	Serial                                          *big.Int
@@ -285,7 +285,7 @@ type tbs struct {
 	Extensions                                      []pkix.Extension `asn1:"omitempty,optional,explicit,tag:3"`
 }
 
-// versionOne returns an authority as `openssl x509 -req` makes them: of version 1, without extensions.
+// versionOne returns an authority of version 1, without extensions, as `openssl x509 -req` creates it.
 func versionOne(t *testing.T) (certPEM, keyPEM []byte) {
 	t.Helper()
 	a, err := pki.NewAuthority("version 1")
@@ -336,10 +336,10 @@ func TestAnAuthorityOfVersionOneSigns(t *testing.T) {
 		t.Fatalf("version = %d, want 1", got)
 	}
 	if err := CheckAuthority(pair); err != nil {
-		t.Errorf("CheckAuthority = %v, want nil", err)
+		t.Errorf("CheckAuthority() failed: %v, want no error", err)
 	}
 	if _, err := pki.ParseAuthority(certPEM, keyPEM); err != nil {
-		t.Errorf("ParseAuthority = %v, want nil", err)
+		t.Errorf("ParseAuthority() failed: %v, want no error", err)
 	}
 	block, _ := pem.Decode(encoded(t, &x509.CertificateRequest{Subject: pkix.Name{CommonName: "system:node:n", Organization: []string{"system:nodes"}}}))
 	request, err := x509.ParseCertificateRequest(block.Bytes)
@@ -359,7 +359,7 @@ func TestAnAuthorityOfVersionOneSigns(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := roots.VerifyClient(chain); err != nil {
-		t.Errorf("VerifyClient of a signed certificate = %v, want nil", err)
+		t.Errorf("VerifyClient() of a signed certificate failed: %v, want no error", err)
 	}
 }
 
@@ -457,13 +457,13 @@ func TestB17WhoIsApprovedAndSigned(t *testing.T) {
 			for _, c := range got.Status.Conditions {
 				said = append(said, string(c.Type))
 				if want.message != "" && (c.Message != want.message || c.Reason != "AutoApproved") {
-					t.Errorf("%s: %+v", name, c)
+					t.Errorf("%s: condition = %+v, want reason AutoApproved and message %q", name, c, want.message)
 				}
 			}
 			if strings.Join(said, " ") != want.conditions || (want.signedBy != nil) != (len(got.Status.Certificate) > 0) {
-				t.Errorf("%s: %v, signed %v", name, said, len(got.Status.Certificate) > 0)
+				t.Errorf("%s: conditions = %v, signed %v, want %q, signed %v", name, said, len(got.Status.Certificate) > 0, want.conditions, want.signedBy != nil)
 			} else if want.signedBy != nil && certificateOf(t, got.Status.Certificate).CheckSignatureFrom(want.signedBy.Leaf()) != nil {
-				t.Errorf("%s: signed by another CA", name)
+				t.Errorf("%s: the certificate is not signed by the expected CA, want %s", name, want.signedBy.Leaf().Subject)
 			}
 		}
 		mu.Lock()
@@ -471,7 +471,7 @@ func TestB17WhoIsApprovedAndSigned(t *testing.T) {
 		mu.Unlock()
 		settle(askAgain)
 		if got, err := requests.Get(t.Context(), "4", metav1.GetOptions{}); err != nil || len(got.Status.Certificate) == 0 {
-			t.Errorf("a right that is given later: %+v, %v", got, err)
+			t.Errorf("request 4 after its user got the right = %+v, error %v, want a certificate", got, err)
 		}
 	}, all...)
 }
@@ -520,7 +520,7 @@ func TestOldRequestsAreDeleted(t *testing.T) {
 			r := &certificatesv1.CertificateSigningRequest{ObjectMeta: metav1.ObjectMeta{CreationTimestamp: c.made}}
 			r.Status.Conditions, r.Status.Certificate = c.conditions, c.certificate
 			if why := outdated(r, now); (why != "") != c.old {
-				t.Errorf("got %q", why)
+				t.Errorf("outdated() = %q, want a reason %t", why, c.old)
 			}
 		})
 	}
@@ -538,7 +538,7 @@ func TestOldRequestsAreDeleted(t *testing.T) {
 		}
 		settle(25 * time.Hour)
 		if _, err := requests.Get(t.Context(), "new", metav1.GetOptions{}); !apierrors.IsNotFound(err) {
-			t.Errorf("after a day: %v", err)
+			t.Errorf("Get of the new request after a day: error = %v, want NotFound", err)
 		}
 	}, old)
 }

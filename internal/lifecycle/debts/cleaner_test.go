@@ -13,7 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// noon is a time of the backend's clock, and of ours.
+// noon is a time of the backend's clock and of the cleaner's clock.
 var noon = time.Now().Add(-time.Hour).Truncate(time.Second)
 
 func TestWhatACleanupDeletes(t *testing.T) {
@@ -61,14 +61,14 @@ func TestWhatACleanupDeletes(t *testing.T) {
 			d := o.owe(t, "gone", "ns-1", noon)
 			err := o.clean(t.Context(), service)
 			if got := len(b.deleted) > 0; got != tt.deleted {
-				t.Errorf("deleted %v, left %q", b.deleted, b.names())
+				t.Errorf("deleted objects = %v, objects left = %q, want a deletion %t", b.deleted, b.names(), tt.deleted)
 			}
 			_, open := o.store.Lookup(d.ID)
 			switch {
 			case tt.trouble == "" && (err != nil || open):
-				t.Errorf("error %v, still open %v", err, open)
+				t.Errorf("clean() error = %v, debt open %v, want no error and the debt paid", err, open)
 			case tt.trouble != "" && (err == nil || !open || !strings.Contains(err.Error(), tt.trouble)):
-				t.Errorf("error %v, still open %v, want %q", err, open, tt.trouble)
+				t.Errorf("clean() error = %v, debt open %v, want an error that contains %q and the debt open", err, open, tt.trouble)
 			}
 		})
 	}
@@ -101,7 +101,7 @@ func forgets(resource string) func(*backend, *cleanerEnv) {
 	return func(b *backend, o *cleanerEnv) { b.unlisted, o.known = true, []string{resource} }
 }
 
-// on answers every request whose path ends so.
+// on answers every request whose path has the suffix.
 func on(suffix string, code int) func(http.ResponseWriter, *http.Request) bool {
 	reasons := map[int]metav1.StatusReason{
 		http.StatusNotFound: metav1.StatusReasonNotFound, http.StatusForbidden: metav1.StatusReasonForbidden,
@@ -134,7 +134,7 @@ func (o *cleanerEnv) running() func() {
 	}
 }
 
-// until waits until the store reports something.
+// until waits until the condition holds, and checks it at every change of the store.
 func (o *cleanerEnv) until(t *testing.T, what string, true func() bool) {
 	t.Helper()
 	deadline := time.After(time.Minute)
@@ -146,7 +146,7 @@ func (o *cleanerEnv) until(t *testing.T, what string, true func() bool) {
 		select {
 		case <-changed:
 		case <-deadline:
-			t.Fatalf("after a minute still not: %s; open %v, left %+v", what, o.store.All(), o.Entries())
+			t.Fatalf("condition not met after a minute: want %s; open debts %v, entries %+v", what, o.store.All(), o.Entries())
 		}
 	}
 }
@@ -160,28 +160,28 @@ func TestDebtsAreCleanedUpWhenTheBackendReturns(t *testing.T) {
 	o.owe(t, "a", "ns-a", noon)
 	o.owe(t, "b", "ns-b", noon)
 	if text := o.store.Message(service); !strings.Contains(text, "what 2 namespaces left there") || !strings.Contains(text, "(a, b)") {
-		t.Errorf("the condition would say %q", text)
+		t.Errorf("Message() = %q, want the 2 namespaces a and b", text)
 	}
 	end := o.running()
 	for _, e := range o.Entries() {
 		if e.State != Waiting || e.Message != "FailedDiscoveryCheck" {
-			t.Errorf("entry %+v", e)
+			t.Errorf("entry = %+v, want state %v with message FailedDiscoveryCheck", e, Waiting)
 		}
 	}
 	if b.names() != "a/x b/x" {
-		t.Errorf("a backend that is not there was asked: %q", b.names())
+		t.Errorf("objects of an unavailable backend = %q, want %q: no requests while it is unavailable", b.names(), "a/x b/x")
 	}
 	end()
 	stop()
 
-	// Another process finds what this one left.
+	// Another process reads the debts that this one left.
 	o, _ = open(t, k, b)
 	o.become(APIServiceState{Registered: true, Reason: "FailedDiscoveryCheck"})
 	defer o.running()()
 	o.become(APIServiceState{Registered: true, Ready: true})
 	o.until(t, "no debts", func() bool { return len(o.store.All()) == 0 })
 	if b.names() != "" || o.store.Message(service) != "" {
-		t.Errorf("left %q, owed %q", b.names(), o.store.Message(service))
+		t.Errorf("objects left = %q, message = %q, want none of both", b.names(), o.store.Message(service))
 	}
 }
 
@@ -196,7 +196,7 @@ func TestAFailedCleanupIsReportedAndRetried(t *testing.T) {
 		return strings.Contains(o.store.Message(service), "the last attempt failed: widgets in namespace gone: list:")
 	})
 	if e := o.Entries(); len(e) != 1 || e[0].State != Paying || e[0].ID != d.ID || e[0].Message == "" {
-		t.Errorf("entries %+v", e)
+		t.Errorf("entries = %+v, want one of debt %s in state %v with a message", e, d.ID, Paying)
 	}
 	b.mu.Lock()
 	b.answers = nil
@@ -213,7 +213,7 @@ func TestDebtsOfAnAPIServiceThatIsGone(t *testing.T) {
 	o.ServeList(w, httptest.NewRequest(http.MethodGet, "/debug/debts", nil))
 	var list List
 	if err := json.Unmarshal(w.Body.Bytes(), &list); err != nil || len(list.Debts) != 1 || list.Debts[0].State != Orphaned || list.Debts[0].ID != d.ID {
-		t.Errorf("error %v, list %s", err, w.Body)
+		t.Errorf("list = %s, error %v, want one debt %s in state %v", w.Body, err, d.ID, Orphaned)
 	}
 	for _, step := range []struct {
 		id   string
@@ -222,11 +222,11 @@ func TestDebtsOfAnAPIServiceThatIsGone(t *testing.T) {
 		w := httptest.NewRecorder()
 		o.ServeForget(w, httptest.NewRequest(http.MethodDelete, "/debug/debts/"+step.id, nil), step.id)
 		if w.Code != step.code {
-			t.Errorf("forget %s: %d, want %d: %s", step.id, w.Code, step.code, w.Body)
+			t.Errorf("ServeForget(%s) = %d, want %d: %s", step.id, w.Code, step.code, w.Body)
 		}
 	}
 	if len(o.store.All()) != 0 {
-		t.Error("the debt is still there")
+		t.Errorf("%d debts are left after ServeForget, want 0", len(o.store.All()))
 	}
 }
 
@@ -240,11 +240,11 @@ func TestTheNumberOfDebtsIsBounded(t *testing.T) {
 	}
 	o.store.replace(full)
 	if err := o.store.Record(t.Context(), NewDebt("gone", "one-more", shop, service, "")); err != ErrFull {
-		t.Errorf("error %v, want %v", err, ErrFull)
+		t.Errorf("Record() of one debt too many: error = %v, want %v", err, ErrFull)
 	}
 }
 
-// What cannot be read is not ignored: its backend stays unavailable, and so does every backend that it may be about.
+// An unreadable debt is not ignored: its backend stays unavailable, and so does every backend that it may be about.
 func TestADebtThatCannotBeRead(t *testing.T) {
 	const other = "v1.other.example.com"
 	written := func(change func(*Debt)) []byte {
@@ -277,30 +277,30 @@ func TestADebtThatCannotBeRead(t *testing.T) {
 			}
 			o, _ := open(t, etcd, b)
 			if text := o.store.Message(service); !strings.Contains(text, c.why) || !strings.Contains(text, "aggregator debts forget "+id) {
-				t.Errorf("its backend: %q", text)
+				t.Errorf("Message() of the debt's backend = %q, want %q and the command to forget %s", text, c.why, id)
 			}
 			if text := o.store.Message(other); (text != "") != c.any {
-				t.Errorf("another backend: %q", text)
+				t.Errorf("Message() of another backend = %q, want a message %t", text, c.any)
 			}
 			if e := o.Entries(); len(e) != 1 || e[0].State != Unreadable || e[0].ID != id || !strings.Contains(e[0].Message, c.why) {
-				t.Errorf("listed as %+v", e)
+				t.Errorf("entries = %+v, want one of debt %s in state %v with %q", e, id, Unreadable, c.why)
 			}
 			if err := o.clean(t.Context(), service); err != nil || len(o.store.All()) != 1 || len(b.deleted) > 0 {
-				t.Errorf("cleaned up: %v, %d debts", err, len(o.store.All()))
+				t.Errorf("clean() error = %v, %d debts, deleted %v, want no error, 1 debt and no deletion", err, len(o.store.All()), b.deleted)
 			}
 			w := httptest.NewRecorder()
 			o.ServeForget(w, httptest.NewRequest(http.MethodDelete, "/debug/debts/"+id, nil), id)
 			if w.Code != http.StatusOK || o.store.Message(service) != "" || o.store.Message(other) != "" {
-				t.Errorf("forgotten: %d %s, %q", w.Code, w.Body, o.store.Message(service))
+				t.Errorf("ServeForget() = %d %s, message afterwards %q, want 200 and no message", w.Code, w.Body, o.store.Message(service))
 			}
 		})
 	}
 }
 
-// A release before there were versions wrote the same without one.
+// A release without versions wrote the same debt without one.
 func TestADebtWithoutAVersion(t *testing.T) {
 	d := decodeDebt("a", []byte(`{"id":"a","namespace":"gone","namespaceUID":"u","groupVersion":"shop.example.com/v1","apiService":"v1.shop.example.com","since":"2026-11-20T21:46:04Z"}`))
 	if d.unreadable != "" || d.APIService != service {
-		t.Errorf("%+v", d)
+		t.Errorf("decodeDebt() = %+v, want a readable debt of %s", d, service)
 	}
 }

@@ -25,14 +25,14 @@ var (
 	service = "v1.shop.example.com"
 )
 
-// backend is an extension server with objects in namespaces, behind TLS, and with the faults that such servers have.
+// backend is an extension server with objects in namespaces, behind TLS, and with the faults of such servers.
 type backend struct {
 	server *httptest.Server
 
-	mu      sync.Mutex // guards what follows
+	mu      sync.Mutex // guards the fields below
 	objects []metav1.PartialObjectMetadata
 	deleted []types.UID
-	// behind is how slow its clock is.
+	// behind is the delay of the backend's clock.
 	behind time.Duration
 	// answers, if set, answers instead of the backend when it returns true.
 	answers func(w http.ResponseWriter, r *http.Request) bool
@@ -56,7 +56,7 @@ func (b *backend) put(o metav1.PartialObjectMetadata) {
 	b.objects = append(b.objects, o)
 }
 
-// object is one of a namespace, made at a time of the backend's clock.
+// object returns an object of a namespace, created at a time of the backend's clock.
 func object(namespace, name string, uid types.UID, made time.Time) metav1.PartialObjectMetadata {
 	return metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{
 		Namespace: namespace, Name: name, UID: uid, CreationTimestamp: metav1.NewTime(made.Truncate(time.Second)),
@@ -146,7 +146,7 @@ func answer(w http.ResponseWriter, code int, reason metav1.StatusReason) {
 
 // fakeEtcd is etcd in memory. It outlives the stores that use it.
 type fakeEtcd struct {
-	mu       sync.Mutex // guards what follows
+	mu       sync.Mutex // guards the fields below
 	values   map[string][]byte
 	replaced func(map[string][]byte)
 }
@@ -189,13 +189,13 @@ type cleanerEnv struct {
 	*Cleaner
 	store *Store
 
-	mu       sync.Mutex // guards what follows
+	mu       sync.Mutex // guards the fields below
 	standing APIServiceState
 	known    []string
 	changed  chan struct{}
 }
 
-// open starts an office that ends with the test, or with the function that it returns.
+// open starts a process that ends with the test, or when the returned function is called.
 func open(t *testing.T, k *fakeEtcd, b *backend) (*cleanerEnv, func()) {
 	o := &cleanerEnv{store: NewStore(k, zap.NewNop()), changed: make(chan struct{}), standing: APIServiceState{Registered: true, Ready: true}}
 	o.Cleaner = NewCleaner(Config{
@@ -235,7 +235,7 @@ func (o *cleanerEnv) become(s APIServiceState) {
 	o.changed = make(chan struct{})
 }
 
-// redirect sends what is meant for a backend to the test's.
+// redirect sends requests for a backend to the test's backend.
 type redirect struct{ b *backend }
 
 func (t redirect) RoundTrip(r *http.Request) (*http.Response, error) {

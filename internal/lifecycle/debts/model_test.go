@@ -10,9 +10,9 @@ import (
 	"pgregory.net/rapid"
 )
 
-// History as a backend may live it: namespaces of one name follow each other, with objects of the same few names; the
-// backend dies, lies and returns in between, and so does the front door. Whatever happens, nothing of a namespace that
-// lives is deleted; and when all debts are paid, nothing is left of those that do not.
+// A model of a backend's history: namespaces of one name follow each other, with objects of the same few names. The backend
+// dies, answers wrongly and returns, and the front door restarts. In every history no object of a live namespace is deleted,
+// and no object of a deleted namespace is left after all debts are paid.
 func TestTheNewNamespaceIsNeverTouched(t *testing.T) {
 	b := newBackend(t)
 	rapid.Check(t, func(rt *rapid.T) {
@@ -42,7 +42,7 @@ type history struct {
 	cleanerEnv *cleanerEnv
 	stop       func()
 	now        time.Time
-	epoch      int               // which namespace of that name lives
+	epoch      int               // number of the live namespace of that name
 	of         map[types.UID]int // objects by the namespace that they were made in
 	made       int
 }
@@ -55,7 +55,7 @@ var faults = []func(http.ResponseWriter, *http.Request) bool{
 
 func (m *history) uid() types.UID { return types.UID(fmt.Sprintf("namespace-%d", m.epoch)) }
 
-// create makes an object in the namespace of the moment, unless one of that name is there.
+// create makes an object in the current namespace, unless one of that name exists.
 func (m *history) create(rt *rapid.T) {
 	name := rapid.SampledFrom([]string{"a", "b", "c"}).Draw(rt, "name")
 	m.b.mu.Lock()
@@ -71,8 +71,8 @@ func (m *history) create(rt *rapid.T) {
 	m.b.objects = append(m.b.objects, o)
 }
 
-// recreate is the end of a namespace while the backend is away, and the beginning of the next of that name. The backend
-// went some time before the debt, and the namespace stays for Settle after the second of the debt.
+// recreate ends a namespace while the backend is away, and begins the next one of that name. The backend went away some time
+// before the debt, and the namespace stays for Settle after the second of the debt.
 func (m *history) recreate(rt *rapid.T) {
 	m.now = m.now.Add(time.Duration(rapid.IntRange(10_000, 20_000).Draw(rt, "outage")) * time.Millisecond)
 	d := NewDebt("shared", m.uid(), shop, service, "a policy")
@@ -90,10 +90,10 @@ func (m *history) pay(rt *rapid.T, fault func(http.ResponseWriter, *http.Request
 	m.b.mu.Unlock()
 	err := m.cleanerEnv.clean(rt.Context(), service)
 	if fault == nil && err != nil {
-		rt.Fatalf("with a backend that is well: %v", err)
+		rt.Fatalf("clean() with a healthy backend failed: %v, want no error", err)
 	}
 	if err == nil && len(m.cleanerEnv.store.All()) > 0 {
-		rt.Fatalf("no error, and debts are left: %v", m.cleanerEnv.store.All())
+		rt.Fatalf("clean() returned no error, open debts = %v, want none", m.cleanerEnv.store.All())
 	}
 }
 
@@ -102,16 +102,16 @@ func (m *history) check(rt *rapid.T) {
 	defer m.b.mu.Unlock()
 	for _, uid := range m.b.deleted {
 		if m.of[uid] == m.epoch {
-			rt.Fatalf("%s belongs to the namespace that lives, and was deleted", uid)
+			rt.Fatalf("object %s of the live namespace was deleted, want it kept", uid)
 		}
 	}
-	m.b.deleted = nil // of this namespace and before; what is deleted later is judged by who lives then
+	m.b.deleted = nil // of this namespace and earlier ones; later deletions are checked against the namespace that lives then
 	if len(m.cleanerEnv.store.All()) > 0 {
 		return
 	}
 	for _, o := range m.b.objects {
 		if m.of[o.UID] != m.epoch {
-			rt.Fatalf("%s is left of a namespace that is gone, and no debt is open", o.UID)
+			rt.Fatalf("object %s of a deleted namespace is left without an open debt, want none", o.UID)
 		}
 	}
 }

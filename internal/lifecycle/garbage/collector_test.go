@@ -15,16 +15,16 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// env is a running collector over a model, in a bubble where time is ours.
+// env is a running collector over a model, in a bubble with its fake clock.
 type env struct {
 	*model
 	discovery atomic.Pointer[Discovery]
 	leads     atomic.Bool
 	events    chan *corev1.Event
-	hidden    *model // what an extension server hides
+	hidden    *model // objects that an extension server hides
 }
 
-// withCollector runs story beside a collector. Waiting is free: the clock of the bubble moves when everybody waits.
+// withCollector runs story with a running collector. Waiting is free: the clock of the bubble moves when all goroutines wait.
 func withCollector(t *testing.T, furnish func(*env), story func(t *testing.T, h *env)) {
 	synctest.Test(t, func(t *testing.T) {
 		h := &env{model: newModel(), events: make(chan *corev1.Event, 100)}
@@ -49,7 +49,7 @@ func withCollector(t *testing.T, furnish func(*env), story func(t *testing.T, h 
 			t.Error(err)
 		}
 		if len(h.wrong) > 0 {
-			t.Errorf("wrongful: %v", h.wrong)
+			t.Errorf("wrongful deletions = %v, want none", h.wrong)
 		}
 	})
 }
@@ -88,13 +88,13 @@ func TestAnOwnerIsNotGoneWhile(t *testing.T) {
 			}, func(t *testing.T, h *env) {
 				after(10 * time.Minute)
 				if !h.has(configMaps, "red", "orphan") {
-					t.Fatal("it was taken for gone")
+					t.Fatal("the object was deleted although its owner is not known to be gone, want it kept")
 				}
 				h.reset(nil, nil)
 				h.discovery.Store(healthy())
 				after(3 * time.Minute)
 				if h.has(configMaps, "red", "orphan") {
-					t.Error("it is not collected although everything is well")
+					t.Error("the object still exists after its owner's backend recovered, want it collected")
 				}
 			})
 		})
@@ -104,7 +104,7 @@ func TestAnOwnerIsNotGoneWhile(t *testing.T) {
 func TestALocalDependentGoesInAMomentWhileBackendsHang(t *testing.T) {
 	withCollector(t, func(h *env) {
 		h.faults = map[schema.GroupVersion]fault{widgets.GroupVersion(): hangs, gadgets.GroupVersion(): hangs}
-		for i := range 500 { // all of them want to know of a backend that does not answer
+		for i := range 500 { // all of them wait for a backend that does not answer
 			h.create(configMaps, "red", fmt.Sprintf("waits%d", i), metav1.OwnerReference{APIVersion: "shop.example.com/v1", Kind: "Widget", Name: "w", UID: "w"})
 		}
 	}, func(t *testing.T, h *env) {
@@ -114,7 +114,7 @@ func TestALocalDependentGoesInAMomentWhileBackendsHang(t *testing.T) {
 		h.delete(configMaps, "red", "owner", metav1.DeletePropagationBackground)
 		after(100 * time.Millisecond)
 		if h.has(configMaps, "red", "dependent") {
-			t.Error("it waits behind those whose owner's backend hangs")
+			t.Error("the dependent exists 100ms after its owner was deleted, want it deleted without waiting for the hung backends")
 		}
 		h.mu.Lock()
 		before := h.requests["get"]
@@ -123,7 +123,7 @@ func TestALocalDependentGoesInAMomentWhileBackendsHang(t *testing.T) {
 		h.mu.Lock()
 		defer h.mu.Unlock()
 		if asked := h.requests["get"] - before; asked > 2000 {
-			t.Errorf("%d requests in ten minutes for what cannot be known", asked)
+			t.Errorf("%d GET requests in ten minutes for owners on hung backends, want at most 2000", asked)
 		}
 	})
 }
@@ -141,23 +141,23 @@ func TestReferencesThatAreWrong(t *testing.T) {
 		for len(h.events) > 0 {
 			e := <-h.events
 			if e.Reason != "OwnerRefInvalidNamespace" || e.Type != corev1.EventTypeWarning {
-				t.Errorf("unexpected Event: %s %s", e.Type, e.Reason)
+				t.Errorf("Event %s %s, want Warning OwnerRefInvalidNamespace", e.Type, e.Reason)
 			}
 			told[e.InvolvedObject.Kind+" "+e.InvolvedObject.Name] = e.Message
 		}
 		want := fmt.Sprintf(`ownerRef [v1/ConfigMap, namespace: red, name: elsewhere, uid: %s] does not exist in namespace "red"`, elsewhere.UID)
 		if got := told["ConfigMap abroad"]; got != want {
-			t.Errorf("the Event says\n%s, want\n%s", got, want)
+			t.Errorf("message of the Event = %s, want %s", got, want)
 		}
-		if len(told) != 2 { // that the third is misnamed shows nowhere: its owner is known by its UID
-			t.Errorf("want one Event for each of two objects, got %v", told)
+		if len(told) != 2 { // the misnamed reference leads to no Event, because its owner is known by its UID
+			t.Errorf("Events = %v, want one for each of two objects", told)
 		}
 		for _, o := range []struct {
 			at              schema.GroupVersionResource
 			namespace, name string
 		}{{configMaps, "red", "abroad"}, {nodes, "", "cluster"}, {configMaps, "blue", "misnamed"}} {
 			if !h.has(o.at, o.namespace, o.name) {
-				t.Errorf("%s was deleted for it", o.name)
+				t.Errorf("%s was deleted because of a wrong reference, want it kept", o.name)
 			}
 		}
 	})
@@ -175,7 +175,7 @@ func TestObjectsThatOwnEachOtherGoInTheForeground(t *testing.T) {
 		h.delete(configMaps, "red", "a", metav1.DeletePropagationForeground)
 		after(time.Minute)
 		if h.has(configMaps, "red", "a") || h.has(configMaps, "red", "b") {
-			t.Error("they wait for each other")
+			t.Errorf("objects that own each other: a exists %t, b exists %t, want both deleted", h.has(configMaps, "red", "a"), h.has(configMaps, "red", "b"))
 		}
 	})
 }
@@ -190,19 +190,19 @@ func TestOrphansOfADeadBackendAreWaitedFor(t *testing.T) {
 		h.delete(configMaps, "red", "owner", metav1.DeletePropagationOrphan)
 		after(time.Minute)
 		if !h.has(configMaps, "red", "owner") {
-			t.Fatal("the owner went before its dependents were told")
+			t.Fatal("the owner was deleted before its dependents were orphaned, want it kept")
 		}
 		if e := <-h.events; e.Reason != "OrphanWaits" || e.InvolvedObject.Name != "owner" {
-			t.Errorf("nobody was told why: %v", e)
+			t.Errorf("Event = %v, want OrphanWaits for owner", e)
 		}
 		h.reset(nil, nil)
 		h.discovery.Store(healthy())
 		after(time.Minute)
 		if h.has(configMaps, "red", "owner") {
-			t.Error("the owner is still there")
+			t.Error("the owner exists a minute after the backend recovered, want it deleted")
 		}
 		if kept := h.read(widgets, "red", "kept"); kept == nil || len(kept.OwnerReferences) > 0 {
-			t.Errorf("the dependent should be there without an owner: %v", kept)
+			t.Errorf("dependent = %v, want it to exist without an owner", kept)
 		}
 	})
 }
@@ -230,7 +230,7 @@ func TestADependentKeepsTheOwnersThatLive(t *testing.T) {
 		after(30 * time.Second)
 		both := h.read(configMaps, "red", "both")
 		if both == nil || len(both.OwnerReferences) != 1 || both.OwnerReferences[0].UID != one.UID {
-			t.Errorf("want one owner, the one that lives: %v", both)
+			t.Errorf("object = %v, want one owner reference, to %s", both, one.UID)
 		}
 	})
 }
@@ -242,12 +242,12 @@ func TestOnlyTheLeaderCollects(t *testing.T) {
 		h.delete(configMaps, "red", "owner", metav1.DeletePropagationBackground)
 		after(time.Minute)
 		if !h.has(configMaps, "red", "dependent") || len(h.requests) > 0 {
-			t.Fatalf("a replica that does not lead does something: %v", h.requests)
+			t.Fatalf("requests of a replica that does not lead = %v, want none and the dependent kept", h.requests)
 		}
 		h.leads.Store(true)
 		after(10 * time.Second)
 		if h.has(configMaps, "red", "dependent") {
-			t.Error("the leader did not collect")
+			t.Error("the dependent exists 10s after the replica became leader, want it collected")
 		}
 		h.leads.Store(false)
 		after(5 * time.Second)
@@ -256,7 +256,7 @@ func TestOnlyTheLeaderCollects(t *testing.T) {
 		h.delete(configMaps, "red", "second", metav1.DeletePropagationBackground)
 		after(time.Minute)
 		if !h.has(configMaps, "red", "late") {
-			t.Error("it goes on after the loss of its lease")
+			t.Error("the dependent was collected after the replica lost its lease, want it kept")
 		}
 	})
 }
@@ -268,18 +268,18 @@ func TestADefinitionTakesItsDependentsAlong(t *testing.T) {
 		after(5 * time.Second)
 		h.faults = map[schema.GroupVersion]fault{boats.GroupVersion(): knowsNoPath}
 		h.delete(boats, "red", "boat", metav1.DeletePropagationBackground)
-		synctest.Wait() // the watch has told it, no owner could be asked, and then the kind is gone
+		synctest.Wait() // the watch has reported the deletion, no owner could be read, and then the kind is gone
 		without := healthy()
 		without.GroupVersions = slices.DeleteFunc(without.GroupVersions, func(g GroupVersion) bool { return g.GroupVersion == boats.GroupVersion() })
 		h.discovery.Store(without)
 		after(time.Minute)
 		if h.has(configMaps, "red", "rudder") {
-			t.Error("its owner was seen to end, and it is still there")
+			t.Error("the dependent exists a minute after its owner's deletion was seen, want it deleted")
 		}
 	})
 }
 
-// Fifty thousand objects, half of them garbage, through the whole collector.
+// Fifty thousand objects, half of them garbage, pass through the whole collector.
 func TestFiftyThousandObjectsAreCollected(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes seconds")
@@ -299,7 +299,7 @@ func TestFiftyThousandObjectsAreCollected(t *testing.T) {
 			t.Errorf("%d objects are left, want %d", left, pairs)
 		}
 		if len(h.deleted) != pairs/2 {
-			t.Errorf("%d were collected, want %d", len(h.deleted), pairs/2)
+			t.Errorf("%d objects were collected, want %d", len(h.deleted), pairs/2)
 		}
 	})
 }

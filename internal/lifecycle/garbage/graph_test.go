@@ -10,7 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// pair is what a cluster is full of: an object and its owner, each with a name of its own and a UID as servers make them.
+// pairOf returns an owner and its dependent, each with a distinct name and a UID in the form that servers use.
 func pairOf(i int) (owner, dependent *metav1.PartialObjectMetadata) {
 	block := true
 	meta := func(kind string, owners ...metav1.OwnerReference) *metav1.PartialObjectMetadata {
@@ -55,10 +55,10 @@ func bytesPerObject(objects int) float64 {
 	return float64(after-before) / float64(objects)
 }
 
-// What is remembered of an object must not grow with what is written on it.
+// The memory for an object must not grow with its annotations and managed fields.
 func TestFiftyThousandObjectsAreSmall(t *testing.T) {
 	if b := bytesPerObject(50_000); b > 1024 {
-		t.Errorf("%.0f bytes for each of 50,000 objects, want no more than 1024", b)
+		t.Errorf("%.0f bytes for each of 50,000 objects, want at most 1024", b)
 	} else {
 		t.Logf("%.0f bytes for each of 50,000 objects", b)
 	}

@@ -34,10 +34,10 @@ func TestHiddenObjectsAreDeletedWithTheirOwner(t *testing.T) {
 	withHidden(t, nil, func(t *testing.T, h *env, hidden *model) {
 		owner := h.create(configMaps, "red", "owner")
 		hidden.create(widgets, "red", "dependent", refTo(configMaps, owner))
-		h.create(widgets, "red", "dependent") // the extension server's, of the same name
+		h.create(widgets, "red", "dependent") // the extension server's object of the same name
 		after(10 * time.Second)
 		if !hidden.has(widgets, "red", "dependent") {
-			t.Fatal("the hidden dependent does not exist although its owner does")
+			t.Fatal("the hidden dependent does not exist although its owner does, want it kept")
 		}
 		h.delete(configMaps, "red", "owner", metav1.DeletePropagationBackground)
 		after(time.Minute)

@@ -40,7 +40,7 @@ var (
 
 func clusterScoped(r schema.GroupVersionResource) bool { return r == nodes }
 
-// healthy is discovery when nothing is wrong.
+// healthy returns the discovery of a cluster without faults.
 func healthy() *Discovery {
 	served := func(gv schema.GroupVersion, local bool, of ...schema.GroupVersionResource) GroupVersion {
 		g := GroupVersion{GroupVersion: gv, Local: local, Current: true, Known: true, APIService: gv.Version + "." + gv.Group}
@@ -55,7 +55,7 @@ func healthy() *Discovery {
 	}}
 }
 
-// without returns discovery with one group-version changed.
+// with returns discovery with one group-version changed.
 func (d *Discovery) with(gv schema.GroupVersion, change func(*GroupVersion)) *Discovery {
 	out := &Discovery{Synced: d.Synced, GroupVersions: slices.Clone(d.GroupVersions)}
 	for i := range out.GroupVersions {
@@ -66,11 +66,11 @@ func (d *Discovery) with(gv schema.GroupVersion, change func(*GroupVersion)) *Di
 	return out
 }
 
-// fault answers in the place of a group-version; nil, nil, false lets the request through.
+// fault replaces the answer of a group-version; nil, nil, false lets the request through.
 type fault func(ctx context.Context, verb string, at schema.GroupVersionResource, name string) (o *metav1.PartialObjectMetadata, err error, instead bool)
 
-// model is an API server in memory that knows what must never happen. It is a model, not a mock: deletion, finalizers
-// and preconditions are those of the real one.
+// model is an API server in memory that records violations of the collector's invariants. It is a model, not a mock: deletion,
+// finalizers and preconditions work as in the real API server.
 type model struct {
 	mu       sync.Mutex
 	version  int
@@ -80,9 +80,9 @@ type model struct {
 	changed  chan struct{} // closed and replaced with every event
 	faults   map[schema.GroupVersion]fault
 	requests map[string]int
-	// cuts are when all watches of a group-version end.
+	// cuts holds the times at which all watches of a group-version end.
 	cuts map[schema.GroupVersion]time.Time
-	// shown is what discovery says; nil: everything.
+	// shown returns the current discovery; nil means everything.
 	shown func() *Discovery
 
 	deleted []string
@@ -142,7 +142,7 @@ func (m *model) read(at schema.GroupVersionResource, namespace, name string) *me
 	return m.objects[at][namespace+"/"+name].DeepCopy()
 }
 
-// all is every object with where it is, in a fixed order.
+// all returns every object with its resource, in a fixed order.
 func (m *model) all() (out []placed) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -159,13 +159,13 @@ type placed struct {
 	*metav1.PartialObjectMetadata
 }
 
-// alive says whether an object with a UID lives anywhere and does not wait for its dependents to go.
+// alive reports whether an object with a UID exists and does not wait for its dependents to be deleted.
 func (m *model) alive(uid types.UID) bool {
 	o := m.byUID[uid]
 	return o != nil && (o.DeletionTimestamp == nil || !slices.Contains(o.Finalizers, metav1.FinalizerDeleteDependents))
 }
 
-// end removes an object or marks it, as finalizers demand.
+// end removes an object, or marks it as deleted while it has finalizers.
 func (m *model) end(at schema.GroupVersionResource, id string, policy *metav1.DeletionPropagation) {
 	o := m.objects[at][id]
 	if policy != nil {
@@ -192,16 +192,16 @@ func (m *model) end(at schema.GroupVersionResource, id string, policy *metav1.De
 	m.event(watch.Deleted, at, o)
 }
 
-// delete is what a user does.
+// delete deletes an object as a user does.
 func (m *model) delete(at schema.GroupVersionResource, namespace, name string, policy metav1.DeletionPropagation) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if id := namespace + "/" + name; m.objects[at][id] != nil { // the collector may have been first
+	if id := namespace + "/" + name; m.objects[at][id] != nil { // the collector can be faster
 		m.end(at, id, &policy)
 	}
 }
 
-// Resource makes the model a metadata.Interface: what follows is the collector's way in.
+// Resource makes the model a metadata.Interface: the methods below are the collector's client.
 func (m *model) Resource(r schema.GroupVersionResource) metadata.Getter {
 	return resourceClient{m, r, ""}
 }
@@ -373,7 +373,7 @@ func (d resourceClient) Patch(ctx context.Context, name string, _ types.PatchTyp
 	return live.DeepCopy(), nil
 }
 
-// promise: when an owner that orphans goes, nobody names it any more, of all kinds that are registered at all.
+// promise records a violation if an owner that orphans is deleted while an object of a registered kind still refers to it.
 func (d resourceClient) promise(owner types.UID) {
 	for at, of := range d.objects {
 		if d.shown != nil && d.shown().lookup(at.GroupVersion()).APIService == "" {
@@ -387,7 +387,7 @@ func (d resourceClient) promise(owner types.UID) {
 	}
 }
 
-// The ways of a backend to be wrong.
+// The faults of a backend.
 
 func unavailable(_ context.Context, _ string, at schema.GroupVersionResource, _ string) (*metav1.PartialObjectMetadata, error, bool) {
 	return nil, apierrors.NewServiceUnavailable("APIService of " + at.Group + " is unavailable"), true
@@ -398,15 +398,15 @@ func hangs(ctx context.Context, _ string, _ schema.GroupVersionResource, _ strin
 	return nil, ctx.Err(), true
 }
 
-// knowsNoPath is a 404 that is not about the object: a proxy's, or a server's that has not installed its paths yet.
+// knowsNoPath answers 404 for the path, not for the object, as a proxy does, or a server that has not installed its paths yet.
 func knowsNoPath(_ context.Context, verb string, at schema.GroupVersionResource, name string) (*metav1.PartialObjectMetadata, error, bool) {
 	if verb == "list" {
-		return nil, nil, true // and of the rest it knows nothing
+		return nil, nil, true // other verbs get an empty answer
 	}
 	return nil, apierrors.NewGenericServerResponse(http.StatusNotFound, verb, at.GroupResource(), name, "404 page not found", 0, true), true
 }
 
-// another answers with what was not asked for.
+// another answers with a different object.
 func another(_ context.Context, verb string, at schema.GroupVersionResource, name string) (*metav1.PartialObjectMetadata, error, bool) {
 	if verb != "get" {
 		return nil, nil, verb != "delete" && verb != "patch"
@@ -414,7 +414,7 @@ func another(_ context.Context, verb string, at schema.GroupVersionResource, nam
 	return &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Name: name + "x", UID: "nobody"}}, nil, true
 }
 
-// forgetful says that nothing exists, in good form, between its restart and the time when it has read its storage.
+// forgetful answers in good form that nothing exists, between its restart and the time when it has read its storage.
 func forgetful(restart, up time.Time) fault {
 	return func(_ context.Context, verb string, at schema.GroupVersionResource, name string) (*metav1.PartialObjectMetadata, error, bool) {
 		if now := time.Now(); now.Before(restart) || !now.Before(up) {
@@ -427,7 +427,7 @@ func forgetful(restart, up time.Time) fault {
 	}
 }
 
-// flaky is something else at every request.
+// flaky answers every request differently.
 func flaky(r *rand.Rand) fault {
 	var mu sync.Mutex
 	return func(ctx context.Context, verb string, at schema.GroupVersionResource, name string) (*metav1.PartialObjectMetadata, error, bool) {
@@ -446,7 +446,7 @@ func flaky(r *rand.Rand) fault {
 	}
 }
 
-// eventRecorder is where Events are written; nil: nowhere.
+// eventRecorder collects the written Events; a nil channel drops them.
 type eventRecorder struct {
 	corev1client.EventInterface
 	written chan *corev1.Event

@@ -20,7 +20,7 @@ import (
 	"portico.dev/internal/metrics"
 )
 
-// always leads.
+// always is an election that this replica always wins.
 func always() (bool, <-chan struct{}) { return true, nil }
 
 func configOver(m *model, discovery func() *Discovery) Config {
@@ -30,7 +30,7 @@ func configOver(m *model, discovery func() *Discovery) Config {
 	}
 }
 
-// simulation is one life of the front door after another over the same objects, each with its own misfortunes.
+// simulation runs one life of the front door after another over the same objects, each with different faults.
 type simulation struct {
 	*rand.Rand
 	*model
@@ -40,7 +40,7 @@ type simulation struct {
 
 var backends = []schema.GroupVersion{widgets.GroupVersion(), gadgets.GroupVersion()}
 
-// misfortune chooses what is wrong in one life: with backends, with what discovery says of them, and for how long.
+// misfortune chooses the faults of one life: of the backends, of discovery, and their duration.
 func (l *simulation) misfortune() (first, then *Discovery) {
 	first, then = healthy(), healthy()
 	faults, cuts := map[schema.GroupVersion]fault{}, map[schema.GroupVersion]time.Time{}
@@ -65,7 +65,7 @@ func (l *simulation) misfortune() (first, then *Discovery) {
 		if faults[gv] == nil {
 			continue
 		}
-		// What discovery says lags behind: it may still call Current what is dead, or know better.
+		// Discovery lags behind: it may still report a dead backend as Current, or already report a backend as dead.
 		switch l.IntN(4) {
 		case 0:
 			then = then.with(gv, func(g *GroupVersion) { g.Current, g.Reason = false, "FailedDiscoveryCheck" })
@@ -78,7 +78,7 @@ func (l *simulation) misfortune() (first, then *Discovery) {
 	return first, then
 }
 
-// happen lets users do something.
+// happen creates and deletes objects as users do.
 func (l *simulation) happen() {
 	all := l.all()
 	for range 4 {
@@ -90,7 +90,7 @@ func (l *simulation) happen() {
 		var owners []metav1.OwnerReference
 		for range l.IntN(3) {
 			if len(all) > 0 {
-				owner := all[l.IntN(len(all))] // whatever it is and wherever: references may be wrong
+				owner := all[l.IntN(len(all))] // any object in any namespace: references may be wrong
 				owners = append(owners, refTo(owner.at, owner.PartialObjectMetadata))
 			}
 		}
@@ -130,8 +130,8 @@ func (l *simulation) live(t *testing.T, d time.Duration, lucky bool) {
 		if !lucky {
 			l.happen()
 		}
-		// Not at a whole second: a finalizer that is removed at the very moment of a registration was removed before it, but the model
-		// would read discovery after it.
+		// Not at a whole second: a finalizer that is removed at the moment of a registration was removed before it, but the
+		// model would read discovery after it.
 		<-time.After(time.Duration(l.IntN(8))*time.Second + 137129*time.Microsecond)
 		discovery.Store(then)
 		if err := <-done; err != nil {
@@ -144,8 +144,8 @@ func newSimulation(seed uint64, r rules) *simulation {
 	return &simulation{Rand: rand.New(rand.NewPCG(seed, 5)), model: newModel(), rules: r}
 }
 
-// The scoreboard's row R11: backends and discovery fail in every way at every start, and nothing that has an owner is
-// lost; what has none goes when things are well again.
+// The scoreboard's row R11: backends and discovery fail in every way at every start, and no object with an owner is deleted.
+// Objects without an owner are deleted after the faults end.
 func TestAThousandRestartsDeleteNothingThatHasAnOwner(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes seconds")
@@ -158,20 +158,20 @@ func TestAThousandRestartsDeleteNothingThatHasAnOwner(t *testing.T) {
 			}
 			l.live(t, 5*time.Minute, true)
 			if len(l.wrong) > 0 {
-				t.Errorf("%d wrongful deletions, the first: %s", len(l.wrong), l.wrong[0])
+				t.Errorf("%d wrongful deletions, want 0; the first: %s", len(l.wrong), l.wrong[0])
 			}
 			if left := l.garbage(); len(left) > 0 {
-				t.Errorf("not collected although everything is well: %s", strings.Join(left, ", "))
+				t.Errorf("objects left after all faults ended = %s, want none", strings.Join(left, ", "))
 			}
 			if len(l.deleted) < restarts/40 {
-				t.Errorf("only %d objects were collected: nothing was tested", len(l.deleted))
+				t.Errorf("%d objects were collected, want at least %d: otherwise nothing was tested", len(l.deleted), restarts/40)
 			}
 			t.Logf("%d objects lived, %d were collected, %d are left", l.born, len(l.deleted), len(l.all()))
 		})
 	}
 }
 
-// garbage is what should not be there any more.
+// garbage returns the objects that should have been collected.
 func (l *simulation) garbage() (left []string) {
 	for _, o := range l.all() {
 		owned := slices.ContainsFunc(o.OwnerReferences, func(r metav1.OwnerReference) bool { return l.alive(r.UID) })
@@ -183,7 +183,7 @@ func (l *simulation) garbage() (left []string) {
 	return left
 }
 
-// A checker that never fails checks nothing.
+// Without each of the rules the simulation finds a wrongful deletion.
 func TestEveryRuleIsNeeded(t *testing.T) {
 	careless := func(denies func(error) bool) rules {
 		return rules{
@@ -213,7 +213,7 @@ func TestEveryRuleIsNeeded(t *testing.T) {
 					return
 				}
 			}
-			t.Error("not caught in 300 restarts")
+			t.Error("no wrongful deletion in 300 restarts without a rule, want one")
 		})
 	}
 }

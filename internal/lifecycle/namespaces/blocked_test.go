@@ -15,7 +15,7 @@ import (
 	"portico.dev/internal/lifecycle/debts"
 )
 
-// blockedEnv is a namespace that was deleted a moment ago, with a dead backend to wait for.
+// blockedEnv returns an env with a namespace that was deleted a moment ago, and with a dead backend.
 func blockedEnv(t *testing.T, change func(*GroupVersion)) *env {
 	w := newEnv(t, terminating("doomed", "1"))
 	w.served = append(w.served, shop(func(gv *GroupVersion) {
@@ -26,7 +26,7 @@ func blockedEnv(t *testing.T, change func(*GroupVersion)) *env {
 	return w
 }
 
-// after looks at the namespace until it has gone or d has passed, and returns how long that took.
+// after reconciles the namespace until it is gone or d has passed, and returns the time that it took.
 func (w *env) after(f *Finalizer, d time.Duration) time.Duration {
 	w.t.Helper()
 	start := time.Now()
@@ -45,7 +45,7 @@ func TestHowLongABackendIsWaitedFor(t *testing.T) {
 	policy := func(gv *GroupVersion) { gv.FinalizeAfter = 10 * time.Minute }
 	tests := map[string]struct {
 		change   func(*GroupVersion)
-		from, to time.Duration // to 0: for ever
+		from, to time.Duration // to 0: without end
 		because  string
 	}{
 		"no policy":                  {func(*GroupVersion) {}, 0, 0, ""},
@@ -64,7 +64,7 @@ func TestHowLongABackendIsWaitedFor(t *testing.T) {
 				took := w.after(w.finalizer(), long)
 				if tt.to == 0 {
 					if w.gone("doomed") || len(w.debtStore.All()) > 0 {
-						t.Errorf("gone %v after %v, debts %v", w.gone("doomed"), took, w.debtStore.All())
+						t.Errorf("gone %v after %v, debts %v, want the namespace kept and no debts", w.gone("doomed"), took, w.debtStore.All())
 					}
 					return
 				}
@@ -77,13 +77,13 @@ func TestHowLongABackendIsWaitedFor(t *testing.T) {
 	}
 }
 
-// wantDebt checks what is left behind: the debt, and an Event that says why.
+// wantDebt checks the debt and the Event with its reason.
 func (w *env) wantDebt(because string) {
 	w.t.Helper()
 	all := w.debtStore.All()
 	if len(all) != 1 || all[0].Namespace != "doomed" || all[0].NamespaceUID != "1" || all[0].GroupVersion != "shop.example.com/v1" ||
 		all[0].APIService != "v1.shop.example.com" || !strings.Contains(all[0].Reason, because) {
-		w.t.Errorf("debts %+v", all)
+		w.t.Errorf("debts = %+v, want one of namespace doomed because %q", all, because)
 	}
 	events, err := w.client.CoreV1().Events("default").List(context.Background(), metav1.ListOptions{})
 	if err != nil {
@@ -91,7 +91,7 @@ func (w *env) wantDebt(because string) {
 	}
 	if len(events.Items) != 1 || events.Items[0].Reason != "NamespaceFinalizedWithoutBackend" ||
 		events.Items[0].InvolvedObject.Name != "v1.shop.example.com" || !strings.Contains(events.Items[0].Message, because) {
-		w.t.Errorf("events %+v", events.Items)
+		w.t.Errorf("events = %+v, want one NamespaceFinalizedWithoutBackend because %q", events.Items, because)
 	}
 }
 
@@ -106,12 +106,12 @@ func TestTheConditionSaysWhenAndWhy(t *testing.T) {
 		"the namespace goes without it from ", "because portico.dev/finalize-namespaces-after is 1h0m0s",
 	} {
 		if !strings.Contains(got, want) {
-			t.Errorf("%s\ndoes not say %q", got, want)
+			t.Errorf("condition %s = %s, want it to contain %q", discoveryFailure, got, want)
 		}
 	}
 }
 
-// A crash between the two must leave the debt, and not the orphan.
+// A crash between the two writes must leave the debt, and not an orphan.
 func TestTheDebtIsWrittenBeforeTheNamespaceGoes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := blockedEnv(t, func(gv *GroupVersion) { gv.FinalizeAfter = time.Second })
@@ -119,16 +119,16 @@ func TestTheDebtIsWrittenBeforeTheNamespaceGoes(t *testing.T) {
 		recorded := time.Now()
 		again, err := w.finalizer().reconcile(t.Context(), "doomed")
 		if err != nil || again <= 0 || w.gone("doomed") || len(w.debtStore.All()) != 1 {
-			t.Fatalf("again %v, error %v, gone %v, debts %v", again, err, w.gone("doomed"), w.debtStore.All())
+			t.Fatalf("first reconcile: again %v, error %v, gone %v, debts %v, want the namespace kept and 1 debt", again, err, w.gone("doomed"), w.debtStore.All())
 		}
-		// A new process, with what is in etcd. By now a second has ended in between, so that creation timestamps tell.
+		// A new process reads etcd. A full second has ended in between, so that creation timestamps differ.
 		time.Sleep(again)
 		if _, err := w.finalizer().reconcile(t.Context(), "doomed"); err != nil || !w.gone("doomed") {
-			t.Fatalf("error %v, gone %v", err, w.gone("doomed"))
+			t.Fatalf("second reconcile: error %v, gone %v, want no error and the namespace gone", err, w.gone("doomed"))
 		}
 		since := w.debtStore.All()[0].Since
 		if !time.Now().Truncate(time.Second).After(since) || since.After(recorded) {
-			t.Errorf("debt of %v, recorded at %v, namespace gone at %v", since, recorded, time.Now())
+			t.Errorf("debt of %v, recorded at %v, namespace gone at %v, want the debt no later than the record and at least a second before the end", since, recorded, time.Now())
 		}
 	})
 }
@@ -138,7 +138,7 @@ func TestADebtThatCannotBeWrittenKeepsTheNamespace(t *testing.T) {
 	f := w.finalizer()
 	f.Debts = debts.NewStore(&brokenEtcd{}, f.Logger)
 	if _, err := f.reconcile(t.Context(), "doomed"); err == nil || !errors.Is(err, errBroken) || w.gone("doomed") {
-		t.Errorf("error %v, gone %v", err, w.gone("doomed"))
+		t.Errorf("reconcile with a broken etcd: error = %v, gone %v, want %v and the namespace kept", err, w.gone("doomed"), errBroken)
 	}
 }
 
@@ -148,7 +148,7 @@ type brokenEtcd struct{ fakeEtcd }
 
 func (*brokenEtcd) Put(context.Context, string, []byte) error { return errBroken }
 
-// One backend may be given up; the other that is dead may not.
+// The policy gives up one backend, but not the other dead one.
 func TestAPolicyIsForOneBackend(t *testing.T) {
 	w := blockedEnv(t, func(gv *GroupVersion) { gv.FinalizeAfter = time.Nanosecond })
 	other := shop(dead)
@@ -157,16 +157,16 @@ func TestAPolicyIsForOneBackend(t *testing.T) {
 	f := w.finalizer()
 	for range 3 {
 		if again, err := f.reconcile(t.Context(), "doomed"); err != nil || again == 0 {
-			t.Fatalf("again %v, error %v", again, err)
+			t.Fatalf("reconcile: again %v, error %v, want another attempt and no error", again, err)
 		}
 	}
 	if w.gone("doomed") || len(w.debtStore.All()) != 0 {
-		t.Errorf("gone %v, debts %v", w.gone("doomed"), w.debtStore.All())
+		t.Errorf("gone %v, debts %v, want the namespace kept and no debts", w.gone("doomed"), w.debtStore.All())
 	}
 }
 
-// The backend comes back between the debt and the end of the namespace. Its group-version stays closed until the debt is
-// paid, so that the namespace need not, and must not, wait for it.
+// The backend returns between the debt and the end of the namespace. Its group-version stays closed until the debt is paid, so
+// that the namespace must not wait for it.
 func TestABackendThatReturnsAtTheLastMoment(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := blockedEnv(t, func(gv *GroupVersion) { gv.FinalizeAfter = time.Second })
@@ -177,7 +177,7 @@ func TestABackendThatReturnsAtTheLastMoment(t *testing.T) {
 		}
 		w.serve(coreV1(), shop(func(gv *GroupVersion) { gv.Current, gv.Reason = false, "CleanupDebt" }))
 		if w.after(f, time.Minute); !w.gone("doomed") {
-			t.Error("the namespace waits for a backend that waits for the namespace")
+			t.Error("the namespace still exists a minute after the backend returned with a debt, want it gone")
 		}
 	})
 }
@@ -204,16 +204,16 @@ func TestDiscoveryChangeRetriesNamespace(t *testing.T) {
 		time.Sleep(firstDelay + blockedRetry/2)
 		synctest.Wait()
 		if got := w.condition("doomed", discoveryFailure); !strings.Contains(got, "v1.shop.example.com") {
-			t.Errorf("two seconds after the deletion: %s", got)
+			t.Errorf("condition two seconds after the deletion = %s, want it to name v1.shop.example.com", got)
 		}
-		// It is looked at every two seconds; the change comes in between.
+		// The namespace is reconciled every two seconds; the change comes in between.
 		w.serve(coreV1(), shop(nil))
 		old := <-changed
 		changed <- make(chan struct{})
 		close(old)
 		synctest.Wait()
 		if !w.gone("doomed") {
-			t.Error("the change was not heard")
+			t.Error("the namespace still exists after discovery changed, want it gone at once")
 		}
 		cancel()
 		if err := <-done; err != nil {
@@ -231,6 +231,6 @@ func TestDebtIsReadableJSON(t *testing.T) {
 	}
 	var back debts.Debt
 	if err := json.Unmarshal(text, &back); err != nil || back != d {
-		t.Errorf("%s became %+v, error %v", text, back, err)
+		t.Errorf("Unmarshal(%s) = %+v, error %v, want %+v", text, back, err, d)
 	}
 }

@@ -32,7 +32,7 @@ var (
 
 // fakeEtcd is etcd in memory.
 type fakeEtcd struct {
-	mu       sync.Mutex // guards what follows
+	mu       sync.Mutex // guards the fields below
 	values   map[string][]byte
 	replaced func(map[string][]byte)
 	writes   []string
@@ -129,7 +129,7 @@ func newEnv(t *testing.T, objects ...runtime.Object) *env {
 	w := &env{t: t, client: fake.NewClientset(objects...), metadata: newFakeMetadata(), served: []GroupVersion{coreV1()}}
 	w.debtStore = openStore(t, &fakeEtcd{})
 	w.informer = informers.NewSharedInformerFactory(w.client, 0)
-	// As the registry does: emptying the last finalizer of a namespace that is being deleted removes it.
+	// Like the registry: removing the last finalizer of a namespace that is being deleted removes the namespace.
 	w.client.PrependReactor("create", "namespaces", func(a clienttesting.Action) (bool, runtime.Object, error) {
 		create, ok := a.(clienttesting.CreateAction)
 		if !ok || a.GetSubresource() != "finalize" {
@@ -178,7 +178,7 @@ func (w *env) finalizer() *Finalizer {
 	return New(w.config())
 }
 
-// gone says whether the namespace has been finalized and removed.
+// gone reports whether the namespace has been finalized and removed.
 func (w *env) gone(name string) bool {
 	_, err := w.client.CoreV1().Namespaces().Get(context.Background(), name, metav1.GetOptions{})
 	if err != nil && !apierrors.IsNotFound(err) {
@@ -187,7 +187,7 @@ func (w *env) gone(name string) bool {
 	return err != nil
 }
 
-// condition is "Status Reason: message" of a namespace's condition.
+// condition returns "Status Reason: message" of a namespace's condition.
 func (w *env) condition(name string, kind corev1.NamespaceConditionType) string {
 	w.t.Helper()
 	ns, err := w.client.CoreV1().Namespaces().Get(context.Background(), name, metav1.GetOptions{})

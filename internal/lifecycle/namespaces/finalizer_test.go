@@ -27,7 +27,7 @@ const (
 	finalizersRemaining = corev1.NamespaceFinalizersRemaining
 )
 
-// allGood is the five conditions of a namespace in which nothing is wrong.
+// allGood returns the five conditions of a namespace without faults.
 func allGood() map[corev1.NamespaceConditionType]string {
 	return map[corev1.NamespaceConditionType]string{
 		discoveryFailure:    "False ResourcesDiscovered: All resources successfully discovered",
@@ -62,7 +62,7 @@ func TestNamespaceIsKept(t *testing.T) {
 	unavailable := apierrors.NewServiceUnavailable("APIService v1.shop.example.com is not available")
 	tests := map[string]struct {
 		prepare func(*env)
-		want    map[corev1.NamespaceConditionType]string // beside allGood
+		want    map[corev1.NamespaceConditionType]string // in addition to allGood
 		again   time.Duration                            // 0: an error, which backs off
 	}{
 		"an object has finalizers": {
@@ -173,17 +173,17 @@ func TestNamespaceIsKept(t *testing.T) {
 			tt.prepare(w)
 			again, err := w.finalizer().reconcile(t.Context(), "doomed")
 			if w.gone("doomed") {
-				t.Fatal("the namespace was finalized")
+				t.Fatal("the namespace was finalized, want it kept")
 			}
 			if again != tt.again || (err == nil) != (tt.again > 0) {
-				t.Errorf("looked at again after %v, error %v; want %v", again, err, tt.again)
+				t.Errorf("reconcile = again after %v, error %v, want %v", again, err, tt.again)
 			}
 			for kind, want := range allGood() {
 				if other, ok := tt.want[kind]; ok {
 					want = other
 				}
 				if got := w.condition("doomed", kind); got != want {
-					t.Errorf("%s:\n got %s\nwant %s", kind, got, want)
+					t.Errorf("condition %s = %s, want %s", kind, got, want)
 				}
 			}
 		})
@@ -262,17 +262,17 @@ func TestNamespaceIsFinalized(t *testing.T) {
 			prepare(w)
 			f := w.finalizer()
 			again, err := f.reconcile(t.Context(), "doomed")
-			if err == nil && again == firstRecheck { // a backend had something to delete, and is asked again
+			if err == nil && again == firstRecheck { // a backend had objects to delete, and is listed once more
 				again, err = f.reconcile(t.Context(), "doomed")
 			}
 			if err != nil || again != 0 {
-				t.Fatalf("again %v, error %v", again, err)
+				t.Fatalf("reconcile: again %v, error %v, want 0s and no error", again, err)
 			}
 			if !w.gone("doomed") {
-				t.Error("the namespace is still there")
+				t.Error("the namespace still exists, want it gone")
 			}
 			if w.metadata.count(configMaps) != 1 || w.metadata.count(widgets) != 0 || w.metadata.count(pods) != 0 {
-				t.Errorf("left behind: %v", w.metadata.objects)
+				t.Errorf("objects left = %v, want only the configmap of the neighbour", w.metadata.objects)
 			}
 		})
 	}
@@ -287,11 +287,11 @@ func TestPodsGoFirst(t *testing.T) {
 		t.Fatal(err)
 	}
 	if w.metadata.count(configMaps) != 1 {
-		t.Error("a configmap was deleted under a running pod")
+		t.Errorf("%d configmaps while a pod is running, want 1", w.metadata.count(configMaps))
 	}
 	w.metadata.release(pods)
 	if _, err := f.reconcile(t.Context(), "doomed"); err != nil || !w.gone("doomed") {
-		t.Errorf("error %v, gone %v after the pod went", err, w.gone("doomed"))
+		t.Errorf("reconcile after the pod ended: error %v, gone %v, want no error and the namespace gone", err, w.gone("doomed"))
 	}
 }
 
@@ -314,23 +314,23 @@ func TestRunningPodsAreGivenTheirGrace(t *testing.T) {
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
 			if got := graceLeft(&tt.pod, now); got != tt.want {
-				t.Errorf("got %v, want %v", got, tt.want)
+				t.Errorf("graceLeft() = %v, want %v", got, tt.want)
 			}
 		})
 	}
 }
 
-// An answer of discovery that holds nothing would make every namespace look empty.
+// An empty answer of discovery would make every namespace look empty.
 func TestNothingIsDoneBeforeDiscovery(t *testing.T) {
 	for name, served := range map[string][]GroupVersion{"no answer yet": nil, "remote groups only": {shop(nil)}} {
 		t.Run(name, func(t *testing.T) {
 			w := newEnv(t, terminating("doomed", "1"))
 			w.served = served
 			if _, err := w.finalizer().reconcile(t.Context(), "doomed"); !errors.Is(err, errNotDiscovered) {
-				t.Errorf("error %v, want %v", err, errNotDiscovered)
+				t.Errorf("reconcile without discovery: error = %v, want %v", err, errNotDiscovered)
 			}
 			if w.gone("doomed") || len(w.metadata.calls) > 0 {
-				t.Errorf("gone %v, calls %v", w.gone("doomed"), w.metadata.calls)
+				t.Errorf("gone %v, calls %v, want the namespace kept and no calls", w.gone("doomed"), w.metadata.calls)
 			}
 		})
 	}
@@ -355,7 +355,7 @@ func TestNamespaceRecreatedDuringTheDeletionIsNotTouched(t *testing.T) {
 		t.Fatal(err)
 	}
 	if w.metadata.count(configMaps) != 1 || w.metadata.count(widgets) != 1 {
-		t.Errorf("objects of the new namespace were deleted: %v", w.metadata.calls)
+		t.Errorf("calls = %v, want the objects of the new namespace kept", w.metadata.calls)
 	}
 }
 
@@ -374,16 +374,16 @@ func TestHangingBackendDelaysNobody(t *testing.T) {
 		start := time.Now()
 		again, err := w.finalizer().reconcile(t.Context(), "doomed")
 		if err != nil || again != blockedRetry {
-			t.Errorf("again %v, error %v", again, err)
+			t.Errorf("reconcile with a hanging backend: again %v, error %v, want %v and no error", again, err, blockedRetry)
 		}
 		if took := time.Since(start); took != debts.CallTimeout {
 			t.Errorf("one sweep took %v, want one timeout of %v", took, debts.CallTimeout)
 		}
 		if w.metadata.count(configMaps) != 0 {
-			t.Error("the configmap waited for the hanging backend")
+			t.Errorf("%d configmaps after one sweep, want 0: they do not wait for the hanging backend", w.metadata.count(configMaps))
 		}
 		if got := w.condition("doomed", contentFailure); !strings.Contains(got, "APIService v1.shop.example.com: shop.example.com/v1, Resource=widgets: list: no answer within 5s") {
-			t.Errorf("condition does not say who hangs: %s", got)
+			t.Errorf("condition %s = %s, want the hanging APIService and its resource", contentFailure, got)
 		}
 	})
 }
@@ -394,13 +394,13 @@ func TestWaitingForABackendDeletesNothingAgain(t *testing.T) {
 	f := w.finalizer()
 	for range 10 {
 		if again, err := f.reconcile(t.Context(), "doomed"); err != nil || again != blockedRetry {
-			t.Fatalf("again %v, error %v", again, err)
+			t.Fatalf("reconcile while the backend is dead: again %v, error %v, want %v and no error", again, err, blockedRetry)
 		}
 	}
 	if n := w.metadata.called("deletecollection", configMaps); n != 1 {
-		t.Errorf("swept %d times while waiting, want once", n)
+		t.Errorf("%d sweeps while waiting for the backend, want 1", n)
 	}
-	// Something slipped in, where admission did not look; and the backend is back with an object of this namespace.
+	// An object was created past admission, and the backend returns with an object of this namespace.
 	w.metadata.put(configMaps, "doomed", "late")
 	w.metadata.put(widgets, "doomed", "kept-through-the-outage")
 	w.served[1] = shop(nil)
@@ -410,15 +410,15 @@ func TestWaitingForABackendDeletesNothingAgain(t *testing.T) {
 		}
 	}
 	if !slices.Contains(w.probed, "v1.shop.example.com") {
-		t.Error("nobody was asked to look out for the backend")
+		t.Errorf("probed APIServices = %v, want v1.shop.example.com", w.probed)
 	}
 	if !w.gone("doomed") || w.metadata.count(configMaps)+w.metadata.count(widgets) != 0 {
-		t.Errorf("gone %v, left %v", w.gone("doomed"), w.metadata.objects)
+		t.Errorf("gone %v, objects left %v, want the namespace gone and no objects", w.gone("doomed"), w.metadata.objects)
 	}
 }
 
-// What is in a namespace stays for a second after its deletion: extension servers have to hear of it, and `kubectl delete -f` of a
-// manifest that holds both has to find it.
+// The objects of a namespace stay for a second after its deletion: extension servers have to receive the deletion, and `kubectl
+// delete -f` of a manifest with the namespace and its objects has to find them.
 func TestWhatIsInANamespaceStaysForASecond(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newEnv(t, terminating("doomed", "1"))
@@ -433,12 +433,12 @@ func TestWhatIsInANamespaceStaysForASecond(t *testing.T) {
 		time.Sleep(firstDelay - 10*time.Millisecond)
 		synctest.Wait()
 		if w.metadata.count(configMaps) != 1 {
-			t.Error("it has gone before")
+			t.Errorf("%d configmaps shortly before the delay ends, want 1", w.metadata.count(configMaps))
 		}
 		time.Sleep(100 * time.Millisecond)
 		synctest.Wait()
 		if w.metadata.count(configMaps) != 0 || !w.gone("doomed") {
-			t.Error("it is there after that")
+			t.Errorf("%d configmaps and namespace gone %v after the delay, want 0 and true", w.metadata.count(configMaps), w.gone("doomed"))
 		}
 		cancel()
 		if err := <-done; err != nil {
@@ -448,7 +448,7 @@ func TestWhatIsInANamespaceStaysForASecond(t *testing.T) {
 	})
 }
 
-// A custom resource can be created before discovery, which the sweep goes by, has heard of its definition.
+// A custom resource can be created before discovery, on which the sweep relies, includes its definition.
 func TestANamespaceWaitsForDiscoveryOfWhatIsDefined(t *testing.T) {
 	boats := schema.GroupVersionResource{Group: "sea.example.com", Version: "v1", Resource: "boats"}
 	w := newEnv(t, terminating("doomed", "1"))
@@ -458,33 +458,33 @@ func TestANamespaceWaitsForDiscoveryOfWhatIsDefined(t *testing.T) {
 	cfg.Defined = func(context.Context) ([]schema.GroupVersionResource, error) { return defined, nil }
 	f := New(cfg)
 	if _, err := f.reconcile(t.Context(), "doomed"); err == nil || err.Error() != "boats.sea.example.com is defined and not in discovery yet" || w.gone("doomed") {
-		t.Fatalf("before discovery knows it: %v, gone: %t", err, w.gone("doomed"))
+		t.Fatalf("reconcile before discovery includes the definition: error = %v, gone %t, want an error and the namespace kept", err, w.gone("doomed"))
 	}
 	boatsVersion := GroupVersion{GroupVersion: boats.GroupVersion(), Known: true, Current: true}
 	w.serve(coreV1(), boatsVersion)
 	if _, err := f.reconcile(t.Context(), "doomed"); err == nil || w.gone("doomed") {
-		t.Fatalf("when discovery knows another resource of the group: %v", err)
+		t.Fatalf("reconcile when discovery includes another resource of the group: error = %v, want an error and the namespace kept", err)
 	}
 	cfg.Defined = func(context.Context) ([]schema.GroupVersionResource, error) {
 		return nil, errors.New("etcd does not answer")
 	}
 	if _, err := New(cfg).reconcile(t.Context(), "doomed"); err == nil || w.gone("doomed") {
-		t.Fatalf("when nobody knows what is defined: %v", err)
+		t.Fatalf("reconcile when the definitions cannot be read: error = %v, want an error and the namespace kept", err)
 	}
 	boatsVersion.Resources = []Resource{everyVerb("boats")}
 	w.serve(coreV1(), boatsVersion)
 	if _, err := f.reconcile(t.Context(), "doomed"); err != nil || !w.gone("doomed") || w.metadata.count(boats) > 0 {
-		t.Fatalf("when it knows: %v, gone: %t, left: %d", err, w.gone("doomed"), w.metadata.count(boats))
+		t.Fatalf("reconcile when discovery includes the definition: error = %v, gone %t, %d boats, want no error, the namespace gone and 0 boats", err, w.gone("doomed"), w.metadata.count(boats))
 	}
 }
 
-// settled lets d pass and everything that was to happen in it happen.
+// settled lets d pass and waits until all work that is due in it is done.
 func settled(d time.Duration) {
 	<-time.After(d)
 	synctest.Wait()
 }
 
-// From the deletion to the end, as users see it: nothing calls the controller but the informer.
+// From the deletion to the end, as users see it: only the informer calls the controller.
 func TestDeletedNamespaceGoes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newEnv(t)
@@ -498,7 +498,7 @@ func TestDeletedNamespaceGoes(t *testing.T) {
 		defer func() {
 			cancel()
 			if err := <-done; err != nil {
-				t.Errorf("Run: %v", err)
+				t.Errorf("Run failed: %v, want no error", err)
 			}
 			w.informer.Shutdown()
 		}()
@@ -509,25 +509,25 @@ func TestDeletedNamespaceGoes(t *testing.T) {
 			}
 			settled(2 * time.Second)
 			if w.gone("doomed") {
-				t.Fatal("finalized while a backend that may hold its objects is dead")
+				t.Fatal("the namespace was finalized although a dead backend may hold its objects, want it kept")
 			}
 			if got := w.condition("doomed", discoveryFailure); got[:4] != "True" {
-				t.Errorf("after 2 s the condition says: %s", got)
+				t.Errorf("condition %s after 2 s = %s, want True", discoveryFailure, got)
 			}
 			settled(time.Hour)
 			if w.gone("doomed") {
-				t.Fatal("finalized after an hour of waiting")
+				t.Fatal("the namespace was finalized after an hour of waiting, want it kept")
 			}
 			w.serve(coreV1(), shop(nil))
 			settled(5 * time.Second)
 			if !w.gone("doomed") {
-				t.Error("not finalized within 5 s of the backend's return")
+				t.Error("the namespace still exists 5 s after the backend returned, want it gone")
 			}
 		}()
 	})
 }
 
-// hiddenWidgets is what this server stores of the group-version that the extension server of shop serves.
+// hiddenWidgets is a group-version that is stored here and served by the extension server of shop.
 func hiddenWidgets() GroupVersion {
 	return GroupVersion{
 		GroupVersion: widgets.GroupVersion(), Known: true, Current: true, Resources: []Resource{everyVerb("widgets")}, HiddenBy: "v1.shop.example.com",
@@ -553,22 +553,22 @@ func TestHiddenObjectsAreDeletedWithTheirNamespace(t *testing.T) {
 			}
 			f := New(cfg)
 			if _, err := f.reconcile(t.Context(), "doomed"); err != nil || w.gone("doomed") {
-				t.Fatalf("reconcile: error %v, gone %v; want the namespace kept by a finalizer", err, w.gone("doomed"))
+				t.Fatalf("reconcile: error %v, gone %v, want no error and the namespace kept by a finalizer", err, w.gone("doomed"))
 			}
 			want := "True SomeResourcesRemain: Some resources are remaining: " +
 				"widgets.shop.example.com (stored here and hidden by APIService v1.shop.example.com) has 1 resource instances"
 			if got := w.condition("doomed", contentRemaining); got != want {
-				t.Errorf("condition %s:\n got %s\nwant %s", contentRemaining, got, want)
+				t.Errorf("condition %s = %s, want %s", contentRemaining, got, want)
 			}
 			hidden.release(widgets)
 			if _, err := f.reconcile(t.Context(), "doomed"); err != nil || !w.gone("doomed") {
-				t.Errorf("reconcile: error %v, gone %v; want the namespace gone", err, w.gone("doomed"))
+				t.Errorf("reconcile: error %v, gone %v, want no error and the namespace gone", err, w.gone("doomed"))
 			}
 		})
 	}
 }
 
-// A resource of the same name at an extension server has other objects than the one that is stored here.
+// A resource of the same name at an extension server has different objects from the resource that is stored here.
 func TestLocalObjectsAreDeletedBesideAnExtensionServerOfAnotherVersion(t *testing.T) {
 	older := schema.GroupVersionResource{Group: widgets.Group, Version: "v1beta1", Resource: "widgets"}
 	w := newEnv(t, terminating("doomed", "1"))
@@ -582,11 +582,11 @@ func TestLocalObjectsAreDeletedBesideAnExtensionServerOfAnotherVersion(t *testin
 		}
 	}
 	if !w.gone("doomed") || w.metadata.count(older) != 0 || w.metadata.count(widgets) != 0 {
-		t.Errorf("gone = %v, objects = %v; want the namespace gone and no objects", w.gone("doomed"), w.metadata.objects)
+		t.Errorf("gone = %v, objects = %v, want the namespace gone and no objects", w.gone("doomed"), w.metadata.objects)
 	}
 }
 
-// The namespace waits until it is known that its custom resources are hidden.
+// The namespace waits until discovery includes its hidden custom resources.
 func TestNamespaceWaitsForTheHiddenDefinition(t *testing.T) {
 	w := newEnv(t, terminating("doomed", "1"))
 	w.served = append(w.served, shop(nil))
@@ -596,6 +596,6 @@ func TestNamespaceWaitsForTheHiddenDefinition(t *testing.T) {
 	}
 	_, err := New(cfg).reconcile(t.Context(), "doomed")
 	if err == nil || !strings.Contains(err.Error(), "widgets.shop.example.com is defined and not in discovery yet") || w.gone("doomed") {
-		t.Errorf("reconcile: error %v, gone %v; want an error that names the definition", err, w.gone("doomed"))
+		t.Errorf("reconcile: error %v, gone %v, want an error that names the definition and the namespace kept", err, w.gone("doomed"))
 	}
 }

@@ -10,8 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// What a namespace costs does not depend on whether a backend that cannot hold anything of it is alive: not one call more,
-// not one look more, and no pause.
+// The calls and delays of a deletion do not depend on whether a backend without objects of the namespace is alive.
 func TestADeadMetricsServerChangesNothing(t *testing.T) {
 	metrics := schema.GroupVersion{Group: "metrics.k8s.io", Version: "v1"}
 	history := func(alive bool) (calls []string) {
@@ -34,15 +33,15 @@ func TestADeadMetricsServerChangesNothing(t *testing.T) {
 		w.metadata.mu.Lock()
 		defer w.metadata.mu.Unlock()
 		requests := slices.Clone(w.metadata.calls)
-		slices.Sort(requests) // groups go side by side
+		slices.Sort(requests) // groups are deleted concurrently
 		return append(calls, requests...)
 	}
 	if alive, dead := history(true), history(false); !slices.Equal(alive, dead) {
-		t.Errorf("with it alive:\n%v\nwith it dead:\n%v", alive, dead)
+		t.Errorf("delays and requests with a dead metrics server = %v, want the same as with a live one: %v", dead, alive)
 	}
 }
 
-// Objects that come back are deleted again and again, and the namespace says so.
+// Objects that reappear are deleted again and again, and the condition reports it.
 func TestObjectsThatReappear(t *testing.T) {
 	w := newEnv(t, terminating("doomed", "1"))
 	w.served = append(w.served, shop(nil))
@@ -51,16 +50,16 @@ func TestObjectsThatReappear(t *testing.T) {
 	for i := range 4 {
 		again, err := f.reconcile(t.Context(), "doomed")
 		if err != nil || again < firstRecheck || w.gone("doomed") {
-			t.Fatalf("look %d: again %v, error %v, gone %v", i, again, err, w.gone("doomed"))
+			t.Fatalf("reconcile %d: again %v, error %v, gone %v, want at least %v, no error and the namespace kept", i, again, err, w.gone("doomed"), firstRecheck)
 		}
 		if got := w.condition("doomed", contentRemaining); !strings.Contains(got, "looked for once more: widgets.shop.example.com had 1 resource instances") {
-			t.Errorf("the condition does not say what comes back: %s", got)
+			t.Errorf("condition %s = %s, want it to name the widgets that reappear", contentRemaining, got)
 		}
 		w.metadata.put(widgets, "doomed", "phoenix")
 	}
 	w.metadata.release(widgets)
 	if _, err := f.reconcile(t.Context(), "doomed"); err != nil || !w.gone("doomed") {
-		t.Errorf("error %v, gone %v when they stayed away", err, w.gone("doomed"))
+		t.Errorf("reconcile without new objects: error %v, gone %v, want no error and the namespace gone", err, w.gone("doomed"))
 	}
 }
 
@@ -100,7 +99,7 @@ func TestAListThatForgetsAResource(t *testing.T) {
 				}
 			}
 			if !w.gone("doomed") || w.metadata.count(widgets) != tt.objects {
-				t.Errorf("gone %v, left %v", w.gone("doomed"), w.metadata.objects)
+				t.Errorf("gone %v, objects left %v, want the namespace gone and %d widgets", w.gone("doomed"), w.metadata.objects, tt.objects)
 			}
 		})
 	}

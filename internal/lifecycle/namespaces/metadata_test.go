@@ -12,13 +12,13 @@ import (
 	"k8s.io/client-go/metadata"
 )
 
-// fakeMetadata is a metadata client over objects in memory, with the faults that backends have. client-go's fake knows neither
+// fakeMetadata is a metadata client over objects in memory, with the faults of backends. client-go's fake supports neither
 // deletecollection nor deadlines.
 type fakeMetadata struct {
 	mu      sync.Mutex
 	objects map[schema.GroupVersionResource][]metav1.PartialObjectMetadata
 	calls   []string
-	// fault decides what a call answers instead of the truth; nil, nil: the truth. Verb is deletecollection, delete or list.
+	// fault replaces the answer of a call; nil, nil lets the call through. Verb is deletecollection, delete or list.
 	fault func(ctx context.Context, verb string, gvr schema.GroupVersionResource) error
 }
 
@@ -48,7 +48,7 @@ func (s *fakeMetadata) release(gvr schema.GroupVersionResource) {
 	delete(s.objects, gvr)
 }
 
-// called says how often a verb was used on a resource.
+// called returns how often a verb was used on a resource.
 func (s *fakeMetadata) called(verb string, gvr schema.GroupVersionResource) int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -119,7 +119,7 @@ func (r *metadataResource) remove(which func(metav1.PartialObjectMetadata) bool)
 	})
 }
 
-// List answers in pages of two, so that paging is always in play.
+// List answers in pages of two, so that every test uses paging.
 func (r *metadataResource) List(ctx context.Context, o metav1.ListOptions) (*metav1.PartialObjectMetadataList, error) {
 	if lie, err := r.begin(ctx, "list"); err != nil || lie {
 		return &metav1.PartialObjectMetadataList{}, err

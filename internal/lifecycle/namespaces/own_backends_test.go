@@ -16,7 +16,7 @@ import (
 
 var gadgets = schema.GroupVersionResource{Group: "tools.example.com", Version: "v1", Resource: "gadgets"}
 
-// hosted is a group-version whose backend's Service is in a namespace.
+// hosted returns a group-version whose backend's Service is in a namespace.
 func hosted(gvr schema.GroupVersionResource, namespace string) GroupVersion {
 	return GroupVersion{
 		GroupVersion: gvr.GroupVersion(), Known: true, Current: true, Resources: []Resource{everyVerb(gvr.Resource)},
@@ -25,8 +25,8 @@ func hosted(gvr schema.GroupVersionResource, namespace string) GroupVersion {
 	}
 }
 
-// selfHosted is a world with namespaces that are being deleted, in which a backend dies with its Service: it is served
-// for as long as the pods, which stand for the whole of what runs it, are there.
+// selfHosted returns an env with namespaces that are being deleted. A backend dies with its Service: it is served as long as
+// the pods, which represent all objects that run it, exist.
 func selfHosted(t *testing.T, namespaces []string, backends ...GroupVersion) (*env, *Finalizer) {
 	var objects []runtime.Object
 	for _, ns := range namespaces {
@@ -65,7 +65,7 @@ func (s *fakeMetadata) holds(gvr schema.GroupVersionResource, namespace string) 
 	return slices.ContainsFunc(s.objects[gvr], func(o metav1.PartialObjectMetadata) bool { return o.Namespace == namespace })
 }
 
-// drive looks at the namespaces in turns until all have gone.
+// drive reconciles the namespaces in turns until all are gone.
 func drive(t *testing.T, w *env, f *Finalizer, namespaces ...string) time.Duration {
 	t.Helper()
 	start := time.Now()
@@ -77,7 +77,7 @@ func drive(t *testing.T, w *env, f *Finalizer, namespaces ...string) time.Durati
 			}
 			left++
 			if _, err := f.reconcile(context.Background(), ns); err != nil {
-				t.Fatalf("%s: %v", ns, err)
+				t.Fatalf("reconcile of %s failed: %v, want no error", ns, err)
 			}
 		}
 		if left == 0 {
@@ -88,7 +88,7 @@ func drive(t *testing.T, w *env, f *Finalizer, namespaces ...string) time.Durati
 	}
 	for _, ns := range namespaces {
 		if !w.gone(ns) {
-			t.Errorf("%s is still there: %s; %s", ns, w.condition(ns, contentRemaining), w.condition(ns, discoveryFailure))
+			t.Errorf("namespace %s exists after an hour: %s; %s, want it gone", ns, w.condition(ns, contentRemaining), w.condition(ns, discoveryFailure))
 		}
 	}
 	return time.Since(start)
@@ -127,18 +127,18 @@ func TestContentGoesWhileItsBackendIsAlive(t *testing.T) {
 				}
 				took := drive(t, w, f, tt.namespaces...)
 				if n := w.metadata.count(widgets) + w.metadata.count(gadgets); n != 0 {
-					t.Errorf("orphans: %v", w.metadata.objects)
+					t.Errorf("objects left = %v, want no widgets and gadgets", w.metadata.objects)
 				}
-				// Seen to be empty while it was alive, a backend is not waited for when it is dead.
+				// A backend that was seen to be empty while it was alive does not delay the namespace after it died.
 				if took > DefaultCycleGrace/2 || len(w.debtStore.All()) != 0 {
-					t.Errorf("took %v, debts %v", took, w.debtStore.All())
+					t.Errorf("deletion took %v with debts %v, want at most %v and no debts", took, w.debtStore.All(), DefaultCycleGrace/2)
 				}
 			})
 		})
 	}
 }
 
-// What cannot go keeps the backend alive, and the namespace says what that is.
+// An object that cannot be deleted keeps the backend alive, and the condition names it.
 func TestABackendIsKeptForWhatNeedsIt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, f := selfHosted(t, []string{"a", "b"}, hosted(widgets, "a"))
@@ -151,17 +151,17 @@ func TestABackendIsKeptForWhatNeedsIt(t *testing.T) {
 			}
 		}
 		if !w.metadata.holds(pods, "a") {
-			t.Error("the backend was taken away from an object that is still there")
+			t.Error("the backend's pods were deleted while an object of it exists, want them kept")
 		}
 		if got := w.condition("a", contentRemaining); !strings.Contains(got, "widgets.shop.example.com of namespace b") {
-			t.Errorf("the condition does not say what is waited for: %s", got)
+			t.Errorf("condition %s = %s, want it to name the widgets of namespace b", contentRemaining, got)
 		}
 		w.metadata.release(widgets)
 		drive(t, w, f, "a", "b")
 	})
 }
 
-// The backend was gone before anybody looked: nothing can be asked, and after the grace nothing is waited for.
+// The backend was gone before the deletion: it receives no requests, and after the grace period the namespace does not wait.
 func TestBackendGoneBeforeNamespaceDeletion(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, f := selfHosted(t, []string{"doomed"}, hosted(widgets, "doomed"), hosted(gadgets, "doomed"))
@@ -178,15 +178,15 @@ func TestBackendGoneBeforeNamespaceDeletion(t *testing.T) {
 		}
 		took := drive(t, w, f, "doomed")
 		if took < DefaultCycleGrace || took > DefaultCycleGrace+10*time.Second {
-			t.Errorf("took %v, want a little more than %v", took, DefaultCycleGrace)
+			t.Errorf("deletion took %v, want a little more than %v", took, DefaultCycleGrace)
 		}
 		if n := len(w.debtStore.All()); n != 2 {
-			t.Errorf("%d debts, want one for each backend", n)
+			t.Errorf("%d debts, want 2: one for each backend", n)
 		}
 	})
 }
 
-// What was seen of a backend counts until it lives on: new objects may have come to it since.
+// An empty result counts only until the backend is alive again: it may have received new objects since.
 func TestEmptyVersionsAreForgotten(t *testing.T) {
 	ns, gv := terminating("b", "uid-of-b"), hosted(widgets, "a")
 	other := gv
@@ -210,7 +210,7 @@ func TestEmptyVersionsAreForgotten(t *testing.T) {
 			c.record(ns, []GroupVersion{gv}, true)
 			tt.change(&c)
 			if got := c.covers(ns, []GroupVersion{tt.asked}); got != tt.want {
-				t.Errorf("known to be empty: %v, want %v", got, tt.want)
+				t.Errorf("covers() = %v, want %v", got, tt.want)
 			}
 		})
 	}

@@ -30,10 +30,10 @@ type quotaNamespace struct {
 	client *fake.Clientset
 	status *Controller
 
-	mu       sync.Mutex // guards what follows
+	mu       sync.Mutex // guards the fields below
 	stored   map[corev1.ResourceName]int64
 	underway map[corev1.ResourceName]int64 // charged, and neither stored nor failed
-	took     time.Duration                 // by a count
+	took     time.Duration                 // duration of a count
 }
 
 func newQuotaNamespace(t *testing.T, hard corev1.ResourceList) *quotaNamespace {
@@ -88,14 +88,13 @@ func newQuotaNamespace(t *testing.T, hard corev1.ResourceList) *quotaNamespace {
 	return n
 }
 
-// mustCover is told every status before it is written: what is stored, and what will be, has its room in it.
+// mustCover checks every status before it is written: it must cover the stored objects and the writes that are under way.
 func (n *quotaNamespace) mustCover(q *corev1.ResourceQuota) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	for name, used := range q.Status.Used {
 		if needed := n.stored[name] + n.underway[name]; used.Value() < needed {
-			n.t.Errorf("after %s the status says that %s %s are used; %d are stored and %d more will be",
-				time.Since(time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)), used.String(), name, n.stored[name], n.underway[name])
+			n.t.Errorf("after %s the status has %s %s in use, want at least %d stored and %d under way", time.Since(time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)), used.String(), name, n.stored[name], n.underway[name])
 		}
 	}
 }
@@ -108,7 +107,7 @@ func (n *quotaNamespace) measure(_ context.Context, q *corev1.ResourceQuota) (co
 	}
 	took := n.took
 	n.mu.Unlock()
-	time.Sleep(took) // in synctest's time: a count of many objects
+	time.Sleep(took) // in synctest's time: the duration of a count of many objects
 	return used, nil
 }
 
@@ -137,7 +136,7 @@ func (n *quotaNamespace) create(name corev1.ResourceName, under time.Duration, f
 		}
 		used.Add(*resource.NewQuantity(1, resource.DecimalSI))
 		q.Status.Used[name] = used
-		n.add(n.underway, name, 1) // before the charge is seen
+		n.add(n.underway, name, 1) // before the charge is visible
 		_, err = all.UpdateStatus(context.Background(), q, metav1.UpdateOptions{})
 		if err == nil {
 			break
@@ -164,7 +163,7 @@ func (n *quotaNamespace) add(to map[corev1.ResourceName]int64, name corev1.Resou
 	to[name] += by
 }
 
-// delete takes one away, as the watch tells it, and reports whether there was one.
+// delete removes one object, as after a watch event, and reports whether there was one.
 func (n *quotaNamespace) delete(name corev1.ResourceName) bool {
 	n.mu.Lock()
 	there := n.stored[name] > 0
@@ -186,14 +185,14 @@ func hardLimits(of map[corev1.ResourceName]int64) corev1.ResourceList {
 	return list
 }
 
-// What goes makes room within a second, although other writes change the status every 0.3 seconds.
+// A deletion makes room within a second, although other writes change the status every 0.3 seconds.
 func TestAStatusThatKeepsMovingIsLowered(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := newQuotaNamespace(t, hardLimits(map[corev1.ResourceName]int64{"configmaps": 5, "secrets": 1000}))
 		time.Sleep(2 * time.Second)
 		for range 5 {
 			if !n.create("configmaps", 0, false) {
-				t.Fatal("an empty quota has no room")
+				t.Fatal("create() in a quota with room = false, want true")
 			}
 		}
 		stop := make(chan struct{})
@@ -214,14 +213,14 @@ func TestAStatusThatKeepsMovingIsLowered(t *testing.T) {
 		}
 		time.Sleep(1100 * time.Millisecond)
 		if used := n.used("configmaps"); used != 1 {
-			t.Errorf("1.1 s after four of five were deleted, the status says %d", used)
+			t.Errorf("status 1.1 s after four of five configmaps were deleted = %d, want 1", used)
 		}
 		close(stop)
 		writing.Wait()
 	})
 }
 
-// A write that is charged for and fails gives its room back, however busy the quota is.
+// A failed write releases its charge, no matter how busy the quota is.
 func TestChargesOfFailedWritesAreReleased(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := newQuotaNamespace(t, hardLimits(map[corev1.ResourceName]int64{"configmaps": 5, "secrets": 1000}))
@@ -234,14 +233,14 @@ func TestChargesOfFailedWritesAreReleased(t *testing.T) {
 		}
 		time.Sleep(time.Second)
 		if used := n.used("configmaps"); used != 0 {
-			t.Errorf("the status says %d of what was never stored", used)
+			t.Errorf("status after all writes failed = %d configmaps, want 0", used)
 		}
 	})
 }
 
-// Whatever is created, deleted and fails at once, with counts that take from nothing to seconds: the status covers what is
-// stored and what is under way at every moment (mustCover), nothing goes over the limit, a deletion makes room in a second
-// and the time that a count takes, and in the end the status is what there is.
+// Objects are created, deleted and fail concurrently, with counts that take between nothing and seconds. The status always
+// covers the stored objects and the writes under way (mustCover), no limit is exceeded, a deletion makes room within a second
+// plus the time of a count, and the final status equals the stored objects.
 func TestChurnNeverPassesALimit(t *testing.T) {
 	for seed := range uint64(20) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
@@ -268,19 +267,19 @@ func TestChurnNeverPassesALimit(t *testing.T) {
 					n.mu.Lock()
 					for name, limit := range hard {
 						if n.stored[name] > limit {
-							t.Errorf("%d %s are stored where %d may be", n.stored[name], name, limit)
+							t.Errorf("%d %s are stored, want at most %d", n.stored[name], name, limit)
 						}
 					}
 					n.mu.Unlock()
 				}
 				writing.Wait()
-				// Two counts: the one that is under way, and one more when what it left room for is known.
+				// Two counts: the one that is under way, and one more after the room that it left is known.
 				time.Sleep(2*inFlightTime + (2+2*restFactor)*took)
 				for _, name := range names {
 					used := n.used(name)
 					n.mu.Lock()
 					if used != n.stored[name] {
-						t.Errorf("in the end the status says %d %s, %d are there", used, name, n.stored[name])
+						t.Errorf("final status of %s = %d, want %d", name, used, n.stored[name])
 					}
 					n.mu.Unlock()
 				}

@@ -116,7 +116,7 @@ func TestTrustIsPublished(t *testing.T) {
 				client = clientstest.NewClientset(existing(tt.before))
 			}
 			p := NewPublisher(client, tt.config, zaptest.NewLogger(t))
-			for range 2 { // the second time there is nothing to do
+			for range 2 { // the second call has no changes to write
 				if err := p.Publish(t.Context()); err != nil {
 					t.Fatal(err)
 				}
@@ -124,7 +124,7 @@ func TestTrustIsPublished(t *testing.T) {
 			got := published(t, client)
 			for key := range got {
 				if got[key] != tt.want[key] {
-					t.Errorf("%s:\n got %s\nwant %s", key, got[key], tt.want[key])
+					t.Errorf("%s = %s, want %s", key, got[key], tt.want[key])
 				}
 			}
 			if len(got) != len(tt.want) {
@@ -137,7 +137,7 @@ func TestTrustIsPublished(t *testing.T) {
 				}
 			}
 			if writes > 1 {
-				t.Errorf("wrote %d times", writes)
+				t.Errorf("%d writes, want at most 1", writes)
 			}
 		})
 	}
@@ -161,14 +161,14 @@ func TestTrustFollowsRotationAndRepairsItself(t *testing.T) {
 		bundle.Store(&second)
 		settled(10 * time.Second)
 		if got, want := published(t, client)["client-ca-file"], string(bytes.Join([][]byte{first, second}, nil)); got != want {
-			t.Errorf("after the rotation:\n got %s\nwant %s", got, want)
+			t.Errorf("client-ca-file after the rotation = %s, want %s", got, want)
 		}
 		if err := client.CoreV1().ConfigMaps("kube-system").Delete(t.Context(), "extension-apiserver-authentication", metav1.DeleteOptions{}); err != nil {
 			t.Fatal(err)
 		}
 		settled(time.Second)
 		if got := published(t, client)["client-ca-file"]; got != string(second) {
-			t.Errorf("after the deletion: %s", got)
+			t.Errorf("client-ca-file after the deletion = %s, want %s", got, second)
 		}
 		cancel()
 		if err := <-done; err != nil {
@@ -186,14 +186,14 @@ func TestConflictIsTriedAgain(t *testing.T) {
 	})
 	p := NewPublisher(client, Config{RequestHeaderCA: fixed(authority(t, "a", time.Now().Add(time.Hour)))}, zaptest.NewLogger(t))
 	if err := p.Publish(t.Context()); err == nil {
-		t.Fatal("a conflict was taken for success")
+		t.Fatal("Publish() with a conflict succeeded, want an error")
 	}
 	if err := p.Publish(t.Context()); err != nil || len(published(t, client)) == 0 {
-		t.Errorf("second attempt: %v", err)
+		t.Errorf("second Publish() failed: %v, want no error and data", err)
 	}
 }
 
-// settled lets d pass and everything that was to happen in it happen.
+// settled lets d pass and waits until all work that is due in it is done.
 func settled(d time.Duration) {
 	<-time.After(d)
 	synctest.Wait()

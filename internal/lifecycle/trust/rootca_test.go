@@ -45,20 +45,20 @@ func publishing(t *testing.T, bundle func() []byte, test func(client *fake.Clien
 	})
 }
 
-// Both write the same, so that neither reverts what the other wrote.
+// Both programs write the same, so that neither reverts the other's write.
 func TestTheRootCAIsDescribedAsUpstreamDescribesIt(t *testing.T) {
 	old := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: rootCAName}, Data: map[string]string{rootCAKey: "root"}}
 	publishing(t, func() []byte { return []byte("root") }, func(client *fake.Clientset) {
-		for _, ns := range []string{"default", "kube-system"} { // of an older version, and new
+		for _, ns := range []string{"default", "kube-system"} { // one from an older version, and a new one
 			m, err := client.CoreV1().ConfigMaps(ns).Get(t.Context(), rootCAName, metav1.GetOptions{})
 			if err != nil || m.Annotations["kubernetes.io/description"] != rootCADescription {
-				t.Errorf("%s: %v, %v", ns, m.Annotations, err)
+				t.Errorf("annotations in %s = %v, error %v, want upstream's description", ns, m.Annotations, err)
 			}
 		}
 	}, namespace("default"), namespace("kube-system"), old)
 }
 
-// There is one in each namespace, and what they all say is kept once.
+// There is one ConfigMap in each namespace, and their common content is stored once.
 func TestPublishedRootCAsShareTheirContent(t *testing.T) {
 	l := &latestMaps{}
 	received := func(ca string) *corev1.ConfigMap {
@@ -76,17 +76,17 @@ func TestPublishedRootCAsShareTheirContent(t *testing.T) {
 	pointer := func(m map[string]string) uintptr { return reflect.ValueOf(m).Pointer() }
 	one, two, changed := received("root"), received("root"), received("another")
 	if pointer(one.Data) != pointer(two.Data) || pointer(one.Annotations) != pointer(changed.Annotations) {
-		t.Error("equal content is kept twice")
+		t.Error("equal content is stored twice, want it shared")
 	}
 	if changed.Data[rootCAKey] != "another" || received("root").Data[rootCAKey] != "root" || two.Data[rootCAKey] != "root" {
-		t.Error("one is taken for another")
+		t.Errorf("data = %v, %v, %v, want root, root and another", one.Data, two.Data, changed.Data)
 	}
 	if one.ManagedFields != nil {
-		t.Error("managed fields are kept")
+		t.Errorf("managed fields = %v, want none", one.ManagedFields)
 	}
 	gone := cache.DeletedFinalStateUnknown{Key: "n/" + rootCAName}
 	if obj, err := l.share(gone); err != nil || obj != any(gone) {
-		t.Errorf("of one that is gone: %v, %v", obj, err)
+		t.Errorf("share() of a deleted object = %v, error %v, want it unchanged", obj, err)
 	}
 }
 
@@ -103,21 +103,21 @@ func TestRootCAFollowsItsBundle(t *testing.T) {
 		settled(2 * time.Minute)
 		m, err := client.CoreV1().ConfigMaps("app").Get(t.Context(), "kube-root-ca.crt", metav1.GetOptions{})
 		if err != nil || m.Data["ca.crt"] != "new" {
-			t.Errorf("published %v, error %v", m, err)
+			t.Errorf("ConfigMap after the bundle changed = %v, error %v, want ca.crt new", m, err)
 		}
 	}, namespace("app"))
 }
 
-// A replica that does not know which CA certificates verify it neither publishes nor replaces any.
+// A replica without known CA certificates neither publishes nor replaces any.
 func TestAnUnknownRootCAIsNotPublished(t *testing.T) {
 	others := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "app", Name: rootCAName}, Data: map[string]string{rootCAKey: "of another"}}
 	publishing(t, func() []byte { return nil }, func(client *fake.Clientset) {
 		m, err := client.CoreV1().ConfigMaps("app").Get(t.Context(), rootCAName, metav1.GetOptions{})
 		if err != nil || m.Data[rootCAKey] != "of another" {
-			t.Errorf("published %v, error %v", m, err)
+			t.Errorf("ConfigMap = %v, error %v, want the data of another replica unchanged", m, err)
 		}
 		if _, err := client.CoreV1().ConfigMaps("new").Get(t.Context(), rootCAName, metav1.GetOptions{}); !apierrors.IsNotFound(err) {
-			t.Errorf("published in another namespace: %v", err)
+			t.Errorf("Get in the other namespace: error = %v, want NotFound", err)
 		}
 	}, namespace("app"), namespace("new"), others)
 }

@@ -54,7 +54,7 @@ func TestTheLeastLimitOfTheGroupsAroundCounts(t *testing.T) {
 			got = m.Limit
 		}
 		if got != c.want {
-			t.Errorf("%s: %d, want %d", name, got, c.want)
+			t.Errorf("limit of %s = %d, want %d", name, got, c.want)
 		}
 	}
 }
@@ -81,10 +81,10 @@ func TestPagesOfFilesAreNotInUse(t *testing.T) {
 	} {
 		m := FindCgroupIn(root, c.mine)
 		if m == nil {
-			t.Fatalf("%s: no group", name)
+			t.Fatalf("%s: FindCgroupIn = nil, want a group", name)
 		}
 		if got, ok := m.Used(); got != c.want || ok != c.ok {
-			t.Errorf("%s: %d %v, want %d %v", name, got, ok, c.want, c.ok)
+			t.Errorf("use of %s = %d %v, want %d %v", name, got, ok, c.want, c.ok)
 		}
 	}
 }

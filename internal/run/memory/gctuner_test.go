@@ -79,7 +79,7 @@ func TestTheRoomFollowsTheLoad(t *testing.T) {
 			allocated := uint64(began)
 			for i, l := range looks {
 				allocated += l.grown
-				held := l.live + allocated - began // nothing is collected meanwhile
+				held := l.live + allocated - began // no collection runs in between
 				if percent, over := g.next(allocated, held, l.live); percent != l.percent || over != l.over {
 					t.Fatalf("look %d: %d, over %v; want %d, %v", i, percent, over, l.percent, l.over)
 				}
@@ -103,18 +103,18 @@ func TestMemoryIsLetGoAfterALoad(t *testing.T) {
 			defer close(done)
 			TuneGC(ctx, func() { letGo.Add(1) })
 		}()
-		time.Sleep(interval / 2) // of the bubble's time, in which nobody else allocates much
+		time.Sleep(interval / 2) // of the bubble's time, in which no other goroutine allocates much
 		load = make([]byte, 4*loadRate)
 		load = nil
 		time.Sleep(5 * interval)
 		synctest.Wait()
 		if letGo.Load() != 0 {
-			t.Error("memory is let go under load")
+			t.Errorf("memory was released %d times under load, want 0", letGo.Load())
 		}
 		time.Sleep(20 * interval)
 		synctest.Wait()
 		if n := letGo.Load(); n != 1 {
-			t.Errorf("memory was let go %d times after the load", n)
+			t.Errorf("memory was released %d times after the load, want 1", n)
 		}
 		cancel()
 		<-done
@@ -144,6 +144,6 @@ func TestTheEnvironmentHasTheLastWord(t *testing.T) {
 		<-done
 	})
 	if after := debug.SetGCPercent(before); after != defaultGOGC {
-		t.Errorf("GOGC is %d afterwards", after)
+		t.Errorf("GOGC after the tuner ended = %d, want %d", after, defaultGOGC)
 	}
 }

@@ -12,7 +12,7 @@ import (
 )
 
 func TestReleasedPagesAreReloaded(t *testing.T) {
-	fewer := 0 // times; not each: with what is touched at once come sixteen pages each, which may be as many as there were
+	fewer := 0 // touching one page maps sixteen, so not every attempt reduces the resident pages
 	for range 3 {
 		before := residentFile(t)
 		if err := ReleaseStartPages(); err != nil {
@@ -23,17 +23,17 @@ func TestReleasedPagesAreReloaded(t *testing.T) {
 		} else {
 			t.Logf("%d KiB of files were resident, and %d are afterwards", before, after)
 		}
-		// All of it was read from the program again, by the kernel, unasked.
+		// The kernel reloads the released pages from the program.
 		var read map[string]int
 		if err := json.Unmarshal([]byte(`{"a":1}`), &read); err != nil || read["a"] != 1 {
-			t.Fatalf("%v, %v", read, err)
+			t.Fatalf("Unmarshal after the release = %v, %v; want a: 1", read, err)
 		}
 		if _, err := parser.ParseFile(token.NewFileSet(), "memory_linux_test.go", nil, 0); err != nil {
 			t.Fatal(err)
 		}
 	}
 	if fewer == 0 {
-		t.Error("nothing was given back")
+		t.Error("no attempt reduced the resident pages, want at least one")
 	}
 }
 
@@ -55,6 +55,6 @@ func residentFile(t *testing.T) int {
 
 func TestMemoryOfThisMachine(t *testing.T) {
 	if got := available(); got < 1<<20 || got > math.MaxInt64 {
-		t.Errorf("this machine has %d bytes", got)
+		t.Errorf("memory of the machine = %d bytes, want at least 1 MiB", got)
 	}
 }

@@ -45,11 +45,11 @@ func TestProcessorsFollowTheLoad(t *testing.T) {
 	}
 }
 
-// load is what a process does that has adapter.
+// load simulates a process with an adapter.
 type load struct {
 	*adapter
 
-	mu         sync.Mutex // guards what follows
+	mu         sync.Mutex // guards the following fields
 	busy       float64    // processors, from since on
 	since      time.Time
 	before     time.Duration // used until then
@@ -97,7 +97,7 @@ func (l *load) begin(busy float64) {
 	l.before, l.since, l.busy = l.sum(), time.Now(), busy
 }
 
-// after is how many processors there are after d, and how often was looked meanwhile.
+// after returns the number of processors after d, and the number of looks in between.
 func (l *load) after(d time.Duration) (processors, looks int) {
 	l.mu.Lock()
 	was := l.looks
@@ -113,10 +113,10 @@ func TestAProcessAtRestIsRarelyLookedAt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := adapting(t)
 		if n, _ := l.after(calm*interval + interval/2); n != 1 {
-			t.Errorf("it has %d after half a second", n)
+			t.Errorf("%d processors after half a second, want 1", n)
 		}
 		if n, looks := l.after(100 * restInterval); n != 1 || looks > 100 {
-			t.Errorf("at rest it has %d, and is looked at %d times in 100 s", n, looks)
+			t.Errorf("idle process: %d processors, %d looks in 100 s; want 1 and at most 100", n, looks)
 		}
 	})
 }
@@ -126,15 +126,15 @@ func TestWhatIsAskedOfAProcessAtRestGetsProcessorsAsSoon(t *testing.T) {
 		l := adapting(t)
 		for _, rested := range []time.Duration{10 * restInterval, 10*restInterval + restInterval/3, 10*restInterval - time.Millisecond} {
 			if n, _ := l.after(rested); n != 1 {
-				t.Fatalf("at rest it has %d", n)
+				t.Fatalf("idle process: %d processors, want 1", n)
 			}
 			l.begin(1)
 			l.noteAsked()
 			if n, _ := l.after(interval + time.Millisecond); n != 2 {
-				t.Errorf("%d after %s", n, interval)
+				t.Errorf("%d processors after %s under load, want 2", n, interval)
 			}
 			if n, _ := l.after(time.Second); n != 2 {
-				t.Errorf("%d when the load goes on, and nothing more is asked", n)
+				t.Errorf("%d processors under load without new requests, want 2", n)
 			}
 			l.begin(0)
 		}
@@ -145,12 +145,12 @@ func TestWhatIsAskedJustBeforeALookIsNotForgotten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := adapting(t)
 		l.after(10*restInterval + restInterval/2)
-		l.noteAsked() // and from now on there is a look in each interval, until one in which nothing was asked
+		l.noteAsked() // from here on there is a look in each interval, until one without a request
 		l.after(2*interval - time.Millisecond)
 		l.noteAsked()
 		l.begin(1)
 		if n, _ := l.after(interval + 2*time.Millisecond); n != 2 {
-			t.Errorf("%d for what was asked a millisecond before a look", n)
+			t.Errorf("%d processors after a request a millisecond before a look, want 2", n)
 		}
 	})
 }
@@ -161,25 +161,25 @@ func TestALoadThatNobodyAskedForIsNoticedToo(t *testing.T) {
 		l.after(10*restInterval + restInterval/2)
 		l.begin(1)
 		if n, _ := l.after(restInterval + 2*interval); n != 2 {
-			t.Errorf("it has %d", n)
+			t.Errorf("%d processors under load without a request, want 2", n)
 		}
 	})
 }
 
 func TestAskedReachesTheAdapterThatRuns(t *testing.T) {
-	Asked() // nothing is there to be told
+	Asked() // without an adapter, the call has no effect
 	a := newAdapter(used, setProcessors)
 	current.Store(a)
 	defer current.Store(nil)
 	Asked()
 	if !a.asked.Load() {
-		t.Error("it is not told")
+		t.Error("Asked did not set the adapter's flag, want it set")
 	}
 }
 
 // GOMAXPROCS is of the process: the tests that change it do not run in parallel.
 
-// The use is made up: on a machine that has too much to do, a process cannot use what it could.
+// The use is simulated: on an overloaded machine, a process cannot use all its processors.
 func TestAnIdleProcessUsesOneAndGivesAllBack(t *testing.T) {
 	t.Setenv("GOMAXPROCS", "")
 	runtime.SetDefaultGOMAXPROCS()
@@ -198,13 +198,13 @@ func TestAnIdleProcessUsesOneAndGivesAllBack(t *testing.T) {
 	}()
 	awaitProcessors(ctx, 1)
 	if ctx.Err() != nil {
-		t.Error("an idle process had more than one for a minute")
+		t.Error("idle process: more than one processor for a minute, want 1")
 	}
 	now := time.Now()
 	busySince.Store(&now)
 	awaitProcessors(ctx, most)
 	if ctx.Err() != nil {
-		t.Errorf("a busy process had %d of %d for a minute", runtime.GOMAXPROCS(0), most)
+		t.Errorf("busy process: %d processors after a minute, want %d", runtime.GOMAXPROCS(0), most)
 	}
 	cancel()
 	<-done
@@ -223,7 +223,7 @@ func TestUseOfProcessorsIsRead(t *testing.T) {
 			return
 		}
 		if time.Now().After(deadline) {
-			t.Fatalf("a loop of a minute uses less than 50ms: %s before", before)
+			t.Fatalf("a loop of a minute used less than 50ms of CPU after %s, want at least 50ms", before)
 		}
 	}
 }
@@ -234,7 +234,7 @@ func TestTheEnvironmentDecides(t *testing.T) {
 	defer cancel()
 	Adapt(ctx) // returns at once
 	if ctx.Err() != nil {
-		t.Error("it went on, although GOMAXPROCS is set")
+		t.Error("Adapt did not return although GOMAXPROCS is set, want it to return at once")
 	}
 }
 

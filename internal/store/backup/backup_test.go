@@ -25,7 +25,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 const patience = 5 * time.Minute
 
-// running is a store with some keys in it.
+// running returns a running store with some keys.
 func running(t *testing.T) *store.Store {
 	t.Helper()
 	s, err := store.New(store.Config{DataDir: filepath.Join(t.TempDir(), "etcd")})
@@ -46,7 +46,7 @@ func running(t *testing.T) *store.Store {
 	case err := <-ended:
 		t.Fatal(err)
 	case <-time.After(patience):
-		t.Fatal("etcd is not ready")
+		t.Fatalf("etcd is not ready after %v, want Ready closed", patience)
 	}
 	if err := s.Put(ctx, "color", []byte("blue")); err != nil {
 		t.Fatal(err)
@@ -77,7 +77,7 @@ func writeFile(t *testing.T, file string, recipients []age.Recipient, c Contents
 	}
 	info, err := os.Stat(file)
 	if err != nil || info.Mode().Perm() != 0o600 || info.Size() != size {
-		t.Fatalf("the file is %v with %d bytes, not %d: %v", info.Mode(), info.Size(), size, err)
+		t.Fatalf("backup file has mode %v and %d bytes, error %v, want mode 0600 and %d bytes", info.Mode(), info.Size(), err, size)
 	}
 	return m
 }
@@ -87,7 +87,7 @@ var someKeys = []KeyFile{
 	{Flag: "service-account-key-file", Name: "sa.key", Data: []byte("another secret")},
 }
 
-// What is written is what is restored, encrypted or not, and with or without the keys.
+// The restored state equals the written state, encrypted or not, and with or without the keys.
 func TestWrittenAndRestored(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes seconds")
@@ -128,18 +128,18 @@ func TestWrittenAndRestored(t *testing.T) {
 				t.Fatal(err)
 			}
 			if encrypted := bytes.HasPrefix(text, []byte(encryptedPrefix)); encrypted != (len(recipients) > 0) {
-				t.Errorf("encrypted: %v", encrypted)
+				t.Errorf("file is encrypted = %v, want %v", encrypted, len(recipients) > 0)
 			}
 			if len(recipients) > 0 {
 				if _, err := Open(file, nil); err == nil || !strings.Contains(err.Error(), "--passphrase-file") {
-					t.Errorf("opened without a key: %v", err)
+					t.Errorf("Open() of an encrypted backup without a key: error = %v, want one that contains %q", err, "--passphrase-file")
 				}
 				other, err := age.GenerateX25519Identity()
 				if err != nil {
 					t.Fatal(err)
 				}
 				if _, err := Open(file, []age.Identity{other}); err == nil {
-					t.Error("opened with another's key")
+					t.Error("Open() with another key succeeded, want an error")
 				}
 			}
 			identities, err := Identities(c.identityFiles, c.passphraseFile)
@@ -152,7 +152,7 @@ func TestWrittenAndRestored(t *testing.T) {
 			}
 			defer a.Close()
 			if !reflect.DeepEqual(a.Manifest, manifest) || manifest.Etcd.Revision == 0 || manifest.IncludesKeys != (len(c.keys) > 0) {
-				t.Errorf("the manifest is %+v, and was %+v", a.Manifest, manifest)
+				t.Errorf("manifest = %+v, want %+v with a revision and the keys %v", a.Manifest, manifest, len(c.keys) > 0)
 			}
 			if err := a.Verify(); err != nil {
 				t.Error(err)
@@ -162,38 +162,38 @@ func TestWrittenAndRestored(t *testing.T) {
 				t.Fatal(err)
 			}
 			if !store.HoldsEtcd(r.Etcd) {
-				t.Error("there is no etcd")
+				t.Errorf("HoldsEtcd(%s) = false after Restore, want true", r.Etcd)
 			}
 			hasKeys := len(c.keys) > 0 && !c.skip
 			for path, want := range map[string]string{"pki/ca.key": "a secret key", "restored-keys/service-account-key-file/sa.key": "another secret"} {
 				got, err := os.ReadFile(filepath.Join(dir, path))
 				if hasKeys && string(got) != want || !hasKeys && !errors.Is(err, os.ErrNotExist) {
-					t.Errorf("%s is %q, %v", path, got, err)
+					t.Errorf("%s = %q, error %v, want %q if keys are restored (%v)", path, got, err, want, hasKeys)
 				}
 				if info, err := os.Stat(filepath.Join(dir, path)); hasKeys && (err != nil || info.Mode().Perm() != 0o600) {
-					t.Errorf("%s: %v, %v", path, info, err)
+					t.Errorf("Stat(%s) = %v, error %v, want mode 0600", path, info, err)
 				}
 			}
 			if (r.Keys != "") != hasKeys || (len(r.Flags) > 0) != hasKeys {
-				t.Errorf("it says %+v", r)
+				t.Errorf("Restore() = %+v, want keys and flags %v", r, hasKeys)
 			}
 			left, err := filepath.Glob(filepath.Join(dir, ".*"))
 			if err != nil || len(left) > 0 {
-				t.Errorf("left behind: %v, %v", left, err)
+				t.Errorf("temporary files after Restore = %v, error %v, want none", left, err)
 			}
-			// What is there is never written over, and the error says what to do.
+			// Existing files are never overwritten, and the error gives the next step.
 			if _, err := a.Restore(Target{DataDir: dir, Log: zap.NewNop()}); err == nil || !strings.Contains(err.Error(), "mv "+r.Etcd+" ") {
-				t.Errorf("restored a second time: %v", err)
+				t.Errorf("second Restore(): error = %v, want one that contains %q", err, "mv "+r.Etcd)
 			}
 			if err := os.Rename(r.Etcd, r.Etcd+".before-restore"); err != nil {
 				t.Fatal(err)
 			}
 			_, err = a.Restore(Target{DataDir: dir, Log: zap.NewNop()})
 			if hasKeys && (err == nil || !strings.Contains(err.Error(), "mv "+r.Keys+" ") || !strings.Contains(err.Error(), "--skip-keys")) {
-				t.Errorf("restored over keys: %v", err)
+				t.Errorf("Restore() over keys: error = %v, want one that contains %q and --skip-keys", err, "mv "+r.Keys)
 			}
 			if !hasKeys && len(c.keys) == 0 && err != nil {
-				t.Errorf("as the error said: %v", err)
+				t.Errorf("Restore() after the directory was moved failed: %v, want no error", err)
 			}
 		})
 	}
@@ -217,7 +217,7 @@ func TestADirectoryInUseIsToldSo(t *testing.T) {
 	}
 	defer a.Close()
 	if _, err := a.Restore(Target{DataDir: dir, Log: zap.NewNop()}); err == nil || !strings.Contains(err.Error(), "in use") {
-		t.Errorf("restored into a directory in use: %v", err)
+		t.Errorf("Restore() into a directory in use: error = %v, want one that contains %q", err, "in use")
 	}
 	cancel()
 	if err := <-ended; err != nil {
@@ -225,7 +225,7 @@ func TestADirectoryInUseIsToldSo(t *testing.T) {
 	}
 }
 
-// Whatever was done to a backup, or was never one, is refused, and makes no directory.
+// A damaged backup, or a file that was never one, is refused, and no directory is created.
 func TestWhatIsNoBackupIsRefused(t *testing.T) {
 	s := running(t)
 	file := filepath.Join(t.TempDir(), "b")
@@ -280,29 +280,29 @@ func TestWhatIsNoBackupIsRefused(t *testing.T) {
 			if err == nil {
 				defer a.Close()
 				if err = a.Verify(); err == nil {
-					t.Error("it was verified")
+					t.Error("Verify() succeeded, want an error")
 				}
 				_, err = a.Restore(Target{DataDir: dir, Log: zap.NewNop()})
 			}
 			if err == nil || !strings.Contains(err.Error(), c.says) {
-				t.Errorf("got %v", err)
+				t.Errorf("error = %v, want one that contains %q", err, c.says)
 			}
 			if _, err := os.Stat(filepath.Join(dir, "etcd")); !errors.Is(err, os.ErrNotExist) {
-				t.Errorf("there is an etcd: %v", err)
+				t.Errorf("Stat of etcd after a refused backup: error = %v, want %v", err, os.ErrNotExist)
 			}
 			if _, err := os.Stat(filepath.Join(filepath.Dir(filepath.Dir(dir)), "evil")); err == nil {
-				t.Error("it wrote elsewhere")
+				t.Error("a file was written outside the data directory, want none")
 			}
 		})
 	}
 }
 
-// damaged has a bit of the snapshot flipped that means something: of a compressed file not every bit does.
+// damaged flips a bit of the snapshot that changes its content; some bits of a compressed file do not.
 func damaged(t *testing.T, whole []byte) []byte {
 	t.Helper()
 	before := snapshotIn(whole)
 	if before == nil {
-		t.Fatal("there is no snapshot to damage")
+		t.Fatal("the backup has no readable snapshot, want one to damage")
 	}
 	for at := len(whole) / 3; at < len(whole)/2; at++ {
 		out := bytes.Clone(whole)
@@ -311,11 +311,11 @@ func damaged(t *testing.T, whole []byte) []byte {
 			return out
 		}
 	}
-	t.Fatal("no bit means anything")
+	t.Fatal("no flipped bit changed the snapshot, want one that does")
 	return nil
 }
 
-// snapshotIn is the snapshot of a backup, nil if it cannot be read.
+// snapshotIn returns the snapshot of a backup, or nil if it cannot be read.
 func snapshotIn(whole []byte) []byte {
 	from, err := zip.NewReader(bytes.NewReader(whole), int64(len(whole)))
 	if err != nil {
@@ -333,7 +333,7 @@ func snapshotIn(whole []byte) []byte {
 	return content
 }
 
-// rewritten is a backup with another manifest, and with entries of other names.
+// rewritten returns a backup with a changed manifest and renamed entries.
 func rewritten(t *testing.T, whole []byte, change func(*Manifest), names map[string]string) []byte {
 	t.Helper()
 	from, err := zip.NewReader(bytes.NewReader(whole), int64(len(whole)))
@@ -379,7 +379,7 @@ func rewritten(t *testing.T, whole []byte, change func(*Manifest), names map[str
 	return out.Bytes()
 }
 
-// A backup that could not be written leaves what was there before, and nothing else.
+// A backup that cannot be written leaves the former file unchanged, and no other file.
 func TestAFileIsThereAsAWholeOrNotAtAll(t *testing.T) {
 	dir := t.TempDir()
 	file := filepath.Join(dir, "b")
@@ -393,19 +393,19 @@ func TestAFileIsThereAsAWholeOrNotAtAll(t *testing.T) {
 		"an error halfway": func(w io.Writer) error { _, err := w.Write(make([]byte, 5*tailSize)); return errors.Join(err, broken) },
 	} {
 		if _, _, err := WriteFile(file, nil, produce); err == nil {
-			t.Errorf("%s: was written", name)
+			t.Errorf("%s: WriteFile() succeeded, want an error", name)
 		}
 	}
 	entries, err := os.ReadDir(dir)
 	if err != nil || len(entries) != 1 {
-		t.Errorf("there is %v, %v", entries, err)
+		t.Errorf("files after failed writes = %v, error %v, want only the former backup", entries, err)
 	}
 	if text, err := os.ReadFile(file); err != nil || string(text) != "of yesterday" {
-		t.Errorf("it is %q, %v", text, err)
+		t.Errorf("file after failed writes = %q, error %v, want %q", text, err, "of yesterday")
 	}
 }
 
-// An etcd that ends early, or sends something else, makes no backup.
+// An etcd that ends early, or that sends different data, produces no backup.
 func TestASnapshotWithoutItsSum(t *testing.T) {
 	c := contentsOf(t, running(t))
 	whole, err := io.ReadAll(c.Snapshot)
@@ -415,7 +415,7 @@ func TestASnapshotWithoutItsSum(t *testing.T) {
 	for _, part := range [][]byte{nil, whole[:40], whole[:len(whole)-32], append(bytes.Clone(whole), 0)} {
 		c.Snapshot.Reader = bytes.NewReader(part)
 		if _, err := Write(io.Discard, c); !errors.Is(err, errCutOff) {
-			t.Errorf("of %d bytes: %v", len(part), err)
+			t.Errorf("Write() of %d bytes: error = %v, want %v", len(part), err, errCutOff)
 		}
 	}
 	c.Snapshot.Reader = bytes.NewReader(whole)
@@ -438,7 +438,7 @@ func TestPassphrasesAndKeysThatCannotWork(t *testing.T) {
 	}
 	good := write("good", "secret\r\n", 0o600)
 	if got, err := readPassphrase(good); err != nil || got != "secret" {
-		t.Errorf("got %q, %v", got, err)
+		t.Errorf("readPassphrase() = %q, error %v, want %q", got, err, "secret")
 	}
 	for name, try := range map[string]func() error{
 		"open to everybody": func() error { _, err := Recipients(nil, nil, write("open", "secret", 0o644)); return err },
@@ -454,7 +454,7 @@ func TestPassphrasesAndKeysThatCannotWork(t *testing.T) {
 		"no identity": func() error { _, err := Identities([]string{good}, ""); return err },
 	} {
 		if try() == nil {
-			t.Errorf("%s: was accepted", name)
+			t.Errorf("%s: accepted, want an error", name)
 		}
 	}
 }

@@ -23,7 +23,7 @@ import (
 	"portico.dev/internal/store"
 )
 
-// canned is contents whose snapshot is no etcd's, but has a sum as one has.
+// canned returns contents with a snapshot that is not from etcd, but has a sum like one.
 func canned() Contents {
 	body := []byte("a database")
 	sum := sha256.Sum256(body)
@@ -35,13 +35,13 @@ type scheduled struct {
 	t   *testing.T
 	log *observer.ObservedLogs
 
-	mu     sync.Mutex // guards what follows
+	mu     sync.Mutex // guards the fields below
 	leads  bool
 	broken error
 	room   uint64
 }
 
-// change is for what the schedule is told while it runs.
+// change changes the inputs of the schedule while it runs.
 func (s *scheduled) change(f func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -105,7 +105,7 @@ func (s *scheduled) start() (stop func()) {
 	}
 }
 
-// after lets time pass, and all that it brings about.
+// after lets time pass and waits until all work that is due is done.
 func after(d time.Duration) {
 	time.Sleep(d) // in a bubble of synctest
 	synctest.Wait()
@@ -131,34 +131,34 @@ func TestBackupsAreMadeAndTheOldestGo(t *testing.T) {
 		synctest.Wait()
 		first := time.Now()
 		if made, _ := s.made(); len(made) != 1 {
-			t.Fatalf("at the start there is %v", s.files())
+			t.Fatalf("files at the start = %v, want 1 backup", s.files())
 		}
 		if _, err := os.Stat(unfinished); !errors.Is(err, os.ErrNotExist) {
-			t.Error("what was not finished is still there")
+			t.Errorf("Stat of the unfinished backup: error = %v, want %v", err, os.ErrNotExist)
 		}
 		after(30 * time.Minute)
-		stop() // a restart neither makes one more nor leaves one out
+		stop() // a restart neither adds a backup nor skips one
 		stop = s.start()
 		after(20 * time.Minute)
 		if made, _ := s.made(); len(made) != 1 {
-			t.Errorf("after a restart there is %v", s.files())
+			t.Errorf("files after a restart = %v, want 1 backup", s.files())
 		}
 		after(4 * time.Hour)
 		stop()
 		made, err := s.made()
 		if err != nil || len(made) != s.Retention || !made[0].After(first) {
-			t.Errorf("there is %v, %v", s.files(), err)
+			t.Errorf("files after four hours = %v, error %v, want %d newer backups", s.files(), err, s.Retention)
 		}
 		for _, name := range others {
 			if !slices.Contains(s.files(), name) {
-				t.Errorf("%s is gone", name)
+				t.Errorf("%s was deleted, want it kept", name)
 			}
 		}
 		if got := testutil.ToFloat64(s.Metrics.LastSuccess); got != float64(made[len(made)-1].Unix()) {
-			t.Errorf("the last success was at %f", got)
+			t.Errorf("time of the last success = %f, want that of the newest backup %v", got, made[len(made)-1])
 		}
 		if testutil.ToFloat64(s.Metrics.Failures) != 0 || testutil.ToFloat64(s.Metrics.Size) == 0 {
-			t.Error("failures were counted, or no size")
+			t.Errorf("failures = %f, size = %f, want 0 failures and a size", testutil.ToFloat64(s.Metrics.Failures), testutil.ToFloat64(s.Metrics.Size))
 		}
 		a, err := Open(s.file(made[0]), nil)
 		if err != nil {
@@ -170,7 +170,7 @@ func TestBackupsAreMadeAndTheOldestGo(t *testing.T) {
 	})
 }
 
-// A failure, such as a disk without room, is told once for each attempt, costs no backup that is there, and passes.
+// A failure, such as a full disk, is logged once for each attempt, deletes no existing backup, and is temporary.
 func TestAFailedBackupIsToldAndTriedAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newScheduled(t)
@@ -189,19 +189,19 @@ func TestAFailedBackupIsToldAndTriedAgain(t *testing.T) {
 			before := testutil.ToFloat64(s.Metrics.Failures)
 			after(time.Hour + time.Minute)
 			if got := testutil.ToFloat64(s.Metrics.Failures) - before; got != 1 {
-				t.Errorf("%s: %f failures were counted", name, got)
+				t.Errorf("%s: %f failures were counted, want 1", name, got)
 			}
 			said := s.log.FilterLevelExact(zap.ErrorLevel).TakeAll()
 			if len(said) != 1 || !strings.Contains(said[0].ContextMap()["error"].(string), c.says) {
-				t.Errorf("%s: said %v", name, said)
+				t.Errorf("%s: logged errors = %v, want one that contains %q", name, said, c.says)
 			}
 			if !slices.Equal(s.files(), kept) {
-				t.Errorf("%s: there is %v, and was %v", name, s.files(), kept)
+				t.Errorf("%s: files = %v, want %v", name, s.files(), kept)
 			}
 			s.change(func() { s.broken, s.room = nil, 1<<40 })
 			after(retryInterval + askLeader)
 			if len(s.files()) != len(kept)+1 {
-				t.Errorf("%s: afterwards there is %v, and was %v", name, s.files(), kept)
+				t.Errorf("%s: files after the recovery = %v, want one more than %v", name, s.files(), kept)
 			}
 			s.log.TakeAll()
 		}
@@ -215,7 +215,7 @@ func TestOnlyTheLeaderMakesBackups(t *testing.T) {
 		stop := s.start()
 		after(5 * time.Hour)
 		if len(s.files()) != 0 {
-			t.Errorf("there is %v", s.files())
+			t.Errorf("files of a replica that does not lead = %v, want none", s.files())
 		}
 		stop()
 		s.change(func() { s.leads = true })
@@ -223,7 +223,7 @@ func TestOnlyTheLeaderMakesBackups(t *testing.T) {
 		after(askLeader)
 		stop()
 		if len(s.files()) != 1 {
-			t.Errorf("there is %v", s.files())
+			t.Errorf("files of the leader = %v, want 1 backup", s.files())
 		}
 	})
 }

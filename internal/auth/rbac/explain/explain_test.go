@@ -64,20 +64,20 @@ func TestExplain(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			allowed, findings := Explain(policy(), c.q)
 			if allowed != c.allowed || len(findings) == 0 {
-				t.Fatalf("allowed %t, %+v", allowed, findings)
+				t.Fatalf("Explain() = %t, %+v, want %t and at least one finding", allowed, findings, c.allowed)
 			}
 			f := findings[0]
 			if f.Binding != c.first.Binding || allowed != (len(f.Lacks) == 0) {
-				t.Errorf("first is %+v", f)
+				t.Errorf("first finding = %+v, want the binding %s, without Lacks only if allowed", f, c.first.Binding)
 			}
 			if len(c.first.Lacks) > 0 && !strings.HasPrefix(f.Lacks[0], c.first.Lacks[0]) {
-				t.Errorf("lacks %q", f.Lacks)
+				t.Errorf("Lacks of the first finding = %q, want the prefix %q", f.Lacks, c.first.Lacks[0])
 			}
 		})
 	}
 }
 
-// Each thing that is missing is told by the finding that lacks it.
+// Each missing right is listed in the finding that lacks it.
 func TestExplainMissingRights(t *testing.T) {
 	for name, c := range map[string]struct {
 		q             Query
@@ -97,12 +97,12 @@ func TestExplainMissingRights(t *testing.T) {
 	} {
 		allowed, findings := Explain(policy(), c.q)
 		if allowed {
-			t.Errorf("%s: allowed", name)
+			t.Errorf("%s: Explain() = allowed, want not allowed", name)
 		}
 		if !slices.ContainsFunc(findings, func(f Finding) bool {
 			return f.Binding == c.binding && strings.Contains(strings.Join(f.Lacks, "; "), c.says)
 		}) {
-			t.Errorf("%s: %+v", name, findings)
+			t.Errorf("%s: findings = %+v, want %s with %q", name, findings, c.binding, c.says)
 		}
 	}
 }
@@ -111,6 +111,6 @@ func TestExplainWithoutNearMatches(t *testing.T) {
 	p := policy()
 	p.ClusterRoleBindings = nil
 	if allowed, findings := Explain(p, Query{User: "bob", Verb: "create", Group: "x", Resource: "y"}); allowed || len(findings) != 0 {
-		t.Errorf("%t %+v", allowed, findings)
+		t.Errorf("Explain without near matches = %t %+v, want not allowed and no findings", allowed, findings)
 	}
 }

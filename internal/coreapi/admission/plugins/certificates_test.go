@@ -20,7 +20,7 @@ import (
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 )
 
-// rights are "verb name" of signers.
+// rights contains entries of the form "verb name" for signers.
 type signerRights []string
 
 func (r signerRights) Authorize(_ context.Context, a authorizer.Attributes) (authorizer.Decision, string, error) {
@@ -82,9 +82,9 @@ func TestWhoMayApproveAndSign(t *testing.T) {
 			err := errors.Join(certificateApproval{c.rights}.Validate(t.Context(), a, nil), certificateSigning{c.rights}.Validate(t.Context(), a, nil))
 			switch {
 			case c.refused == "" && err != nil:
-				t.Errorf("refused: %v", err)
+				t.Errorf("Validate failed: %v, want no error", err)
 			case c.refused != "" && (err == nil || !strings.Contains(err.Error(), c.refused)):
-				t.Errorf("%v; wanted %q", err, c.refused)
+				t.Errorf("Validate error = %v, want an error that contains %q", err, c.refused)
 			}
 		})
 	}
@@ -117,9 +117,9 @@ func TestNobodyAsksForTheGroupThatMayEverything(t *testing.T) {
 			err := certificateSubjectRestriction{}.Validate(t.Context(), certificateAttributes(obj, nil, admission.Create, ""), nil)
 			switch {
 			case c.refused == "" && err != nil:
-				t.Errorf("refused: %v", err)
+				t.Errorf("Validate failed: %v, want no error", err)
 			case c.refused != "" && (err == nil || !strings.Contains(err.Error(), c.refused)):
-				t.Errorf("%v; wanted %q", err, c.refused)
+				t.Errorf("Validate error = %v, want an error that contains %q", err, c.refused)
 			}
 		})
 	}
@@ -152,7 +152,7 @@ func TestWhoMayAttest(t *testing.T) {
 				a = certificateAttributes(c.now, c.old, admission.Update, "")
 			}
 			if err := (clusterTrustBundleAttest{c.rights}).Validate(t.Context(), a, nil); (err != nil) != c.refused {
-				t.Errorf("got %v", err)
+				t.Errorf("Validate error = %v, want an error: %v", err, c.refused)
 			}
 		})
 	}

@@ -37,14 +37,14 @@ func TestC11ExternalAddressesOfServices(t *testing.T) {
 			a := admission.NewAttributesRecord(c.now, c.old, gv.WithKind("Service"), "ns", "s", gv.WithResource("services"), c.subresource, operation, nil, false, &user.DefaultInfo{})
 			err := denyServiceExternalIPs{}.Validate(t.Context(), a, nil)
 			if (err != nil) != c.refused {
-				t.Fatalf("got %v", err)
+				t.Fatalf("Validate error = %v, want an error: %v", err, c.refused)
 			}
 			if err != nil && err.Error() != `services "s" is forbidden: Use of external IPs is denied by admission control` {
-				t.Errorf("says %q", err)
+				t.Errorf("Validate error = %q, want services \"s\" is forbidden: Use of external IPs is denied by admission control", err.Error())
 			}
 		})
 	}
 	if !(denyServiceExternalIPs{}).Handles(admission.Create) || !(denyServiceExternalIPs{}).Handles(admission.Update) || (denyServiceExternalIPs{}).Handles(admission.Delete) {
-		t.Error("handles other operations than create and update")
+		t.Error("Handles does not accept exactly create and update, want these two operations")
 	}
 }

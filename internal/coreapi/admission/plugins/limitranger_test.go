@@ -38,7 +38,7 @@ func claim(requests corev1.ResourceList) *corev1.PersistentVolumeClaim {
 	}
 }
 
-// limiter is the plugin for a namespace with these limits, known to the lister or only stored.
+// limiter returns the plugin for a namespace with these limits. They are in the lister or only in storage.
 func limiter(t *testing.T, known bool, items ...corev1.LimitRangeItem) limitRanger {
 	t.Helper()
 	indexer := cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc})
@@ -115,9 +115,9 @@ func TestWhatALimitRangeRefuses(t *testing.T) {
 			err := limiter(t, true, c.item).Validate(t.Context(), c.a, nil)
 			switch {
 			case c.refused == "" && err != nil:
-				t.Errorf("refused: %v", err)
+				t.Errorf("Validate failed: %v, want no error", err)
 			case c.refused != "" && (err == nil || !strings.Contains(err.Error(), c.refused)):
-				t.Errorf("%v; wanted %q", err, c.refused)
+				t.Errorf("Validate error = %v, want an error that contains %q", err, c.refused)
 			}
 		})
 	}
@@ -129,7 +129,7 @@ func TestWhatALimitRangeFillsIn(t *testing.T) {
 	}
 	p := limitedPod(container("a", nil, nil), container("b", resources("cpu", "3"), resources("cpu", "3")))
 	p.Spec.InitContainers = []corev1.Container{container("i", nil, resources("memory", "2Gi"))}
-	// The lister does not know yet.
+	// The lister does not have the limits yet.
 	if err := limiter(t, false, item).Admit(t.Context(), limitAttributes(p, nil, admission.Create, ""), nil); err != nil {
 		t.Fatal(err)
 	}
@@ -138,7 +138,7 @@ func TestWhatALimitRangeFillsIn(t *testing.T) {
 	want.Annotations = map[string]string{"kubernetes.io/limit-ranger": "LimitRanger plugin set: cpu request for container a; " +
 		"cpu, memory limit for container a; memory limit for container b; cpu request for init container i; cpu limit for init container i"}
 	if diff := cmp.Diff(want, p); diff != "" {
-		t.Error(diff)
+		t.Errorf("the admitted pod differs, want no difference: %s", diff)
 	}
 }
 

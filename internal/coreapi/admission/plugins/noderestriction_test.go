@@ -31,7 +31,7 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// clusterOfNodes has node me, pods on it and on others, and what they use.
+// clusterOfNodes has the node me, pods on it and on other nodes, and the objects that the pods use.
 type clusterOfNodes map[string]runtime.Object
 
 func getObject[T runtime.Object](c clusterOfNodes, resource, namespace, name string) (T, error) {
@@ -69,7 +69,7 @@ func (c clusterOfNodes) CSIDriver(_ context.Context, name string) (*storagev1.CS
 	return getObject[*storagev1.CSIDriver](c, "csidrivers", "", name)
 }
 
-// audienceRights are "resource name" that nodes may request besides.
+// audienceRights contains entries of the form "resource name" that nodes may also request.
 type audienceRights []string
 
 func (r audienceRights) Authorize(_ context.Context, a authorizer.Attributes) (authorizer.Decision, string, error) {
@@ -110,7 +110,7 @@ func asAccount(name string) func(*corev1.Pod) {
 	return func(p *corev1.Pod) { p.Spec.ServiceAccountName = name }
 }
 
-// mirrorPod is a static pod as a kubelet writes it.
+// mirrorPod returns a static pod in the form that a kubelet writes.
 func mirrorPod(change ...func(*corev1.Pod)) *corev1.Pod {
 	yes := true
 	return podOn("me", "static-me", append([]func(*corev1.Pod){func(p *corev1.Pod) {
@@ -164,7 +164,7 @@ func nodeCluster() clusterOfNodes {
 	return c
 }
 
-// nodeWrite is what a node writes. The kind follows from the resource and its subresource.
+// nodeWrite is a request of a node. The resource and the subresource determine the kind.
 type nodeWrite struct {
 	operation admission.Operation
 	resource  schema.GroupVersionResource
@@ -182,7 +182,7 @@ func (w nodeWrite) admit(t *testing.T, rights ...string) string {
 	a := admission.NewAttributesRecord(w.obj, w.old, schema.GroupVersionKind{}, w.namespace, w.name, w.resource, w.sub, w.operation, nil, false, w.who)
 	p := nodeRestriction{Objects: nodeCluster(), Authorizer: audienceRights(rights)}
 	if !p.Handles(w.operation) {
-		t.Fatalf("%s is not handled", w.operation)
+		t.Fatalf("Handles(%s) = false, want true", w.operation)
 	}
 	err := p.Admit(t.Context(), a, nil)
 	switch {
@@ -199,7 +199,7 @@ func (w nodeWrite) admit(t *testing.T, rights ...string) string {
 func expect(t *testing.T, got, want string) {
 	t.Helper()
 	if (got == "") != (want == "") || !strings.Contains(got, want) {
-		t.Errorf("got %q, want %q", got, want)
+		t.Errorf("error of the admission = %q, want %q (empty: admitted)", got, want)
 	}
 }
 
@@ -208,7 +208,7 @@ var (
 	nodeResource = corev1.SchemeGroupVersion.WithResource("nodes")
 )
 
-// Rows are those of kube-apiserver's own test of NodeRestriction.
+// The rows match kube-apiserver's test of NodeRestriction.
 func TestNodesAndPods(t *testing.T) {
 	label := func(p *corev1.Pod) { p.Labels = map[string]string{"a": "b"} }
 	no, yes := false, true
@@ -410,7 +410,7 @@ func TestNodesAndWhatHasTheirName(t *testing.T) {
 		"a slice of all nodes":        {nodeWrite{operation: admission.Create, resource: slices, obj: &resourcev1.ResourceSlice{}}, "can only create ResourceSlice"},
 		"its slice is deleted":        {nodeWrite{operation: admission.Delete, resource: slices, old: slice("me")}, ""},
 		"another's slice is deleted":  {nodeWrite{operation: admission.Delete, resource: slices, old: slice("you")}, "can only delete ResourceSlice with the same NodeName as the requesting node"},
-		"a slice is updated":          {nodeWrite{operation: admission.Update, resource: slices, obj: slice("you"), old: slice("you")}, ""}, // by the authorizer
+		"a slice is updated":          {nodeWrite{operation: admission.Update, resource: slices, obj: slice("you"), old: slice("you")}, ""}, // rejected by the authorizer
 		"a client certificate":        {nodeWrite{operation: admission.Create, resource: requests, obj: signingRequest(t, client, "system:node:me")}, ""},
 		"a serving certificate":       {nodeWrite{operation: admission.Create, resource: requests, obj: signingRequest(t, serving, "system:node:me")}, ""},
 		"another's certificate":       {nodeWrite{operation: admission.Create, resource: requests, obj: signingRequest(t, client, "system:node:you")}, "can only create a node CSR with CN=system:node:me"},
@@ -487,7 +487,7 @@ func TestTokensThatNodesRequest(t *testing.T) {
 	}
 }
 
-// The drivers that have replaced volumes are those that the library translates to.
+// The drivers that replaced volumes are the drivers to which k8s.io/csi-translation-lib translates.
 func TestDriversOfVolumesOfCloudProviders(t *testing.T) {
 	translator, p := csitranslation.New(), nodeRestriction{}
 	for name, source := range map[string]corev1.VolumeSource{
@@ -511,7 +511,7 @@ func TestDriversOfVolumesOfCloudProviders(t *testing.T) {
 			want = translated.Spec.CSI.Driver
 		}
 		if got, err := p.driverOf(t.Context(), podOn("me", "p"), volume); got != want || err != nil {
-			t.Errorf("%s: %q, %v, want %q", name, got, err, want)
+			t.Errorf("driverOf the %s volume = %q, %v, want %q", name, got, err, want)
 		}
 	}
 }

@@ -52,7 +52,7 @@ func TestANewNodeIsNotReady(t *testing.T) {
 			}
 		}
 		if found != 1 || len(node.Spec.Taints) < len(taints) {
-			t.Errorf("%s: %v", name, node.Spec.Taints)
+			t.Errorf("taints of the node %s = %v, want the given taints and one not-ready taint", name, node.Spec.Taints)
 		}
 	}
 }
@@ -85,7 +85,7 @@ func TestAPodIsToldWhereItIs(t *testing.T) {
 				t.Fatal(err)
 			}
 			if !maps.Equal(c.obj.GetLabels(), c.want) {
-				t.Errorf("labels %v, want %v", c.obj.GetLabels(), c.want)
+				t.Errorf("labels after Admit = %v, want %v", c.obj.GetLabels(), c.want)
 			}
 		})
 	}
@@ -118,10 +118,10 @@ func TestAPodGrowsNoLargerThanItsNode(t *testing.T) {
 			a := nodeAttributes(pod(c.node, c.cpu, c.generation), pod(c.node, "1", 1), "Pod", "pods", c.subresource, admission.Update)
 			err := p.Validate(t.Context(), a, nil)
 			if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
-				t.Fatalf("%v, want %q", err, c.want)
+				t.Fatalf("Validate error = %v, want an error that contains %q (empty: no error)", err, c.want)
 			}
 			if _, is := apierrors.StatusCause(err, c.cause); c.cause != "" && !is {
-				t.Errorf("%v does not say %s to programs", err, c.cause)
+				t.Errorf("Validate error = %v, want the cause %s", err, c.cause)
 			}
 		})
 	}

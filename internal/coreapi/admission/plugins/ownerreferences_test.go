@@ -15,7 +15,7 @@ import (
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 )
 
-// rights are what the author may, each as "verb group/resource/subresource namespace/name".
+// rights contains the author's rights in the form "verb group/resource/subresource namespace/name".
 type ownerRights []string
 
 func (r ownerRights) Authorize(_ context.Context, a authorizer.Attributes) (authorizer.Decision, string, error) {
@@ -47,7 +47,7 @@ func ownerMapper() meta.RESTMapper {
 	m := meta.NewDefaultRESTMapper(nil)
 	m.Add(corev1.SchemeGroupVersion.WithKind("ConfigMap"), meta.RESTScopeNamespace)
 	m.Add(corev1.SchemeGroupVersion.WithKind("Node"), meta.RESTScopeRoot)
-	m.Add(thing.WithKind("Thing"), meta.RESTScopeNamespace) // last known, of a backend that is down
+	m.Add(thing.WithKind("Thing"), meta.RESTScopeNamespace) // from the last discovery of a backend that is down
 	return m
 }
 
@@ -95,9 +95,9 @@ func TestC4OwnersNeedTheRightToDelete(t *testing.T) {
 			err := newOwnerReferencesPermission(c.rights, ownerMapper()).Validate(t.Context(), a, nil)
 			switch {
 			case c.refused == "" && err != nil:
-				t.Errorf("refused: %v", err)
+				t.Errorf("Validate failed: %v, want no error", err)
 			case c.refused != "" && (err == nil || !strings.Contains(err.Error(), c.refused)):
-				t.Errorf("%v; wanted %q", err, c.refused)
+				t.Errorf("Validate error = %v, want an error that contains %q", err, c.refused)
 			}
 		})
 	}

@@ -11,7 +11,7 @@ import (
 	"portico.dev/internal/coreapi/admission"
 )
 
-// upstream is the order of kube-apiserver 1.37, and what is off by default there.
+// upstream is the order of plugins in kube-apiserver 1.37. off is the set of plugins that are disabled there by default.
 var (
 	upstream = strings.Fields(`AlwaysAdmit NamespaceAutoProvision NamespaceLifecycle NamespaceExists
 		LimitPodHardAntiAffinityTopology LimitRanger ServiceAccount NodeRestriction TaintNodesByCondition AlwaysPullImages
@@ -31,31 +31,31 @@ func TestTheTableIsInUpstreamsOrder(t *testing.T) {
 	for _, p := range All() {
 		at := slices.Index(upstream, p.Name)
 		if at <= last {
-			t.Errorf("%s is not upstream's, is there twice, or in another place", p.Name)
+			t.Errorf("%s is unknown, duplicate or out of order (index %d after %d), want the order of kube-apiserver", p.Name, at, last)
 		}
 		last = at
-		// Without a kube-controller-manager nobody takes the finalizers of StorageObjectInUseProtection away.
+		// Only kube-controller-manager removes the finalizers of StorageObjectInUseProtection.
 		if p.Default == (slices.Contains(off, p.Name) || p.Name == "StorageObjectInUseProtection") {
-			t.Errorf("%s: on by default %v", p.Name, p.Default)
+			t.Errorf("%s: enabled by default = %v, want %v", p.Name, p.Default, !p.Default)
 		}
 		if p.New == nil {
-			t.Errorf("%s cannot be made", p.Name)
+			t.Errorf("%s has no constructor, want one", p.Name)
 		}
 	}
 }
 
-// What upstream has is here, or there is a message that says it is not.
+// Each plugin of kube-apiserver exists here, or a specific message reports that it does not.
 func TestEveryPluginOfUpstreamHasAnAnswer(t *testing.T) {
 	for _, name := range upstream {
 		config, complaint := admission.Config{Plugins: All(), Enable: []string{name}}, ""
 		config.Validate(func(_, format string, args ...any) { complaint = format })
 		if strings.Contains(complaint, "there is no plugin") {
-			t.Errorf("nothing is known of %s", name)
+			t.Errorf("the message for %s reports an unknown plugin, want no message or one about kube-apiserver's plugin", name)
 		}
 	}
 }
 
-// A mistake in the configuration of a plugin is named before anything starts, and so is a configuration that no plugin uses.
+// A configuration error of a plugin is reported before the start. A configuration of an unused plugin is also an error.
 func TestMistakesInConfigurationsOfPlugins(t *testing.T) {
 	const limited = "{apiVersion: apiserver.config.k8s.io/v1, kind: ResourceQuotaConfiguration, limitedResources: "
 	for name, c := range map[string]struct{ plugin, config, want string }{
@@ -96,7 +96,7 @@ func TestMistakesInConfigurationsOfPlugins(t *testing.T) {
 			got := strings.Join(said, "\n")
 			if (c.want == "") != (got == "") || !strings.Contains(got, c.want) ||
 				got != "" && !strings.Contains(got, c.plugin) {
-				t.Errorf("%q; wanted %q of %s", got, c.want, c.plugin)
+				t.Errorf("Validate reported %q, want a message that contains %q and %s (empty: no message)", got, c.want, c.plugin)
 			}
 		})
 	}

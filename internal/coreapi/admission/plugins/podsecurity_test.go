@@ -91,13 +91,13 @@ func TestPodsKeepTheStandardOfTheirNamespace(t *testing.T) {
 			var said warnings
 			err = p.Validate(warning.WithWarningRecorder(t.Context(), &said), a, nil)
 			if (err == nil) != (c.refused == "") || err != nil && !strings.Contains(err.Error(), c.refused) {
-				t.Fatalf("%v, want %q", err, c.refused)
+				t.Fatalf("Validate error = %v, want an error that contains %q (empty: no error)", err, c.refused)
 			}
 			if status := apierrors.APIStatus(nil); errors.As(err, &status) && status.Status().Code != c.code {
-				t.Errorf("code %d, want %d", status.Status().Code, c.code)
+				t.Errorf("code of the error = %d, want %d", status.Status().Code, c.code)
 			}
 			if text := strings.Join(said, "\n"); (text == "") != (c.warned == "") || !strings.Contains(text, c.warned) {
-				t.Errorf("warned of %q, want %q", text, c.warned)
+				t.Errorf("warnings = %q, want %q", text, c.warned)
 			}
 		})
 	}
@@ -109,7 +109,7 @@ func TestAConfigurationThatCannotBe(t *testing.T) {
 		"another kind":  "apiVersion: v1\nkind: Pod",
 	} {
 		if _, err := newPodSecurity(strings.NewReader(config), nil, fake.NewClientset()); err == nil {
-			t.Errorf("%s: no error", name)
+			t.Errorf("newPodSecurity of %s returned no error, want an error", name)
 		}
 	}
 }

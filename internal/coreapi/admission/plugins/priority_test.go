@@ -13,6 +13,7 @@ import (
 	"k8s.io/apiserver/pkg/admission"
 	schedulinglisters "k8s.io/client-go/listers/scheduling/v1"
 	"k8s.io/client-go/tools/cache"
+	"k8s.io/utils/ptr"
 )
 
 var never, lower = corev1.PreemptNever, corev1.PreemptLowerPriority
@@ -21,7 +22,7 @@ func priorityClass(name string, value int32, policy *corev1.PreemptionPolicy, is
 	return &schedulingv1.PriorityClass{ObjectMeta: metav1.ObjectMeta{Name: name}, Value: value, PreemptionPolicy: policy, GlobalDefault: isDefault}
 }
 
-// withClasses is the plugin where these are known, and "fresh" is stored and not known yet.
+// withClasses returns the plugin with these classes in its lister and with "fresh" only in storage.
 func withClasses(t *testing.T, classes ...*schedulingv1.PriorityClass) podPriority {
 	t.Helper()
 	indexer := cache.NewIndexer(cache.MetaNamespaceKeyFunc, nil)
@@ -72,7 +73,7 @@ func TestThePriorityOfAPod(t *testing.T) {
 			err := withClasses(t, c.classes...).Admit(t.Context(), ofPod(pod, nil, admission.Create), nil)
 			if c.refused != "" {
 				if err == nil || !strings.Contains(err.Error(), c.refused) {
-					t.Errorf("%v; wanted %q", err, c.refused)
+					t.Errorf("Admit error = %v, want an error that contains %q", err, c.refused)
 				}
 				return
 			}
@@ -82,13 +83,13 @@ func TestThePriorityOfAPod(t *testing.T) {
 			got := pod.Spec
 			if got.PriorityClassName != c.class || got.Priority == nil || *got.Priority != c.value ||
 				(got.PreemptionPolicy == nil) != (c.policy == nil) || c.policy != nil && *got.PreemptionPolicy != *c.policy {
-				t.Errorf("got %q %v %v", got.PriorityClassName, got.Priority, got.PreemptionPolicy)
+				t.Errorf("priority = %q %d %q, want %q %d %q", got.PriorityClassName, ptr.Deref(got.Priority, -1), ptr.Deref(got.PreemptionPolicy, ""), c.class, c.value, ptr.Deref(c.policy, ""))
 			}
 		})
 	}
 }
 
-// A client that sends what it once created does not know the two fields that were filled in.
+// A client that sends its original manifest again does not set the two defaulted fields.
 func TestAnUpdateKeepsThePriority(t *testing.T) {
 	pod := &corev1.Pod{}
 	old := &corev1.Pod{Spec: corev1.PodSpec{Priority: number(5), PreemptionPolicy: &never}}
@@ -96,7 +97,7 @@ func TestAnUpdateKeepsThePriority(t *testing.T) {
 		t.Fatal(err)
 	}
 	if pod.Spec.Priority == nil || *pod.Spec.Priority != 5 || pod.Spec.PreemptionPolicy == nil {
-		t.Errorf("%+v", pod.Spec)
+		t.Errorf("spec after an update = %+v, want priority 5 and a preemptionPolicy", pod.Spec)
 	}
 }
 

@@ -24,7 +24,7 @@ func newClass(name string) *nodev1.RuntimeClass {
 	return &nodev1.RuntimeClass{ObjectMeta: metav1.ObjectMeta{Name: name}, Handler: "x"}
 }
 
-// runtimeClassPlugin knows the class "full" of old, and "fresh" only from storage.
+// runtimeClassPlugin has the class "full" in its lister and "fresh" only in storage.
 func runtimeClassPlugin(t *testing.T) runtimeClass {
 	t.Helper()
 	full := newClass("full")
@@ -90,7 +90,7 @@ func TestWhatAClassMakesOfAPod(t *testing.T) {
 			}
 			if c.refused != "" {
 				if !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), c.refused) {
-					t.Errorf("%v; wanted it forbidden with %q", err, c.refused)
+					t.Errorf("Admit error = %v, want Forbidden that contains %q", err, c.refused)
 				}
 				return
 			}
@@ -100,7 +100,7 @@ func TestWhatAClassMakesOfAPod(t *testing.T) {
 			got := pod.Spec
 			if got.Overhead.Cpu().Cmp(*c.want.Overhead.Cpu()) != 0 || !reflect.DeepEqual(got.NodeSelector, c.want.NodeSelector) ||
 				!reflect.DeepEqual(got.Tolerations, c.want.Tolerations) {
-				t.Errorf("got %+v, want %+v", got, c.want)
+				t.Errorf("spec after Admit = %+v, want the overhead, nodeSelector and tolerations of %+v", got, c.want)
 			}
 		})
 	}
@@ -110,17 +110,17 @@ func TestOtherRequestsPass(t *testing.T) {
 	gone := "gone"
 	pod := &corev1.Pod{Spec: corev1.PodSpec{RuntimeClassName: &gone}}
 	if err := runtimeClassPlugin(t).Admit(t.Context(), createAttributes(pod, "binding"), nil); err != nil {
-		t.Errorf("a subresource: %v", err)
+		t.Errorf("Admit of the subresource binding failed: %v, want no error", err)
 	}
 	if (runtimeClass{}).Handles(admission.Update) {
-		t.Error("updates are looked at: a pod could not be changed any more once its class is gone")
+		t.Error("Handles(Update) = true, want false: a pod whose class is deleted could not be updated")
 	}
 	if err := (runtimeClass{}).Admit(t.Context(), createAttributes(pod, ""), nil); !apierrors.IsForbidden(err) {
-		t.Errorf("where there are no classes: %v", err)
+		t.Errorf("Admit without classes: error = %v, want Forbidden", err)
 	}
 }
 
-// Nobody else's copy of a class changes.
+// The plugin does not modify the cached class.
 func TestAClassStaysAsItWas(t *testing.T) {
 	p := runtimeClassPlugin(t)
 	name := "full"
@@ -135,6 +135,6 @@ func TestAClassStaysAsItWas(t *testing.T) {
 		t.Fatal(err)
 	}
 	if kept.Overhead.PodFixed.Cpu().String() != "250m" || kept.Scheduling.NodeSelector["disk"] != "fast" {
-		t.Errorf("the class has become %+v", kept)
+		t.Errorf("cached class after Admit = %+v, want it unchanged", kept)
 	}
 }

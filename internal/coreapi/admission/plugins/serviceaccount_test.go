@@ -16,7 +16,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// withAccounts is the plugin where these exist and are known.
+// withAccounts returns the plugin with these accounts in storage and in its lister.
 func withAccounts(t *testing.T, accounts ...*corev1.ServiceAccount) serviceAccount {
 	t.Helper()
 	indexer := cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc})
@@ -72,33 +72,33 @@ func TestWhatAPodIsGiven(t *testing.T) {
 		t.Fatal(err)
 	}
 	if p.Spec.ServiceAccountName != "default" || p.Spec.DeprecatedServiceAccount != "default" {
-		t.Errorf("account %q, %q", p.Spec.ServiceAccountName, p.Spec.DeprecatedServiceAccount)
+		t.Errorf("account = %q, %q, want default in both fields", p.Spec.ServiceAccountName, p.Spec.DeprecatedServiceAccount)
 	}
 	if diff := cmp.Diff([]corev1.LocalObjectReference{{Name: "pull"}}, p.Spec.ImagePullSecrets); diff != "" {
-		t.Error(diff)
+		t.Errorf("imagePullSecrets differ, want no difference: %s", diff)
 	}
 	if len(p.Spec.Volumes) != 1 || !strings.HasPrefix(p.Spec.Volumes[0].Name, "kube-api-access-") {
-		t.Fatalf("volumes %v", p.Spec.Volumes)
+		t.Fatalf("volumes = %v, want one with the prefix kube-api-access-", p.Spec.Volumes)
 	}
 	if diff := cmp.Diff(tokenVolume(), p.Spec.Volumes[0].Projected); diff != "" {
-		t.Error(diff)
+		t.Errorf("the projected volume differs, want no difference: %s", diff)
 	}
 	mount := corev1.VolumeMount{Name: p.Spec.Volumes[0].Name, ReadOnly: true, MountPath: "/var/run/secrets/kubernetes.io/serviceaccount"}
 	for _, c := range []corev1.Container{p.Spec.InitContainers[0], p.Spec.Containers[0]} {
 		if diff := cmp.Diff([]corev1.VolumeMount{mount}, c.VolumeMounts); diff != "" {
-			t.Errorf("%s: %s", c.Name, diff)
+			t.Errorf("volumeMounts of %s differ, want no difference: %s", c.Name, diff)
 		}
 	}
 	if mounts := p.Spec.Containers[1].VolumeMounts; len(mounts) != 1 || mounts[0].Name != "mine" {
-		t.Errorf("a mount of its own is not its own any more: %v", mounts)
+		t.Errorf("volumeMounts of the container with a mount = %v, want only mine", mounts)
 	}
-	// A webhook may ask for the plugins to run again.
+	// A webhook with a reinvocation policy makes the plugins run again.
 	again := p.DeepCopy()
 	if err := plugin.Admit(t.Context(), creation(again), nil); err != nil {
 		t.Fatal(err)
 	}
 	if diff := cmp.Diff(p, again); diff != "" {
-		t.Errorf("the second time changes something: %s", diff)
+		t.Errorf("the second Admit changes the pod, want no difference: %s", diff)
 	}
 }
 
@@ -120,7 +120,7 @@ func TestWhoGetsNoToken(t *testing.T) {
 				t.Fatal(err)
 			}
 			if got := len(p.Spec.Volumes) == 1; got != c.mounted {
-				t.Errorf("mounted: %v", got)
+				t.Errorf("token volume is mounted = %v, want %v", got, c.mounted)
 			}
 		})
 	}
@@ -178,12 +178,12 @@ func TestWhatAPodIsRefusedFor(t *testing.T) {
 			err := withAccounts(t, strict, account("lax")).Admit(t.Context(), creation(c.pod), nil)
 			switch {
 			case c.refused == "" && err != nil:
-				t.Errorf("refused: %v", err)
+				t.Errorf("Admit failed: %v, want no error", err)
 			case c.refused != "" && (err == nil || !strings.Contains(err.Error(), c.refused)):
-				t.Errorf("%v; wanted %q", err, c.refused)
+				t.Errorf("Admit error = %v, want an error that contains %q", err, c.refused)
 			}
 			if isMirror(before) && !cmp.Equal(before, c.pod) {
-				t.Error("a mirror was changed")
+				t.Error("Admit changed a mirror pod, want no change")
 			}
 		})
 	}
@@ -203,11 +203,12 @@ func TestADebuggerCannotReachMoreSecrets(t *testing.T) {
 		t.Error(err)
 	}
 	if err := plugin.Validate(t.Context(), serviceAccountAttributes(p, accountPod(), admission.Update, ""), nil); err != nil {
-		t.Errorf("an update of the pod: %v", err)
+		t.Errorf("Validate of an update of the pod failed: %v, want no error", err)
 	}
 }
 
-// A controller makes the account "default" after the namespace. Pods that come in between wait; others do not.
+// A controller creates the account "default" after the namespace. Pods with that account wait for it. Pods with another
+// account do not wait.
 func TestThePodThatComesBeforeItsAccount(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		asked := 0
@@ -219,17 +220,17 @@ func TestThePodThatComesBeforeItsAccount(t *testing.T) {
 			return account(name), nil
 		}
 		if err := plugin.Admit(t.Context(), creation(accountPod()), nil); err != nil {
-			t.Errorf("default, after %d questions: %v", asked, err)
+			t.Errorf("Admit with the account default failed after %d lookups: %v, want no error", asked, err)
 		}
 		asked = 0
 		if err := plugin.Admit(t.Context(), creation(accountPod(func(p *corev1.Pod) { p.Spec.ServiceAccountName = "other" })), nil); err == nil || asked != 1 {
-			t.Errorf("another, after %d questions: %v", asked, err)
+			t.Errorf("Admit with another account: %d lookups, error = %v, want 1 lookup and an error", asked, err)
 		}
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
 		asked = 0
 		if err := plugin.Admit(ctx, creation(accountPod()), nil); err == nil || asked > 2 {
-			t.Errorf("a request that has ended, after %d questions: %v", asked, err)
+			t.Errorf("Admit of a canceled request: %d lookups, error = %v, want at most 2 lookups and an error", asked, err)
 		}
 	})
 }

@@ -16,9 +16,10 @@ import (
 	networkinglisters "k8s.io/client-go/listers/networking/v1"
 	storagelisters "k8s.io/client-go/listers/storage/v1"
 	"k8s.io/client-go/tools/cache"
+	"k8s.io/utils/ptr"
 )
 
-// marked is the metadata of a class that was created at a second, with an annotation unless it is empty.
+// marked returns the metadata of a class with this creation time in seconds, and with the annotation unless it is empty.
 func marked(name string, second int64, annotation, value string) metav1.ObjectMeta {
 	m := metav1.ObjectMeta{Name: name, CreationTimestamp: metav1.Unix(second, 0)}
 	if annotation != "" {
@@ -71,7 +72,7 @@ func TestTheClassOfAClaim(t *testing.T) {
 			}
 			got := c.claim.Spec.StorageClassName
 			if (got == nil) != (c.want == nil) || got != nil && *got != *c.want {
-				t.Errorf("class %v", got)
+				t.Errorf("storageClassName = %q, want %q", ptr.Deref(got, "unset"), ptr.Deref(c.want, "unset"))
 			}
 		})
 	}
@@ -99,7 +100,7 @@ func TestTheClassOfAnIngress(t *testing.T) {
 				got = *c.ingress.Spec.IngressClassName
 			}
 			if got != c.want {
-				t.Errorf("class %q", got)
+				t.Errorf("ingressClassName = %q, want %q", got, c.want)
 			}
 		})
 	}
@@ -133,7 +134,7 @@ func TestTheGrowthOfAClaim(t *testing.T) {
 	for name, c := range map[string]struct {
 		class, size string
 		phase       corev1.PersistentVolumeClaimPhase
-		old         string // its class, when that is another
+		old         string // the old class, if it differs
 		subresource string
 		want        string
 	}{
@@ -158,7 +159,7 @@ func TestTheGrowthOfAClaim(t *testing.T) {
 				gv.WithResource("persistentvolumeclaims"), c.subresource, admission.Update, nil, false, nil)
 			err := persistentVolumeClaimResize{Classes: known}.Validate(t.Context(), a, nil)
 			if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
-				t.Errorf("%v, want %q", err, c.want)
+				t.Errorf("Validate error = %v, want an error that contains %q (empty: no error)", err, c.want)
 			}
 		})
 	}

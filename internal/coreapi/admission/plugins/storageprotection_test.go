@@ -32,13 +32,13 @@ func TestStorageProtection(t *testing.T) {
 	} {
 		a := admission.NewAttributesRecord(c.object, nil, schema.GroupVersionKind{}, "", "a", c.resource, c.subresource, admission.Create, &metav1.CreateOptions{}, false, nil)
 		if err := (storageProtection{}).Admit(t.Context(), a, nil); err != nil {
-			t.Errorf("%s: %v", name, err)
+			t.Errorf("Admit of %s failed: %v, want no error", name, err)
 		}
 		if got := c.object.(metav1.Object).GetFinalizers(); !slices.Equal(got, c.want) {
-			t.Errorf("%s: got %q, want %q", name, got, c.want)
+			t.Errorf("finalizers of %s = %q, want %q", name, got, c.want)
 		}
 	}
 	if (storageProtection{}).Handles(admission.Update) {
-		t.Error("it handles updates: what was protected no longer is protected again")
+		t.Error("Handles(Update) = true, want false: an update would add the removed finalizer again")
 	}
 }

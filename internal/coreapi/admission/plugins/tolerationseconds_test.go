@@ -31,7 +31,7 @@ func TestTolerations(t *testing.T) {
 				t.Fatal(err)
 			}
 			if diff := cmp.Diff(c.want, pod.Spec.Tolerations); diff != "" {
-				t.Error(diff)
+				t.Errorf("tolerations differ, want no difference: %s", diff)
 			}
 		})
 	}

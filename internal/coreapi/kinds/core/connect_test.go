@@ -16,7 +16,7 @@ import (
 	"portico.dev/internal/coreapi/registry"
 )
 
-// mayOnly is an authorizer that allows one verb, and notes what it was asked.
+// mayOnly is an authorizer that allows one verb and records the attributes of each check.
 type mayOnly struct {
 	authorizer.Authorizer
 	verb  string
@@ -31,7 +31,7 @@ func (m *mayOnly) Authorize(_ context.Context, a authorizer.Attributes) (authori
 	return authorizer.DecisionNoOpinion, "no rule allows it", nil
 }
 
-// reached is a Connector that has been called.
+// reached is a Connector that records a call.
 type reached struct{ registry.Connector }
 
 func (reached) Exec(context.Context, registry.Objects, string, *corev1.PodExecOptions) (http.Handler, error) {
@@ -46,7 +46,7 @@ func (reached) PortForward(context.Context, registry.Objects, string, *corev1.Po
 	return http.NotFoundHandler(), nil
 }
 
-// A websocket begins with a GET: with the right to get alone it opens no console.
+// A websocket begins with a GET. The right to get is not enough to open a console.
 func TestK6AWebsocketTakesTheRightToCreate(t *testing.T) {
 	for path, options := range map[string]runtime.Object{
 		"exec": &corev1.PodExecOptions{}, "attach": &corev1.PodAttachOptions{}, "portforward": &corev1.PodPortForwardOptions{},
@@ -58,7 +58,7 @@ func TestK6AWebsocketTakesTheRightToCreate(t *testing.T) {
 		}{
 			{"get", "get", 1, false},
 			{"get", "create", 1, true},
-			{"create", "get", 0, true}, // the chain has asked
+			{"create", "get", 0, true}, // the handler chain has checked it
 		} {
 			m := &mayOnly{verb: c.may}
 			e := &registry.Environment{Connector: reached{}, Authorizer: m}
@@ -69,19 +69,19 @@ func TestK6AWebsocketTakesTheRightToCreate(t *testing.T) {
 			})
 			_, err := s.Connect(ctx, "a", options, nil)
 			if c.allowed != (err == nil) || !c.allowed && !apierrors.IsForbidden(err) || len(m.asked) != c.asked {
-				t.Errorf("%s of %s with the right to %s: %v, asked %q", c.verb, path, c.may, err, m.asked)
+				t.Errorf("%s of %s with the right to %s: error = %v, checks %q, want allowed %v and %d checks", c.verb, path, c.may, err, m.asked, c.allowed, c.asked)
 			}
 		}
 	}
 }
 
-// Without a Connector, the subresources are there and say that nothing is reached.
+// The subresources exist without a Connector and report that no node is reachable.
 func TestConnectionsWithoutAConnector(t *testing.T) {
 	e := &registry.Environment{}
 	if _, err := nodeStorages(e, nil)["nodes/proxy"].(rest.Connecter).Connect(t.Context(), "n", &corev1.NodeProxyOptions{}, nil); !apierrors.IsServiceUnavailable(err) {
-		t.Errorf("nodes/proxy: %v", err)
+		t.Errorf("nodes/proxy without a Connector: error = %v, want ServiceUnavailable", err)
 	}
 	if _, err := podConnections(e)["pods/log"].(rest.GetterWithOptions).Get(t.Context(), "a", &corev1.PodLogOptions{}); !apierrors.IsServiceUnavailable(err) {
-		t.Errorf("pods/log: %v", err)
+		t.Errorf("pods/log without a Connector: error = %v, want ServiceUnavailable", err)
 	}
 }

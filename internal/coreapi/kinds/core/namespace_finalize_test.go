@@ -17,11 +17,11 @@ func TestFinalizingANamespace(t *testing.T) {
 	emptied, renamed := deleting.DeepCopy(), deleting.DeepCopy()
 	emptied.Spec.Finalizers = nil
 	if errs := validateFinalize(emptied, deleting); len(errs) > 0 {
-		t.Errorf("without finalizers: %v", errs)
+		t.Errorf("validateFinalize without finalizers = %v, want no error", errs)
 	}
 	renamed.Spec.Finalizers = []corev1.FinalizerName{"kubernetes", "bad name/x"}
 	errs := validateFinalize(renamed, deleting)
 	if len(errs) != 1 || !strings.HasPrefix(errs[0].Error(), `spec.finalizers[1]: Invalid value: "bad name/x": prefix part`) {
-		t.Errorf("with a bad name: %v", errs)
+		t.Errorf("validateFinalize with the finalizer \"bad name/x\" = %v, want one error for spec.finalizers[1]", errs)
 	}
 }

@@ -8,7 +8,7 @@ import (
 	"portico.dev/internal/coreapi/openapidocs"
 )
 
-// The documents in the binary describe what coreapi serves today, not what it served when they were made.
+// The documents in the binary must describe the resources that coreapi serves now.
 func TestDocumentsAreCurrent(t *testing.T) {
 	served, err := discover(t.Context())
 	if err != nil {
@@ -24,11 +24,11 @@ func TestDocumentsAreCurrent(t *testing.T) {
 	}
 	for _, d := range documents {
 		if held[d.path] != fmt.Sprintf("%X", sha512.Sum512(d.body)) {
-			t.Errorf("the document of %q is not current: run go generate in internal/coreapi/openapidocs", d.path)
+			t.Errorf("the document of %q is outdated, want the current one: run go generate in internal/coreapi/openapidocs", d.path)
 		}
 		delete(held, d.path)
 	}
 	for path := range held {
-		t.Errorf("%q is described and not served: run go generate in internal/coreapi/openapidocs", path)
+		t.Errorf("%q is described and not served, want served documents only: run go generate in internal/coreapi/openapidocs", path)
 	}
 }
