@@ -142,7 +142,7 @@ func (o *backupOptions) write(ctx context.Context, file string, recipients []age
 	defer shown.end()
 	if o.dataDir == "" && len(o.etcd.Servers) == 0 {
 		// Send the request before creating a file, because most errors concern the connection to the front door.
-		from, err := o.ask(ctx)
+		from, err := o.start(ctx)
 		if err != nil {
 			return backup.Manifest{}, 0, err
 		}
@@ -163,8 +163,8 @@ func (o *backupOptions) write(ctx context.Context, file string, recipients []age
 	return manifest, size, errors.Join(err, stop())
 }
 
-// ask starts a backup through the API.
-func (o *backupOptions) ask(ctx context.Context) (io.ReadCloser, error) {
+// start starts a backup through the API.
+func (o *backupOptions) start(ctx context.Context) (io.ReadCloser, error) {
 	config, err := o.Config()
 	if err != nil {
 		return nil, err

@@ -46,8 +46,8 @@ func changedFlags(sets cliflag.NamedFlagSets) (changed []*pflag.Flag) {
 	return changed
 }
 
-// beside runs serve and reloads on each SIGHUP until serve returns.
-func (r *reloader) beside(ctx context.Context, serve func(context.Context) error) error {
+// serveAndReload runs serve and reloads on each SIGHUP until serve returns.
+func (r *reloader) serveAndReload(ctx context.Context, serve func(context.Context) error) error {
 	hangUps := make(chan os.Signal, 1)
 	signal.Notify(hangUps, syscall.SIGHUP)
 	defer signal.Stop(hangUps)

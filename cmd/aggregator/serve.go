@@ -55,7 +55,7 @@ which need a restart.`,
 				return err
 			}
 			r.log, r.level, r.front = log.Named("reload"), level, front
-			return settling(cmd.Context(), log, config.MemoryLimit, func(ctx context.Context) error { return r.beside(ctx, front.Run) })
+			return settling(cmd.Context(), log, config.MemoryLimit, func(ctx context.Context) error { return r.serveAndReload(ctx, front.Run) })
 		},
 	}
 	addGroups(cmd, sets)

@@ -44,7 +44,7 @@ func compare(all []step, left, right []map[string]string) []difference {
 		places := maps.Clone(left[i])
 		maps.Copy(places, right[i])
 		for _, place := range slices.Sorted(maps.Keys(places)) {
-			l, r := said(left[i], place), said(right[i], place)
+			l, r := fieldText(left[i], place), fieldText(right[i], place)
 			if l != r {
 				out = append(out, difference{s.Name, place, l, r})
 			}
@@ -53,7 +53,7 @@ func compare(all []step, left, right []map[string]string) []difference {
 	return out
 }
 
-func said(fields map[string]string, place string) string {
+func fieldText(fields map[string]string, place string) string {
 	if text, ok := fields[place]; ok {
 		return text
 	}
@@ -107,12 +107,12 @@ func (k known) places() []string {
 func (k known) matches(d difference, used map[string]bool) bool {
 	explains := false
 	for _, step := range k.Steps {
-		if !like(step, d.Step) {
+		if !matches(step, d.Step) {
 			continue
 		}
 		for _, field := range k.places() {
 			says, pinned := k.Left[field]
-			if !like(field, d.Field) || pinned && !like(says, d.Left) {
+			if !matches(field, d.Field) || pinned && !matches(says, d.Left) {
 				continue
 			}
 			explains, used["step "+step], used["field "+field] = true, true, true
@@ -134,8 +134,8 @@ func (k known) fault() string {
 	return ""
 }
 
-// like reports whether text matches pattern, in which * matches any text.
-func like(pattern, text string) bool {
+// matches reports whether text matches pattern, in which * matches any text.
+func matches(pattern, text string) bool {
 	first, rest, more := strings.Cut(pattern, "*")
 	if !more {
 		return pattern == text
@@ -145,7 +145,7 @@ func like(pattern, text string) bool {
 		return false
 	}
 	for i := 0; i <= len(text); i++ {
-		if like(rest, text[i:]) {
+		if matches(rest, text[i:]) {
 			return true
 		}
 	}

@@ -74,8 +74,8 @@ func newServer(kubeconfig string) (*server, error) {
 	return s, err
 }
 
-// kept returns the initial values for the script.
-func (s *server) kept() map[string]string {
+// savedValues returns the initial values for the script.
+func (s *server) savedValues() map[string]string {
 	return map[string]string{
 		"ns": s.namespace, "group": group, "port": strconv.Itoa(s.backend.Port), "dead": strconv.Itoa(s.backend.Dead),
 		"ca": base64.StdEncoding.EncodeToString(s.backend.CA), "stranger": base64.StdEncoding.EncodeToString(s.backend.OtherCA),
@@ -96,9 +96,9 @@ func word(is, text, with string) string {
 	return regexp.MustCompile(`\b`+regexp.QuoteMeta(is)+`\b`).ReplaceAllLiteralString(text, with)
 }
 
-// ask sends the steps of the script. The answers are in the same order.
-func (s *server) ask(ctx context.Context, all []step) ([]answer, error) {
-	kept := s.kept()
+// run sends the steps of the script. The answers are in the same order.
+func (s *server) run(ctx context.Context, all []step) ([]answer, error) {
+	kept := s.savedValues()
 	var answers []answer
 	for _, step := range all {
 		a, err := s.until(ctx, step, kept)
@@ -234,7 +234,7 @@ func askOne(kubeconfig string, all []step) ([]map[string]string, error) {
 			client.CloseIdleConnections()
 		}
 	}()
-	answers, err := s.ask(context.Background(), all)
+	answers, err := s.run(context.Background(), all)
 	if err != nil {
 		return nil, err
 	}

@@ -19,7 +19,7 @@ func TestRecorded(t *testing.T) {
 	}
 	for _, list := range [][]row{c.Both, c.Differ, c.OursOnly, c.Neither} {
 		for _, r := range list {
-			if !c.Selection.has(r.Name) {
+			if !c.Selection.contains(r.Name) {
 				t.Errorf("a spec with results is not selected, want it selected: %s", r.Name)
 			}
 		}

@@ -91,7 +91,7 @@ func readSelection(file string) (*selection, error) {
 	return s, nil
 }
 
-func (s *selection) has(name string) bool {
+func (s *selection) contains(name string) bool {
 	matches := func(list []expression) bool {
 		for _, e := range list {
 			if e.compiled.MatchString(name) {

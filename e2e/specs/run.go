@@ -166,7 +166,7 @@ func (r *runner) names(ctx context.Context, only string) ([]string, error) {
 	}
 	var names, selectedNames []string
 	for _, s := range all {
-		if !selected.has(s.name) {
+		if !selected.contains(s.name) {
 			continue
 		}
 		selectedNames = append(selectedNames, s.name)

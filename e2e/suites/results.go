@@ -83,7 +83,7 @@ func openResults(name string) (*resultStore, error) {
 	return &resultStore{file, known}, nil
 }
 
-func (s *resultStore) has(of suite, path, server string) bool {
+func (s *resultStore) contains(of suite, path, server string) bool {
 	_, ok := s.known[key{of.module, of.version, path, server}]
 	return ok
 }

@@ -16,14 +16,14 @@ func TestResultsGoOnWhereARunWasCut(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if known := store.has(s, "example.com/m/p", portico); known != (state == passed) {
+		if known := store.contains(s, "example.com/m/p", portico); known != (state == passed) {
 			t.Errorf("result before the run %s exists = %t, want it only before the second run", state, known)
 		}
 		result := packageResult{Module: s.module, Version: s.version, Package: "example.com/m/p", Server: portico, Specs: []spec{{Name: "a", State: state}}}
 		if err := store.add(result); err != nil {
 			t.Fatal(err)
 		}
-		if store.has(s, "example.com/m/p", kubernetes) {
+		if store.contains(s, "example.com/m/p", kubernetes) {
 			t.Error("a result of the other server exists, want none")
 		}
 		if err := store.close(); err != nil {

@@ -111,7 +111,7 @@ func (r *runner) runAll(ctx context.Context) error {
 func (r *runner) runPackage(ctx context.Context, s suite, p testPackage) error {
 	binary := ""
 	for _, server := range r.servers {
-		if !r.again && r.store.has(s, p.path, server) {
+		if !r.again && r.store.contains(s, p.path, server) {
 			continue
 		}
 		result := packageResult{Module: s.module, Version: s.version, Package: p.path, Server: server}

@@ -40,11 +40,11 @@ type etcdLoss struct {
 	drainer  *server.Drainer
 	log      *zap.Logger
 
-	mu      sync.Mutex // guards the fields below
-	holders []string   // replicas that had etcd at the last query
-	asked   time.Time  // time of the last query
-	since   time.Time  // since when another replica has had etcd without a gap while this one has lost it; zero if no replica has
-	shed    time.Time  // time of the last round; zero while clients are kept
+	mu         sync.Mutex // guards the fields below
+	holders    []string   // replicas that had etcd at the last query
+	lastQuery  time.Time  // time of the last query
+	aheadSince time.Time  // since when another replica has had etcd without a gap while this one has lost it; zero if no replica has
+	shed       time.Time  // time of the last round; zero while clients are kept
 }
 
 func (h *parts) newEtcdLoss() *etcdLoss {
@@ -69,7 +69,7 @@ func (l *etcdLoss) tolerated() bool {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.since.IsZero() || time.Since(l.since) < aloneAfter
+	return l.aheadSince.IsZero() || time.Since(l.aheadSince) < aloneAfter
 }
 
 // replicasWithEtcd returns the other replicas that have etcd while this one has lost it, sorted by name.
@@ -79,7 +79,7 @@ func (l *etcdLoss) replicasWithEtcd() []string {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if time.Since(l.asked) > holdersLife {
+	if time.Since(l.lastQuery) > holdersLife {
 		return nil
 	}
 	return l.holders
@@ -114,18 +114,18 @@ func (l *etcdLoss) run(ctx context.Context) error {
 func (l *etcdLoss) update(lost bool, holders []string, now time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.holders, l.asked = holders, now
+	l.holders, l.lastQuery = holders, now
 	switch {
 	case !lost || len(holders) == 0:
 		if !l.shed.IsZero() {
 			l.log.Info("clients are served by this replica again")
 			l.drainer.Keep()
 		}
-		l.since, l.shed = time.Time{}, time.Time{}
-	case l.since.IsZero():
-		l.since = now
+		l.aheadSince, l.shed = time.Time{}, time.Time{}
+	case l.aheadSince.IsZero():
+		l.aheadSince = now
 		l.log.Warn("another replica has etcd, and this one does not: requests for local groups are handed to others, and this replica is about to be not ready", zap.Strings("replicas", holders))
-	case now.Sub(l.since) >= shedAfter && now.Sub(l.shed) >= shedInterval:
+	case now.Sub(l.aheadSince) >= shedAfter && now.Sub(l.shed) >= shedInterval:
 		if l.shed.IsZero() {
 			l.log.Warn("clients are sent to other replicas, which have etcd")
 		}

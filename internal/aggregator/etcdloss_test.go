@@ -286,23 +286,23 @@ func TestWhenALossIsTolerated(t *testing.T) {
 	if got := l.replicasWithEtcd(); got != nil {
 		t.Errorf("replicasWithEtcd before any query = %q, want nil", got)
 	}
-	l.holders, l.asked = []string{"b"}, time.Now()
+	l.holders, l.lastQuery = []string{"b"}, time.Now()
 	if got := l.replicasWithEtcd(); !slices.Equal(got, l.holders) {
 		t.Errorf("replicasWithEtcd = %q, want %q", got, l.holders)
 	}
-	l.asked = time.Now().Add(-2 * holdersLife)
+	l.lastQuery = time.Now().Add(-2 * holdersLife)
 	if got := l.replicasWithEtcd(); got != nil {
 		t.Errorf("replicasWithEtcd after the answers have expired = %q, want nil", got)
 	}
-	l.since = time.Now()
+	l.aheadSince = time.Now()
 	if !l.tolerated() {
 		t.Error("tolerated = false at the moment of the loss, want true")
 	}
-	l.since = time.Now().Add(-2 * aloneAfter)
+	l.aheadSince = time.Now().Add(-2 * aloneAfter)
 	if l.tolerated() {
 		t.Error("tolerated = true while another replica has etcd, want false")
 	}
-	lost, l.asked = nil, time.Now()
+	lost, l.lastQuery = nil, time.Now()
 	if got := l.replicasWithEtcd(); got != nil {
 		t.Errorf("replicasWithEtcd without a loss = %q, want nil", got)
 	}

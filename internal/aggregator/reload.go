@@ -24,7 +24,7 @@ func (a *Aggregator) Reload(read func() (Config, error)) error {
 		return errors.New("the front door is starting or stopping; try again when it is ready")
 	}
 	err := h.reload(read)
-	h.Metrics.Reload.Done(err)
+	h.Metrics.Reload.Record(err)
 	a.wake.Wake()
 	return err
 }

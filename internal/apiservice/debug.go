@@ -77,7 +77,7 @@ func (c *Controller) DebugState() DebugState {
 			Transitions: c.transitions.get(r.Name),
 			Elsewhere:   make(map[string]string),
 		}
-		for replica, o := range c.replicas.others(r) {
+		for replica, o := range c.replicas.verdictsOf(r) {
 			s.Elsewhere[replica] = string(o.Status)
 		}
 		if r.Backend != nil {

@@ -110,8 +110,8 @@ func (c *replicas) size() int {
 	return len(c.decoded) + 1
 }
 
-// others returns the verdicts of the other replicas on a route, by replica.
-func (c *replicas) others(r *routetable.Route) map[string]sharedVerdict {
+// verdictsOf returns the verdicts of the other replicas on a route, by replica.
+func (c *replicas) verdictsOf(r *routetable.Route) map[string]sharedVerdict {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	out := make(map[string]sharedVerdict)
@@ -127,7 +127,7 @@ func (c *replicas) others(r *routetable.Route) map[string]sharedVerdict {
 // current.
 func (c *replicas) verdicts(r *routetable.Route) []replicaVerdict {
 	verdicts := []replicaVerdict{{replica: c.name, status: r.Condition.Status, reason: r.Condition.Reason, message: r.Condition.Message}}
-	others := c.others(r)
+	others := c.verdictsOf(r)
 	for _, replica := range slices.Sorted(maps.Keys(others)) {
 		o := others[replica]
 		verdicts = append(verdicts, replicaVerdict{replica: replica, status: o.Status, reason: o.Reason, message: o.Message})
@@ -137,7 +137,7 @@ func (c *replicas) verdicts(r *routetable.Route) []replicaVerdict {
 
 // disagrees reports whether a backend is available to another replica and not to this one, or the reverse.
 func (c *replicas) disagrees(r *routetable.Route) bool {
-	for _, o := range c.others(r) {
+	for _, o := range c.verdictsOf(r) {
 		if (o.Status == apiregistrationv1.ConditionTrue) != r.Available() {
 			return true
 		}
@@ -327,7 +327,7 @@ func (c *Controller) ReachedBy(r *routetable.Route) []string {
 		return nil
 	}
 	var names []string
-	for name, verdict := range c.replicas.others(r) {
+	for name, verdict := range c.replicas.verdictsOf(r) {
 		if verdict.Status == apiregistrationv1.ConditionTrue && c.cfg.Hops(name) {
 			names = append(names, name)
 		}

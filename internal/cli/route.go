@@ -135,7 +135,7 @@ func (o *routeOptions) run(ctx context.Context, out io.Writer, args []string) (s
 	if err != nil {
 		return false, err
 	}
-	answer, err := o.ask(ctx, q, gv)
+	answer, err := o.resolve(ctx, q, gv)
 	if err != nil {
 		return false, err
 	}
@@ -174,8 +174,8 @@ func (o *routeOptions) request(args []string) (*routing.Request, string, error) 
 	return &q, info.APIVersion + "." + info.APIGroup, nil
 }
 
-// ask determines the destinations of the request.
-func (o *routeOptions) ask(ctx context.Context, q *routing.Request, name string) (*routeAnswer, error) {
+// resolve determines the destinations of the request.
+func (o *routeOptions) resolve(ctx context.Context, q *routing.Request, name string) (*routeAnswer, error) {
 	config, err := o.Config()
 	if err != nil {
 		return nil, err

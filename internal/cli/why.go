@@ -91,7 +91,7 @@ func (o *whyOptions) run(ctx context.Context, out io.Writer, args []string) (all
 	if err != nil {
 		return false, err
 	}
-	if err := o.ask(ctx, client, args); err != nil {
+	if err := o.parseQuestion(ctx, client, args); err != nil {
 		return false, err
 	}
 	answer, err := o.answer(ctx, client)
@@ -104,9 +104,9 @@ func (o *whyOptions) run(ctx context.Context, out io.Writer, args []string) (all
 	return answer.Allowed, o.print(out, answer)
 }
 
-// ask parses the arguments. A resource may be written as in kubectl: by short or singular name, with or without its
+// parseQuestion parses the arguments. A resource may be written as in kubectl: by short or singular name, with or without its
 // group.
-func (o *whyOptions) ask(ctx context.Context, client *toolclient.Client, args []string) error {
+func (o *whyOptions) parseQuestion(ctx context.Context, client *toolclient.Client, args []string) error {
 	q := &o.question
 	q.User, q.Verb = args[0], args[1]
 	q.Groups = append([]string{"system:authenticated"}, o.groups...)

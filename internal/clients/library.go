@@ -32,18 +32,18 @@ func ForLibrary(c Interface) kubernetes.Interface {
 	if whole, ok := c.(kubernetes.Interface); ok {
 		return whole
 	}
-	return libraryClient{of: c}
+	return libraryClient{clients: c}
 }
 
 type libraryClient struct {
 	kubernetes.Interface // nil
-	of                   Interface
+	clients              Interface
 }
 
-func (l libraryClient) Discovery() discovery.DiscoveryInterfaces { return l.of.Discovery() }
-func (l libraryClient) CoreV1() coreclient.CoreV1Interface       { return l.of.CoreV1() }
+func (l libraryClient) Discovery() discovery.DiscoveryInterfaces { return l.clients.Discovery() }
+func (l libraryClient) CoreV1() coreclient.CoreV1Interface       { return l.clients.CoreV1() }
 func (l libraryClient) FlowcontrolV1() flowcontrolclient.FlowcontrolV1Interface {
-	return l.of.FlowcontrolV1()
+	return l.clients.FlowcontrolV1()
 }
 
 // ForLibrary returns i for library functions that require a complete informer factory: the admission plugins for policies and

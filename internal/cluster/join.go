@@ -65,7 +65,7 @@ func CheckServer(server string) (*url.URL, error) {
 func (j *Joiner) Keys(ctx context.Context) (HandOver, error) {
 	nonce := newNonce()
 	var answer keysAnswer
-	if err := j.ask(ctx, keysPath, keysRequest{Nonce: nonce, Versions: j.versions}, &answer); err != nil {
+	if err := j.send(ctx, keysPath, keysRequest{Nonce: nonce, Versions: j.versions}, &answer); err != nil {
 		return HandOver{}, err
 	}
 	return open(j.token, nonce, answer.Sealed)
@@ -75,7 +75,7 @@ func (j *Joiner) Keys(ctx context.Context) (HandOver, error) {
 // at a time, so Member waits until ctx ends.
 func (j *Joiner) Member(ctx context.Context, name, address string) (map[string][]string, error) {
 	var answer memberAnswer
-	err := j.ask(ctx, membersPath, memberRequest{Name: name, Address: address, Versions: j.versions}, &answer)
+	err := j.send(ctx, membersPath, memberRequest{Name: name, Address: address, Versions: j.versions}, &answer)
 	return answer.Members, err
 }
 
@@ -84,8 +84,8 @@ type refusal struct{ message string }
 
 func (e *refusal) Error() string { return e.message }
 
-// ask sends a request until it succeeds or is refused.
-func (j *Joiner) ask(ctx context.Context, path string, request, answer any) error {
+// send sends a request until it succeeds or is refused.
+func (j *Joiner) send(ctx context.Context, path string, request, answer any) error {
 	body, err := json.Marshal(request)
 	if err != nil {
 		return err

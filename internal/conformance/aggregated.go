@@ -16,18 +16,18 @@ const mediaAggregated = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroup
 func aggregatedChecks() []check {
 	return []check{
 		{id: "discovery/aggregated", expected: "/apis answers a client that asks for it with an APIGroupDiscoveryList of v2 that says so in its Content-Type",
-			why: "KEP-3352: one request instead of one for each group-version; front doors ask for it every minute", run: onAggregated(aggregatedForm)},
+			reason: "KEP-3352: one request instead of one for each group-version; front doors ask for it every minute", run: onAggregated(aggregatedForm)},
 		{id: "discovery/agreement", expected: "both forms of discovery list the same",
-			why: "clients read one of them, by their age: kube-aggregator publishes a group-version that the new form lacks as empty", run: onAggregated(agreement)},
+			reason: "clients read one of them, by their age: kube-aggregator publishes a group-version that the new form lacks as empty", run: onAggregated(agreement)},
 		{id: "discovery/etag", expected: "/apis has an ETag, and 304 is the answer to who has that",
-			why: "front doors and kubectl ask again and again for what seldom changes", run: onAggregated(discoveryTag)},
+			reason: "front doors and kubectl ask again and again for what seldom changes", run: onAggregated(discoveryTag)},
 	}
 }
 
 func onAggregated(f func(context.Context, *examination, answer) verdict) func(context.Context, *examination) verdict {
 	return func(ctx context.Context, x *examination) verdict {
 		if !x.directly {
-			return without(frontAnswers)
+			return notApplicable(frontAnswers)
 		}
 		return f(ctx, x, x.ask.as(ctx, "/apis", mediaAggregated+","+"application/json"))
 	}
@@ -71,7 +71,7 @@ func aggregatedForm(_ context.Context, _ *examination, a answer) verdict {
 func agreement(_ context.Context, x *examination, a answer) verdict {
 	list, err := readAggregated(a)
 	if err != nil {
-		return without("there is no aggregated discovery")
+		return notApplicable("there is no aggregated discovery")
 	}
 	for _, group := range list.Items {
 		for _, v := range group.Versions {
@@ -131,7 +131,7 @@ func line(name, kind string, namespaced bool, verbs metav1.Verbs) string {
 
 func discoveryTag(ctx context.Context, x *examination, a answer) verdict {
 	if _, err := readAggregated(a); err != nil {
-		return without("there is no aggregated discovery")
+		return notApplicable("there is no aggregated discovery")
 	}
 	return revalidation(ctx, x, a)
 }
@@ -144,7 +144,7 @@ func revalidation(ctx context.Context, x *examination, a answer) verdict {
 	}
 	again := a.question
 	again.headers = http.Header{"If-None-Match": {tag}}
-	second := x.ask.ask(ctx, again)
+	second := x.ask.do(ctx, again)
 	switch {
 	case second.is(http.StatusNotModified) && len(second.body) == 0:
 		return ok

@@ -52,12 +52,12 @@ type answer struct {
 
 // get requests JSON from a path. pairs contains alternating names and values of the query.
 func (c *caller) get(ctx context.Context, path string, pairs ...string) answer {
-	return c.ask(ctx, question{path: path, query: query(pairs...)})
+	return c.do(ctx, question{path: path, query: query(pairs...)})
 }
 
 // as requests another representation.
 func (c *caller) as(ctx context.Context, path, accept string, pairs ...string) answer {
-	return c.ask(ctx, question{path: path, accept: accept, query: query(pairs...)})
+	return c.do(ctx, question{path: path, accept: accept, query: query(pairs...)})
 }
 
 func query(pairs ...string) url.Values {
@@ -68,7 +68,7 @@ func query(pairs ...string) url.Values {
 	return q
 }
 
-func (c *caller) ask(ctx context.Context, q question) answer {
+func (c *caller) do(ctx context.Context, q question) answer {
 	ctx, cancel := context.WithTimeout(ctx, c.timeout)
 	defer cancel()
 	a := answer{question: q}

@@ -142,7 +142,7 @@ func (x *examination) card(ctx context.Context) (*Report, error) {
 			running.Go(func() {
 				defer func() { <-turns }()
 				v := c.run(ctx, x)
-				card.Results[i] = Result{ID: c.id, Expected: c.expected, Why: c.why, Outcome: v.outcome, Detail: v.detail}
+				card.Results[i] = Result{ID: c.id, Expected: c.expected, Why: c.reason, Outcome: v.outcome, Detail: v.detail}
 			})
 		}
 		running.Wait()
@@ -152,8 +152,8 @@ func (x *examination) card(ctx context.Context) (*Report, error) {
 
 // check is a check that results in one line of the report.
 type check struct {
-	id, expected, why string
-	run               func(context.Context, *examination) verdict
+	id, expected, reason string
+	run                  func(context.Context, *examination) verdict
 	// changes is true for a check that modifies objects.
 	changes bool
 }

@@ -14,17 +14,17 @@ const frontAnswers = "the API server answers this itself; `conformance url` asks
 func discoveryChecks() []check {
 	return []check{
 		{id: "discovery/resources", expected: "/apis/GROUP/VERSION is an APIResourceList of that group-version",
-			why: "front doors take the server for down without it, and clients find nothing", run: resourceList},
+			reason: "front doors take the server for down without it, and clients find nothing", run: resourceList},
 		{id: "discovery/groups", expected: "/apis is an APIGroupList that has the group with this version",
-			why: "clients that ask the server itself start here", run: groupList},
+			reason: "clients that ask the server itself start here", run: groupList},
 		{id: "discovery/names", expected: "names are lower-case, kinds CamelCase, and no name is used twice",
-			why: "clients build URLs from names and look kinds up by them", run: withResources(resourceNames)},
+			reason: "clients build URLs from names and look kinds up by them", run: withResources(resourceNames)},
 		{id: "discovery/singular", expected: "a singular name is lower-case and nobody else's name",
-			why: "kubectl takes the singular for the resource; empty means that it is guessed from the kind", run: withResources(singularNames)},
+			reason: "kubectl takes the singular for the resource; empty means that it is guessed from the kind", run: withResources(singularNames)},
 		{id: "discovery/verbs", expected: "verbs are those that Kubernetes has, at least one each",
-			why: "clients ask only what the verbs allow: garbage collection and namespace deletion go by them", run: withResources(knownVerbs)},
+			reason: "clients ask only what the verbs allow: garbage collection and namespace deletion go by them", run: withResources(knownVerbs)},
 		{id: "discovery/subresources", expected: "a subresource has a parent of the same scope",
-			why: "aggregated discovery nests subresources; kube-aggregator makes up a parent for an orphan, and fails on a mismatch of scope", run: withResources(parents)},
+			reason: "aggregated discovery nests subresources; kube-aggregator makes up a parent for an orphan, and fails on a mismatch of scope", run: withResources(parents)},
 	}
 }
 
@@ -48,7 +48,7 @@ func resourceList(_ context.Context, x *examination) verdict {
 
 func groupList(ctx context.Context, x *examination) verdict {
 	if !x.directly {
-		return without(frontAnswers)
+		return notApplicable(frontAnswers)
 	}
 	var list metav1.APIGroupList
 	if err := x.ask.get(ctx, "/apis").into(&list); err != nil {
@@ -74,7 +74,7 @@ func groupList(ctx context.Context, x *examination) verdict {
 func withResources(f func(*examination) verdict) func(context.Context, *examination) verdict {
 	return func(_ context.Context, x *examination) verdict {
 		if len(x.all) == 0 {
-			return without("no resources are known")
+			return notApplicable("no resources are known")
 		}
 		return f(x)
 	}
@@ -145,7 +145,7 @@ func parents(x *examination) verdict {
 	for _, r := range x.resources {
 		scopes[r.Name] = r.Namespaced
 	}
-	found := without("there are no subresources")
+	found := notApplicable("there are no subresources")
 	for _, r := range x.all {
 		parent, _, nested := strings.Cut(r.Name, "/")
 		if !nested {

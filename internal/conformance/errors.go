@@ -11,13 +11,13 @@ import (
 func errorChecks() []check {
 	return []check{
 		{id: "errors/object", expected: "an object that is not there is a 404 Status of reason NotFound that names it",
-			why: "clients tell a missing object from a missing server by that", run: each("get", missingObject)},
+			reason: "clients tell a missing object from a missing server by that", run: each("get", missingObject)},
 		{id: "errors/resource", expected: "a resource that is not there is a 404 Status",
-			why: "clients parse Status; plain text shows as \"the server could not find the requested resource\"", run: missingResource},
+			reason: "clients parse Status; plain text shows as \"the server could not find the requested resource\"", run: missingResource},
 		{id: "errors/path", expected: "a path that is not there is a 404 Status",
-			why: "as above", run: missingPath},
+			reason: "as above", run: missingPath},
 		{id: "errors/verb", expected: "a verb that a resource lacks is a 405 Status",
-			why: "a 404 would say that the object is not there, and a 500 that trying again helps", run: missingVerb},
+			reason: "a 404 would say that the object is not there, and a 500 that trying again helps", run: missingVerb},
 	}
 }
 
@@ -29,7 +29,7 @@ func (x *examination) nowhere(r metav1.APIResource) string {
 func missingObject(ctx context.Context, x *examination, r metav1.APIResource) verdict {
 	a := x.ask.get(ctx, x.nowhere(r))
 	if a.is(http.StatusForbidden) {
-		return without("the caller may not: %s", a)
+		return notApplicable("the caller may not: %s", a)
 	}
 	if v := a.refusal(http.StatusNotFound); v.outcome != Pass {
 		return v
@@ -50,7 +50,7 @@ func missingResource(ctx context.Context, x *examination) verdict {
 
 func missingPath(ctx context.Context, x *examination) verdict {
 	if !x.directly {
-		return without(frontAnswers)
+		return notApplicable(frontAnswers)
 	}
 	return absent(x.ask.get(ctx, "/apis/"+x.gv.Group+"/v0"+nothing[:7]))
 }
@@ -58,7 +58,7 @@ func missingPath(ctx context.Context, x *examination) verdict {
 // absent requires a 404. A 404 without a Status, as k8s.io/apiserver sends in some cases, is only a warning.
 func absent(a answer) verdict {
 	if a.is(http.StatusForbidden) {
-		return without("the caller may not: %s", a)
+		return notApplicable("the caller may not: %s", a)
 	}
 	if v := a.refusal(http.StatusNotFound); v.outcome == Pass || !a.is(http.StatusNotFound) {
 		return v
@@ -75,11 +75,11 @@ func missingVerb(ctx context.Context, x *examination) verdict {
 		case !can(r, "patch"):
 			method, body = http.MethodPatch, []byte("{}")
 		default:
-			return without("it can be deleted and patched")
+			return notApplicable("it can be deleted and patched")
 		}
-		a := x.ask.ask(ctx, question{method: method, path: x.nowhere(r), body: body, query: query("dryRun", "All")})
+		a := x.ask.do(ctx, question{method: method, path: x.nowhere(r), body: body, query: query("dryRun", "All")})
 		if denied(a) {
-			return without("the caller may not: %s", a)
+			return notApplicable("the caller may not: %s", a)
 		}
 		return a.refusal(http.StatusMethodNotAllowed)
 	})
@@ -92,17 +92,17 @@ func missingVerb(ctx context.Context, x *examination) verdict {
 func scopeChecks() []check {
 	return []check{
 		{id: "scope/namespace", expected: "a list in a namespace has what the list of all namespaces has of that namespace",
-			why: "rights are given by namespace: who may list in one must not see another", run: moving("list", some(inNamespace))},
+			reason: "rights are given by namespace: who may list in one must not see another", run: moving("list", some(inNamespace))},
 		{id: "scope/empty", expected: "a list in a namespace that has nothing is empty",
-			why: "clients take an error for a reason to stop", run: each("list", inNobodys)},
+			reason: "clients take an error for a reason to stop", run: each("list", inNobodys)},
 		{id: "scope/cluster", expected: "a resource without namespaces is not found in one",
-			why: "who may do something in a namespace would be asked about the wrong thing", run: each("list", notInNamespace)},
+			reason: "who may do something in a namespace would be asked about the wrong thing", run: each("list", notInNamespace)},
 	}
 }
 
 func inNamespace(ctx context.Context, x *examination, r metav1.APIResource, all objectList) verdict {
 	if !r.Namespaced {
-		return without("cluster-scoped")
+		return notApplicable("cluster-scoped")
 	}
 	namespace := all.Items[0].Metadata.Namespace
 	got, err := x.list(ctx, x.path(r, namespace))
@@ -118,7 +118,7 @@ func inNamespace(ctx context.Context, x *examination, r metav1.APIResource, all 
 
 func inNobodys(ctx context.Context, x *examination, r metav1.APIResource) verdict {
 	if !r.Namespaced {
-		return without("cluster-scoped")
+		return notApplicable("cluster-scoped")
 	}
 	l, err := x.list(ctx, x.path(r, nothing))
 	switch {
@@ -132,7 +132,7 @@ func inNobodys(ctx context.Context, x *examination, r metav1.APIResource) verdic
 
 func notInNamespace(ctx context.Context, x *examination, r metav1.APIResource) verdict {
 	if r.Namespaced {
-		return without("namespaced")
+		return notApplicable("namespaced")
 	}
 	a := x.ask.get(ctx, x.path(r, nothing))
 	if denied(a) {

@@ -136,9 +136,9 @@ func (x *examination) worst(verb string, f func(metav1.APIResource) verdict) ver
 	}
 	switch {
 	case looked == 0 && len(x.resources) == 0:
-		return without("no resources are known")
+		return notApplicable("no resources are known")
 	case looked == 0:
-		return without("no resource has the verb %s", verb)
+		return notApplicable("no resource has the verb %s", verb)
 	}
 	out.detail = strings.Join(details, "; ")
 	return out
@@ -165,9 +165,9 @@ func some(f func(context.Context, *examination, metav1.APIResource, objectList) 
 		l, err := x.list(ctx, x.path(r, ""))
 		switch {
 		case err != nil:
-			return without("there is no list: %v", err)
+			return notApplicable("there is no list: %v", err)
 		case len(l.Items) == 0:
-			return without("there are no objects")
+			return notApplicable("there are no objects")
 		}
 		return f(ctx, x, r, l)
 	}

@@ -24,23 +24,23 @@ const (
 func formChecks() []check {
 	return []check{
 		{id: "forms/table", expected: "a list can be had as Table of meta.k8s.io/v1, with a row for each object and a cell for each column",
-			why: "kubectl get prints it; otherwise people see NAME and AGE alone", run: moving("list", table)},
+			reason: "kubectl get prints it; otherwise people see NAME and AGE alone", run: moving("list", table)},
 		{id: "forms/include", expected: "includeObject=None, Metadata and Object decide what a row holds of its object",
-			why: "kubectl get -w, --sort-by and label columns ask for the objects", run: moving("list", some(included))},
+			reason: "kubectl get -w, --sort-by and label columns ask for the objects", run: moving("list", some(included))},
 		{id: "forms/metadata-list", expected: "a list can be had as PartialObjectMetadataList of the same objects",
-			why: "garbage collection and namespace deletion list nothing else (kubernetes/kubernetes#86666)", run: moving("list", metadataList)},
+			reason: "garbage collection and namespace deletion list nothing else (kubernetes/kubernetes#86666)", run: moving("list", metadataList)},
 		{id: "forms/metadata", expected: "an object can be had as PartialObjectMetadata",
-			why: "metadata clients read one so", run: moving("list", some(metadataOne))},
+			reason: "metadata clients read one so", run: moving("list", some(metadataOne))},
 		{id: "forms/yaml", expected: "YAML is answered to who asks for it, or 406",
-			why: "people look with curl; an answer in another form than the header says breaks any client", run: each("list", yamlList)},
+			reason: "people look with curl; an answer in another form than the header says breaks any client", run: each("list", yamlList)},
 		{id: "forms/protobuf", expected: "protobuf is answered to who takes nothing else, or 406; and JSON to who takes that too",
-			why: "typed clients ask for protobuf first", run: each("list", protobufList)},
+			reason: "typed clients ask for protobuf first", run: each("list", protobufList)},
 		{id: "forms/unknown", expected: "406 is the answer to who takes only what there is not",
-			why: "the client would decode something else than it asked for", run: each("list", unknownForm)},
+			reason: "the client would decode something else than it asked for", run: each("list", unknownForm)},
 		{id: "forms/gzip", expected: "an answer is compressed only for who accepts that, and unpacks to the same",
-			why: "clients ask for gzip with every request", run: moving("list", compressed)},
+			reason: "clients ask for gzip with every request", run: moving("list", compressed)},
 		{id: "forms/head", expected: "HEAD is answered like GET, or 405",
-			why: "proxies and monitors ask so", run: each("list", head)},
+			reason: "proxies and monitors ask so", run: each("list", head)},
 	}
 }
 
@@ -85,7 +85,7 @@ func table(ctx context.Context, x *examination, r metav1.APIResource) verdict {
 	}
 	l, err := x.list(ctx, x.path(r, ""))
 	if err != nil {
-		return without("there is no list to compare with: %v", err)
+		return notApplicable("there is no list to compare with: %v", err)
 	}
 	if len(t.Rows) != len(l.Items) {
 		return failed("there are %d rows for %d objects", len(t.Rows), len(l.Items))
@@ -108,7 +108,7 @@ func included(ctx context.Context, x *examination, r metav1.APIResource, l objec
 		}
 		t, v := x.table(ctx, r, pairs...)
 		if v.outcome != Pass || len(t.Rows) == 0 {
-			return without("there is no Table with rows")
+			return notApplicable("there is no Table with rows")
 		}
 		got := t.Rows[0].Object
 		switch {
@@ -134,7 +134,7 @@ func metadataList(ctx context.Context, x *examination, r metav1.APIResource) ver
 	}
 	whole, err := x.list(ctx, x.path(r, ""))
 	if err != nil {
-		return without("there is no list to compare with: %v", err)
+		return notApplicable("there is no list to compare with: %v", err)
 	}
 	if different := difference(l.keys(), whole.keys()); different != "" {
 		return failed("of the whole list, %s", different)
@@ -144,11 +144,11 @@ func metadataList(ctx context.Context, x *examination, r metav1.APIResource) ver
 
 func metadataOne(ctx context.Context, x *examination, r metav1.APIResource, l objectList) verdict {
 	if !can(r, "get") {
-		return without("there is no verb get")
+		return notApplicable("there is no verb get")
 	}
 	a := x.ask.as(ctx, x.home(r, l.Items[0]), mediaMetadata)
 	if a.is(http.StatusForbidden) {
-		return without("the caller may not: %s", a)
+		return notApplicable("the caller may not: %s", a)
 	}
 	var got object
 	if err := a.into(&got); err != nil {
@@ -207,12 +207,12 @@ func unknownForm(ctx context.Context, x *examination, r metav1.APIResource) verd
 func compressed(ctx context.Context, x *examination, r metav1.APIResource) verdict {
 	whole := x.ask.get(ctx, x.path(r, ""))
 	if !whole.is(http.StatusOK) {
-		return without("there is no list: %s", whole)
+		return notApplicable("there is no list: %s", whole)
 	}
 	if coding := whole.headers.Get("Content-Encoding"); coding != "" && coding != "identity" {
 		return failed("who does not accept it gets %s", coding)
 	}
-	a := x.ask.ask(ctx, question{path: x.path(r, ""), headers: http.Header{"Accept-Encoding": {"gzip"}}})
+	a := x.ask.do(ctx, question{path: x.path(r, ""), headers: http.Header{"Accept-Encoding": {"gzip"}}})
 	if !a.is(http.StatusOK) {
 		return failed("with Accept-Encoding: gzip, %s", a)
 	}
@@ -228,7 +228,7 @@ func compressed(ctx context.Context, x *examination, r metav1.APIResource) verdi
 		return failed("with Accept-Encoding: gzip, %v", err)
 	}
 	if err := whole.into(&plain); err != nil {
-		return without("there is no list: %v", err)
+		return notApplicable("there is no list: %v", err)
 	}
 	if different := difference(l.keys(), plain.keys()); different != "" {
 		return failed("of the compressed list, %s", different)
@@ -245,7 +245,7 @@ func gunzip(body []byte) ([]byte, error) {
 }
 
 func head(ctx context.Context, x *examination, r metav1.APIResource) verdict {
-	a := x.ask.ask(ctx, question{method: http.MethodHead, path: x.path(r, "")})
+	a := x.ask.do(ctx, question{method: http.MethodHead, path: x.path(r, "")})
 	switch {
 	case a.is(http.StatusOK):
 		return ok

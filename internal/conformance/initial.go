@@ -11,13 +11,13 @@ import (
 func initialChecks() []check {
 	return []check{
 		{id: "initial/events", expected: "sendInitialEvents begins with what exists, and a BOOKMARK marked k8s.io/initial-events-end; or it is refused",
-			why: "KEP-3157: informers of client-go 0.35 begin so. A server that takes no notice of it hangs them for ever (kubernetes/kubernetes#140890)", run: moving("watch", initialEvents)},
+			reason: "KEP-3157: informers of client-go 0.35 begin so. A server that takes no notice of it hangs them for ever (kubernetes/kubernetes#140890)", run: moving("watch", initialEvents)},
 		{id: "initial/resume", expected: "a watch goes on from the version of that bookmark",
-			why: "an informer reconnects from there", run: each("watch", resume)},
+			reason: "an informer reconnects from there", run: each("watch", resume)},
 		{id: "initial/selector", expected: "the initial events are those that the selectors pick",
-			why: "informers of one object ask so; an unfiltered stream may show what the caller must not see", run: moving("watch", some(initialSelected))},
+			reason: "informers of one object ask so; an unfiltered stream may show what the caller must not see", run: moving("watch", some(initialSelected))},
 		{id: "initial/validation", expected: "sendInitialEvents without resourceVersionMatch=NotOlderThan is refused",
-			why: "what it should mean is undefined; kube-apiserver answers 422", run: each("watch", initialInvalid)},
+			reason: "what it should mean is undefined; kube-apiserver answers 422", run: each("watch", initialInvalid)},
 	}
 }
 
@@ -57,16 +57,16 @@ func initialEvents(ctx context.Context, x *examination, r metav1.APIResource) ve
 	}
 	l, err := x.list(ctx, x.path(r, ""))
 	if err != nil {
-		return without("there is no list to compare with: %v", err)
+		return notApplicable("there is no list to compare with: %v", err)
 	}
-	if different := difference(told(s), l.keys()); different != "" {
+	if different := difference(addedKeys(s), l.keys()); different != "" {
 		return failed("of the list, %s", different)
 	}
 	return ok
 }
 
-// told returns the keys of the objects that a stream added.
-func told(s stream) []string {
+// addedKeys returns the keys of the objects that a stream added.
+func addedKeys(s stream) []string {
 	var out []string
 	for _, e := range s.events {
 		if e.Type == "ADDED" {
@@ -80,7 +80,7 @@ func told(s stream) []string {
 func resume(ctx context.Context, x *examination, r metav1.APIResource) verdict {
 	_, ended := x.initial(ctx, r)
 	if ended == nil {
-		return without("there are no initial events")
+		return notApplicable("there are no initial events")
 	}
 	s := x.ask.watch(ctx, x.path(r, ""), nil, "", "resourceVersion", ended.Metadata.ResourceVersion)
 	if err := s.problem(); err != nil {
@@ -91,7 +91,7 @@ func resume(ctx context.Context, x *examination, r metav1.APIResource) verdict {
 
 func initialSelected(ctx context.Context, x *examination, r metav1.APIResource, l objectList) verdict {
 	if _, ended := x.initial(ctx, r); ended == nil {
-		return without("there are no initial events")
+		return notApplicable("there are no initial events")
 	}
 	name := l.Items[0].Metadata.Name
 	s, ended := x.initial(ctx, r, "fieldSelector", "metadata.name="+name)
@@ -102,7 +102,7 @@ func initialSelected(ctx context.Context, x *examination, r metav1.APIResource, 
 		return failed("with a selector the marked bookmark does not come")
 	}
 	want := l.only(func(o object) bool { return o.Metadata.Name == name })
-	if different := difference(told(s), want.keys()); different != "" {
+	if different := difference(addedKeys(s), want.keys()); different != "" {
 		return failed("with fieldSelector=metadata.name=%s, %s", name, different)
 	}
 	return ok
@@ -110,7 +110,7 @@ func initialSelected(ctx context.Context, x *examination, r metav1.APIResource, 
 
 func initialInvalid(ctx context.Context, x *examination, r metav1.APIResource) verdict {
 	if _, ended := x.initial(ctx, r); ended == nil {
-		return without("there are no initial events")
+		return notApplicable("there are no initial events")
 	}
 	s := x.ask.watch(ctx, x.path(r, ""), nil, "", "sendInitialEvents", "true", "allowWatchBookmarks", "true")
 	if s.opened {

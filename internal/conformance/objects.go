@@ -12,13 +12,13 @@ import (
 func objectChecks() []check {
 	return []check{
 		{id: "objects/list", expected: "a list is of kind KINDList of the group-version, and its items are of KIND",
-			why: "clients decode by kind and apiVersion, and refuse what is of another", run: each("list", listKinds)},
+			reason: "clients decode by kind and apiVersion, and refuse what is of another", run: each("list", listKinds)},
 		{id: "objects/names", expected: "objects have valid names, a namespace when the resource is namespaced, and no two have the same",
-			why: "clients keep objects by namespace and name, and ask for one by URL", run: each("list", some(objectNames))},
+			reason: "clients keep objects by namespace and name, and ask for one by URL", run: each("list", some(objectNames))},
 		{id: "objects/versions", expected: "where there is a watch, lists and objects have a resourceVersion",
-			why: "a client that has listed watches from there; without one informers go around in circles", run: each("watch", resourceVersions)},
+			reason: "a client that has listed watches from there; without one informers go around in circles", run: each("watch", resourceVersions)},
 		{id: "objects/get", expected: "an object of the list can be read by its name, and is the same",
-			why: "kubectl get NAME, and every controller that looks again before it acts", run: moving("list", some(getOne))},
+			reason: "kubectl get NAME, and every controller that looks again before it acts", run: moving("list", some(getOne))},
 	}
 }
 
@@ -64,7 +64,7 @@ func resourceVersions(ctx context.Context, x *examination, r metav1.APIResource)
 	l, err := x.list(ctx, x.path(r, ""))
 	switch {
 	case err != nil:
-		return without("there is no list: %v", err)
+		return notApplicable("there is no list: %v", err)
 	case l.Metadata.ResourceVersion == "" || l.Metadata.ResourceVersion == "0":
 		return failed("the list has the resourceVersion %q", l.Metadata.ResourceVersion)
 	}
@@ -78,12 +78,12 @@ func resourceVersions(ctx context.Context, x *examination, r metav1.APIResource)
 
 func getOne(ctx context.Context, x *examination, r metav1.APIResource, l objectList) verdict {
 	if !can(r, "get") {
-		return without("there is no verb get")
+		return notApplicable("there is no verb get")
 	}
 	want := l.Items[0]
 	a := x.ask.get(ctx, x.home(r, want))
 	if a.is(http.StatusForbidden) {
-		return without("the caller may not: %s", a)
+		return notApplicable("the caller may not: %s", a)
 	}
 	var got object
 	if err := a.into(&got); err != nil {

@@ -15,15 +15,15 @@ import (
 func openAPIChecks() []check {
 	return []check{
 		{id: "openapi/v3", expected: "/openapi/v3 lists a document of OpenAPI 3 that has every kind, marked by x-kubernetes-group-version-kind",
-			why: "KEP-2896: kubectl explain and validation and server-side apply look kinds up by that mark", run: kindsInV3},
+			reason: "KEP-2896: kubectl explain and validation and server-side apply look kinds up by that mark", run: kindsInV3},
 		{id: "openapi/paths", expected: "the document has the path of every resource",
-			why: "kubectl explain finds the schema of a resource by its path", run: onV3(pathsInV3)},
+			reason: "kubectl explain finds the schema of a resource by its path", run: onV3(pathsInV3)},
 		{id: "openapi/references", expected: "every $ref in the document leads somewhere",
-			why: "one that does not breaks the parser of who reads the document, and the merged documents with it (kubernetes-sigs/metrics-server#1868)", run: onV3(referencesInV3)},
+			reason: "one that does not breaks the parser of who reads the document, and the merged documents with it (kubernetes-sigs/metrics-server#1868)", run: onV3(referencesInV3)},
 		{id: "openapi/etag", expected: "the document has an ETag, and 304 is the answer to who has that",
-			why: "front doors fetch it again and again", run: onV3(tagOfV3)},
+			reason: "front doors fetch it again and again", run: onV3(tagOfV3)},
 		{id: "openapi/v2", expected: "/openapi/v2 is a Swagger 2.0 document that has every kind, and whose references lead somewhere",
-			why: "older clients validate by it, and front doors merge it into theirs", run: openAPIV2},
+			reason: "older clients validate by it, and front doors merge it into theirs", run: openAPIV2},
 	}
 }
 
@@ -47,7 +47,7 @@ func onV3(f func(context.Context, *examination, answer, document) verdict) func(
 	return func(ctx context.Context, x *examination) verdict {
 		a, d, v := x.v3(ctx)
 		if v.outcome != Pass {
-			return without("there is no document to look at")
+			return notApplicable("there is no document to look at")
 		}
 		return f(ctx, x, a, d)
 	}
@@ -74,7 +74,7 @@ func (x *examination) v3(ctx context.Context) (a answer, d document, v verdict) 
 	if err != nil {
 		return a, d, failed("/openapi/v3 lists the URL %q", entry.ServerRelativeURL)
 	}
-	a = x.ask.ask(ctx, question{path: where.Path, query: where.Query()})
+	a = x.ask.do(ctx, question{path: where.Path, query: where.Query()})
 	if err := a.into(&d); err != nil {
 		return a, d, failed("%v", err)
 	}

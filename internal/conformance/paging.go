@@ -13,9 +13,9 @@ import (
 func pagingChecks() []check {
 	return []check{
 		{id: "paging/pages", expected: "limit and continue give the whole list in pages, nothing twice, all of one resourceVersion",
-			why: "client-go lists in pages of 500", run: moving("list", some(pages))},
+			reason: "client-go lists in pages of 500", run: moving("list", some(pages))},
 		{id: "paging/token", expected: "a continue token that the server did not give, or keeps no longer, is answered 400 or 410",
-			why: "the client starts again then; a list that begins anew in the middle would be taken for the rest", run: each("list", some(foreignToken))},
+			reason: "the client starts again then; a list that begins anew in the middle would be taken for the rest", run: each("list", some(foreignToken))},
 	}
 }
 
@@ -23,14 +23,14 @@ func pagingChecks() []check {
 func (x *examination) firstPage(ctx context.Context, r metav1.APIResource, all objectList) (page objectList, limit int, v verdict) {
 	limit = (len(all.Items) + 2) / 3
 	if len(all.Items) < 2 {
-		return page, limit, without("there are not two objects")
+		return page, limit, notApplicable("there are not two objects")
 	}
 	page, err := x.list(ctx, x.path(r, ""), "limit", strconv.Itoa(limit))
 	switch {
 	case err != nil:
 		return page, limit, failed("%v", err)
 	case page.Metadata.Continue == "" && len(page.Items) == len(all.Items):
-		return page, limit, without("limit is ignored, as it may be")
+		return page, limit, notApplicable("limit is ignored, as it may be")
 	case page.Metadata.Continue == "":
 		return page, limit, failed("limit=%d cuts the list, and there is no continue token for the rest", limit)
 	case len(page.Items) > limit:
@@ -70,7 +70,7 @@ func pages(ctx context.Context, x *examination, r metav1.APIResource, all object
 func foreignToken(ctx context.Context, x *examination, r metav1.APIResource, all objectList) verdict {
 	page, limit, v := x.firstPage(ctx, r, all)
 	if v.outcome != Pass {
-		return without("there are no pages")
+		return notApplicable("there are no pages")
 	}
 	for _, token := range []string{nothing, "!" + page.Metadata.Continue} {
 		a := x.ask.get(ctx, x.path(r, ""), "limit", strconv.Itoa(limit), "continue", token)
@@ -87,21 +87,21 @@ const nothing = "portico-conformance-nothing"
 func selectorChecks() []check {
 	return []check{
 		{id: "selectors/labels", expected: "labelSelector picks by label",
-			why: "kubectl -l, and every controller that looks after what is labelled", run: moving("list", byLabel)},
+			reason: "kubectl -l, and every controller that looks after what is labelled", run: moving("list", byLabel)},
 		{id: "selectors/name", expected: "fieldSelector=metadata.name=NAME picks one",
-			why: "informers of one object ask so, and may be allowed no more", run: moving("list", some(byName))},
+			reason: "informers of one object ask so, and may be allowed no more", run: moving("list", some(byName))},
 		{id: "selectors/malformed", expected: "a labelSelector that cannot be read is answered 400",
-			why: "a selector that is ignored selects everything, and whoever deletes by it deletes everything",
-			run: each("list", refusedQuery("labelSelector", "a in (b"))},
+			reason: "a selector that is ignored selects everything, and whoever deletes by it deletes everything",
+			run:    each("list", refusedQuery("labelSelector", "a in (b"))},
 		{id: "selectors/unknown-field", expected: "a fieldSelector of a field that cannot be selected by is answered 400",
-			why: "as above", run: each("list", refusedQuery("fieldSelector", "spec."+nothing+"=x"))},
+			reason: "as above", run: each("list", refusedQuery("fieldSelector", "spec."+nothing+"=x"))},
 	}
 }
 
 func byLabel(ctx context.Context, x *examination, r metav1.APIResource) verdict {
 	all, err := x.list(ctx, x.path(r, ""))
 	if err != nil {
-		return without("there is no list: %v", err)
+		return notApplicable("there is no list: %v", err)
 	}
 	cases := map[string]func(object) bool{
 		nothing + "=x":  func(object) bool { return false },

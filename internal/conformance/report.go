@@ -210,7 +210,7 @@ var ok = verdict{outcome: Pass}
 func noted(format string, args ...any) verdict  { return verdict{Pass, fmt.Sprintf(format, args...)} }
 func warned(format string, args ...any) verdict { return verdict{Warn, fmt.Sprintf(format, args...)} }
 func failed(format string, args ...any) verdict { return verdict{Fail, fmt.Sprintf(format, args...)} }
-func without(format string, args ...any) verdict {
+func notApplicable(format string, args ...any) verdict {
 	return verdict{NotApplicable, fmt.Sprintf(format, args...)}
 }
 

@@ -24,9 +24,9 @@ const (
 func rotation(ctx context.Context, x *examination) verdict {
 	switch {
 	case !x.cfg.Rotate:
-		return without("it changes kube-system/extension-apiserver-authentication: --rotate")
+		return notApplicable("it changes kube-system/extension-apiserver-authentication: --rotate")
 	case x.server == nil:
-		return without("%s", x.whyNoServer)
+		return notApplicable("%s", x.whyNoServer)
 	}
 	path, none := x.guarded()
 	if none != nil {
@@ -34,13 +34,13 @@ func rotation(ctx context.Context, x *examination) verdict {
 	}
 	authority, err := pki.NewAuthority(nothing)
 	if err != nil {
-		return without("%v", err)
+		return notApplicable("%v", err)
 	}
 	names, err := x.publish(ctx, func(bundle []byte) []byte { return append(append(bytes.TrimSpace(bundle), '\n'), authority.PEM()...) })
 	if err != nil {
-		return without("the authority cannot be published: %v", err)
+		return notApplicable("the authority cannot be published: %v", err)
 	}
-	v := x.noticed(ctx, path, authority, names)
+	v := x.awaitTrust(ctx, path, authority, names)
 	// The removal must run regardless of the outcome, and even if ctx has ended.
 	back, cancel := context.WithTimeout(context.WithoutCancel(ctx), x.cfg.Timeout)
 	defer cancel()
@@ -50,16 +50,16 @@ func rotation(ctx context.Context, x *examination) verdict {
 	return v(ctx)
 }
 
-// noticed waits until the server trusts the authority. It returns a function that waits until the server no longer
+// awaitTrust waits until the server trusts the authority. It returns a function that waits until the server no longer
 // trusts it.
-func (x *examination) noticed(ctx context.Context, path string, authority *pki.Authority, names []string) func(context.Context) verdict {
+func (x *examination) awaitTrust(ctx context.Context, path string, authority *pki.Authority, names []string) func(context.Context) verdict {
 	name := "front-proxy-client"
 	if len(names) > 0 {
 		name = names[0]
 	}
 	proxy, err := proxyOf(authority, name)
 	if err != nil {
-		return func(context.Context) verdict { return without("%v", err) }
+		return func(context.Context) verdict { return notApplicable("%v", err) }
 	}
 	believed := func(ctx context.Context, want bool) bool {
 		return x.within(ctx, func() bool {
@@ -112,7 +112,7 @@ func (x *examination) publish(ctx context.Context, change func([]byte) []byte) (
 		if err != nil {
 			return nil, err
 		}
-		a := x.front.ask(ctx, question{method: http.MethodPut, path: authenticationPath, body: body})
+		a := x.front.do(ctx, question{method: http.MethodPut, path: authenticationPath, body: body})
 		if a.is(http.StatusConflict) {
 			continue
 		}

@@ -12,15 +12,15 @@ import (
 func trustChecks() []check {
 	return []check{
 		{id: "trust/anonymous", expected: "a list is refused to who shows no credentials, with a Status",
-			why: "whoever reaches the port would be served past the API server's authorization", run: onServer(anonymous)},
+			reason: "whoever reaches the port would be served past the API server's authorization", run: onServer(anonymous)},
 		{id: "trust/headers", expected: "X-Remote-User without the front proxy's certificate counts for nothing",
-			why: "otherwise everybody who reaches the port is whoever they say", run: onServer(bareHeaders)},
+			reason: "otherwise everybody who reaches the port is whoever they say", run: onServer(bareHeaders)},
 		{id: "trust/certificate", expected: "X-Remote-User with a certificate of an unknown authority counts for nothing, whatever its name",
-			why: "names can be chosen; only the authority in extension-apiserver-authentication says who the front proxy is", run: onServer(forgedProxy)},
+			reason: "names can be chosen; only the authority in extension-apiserver-authentication says who the front proxy is", run: onServer(forgedProxy)},
 		{id: "trust/authorization", expected: "a user who the front proxy vouches for, and who has no rights, is refused",
-			why: "the server asks for itself (SubjectAccessReview), so that no single check is all there is", run: powerless},
+			reason: "the server asks for itself (SubjectAccessReview), so that no single check is all there is", run: powerless},
 		{id: "trust/rotation", expected: "a front-proxy authority that is published counts soon after, and one that is taken back no more",
-			why: "authorities rotate; most outages after a year are a server that read them only when it started", run: rotation, changes: true},
+			reason: "authorities rotate; most outages after a year are a server that read them only when it started", run: rotation, changes: true},
 	}
 }
 
@@ -29,7 +29,7 @@ func trustChecks() []check {
 func onServer(f func(context.Context, *examination, string) verdict) func(context.Context, *examination) verdict {
 	return func(ctx context.Context, x *examination) verdict {
 		if x.server == nil {
-			return without("%s", x.whyNoServer)
+			return notApplicable("%s", x.whyNoServer)
 		}
 		path, none := x.guarded()
 		if none != nil {
@@ -46,7 +46,7 @@ func (x *examination) guarded() (string, *verdict) {
 			return x.path(r, ""), nil
 		}
 	}
-	v := without("no resource has the verb list")
+	v := notApplicable("no resource has the verb list")
 	return "", &v
 }
 
@@ -75,11 +75,11 @@ func bareHeaders(ctx context.Context, x *examination, path string) verdict {
 func forgedProxy(ctx context.Context, x *examination, path string) verdict {
 	authority, err := pki.NewAuthority(nothing)
 	if err != nil {
-		return without("%v", err)
+		return notApplicable("%v", err)
 	}
 	forged, err := proxyOf(authority, "front-proxy-client")
 	if err != nil {
-		return without("%v", err)
+		return notApplicable("%v", err)
 	}
 	return x.unbelieved(ctx, path, forged)
 }
@@ -95,7 +95,7 @@ func proxyOf(authority *pki.Authority, name string) (*pki.KeyPair, error) {
 // unbelieved compares the response to a request with identity headers and the response to an anonymous request.
 func (x *examination) unbelieved(ctx context.Context, path string, certificate *pki.KeyPair) verdict {
 	if nobody := x.asOther(ctx, path, nil, nil); nobody.is(http.StatusOK) {
-		return without("the list is open to everybody")
+		return notApplicable("the list is open to everybody")
 	}
 	a := x.asOther(ctx, path, certificate, masters())
 	switch {
@@ -111,7 +111,7 @@ func (x *examination) unbelieved(ctx context.Context, path string, certificate *
 
 func powerless(ctx context.Context, x *examination) verdict {
 	if !x.directly || x.server.FrontProxy == nil {
-		return without("it takes the front proxy's certificate: `conformance url --client-certificate`")
+		return notApplicable("it takes the front proxy's certificate: `conformance url --client-certificate`")
 	}
 	v := x.worst("list", func(r metav1.APIResource) verdict {
 		a := x.asOther(ctx, x.path(r, ""), x.server.FrontProxy, remote(nothing))

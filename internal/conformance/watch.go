@@ -10,26 +10,26 @@ import (
 func watchChecks() []check {
 	return []check{
 		{id: "watch/refused", expected: "a watch of a resource without that verb is answered 405",
-			why: "a list that is answered instead is taken for a stream that ended", run: watchRefused},
+			reason: "a list that is answered instead is taken for a stream that ended", run: watchRefused},
 		{id: "watch/begins", expected: "a watch from the resourceVersion of a list is a stream of JSON events of that kind",
-			why: "what every informer does after its list", run: each("watch", watchBegins)},
+			reason: "what every informer does after its list", run: each("watch", watchBegins)},
 		{id: "watch/ends", expected: "a watch ends, and cleanly, after timeoutSeconds",
-			why: "clients choose it to spread reconnections; one that never ends hangs after a front door is gone", run: each("watch", watchEnds)},
+			reason: "clients choose it to spread reconnections; one that never ends hangs after a front door is gone", run: each("watch", watchEnds)},
 		{id: "watch/bookmarks", expected: "a BOOKMARK is of the kind, has a resourceVersion, and comes only to who asked",
-			why: "KEP-956: idle watches go on from there instead of listing again", run: each("watch", bookmarks)},
+			reason: "KEP-956: idle watches go on from there instead of listing again", run: each("watch", bookmarks)},
 		{id: "watch/expired", expected: "a watch from long ago is served, or told 410, by status or ERROR event",
-			why: "the client lists again on 410, and on nothing else", run: each("watch", watchExpired)},
+			reason: "the client lists again on 410, and on nothing else", run: each("watch", watchExpired)},
 		{id: "watch/malformed", expected: "a resourceVersion that is none is answered 400",
-			why: "a client that mixes servers up would miss changes without a word", run: each("watch", watchMalformed)},
+			reason: "a client that mixes servers up would miss changes without a word", run: each("watch", watchMalformed)},
 		{id: "watch/table", expected: "a watch can be had as Table",
-			why: "kubectl get -w", run: each("watch", some(watchTable))},
+			reason: "kubectl get -w", run: each("watch", some(watchTable))},
 	}
 }
 
 func watchRefused(ctx context.Context, x *examination) verdict {
 	v := x.worst("list", func(r metav1.APIResource) verdict {
 		if can(r, "watch") {
-			return without("it can be watched")
+			return notApplicable("it can be watched")
 		}
 		s := x.ask.watch(ctx, x.path(r, ""), nil, "")
 		if s.opened {
@@ -38,7 +38,7 @@ func watchRefused(ctx context.Context, x *examination) verdict {
 		return s.refused.refusal(http.StatusMethodNotAllowed)
 	})
 	if v.outcome == NotApplicable {
-		return without("there is no resource without a watch")
+		return notApplicable("there is no resource without a watch")
 	}
 	return v
 }
@@ -48,10 +48,10 @@ func (x *examination) from(ctx context.Context, r metav1.APIResource) (string, *
 	l, err := x.list(ctx, x.path(r, ""))
 	switch {
 	case err != nil:
-		v := without("there is no list: %v", err)
+		v := notApplicable("there is no list: %v", err)
 		return "", &v
 	case l.Metadata.ResourceVersion == "":
-		v := without("the list has no resourceVersion")
+		v := notApplicable("the list has no resourceVersion")
 		return "", &v
 	}
 	return l.Metadata.ResourceVersion, nil
@@ -85,7 +85,7 @@ func watchEnds(ctx context.Context, x *examination, r metav1.APIResource) verdic
 	s := x.ask.watch(ctx, x.path(r, ""), nil, "", "resourceVersion", version)
 	switch {
 	case !s.opened:
-		return without("there is no watch: %s", s.refused)
+		return notApplicable("there is no watch: %s", s.refused)
 	case s.late:
 		return failed("%s after timeoutSeconds=%d it goes on", x.ask.timeout, watchSeconds)
 	case s.err != nil:
@@ -114,7 +114,7 @@ func bookmarks(ctx context.Context, x *examination, r metav1.APIResource) verdic
 			return bookmark(x, r, e)
 		}
 	}
-	return without("none came within a second")
+	return notApplicable("none came within a second")
 }
 
 // bookmark checks that clients can decode a bookmark.
@@ -135,7 +135,7 @@ func watchExpired(ctx context.Context, x *examination, r metav1.APIResource) ver
 		return s.refused.refusal(http.StatusGone)
 	}
 	if s.late || s.err != nil {
-		return without("the watch does not end as it should")
+		return notApplicable("the watch does not end as it should")
 	}
 	for _, e := range s.events {
 		if e.Type == "ERROR" && e.status.Code != http.StatusGone {
@@ -164,7 +164,7 @@ func watchTable(ctx context.Context, x *examination, r metav1.APIResource, _ obj
 		return failed("%v", err)
 	}
 	if len(s.events) == 0 {
-		return without("no event came within a second")
+		return notApplicable("no event came within a second")
 	}
 	if e := s.events[0]; e.Kind != "Table" {
 		return failed("an event of kind %q", e.Kind)

@@ -14,11 +14,11 @@ const writtenIn = "default"
 func writeChecks() []check {
 	return []check{
 		{id: "write/dry-run", expected: "a create with dryRun=All answers like a create and makes nothing",
-			why: "KEP-576: kubectl apply --dry-run=server and diff; a server that takes no notice of it makes the trial real", run: written("dry-run", dryRun), changes: true},
+			reason: "KEP-576: kubectl apply --dry-run=server and diff; a server that takes no notice of it makes the trial real", run: written("dry-run", dryRun), changes: true},
 		{id: "write/create", expected: "what is created can be read, and created once only: then 409 AlreadyExists",
-			why: "clients take 409 for somebody else's object and look at it", run: written("create", createTwice), changes: true},
+			reason: "clients take 409 for somebody else's object and look at it", run: written("create", createTwice), changes: true},
 		{id: "write/delete", expected: "what is deleted is gone, and to delete it again is 404",
-			why: "clients wait for the 404", run: written("delete", deleteTwice), changes: true},
+			reason: "clients wait for the 404", run: written("delete", deleteTwice), changes: true},
 	}
 }
 
@@ -27,11 +27,11 @@ func writeChecks() []check {
 func written(name string, f func(context.Context, *examination, metav1.APIResource, object) verdict) func(context.Context, *examination) verdict {
 	return func(ctx context.Context, x *examination) verdict {
 		if !x.cfg.Write {
-			return without("it creates and deletes an object: --write")
+			return notApplicable("it creates and deletes an object: --write")
 		}
 		return x.worst("create", func(r metav1.APIResource) verdict {
 			if !can(r, "delete") || !can(r, "get") {
-				return without("what is created cannot be read and deleted")
+				return notApplicable("what is created cannot be read and deleted")
 			}
 			o := object{APIVersion: x.gv.String(), Kind: r.Kind, Metadata: metav1.ObjectMeta{Name: "portico-conformance-" + name}}
 			if r.Namespaced {
@@ -40,7 +40,7 @@ func written(name string, f func(context.Context, *examination, metav1.APIResour
 			defer func() {
 				gone, cancel := context.WithTimeout(context.WithoutCancel(ctx), x.cfg.Timeout)
 				defer cancel()
-				x.ask.ask(gone, question{method: http.MethodDelete, path: x.home(r, o)})
+				x.ask.do(gone, question{method: http.MethodDelete, path: x.home(r, o)})
 			}()
 			return f(ctx, x, r, o)
 		})
@@ -53,7 +53,7 @@ func (x *examination) create(ctx context.Context, r metav1.APIResource, o object
 	if err != nil {
 		return answer{err: err}
 	}
-	return x.ask.ask(ctx, question{method: http.MethodPost, path: x.path(r, o.Metadata.Namespace), query: query(pairs...), body: body})
+	return x.ask.do(ctx, question{method: http.MethodPost, path: x.path(r, o.Metadata.Namespace), query: query(pairs...), body: body})
 }
 
 // unmade returns a verdict if an object was not created, and otherwise nil.
@@ -63,9 +63,9 @@ func unmade(a answer) *verdict {
 	case a.is(http.StatusCreated):
 		return nil
 	case denied(a):
-		v = without("the caller may not: %s", a)
+		v = notApplicable("the caller may not: %s", a)
 	case a.is(http.StatusUnprocessableEntity) || a.is(http.StatusBadRequest):
-		v = without("an object that is only a name is not valid: %s", a)
+		v = notApplicable("an object that is only a name is not valid: %s", a)
 	default:
 		v = failed("%s", a)
 	}
@@ -98,11 +98,11 @@ func createTwice(ctx context.Context, x *examination, r metav1.APIResource, o ob
 
 func deleteTwice(ctx context.Context, x *examination, r metav1.APIResource, o object) verdict {
 	if none := unmade(x.create(ctx, r, o)); none != nil {
-		return without("nothing could be created: %s", none.detail)
+		return notApplicable("nothing could be created: %s", none.detail)
 	}
 	away := question{method: http.MethodDelete, path: x.home(r, o)}
-	if a := x.ask.ask(ctx, away); !a.is(http.StatusOK) && !a.is(http.StatusAccepted) {
+	if a := x.ask.do(ctx, away); !a.is(http.StatusOK) && !a.is(http.StatusAccepted) {
 		return failed("%s", a)
 	}
-	return x.ask.ask(ctx, away).refusal(http.StatusNotFound)
+	return x.ask.do(ctx, away).refusal(http.StatusNotFound)
 }

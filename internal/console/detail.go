@@ -50,7 +50,7 @@ func (c *Console) detail(ctx context.Context, name string) (*detail, bool) {
 		}
 		d = &detail{
 			row: *r, Created: o.CreationTimestamp.Time, GroupPriority: o.Spec.GroupPriorityMinimum, VersionPriority: o.Spec.VersionPriority,
-			Insecure: o.Spec.InsecureSkipTLSVerify, Conditions: conditionsOf(o), Timeline: s.timeline.of("APIService", name), Every: s.sources[sourceFrontDoor].Every,
+			Insecure: o.Spec.InsecureSkipTLSVerify, Conditions: conditionsOf(o), Timeline: s.timeline.entriesAbout("APIService", name), Every: s.sources[sourceFrontDoor].Every,
 		}
 		if d.Timeline == nil {
 			d.Timeline = []moment{}

@@ -95,8 +95,8 @@ func (g *guard) exchange(token string) (*http.Cookie, error) {
 	return &http.Cookie{Name: cookieName, Value: g.cookie, Path: g.prefix, HttpOnly: true, SameSite: http.SameSiteStrictMode}, nil
 }
 
-// knows reports whether a request belongs to the session.
-func (g *guard) knows(r *http.Request) bool {
+// hasSession reports whether a request belongs to the session.
+func (g *guard) hasSession(r *http.Request) bool {
 	return slices.ContainsFunc(r.CookiesNamed(cookieName), func(c *http.Cookie) bool {
 		return subtle.ConstantTimeCompare([]byte(c.Value), []byte(g.cookie)) == 1
 	})

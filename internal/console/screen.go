@@ -312,7 +312,7 @@ func (s *state) describeRow(name string, now time.Time) []line {
 		}
 		say("condition", fmt.Sprintf("%s=%s %s: %s", n.Type, n.Status, n.Reason, n.Message), t)
 	}
-	for _, m := range s.timeline.of("APIService", name) {
+	for _, m := range s.timeline.entriesAbout("APIService", name) {
 		t := plain
 		if m.Bad {
 			t = bad

@@ -48,7 +48,7 @@ func (c *Console) routes() http.Handler {
 	api := func(pattern string, h http.HandlerFunc) {
 		method, path, _ := strings.Cut(pattern, " ")
 		m.HandleFunc(method+" "+c.guard.prefix+"api/"+path, func(w http.ResponseWriter, r *http.Request) {
-			if !c.guard.knows(r) {
+			if !c.guard.hasSession(r) {
 				c.refuse(w, r, http.StatusUnauthorized, "this browser has no session: start the console again, and open the link that it prints")
 				return
 			}

@@ -317,10 +317,10 @@ type poolSelection struct {
 	path    string // of the group-version, such as "/apis/metrics.k8s.io/v1beta1"
 }
 
-// of returns the selected pools of a replica. APIServices with different CA bundles or server names use separate
+// selectPools returns the selected pools of a replica. APIServices with different CA bundles or server names use separate
 // pools of the same Service. Only the pool that probes the group-version belongs to its APIService. If none does, all
 // pools of the Service are returned.
-func (p poolSelection) of(pools []apiservice.BackendState) []*apiservice.BackendState {
+func (p poolSelection) selectPools(pools []apiservice.BackendState) []*apiservice.BackendState {
 	var all, probing []*apiservice.BackendState
 	for i := range pools {
 		b := &pools[i]
@@ -343,7 +343,7 @@ func (s *state) backendsOf(selected poolSelection, points int) []backend {
 	var out []backend
 	service := selected.service
 	for _, id := range slices.Sorted(maps.Keys(s.replicas)) {
-		for _, b := range selected.of(s.replicas[id].backends) {
+		for _, b := range selected.selectPools(s.replicas[id].backends) {
 			out = append(out, s.describe(id, b))
 		}
 	}

@@ -126,17 +126,17 @@ type terminal struct {
 	colour        bool
 	width, height int
 
-	section int
-	cursor  int // index into the filtered lines
-	top     int // first visible line
-	filter  string
-	typing  bool     // the filter is being edited
-	open    string   // the APIService that is shown; empty for the list
-	job     int      // the doctor run with the report that is shown, or 0
-	report  []line   // the doctor's report
-	said    string   // error of the last key
-	names   []string // the APIService that Enter opens, by line
-	left    bool
+	section   int
+	cursor    int // index into the filtered lines
+	top       int // first visible line
+	filter    string
+	typing    bool     // the filter is being edited
+	open      string   // the APIService that is shown; empty for the list
+	job       int      // the doctor run with the report that is shown, or 0
+	report    []line   // the doctor's report
+	lastError string   // error of the last key
+	names     []string // the APIService that Enter opens, by line
+	left      bool
 }
 
 const keysHelp = "1-6 or tab: section   arrows: move   enter: open   /: filter   q: leave"
@@ -163,8 +163,8 @@ func (v *terminal) draw() string {
 	switch {
 	case v.typing:
 		foot = cell{"/" + v.filter + "_", strong}
-	case v.said != "":
-		foot = cell{v.said, bad}
+	case v.lastError != "":
+		foot = cell{v.lastError, bad}
 	case v.filter != "" && v.open == "":
 		foot = cell{"filter: " + v.filter + "   (esc: none)", strong}
 	}
@@ -252,7 +252,7 @@ func (v *terminal) examined() (out []line) {
 
 // press handles keys.
 func (v *terminal) press(ctx context.Context, pressed []byte) {
-	v.said = ""
+	v.lastError = ""
 	for len(pressed) > 0 {
 		var key string
 		key, pressed = nextKey(pressed)
@@ -340,7 +340,7 @@ func (v *terminal) do(ctx context.Context, key string) {
 		}
 		id, err := v.console.runDoctor(ctx, v.open)
 		if err != nil {
-			v.said = err.Error()
+			v.lastError = err.Error()
 			return
 		}
 		v.job = id

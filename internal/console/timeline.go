@@ -114,8 +114,8 @@ func (t *timeline) addEvents(all []corev1.Event) (added bool) {
 	return added
 }
 
-// of returns the entries about an object.
-func (t *timeline) of(object, name string) []moment {
+// entriesAbout returns the entries about an object.
+func (t *timeline) entriesAbout(object, name string) []moment {
 	var out []moment
 	for _, m := range t.moments {
 		if m.Object == object && m.Name == name {

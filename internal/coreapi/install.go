@@ -207,22 +207,22 @@ var boundPatches = sync.OnceFunc(func() { jsonpatch.AccumulatedCopySizeLimit = m
 // wait forever at startup. kube-apiserver has one client per resource.
 type ownStream struct {
 	storage.Interface
-	of string // resource
+	resource string // resource
 }
 
 // streamHeader separates streams: etcd's client keeps one stream per set of outgoing metadata.
 const streamHeader = "portico-cache"
 
-func (o ownStream) on(ctx context.Context) context.Context {
-	return metadata.AppendToOutgoingContext(ctx, streamHeader, o.of)
+func (o ownStream) withStreamKey(ctx context.Context) context.Context {
+	return metadata.AppendToOutgoingContext(ctx, streamHeader, o.resource)
 }
 
 func (o ownStream) Watch(ctx context.Context, key string, opts storage.ListOptions) (watch.Interface, error) {
-	return o.Interface.Watch(o.on(ctx), key, opts)
+	return o.Interface.Watch(o.withStreamKey(ctx), key, opts)
 }
 
 func (o ownStream) RequestWatchProgress(ctx context.Context) error {
-	return o.Interface.RequestWatchProgress(o.on(ctx))
+	return o.Interface.RequestWatchProgress(o.withStreamKey(ctx))
 }
 
 // EnableResourceSizeEstimation does nothing. etcd3's storage would keep the size of each object with its key, scan all keys

@@ -133,7 +133,7 @@ func (t *namespaceTxn) create(ctx context.Context, namespace, name, key string, 
 			return kubernetes.PutResponse{Succeeded: a.succeeded, Revision: a.revision}, err
 		case a.namespace == nil, a.namespace.CreateRevision > start.revision:
 			return kubernetes.PutResponse{}, namespaceNotFound(namespace)
-		case a.there:
+		case a.exists:
 			return kubernetes.PutResponse{KV: a.found, Revision: a.revision}, nil
 		}
 		ns, err := t.decode(ctx, a.namespace)
@@ -188,7 +188,7 @@ type txnResult struct {
 	succeeded bool
 	revision  int64
 	// Set on failure: there if the object exists, found if the object was requested, namespace if it exists.
-	there     bool
+	exists    bool
 	found     *mvccpb.KeyValue
 	namespace *mvccpb.KeyValue
 }
@@ -222,7 +222,7 @@ func (t *namespaceTxn) commit(ctx context.Context, key string, expected int64, n
 		return txnResult{}, errFenced()
 	}
 	if kvs := answer.Responses[0].GetResponseRange().GetKvs(); len(kvs) == 1 {
-		a.there = true
+		a.exists = true
 		if getObject {
 			a.found = kvs[0]
 		}

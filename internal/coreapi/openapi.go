@@ -110,7 +110,7 @@ func (c RuntimeConfig) documents() []openapidocs.Document {
 func (c RuntimeConfig) swagger() openapidocs.Document {
 	missing := func(d openapidocs.Document) bool {
 		version, ok := DocumentVersion(d.Path)
-		return ok && !c.has(version)
+		return ok && !c.isBuiltIn(version)
 	}
 	if c.AllOn() && !slices.ContainsFunc(openapidocs.Documents(), missing) {
 		return openapidocs.Swagger()

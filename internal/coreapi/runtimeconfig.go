@@ -216,12 +216,12 @@ func (c RuntimeConfig) AllOn() bool { return len(c.versions) == 0 && len(c.resou
 
 // Serves reports whether a resource of a group-version is built in and served.
 func (c RuntimeConfig) Serves(at schema.GroupVersionResource) bool {
-	return c.has(at.GroupVersion()) && !c.versions.Has(at.GroupVersion()) && !c.resources.Has(at)
+	return c.isBuiltIn(at.GroupVersion()) && !c.versions.Has(at.GroupVersion()) && !c.resources.Has(at)
 }
 
 // ServesVersion reports whether any resource of a group-version is built in and served.
 func (c RuntimeConfig) ServesVersion(version schema.GroupVersion) bool {
-	if !c.has(version) || c.versions.Has(version) {
+	if !c.isBuiltIn(version) || c.versions.Has(version) {
 		return false
 	}
 	off := 0
@@ -234,8 +234,8 @@ func (c RuntimeConfig) ServesVersion(version schema.GroupVersion) bool {
 	return off == 0 || off < len(v.resources)
 }
 
-// has reports whether a group-version is built in. The zero value, which has no table, returns true.
-func (c RuntimeConfig) has(version schema.GroupVersion) bool {
+// isBuiltIn reports whether a group-version is built in. The zero value, which has no table, returns true.
+func (c RuntimeConfig) isBuiltIn(version schema.GroupVersion) bool {
 	_, known := c.find(version)
 	return known || c.table == nil
 }

@@ -293,7 +293,7 @@ func (h *testServer) compare(t *testing.T) (missing, leaked []string) {
 	for _, a := range addresses.Items {
 		claimed[a.Name] = true
 	}
-	ports, err := allocation.NewEtcdPorts(h.store.Client().KV, h.store.OwnKey(portKeys)).Taken(within(t))
+	ports, err := allocation.NewEtcdPorts(h.store.Client().KV, h.store.OwnKey(portKeys)).List(within(t))
 	if err != nil {
 		t.Fatal(err)
 	}

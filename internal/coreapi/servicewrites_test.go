@@ -213,9 +213,9 @@ func TestKeysOfServicesOfANewerRelease(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	taken, err := allocation.NewEtcdPorts(kv, h.store.OwnKey(portKeys)).Taken(ctx)
+	taken, err := allocation.NewEtcdPorts(kv, h.store.OwnKey(portKeys)).List(ctx)
 	if err != nil || len(taken) != 4 || taken[30001].Unreadable || taken[30001].Owner.Name != "a" {
-		t.Errorf("Taken() = %v, %v, want 4 ports, 30001 with the owner a", taken, err)
+		t.Errorf("List() = %v, %v, want 4 ports, 30001 with the owner a", taken, err)
 	}
 	for _, port := range []int32{30002, 30003, 30004} {
 		if held := taken[port]; !held.Unreadable || held.Owner.Name != "" {

@@ -131,7 +131,7 @@ func (s *storageFactory) cached(
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.fills = append(s.fills, cacheFill{
-		of: config.GroupResource, directory: strings.Trim(prefix, "/"), ready: front.ReadinessCheck,
+		resource: config.GroupResource, directory: strings.Trim(prefix, "/"), ready: front.ReadinessCheck,
 		list: func(ctx context.Context) error { return readThrough(ctx, raw, prefix, newListFunc) },
 		revision: func(ctx context.Context) (string, error) {
 			list := newListFunc()

@@ -43,7 +43,7 @@ func openStorages(cfg Config, c *codecs, factory *storageFactory, definitions ap
 		all.groups = append(all.groups, servedGroup{cfg.Groups[i].Version, e.Serve(&cfg.Groups[i])})
 	}
 	all.serveOtherVersions(cfg.Groups)
-	all.repairer = all.of(corev1.SchemeGroupVersion)["services"].(*core.Services).NewRepairer()
+	all.repairer = all.storageOf(corev1.SchemeGroupVersion)["services"].(*core.Services).NewRepairer()
 	all.groups = cfg.RuntimeConfig.keep(all.groups)
 	return all, nil
 }
@@ -77,9 +77,9 @@ func (s *storages) serveOtherVersions(groups []registry.Group) {
 	for _, g := range groups {
 		for _, r := range g.Resources {
 			for _, other := range r.AlsoServedIn {
-				for path, storage := range s.of(g.Version) {
+				for path, storage := range s.storageOf(g.Version) {
 					if resourceOf(path) == r.Name {
-						s.of(other)[path] = storage
+						s.storageOf(other)[path] = storage
 					}
 				}
 			}
@@ -87,8 +87,8 @@ func (s *storages) serveOtherVersions(groups []registry.Group) {
 	}
 }
 
-// of returns the storage map of a group-version.
-func (s *storages) of(version schema.GroupVersion) map[string]rest.Storage {
+// storageOf returns the storage map of a group-version.
+func (s *storages) storageOf(version schema.GroupVersion) map[string]rest.Storage {
 	i := slices.IndexFunc(s.groups, func(g servedGroup) bool { return g.version == version })
 	if i < 0 {
 		return nil

@@ -41,7 +41,7 @@ const (
 
 // cacheFill is a watch cache that the startup waits for.
 type cacheFill struct {
-	of        schema.GroupResource
+	resource  schema.GroupResource
 	directory string // storage directory of the objects
 	ready     func() error
 	// list reads the same objects from etcd.
@@ -104,10 +104,10 @@ func (f *cacheFill) await(ctx context.Context) error {
 		case <-tick.C:
 		case <-why.C:
 			if cause := f.list(ctx); cause != nil && ctx.Err() == nil && classifyEtcdError(cause) == noFailure {
-				return fmt.Errorf("%s cannot be read from etcd: %w; bring back the key that they are encrypted with, or delete what is named here from etcd", f.of, cause)
+				return fmt.Errorf("%s cannot be read from etcd: %w; bring back the key that they are encrypted with, or delete what is named here from etcd", f.resource, cause)
 			}
 		case <-ctx.Done():
-			return fmt.Errorf("watch cache of %s: %w", f.of, err)
+			return fmt.Errorf("watch cache of %s: %w", f.resource, err)
 		}
 	}
 }
@@ -206,14 +206,14 @@ func (q uncachedStorage) Watch(ctx context.Context, key string, opts storage.Lis
 
 // bookmarkFilter is a watch without bookmarks. Its goroutine ends when the watch ends or is stopped.
 type bookmarkFilter struct {
-	of     watch.Interface
+	source watch.Interface
 	events chan watch.Event
 	stop   func()
 	done   chan struct{}
 }
 
 func newBookmarkFilter(of watch.Interface) *bookmarkFilter {
-	u := &bookmarkFilter{of: of, events: make(chan watch.Event), done: make(chan struct{})}
+	u := &bookmarkFilter{source: of, events: make(chan watch.Event), done: make(chan struct{})}
 	u.stop = sync.OnceFunc(func() {
 		close(u.done)
 		of.Stop()
@@ -227,7 +227,7 @@ func (u *bookmarkFilter) Stop()                          { u.stop() }
 
 func (u *bookmarkFilter) pass() {
 	defer close(u.events)
-	for event := range u.of.ResultChan() {
+	for event := range u.source.ResultChan() {
 		if event.Type == watch.Bookmark {
 			continue
 		}

@@ -168,11 +168,11 @@ func mergeGroupVersions(local Local, table remote.Table, records map[string]*rec
 			}
 			g.Freshness, g.Resources = apidiscoveryv2.DiscoveryFreshnessCurrent, resources
 		} else if len(r.Parts) > 0 {
-			g.unavailable, g.since = !r.Available && !r.ReachedElsewhere, r.Since
+			g.unavailable, g.lastTransition = !r.Available && !r.ReachedElsewhere, r.Since
 			g.uniteParts(r, routes, records, served[r.GroupVersion])
 		} else {
 			rec := records[r.APIService]
-			g.unavailable, g.since = !r.Available && !r.ReachedElsewhere, r.Since
+			g.unavailable, g.lastTransition = !r.Available && !r.ReachedElsewhere, r.Since
 			g.Freshness, g.Reason = rec.freshness(r)
 			g.Resources = rec.resources(r)
 		}

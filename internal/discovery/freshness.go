@@ -45,7 +45,7 @@ type record struct {
 // absence counts consecutive responses that lack a resource.
 type absence struct {
 	answers int
-	since   time.Time
+	start   time.Time
 }
 
 // update processes a response for the group-version and reports whether last changed.
@@ -75,11 +75,11 @@ func (rec *record) countMissing(resources []apidiscoveryv2.APIResourceDiscovery,
 	for _, name := range lostResources(rec.last.Resources, resources) {
 		a, known := rec.missing[name]
 		if !known {
-			a.since = now
+			a.start = now
 		}
 		a.answers++
 		missing[name] = a
-		unconfirmed = unconfirmed || a.answers < confirmations || now.Sub(a.since) < confirmedAfter
+		unconfirmed = unconfirmed || a.answers < confirmations || now.Sub(a.start) < confirmedAfter
 	}
 	rec.missing = missing
 	return unconfirmed

@@ -41,8 +41,8 @@ type GroupVersion struct {
 	// united is set if Resources come from several backends.
 	united bool
 	// unavailable is set if Reason is the reason of the condition, which holds since that time.
-	unavailable bool
-	since       time.Time
+	unavailable    bool
+	lastTransition time.Time
 }
 
 // Part is the contribution of one of the backends of a group-version.
@@ -113,7 +113,7 @@ func newWarnings(gvs []GroupVersion, leftOut func(GroupVersion) bool) map[string
 		if stale == nil {
 			stale = map[string][]remote.StaleAPIService{}
 		}
-		why := remote.StaleAPIService{Name: g.APIService, Unavailable: g.unavailable, Reason: g.Reason, Since: g.since}
+		why := remote.StaleAPIService{Name: g.APIService, Unavailable: g.unavailable, Reason: g.Reason, Since: g.lastTransition}
 		at := pathOf(g.GroupVersion)
 		stale[at] = append(stale[at], why)
 		if g.Group != "" { // the document above a core version is /api

@@ -38,7 +38,7 @@ func (h *collection) serve(w http.ResponseWriter, r *filters.Request, q *routing
 			Name: h.route.Routing.Backends[choice.Backend].Name,
 			Owns: func(namespace string) bool {
 				var room [2]*routing.Choice
-				of := q.Of(namespace, "")
+				of := q.ForObject(namespace, "")
 				return h.route.Routing.Choose(&of, room[:0])[0].Backend == choice.Backend
 			},
 			Get: h.source(r, choice),

@@ -19,7 +19,7 @@ import (
 // A read in flight fails with 503 when the connection is lost. The handler withholds that response and repeats the
 // read at another replica.
 type withoutEtcd struct {
-	here      Handler
+	local     Handler
 	remotes   *remotes
 	forwarder *forwarder
 	withEtcd  func() []string // the replicas with etcd; empty if this replica has etcd, or no replica has
@@ -33,18 +33,18 @@ func newWithoutEtcd(here Handler, s *remotes, to *forwarder, withEtcd func() []s
 // Serve implements Handler.
 func (h *withoutEtcd) Serve(w http.ResponseWriter, r *filters.Request) {
 	if !needsEtcd(r) {
-		h.here.Serve(w, r)
+		h.local.Serve(w, r)
 		return
 	}
 	if h.forward(w, r) {
 		return
 	}
 	if r.Method != http.MethodGet || r.LongRunning || r.Header["Upgrade"] != nil {
-		h.here.Serve(w, r)
+		h.local.Serve(w, r)
 		return
 	}
 	r.Client.Withhold(h.lost)
-	h.here.Serve(w, r)
+	h.local.Serve(w, r)
 	if !r.Client.Release() || h.forward(w, r) {
 		return
 	}

@@ -23,9 +23,9 @@ type mergeLists struct {
 // listPart locates the list of one choice.
 type listPart struct {
 	name string
-	// here is the backend of the choice, or its fallback, if this replica reaches it. elsewhere are the replicas that
+	// backend is the backend of the choice, or its fallback, if this replica reaches it. elsewhere are the replicas that
 	// reach a backend which takes precedence over here.
-	here      *remote
+	backend   *remote
 	elsewhere resolver
 	missing   string // the reason if neither is available
 }
@@ -43,7 +43,7 @@ func (h *mergeLists) serve(w http.ResponseWriter, r *filters.Request, q *routing
 	}
 	var room [4]*routing.Choice
 	m.Keep = func(part int, namespace, name string) bool {
-		of := q.Of(namespace, name)
+		of := q.ForObject(namespace, name)
 		return h.route.Routing.Choose(&of, room[:0])[0].Backend == choices[part].Backend
 	}
 	rec := r.Record
@@ -61,10 +61,10 @@ func (p *listPart) resolve(r *filters.Request) proxy.MergedPart {
 			return out
 		}
 	}
-	if p.here == nil {
+	if p.backend == nil {
 		out.Missing = p.missing
 		return out
 	}
-	out.Destination, _ = p.here.resolve(r)
+	out.Destination, _ = p.backend.resolve(r)
 	return out
 }

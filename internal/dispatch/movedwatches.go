@@ -47,8 +47,8 @@ func (h *endMovedWatches) Serve(w http.ResponseWriter, r *filters.Request) {
 
 // movedWatches contains the running watches by group-version. The zero value is empty.
 type movedWatches struct {
-	mu sync.Mutex
-	of map[schema.GroupVersion]map[*ownedWatch]bool
+	mu        sync.Mutex
+	byVersion map[schema.GroupVersion]map[*ownedWatch]bool
 }
 
 // ownedWatch is a running watch with the backends that stored its objects when it began.
@@ -81,21 +81,21 @@ func (s *movedWatches) begin(r *filters.Request, route *routetable.Route) (done 
 func (s *movedWatches) add(gv schema.GroupVersion, w *ownedWatch) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.of == nil {
-		s.of = map[schema.GroupVersion]map[*ownedWatch]bool{}
+	if s.byVersion == nil {
+		s.byVersion = map[schema.GroupVersion]map[*ownedWatch]bool{}
 	}
-	if s.of[gv] == nil {
-		s.of[gv] = map[*ownedWatch]bool{}
+	if s.byVersion[gv] == nil {
+		s.byVersion[gv] = map[*ownedWatch]bool{}
 	}
-	s.of[gv][w] = true
+	s.byVersion[gv][w] = true
 }
 
 func (s *movedWatches) remove(gv schema.GroupVersion, w *ownedWatch) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	delete(s.of[gv], w)
-	if len(s.of[gv]) == 0 {
-		delete(s.of, gv)
+	delete(s.byVersion[gv], w)
+	if len(s.byVersion[gv]) == 0 {
+		delete(s.byVersion, gv)
 	}
 }
 
@@ -104,7 +104,7 @@ func (s *movedWatches) remove(gv schema.GroupVersion, w *ownedWatch) {
 func (s *movedWatches) end(table *routetable.Table) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for gv, of := range s.of {
+	for gv, of := range s.byVersion {
 		route, ok := table.Lookup(gv)
 		if !ok {
 			continue

@@ -56,8 +56,8 @@ func TestWatchesEndWhenTheirObjectsMove(t *testing.T) {
 			}}
 			h := &endMovedWatches{inner, &watches, before, func(*filters.Request) bool { return true }, func() (Handler, bool) { return nil, false }}
 			ask(t, h, http.MethodGet, "/apis/example.com/v1/namespaces/"+c.namespace+"/widgets?watch=true")
-			if inner.count() != 1 || len(watches.of) != 0 {
-				t.Errorf("%d requests to the handler and the watches %v afterwards, want 1 and none", inner.count(), watches.of)
+			if inner.count() != 1 || len(watches.byVersion) != 0 {
+				t.Errorf("%d requests to the handler and the watches %v afterwards, want 1 and none", inner.count(), watches.byVersion)
 			}
 		})
 	}
@@ -68,14 +68,14 @@ func TestAWatchThatBeginsWithANewTableIsServedByIt(t *testing.T) {
 	old, latest := &probe{name: "old"}, &probe{name: "latest"}
 	route := movingRoute(t, "server", "3")
 	h := &endMovedWatches{old, &watches, route, func(*filters.Request) bool { return true }, func() (Handler, bool) {
-		if len(watches.of) != 1 {
-			t.Errorf("%d registered watches when the table is compared, want 1", len(watches.of))
+		if len(watches.byVersion) != 1 {
+			t.Errorf("%d registered watches when the table is compared, want 1", len(watches.byVersion))
 		}
 		return latest, true
 	}}
 	w, r := ask(t, h, http.MethodGet, widgets+"?watch=true")
-	if w.Body.String() != "latest" || r.Context().Err() != nil || len(watches.of) != 0 {
-		t.Errorf("watch = %s with the context error %v and %d registered watches, want latest, no error and 0", w.Body, r.Context().Err(), len(watches.of))
+	if w.Body.String() != "latest" || r.Context().Err() != nil || len(watches.byVersion) != 0 {
+		t.Errorf("watch = %s with the context error %v and %d registered watches, want latest, no error and 0", w.Body, r.Context().Err(), len(watches.byVersion))
 	}
 	for _, target := range []string{widgets, "/apis/example.com/v1"} {
 		if w, _ := ask(t, h, http.MethodGet, target); w.Body.String() != "old" {

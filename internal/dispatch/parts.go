@@ -121,7 +121,7 @@ func (h *Handlers) compileListPart(route *routetable.Route, choice *routing.Choi
 	p := listPart{name: route.Routing.Backends[choice.Backend].Name, missing: part.Condition.Reason}
 	switch {
 	case isReached(part):
-		p.here = h.newPlain(route, part).remote
+		p.backend = h.newPlain(route, part).remote
 		return p
 	case !part.Local && len(part.Replicas) > 0:
 		p.elsewhere = h.replicaResolver(part, route.Name)
@@ -129,7 +129,7 @@ func (h *Handlers) compileListPart(route *routetable.Route, choice *routing.Choi
 	switch {
 	case other == nil:
 	case isReached(other):
-		p.here = h.newPlain(route, other).remote
+		p.backend = h.newPlain(route, other).remote
 	case p.elsewhere == nil && !other.Local && len(other.Replicas) > 0:
 		p.elsewhere = h.replicaResolver(other, route.Name)
 	}

@@ -60,8 +60,8 @@ type answer struct {
 	took   time.Duration // time to the response headers, 0 if it was not measured
 }
 
-// ask sends one request and reads its response. path may contain a query.
-func (a *api) ask(ctx context.Context, method, path, accept string, body []byte) answer {
+// send sends one request and reads its response. path may contain a query.
+func (a *api) send(ctx context.Context, method, path, accept string, body []byte) answer {
 	ctx, cancel := context.WithTimeout(ctx, a.timeout)
 	defer cancel()
 	resp, err := a.open(ctx, method, path, accept, body)
@@ -126,7 +126,7 @@ func (a *api) request(ctx context.Context, method, path, accept string, body []b
 
 // get reads an object.
 func (a *api) get(ctx context.Context, path string, into any) error {
-	return a.ask(ctx, http.MethodGet, path, mediaJSON, nil).decode(into)
+	return a.send(ctx, http.MethodGet, path, mediaJSON, nil).decode(into)
 }
 
 // create posts an object and decodes the response. It is used for review objects.
@@ -135,7 +135,7 @@ func (a *api) create(ctx context.Context, path string, object, into any) error {
 	if err != nil {
 		return err
 	}
-	return a.ask(ctx, http.MethodPost, path, mediaJSON, body).decode(into)
+	return a.send(ctx, http.MethodPost, path, mediaJSON, body).decode(into)
 }
 
 func (r answer) decode(into any) error {

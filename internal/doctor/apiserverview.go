@@ -23,7 +23,7 @@ type clientView struct {
 // discoveryAnswer requests the discovery document through the API server, once.
 func (x *exam) discoveryAnswer(ctx context.Context) answer {
 	x.words.once.Do(func() {
-		x.words.answer = x.api.ask(ctx, http.MethodGet, apiservice.DiscoveryPath(x.gv), mediaJSON, nil)
+		x.words.answer = x.api.send(ctx, http.MethodGet, apiservice.DiscoveryPath(x.gv), mediaJSON, nil)
 		x.passedOn(x.words.answer)
 	})
 	return x.words.answer
@@ -59,8 +59,8 @@ func (x *exam) accused(ctx context.Context) string {
 	return blame("", x.discoveryAnswer(ctx).text())
 }
 
-// said returns the API server's message about a backend that it cannot reach.
-func (x *exam) said(ctx context.Context) string {
+// availableMessage returns the API server's message about a backend that it cannot reach.
+func (x *exam) availableMessage(ctx context.Context) string {
 	if c := x.report.Available; c.Status != string(apiregistrationv1.ConditionTrue) && c.Message != "" {
 		return c.Message
 	}
@@ -71,9 +71,9 @@ func (x *exam) said(ctx context.Context) string {
 // responses of a backend whose check fails, so the code in the message is the only information.
 var badStatus = regexp.MustCompile(`bad status from \S+: (\d{3})\b`)
 
-// told returns the status code with which the backend answered the API server's check, or 0 if it is not known.
-func (x *exam) told(ctx context.Context) int {
-	match := badStatus.FindStringSubmatch(x.said(ctx))
+// backendStatusCode returns the status code with which the backend answered the API server's check, or 0 if it is not known.
+func (x *exam) backendStatusCode(ctx context.Context) int {
+	match := badStatus.FindStringSubmatch(x.availableMessage(ctx))
 	if match == nil || x.answered(ctx) {
 		return 0
 	}
@@ -89,15 +89,15 @@ func (x *exam) disputed(ctx context.Context, hop string) (finding, bool) {
 	}
 	fix := []string{x.inNamespace("get", "networkpolicies"), x.lookAtServer()}
 	if x.report.Available.Reason == reasonForbidden {
-		fix = x.elsewhere()
+		fix = x.redirectCommands()
 	}
-	return broken("well as seen from here, and not from the API server", fix...).saying(x.said(ctx)), true
+	return broken("well as seen from here, and not from the API server", fix...).saying(x.availableMessage(ctx)), true
 }
 
 // tunnel handles an API server that reaches backends through a failing tunnel. Connections from this machine are then
 // irrelevant.
 func (x *exam) tunnel(ctx context.Context) (finding, bool) {
-	said := x.said(ctx)
+	said := x.availableMessage(ctx)
 	if x.answered(ctx) || !strings.Contains(said, "the tunnel to the ") {
 		return finding{}, false
 	}

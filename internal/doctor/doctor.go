@@ -108,7 +108,7 @@ func (d *Doctor) ExamineAll(ctx context.Context) ([]*Report, error) {
 
 // isPortico reports whether the API server belongs to this project and thus supports our annotations.
 func (d *Doctor) isPortico(ctx context.Context) bool {
-	a := d.api.ask(ctx, http.MethodGet, "/version", mediaJSON, nil)
+	a := d.api.send(ctx, http.MethodGet, "/version", mediaJSON, nil)
 	var info apiversion.Info
 	return a.err == nil && json.Unmarshal(a.body, &info) == nil && strings.Contains(info.GitVersion, "+portico-")
 }

@@ -30,8 +30,8 @@ type resource struct {
 func (x *exam) discovery(ctx context.Context) finding {
 	a := x.discoveryAnswer(ctx)
 	switch {
-	case x.told(ctx) != 0:
-		return x.otherDiscovery(x.told(ctx))
+	case x.backendStatusCode(ctx) != 0:
+		return x.otherDiscovery(x.backendStatusCode(ctx))
 	case !x.answered(ctx):
 		return x.noDiscovery(ctx, a)
 	case !a.passed():
@@ -43,7 +43,7 @@ func (x *exam) discovery(ctx context.Context) finding {
 // noDiscovery handles an API server that gets no response, without an explanation in the earlier hops.
 func (x *exam) noDiscovery(ctx context.Context, a answer) finding {
 	if len(x.dialled) == 0 {
-		return broken("the API server gets no answer, and the extension server cannot be asked from here: "+strings.TrimSpace(a.text()), x.lookAtServer()).saying(x.said(ctx))
+		return broken("the API server gets no answer, and the extension server cannot be asked from here: "+strings.TrimSpace(a.text()), x.lookAtServer()).saying(x.availableMessage(ctx))
 	}
 	p := x.probe(ctx)
 	switch {
@@ -54,10 +54,10 @@ func (x *exam) noDiscovery(ctx context.Context, a answer) finding {
 	}
 	if limit, what := x.patience(); p.took > limit {
 		return broken(fmt.Sprintf("the extension server is too slow: asked from here, it answers %d after %s, and %s %s at most",
-			p.code, p.took.Round(10*time.Millisecond), what, limit), x.lookAtServer()).saying(x.said(ctx))
+			p.code, p.took.Round(10*time.Millisecond), what, limit), x.lookAtServer()).saying(x.availableMessage(ctx))
 	}
 	return broken(fmt.Sprintf("asked from here, the extension server answers %d; the API server gets no answer: something between the two is in the way", p.code),
-		x.inNamespace("get", "networkpolicies"), x.lookAtServer()).saying(x.said(ctx))
+		x.inNamespace("get", "networkpolicies"), x.lookAtServer()).saying(x.availableMessage(ctx))
 }
 
 // patience returns how long a server may take before it counts as unavailable, and a description of that limit. A
@@ -107,7 +107,7 @@ func (x *exam) readDiscovery(a answer) finding {
 		return broken("the answer to "+path+" "+wrong, kubectl("get", "--raw", path),
 			"# SERVICE is the one of the extension server of "+x.gv.String()+":", x.patchAPIService(fields{"service": fields{"name": "SERVICE"}}))
 	case wrong != "":
-		return broken("the answer to "+path+" "+wrong, append([]string{kubectl("get", "--raw", path)}, x.elsewhere()...)...)
+		return broken("the answer to "+path+" "+wrong, append([]string{kubectl("get", "--raw", path)}, x.redirectCommands()...)...)
 	}
 	for _, r := range list.APIResources {
 		if !strings.Contains(r.Name, "/") {
@@ -123,7 +123,7 @@ func (x *exam) aggregated(ctx context.Context) finding {
 	if x.gv.Group == "" {
 		path = "/api"
 	}
-	a := x.api.ask(ctx, http.MethodGet, path, mediaAggregated, nil)
+	a := x.api.send(ctx, http.MethodGet, path, mediaAggregated, nil)
 	var list apidiscoveryv2.APIGroupDiscoveryList
 	switch {
 	case !a.passed():
@@ -168,7 +168,7 @@ func (x *exam) openAPI(ctx context.Context) finding {
 	if !listed || !strings.HasPrefix(entry.ServerRelativeURL, "/openapi/v3/") {
 		return unknown("there is no document: the extension server has none, or it was not read yet; kubectl explain knows nothing of these kinds")
 	}
-	a := x.api.ask(ctx, http.MethodGet, entry.ServerRelativeURL, mediaJSON, nil)
+	a := x.api.send(ctx, http.MethodGet, entry.ServerRelativeURL, mediaJSON, nil)
 	look := []string{kubectl("get", "--raw", entry.ServerRelativeURL), x.lookAtServer()}
 	var document struct {
 		OpenAPI string                     `json:"openapi"`

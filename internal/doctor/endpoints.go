@@ -29,10 +29,10 @@ func (x *exam) endpoints(ctx context.Context) finding {
 	if x.mirrored {
 		n.source = "the Endpoints object " + x.service.Name
 	}
-	if apart := x.says(apiservice.AvailableOnAllReplicas, "SomeReplicas"); x.problem == nil && apart != "" {
+	if apart := x.conditionMessage(apiservice.AvailableOnAllReplicas, "SomeReplicas"); x.problem == nil && apart != "" {
 		return flawed(apart, x.inNamespace("get", "endpointslices", "-l", discoveryv1.LabelServiceName+"="+x.service.Name, "-o", "wide"))
 	}
-	if ejected := x.says(apiservice.EndpointsInUse, ""); x.problem == nil && ejected != "" {
+	if ejected := x.conditionMessage(apiservice.EndpointsInUse, ""); x.problem == nil && ejected != "" {
 		return flawed(ejected, x.inNamespace("get", "endpointslices", "-l", discoveryv1.LabelServiceName+"="+x.service.Name, "-o", "wide"))
 	}
 	if x.problem == nil {
@@ -42,9 +42,9 @@ func (x *exam) endpoints(ctx context.Context) finding {
 	return broken(why, fix...).saying(x.problem.Message)
 }
 
-// says returns the message of one of our conditions if it is False and has the given reason, if any. Otherwise it
+// conditionMessage returns the message of one of our conditions if it is False and has the given reason, if any. Otherwise it
 // returns an empty string.
-func (x *exam) says(condition apiregistrationv1.APIServiceConditionType, reason string) string {
+func (x *exam) conditionMessage(condition apiregistrationv1.APIServiceConditionType, reason string) string {
 	for _, c := range x.object.Status.Conditions {
 		if c.Type == condition && c.Status == apiregistrationv1.ConditionFalse && (reason == "" || c.Reason == reason) {
 			return c.Message

@@ -42,7 +42,7 @@ func (x *exam) unseenTLS(ctx context.Context) finding {
 	if x.accused(ctx) != HopTLS {
 		return unknown(notReachableFromHere)
 	}
-	said := x.said(ctx)
+	said := x.availableMessage(ctx)
 	switch {
 	case strings.Contains(said, "certificate signed by unknown authority"):
 		return broken("the API server does not trust who signed the serving certificate", x.otherAuthority(ctx, nil)...).saying(said)
@@ -113,7 +113,7 @@ func (x *exam) noHandshake(ctx context.Context, place string, err error) finding
 		if string(header.RecordHeader[:]) == "HTTP/" {
 			found = place + " speaks plain HTTP; the API server speaks HTTPS to extension servers, always"
 		}
-		fix = append([]string{"# serve HTTPS there, or lead the Service to the port that does:"}, x.elsewhere()...)
+		fix = append([]string{"# serve HTTPS there, or lead the Service to the port that does:"}, x.redirectCommands()...)
 	case errors.As(err, &timeout) && timeout.Timeout(), errors.Is(err, context.DeadlineExceeded):
 		found = place + " takes the connection and never answers the handshake: it hangs, or something else listens there"
 	case strings.Contains(err.Error(), "protocol version"):

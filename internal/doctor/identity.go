@@ -46,7 +46,7 @@ func (x *exam) identity(ctx context.Context) finding {
 	if f, found := x.forOthers(ctx); found {
 		return f
 	}
-	if other := x.other(ctx); other != "" {
+	if other := x.describeOtherServer(ctx); other != "" {
 		return flawed(other, x.letRead(ctx)...)
 	}
 	return ok("it answers what the API server asks in your name")
@@ -89,7 +89,7 @@ func (x *exam) identityUnheard(ctx context.Context) finding {
 			return f
 		}
 	}
-	switch x.told(ctx) {
+	switch x.backendStatusCode(ctx) {
 	case http.StatusUnauthorized:
 		return x.unauthorized(ctx)
 	case http.StatusForbidden:
@@ -106,7 +106,7 @@ func (x *exam) identityUnheard(ctx context.Context) finding {
 // unauthorized handles a 401 that came through the API server. The API server has authenticated this client, so the
 // extension server does not accept the front proxy.
 func (x *exam) unauthorized(ctx context.Context) finding {
-	found := x.other(ctx)
+	found := x.describeOtherServer(ctx)
 	if found == "" {
 		found = "the extension server does not accept the API server's front-proxy certificate: it does not trust the authority that signed it, or not its name (" + x.published(ctx) + ")"
 	}
@@ -207,9 +207,9 @@ func (x *exam) published(ctx context.Context) string {
 	return fmt.Sprintf("kube-system/extension-apiserver-authentication names authority %q, allowed names %s", nameOf(certs[0]), names)
 }
 
-// other describes a server that accepts client certificates, but not the front proxy's. It returns an empty string if
+// describeOtherServer describes a server that accepts client certificates, but not the front proxy's. It returns an empty string if
 // the server accepts the front proxy or this cannot be determined.
-func (x *exam) other(ctx context.Context) string {
+func (x *exam) describeOtherServer(ctx context.Context) string {
 	if x.seen == nil || len(x.seen.AcceptableCAs) == 0 {
 		return ""
 	}

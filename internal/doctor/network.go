@@ -116,7 +116,7 @@ func (x *exam) undiallable(ctx context.Context, places []string, err error) find
 	where := strings.Join(places, ", ")
 	var forbidden *transport.ForbiddenAddressError
 	if errors.As(err, &forbidden) {
-		return broken(fmt.Sprintf("the Service leads to %s: %s", forbidden.Address.Addr(), forbidden.Why), x.elsewhere()...).saying(x.sentence(ctx, err))
+		return broken(fmt.Sprintf("the Service leads to %s: %s", forbidden.Address.Addr(), forbidden.Why), x.redirectCommands()...).saying(x.sentence(ctx, err))
 	}
 	if x.answered(ctx) {
 		return unknown(where + ": " + notReachableFromHere + ", but the API server gets answers")
@@ -128,7 +128,7 @@ func (x *exam) undiallable(ctx context.Context, places []string, err error) find
 	}
 	// The API server is closer to the pods. A connection refused there is conclusive, even if packets from this
 	// machine are dropped.
-	if errors.Is(err, syscall.ECONNREFUSED) || strings.Contains(x.said(ctx), "connection refused") {
+	if errors.Is(err, syscall.ECONNREFUSED) || strings.Contains(x.availableMessage(ctx), "connection refused") {
 		found, fix := x.notListening(ctx, places)
 		return broken(found, fix...).saying(x.sentence(ctx, err))
 	}
@@ -137,11 +137,11 @@ func (x *exam) undiallable(ctx context.Context, places []string, err error) find
 		return broken(fmt.Sprintf("%s completes no connection within %s: a NetworkPolicy or a firewall drops the packets, the machine is gone, or the extension server accepts no connections and its queue of them is full", where, x.cfg.DialTimeout),
 			x.inNamespace("get", "networkpolicies"), x.lookAtServer()).saying(x.sentence(ctx, err))
 	}
-	return broken(where+": "+oneLine(err), append([]string{x.lookAtServer()}, x.elsewhere()...)...).saying(x.sentence(ctx, err))
+	return broken(where+": "+oneLine(err), append([]string{x.lookAtServer()}, x.redirectCommands()...)...).saying(x.sentence(ctx, err))
 }
 
-// elsewhere returns commands that change the destination of the Service.
-func (x *exam) elsewhere() []string {
+// redirectCommands returns commands that change the destination of the Service.
+func (x *exam) redirectCommands() []string {
 	name := x.object.Spec.Service.Name
 	switch {
 	case x.service.Spec.ExternalName != "":

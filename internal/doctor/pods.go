@@ -151,7 +151,7 @@ func (x *exam) notListening(ctx context.Context, places []string) (string, []str
 	pods := x.podsAt(ctx, places)
 	if len(pods) == 0 {
 		return where + " refuses connections: the extension server is not running there",
-			append([]string{"# start the extension server at " + printable(where) + "; no pod is known that runs it", "# if it runs elsewhere:"}, x.elsewhere()...)
+			append([]string{"# start the extension server at " + printable(where) + "; no pod is known that runs it", "# if it runs elsewhere:"}, x.redirectCommands()...)
 	}
 	var says, fix []string
 	ready := false
@@ -163,5 +163,5 @@ func (x *exam) notListening(ctx context.Context, places []string) (string, []str
 	if ready {
 		found = where + " refuses connections: nothing listens on that port at the address of the pod: "
 	}
-	return found + strings.Join(says, "; "), append(fix, x.elsewhere()...)
+	return found + strings.Join(says, "; "), append(fix, x.redirectCommands()...)
 }

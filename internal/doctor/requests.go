@@ -58,7 +58,7 @@ func (x *exam) list(ctx context.Context) finding {
 		return skipped("you may not")
 	}
 	path := x.path(r) + "?limit=1"
-	a := x.api.ask(ctx, http.MethodGet, path, mediaJSON, nil)
+	a := x.api.send(ctx, http.MethodGet, path, mediaJSON, nil)
 	x.passedOn(a)
 	if f, found := x.delegation(ctx, a); found {
 		f.cause = ""

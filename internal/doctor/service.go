@@ -41,8 +41,8 @@ func (x *exam) lookAtService(ctx context.Context) finding {
 	}
 	if service.Spec.Type == corev1.ServiceTypeExternalName {
 		x.slices = nil // leftovers that are not used
-		if !x.answered(ctx) && strings.Contains(x.said(ctx), "unsupported service type") {
-			return broken("the API server takes the endpoints of Services (--enable-aggregator-routing) and follows no ExternalName", x.withEndpoints()...).saying(x.said(ctx))
+		if !x.answered(ctx) && strings.Contains(x.availableMessage(ctx), "unsupported service type") {
+			return broken("the API server takes the endpoints of Services (--enable-aggregator-routing) and follows no ExternalName", x.withEndpoints()...).saying(x.availableMessage(ctx))
 		}
 		return ok(fmt.Sprintf("ExternalName %s, port %d", service.Spec.ExternalName, x.port()))
 	}

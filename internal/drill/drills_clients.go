@@ -225,7 +225,7 @@ func verdictEndsWaiting(limit time.Duration) Expectation {
 		if !came {
 			return nil // detectedWithin reports this failure
 		}
-		for _, r := range h.of(Subject, "get", "list", "create", "delete") {
+		for _, r := range h.requestsTo(Subject, "get", "list", "create", "delete") {
 			end := r.Start.Add(r.Took)
 			if !r.Start.Before(h.Broken) && r.Start.Before(at) && end.After(at.Add(limit)) && !h.excused(r) {
 				return fmt.Errorf("a %s waited for another %s", r.Verb, end.Sub(at).Round(time.Millisecond))

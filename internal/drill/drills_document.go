@@ -84,5 +84,5 @@ func vanish(ctx context.Context, s *Stage) error {
 }
 
 func openAPIAnswers() Expectation {
-	return Expectation{Text: "OpenAPI always answers", check: func(h *History) error { return noneFails(h, h.of(OpenAPI)) }}
+	return Expectation{Text: "OpenAPI always answers", check: func(h *History) error { return noneFails(h, h.requestsTo(OpenAPI)) }}
 }

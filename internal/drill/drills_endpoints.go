@@ -84,7 +84,7 @@ func fewSlow(most int, verbs ...string) Expectation {
 	return Expectation{Text: fmt.Sprintf("of each of its clients at most %d request takes more than %s (those under way together count once)", most, slowLimit), check: func(h *History) error {
 		for _, verb := range verbs {
 			n, until := 0, time.Time{}
-			requests := slices.Clone(h.of(Subject, verb))
+			requests := slices.Clone(h.requestsTo(Subject, verb))
 			slices.SortFunc(requests, func(a, b Request) int { return a.Start.Compare(b.Start) })
 			for _, r := range requests {
 				if r.Took <= slowLimit || h.excused(r) {
@@ -162,7 +162,7 @@ func (s *Stage) setReady(ctx context.Context, endpoint int, ready bool) error {
 func noDisruption(verb string) Expectation {
 	return Expectation{Text: "0 s of disruption for " + verb, check: func(h *History) error {
 		seconds := map[int64]string{}
-		requests := h.of(Subject, verb)
+		requests := h.requestsTo(Subject, verb)
 		if len(requests) == 0 {
 			return errors.New("no request was made")
 		}

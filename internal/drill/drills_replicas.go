@@ -59,7 +59,7 @@ func replicaDrills() []Drill {
 			script: registerAndAsk,
 			Expect: []Expectation{
 				{Text: "no first request at the other server fails", check: func(h *History) error {
-					first := h.of(Subject, firstVerb)
+					first := h.requestsTo(Subject, firstVerb)
 					if len(first) < registrations {
 						return fmt.Errorf("there were %d of %d", len(first), registrations)
 					}
@@ -263,7 +263,7 @@ func servedAgainIn(limit time.Duration, verbs ...string) Expectation {
 		Text: fmt.Sprintf("from %s after the cut on, none of its requests fails, and no watch of before stands still", limit),
 		check: func(h *History) error {
 			var late []Request
-			for _, r := range h.duringFault(h.of(Subject, verbs...)) {
+			for _, r := range h.duringFault(h.requestsTo(Subject, verbs...)) {
 				if r.Start.Sub(h.Broken) >= limit {
 					late = append(late, r)
 				}
@@ -271,7 +271,7 @@ func servedAgainIn(limit time.Duration, verbs ...string) Expectation {
 			if len(late) == 0 {
 				return errors.New("no request was made")
 			}
-			for _, r := range h.of(Subject, "watch") {
+			for _, r := range h.requestsTo(Subject, "watch") {
 				if lasted := r.Start.Add(r.Took).Sub(h.Broken); r.Start.Before(h.Broken) && lasted > limit {
 					return fmt.Errorf("a watch was open for %s after the cut", lasted.Round(100*time.Millisecond))
 				}

@@ -58,7 +58,7 @@ func restartAmongTheDead(ctx context.Context, s *Stage) error {
 // neverNotFound checks that no request fails with 404, because controllers delete objects on a 404.
 func neverNotFound() Expectation {
 	return Expectation{Text: "what the dead serve is never answered with 404", check: func(h *History) error {
-		asked := h.duringFault(append(h.of(Subject, "get", "list", "watch"), h.of(Bystander, "get", "list", "watch")...))
+		asked := h.duringFault(append(h.requestsTo(Subject, "get", "list", "watch"), h.requestsTo(Bystander, "get", "list", "watch")...))
 		if len(asked) == 0 {
 			return errors.New("no request was made")
 		}

@@ -103,12 +103,12 @@ func ranTraffic() Expectation {
 // othersUnaffected checks that no request to a component that is unrelated to the fault fails.
 func othersUnaffected(who string) Expectation {
 	return Expectation{Text: fmt.Sprintf("no request to the %s fails", componentName(who)), check: func(h *History) error {
-		requests := h.of(who)
+		requests := h.requestsTo(who)
 		if len(requests) == 0 {
 			return errors.New("no request was made")
 		}
 		return noneFails(h, requests)
-	}}.saying(slowest(func(h *History) []Request { return h.of(who) }))
+	}}.saying(slowest(func(h *History) []Request { return h.requestsTo(who) }))
 }
 
 func componentName(who string) string {
@@ -152,7 +152,7 @@ func (r Request) describe() string {
 
 func discoveryNeverWaits() Expectation {
 	return Expectation{Text: fmt.Sprintf("discovery always answers, within %s", discoveryLimit), check: func(h *History) error {
-		requests := h.of(Discovery)
+		requests := h.requestsTo(Discovery)
 		if len(requests) == 0 {
 			return errors.New("no request was made")
 		}
@@ -162,7 +162,7 @@ func discoveryNeverWaits() Expectation {
 			}
 		}
 		return noneFails(h, requests)
-	}}.saying(slowest(func(h *History) []Request { return h.of(Discovery) }))
+	}}.saying(slowest(func(h *History) []Request { return h.requestsTo(Discovery) }))
 }
 
 // nothingCutShort checks that no truncated response looks complete.
@@ -189,7 +189,7 @@ func nothingLeft() Expectation {
 // discoveryShows checks that each discovery document shows the subject's group-version in one of the allowed states.
 func discoveryShows(text string, allowed ...string) Expectation {
 	return Expectation{Text: text, check: func(h *History) error {
-		for _, r := range h.of(Discovery) {
+		for _, r := range h.requestsTo(Discovery) {
 			if r.OK() && h.phase(r.Start) == "during" && !h.planned(r) && !slices.Contains(allowed, r.Saw) {
 				return fmt.Errorf("%s after the fault it was %s", r.Start.Sub(h.Broke).Round(time.Millisecond), r.Saw)
 			}
@@ -316,7 +316,7 @@ func transitionsAtMost(n int) Expectation {
 // failsWith checks that clients of the subject see failures, all with one of the given outcomes.
 func failsWith(outcomes ...string) Expectation {
 	return Expectation{Text: "its clients see only: " + strings.Join(outcomes, ", "), check: func(h *History) error {
-		seen := h.duringFault(h.of(Subject, "get", "list", "create", "delete"))
+		seen := h.duringFault(h.requestsTo(Subject, "get", "list", "create", "delete"))
 		if len(seen) == 0 {
 			return errors.New("no request of its clients was over before the mending")
 		}
@@ -326,14 +326,16 @@ func failsWith(outcomes ...string) Expectation {
 			}
 		}
 		return nil
-	}}.saying(outcomesOf(func(h *History) []Request { return h.duringFault(h.of(Subject, "get", "list", "create", "delete")) }))
+	}}.saying(outcomesOf(func(h *History) []Request {
+		return h.duringFault(h.requestsTo(Subject, "get", "list", "create", "delete"))
+	}))
 }
 
 // namesTheFailed checks that the error response names the APIService that failed. Errors during a planned restart of
 // the front door are excluded.
 func namesTheFailed() Expectation {
 	return Expectation{Text: "every 502, 503 and 504 is a Status that names the APIService", check: func(h *History) error {
-		for _, r := range h.of(Subject) {
+		for _, r := range h.requestsTo(Subject) {
 			if r.Code >= 502 && r.Code <= 504 && !h.names(r.Message) && !h.planned(r) {
 				return fmt.Errorf("a %s: %s", r.Verb, r.describe())
 			}
@@ -349,7 +351,7 @@ func failsFast(limit time.Duration) Expectation {
 		if !came {
 			return nil // detectedWithin reports this failure
 		}
-		for _, r := range h.duringFault(h.of(Subject, "get", "list", "create", "delete")) {
+		for _, r := range h.duringFault(h.requestsTo(Subject, "get", "list", "create", "delete")) {
 			if r.Start.After(at) && r.Took > limit && !h.excused(r) {
 				return fmt.Errorf("a %s took %s", r.Verb, r.Took.Round(time.Millisecond))
 			}
@@ -361,6 +363,6 @@ func failsFast(limit time.Duration) Expectation {
 // subjectUnaffected checks that the front door hides the fault from the subject's clients.
 func subjectUnaffected(verbs ...string) Expectation {
 	return Expectation{Text: "not one request of its clients fails (" + strings.Join(verbs, ", ") + ")", check: func(h *History) error {
-		return noneFails(h, h.of(Subject, verbs...))
-	}}.saying(slowest(func(h *History) []Request { return h.of(Subject, verbs...) }))
+		return noneFails(h, h.requestsTo(Subject, verbs...))
+	}}.saying(slowest(func(h *History) []Request { return h.requestsTo(Subject, verbs...) }))
 }

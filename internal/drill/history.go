@@ -106,8 +106,8 @@ func (r *recorder) change(f func(*History)) {
 // read calls f with the history recorded so far.
 func (r *recorder) read(f func(*History)) { r.change(f) }
 
-// of returns the requests to a component, limited to the verbs if there are any.
-func (h *History) of(who string, verbs ...string) []Request {
+// requestsTo returns the requests to a component, limited to the verbs if there are any.
+func (h *History) requestsTo(who string, verbs ...string) []Request {
 	var out []Request
 	for _, r := range h.Requests {
 		if r.Who == who && (len(verbs) == 0 || slices.Contains(verbs, r.Verb)) {

@@ -233,7 +233,7 @@ type requestBody struct {
 	inMemory bool  // reads do not wait
 	closed   chan struct{}
 	once     sync.Once
-	room     []byte
+	buffer   []byte
 	came     chan readResult
 	given    atomic.Int64 // when the unsent bytes were returned, in Unix nanoseconds; 0 without unsent bytes
 	failed   atomic.Pointer[error]
@@ -291,10 +291,10 @@ func (b *requestBody) read(p []byte) (int, error) {
 	if b.came == nil {
 		b.came = make(chan readResult, 1)
 	}
-	if len(b.room) < len(p) {
-		b.room = make([]byte, len(p))
+	if len(b.buffer) < len(p) {
+		b.buffer = make([]byte, len(p))
 	}
-	room := b.room[:len(p)]
+	room := b.buffer[:len(p)]
 	go func() { // until the source is closed at the latest, which Close does
 		n, err := b.source.Read(room)
 		b.came <- readResult{n, err}

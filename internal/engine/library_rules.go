@@ -15,8 +15,8 @@ import (
 
 // refusal is the response to a request that does not reach the handler.
 type refusal struct {
-	code int
-	why  string
+	code   int
+	reason string
 }
 
 // answer sends the response. If end is set, the connection ends with it.
@@ -28,7 +28,7 @@ func (f *refusal) answer(w http.ResponseWriter, end bool) {
 		h.Set("Connection", "close")
 	}
 	w.WriteHeader(f.code)
-	_, _ = w.Write(httpmsg.AppendStatus(nil, f.code, f.why)) // the client may be gone
+	_, _ = w.Write(httpmsg.AppendStatus(nil, f.code, f.reason)) // the client may be gone
 }
 
 // errLowMemory is the response to a request that is refused before any work is done for it.

@@ -250,7 +250,7 @@ func (s *libraryServer) begin(c *libraryServerConn) bool {
 	return true
 }
 
-func (s *libraryServer) done(c *libraryServerConn) {
+func (s *libraryServer) handlerReturned(c *libraryServerConn) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if c.handlers--; c.closing && c.handlers == 0 {
@@ -265,7 +265,7 @@ func (s *libraryServer) serveRequest(to http.ResponseWriter, came *http.Request)
 	if !s.begin(c) {
 		panic(http.ErrAbortHandler)
 	}
-	defer s.done(c)
+	defer s.handlerReturned(c)
 	r := came.WithContext(came.Context())
 	defer func() {
 		if f := r.MultipartForm; f != nil {

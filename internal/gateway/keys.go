@@ -224,7 +224,7 @@ func due(c *x509.Certificate) time.Time {
 // authorities contains one authority, the next one, and the previous one.
 type authorities struct {
 	present, next *pki.Authority
-	since         time.Time // when next was created
+	nextCreated   time.Time // when next was created
 	previous      *x509.Certificate
 	until         time.Time // when previous leaves the bundle
 }
@@ -240,12 +240,12 @@ func (a *authorities) advance(now time.Time, commonName string, published func(b
 		a.previous = nil
 	}
 	switch {
-	case a.next != nil && now.After(a.since.Add(publicationTime)) && published(a.bundle()):
+	case a.next != nil && now.After(a.nextCreated.Add(publicationTime)) && published(a.bundle()):
 		a.previous, a.until = a.present.Certificate, now.Add(overlap)
 		a.present, a.next = a.next, nil
 	case a.next == nil && now.After(due(a.present.Certificate)):
 		a.next, err = pki.NewAuthorityFor(commonName, authorityTTL)
-		a.since = now
+		a.nextCreated = now
 	}
 	return err
 }
@@ -279,7 +279,7 @@ func readAuthorities(data map[string][]byte, name string) (*authorities, error) 
 		return nil, err
 	}
 	if a.next != nil {
-		if a.since, err = time.Parse(time.RFC3339, string(data[name+nextSince])); err != nil {
+		if a.nextCreated, err = time.Parse(time.RFC3339, string(data[name+nextSince])); err != nil {
 			return nil, fmt.Errorf("%s: %w", name+nextSince, err)
 		}
 	}
@@ -315,7 +315,7 @@ func (a *authorities) write(data map[string][]byte, name string) error {
 	if err := writeAuthority(data, a.next, name+nextCert, name+nextKey); err != nil {
 		return err
 	}
-	writeTime(data, name+nextSince, a.since, a.next != nil)
+	writeTime(data, name+nextSince, a.nextCreated, a.next != nil)
 	delete(data, name+previousCert)
 	if a.previous != nil {
 		data[name+previousCert] = pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: a.previous.Raw})

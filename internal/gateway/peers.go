@@ -124,7 +124,7 @@ func (p *peers) Run(ctx context.Context) error {
 		},
 	}, p.server), &coordinationv1.Lease{}, 0, cache.Indexers{})
 	if _, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
-		AddFunc: p.heard, UpdateFunc: func(_, o any) { p.heard(o) }, DeleteFunc: p.gone,
+		AddFunc: p.updateReplica, UpdateFunc: func(_, o any) { p.updateReplica(o) }, DeleteFunc: p.removeReplica,
 	}); err != nil {
 		return err
 	}
@@ -200,8 +200,8 @@ func (p *peers) write(ctx context.Context) error {
 	return err
 }
 
-// heard processes the Lease of a replica.
-func (p *peers) heard(o any) {
+// updateReplica processes the Lease of a replica.
+func (p *peers) updateReplica(o any) {
 	lease, ok := o.(*coordinationv1.Lease)
 	if !ok || lease.Name == p.leaseName() {
 		return
@@ -221,7 +221,7 @@ func (p *peers) heard(o any) {
 	}
 }
 
-func (p *peers) gone(o any) {
+func (p *peers) removeReplica(o any) {
 	if final, ok := o.(cache.DeletedFinalStateUnknown); ok {
 		o = final.Obj
 	}

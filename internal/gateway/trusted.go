@@ -57,7 +57,7 @@ type trustChecks struct {
 
 // trustCheck is one result with its subject.
 type trustCheck struct {
-	of        trustSubject
+	subject   trustSubject
 	at        time.Time
 	condition apiregistrationv1.APIServiceCondition
 }
@@ -97,7 +97,7 @@ func (t *trustChecks) check(ctx context.Context, routes []*routetable.Route, cer
 		t.mu.Lock()
 		last, known := t.known[r.Name]
 		t.mu.Unlock()
-		if known && last.of == subject && (last.settled() || time.Since(last.at) < trustRetry) {
+		if known && last.subject == subject && (last.settled() || time.Since(last.at) < trustRetry) {
 			continue
 		}
 		wg.Go(func() {

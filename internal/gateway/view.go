@@ -27,9 +27,9 @@ type view struct {
 // frontAvailable is the type of the API server's condition Available in the view. It is never written.
 const frontAvailable apiregistrationv1.APIServiceConditionType = "gateway.portico.dev/Available"
 
-// of returns an APIService as the view shows it. It returns false if the APIService is not adopted, or does not
+// originalOf returns an APIService as the view shows it. It returns false if the APIService is not adopted, or does not
 // identify its server.
-func (v view) of(o *apiregistrationv1.APIService) (*apiregistrationv1.APIService, bool) {
+func (v view) originalOf(o *apiregistrationv1.APIService) (*apiregistrationv1.APIService, bool) {
 	original, err := v.gateway.OriginalOf(o)
 	if err != nil {
 		return nil, false
@@ -74,7 +74,7 @@ func (v view) informer() apiServices {
 func (v view) list(all *apiregistrationv1.APIServiceList) *apiregistrationv1.APIServiceList {
 	out := &apiregistrationv1.APIServiceList{TypeMeta: all.TypeMeta, ListMeta: all.ListMeta}
 	for i := range all.Items {
-		if shown, ok := v.of(&all.Items[i]); ok {
+		if shown, ok := v.originalOf(&all.Items[i]); ok {
 			out.Items = append(out.Items, *shown)
 		}
 	}
@@ -88,7 +88,7 @@ func (v view) event(e watch.Event) (watch.Event, bool) {
 	if !ok || e.Type == watch.Bookmark || e.Type == watch.Error {
 		return e, true
 	}
-	shown, ok := v.of(o)
+	shown, ok := v.originalOf(o)
 	switch {
 	case ok:
 		e.Object = shown

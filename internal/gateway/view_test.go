@@ -39,7 +39,7 @@ func adopted(t *testing.T) *apiregistrationv1.APIService {
 func TestTheViewShowsTheOriginalServer(t *testing.T) {
 	v := view{gateway: testGateway}
 	real := adopted(t)
-	shown, ok := v.of(real)
+	shown, ok := v.originalOf(real)
 	if !ok || adoption.ServiceOf(shown.Spec.Service).String() != "ns/server:8443" || !shown.Spec.InsecureSkipTLSVerify || shown.Spec.CABundle != nil {
 		t.Fatalf("view of an adopted APIService = %t, %+v; want the original server", ok, shown)
 	}
@@ -56,7 +56,7 @@ func TestG7OnlyOurConditionsAreWritten(t *testing.T) {
 	real := adopted(t)
 	fake := aggregatorfake.NewClientset(real.DeepCopy())
 	client := statusWriter{fake.ApiregistrationV1().APIServices()}
-	shown, _ := view{gateway: testGateway}.of(real)
+	shown, _ := view{gateway: testGateway}.originalOf(real)
 	for i, c := range shown.Status.Conditions {
 		if c.Type == apiregistrationv1.Available {
 			shown.Status.Conditions[i].Status, shown.Status.Conditions[i].Reason = apiregistrationv1.ConditionTrue, "Back"

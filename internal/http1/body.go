@@ -26,11 +26,11 @@ type body struct {
 	expects atomic.Bool
 	closed  atomic.Bool // by the handler
 
-	mu       sync.Mutex    // guards the fields below, and the connection's reader
-	chunks   *chunkedState // nil if the body has a length
-	left     int64         // bytes left of the body, or of the current chunk
-	err      error         // io.EOF if the body was read to its end
-	detached bool          // the handler has returned
+	mu        sync.Mutex    // guards the fields below, and the connection's reader
+	chunks    *chunkedState // nil if the body has a length
+	remaining int64         // bytes left of the body, or of the current chunk
+	err       error         // io.EOF if the body was read to its end
+	detached  bool          // the handler has returned
 }
 
 // Read implements io.Reader.
@@ -59,7 +59,7 @@ func (b *body) read(p []byte) (n int, err error) {
 	}
 	if b.chunks != nil {
 		n, err = b.readChunked(p)
-	} else if n, err = b.readRemaining(p); err == nil && b.left == 0 {
+	} else if n, err = b.readRemaining(p); err == nil && b.remaining == 0 {
 		err = io.EOF
 	}
 	if err == nil || isTimeout(err) { // another deadline may follow
@@ -81,8 +81,8 @@ func (b *body) read(p []byte) (n int, err error) {
 
 // readRemaining reads from the body, or from the current chunk.
 func (b *body) readRemaining(p []byte) (int, error) {
-	if int64(len(p)) > b.left {
-		p = p[:b.left]
+	if int64(len(p)) > b.remaining {
+		p = p[:b.remaining]
 	}
 	c := b.x.conn
 	if len(c.in.unused()) == 0 {
@@ -91,7 +91,7 @@ func (b *body) readRemaining(p []byte) (int, error) {
 				return 0, os.ErrDeadlineExceeded
 			}
 			n, err := c.in.readDirect(p)
-			b.left -= int64(n)
+			b.remaining -= int64(n)
 			return n, unexpectedEOF(err)
 		}
 		if err := b.fill(); err != nil {
@@ -100,7 +100,7 @@ func (b *body) readRemaining(p []byte) (int, error) {
 	}
 	n := copy(p, c.in.unused())
 	c.in.consume(n)
-	b.left -= int64(n)
+	b.remaining -= int64(n)
 	return n, nil
 }
 
@@ -138,7 +138,7 @@ func (b *body) detach() int64 {
 	case b.err != nil || b.chunks != nil:
 		return -1
 	}
-	return b.left
+	return b.remaining
 }
 
 // maxDrain is the number of bytes of an unread body that are read to keep the connection.
@@ -227,7 +227,7 @@ var (
 )
 
 func (b *body) readChunked(p []byte) (int, error) {
-	if b.left == 0 {
+	if b.remaining == 0 {
 		if err := b.nextChunk(); err != nil {
 			return 0, err
 		}
@@ -275,7 +275,7 @@ func (b *body) nextChunk() error {
 	if b.chunks.excess > maxExcess {
 		return errExcess
 	}
-	b.left, b.chunks.inChunk = size, true
+	b.remaining, b.chunks.inChunk = size, true
 	return nil
 }
 

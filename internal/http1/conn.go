@@ -254,11 +254,11 @@ func (c *conn) lingeringClose() {
 
 // refusal is the response to a request that does not reach the handler. It ends the connection.
 type refusal struct {
-	code int
-	why  string
+	code   int
+	reason string
 }
 
-func (r *refusal) Error() string { return r.why }
+func (r *refusal) Error() string { return r.reason }
 
 func malformed(why string) error { return &refusal{http.StatusBadRequest, why} }
 
@@ -278,7 +278,7 @@ func (c *conn) refuse(err error) {
 	if !errors.As(err, &r) {
 		return
 	}
-	b := httpmsg.AppendStatus(make([]byte, 0, 512), r.code, r.why)
+	b := httpmsg.AppendStatus(make([]byte, 0, 512), r.code, r.reason)
 	answer := appendStatusLine(make([]byte, 0, 1024), true, r.code)
 	answer = append(append(answer, "Date: "...), c.server.clock.Date()...)
 	if r.code == http.StatusServiceUnavailable {

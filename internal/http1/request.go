@@ -190,7 +190,7 @@ func (x *exchange) parseFraming(s *requestHeaders) error {
 		if n == 0 {
 			return nil
 		}
-		r.ContentLength, x.body.left = n, n
+		r.ContentLength, x.body.remaining = n, n
 	default:
 		return nil
 	}

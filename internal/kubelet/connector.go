@@ -101,8 +101,8 @@ type server struct {
 	users int       // requests in flight, guarded by Connector.mu
 	used  time.Time // guarded by Connector.mu
 
-	mu    sync.Mutex
-	since time.Time // time of the first failure since the last response, or zero
+	mu       sync.Mutex
+	failedAt time.Time // time of the first failure since the last response, or zero
 }
 
 // RoundTrip and DialUpgrade record the result of a request.
@@ -124,16 +124,16 @@ func (s *server) note(err error) {
 	var failed *transport.Error
 	switch {
 	case err == nil:
-		s.since = time.Time{}
-	case errors.As(err, &failed) && failed.Class == transport.ClassBackend && s.since.IsZero():
-		s.since = time.Now()
+		s.failedAt = time.Time{}
+	case errors.As(err, &failed) && failed.Class == transport.ClassBackend && s.failedAt.IsZero():
+		s.failedAt = time.Now()
 	}
 }
 
 func (s *server) failingSince() time.Time {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.since
+	return s.failedAt
 }
 
 // acquire returns the server for k, and a function that the caller must call to release it.

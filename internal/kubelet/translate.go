@@ -47,7 +47,7 @@ func (c *Connector) translate(w http.ResponseWriter, r *http.Request, t *proxy.T
 // clientWriter supports Hijack for the websocket server of apimachinery.
 type clientWriter struct {
 	http.ResponseWriter
-	left func() // called when reading from the client fails; may be nil
+	onClientGone func() // called when reading from the client fails; may be nil
 }
 
 // Unwrap supports http.ResponseController.
@@ -64,7 +64,7 @@ func (w *clientWriter) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 		_ = conn.Close() // the first error is the one to report
 		return nil, nil, err
 	}
-	watched := &watchedConn{Conn: conn, reader: conn, left: w.left}
+	watched := &watchedConn{Conn: conn, reader: conn, onClientGone: w.onClientGone}
 	if buffered != nil && buffered.Reader.Buffered() > 0 {
 		watched.reader = io.MultiReader(io.LimitReader(buffered.Reader, int64(buffered.Reader.Buffered())), conn)
 	}
@@ -75,14 +75,14 @@ func (w *clientWriter) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 // without its client.
 type watchedConn struct {
 	net.Conn
-	reader io.Reader
-	left   func()
+	reader       io.Reader
+	onClientGone func()
 }
 
 func (c *watchedConn) Read(p []byte) (int, error) {
 	n, err := c.reader.Read(p)
-	if err != nil && c.left != nil {
-		c.left()
+	if err != nil && c.onClientGone != nil {
+		c.onClientGone()
 	}
 	return n, err
 }

@@ -55,22 +55,22 @@ func errBusy() error {
 
 // room is the memory of one list, or of the events of one watch that wait for its client.
 type room struct {
-	budget *budget
-	user   string
-	limit  int64        // of a list
-	left   atomic.Int64 // bytes of the limit that may still be read
-	taken  atomic.Int64
+	budget    *budget
+	user      string
+	limit     int64        // of a list
+	remaining atomic.Int64 // bytes of the limit that may still be read
+	taken     atomic.Int64
 }
 
 func (m *Merger) newRoom(user string) *room {
 	r := &room{budget: &m.budget, user: user, limit: min(maxBytes, m.budget.max/2/byteFactor)}
-	r.left.Store(r.limit)
+	r.remaining.Store(r.limit)
 	return r
 }
 
 // read charges n bytes of a list.
 func (r *room) read(n int64) error {
-	if r.left.Add(-n) < 0 {
+	if r.remaining.Add(-n) < 0 {
 		return errTooLarge
 	}
 	return r.take(byteFactor * n)
@@ -95,5 +95,5 @@ func (r *room) give(n int64) {
 // free returns all bytes, before another attempt or at the end.
 func (r *room) free() {
 	r.give(r.taken.Load())
-	r.left.Store(r.limit)
+	r.remaining.Store(r.limit)
 }

@@ -377,7 +377,7 @@ func (s *stream) read(ctx context.Context, source int, version string, resp *htt
 				return
 			}
 			if err != nil {
-				s.over(ctx, source, err, events)
+				s.sendEnd(ctx, source, err, events)
 				return
 			}
 		}
@@ -387,20 +387,20 @@ func (s *stream) read(ctx context.Context, source int, version string, resp *htt
 			failing = began
 		}
 		if !failing.IsZero() && time.Since(failing) > giveUp || !run.Pause(ctx, pause) {
-			s.over(ctx, source, io.ErrUnexpectedEOF, events)
+			s.sendEnd(ctx, source, io.ErrUnexpectedEOF, events)
 			return
 		}
 		pause = min(2*pause, maxRetry)
 		resp, err = s.open(ctx, source, version)
 		var refused *refusedError
 		if errors.As(err, &refused) && refused.code < http.StatusInternalServerError && refused.code != http.StatusTooManyRequests {
-			s.over(ctx, source, err, events)
+			s.sendEnd(ctx, source, err, events)
 			return
 		}
 	}
 }
 
-func (s *stream) over(ctx context.Context, source int, err error, events chan<- event) {
+func (s *stream) sendEnd(ctx context.Context, source int, err error, events chan<- event) {
 	select {
 	case events <- event{source: source, err: err}:
 	case <-ctx.Done():

@@ -19,14 +19,14 @@ import (
 type Backends struct {
 	requests, duration, inFlight, failures, dials, ejections, ejected, limited, tunnels, broken *prometheus.Desc
 
-	mu  sync.RWMutex // guards of
-	of  map[string]*Backend
-	all []*prometheus.Desc
+	mu     sync.RWMutex // guards of
+	byName map[string]*Backend
+	all    []*prometheus.Desc
 }
 
 // NewBackends registers the metrics of backends on reg.
 func NewBackends(reg prometheus.Registerer) *Backends {
-	b := &Backends{of: make(map[string]*Backend)}
+	b := &Backends{byName: make(map[string]*Backend)}
 	desc := func(name, help string, more ...string) *prometheus.Desc {
 		d := prometheus.NewDesc(name, help, append([]string{"backend"}, more...), nil)
 		b.all = append(b.all, d)
@@ -58,10 +58,10 @@ func (b *Backends) For(name string) *Backend {
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.of[name] == nil {
-		b.of[name] = &Backend{}
+	if b.byName[name] == nil {
+		b.byName[name] = &Backend{}
 	}
-	return b.of[name]
+	return b.byName[name]
 }
 
 // Forget removes the series of a backend.
@@ -71,7 +71,7 @@ func (b *Backends) Forget(name string) {
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	delete(b.of, name)
+	delete(b.byName, name)
 }
 
 // Describe implements prometheus.Collector.
@@ -85,7 +85,7 @@ func (b *Backends) Describe(to chan<- *prometheus.Desc) {
 func (b *Backends) Collect(to chan<- prometheus.Metric) {
 	b.mu.RLock()
 	defer b.mu.RUnlock()
-	for name, one := range b.of {
+	for name, one := range b.byName {
 		b.collect(to, name, one)
 	}
 }
@@ -241,8 +241,8 @@ func (d *durations) read() (count uint64, sum float64, buckets map[float64]uint6
 type Availability struct {
 	unavailable, lost, rolledBack *prometheus.Desc
 
-	mu sync.Mutex // guards of
-	of map[string]*availability
+	mu     sync.Mutex // guards of
+	byName map[string]*availability
 }
 
 // availability holds the counts of one APIService.
@@ -264,7 +264,7 @@ func NewAvailability(reg prometheus.Registerer) *Availability {
 			"Times that this replica saw an APIService become unavailable, by reason.", []string{"name", "reason"}, nil),
 		rolledBack: prometheus.NewDesc("portico_apiroute_rolled_back",
 			"1 for each backend of a rule of an APIRoute whose requests go to the first backend of the rule, because it failed too many.", []string{"apiroute", "rule", "backend"}, nil),
-		of: make(map[string]*availability),
+		byName: make(map[string]*availability),
 	})
 }
 
@@ -296,17 +296,17 @@ func (a *Availability) Lost(name, reason string) {
 
 // one returns the counts of an APIService, creating them if needed. The caller must hold mu.
 func (a *Availability) one(name string) *availability {
-	if a.of[name] == nil {
-		a.of[name] = &availability{}
+	if a.byName[name] == nil {
+		a.byName[name] = &availability{}
 	}
-	return a.of[name]
+	return a.byName[name]
 }
 
 // Forget removes the series of a deleted APIService.
 func (a *Availability) Forget(name string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	delete(a.of, name)
+	delete(a.byName, name)
 }
 
 // Describe implements prometheus.Collector.
@@ -320,7 +320,7 @@ func (a *Availability) Describe(to chan<- *prometheus.Desc) {
 func (a *Availability) Collect(to chan<- prometheus.Metric) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	for name, one := range a.of {
+	for name, one := range a.byName {
 		if one.seen {
 			value := 0.0
 			if one.unavailable {

@@ -46,8 +46,8 @@ func (p *Peers) ClockSkew(replica string, skew time.Duration) {
 	}
 }
 
-// Gone removes the series of a replica that no longer exists.
-func (p *Peers) Gone(replica string) {
+// Remove removes the series of a replica that no longer exists.
+func (p *Peers) Remove(replica string) {
 	if p != nil {
 		p.clockSkew.DeleteLabelValues(replica)
 	}

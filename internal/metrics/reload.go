@@ -16,12 +16,12 @@ func NewReload(reg prometheus.Registerer) *Reload {
 			"Whether the settings were taken over when they were last read: at the start, or at the last SIGHUP."),
 		at: newGauge(reg, "portico_config_last_reload_success_timestamp_seconds", "When the settings were last read and taken over."),
 	}
-	r.Done(nil)
+	r.Record(nil)
 	return r
 }
 
-// Done records the result of a reload.
-func (r *Reload) Done(err error) {
+// Record records the result of a reload.
+func (r *Reload) Record(err error) {
 	if err != nil {
 		r.successful.Set(0)
 		return

@@ -183,7 +183,7 @@ func (p *Publisher) publish() time.Duration {
 func (p *Publisher) replaceIndex() {
 	documents, bytes := p.collect()
 	before := p.current.Load()
-	if before != nil && same(before, documents) {
+	if before != nil && hasSameDocuments(before, documents) {
 		return
 	}
 	p.current.Store(newIndex(documents))
@@ -232,7 +232,7 @@ func (p *Publisher) collect() (documents []Document, bytes int) {
 	return documents, bytes
 }
 
-func same(i *index, documents []Document) bool {
+func hasSameDocuments(i *index, documents []Document) bool {
 	if len(i.documents) != len(documents) {
 		return false
 	}

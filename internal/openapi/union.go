@@ -18,20 +18,20 @@ import (
 // part is the document of one of the backends of a group-version, in the version that the backend serves.
 type part struct {
 	Document
-	of schema.GroupVersion
+	version schema.GroupVersion
 }
 
 // union is a group-version with several backends.
 type union struct {
-	of    schema.GroupVersion
-	parts []part
+	version schema.GroupVersion
+	parts   []part
 }
 
 // unionOf returns the documents of the backends of a route. Until each has been polled once, the APIService's document from
 // before the APIRoute is included. custom is the document of this server's custom resources of the group-version, or nil.
 // The caller must hold the lock of the collector.
 func unionOf(r remote.Route, table remote.Table, records map[string]*record, custom *Document) union {
-	u := union{of: r.GroupVersion}
+	u := union{version: r.GroupVersion}
 	unasked := false
 	for _, name := range r.Parts {
 		at := slices.IndexFunc(table.Routes, func(p remote.Route) bool { return p.APIService == name })
@@ -57,7 +57,7 @@ func unionOf(r remote.Route, table remote.Table, records map[string]*record, cus
 func (u *union) key() string {
 	var b strings.Builder
 	for _, p := range u.parts {
-		b.WriteString(p.of.String() + " " + p.Hash + "\n")
+		b.WriteString(p.version.String() + " " + p.Hash + "\n")
 	}
 	return b.String()
 }
@@ -83,16 +83,16 @@ func (s *unions) documents(of []union, log *zap.Logger) []Document {
 		if len(u.parts) == 0 {
 			continue
 		}
-		made, ok := s.made[u.of]
+		made, ok := s.made[u.version]
 		if key := u.key(); !ok || made.key != key {
 			document, err := u.merge()
 			if err != nil {
-				log.Error("leaving a group-version with several backends out of OpenAPI", zap.Stringer("group-version", u.of), zap.Error(err))
+				log.Error("leaving a group-version with several backends out of OpenAPI", zap.Stringer("group-version", u.version), zap.Error(err))
 				continue
 			}
 			made = madeUnion{key, document}
 		}
-		kept[u.of] = made
+		kept[u.version] = made
 		out = append(out, made.Document)
 	}
 	s.made = kept
@@ -101,7 +101,7 @@ func (s *unions) documents(of []union, log *zap.Logger) []Document {
 
 // merge makes one document of version 3. If two backends describe the same entry, the first description is used.
 func (u *union) merge() (Document, error) {
-	if len(u.parts) == 1 && u.parts[0].of == u.of {
+	if len(u.parts) == 1 && u.parts[0].version == u.version {
 		return u.parts[0].Document, nil
 	}
 	var whole map[string]any
@@ -110,7 +110,7 @@ func (u *union) merge() (Document, error) {
 		if err != nil {
 			return Document{}, err
 		}
-		described, err := decodeIn(body, p.of, u.of)
+		described, err := decodeIn(body, p.version, u.version)
 		if err != nil {
 			return Document{}, err
 		}
@@ -128,7 +128,7 @@ func (u *union) merge() (Document, error) {
 	if err != nil {
 		return Document{}, err
 	}
-	return NewDocument(indexPath(u.of), body)
+	return NewDocument(indexPath(u.version), body)
 }
 
 // child returns the object in the given field, creating it if necessary.

@@ -26,14 +26,14 @@ func mergedText(t *testing.T, u union) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if d.Path != indexPath(u.of) {
-		t.Errorf("path of the document = %s, want %s", d.Path, indexPath(u.of))
+	if d.Path != indexPath(u.version) {
+		t.Errorf("path of the document = %s, want %s", d.Path, indexPath(u.version))
 	}
 	body, err := d.unpacked()
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := check(body, u.of); err != nil {
+	if err := check(body, u.version); err != nil {
 		t.Errorf("check() of the merged document failed: %v, want no error as for a backend's document", err)
 	}
 	return string(body)

@@ -76,7 +76,7 @@ func newV2Publisher(local func() []Source, log *zap.Logger, m *metrics.OpenAPI) 
 func (s *v2Publisher) follow(table remote.Table) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if len(table.Routes) > 0 && s.table.Same(table) {
+	if len(table.Routes) > 0 && s.table.Equal(table) {
 		return
 	}
 	before := map[string]remote.Route{}
@@ -307,16 +307,16 @@ func ownerOf(path string) string {
 // remoteSwagger is a backend's description of a group-version, and the group-version under which it is served.
 type remoteSwagger struct {
 	Document
-	of, as schema.GroupVersion
+	source, served schema.GroupVersion
 }
 
 func (m *swaggerMerger) addServed(d remoteSwagger) error {
-	if d.of == d.as {
+	if d.source == d.served {
 		return m.addPacked(d.Document)
 	}
 	body, err := d.unpacked()
 	if err == nil {
-		body, err = inVersion(body, d.of, d.as)
+		body, err = inVersion(body, d.source, d.served)
 	}
 	if err != nil {
 		return err

@@ -21,8 +21,8 @@ const (
 // askTimeout limits a request to another replica.
 const askTimeout = time.Second
 
-// Others returns the names of the other replicas, sorted.
-func (p *Peers) Others() []string {
+// Names returns the names of the other replicas, sorted.
+func (p *Peers) Names() []string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return slices.Sorted(maps.Keys(p.replicas))
@@ -33,11 +33,11 @@ func (p *Peers) Others() []string {
 func (p *Peers) Answering(ctx context.Context, path string) []string {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
-	others := p.Others()
+	others := p.Names()
 	well := make([]bool, len(others))
 	var wg sync.WaitGroup
 	for i, name := range others {
-		wg.Go(func() { well[i] = p.ask(ctx, name, path) == nil })
+		wg.Go(func() { well[i] = p.get(ctx, name, path) == nil })
 	}
 	wg.Wait()
 	var names []string
@@ -57,15 +57,15 @@ func (p *Peers) Lives(ctx context.Context, name string) (refused bool, err error
 	}
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
-	err = p.ask(ctx, name, LiveCheck)
+	err = p.get(ctx, name, LiveCheck)
 	return errors.Is(err, syscall.ECONNREFUSED), err
 }
 
 // ErrNotReachable is returned for a replica that does not accept requests of other replicas.
 var ErrNotReachable = errors.New("the replica takes no requests of other replicas")
 
-// ask returns nil if a replica responds with 200.
-func (p *Peers) ask(ctx context.Context, name, path string) error {
+// get returns nil if a replica responds with 200.
+func (p *Peers) get(ctx context.Context, name, path string) error {
 	b, err := p.Backend([]string{name})
 	if err != nil {
 		return err

@@ -175,7 +175,7 @@ func (p *Peers) update() bool {
 	for name := range p.replicas {
 		if _, lives := replicas[name]; !lives {
 			delete(p.skewed, name)
-			p.config.Metrics.Gone(name)
+			p.config.Metrics.Remove(name)
 		}
 	}
 	p.depart(senders)

@@ -103,7 +103,7 @@ func OpenDirectory(path string, serving Leaf) (*Directory, error) {
 		if err != nil {
 			return nil, err
 		}
-		*read.of(file) = authority
+		*read.field(file) = authority
 	}
 	d.current.Store(&read)
 	if err := d.ensureLeaves(serving); err != nil {
@@ -124,8 +124,8 @@ var authorityFiles = []string{clusterCA, clientCA, frontProxyCA}
 // authorityName returns the name of an authority in its certificate.
 func authorityName(file string) string { return "portico-" + file }
 
-// of returns the field for the authority in file.
-func (a *authorities) of(file string) **Authority {
+// field returns the field for the authority in file.
+func (a *authorities) field(file string) **Authority {
 	switch file {
 	case clusterCA:
 		return &a.cluster
@@ -157,7 +157,7 @@ func (d *Directory) readAuthorities() (*authorities, error) {
 		if err != nil {
 			return nil, err
 		}
-		if *read.of(file), err = ParseAuthority(certPEM, keyPEM); err != nil {
+		if *read.field(file), err = ParseAuthority(certPEM, keyPEM); err != nil {
 			return nil, fmt.Errorf("authority %s: %w", d.Path(file+".crt"), err)
 		}
 	}
@@ -289,7 +289,7 @@ func (d *Directory) reread(serving Leaf) (changed bool, err error) {
 	}
 	before := d.current.Load()
 	for _, file := range authorityFiles {
-		changed = changed || !bytes.Equal((*before.of(file)).BundlePEM(), (*read.of(file)).BundlePEM())
+		changed = changed || !bytes.Equal((*before.field(file)).BundlePEM(), (*read.field(file)).BundlePEM())
 	}
 	if !changed {
 		return false, nil

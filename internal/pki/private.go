@@ -22,15 +22,15 @@ func CheckPrivate(file string) error {
 	if err != nil {
 		return err
 	}
-	if can := others(info, readByOthers|writeByOthers); can != "" {
+	if can := describeAccess(info, readByOthers|writeByOthers); can != "" {
 		return fmt.Errorf("%s can be %s by every user of this machine; run chmod 600 %s", file, can, file)
 	}
 	return nil
 }
 
-// others describes the access, within the given bits, of users who are neither the owner nor in the group. It returns
+// describeAccess describes the access, within the given bits, of users who are neither the owner nor in the group. It returns
 // "" for no access.
-func others(info fs.FileInfo, bits fs.FileMode) string {
+func describeAccess(info fs.FileInfo, bits fs.FileMode) string {
 	if !hasModes {
 		return ""
 	}
@@ -60,7 +60,7 @@ func PrepareDataDir(dir string, private ...string) error {
 	if err != nil {
 		return fmt.Errorf("data directory: %w", err)
 	}
-	if can := others(info, 0o007); can != "" && !volumeOfOurs(info) {
+	if can := describeAccess(info, 0o007); can != "" && !volumeOfOurs(info) {
 		if !emptyAndOurs(dir, info) {
 			return fmt.Errorf("data directory %s can be %s by every user of this machine; run chmod 0700 %s", dir, can, dir)
 		}
@@ -85,7 +85,7 @@ func checkInside(path string) error {
 	case !info.IsDir():
 		return CheckPrivate(path)
 	}
-	if can := others(info, 0o007); can != "" {
+	if can := describeAccess(info, 0o007); can != "" {
 		return fmt.Errorf("%s can be %s by every user of this machine; run chmod 0700 %s", path, can, path)
 	}
 	entries, err := os.ReadDir(path)
@@ -104,7 +104,7 @@ func checkInside(path string) error {
 			if err := CheckPrivate(file); err != nil {
 				return err
 			}
-		case others(info, writeByOthers) != "":
+		case describeAccess(info, writeByOthers) != "":
 			return fmt.Errorf("%s can be changed by every user of this machine; run chmod o-w %s", file, file)
 		}
 	}

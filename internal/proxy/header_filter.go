@@ -58,7 +58,7 @@ func (p *Proxy) withheldFromBackend(name string) bool {
 	}
 	var room [longestFolded]byte
 	folded := fold(room[:0], name)
-	return privateHeaders[string(folded)] || hopByHop[string(folded)] || begins(folded, privatePrefixes) || p.identifies(name, folded)
+	return privateHeaders[string(folded)] || hopByHop[string(folded)] || hasAnyPrefix(folded, privatePrefixes) || p.identifies(name, folded)
 }
 
 // withheldResponse contains the response headers that a backend must not set for Portico's origin. Only Portico decides
@@ -96,7 +96,7 @@ func (p *Proxy) withheldFromClient(name string) bool {
 
 // identifies reports whether a header identifies the user, to a backend or to Portico.
 func (p *Proxy) identifies(name string, folded []byte) bool {
-	if begins(folded, identityPrefixes) {
+	if hasAnyPrefix(folded, identityPrefixes) {
 		return true
 	}
 	for _, configured := range p.config.IdentityHeaders {
@@ -112,7 +112,7 @@ func (p *Proxy) identifies(name string, folded []byte) bool {
 	return false
 }
 
-func begins(folded []byte, prefixes []string) bool {
+func hasAnyPrefix(folded []byte, prefixes []string) bool {
 	for _, prefix := range prefixes {
 		if len(folded) >= len(prefix) && string(folded[:len(prefix)]) == prefix {
 			return true

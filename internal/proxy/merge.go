@@ -259,7 +259,7 @@ func combine(m *Merged, answers []partAnswer) (body []byte, warning string, refu
 			out.Items = make([]json.RawMessage, 0, len(list.Items))
 		}
 		for _, item := range list.Items {
-			namespace, name, err := whose(item)
+			namespace, name, err := objectOf(item)
 			if err != nil {
 				return nil, "", nil, apierrors.NewInternalError(errors.New("backend " + m.Parts[i].Name + " answered with an item that is no object"))
 			}
@@ -305,8 +305,8 @@ func parseList(backend string, body []byte) (*computedList, error) {
 	return list, nil
 }
 
-// whose returns the object that an item is or that a metric describes.
-func whose(item json.RawMessage) (namespace, name string, err error) {
+// objectOf returns the object that an item is or that a metric describes.
+func objectOf(item json.RawMessage) (namespace, name string, err error) {
 	var o struct {
 		Metadata struct {
 			Namespace string `json:"namespace"`

@@ -67,7 +67,7 @@ func FuzzCombine(f *testing.F) {
 				t.Fatalf("%s was merged, although parseList() failed: %v, want it refused", a.body, err)
 			}
 			for _, item := range list.Items {
-				if namespace, name, err := whose(item); err != nil {
+				if namespace, name, err := objectOf(item); err != nil {
 					t.Fatalf("%s was merged, although whose() failed: %v, want it refused", item, err)
 				} else if m.Keep(i, namespace, name) {
 					want++

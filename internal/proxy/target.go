@@ -183,7 +183,7 @@ func (p *Proxy) RoundTrip(r *http.Request, t *Target) (*http.Response, error) {
 	x := p.exchangeWith(nil, r, t)
 	resp, err := t.Server.RoundTrip(r)
 	if err != nil {
-		return nil, x.told(err)
+		return nil, x.failureStatus(err)
 	}
 	return resp, nil
 }
@@ -193,13 +193,13 @@ func (p *Proxy) RoundTrip(r *http.Request, t *Target) (*http.Response, error) {
 func (p *Proxy) Dial(r *http.Request, t *Target) (net.Conn, error) {
 	x := p.exchangeWith(nil, r, t)
 	if p.tunnels.draining() {
-		return nil, x.told(errDraining)
+		return nil, x.failureStatus(errDraining)
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), p.config.UpgradeTimeout)
 	defer cancel()
 	conn, err := t.Server.DialUpgrade(ctx)
 	if err != nil {
-		return nil, x.told(err)
+		return nil, x.failureStatus(err)
 	}
 	held := &heldConn{Conn: conn}
 	held.closed = sync.OnceFunc(func() {
@@ -208,14 +208,14 @@ func (p *Proxy) Dial(r *http.Request, t *Target) (net.Conn, error) {
 	})
 	if !p.tunnels.add(held) {
 		_ = conn.Close() // it was not used
-		return nil, x.told(errDraining)
+		return nil, x.failureStatus(errDraining)
 	}
 	t.Server.Tunnels(1)
 	return held, nil
 }
 
-// told returns the Status of a failure and logs it.
-func (x *exchange) told(err error) error {
+// failureStatus returns the Status of a failure and logs it.
+func (x *exchange) failureStatus(err error) error {
 	if errors.Is(err, context.Canceled) && x.r.Context().Err() != nil {
 		err = errors.Join(errClientGone, err)
 	}

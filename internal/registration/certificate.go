@@ -66,8 +66,8 @@ type Certificate struct {
 
 	mu    sync.Mutex // guards the fields below
 	state state
-	// since is when the next authority was first known to be in the registration.
-	since time.Time
+	// nextPublished is when the next authority was first known to be in the registration.
+	nextPublished time.Time
 }
 
 // NewCertificate reads the state in CertificateConfig.Dir. It creates a missing authority or certificate and saves the state.
@@ -107,9 +107,9 @@ func (s *Certificate) Changed() <-chan struct{} { return s.changed }
 // and the server keeps using the authority that its clients know.
 func (s *Certificate) Published(bundle []byte) {
 	s.mu.Lock()
-	news := s.state.next != nil && s.since.IsZero() && contains(bundle, s.state.next.Certificate)
+	news := s.state.next != nil && s.nextPublished.IsZero() && contains(bundle, s.state.next.Certificate)
 	if news {
-		s.since = time.Now()
+		s.nextPublished = time.Now()
 	}
 	s.mu.Unlock()
 	if news {

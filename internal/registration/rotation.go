@@ -108,8 +108,8 @@ func (s *Certificate) nextStep() time.Time {
 	next := renewalTime(s.state.authority.Certificate)
 	if s.state.next != nil {
 		next = s.state.authority.Certificate.NotAfter
-		if !s.since.IsZero() {
-			next = s.since.Add(s.config.Grace)
+		if !s.nextPublished.IsZero() {
+			next = s.nextPublished.Add(s.config.Grace)
 		}
 	}
 	if s.state.previous != nil {
@@ -142,14 +142,14 @@ func (s *Certificate) makeNext(now time.Time) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	s.state.next, s.since = next, time.Time{}
+	s.state.next, s.nextPublished = next, time.Time{}
 	s.log.Info("a new authority joins the caBundle; the serving certificate follows when that has been published",
 		zap.Time("ends", next.Certificate.NotAfter), zap.Time("present ends", s.state.authority.Certificate.NotAfter))
 	return true, nil
 }
 
 func (s *Certificate) switchOver(now time.Time) (bool, error) {
-	if s.state.next == nil || s.since.IsZero() || now.Before(s.since.Add(s.config.Grace)) {
+	if s.state.next == nil || s.nextPublished.IsZero() || now.Before(s.nextPublished.Add(s.config.Grace)) {
 		return false, nil
 	}
 	old := s.state.authority

@@ -34,7 +34,7 @@ type release struct {
 type file struct {
 	name   string
 	sha256 string
-	of     *target // nil unless it is an archive
+	target *target // nil unless it is an archive
 }
 
 // attachments lists additional files of the archives, by program.

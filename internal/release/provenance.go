@@ -243,14 +243,14 @@ spec:
   platforms:
 `, r.version)
 	for _, f := range r.files {
-		if f.of == nil || f.of.program != "kubectl-portico" {
+		if f.target == nil || f.target.program != "kubectl-portico" {
 			continue
 		}
-		binary := f.of.program
-		if f.of.os == "windows" {
+		binary := f.target.program
+		if f.target.os == "windows" {
 			binary += ".exe"
 		}
-		fmt.Fprintf(&b, "  - selector: {matchLabels: {os: %s, arch: %s}}\n    uri: %s/%s\n    sha256: %s\n    bin: %s\n", f.of.os, f.of.arch, strings.TrimSuffix(r.baseURL, "/"), f.name, f.sha256, binary)
+		fmt.Fprintf(&b, "  - selector: {matchLabels: {os: %s, arch: %s}}\n    uri: %s/%s\n    sha256: %s\n    bin: %s\n", f.target.os, f.target.arch, strings.TrimSuffix(r.baseURL, "/"), f.name, f.sha256, binary)
 	}
 	return r.add("portico.yaml", []byte(b.String()), nil)
 }

@@ -55,8 +55,8 @@ func NewRequest(info *apirequest.RequestInfo, user string, header http.Header) R
 	return q
 }
 
-// Of returns the request for one of the requested objects.
-func (q Request) Of(namespace, name string) Request {
+// ForObject returns the request for one of the requested objects.
+func (q Request) ForObject(namespace, name string) Request {
 	q.Namespace, q.Name, q.AnyNamespace, q.AnyName = namespace, name, false, false
 	return q
 }

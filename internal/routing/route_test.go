@@ -206,7 +206,7 @@ func TestEachObjectOfAListHasOneBackend(t *testing.T) {
 	r := compile(t, metricsRoute)
 	q := ask(t, "GET", "/apis/custom.metrics.k8s.io/v1beta1/namespaces/a/pods/*/owls", "u", nil)
 	for name, want := range map[string]string{"owl-1": "night(night)", "owl-12": "adapter()", "web": "adapter()"} {
-		of := q.Of("a", name)
+		of := q.ForObject("a", name)
 		if got := chosen(r, &of); got != want {
 			t.Errorf("backends of the object %s = %s, want %s", name, got, want)
 		}

@@ -55,7 +55,7 @@ func (s *accessStep) End(any) {
 	a, rec := &s.access, &s.record
 	a.running.Dec()
 	took := rec.EndTime().Sub(rec.Started)
-	count(a.filter.metrics, a.request, s.Info, rec, s.response.Code, rec.IsLongRunning || request.LongRunning(s.Info), took, (*requestContext)(s).elsewhere())
+	count(a.filter.metrics, a.request, s.Info, rec, s.response.Code, rec.IsLongRunning || request.LongRunning(s.Info), took, (*requestContext)(s).waitTime())
 	if a.filter.log != nil {
 		line := filters.AccessLine{Request: a.request, Response: &s.response.Response, User: rec.User, Took: took}
 		log := a.filter.log
@@ -112,8 +112,8 @@ func count(m *metrics.Requests, r *http.Request, info *apirequest.RequestInfo, r
 	}, seconds, elsewhere.Seconds())
 }
 
-// elsewhere returns the time that the request spent in webhooks and waiting for a seat.
-func (c *requestContext) elsewhere() time.Duration {
+// waitTime returns the time that the request spent in webhooks and waiting for a seat.
+func (c *requestContext) waitTime() time.Duration {
 	waited := c.record.Waited
 	if c.local == nil {
 		return waited

@@ -182,7 +182,7 @@ func (w *response) Write(p []byte) (int, error) {
 	if !w.flushed.Load() && w.Bytes+int64(len(p)) <= engineBuffer {
 		return w.Response.Write(p)
 	}
-	processors.Asked()
+	processors.NoteWork()
 	w.slowClients.writing(w, len(p))
 	defer w.slowClients.written(w)
 	return w.Response.Write(p)

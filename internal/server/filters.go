@@ -30,7 +30,7 @@ func recoverFilter(log *zap.Logger, m *metrics.Requests, slow *slowClients) func
 	return func(next http.Handler) http.Handler {
 		next = recovers(next)
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			processors.Asked()
+			processors.NoteWork()
 			s, inner := newRequestContext(r)
 			s.response.ctx, s.response.slowClients = s, slow
 			defer slow.forget(&s.response)

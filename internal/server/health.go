@@ -116,7 +116,7 @@ func (h *Health) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			root, name = backendsRoot, rest
 		}
 	}
-	checks := h.of(root)
+	checks := h.checksOf(root)
 	if name != "" {
 		i := slices.IndexFunc(checks, func(c Check) bool { return c.Name == name })
 		if i < 0 {
@@ -128,7 +128,7 @@ func (h *Health) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h.answer(w, r, root, checks, name == "" && root == "readyz")
 }
 
-func (h *Health) of(root string) []Check {
+func (h *Health) checksOf(root string) []Check {
 	var out []Check
 	for _, c := range h.checks {
 		asked := true
@@ -160,7 +160,7 @@ func (h *Health) answer(w http.ResponseWriter, r *http.Request, root string, che
 			fmt.Fprintf(&report, "[+]%s excluded: ok\n", c.Name)
 			continue
 		}
-		err := h.ask(r.Context(), c)
+		err := h.runCheck(r.Context(), c)
 		_, tolerated := errors.AsType[*toleratedError](err)
 		h.counts.Count(c.Name, root, err != nil && !tolerated)
 		if tolerated || err != nil && whole && c.Tolerate != nil && c.Tolerate() {
@@ -211,7 +211,7 @@ func quoted(names []string) string {
 	return strings.Join(out, ",")
 }
 
-func (h *Health) ask(ctx context.Context, c Check) error {
+func (h *Health) runCheck(ctx context.Context, c Check) error {
 	ctx, cancel := context.WithTimeout(ctx, checkTimeout)
 	defer cancel()
 	return c.Ask(ctx)

@@ -308,16 +308,16 @@ func (i *impersonationModes) check(ctx context.Context, m *impersonationMode, wa
 	if m.constrained() {
 		on := *asked
 		on.User, on.Verb = caller, "impersonate-on:"+m.name+":"+asked.Verb
-		if err := i.ask(ctx, &on); err != nil {
+		if err := i.authorize(ctx, &on); err != nil {
 			return err
 		}
 	}
 	questions := impersonationQuestions{mode: m, caller: caller}
-	if err := i.ask(ctx, questions.name(wanted)); err != nil {
+	if err := i.authorize(ctx, questions.name(wanted)); err != nil {
 		return err
 	}
 	if wanted.UID != "" {
-		if err := i.ask(ctx, questions.about(authenticationGroup, "uids", "", wanted.UID)); err != nil {
+		if err := i.authorize(ctx, questions.about(authenticationGroup, "uids", "", wanted.UID)); err != nil {
 			return err
 		}
 	}
@@ -335,12 +335,12 @@ func (i *impersonationModes) checkGroups(ctx context.Context, q impersonationQue
 		if err := q.checkGroups(groups); err != nil {
 			return err
 		}
-		if len(groups) >= manyQuestions && i.ask(ctx, q.group("*")) == nil {
+		if len(groups) >= manyQuestions && i.authorize(ctx, q.group("*")) == nil {
 			return nil
 		}
 	}
 	for _, g := range groups {
-		if err := i.ask(ctx, q.group(g)); err != nil {
+		if err := i.authorize(ctx, q.group(g)); err != nil {
 			return err
 		}
 	}
@@ -356,13 +356,13 @@ func (i *impersonationModes) checkExtra(ctx context.Context, q impersonationQues
 		for _, v := range extra {
 			values += len(v)
 		}
-		if values >= manyQuestions && i.ask(ctx, q.about(authenticationGroup, "userextras", "*", "*")) == nil {
+		if values >= manyQuestions && i.authorize(ctx, q.about(authenticationGroup, "userextras", "*", "*")) == nil {
 			return nil
 		}
 	}
 	for key, values := range extra {
 		for _, v := range values {
-			if err := i.ask(ctx, q.about(authenticationGroup, "userextras", key, v)); err != nil {
+			if err := i.authorize(ctx, q.about(authenticationGroup, "userextras", key, v)); err != nil {
 				return err
 			}
 		}
@@ -370,7 +370,7 @@ func (i *impersonationModes) checkExtra(ctx context.Context, q impersonationQues
 	return nil
 }
 
-func (i *impersonationModes) ask(ctx context.Context, question *authorizer.AttributesRecord) error {
+func (i *impersonationModes) authorize(ctx context.Context, question *authorizer.AttributesRecord) error {
 	decision, reason, err := i.authorizer.Authorize(ctx, question)
 	if decision == authorizer.DecisionAllow {
 		return nil

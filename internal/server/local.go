@@ -59,7 +59,7 @@ func newLocalRequest(w http.ResponseWriter, r *http.Request) *localRequest {
 // latencyTrackers are k8s.io/apiserver's trackers. Its metrics read only the trackers of webhooks.
 type latencyTrackers struct {
 	apirequest.LatencyTrackers
-	of [11]latencyTracker
+	trackers [11]latencyTracker
 }
 
 func (l *latencyTrackers) begin() {
@@ -69,10 +69,10 @@ func (l *latencyTrackers) begin() {
 		&t.APFQueueWaitTracker, &t.StorageTracker, &t.TransformTracker, &t.SerializationTracker, &t.ResponseWriteTracker,
 		&t.DecodeTracker, &t.ImpersonationTracker,
 	} {
-		*to = &l.of[i]
+		*to = &l.trackers[i]
 	}
 	for _, parallel := range [...]int{1, 3, 4} { // as in k8s.io/apiserver
-		l.of[parallel].longest = true
+		l.trackers[parallel].longest = true
 	}
 }
 

@@ -120,7 +120,7 @@ func factsOf(ctx context.Context) string {
 func TestTimeElsewhere(t *testing.T) {
 	c := &requestContext{}
 	c.record.Waited = time.Second
-	if got := c.elsewhere(); got != time.Second {
+	if got := c.waitTime(); got != time.Second {
 		t.Errorf("time outside the server, of a proxied request = %s, want 1s", got)
 	}
 	r := httptest.NewRequest(http.MethodPost, "/api/v1/namespaces", nil)
@@ -131,7 +131,7 @@ func TestTimeElsewhere(t *testing.T) {
 	trackers.ValidatingWebhookTracker.TrackDuration(4 * time.Second)
 	trackers.ValidatingWebhookTracker.TrackDuration(5 * time.Second) // concurrently
 	trackers.StorageTracker.TrackDuration(time.Hour)
-	if got := c.elsewhere(); got != 11*time.Second {
+	if got := c.waitTime(); got != 11*time.Second {
 		t.Errorf("time outside the server, of a local request = %s, want 11s", got)
 	}
 }

@@ -163,7 +163,7 @@ func (b *BodyMemory) charge(w http.ResponseWriter, r *http.Request) *bodyCharge 
 	if !ok || overload.UserClassOf(s.record.User) != overload.Ordinary {
 		return nil
 	}
-	h := &bodyCharge{memory: b, user: s.who()}
+	h := &bodyCharge{memory: b, user: s.payer()}
 	h.conn, _ = connectionOf(w).(interface{ ChargeMemory(n int64) })
 	return h
 }

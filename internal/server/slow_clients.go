@@ -192,7 +192,7 @@ func (c *slowClients) release(w *response) bool {
 	}
 	if more := holds - a.charged; more > 0 {
 		if a.charged == 0 {
-			a.user = s.who()
+			a.user = s.payer()
 		}
 		if ok, _ := c.used.Take(a.user, more, c.budget); !ok {
 			return false
@@ -211,8 +211,8 @@ func (c *slowClients) end(w *response, now time.Time, why string) {
 	_ = http.NewResponseController(w.ResponseWriter).SetWriteDeadline(now) // fails only for a writer without a connection
 }
 
-// who returns the user to charge for the request, or the client's address before authentication.
-func (c *requestContext) who() string {
+// payer returns the user to charge for the request, or the client's address before authentication.
+func (c *requestContext) payer() string {
 	if c.User != nil {
 		return c.User.GetName()
 	}

@@ -106,12 +106,12 @@ func (r *reservation) free() {
 type reservingReader struct {
 	io.Reader
 	reservation *reservation
-	left        int64
+	remaining   int64
 }
 
 func (r *reservingReader) Read(p []byte) (int, error) {
 	n, err := r.Reader.Read(p)
-	if r.left -= int64(n); r.left < 0 {
+	if r.remaining -= int64(n); r.remaining < 0 {
 		return 0, errTooMuch
 	}
 	if reserveErr := r.reservation.add(readFactor * int64(n)); reserveErr != nil {

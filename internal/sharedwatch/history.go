@@ -103,7 +103,7 @@ func (h *history) add(e *event) {
 	h.frames = append(h.frames, e.frame)
 	h.bytes += e.size()
 	h.trim()
-	if h.objects == nil || h.ahead != "" && seen(e.version, h.ahead) {
+	if h.objects == nil || h.ahead != "" && hasReceived(e.version, h.ahead) {
 		return
 	}
 	h.ahead = ""
@@ -123,7 +123,7 @@ func (h *history) trim() {
 
 // reach records the resource version of a list.
 func (h *history) reach(version string) {
-	if h.reached == "" || !seen(version, h.reached) {
+	if h.reached == "" || !hasReceived(version, h.reached) {
 		h.reached = version
 	}
 }
@@ -132,7 +132,7 @@ func (h *history) reach(version string) {
 // it.
 func (h *history) hasReached(version string) bool {
 	at, err := h.after(version)
-	return err != nil || at.has == "" || seen(version, h.reached)
+	return err != nil || at.has == "" || hasReceived(version, h.reached)
 }
 
 // apply applies an event to the objects.
@@ -174,9 +174,9 @@ func (h *history) setObjects(l *list) error {
 	return nil
 }
 
-// seen reports whether a client with the resource version has has already received the event with the resource version
+// hasReceived reports whether a client with the resource version has has already received the event with the resource version
 // event.
-func seen(event, has string) bool {
+func hasReceived(event, has string) bool {
 	if event == has {
 		return true
 	}
@@ -244,7 +244,7 @@ func (h *history) next(c *cursor, bookmarks bool, lines [][]byte) ([][]byte, err
 		}
 		c.place++
 		if c.has != "" {
-			if seen(f.version, c.has) {
+			if hasReceived(f.version, c.has) {
 				continue
 			}
 			c.has = ""

@@ -41,9 +41,9 @@ const (
 
 // stream is the watch of one collection of an extension server.
 type stream struct {
-	watches *Watches
-	of      Request       // the watched collection, regardless of where its client begins
-	ready   chan struct{} // closed when the watch has begun, or has failed to
+	watches    *Watches
+	collection Request       // the watched collection, regardless of where its client begins
+	ready      chan struct{} // closed when the watch has begun, or has failed to
 
 	mu      sync.RWMutex // guards the fields below
 	history history
@@ -104,7 +104,7 @@ func (t *stream) run(ctx context.Context) {
 // drops events that exceed the space, because other streams began.
 func (t *stream) cancelWhenUnwanted(ctx context.Context) {
 	for run.Pause(ctx, checkInterval) {
-		if t.watches.unwanted(t) || !t.of.Current() || t.shrink() != nil {
+		if t.watches.unwanted(t) || !t.collection.Current() || t.shrink() != nil {
 			t.cancel(nil)
 			return
 		}
@@ -133,13 +133,13 @@ func (e *expiredError) Error() string { return e.message }
 // start lists, and returns the resource version at which the watch begins. It is never a version that a client sent. The
 // list has no objects if the first client does not need them.
 func (t *stream) start(ctx context.Context) (version string, err error) {
-	if t.of.isInitial() {
-		if err = t.listObjects(ctx, t.of.User); err == errTooMuch {
+	if t.collection.isInitial() {
+		if err = t.listObjects(ctx, t.collection.User); err == errTooMuch {
 			t.forgoObjects()
-			err = t.askVersion(ctx, t.of.User)
+			err = t.askVersion(ctx, t.collection.User)
 		}
 	} else {
-		err = t.askVersion(ctx, t.of.User)
+		err = t.askVersion(ctx, t.collection.User)
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -211,7 +211,7 @@ func (t *stream) watchOnce(ctx context.Context, version string) (more bool, err 
 	}
 	t.mu.Unlock()
 	lines := bufio.NewReaderSize(resp.Body, 4<<10)
-	reading := &reservation{stream: t, user: t.of.User, begun: true}
+	reading := &reservation{stream: t, user: t.collection.User, begun: true}
 	defer reading.free()
 	for {
 		line, err := readLine(lines, reading)
@@ -279,20 +279,20 @@ func (t *stream) take(line []byte) error {
 	t.change()
 	t.mu.Unlock()
 	if !e.bookmark {
-		t.watches.config.Metrics.Event(t.of.Of)
+		t.watches.config.Metrics.Event(t.collection.Of)
 	}
 	return t.watches.charge(t)
 }
 
 // get sends a request for the collection with the identity of the front door, and returns a response with JSON.
 func (t *stream) get(ctx context.Context, query string) (*http.Response, error) {
-	if t.of.Query != "" {
-		query = t.of.Query + "&" + query
+	if t.collection.Query != "" {
+		query = t.collection.Query + "&" + query
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	late := time.AfterFunc(headerTimeout, cancel)
-	resp, err := t.of.Backend.RoundTrip((&http.Request{
-		Method: http.MethodGet, URL: &url.URL{Scheme: "https", Host: "backend", Path: t.of.Path, RawQuery: query},
+	resp, err := t.collection.Backend.RoundTrip((&http.Request{
+		Method: http.MethodGet, URL: &url.URL{Scheme: "https", Host: "backend", Path: t.collection.Path, RawQuery: query},
 		Header: http.Header{
 			"Accept": {"application/json"}, "User-Agent": {"portico"},
 			"X-Remote-User": {"system:kube-aggregator"}, "X-Remote-Group": {"system:masters"},
@@ -330,7 +330,7 @@ func (c *cancelled) Close() error {
 
 // list reads the collection for a user, or only its resource version.
 func (t *stream) list(ctx context.Context, user string, objects bool, use func(*list) error) error {
-	leave, err := t.watches.enterList(ctx, t.of.Of, user)
+	leave, err := t.watches.enterList(ctx, t.collection.Of, user)
 	if err != nil {
 		return err
 	}
@@ -400,7 +400,7 @@ func (t *stream) hasReached(ctx context.Context, user, version string) bool {
 			return true
 		}
 		select {
-		case <-t.ask(user):
+		case <-t.requestVersion(user):
 		case <-ctx.Done():
 			return false
 		}
@@ -414,9 +414,9 @@ func (t *stream) knowsReached(version string) bool {
 	return t.history.hasReached(version)
 }
 
-// ask requests the extension server's resource version, unless a request is running, and returns a channel that is closed
+// requestVersion requests the extension server's resource version, unless a request is running, and returns a channel that is closed
 // afterwards.
-func (t *stream) ask(user string) <-chan struct{} {
+func (t *stream) requestVersion(user string) <-chan struct{} {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	asking := t.asking

@@ -38,7 +38,7 @@ func (c *Watch) begin(q *Request) (err error) {
 	case !q.isInitial():
 		c.at, err = t.history.after(q.Version)
 		return err
-	case q.Version != "" && q.Version != "0" && !seen(q.Version, t.history.version):
+	case q.Version != "" && q.Version != "0" && !hasReceived(q.Version, t.history.version):
 		return errNotPlaced // the objects may be older
 	}
 	var bookmark []byte

@@ -194,7 +194,7 @@ func (s *Watches) newStream(q *Request) *stream {
 	of := *q
 	of.Begin = nil // it belongs to a single client
 	s.began++
-	t := &stream{watches: s, of: of, ready: make(chan struct{}), changed: make(chan struct{}), owner: q.User, number: s.began}
+	t := &stream{watches: s, collection: of, ready: make(chan struct{}), changed: make(chan struct{}), owner: q.User, number: s.began}
 	s.streams[q.Key] = t
 	t.history = history{maxFrames: s.config.MaxFrames, maxBytes: s.config.MaxFrameBytes}
 	ctx, cancel := context.WithCancelCause(s.ctx)
@@ -229,7 +229,7 @@ const maxRefused = 4096
 func (s *Watches) remove(t *stream, err error, begun bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	delete(s.streams, t.of.Key)
+	delete(s.streams, t.collection.Key)
 	s.account(t.owner, -1, -t.held)
 	t.held, t.evicted = 0, true
 	s.config.Metrics.Streams(len(s.streams))
@@ -244,11 +244,11 @@ func (s *Watches) remove(t *stream, err error, begun bool) {
 				delete(s.refused, key)
 			}
 		}
-		of := refusal{key: t.of.Key}
+		of := refusal{key: t.collection.Key}
 		if errors.Is(err, errShare) || errors.Is(err, errListsBusy) {
-			of.user = t.of.User
+			of.user = t.collection.User
 		}
 		s.refused[of] = now.Add(notSharedFor)
 	}
-	s.log.Info("a shared watch ended", zap.String("apiroute", t.of.Of), zap.String("path", t.of.Path), zap.Bool("begun", begun), zap.Error(err))
+	s.log.Info("a shared watch ended", zap.String("apiroute", t.collection.Of), zap.String("path", t.collection.Path), zap.Bool("begun", begun), zap.Error(err))
 }

@@ -50,10 +50,10 @@ func (s *Store) watchMembers(ctx context.Context, members *memberSwitch) error {
 	var asking sync.WaitGroup
 	defer asking.Wait()
 	asking.Go(func() {
-		s.ask(ctx, func(ctx context.Context) error { return members.askOwn(ctx, key) }, func() { answered.note(&answered.own) })
+		s.probeEvery(ctx, func(ctx context.Context) error { return members.askOwn(ctx, key) }, func() { answered.note(&answered.own) })
 	})
 	asking.Go(func() {
-		s.ask(ctx, func(ctx context.Context) error { return remote.ask(ctx, key) }, func() { answered.note(&answered.others) })
+		s.probeEvery(ctx, func(ctx context.Context) error { return remote.probe(ctx, key) }, func() { answered.note(&answered.others) })
 	})
 	silent := false
 	every(ctx, judgeInterval, func() {
@@ -72,8 +72,8 @@ func (s *Store) watchMembers(ctx context.Context, members *memberSwitch) error {
 	return nil
 }
 
-// ask probes the local member or the other members until ctx ends.
-func (s *Store) ask(ctx context.Context, ask func(context.Context) error, answered func()) {
+// probeEvery probes the local member or the other members until ctx ends.
+func (s *Store) probeEvery(ctx context.Context, ask func(context.Context) error, answered func()) {
 	every(ctx, memberProbeInterval, func() {
 		timeout := memberProbeTimeout
 		if s.Lost() != nil {
@@ -112,8 +112,8 @@ func (r *remote) close() { _ = r.client.Close() } // returns the error of its ca
 
 var errAlone = errors.New("there are no other members")
 
-// ask reads through consensus at another member.
-func (r *remote) ask(ctx context.Context, key []byte) error {
+// probeEvery reads through consensus at another member.
+func (r *remote) probe(ctx context.Context, key []byte) error {
 	known, err := ReadMembership(r.store.cfg.DataDir)
 	if err != nil {
 		return err

@@ -41,16 +41,16 @@ func (e *QuorumError) Error() string {
 type quorum struct {
 	log *zap.Logger
 
-	mu      sync.Mutex // guards the fields below
-	ticks   int        // since the last response
-	since   time.Time  // time of the last response
-	having  context.Context
-	lose    context.CancelFunc
-	changed chan struct{} // closed and replaced when etcd is lost or recovers
+	mu           sync.Mutex // guards the fields below
+	ticks        int        // since the last response
+	lastResponse time.Time  // time of the last response
+	having       context.Context
+	lose         context.CancelFunc
+	changed      chan struct{} // closed and replaced when etcd is lost or recovers
 }
 
 func newQuorum(log *zap.Logger) *quorum {
-	q := &quorum{log: log, since: time.Now(), changed: make(chan struct{})}
+	q := &quorum{log: log, lastResponse: time.Now(), changed: make(chan struct{})}
 	q.having, q.lose = context.WithCancel(context.Background())
 	return q
 }
@@ -67,7 +67,7 @@ func (q *quorum) loseAtStart() {
 func (q *quorum) lastAnswer() time.Time {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	return q.since
+	return q.lastResponse
 }
 
 // answered records that a member has responded to a read through consensus, or to any other call.
@@ -75,11 +75,11 @@ func (q *quorum) answered() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if q.having.Err() != nil {
-		q.log.Info("etcd answers again", zap.Duration("after", time.Since(q.since).Round(time.Millisecond)))
+		q.log.Info("etcd answers again", zap.Duration("after", time.Since(q.lastResponse).Round(time.Millisecond)))
 		q.having, q.lose = context.WithCancel(context.Background())
 		q.wake()
 	}
-	q.ticks, q.since = 0, time.Now()
+	q.ticks, q.lastResponse = 0, time.Now()
 }
 
 // tick must be called every judgeInterval.
@@ -90,7 +90,7 @@ func (q *quorum) tick() {
 	if q.ticks < int(lostAfter/judgeInterval) || q.having.Err() != nil {
 		return
 	}
-	q.log.Warn("no member of etcd answers; reads from caches and requests for extension servers go on", zap.Time("since", q.since))
+	q.log.Warn("no member of etcd answers; reads from caches and requests for extension servers go on", zap.Time("since", q.lastResponse))
 	q.lose()
 	q.wake()
 }
@@ -106,7 +106,7 @@ func (q *quorum) held() (context.Context, error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if q.having.Err() != nil {
-		return q.having, &QuorumError{Since: q.since}
+		return q.having, &QuorumError{Since: q.lastResponse}
 	}
 	return q.having, nil
 }
@@ -146,7 +146,7 @@ func (q *quorum) begin(ctx context.Context) (_ context.Context, end func(error) 
 		case having.Err() != nil && ctx.Err() == nil:
 			q.mu.Lock()
 			defer q.mu.Unlock()
-			return &QuorumError{Since: q.since, Begun: true}
+			return &QuorumError{Since: q.lastResponse, Begun: true}
 		}
 		return err
 	}, nil
@@ -157,7 +157,7 @@ func (q *quorum) reset() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if q.having.Err() == nil {
-		q.ticks, q.since = 0, time.Now()
+		q.ticks, q.lastResponse = 0, time.Now()
 	}
 }
 

@@ -67,8 +67,8 @@ func (s *stateSource) await(ctx context.Context) error {
 	}
 }
 
-// has reports whether the state contains all keys of an operation.
-func (s *stateSource) has(op clientv3.Op) bool {
+// covers reports whether the state contains all keys of an operation.
+func (s *stateSource) covers(op clientv3.Op) bool {
 	key, end := string(op.KeyBytes()), string(op.RangeBytes())
 	return slices.ContainsFunc(s.ranges, func(start string) bool {
 		if end == "" {
@@ -125,7 +125,7 @@ type stateKV struct {
 func (k *stateKV) prepare(ctx context.Context, op clientv3.Op) (*clientv3.GetResponse, error) {
 	switch {
 	case k.source.usesEtcd():
-	case k.source.has(op):
+	case k.source.covers(op):
 		if answer, ok := k.source.read(op); ok {
 			return answer, nil
 		}

@@ -77,7 +77,7 @@ func (s *Store) UsesEtcd() <-chan struct{} {
 // started.
 func (s *Store) HasInState(directory string) bool {
 	source := s.source.Load()
-	return source != nil && source.has(clientv3.OpGet(s.objects()+directory+"/"))
+	return source != nil && source.covers(clientv3.OpGet(s.objects()+directory+"/"))
 }
 
 // StateSaved returns the time of the last state written by this process, or zero if it has not written one.

@@ -93,7 +93,7 @@ func (b *Backend) RenewProbes() {
 type probe struct{ b *Backend }
 
 func (p probe) RoundTrip(r *http.Request) (*http.Response, error) {
-	if p.b.silence.since.Load() != 0 {
+	if p.b.silence.start.Load() != 0 {
 		// An idle HTTP/1.1 connection does not reveal a dead server. The handshake of a new connection does.
 		for _, m := range *p.b.candidates.Load() {
 			m.probes.closeIdleHTTP1()

@@ -168,7 +168,7 @@ type Silence struct {
 // Silence returns the current silence of the backend. A probe's request does not begin a silence, but its response
 // ends one. A connection that becomes silent or cannot be established begins a silence in any case.
 func (b *Backend) Silence() Silence {
-	since := b.silence.since.Load()
+	since := b.silence.start.Load()
 	if since == 0 {
 		return Silence{}
 	}
@@ -183,14 +183,14 @@ func (b *Backend) Silence() Silence {
 // timer per second regardless of the number of requests.
 type silence struct {
 	overdue func()
-	since   atomic.Int64 // Unix nanoseconds, 0 when not silent
+	start   atomic.Int64 // Unix nanoseconds, 0 when not silent
 	broken  atomic.Bool
 	armed   atomic.Bool // check is scheduled
 }
 
 // requestSent is called before a request is sent.
 func (s *silence) requestSent(now time.Time) {
-	if s.since.Load() == 0 && s.since.CompareAndSwap(0, now.UnixNano()) {
+	if s.start.Load() == 0 && s.start.CompareAndSwap(0, now.UnixNano()) {
 		s.arm(overdueAfter)
 	}
 }
@@ -198,21 +198,21 @@ func (s *silence) requestSent(now time.Time) {
 // requestWithdrawn is called when a request sent at that time failed because of the request itself. The missing
 // response is then not evidence against the backend.
 func (s *silence) requestWithdrawn(asked time.Time) {
-	s.since.CompareAndSwap(asked.UnixNano(), 0)
+	s.start.CompareAndSwap(asked.UnixNano(), 0)
 }
 
 // responseReceived is called when anything other than a ping response is received from the server.
 func (s *silence) responseReceived() {
-	if s.since.Load() != 0 {
+	if s.start.Load() != 0 {
 		s.broken.Store(false)
-		s.since.Store(0)
+		s.start.Store(0)
 	}
 }
 
 // connectionSilent is called for a connection that has not answered pings since the given time or later.
 func (s *silence) connectionSilent(since time.Time) {
 	s.broken.Store(true)
-	s.since.CompareAndSwap(0, since.UnixNano())
+	s.start.CompareAndSwap(0, since.UnixNano())
 }
 
 func (s *silence) arm(wait time.Duration) {
@@ -225,7 +225,7 @@ func (s *silence) arm(wait time.Duration) {
 // them observes the other's write.
 func (s *silence) check() {
 	s.armed.Store(false)
-	since := s.since.Load()
+	since := s.start.Load()
 	if since == 0 {
 		return
 	}

@@ -182,8 +182,8 @@ func (h *health) onTrial() bool {
 	return h.isSuspended && h.state == halfOpen
 }
 
-// out reports whether the endpoint is out of use for more than a moment, and the last failure.
-func (h *health) out() (why string, out bool) {
+// outOfUse reports whether the endpoint is out of use for more than a moment, and the last failure.
+func (h *health) outOfUse() (why string, out bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.last, h.state != healthy && (h.isSuspended || h.span > firstEjection)

@@ -24,7 +24,7 @@ type http1Conn struct {
 	*tls.Conn
 	pool      *connPool
 	validates bool
-	since     time.Time
+	start     time.Time
 	once      sync.Once
 	socket    *socketConn // nil if the raw socket is not available
 
@@ -273,7 +273,7 @@ func (p *connPool) adopt(tc *tls.Conn, raw net.Conn) (*http1Conn, error) {
 		_ = tc.Close() // the first error is more relevant
 		return nil, &connectError{op: OpDial, err: err}
 	}
-	c := &http1Conn{Conn: tc, pool: p, validates: p.dialer.checksHTTP1, since: time.Now()}
+	c := &http1Conn{Conn: tc, pool: p, validates: p.dialer.checksHTTP1, start: time.Now()}
 	c.socket, _ = tc.NetConn().(*socketConn)
 	p.mu.Lock()
 	closed := p.draining

@@ -345,7 +345,7 @@ func TestA28AnAnswerBeforeAnyRequest(t *testing.T) {
 			t.Fatal(err)
 		}
 		l.mu.Lock()
-		l.parked.since = time.Now().Add(time.Hour) // however long it takes to be taken
+		l.parked.start = time.Now().Add(time.Hour) // however long it takes to be taken
 		l.mu.Unlock()
 		_, body, err := ask(t, b, method, "/")
 		var failed *Error

@@ -25,9 +25,9 @@ type socketConn struct {
 	n     int
 	err   error
 
-	head [recordHead]byte // part of a record header; used only by the reading goroutine
-	got  int              // length of the part in head
-	left int              // rest of the current record
+	head      [recordHead]byte // part of a record header; used only by the reading goroutine
+	got       int              // length of the part in head
+	remaining int              // rest of the current record
 
 	// chunk limits how far one read may extend beyond the current record, in bytes. 0 means no limit. crypto/tls
 	// keeps the largest buffer that it ever needed: 16 to 32 KiB after a document, for the lifetime of the
@@ -58,7 +58,7 @@ func newSocketConn(c net.Conn) *socketConn {
 // Read implements net.Conn. crypto/tls calls it when it has no complete record buffered.
 func (s *socketConn) Read(p []byte) (int, error) {
 	if s.chunk > 0 {
-		p = p[:min(len(p), s.left+s.chunk)]
+		p = p[:min(len(p), s.remaining+s.chunk)]
 	}
 	n, err := s.readSocket(p)
 	if n > 0 && s.told != nil {
@@ -78,7 +78,7 @@ func (s *socketConn) readConn(p []byte) (int, error) {
 
 // setIdle marks the reader as idle if it is about to wait for a new record.
 func (s *socketConn) setIdle() {
-	if s.got == 0 && s.left == 0 {
+	if s.got == 0 && s.remaining == 0 {
 		s.idle.Store(true)
 		s.notify()
 	}
@@ -98,16 +98,16 @@ func (s *socketConn) notify() {
 // trackRecords tracks the boundaries of TLS records.
 func (s *socketConn) trackRecords(p []byte) {
 	for len(p) > 0 {
-		if s.left > 0 {
-			n := min(s.left, len(p))
-			s.left -= n
+		if s.remaining > 0 {
+			n := min(s.remaining, len(p))
+			s.remaining -= n
 			p = p[n:]
 			continue
 		}
 		n := copy(s.head[s.got:], p)
 		p = p[n:]
 		if s.got += n; s.got == recordHead {
-			s.got, s.left = 0, int(s.head[3])<<8|int(s.head[4])
+			s.got, s.remaining = 0, int(s.head[3])<<8|int(s.head[4])
 		}
 	}
 }

@@ -57,12 +57,12 @@ func TestSocketConnTracksRecords(t *testing.T) {
 		var k socketConn
 		k.trackRecords(record)
 		k.trackRecords(record[:cut])
-		if rests := k.got == 0 && k.left == 0; rests != (cut == 0 || cut == len(record)) {
+		if rests := k.got == 0 && k.remaining == 0; rests != (cut == 0 || cut == len(record)) {
 			t.Fatalf("idle after %d of %d bytes of a record = %v, want it only at the ends", cut, len(record), rests)
 		}
 		k.trackRecords(record[cut:])
-		if k.got != 0 || k.left != 0 {
-			t.Fatalf("rest of a record cut at %d leaves %d header bytes and %d of the body, want 0 and 0", cut, k.got, k.left)
+		if k.got != 0 || k.remaining != 0 {
+			t.Fatalf("rest of a record cut at %d leaves %d header bytes and %d of the body, want 0 and 0", cut, k.got, k.remaining)
 		}
 	}
 }
@@ -93,7 +93,7 @@ func TestSocketConnReadsInChunks(t *testing.T) {
 	}
 	room, got := make([]byte, 4096), 0
 	for got < len(sent) {
-		left := k.left
+		left := k.remaining
 		n, err := k.Read(room)
 		if err != nil {
 			t.Fatal(err)

@@ -143,8 +143,8 @@ func (c *comparison) record(r *http.Request, good goodResponse) {
 	at.latest = good
 }
 
-// elsewhere returns the latest good response of another endpoint to the same kind of request.
-func (c *comparison) elsewhere(r *http.Request, e *endpoint, now time.Time) (goodResponse, bool) {
+// responseOfAnother returns the latest good response of another endpoint to the same kind of request.
+func (c *comparison) responseOfAnother(r *http.Request, e *endpoint, now time.Time) (goodResponse, bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.good == nil {
@@ -207,7 +207,7 @@ func (e *endpoint) responded(r *http.Request, now time.Time, code int, took time
 		return
 	}
 	b.comparison.sign.Store(now.UnixNano())
-	other, known := b.comparison.elsewhere(r, e, now)
+	other, known := b.comparison.responseOfAnother(r, e, now)
 	switch {
 	case !known:
 	case failed:
@@ -293,9 +293,9 @@ func (e *endpoint) checkSilent() {
 		return
 	}
 	defer e.outlier.endCheck()
-	since := e.silence.since.Load()
+	since := e.silence.start.Load()
 	failed := e.failsCheckAlone()
-	still := e.silence.since.CompareAndSwap(since, 0) // a request that still waits begins another silence
+	still := e.silence.start.CompareAndSwap(since, 0) // a request that still waits begins another silence
 	if still && failed {
 		e.suspend(errNoAnswers, true, false)
 	}
@@ -475,7 +475,7 @@ func (b *Backend) Ejected() []Ejection {
 	now := time.Now()
 	var list []Ejection
 	for _, m := range *b.candidates.Load() {
-		why, out := m.health.out()
+		why, out := m.health.outOfUse()
 		if !out {
 			continue
 		}

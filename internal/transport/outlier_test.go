@@ -211,7 +211,7 @@ func TestOneSlowResponseIsEnoughWhenACheckIsSlowToo(t *testing.T) {
 				things, _ := http.NewRequest(http.MethodGet, "https://ignored/things", nil)
 				slow, failed := clients(t, b, 1, func() {
 					eventually(t, 10*time.Second, "it is known how long others take", func() bool {
-						_, known := b.comparison.elsewhere(things, b.endpoint(address), time.Now())
+						_, known := b.comparison.responseOfAnother(things, b.endpoint(address), time.Now())
 						return known
 					})
 					sick.delay.Store(int64(1500 * time.Millisecond))

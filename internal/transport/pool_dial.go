@@ -262,7 +262,7 @@ func (p *connPool) takeParked() *http1Conn {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	c := p.parked
-	if c == nil || time.Since(c.since) > parkedFor {
+	if c == nil || time.Since(c.start) > parkedFor {
 		p.unpark()
 		return nil
 	}

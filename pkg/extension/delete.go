@@ -63,7 +63,7 @@ func (wr *writeRequest) deleteOne(ctx context.Context, name string, options *met
 // forget refreshes the caller's view after a deletion, so that watches see it at once.
 func (wr *writeRequest) forget(ctx context.Context) {
 	if wr.keeps() && !wr.options.dryRun {
-		_, _ = wr.views.of(caller(ctx)).refresh(ctx, time.Now()) // if the source fails, the next read reports it
+		_, _ = wr.views.viewFor(caller(ctx)).refresh(ctx, time.Now()) // if the source fails, the next read reports it
 	}
 }
 

@@ -131,7 +131,7 @@ func (s *resourceHandler) gather(ctx context.Context, sel selection, options met
 		slices.SortFunc(items, byNamespaceAndName)
 		return &listing{selection: sel, items: items}, nil
 	}
-	v := s.views.of(caller(ctx))
+	v := s.views.viewFor(caller(ctx))
 	now, err := v.refresh(ctx, s.freshEnough())
 	if err != nil {
 		return nil, err

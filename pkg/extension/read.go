@@ -114,7 +114,7 @@ func (s *resourceHandler) find(ctx context.Context, info *apirequest.RequestInfo
 		q.Namespace, q.Name, q.User = info.Namespace, info.Name, s.shown(ctx)
 		return s.source.get(ctx, q)
 	}
-	v := s.views.of(caller(ctx))
+	v := s.views.viewFor(caller(ctx))
 	now, err := v.refresh(ctx, s.freshEnough())
 	if err != nil {
 		return nil, err

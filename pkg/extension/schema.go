@@ -78,7 +78,7 @@ func (b *schemas) addKind(name string, model map[string]any, s Resource, kind st
 }
 
 // addType adds the model of a Go type that is not a hosted kind.
-func (b *schemas) addType(v any) { b.of(reflect.TypeOf(v), docs{}) }
+func (b *schemas) addType(v any) { b.schemaOf(reflect.TypeOf(v), docs{}) }
 
 func (b *schemas) refTo(v any) map[string]any { return b.ref(modelName(reflect.TypeOf(v))) }
 
@@ -113,7 +113,7 @@ type docs struct {
 	path   string
 }
 
-func (d docs) here() string { return d.byPath[d.path] }
+func (d docs) description() string { return d.byPath[d.path] }
 
 func (d docs) field(name string) docs {
 	if d.path != "" {
@@ -122,14 +122,14 @@ func (d docs) field(name string) docs {
 	return docs{byPath: d.byPath, path: name}
 }
 
-// of returns the schema for a use of a type: inline for plain types, a reference for named structs.
-func (b *schemas) of(t reflect.Type, d docs) map[string]any {
+// schemaOf returns the schema for a use of a type: inline for plain types, a reference for named structs.
+func (b *schemas) schemaOf(t reflect.Type, d docs) map[string]any {
 	if plain, ok := selfDescribed(t); ok {
 		return plain
 	}
 	switch t.Kind() {
 	case reflect.Pointer:
-		return b.of(t.Elem(), d)
+		return b.schemaOf(t.Elem(), d)
 	case reflect.Bool:
 		return map[string]any{"type": "boolean"}
 	case reflect.Int, reflect.Int64, reflect.Uint, reflect.Uint64, reflect.Uint32:
@@ -144,9 +144,9 @@ func (b *schemas) of(t reflect.Type, d docs) map[string]any {
 		if t.Elem().Kind() == reflect.Uint8 {
 			return map[string]any{"type": "string", "format": "byte"}
 		}
-		return map[string]any{"type": "array", "items": b.of(t.Elem(), d)}
+		return map[string]any{"type": "array", "items": b.schemaOf(t.Elem(), d)}
 	case reflect.Map:
-		return map[string]any{"type": "object", "additionalProperties": b.of(t.Elem(), d)}
+		return map[string]any{"type": "object", "additionalProperties": b.schemaOf(t.Elem(), d)}
 	case reflect.Struct:
 		return b.structure(t, d)
 	}
@@ -198,7 +198,7 @@ func (b *schemas) object(t reflect.Type, d docs) map[string]any {
 		slices.Sort(required)
 		model["required"] = required
 	}
-	text := d.here()
+	text := d.description()
 	if text == "" {
 		text = swaggerDoc(t)[""]
 	}
@@ -227,7 +227,7 @@ func (b *schemas) fields(t reflect.Type, d docs, properties map[string]any) (req
 		}
 		name = cmp.Or(name, f.Name)
 		at := d.field(name)
-		properties[name] = b.described(b.of(f.Type, at), firstOf(at.here(), f.Tag.Get("description"), own[name], typeDoc(f.Type)))
+		properties[name] = b.described(b.schemaOf(f.Type, at), firstOf(at.description(), f.Tag.Get("description"), own[name], typeDoc(f.Type)))
 		if !strings.Contains(flags, "omitempty") && !strings.Contains(flags, "omitzero") {
 			required = append(required, name)
 		}

@@ -324,8 +324,8 @@ func newViews(s Resource, v *versions) *views {
 	return &views{resource: s, versions: v, byUser: cache}
 }
 
-// of returns the view for caller.
-func (vs *views) of(caller user.Info) *view {
+// viewFor returns the view for caller.
+func (vs *views) viewFor(caller user.Info) *view {
 	q := everything()
 	var id [sha256.Size]byte
 	if vs.resource.perCaller {

@@ -70,7 +70,7 @@ func TestViewModel(t *testing.T) {
 				t.Fatalf("round %d: change has version %d, want more than %d", round, c.version, position)
 			}
 			position = c.version
-			kind, o := sel.seen(c)
+			kind, o := sel.eventOf(c)
 			if o.GetResourceVersion() != formatVersion(c.version) {
 				t.Fatalf("round %d: object has version %s, want %d", round, o.GetResourceVersion(), c.version)
 			}

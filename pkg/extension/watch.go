@@ -64,7 +64,7 @@ func (s *resourceHandler) watch(w http.ResponseWriter, r *http.Request, info *ap
 	ctx, cancel := context.WithTimeout(r.Context(), watchTime(options.TimeoutSeconds))
 	defer cancel()
 	defer context.AfterFunc(h.watching, cancel)()
-	v := s.views.of(caller(ctx))
+	v := s.views.viewFor(caller(ctx))
 	now, err := v.refresh(ctx, arrived)
 	if err != nil {
 		return err
@@ -186,7 +186,7 @@ func (t *watcher) tell() (<-chan struct{}, error) {
 		return nil, errors.Join(err, t.stream.failure(apierrors.NewResourceExpired("this watch fell too far behind")))
 	}
 	for _, c := range changes {
-		kind, o := t.selection.seen(c)
+		kind, o := t.selection.eventOf(c)
 		if kind == "" {
 			continue
 		}
@@ -201,9 +201,9 @@ func (t *watcher) tell() (<-chan struct{}, error) {
 	return changed, t.stream.flush()
 }
 
-// seen converts a change to an event for watchers of the selection: an object that enters the selection is added, one that
+// eventOf converts a change to an event for watchers of the selection: an object that enters the selection is added, one that
 // leaves it is deleted.
-func (sel selection) seen(c change) (watch.EventType, object) {
+func (sel selection) eventOf(c change) (watch.EventType, object) {
 	is := c.current != nil && sel.matches(c.current)
 	was := c.previous != nil && sel.matches(c.previous)
 	switch {

@@ -80,7 +80,7 @@ func (wr *writeRequest) current(ctx context.Context, name string) (entry, error)
 		}
 		return entry{object: o, theirs: o.GetResourceVersion()}, nil
 	}
-	v := wr.views.of(caller(ctx))
+	v := wr.views.viewFor(caller(ctx))
 	if _, err := v.refresh(ctx, time.Now()); err != nil {
 		return entry{}, err
 	}
@@ -98,7 +98,7 @@ func (wr *writeRequest) settled(ctx context.Context, made object, before uint64)
 		return made
 	}
 	if !wr.watchable() {
-		_, _ = wr.views.of(caller(ctx)).refresh(ctx, time.Now()) // if the source fails, the next read reports it
+		_, _ = wr.views.viewFor(caller(ctx)).refresh(ctx, time.Now()) // if the source fails, the next read reports it
 		return made
 	}
 	made.SetResourceVersion("")
@@ -106,7 +106,7 @@ func (wr *writeRequest) settled(ctx context.Context, made object, before uint64)
 	if wr.options.dryRun {
 		return after
 	}
-	v := wr.views.of(caller(ctx))
+	v := wr.views.viewFor(caller(ctx))
 	if _, err := v.refresh(ctx, time.Now()); err != nil {
 		return after
 	}

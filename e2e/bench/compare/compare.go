@@ -113,7 +113,7 @@ func (c *comparison) values(path, key string, was, is any) {
 	switch is := is.(type) {
 	case map[string]any:
 		before, ok := was.(map[string]any)
-		if !ok || others(is) {
+		if !ok || isOtherRow(is) {
 			return
 		}
 		if _, ok := is["median"].(float64); ok {
@@ -182,8 +182,8 @@ func (c *comparison) figure(path, key string, median, worst, now, best, beyond f
 	}
 }
 
-// others reports whether a row belongs to a server that is not Portico.
-func others(row map[string]any) bool {
+// isOtherRow reports whether a row belongs to a server that is not Portico.
+func isOtherRow(row map[string]any) bool {
 	for _, key := range []string{"server", "through", "who"} {
 		if name, ok := row[key].(string); ok {
 			name = strings.ToLower(name)

@@ -125,11 +125,11 @@ func (f *front) become(hanging, dying int) error {
 	if err != nil {
 		return err
 	}
-	return await(func() bool { return f.known(len(f.backends)) && f.stale() == want })
+	return await(func() bool { return f.servesAll(len(f.backends)) && f.stale() == want })
 }
 
-// known reports whether discovery and OpenAPI include every backend.
-func (f *front) known(n int) bool {
+// servesAll reports whether discovery and OpenAPI include every backend.
+func (f *front) servesAll(n int) bool {
 	s := f.merger.Current()
 	if s == nil || len(s.GroupVersions()) != n {
 		return false

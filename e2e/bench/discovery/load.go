@@ -86,7 +86,7 @@ func (l *load) run(ctx context.Context, path string, d time.Duration) (sample, e
 	for _, c := range l.clients {
 		asking.Go(func() {
 			for time.Now().Before(until) {
-				took, n, err := ask(ctx, c, "https://"+l.front.Public+path)
+				took, n, err := get(ctx, c, "https://"+l.front.Public+path)
 				mu.Lock()
 				all, size = append(all, took), n
 				if err != nil {
@@ -154,7 +154,7 @@ func quantile(sorted []time.Duration, q float64) time.Duration {
 	return sorted[min(len(sorted)-1, int(q*float64(len(sorted))))]
 }
 
-func ask(ctx context.Context, c *http.Client, url string) (time.Duration, int64, error) {
+func get(ctx context.Context, c *http.Client, url string) (time.Duration, int64, error) {
 	r, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {
 		return 0, 0, err

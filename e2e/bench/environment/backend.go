@@ -152,7 +152,7 @@ func (b *backend) discovery(w http.ResponseWriter, r *http.Request, parts []stri
 		}
 	case r.URL.Path == "/apis" && strings.Contains(r.Header.Get("Accept"), "APIGroupDiscoveryList"):
 		w.Header().Set("Content-Type", "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList")
-		answer = aggregated(asked(r))
+		answer = aggregated(requestedGroup(r))
 	default:
 		http.NotFound(w, r)
 		return
@@ -186,9 +186,9 @@ func ServiceOf(n int) string { return fmt.Sprintf("bench-%05d", n) }
 // GroupName returns the group behind the numbered Service.
 func GroupName(n int) string { return ServiceOf(n) + ".example.com" }
 
-// asked returns the group that a request is for. It uses the TLS server name, because kube-apiserver sets the Host
+// requestedGroup returns the group that a request is for. It uses the TLS server name, because kube-apiserver sets the Host
 // header to the target of an ExternalName Service.
-func asked(r *http.Request) string {
+func requestedGroup(r *http.Request) string {
 	if r.TLS != nil && r.TLS.ServerName != "" {
 		return GroupOf(r.TLS.ServerName)
 	}

@@ -37,7 +37,7 @@ func fromMemory() http.Handler {
 	b := newBackend()
 	contentType := []string{"application/json"}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		processors.Asked()
+		processors.NoteWork()
 		w.Header()["Content-Type"] = contentType
 		body := b.large
 		if strings.HasSuffix(r.URL.Path, "/small") {
@@ -187,7 +187,7 @@ var relayBuffers = sync.Pool{New: func() any { b := make([]byte, 64<<10); return
 
 // ServeHTTP implements http.Handler.
 func (l *relay) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	processors.Asked()
+	processors.NoteWork()
 	c, err := l.acquire(r.Context())
 	if err != nil {
 		http.Error(w, err.Error(), http.StatusBadGateway)
@@ -231,7 +231,7 @@ func copyAsItComes(w http.ResponseWriter, resp *http.Response) error {
 		}
 		n, err := resp.Body.Read(*b)
 		if n > 0 {
-			processors.Asked()
+			processors.NoteWork()
 			if _, err := w.Write((*b)[:n]); err != nil {
 				return err
 			}

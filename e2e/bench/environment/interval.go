@@ -28,7 +28,7 @@ func (c *LoadGenerator) Measure(ctx context.Context, backend *Server, warm, d ti
 	if _, err := c.Run(ctx, warm); err != nil {
 		return s, err
 	}
-	telling, before, err := c.told()
+	telling, before, err := c.measure()
 	if err != nil {
 		return s, err
 	}
@@ -68,8 +68,8 @@ func peaks(server, backend *Server) (of, behind int64, err error) {
 	return of, behind, err
 }
 
-// told returns the total number of allocations of the server, and the number that the query itself causes.
-func (c *LoadGenerator) told() (telling, total float64, err error) {
+// measure returns the total number of allocations of the server, and the number that the query itself causes.
+func (c *LoadGenerator) measure() (telling, total float64, err error) {
 	first, err := c.counted()
 	if err != nil {
 		return 0, 0, err

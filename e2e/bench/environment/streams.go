@@ -114,12 +114,12 @@ func (s *Streams) read(ctx context.Context, body io.Reader) {
 		text, _, _ := bytes.Cut(rest, []byte(`"`))
 		at, err := strconv.ParseInt(string(text), 10, 64)
 		if err == nil {
-			s.heard(time.Since(time.Unix(0, at)))
+			s.record(time.Since(time.Unix(0, at)))
 		}
 	}
 }
 
-func (s *Streams) heard(delay time.Duration) {
+func (s *Streams) record(delay time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.listening {

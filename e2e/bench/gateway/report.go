@@ -116,8 +116,8 @@ type Target struct {
 	Limit, Got float64
 }
 
-// Kept reports whether the measured value is within the limit.
-func (t Target) Kept() bool { return t.Got <= t.Limit }
+// IsMet reports whether the measured value is within the limit.
+func (t Target) IsMet() bool { return t.Got <= t.Limit }
 
 // Targets compares the gateway with a bare proxy in its place. The worst cell counts.
 func (r *Report) Targets() []Target {

@@ -199,7 +199,7 @@ func (r *Report) requests(ctx context.Context, g *rig) error {
 		for i, c := range all {
 			for _, way := range order(round) {
 				g.say("round %d of %d: %s, %s", round+1, g.Rounds, c, names[way])
-				got, err := ask(ctx, g, way, c)
+				got, err := measureCell(ctx, g, way, c)
 				if err != nil {
 					return fmt.Errorf("%s, %s: %w", c, names[way], err)
 				}
@@ -216,8 +216,8 @@ func (r *Report) requests(ctx context.Context, g *rig) error {
 	return nil
 }
 
-// ask returns an interval with the hop as its Backend.
-func ask(ctx context.Context, g *rig, way int, c Cell) (environment.Interval, error) {
+// measureCell returns an interval with the hop as its Backend.
+func measureCell(ctx context.Context, g *rig, way int, c Cell) (environment.Interval, error) {
 	generator, err := environment.NewLoadGenerator(g.theirs.Server, environment.Ask{
 		Method: http.MethodGet, Path: environment.Path(way) + c.below, Token: environment.UserToken, HTTP2: true, Clients: c.Clients,
 	})

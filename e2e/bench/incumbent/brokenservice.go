@@ -166,7 +166,7 @@ func (p *brokenService) deleteWhileDead(ctx context.Context, atMost time.Duratio
 		return err
 	}
 	began := time.Now()
-	gone, err := p.gone(ctx, atMost)
+	gone, err := p.awaitDeletion(ctx, atMost)
 	if gone {
 		p.row.Deleted = time.Since(began)
 	}
@@ -186,7 +186,7 @@ func (p *brokenService) recover(ctx context.Context, deleted time.Time) error {
 	if !p.row.Waited {
 		return nil
 	}
-	gone, err := p.gone(ctx, waitLimit)
+	gone, err := p.awaitDeletion(ctx, waitLimit)
 	if err == nil && !gone {
 		err = fmt.Errorf("the namespace has not gone %s after its backend returned", waitLimit)
 	}
@@ -218,8 +218,8 @@ func (p *brokenService) get(ctx context.Context, client *http.Client) (code int,
 	return resp.StatusCode, string(status.Reason), nil
 }
 
-// gone waits for the deletion of the namespace and reports whether it happened in time.
-func (p *brokenService) gone(ctx context.Context, atMost time.Duration) (bool, error) {
+// awaitDeletion waits for the deletion of the namespace and reports whether it happened in time.
+func (p *brokenService) awaitDeletion(ctx context.Context, atMost time.Duration) (bool, error) {
 	for until := time.Now().Add(atMost); time.Now().Before(until); {
 		_, err := p.Client.CoreV1().Namespaces().Get(ctx, doomed, metav1.GetOptions{})
 		switch {

@@ -77,7 +77,7 @@ func (r *Report) local(ctx context.Context, g *rig, ours *environment.Front, the
 				if beside == nil {
 					beside = all[n].Server
 				}
-				got, err := all[n].Ask(ctx, o, beside)
+				got, err := all[n].Measure(ctx, o, beside)
 				if err != nil {
 					return fmt.Errorf("%s, %d at once: %w", o.Name, o.Clients, err)
 				}

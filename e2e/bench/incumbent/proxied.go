@@ -81,7 +81,7 @@ func (r *Report) proxiedRequests(ctx context.Context, g *rig, all []who) error {
 		for i, c := range cells {
 			for _, k := range order(len(all), round) {
 				g.say("round %d of %d: %s, %s", round+1, g.Rounds, c, all[k].name)
-				got, err := askFor(ctx, g, all[k].server, c.Ask(all[k].token))
+				got, err := askFor(ctx, g, all[k].server, c.Load(all[k].token))
 				if err != nil {
 					return fmt.Errorf("%s: %w", c, err)
 				}
@@ -147,7 +147,7 @@ func (r *Report) watches(ctx context.Context, g *rig, all []who) error {
 }
 
 func listen(ctx context.Context, g *rig, w who, c proxied.WatchCell) (environment.Delivery, error) {
-	streams, err := environment.Open(ctx, w.server, c.Ask(w.token), c.Streams)
+	streams, err := environment.Open(ctx, w.server, c.Load(w.token), c.Streams)
 	if err != nil {
 		return environment.Delivery{}, err
 	}

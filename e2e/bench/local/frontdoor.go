@@ -49,8 +49,8 @@ func (d *FrontDoor) Fill(ctx context.Context) error {
 	return nil
 }
 
-// Ask measures one operation. It also measures the CPU of beside, such as the etcd of the server.
-func (d *FrontDoor) Ask(ctx context.Context, o Operation, beside *environment.Server) (Cost, error) {
+// Measure measures one operation. It also measures the CPU of beside, such as the etcd of the server.
+func (d *FrontDoor) Measure(ctx context.Context, o Operation, beside *environment.Server) (Cost, error) {
 	if o.kind == watching {
 		return d.watch(ctx, o, beside)
 	}

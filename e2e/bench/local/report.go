@@ -45,8 +45,8 @@ func (r *Row) summarize() {
 	r.PerSecond, r.P50, r.P99, r.Peak = measure.SpreadOf(r.perSecond), measure.SpreadOf(r.p50), measure.SpreadOf(r.p99), measure.SpreadOf(r.peak)
 }
 
-// Of returns the CPU at a layer.
-func (r Row) Of(layer string) string { return r.CPU[layer].String() }
+// CPUOf returns the CPU at a layer.
+func (r Row) CPUOf(layer string) string { return r.CPU[layer].String() }
 
 // Markdown renders the report as a page.
 func (r *Report) Markdown() ([]byte, error) {

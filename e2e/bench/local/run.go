@@ -84,7 +84,7 @@ func (r *Report) run(ctx context.Context, y *environment.Environment, say func(s
 		for i, o := range ops {
 			for _, l := range turns {
 				say("round %d of %d: %s, %d at once, %s", round+1, r.Settings.Rounds, o.Name, o.Clients, l)
-				if err := a.ask(ctx, l, o, &r.Rows[i]); err != nil {
+				if err := a.measure(ctx, l, o, &r.Rows[i]); err != nil {
 					return fmt.Errorf("%s, %d at once, %s: %w", o.Name, o.Clients, l, err)
 				}
 			}
@@ -96,8 +96,8 @@ func (r *Report) run(ctx context.Context, y *environment.Environment, say func(s
 	return nil
 }
 
-// ask adds the cost of one round of an operation, in microseconds, to the row.
-func (a *runner) ask(ctx context.Context, l string, o Operation, row *Row) error {
+// measure adds the cost of one round of an operation, in microseconds, to the row.
+func (a *runner) measure(ctx context.Context, l string, o Operation, row *Row) error {
 	if l == frontDoorLayer {
 		return a.askFrontDoor(ctx, o, row)
 	}
@@ -124,7 +124,7 @@ func (a *runner) askFrontDoor(ctx context.Context, o Operation, row *Row) error 
 	if o.kind == nothing {
 		return nil // a front door always executes the request
 	}
-	got, err := a.front.Ask(ctx, o, a.front.Server)
+	got, err := a.front.Measure(ctx, o, a.front.Server)
 	if err != nil {
 		return err
 	}

@@ -103,7 +103,7 @@ func (r *Report) run(ctx context.Context, y *environment.Environment, theirs env
 			}
 			for _, k := range turns {
 				say("round %d of %d: %s, %s", round+1, r.Settings.Rounds, l.Name, k.row.Who)
-				got, err := k.ask(ctx, l.Ask, r.Settings)
+				got, err := k.measure(ctx, l.Ask, r.Settings)
 				switch {
 				case err != nil && k.limited && ctx.Err() == nil && k.Alive():
 					got = Cell{Refused: true}
@@ -224,8 +224,8 @@ func (k *subject) fill(ctx context.Context, s Settings) error {
 	return objects.Fill(ctx)
 }
 
-// ask loads the server for one turn. CPU and memory include all its processes.
-func (k *subject) ask(ctx context.Context, a environment.Ask, s Settings) (c Cell, err error) {
+// measure loads the server for one turn. CPU and memory include all its processes.
+func (k *subject) measure(ctx context.Context, a environment.Ask, s Settings) (c Cell, err error) {
 	processes := append([]*environment.Server{k.Server}, k.beside...)
 	for _, p := range processes {
 		if err := measure.ResetPeakRSS(p.PID); err != nil {

@@ -289,8 +289,8 @@ type Target struct {
 	Limit, Got float64
 }
 
-// Kept reports whether the measured value is within the objective.
-func (t Target) Kept() bool { return t.Got <= t.Limit }
+// IsMet reports whether the measured value is within the objective.
+func (t Target) IsMet() bool { return t.Got <= t.Limit }
 
 // Targets compares both servers with the objectives, by their metrics and by the probes. The worst value of a class
 // counts.

@@ -55,8 +55,8 @@ func Cells() []Cell {
 	return all
 }
 
-// Ask returns the request of the cell.
-func (c Cell) Ask(token string) environment.Ask {
+// Load returns the request of the cell.
+func (c Cell) Load(token string) environment.Ask {
 	return environment.Ask{
 		Method: c.of.method, Path: environment.Path(0) + c.of.below, Body: c.of.body, Token: token, HTTP2: c.HTTP2, Clients: c.Clients,
 	}
@@ -74,8 +74,8 @@ func WatchCells() []WatchCell {
 	return []WatchCell{{HTTP2: true, Streams: 1000, Every: "1s"}, {HTTP2: false, Streams: 100, Every: "100ms"}}
 }
 
-// Ask returns the watch request.
-func (c WatchCell) Ask(token string) environment.Ask {
+// Load returns the watch request.
+func (c WatchCell) Load(token string) environment.Ask {
 	return environment.Ask{Method: http.MethodGet, Path: environment.Path(0) + "?watch=true&every=" + c.Every, Token: token, HTTP2: c.HTTP2}
 }
 

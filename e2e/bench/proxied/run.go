@@ -208,7 +208,7 @@ func order(n, round int) []int {
 }
 
 func once(ctx context.Context, w who, c Cell, backend *environment.Server, s Settings) (environment.Interval, error) {
-	generator, err := environment.NewLoadGenerator(w.server, c.Ask(w.token))
+	generator, err := environment.NewLoadGenerator(w.server, c.Load(w.token))
 	if err != nil {
 		return environment.Interval{}, err
 	}
@@ -239,7 +239,7 @@ func (r *Report) watches(ctx context.Context, all []who, backend *environment.Se
 }
 
 func listen(ctx context.Context, w who, c WatchCell, backend *environment.Server, s Settings) (environment.Delivery, error) {
-	streams, err := environment.Open(ctx, w.server, c.Ask(w.token), c.Streams)
+	streams, err := environment.Open(ctx, w.server, c.Load(w.token), c.Streams)
 	if err != nil {
 		return environment.Delivery{}, err
 	}

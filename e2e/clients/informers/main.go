@@ -86,7 +86,7 @@ func open(config *rest.Config, what string) (cache.SharedIndexInformer, error) {
 		return nil, errors.New("is not MODE:GROUP/VERSION/RESOURCE")
 	}
 	gvr := schema.GroupVersionResource{Group: parts[0], Version: parts[1], Resource: parts[2]}
-	informer, err := of(overheard(config, what), mode, gvr)
+	informer, err := newInformer(overheard(config, what), mode, gvr)
 	if err != nil {
 		return nil, err
 	}
@@ -95,7 +95,7 @@ func open(config *rest.Config, what string) (cache.SharedIndexInformer, error) {
 	return informer, err
 }
 
-func of(config *rest.Config, mode string, gvr schema.GroupVersionResource) (cache.SharedIndexInformer, error) {
+func newInformer(config *rest.Config, mode string, gvr schema.GroupVersionResource) (cache.SharedIndexInformer, error) {
 	switch mode {
 	case "typed":
 		client, err := kubernetes.NewForConfig(config)

@@ -68,7 +68,7 @@ func (s *server) until(ctx context.Context, q question) (a answer, err error) {
 	tick := time.NewTicker(100 * time.Millisecond)
 	defer tick.Stop()
 	for {
-		next, err := s.ask(ctx, q)
+		next, err := s.answerTo(ctx, q)
 		if err != nil {
 			return a, err
 		}
@@ -88,8 +88,8 @@ func (s *server) until(ctx context.Context, q question) (a answer, err error) {
 	}
 }
 
-// ask sends a question and returns the status code, the warnings, and the body as JSON or as text.
-func (s *server) ask(ctx context.Context, q question) (a answer, err error) {
+// answerTo sends a question and returns the status code, the warnings, and the body as JSON or as text.
+func (s *server) answerTo(ctx context.Context, q question) (a answer, err error) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	var body []byte

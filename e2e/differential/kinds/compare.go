@@ -19,7 +19,7 @@ func (r recording) compare(theirs recording, order []string) []known.Difference 
 	for _, name := range order {
 		mine, other := byManager(r[name]), byManager(theirs[name])
 		for _, place := range places(mine, other) {
-			a, b := said(mine, place), said(other, place)
+			a, b := fieldText(mine, place), fieldText(other, place)
 			if a != b {
 				out = append(out, known.Difference{Question: name, Field: place, Ours: a, Theirs: b})
 			}
@@ -81,7 +81,7 @@ func places(a, b map[string]string) []string {
 	return slices.Sorted(maps.Keys(all))
 }
 
-func said(fields map[string]string, place string) string {
+func fieldText(fields map[string]string, place string) string {
 	if text, ok := fields[place]; ok {
 		lines := strings.Split(text, "\n") // errors about types have no defined order
 		slices.Sort(lines)

@@ -77,7 +77,7 @@ func (s *server) play(ctx context.Context, one script) (recording, error) {
 func (s *server) settle(ctx context.Context, namespace string) error {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	made, err := s.ask(ctx, question{Method: http.MethodPost, Path: "/api/v1/namespaces",
+	made, err := s.answerTo(ctx, question{Method: http.MethodPost, Path: "/api/v1/namespaces",
 		Body: map[string]any{"metadata": map[string]any{"name": namespace}}})
 	if err != nil {
 		return err
@@ -88,7 +88,7 @@ func (s *server) settle(ctx context.Context, namespace string) error {
 	tick := time.NewTicker(50 * time.Millisecond)
 	defer tick.Stop()
 	for {
-		account, err := s.ask(ctx, question{Method: http.MethodGet, Path: "/api/v1/namespaces/" + namespace + "/serviceaccounts/default"})
+		account, err := s.answerTo(ctx, question{Method: http.MethodGet, Path: "/api/v1/namespaces/" + namespace + "/serviceaccounts/default"})
 		if err != nil || account.Code == http.StatusOK {
 			return err
 		}

@@ -93,8 +93,8 @@ func client(config *rest.Config) (*http.Client, error) {
 
 func (s *server) close() { s.admin.CloseIdleConnections() }
 
-// ask returns the answer and its whole body.
-func ask(ctx context.Context, c *http.Client, host string, q question, introduce func(http.Header)) (a answer, body any, err error) {
+// send returns the answer and its whole body.
+func send(ctx context.Context, c *http.Client, host string, q question, introduce func(http.Header)) (a answer, body any, err error) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	var sent []byte

@@ -129,7 +129,7 @@ func (s *server) namespace(ctx context.Context, name string) error {
 		return err
 	}
 	return s.poll(ctx, func() (bool, error) {
-		a, _, err := ask(ctx, s.admin, s.host, question{Method: http.MethodGet, Path: "/api/v1/namespaces/" + name + "/serviceaccounts/default"}, nil)
+		a, _, err := send(ctx, s.admin, s.host, question{Method: http.MethodGet, Path: "/api/v1/namespaces/" + name + "/serviceaccounts/default"}, nil)
 		return a.Code == http.StatusOK, err
 	})
 }
@@ -137,7 +137,7 @@ func (s *server) namespace(ctx context.Context, name string) error {
 // create creates an object. It ignores a conflict, because some kinds are served in several versions.
 func (s *server) create(ctx context.Context, m manifest) error {
 	return s.poll(ctx, func() (bool, error) {
-		a, _, err := ask(ctx, s.admin, s.host, question{Name: "make " + m.At, Method: http.MethodPost, Path: m.At, Body: m.Object}, nil)
+		a, _, err := send(ctx, s.admin, s.host, question{Name: "make " + m.At, Method: http.MethodPost, Path: m.At, Body: m.Object}, nil)
 		switch {
 		case err != nil:
 			return false, err
@@ -177,7 +177,7 @@ func review(user string, attributes map[string]any) map[string]any {
 // await waits until a SubjectAccessReview is allowed.
 func (s *server) await(ctx context.Context, review map[string]any) error {
 	err := s.poll(ctx, func() (bool, error) {
-		_, body, err := ask(ctx, s.admin, s.host, question{Method: http.MethodPost, Path: "/apis/authorization.k8s.io/v1/subjectaccessreviews", Body: review}, nil)
+		_, body, err := send(ctx, s.admin, s.host, question{Method: http.MethodPost, Path: "/apis/authorization.k8s.io/v1/subjectaccessreviews", Body: review}, nil)
 		if err != nil {
 			return false, err
 		}

@@ -109,7 +109,7 @@ func (s *server) resources(ctx context.Context) ([]resource, error) {
 }
 
 func (s *server) document(ctx context.Context, path string) (out list, err error) {
-	a, body, err := ask(ctx, s.admin, s.host, question{Name: path, Method: http.MethodGet, Path: path}, nil)
+	a, body, err := send(ctx, s.admin, s.host, question{Name: path, Method: http.MethodGet, Path: path}, nil)
 	if err != nil {
 		return out, err
 	}

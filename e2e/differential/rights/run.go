@@ -68,7 +68,7 @@ func (s *server) one(ctx context.Context, w *environment, p persona, resources [
 		if _, twice := out[q.Name]; twice {
 			return nil, fmt.Errorf("two questions are called %q", q.Name)
 		}
-		a, _, err := ask(ctx, c, s.host, q, func(h http.Header) {
+		a, _, err := send(ctx, c, s.host, q, func(h http.Header) {
 			maps.Copy(h, impersonate)
 			p.introduce(h)
 		})

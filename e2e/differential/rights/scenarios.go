@@ -167,7 +167,7 @@ func (st *stage) step(ctx context.Context, name string, step step) (a answer, er
 	tick := time.NewTicker(50 * time.Millisecond)
 	defer tick.Stop()
 	for {
-		a, body, err := ask(ctx, c, st.server.host, q, introduce)
+		a, body, err := send(ctx, c, st.server.host, q, introduce)
 		if err != nil {
 			return a, err
 		}

@@ -184,7 +184,7 @@ func lacks(page string, all []entry, packages []string, since int) []vulnerabili
 			continue
 		}
 		seen[e.ID] = true
-		v := vulnerability{ID: e.ID, Aliases: e.Aliases, Packages: about, Summary: e.said()}
+		v := vulnerability{ID: e.ID, Aliases: e.Aliases, Packages: about, Summary: e.summary()}
 		if e.Published.Year() > 1 {
 			v.Published = e.Published.UTC().Format(time.DateOnly)
 		}
@@ -234,8 +234,8 @@ func (e *entry) about(packages []string) (about []string) {
 	return about
 }
 
-// said returns a one-line summary. Old entries have no summary field.
-func (e *entry) said() string {
+// summary returns a one-line summary. Old entries have no summary field.
+func (e *entry) summary() string {
 	if e.Summary != "" {
 		return e.Summary
 	}

@@ -213,7 +213,7 @@ func TestAnswerWithoutEnd(t *testing.T) {
 	}
 	t.Cleanup(f.client.Close)
 	var reply authorizationv1.SubjectAccessReview
-	err = f.ask(t.Context(), http.MethodPost, accessReviews, nil, reply, &reply)
+	err = f.call(t.Context(), http.MethodPost, accessReviews, nil, reply, &reply)
 	if err == nil || !strings.Contains(err.Error(), "larger than") || reply.Status.Allowed {
 		t.Fatalf("A27: endless response error = %v, allowed %t, want the error larger than, not allowed", err, reply.Status.Allowed)
 	}

@@ -45,9 +45,9 @@ func newAPIClient(cfg *rest.Config) (*apiClient, error) {
 	return &apiClient{client}, nil
 }
 
-// ask sends in, unless it is nil, and decodes the response into out. It retries transient failures, because reviews
+// call sends in, unless it is nil, and decodes the response into out. It retries transient failures, because reviews
 // and reads are safe to repeat.
-func (f *apiClient) ask(ctx context.Context, method, path string, query url.Values, in, out any) error {
+func (f *apiClient) call(ctx context.Context, method, path string, query url.Values, in, out any) error {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
 	var body []byte

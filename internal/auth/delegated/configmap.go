@@ -107,7 +107,7 @@ func withHint(err error) error {
 
 func (d *Delegated) get(ctx context.Context) (*configMap, error) {
 	cm := &configMap{}
-	if err := d.client.ask(ctx, http.MethodGet, configMaps+"/"+configMapName, nil, nil, cm); err != nil {
+	if err := d.client.call(ctx, http.MethodGet, configMaps+"/"+configMapName, nil, nil, cm); err != nil {
 		return nil, fmt.Errorf("read ConfigMap %s/%s: %w", configMapNamespace, configMapName, err)
 	}
 	return cm, nil

@@ -78,7 +78,7 @@ func (d *Delegated) askToken(ctx context.Context, token string, audiences []stri
 		Spec:     authenticationv1.TokenReviewSpec{Token: token, Audiences: audiences},
 	}
 	var reply authenticationv1.TokenReview
-	if err := d.client.ask(ctx, http.MethodPost, tokenReviews, nil, review, &reply); err != nil {
+	if err := d.client.call(ctx, http.MethodPost, tokenReviews, nil, review, &reply); err != nil {
 		return reviewedToken{}, err
 	}
 	if s := reply.Status; !s.Authenticated || s.User.Username == "" {
@@ -116,7 +116,7 @@ func (d *Delegated) reviewAccess(ctx context.Context, spec authorizationv1.Subje
 		}
 		var reply authorizationv1.SubjectAccessReview
 		query := url.Values{"timeout": {askTimeout.String()}}
-		if err := d.client.ask(ctx, http.MethodPost, accessReviews, query, review, &reply); err != nil {
+		if err := d.client.call(ctx, http.MethodPost, accessReviews, query, review, &reply); err != nil {
 			return decision{}, fmt.Errorf("review access: %w", err)
 		}
 		answer, err := decided(reply.Status)

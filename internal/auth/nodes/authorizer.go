@@ -80,13 +80,13 @@ var checks = map[schema.GroupResource]check{
 	corev1.Resource("secrets"):                        readsObject(secrets),
 	corev1.Resource("configmaps"):                     readsObject(configMaps),
 	corev1.Resource("persistentvolumeclaims"):         checkVolumeClaim,
-	corev1.Resource("persistentvolumes"):              gets(volumes),
+	corev1.Resource("persistentvolumes"):              getOnly(volumes),
 	corev1.Resource("serviceaccounts"):                checkServiceAccount,
 	corev1.Resource("nodes"):                          checkNode,
 	corev1.Resource("pods"):                           checkPod,
-	resourcev1.Resource("resourceclaims"):             gets(resourceClaims),
+	resourcev1.Resource("resourceclaims"):             getOnly(resourceClaims),
 	resourcev1.Resource("resourceslices"):             checkResourceSlice,
-	storagev1.Resource("volumeattachments"):           gets(volumeAttachments),
+	storagev1.Resource("volumeattachments"):           getOnly(volumeAttachments),
 	storagev1.Resource("csinodes"):                    checkCSINode,
 	coordinationv1.Resource("leases"):                 checkLease,
 	certificatesv1.Resource("podcertificaterequests"): checkCertificateRequest,
@@ -109,8 +109,8 @@ func (a *Authorizer) related(node string, k kind, attrs authorizer.Attributes) (
 	return allow()
 }
 
-// gets returns a check that allows get requests for single objects.
-func gets(k kind) check {
+// getOnly returns a check that allows get requests for single objects.
+func getOnly(k kind) check {
 	return func(a *Authorizer, node string, attrs authorizer.Attributes) (authorizer.Decision, string, error) {
 		switch {
 		case attrs.GetVerb() != "get":
@@ -140,7 +140,7 @@ func readsObject(k kind) check {
 
 func checkVolumeClaim(a *Authorizer, node string, attrs authorizer.Attributes) (authorizer.Decision, string, error) {
 	if attrs.GetSubresource() != "status" {
-		return gets(volumeClaims)(a, node, attrs)
+		return getOnly(volumeClaims)(a, node, attrs)
 	}
 	if verb := attrs.GetVerb(); verb != "update" && verb != "patch" {
 		return refuse("can only get/update/patch this type")
@@ -266,7 +266,7 @@ func checkPod(a *Authorizer, node string, attrs authorizer.Attributes) (authoriz
 	case "":
 		switch verb {
 		case "get":
-			return gets(pods)(a, node, attrs)
+			return getOnly(pods)(a, node, attrs)
 		case "list", "watch":
 			if ofNode(attrs, node) {
 				return allow()

@@ -71,13 +71,13 @@ func newKeys(f *fetcher, m *metrics.Auth, log *zap.Logger) *keys {
 
 // find returns the keys that may have signed a token. If none are known, it waits for a fetch.
 func (k *keys) find(ctx context.Context, id, algorithm string) ([]crypto.PublicKey, error) {
-	if found := k.known(id, algorithm); len(found) > 0 {
+	if found := k.cached(id, algorithm); len(found) > 0 {
 		return found, nil
 	}
 	if err := k.fetchOnce(ctx); err != nil {
 		return nil, err
 	}
-	if found := k.known(id, algorithm); len(found) > 0 {
+	if found := k.cached(id, algorithm); len(found) > 0 {
 		return found, nil
 	}
 	if k.current.Load() == nil {
@@ -86,7 +86,7 @@ func (k *keys) find(ctx context.Context, id, algorithm string) ([]crypto.PublicK
 	return nil, errUnknownKey
 }
 
-func (k *keys) known(id, algorithm string) []crypto.PublicKey {
+func (k *keys) cached(id, algorithm string) []crypto.PublicKey {
 	if set := k.current.Load(); set != nil {
 		return set.candidates(id, algorithm)
 	}

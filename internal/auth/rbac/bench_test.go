@@ -17,9 +17,9 @@ func large() Policy {
 			maps = append(maps, fmt.Sprintf("map-%d-%d", i, j))
 		}
 		p.ClusterRoles = append(p.ClusterRoles, clusterRole(fmt.Sprintf("role-%d", i),
-			may(read...).on(fmt.Sprintf("group-%d", i%50), fmt.Sprintf("things-%d", i), fmt.Sprintf("things-%d/status", i)),
-			may(write...).on("", fmt.Sprintf("others-%d", i)),
-			may("get").on("", "configmaps").named(maps...)))
+			may(read...).inGroup(fmt.Sprintf("group-%d", i%50), fmt.Sprintf("things-%d", i), fmt.Sprintf("things-%d/status", i)),
+			may(write...).inGroup("", fmt.Sprintf("others-%d", i)),
+			may("get").inGroup("", "configmaps").named(maps...)))
 	}
 	add := func(i int, to rbacv1.Subject) {
 		role := fmt.Sprintf("role-%d", i%2000)

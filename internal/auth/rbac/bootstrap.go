@@ -31,15 +31,15 @@ func allUsers() Policy {
 	issuer := []string{"/.well-known/openid-configuration", "/.well-known/openid-configuration/", "/openid/v1/jwks", "/openid/v1/jwks/"}
 	return Policy{
 		ClusterRoles: []*rbacv1.ClusterRole{
-			clusterRole("cluster-admin", may("*").on("*", "*"), may("*").urls("*")),
+			clusterRole("cluster-admin", may("*").inGroup("*", "*"), may("*").urls("*")),
 			clusterRole("system:discovery", may("get").urls(append(append(append([]string(nil), health...), version...), apis...)...)),
 			clusterRole("system:public-info-viewer", may("get").urls(append(append([]string(nil), health...), version...)...)),
 			clusterRole("system:basic-user",
-				may("create").on("authorization.k8s.io", "selfsubjectaccessreviews", "selfsubjectrulesreviews"),
-				may("create").on("authentication.k8s.io", "selfsubjectreviews")),
+				may("create").inGroup("authorization.k8s.io", "selfsubjectaccessreviews", "selfsubjectrulesreviews"),
+				may("create").inGroup("authentication.k8s.io", "selfsubjectreviews")),
 			clusterRole("system:monitoring",
 				may("get").urls("/metrics", "/metrics/slis", "/livez", "/livez/*", "/readyz", "/readyz/*", "/healthz", "/healthz/*", "/flagz", "/statusz"),
-				may("get").on("", "nodes/metrics")),
+				may("get").inGroup("", "nodes/metrics")),
 			clusterRole("system:service-account-issuer-discovery", may("get").urls(issuer...)),
 		},
 		ClusterRoleBindings: []*rbacv1.ClusterRoleBinding{
@@ -61,14 +61,14 @@ func delegation() Policy {
 	return Policy{
 		ClusterRoles: []*rbacv1.ClusterRole{
 			clusterRole("system:auth-delegator",
-				may("create").on("authentication.k8s.io", "tokenreviews"),
-				may("create").on("authorization.k8s.io", "subjectaccessreviews")),
+				may("create").inGroup("authentication.k8s.io", "tokenreviews"),
+				may("create").inGroup("authorization.k8s.io", "subjectaccessreviews")),
 			clusterRole("system:kube-aggregator",
-				may(read...).on("", "services", "endpoints")),
+				may(read...).inGroup("", "services", "endpoints")),
 		},
 		Roles: []*rbacv1.Role{{
 			ObjectMeta: meta(metav1.NamespaceSystem, reader),
-			Rules:      sentences([]ruleBuilder{may(read...).on("", "configmaps").named("extension-apiserver-authentication")}),
+			Rules:      sentences([]ruleBuilder{may(read...).inGroup("", "configmaps").named("extension-apiserver-authentication")}),
 		}},
 		RoleBindings: []*rbacv1.RoleBinding{{
 			ObjectMeta: meta(metav1.NamespaceSystem, "system::"+reader),
@@ -91,7 +91,7 @@ func may(verbs ...string) ruleBuilder {
 	return ruleBuilder{rbacv1.PolicyRule{Verbs: append([]string(nil), verbs...)}}
 }
 
-func (b ruleBuilder) on(group string, resources ...string) ruleBuilder {
+func (b ruleBuilder) inGroup(group string, resources ...string) ruleBuilder {
 	return b.in(group).resources(resources...)
 }
 

@@ -30,11 +30,11 @@ func components() Policy {
 		Roles: []*rbacv1.Role{
 			namespacedRole(metav1.NamespaceSystem, locking+"kube-controller-manager", lockingRules()...),
 			namespacedRole(metav1.NamespaceSystem, locking+"kube-scheduler", lockingRules()...),
-			namespacedRole(metav1.NamespaceSystem, controllerPrefix+"bootstrap-signer", may(read...).on("", "secrets")),
-			namespacedRole(metav1.NamespaceSystem, controllerPrefix+"cloud-provider", may("create", "get", "list", "watch").on("", "configmaps")),
-			namespacedRole(metav1.NamespaceSystem, controllerPrefix+"token-cleaner", may("delete", "get", "list", "watch").on("", "secrets"), events),
+			namespacedRole(metav1.NamespaceSystem, controllerPrefix+"bootstrap-signer", may(read...).inGroup("", "secrets")),
+			namespacedRole(metav1.NamespaceSystem, controllerPrefix+"cloud-provider", may("create", "get", "list", "watch").inGroup("", "configmaps")),
+			namespacedRole(metav1.NamespaceSystem, controllerPrefix+"token-cleaner", may("delete", "get", "list", "watch").inGroup("", "secrets"), events),
 			namespacedRole(metav1.NamespacePublic, controllerPrefix+"bootstrap-signer",
-				may(read...).on("", "configmaps"), may("update").on("", "configmaps").named("cluster-info"), events),
+				may(read...).inGroup("", "configmaps"), may("update").inGroup("", "configmaps").named("cluster-info"), events),
 		},
 		RoleBindings: []*rbacv1.RoleBinding{
 			bindRole(metav1.NamespaceSystem, locking+"kube-controller-manager", username(user.KubeControllerManager),
@@ -52,7 +52,7 @@ const locking = "system::leader-locking-"
 
 func lockingRules() []ruleBuilder {
 	verbs := []string{"create", "get", "list", "update", "watch"}
-	return []ruleBuilder{may(verbs...).on("coordination.k8s.io", "leases"), may(verbs...).on("coordination.k8s.io", "leasecandidates")}
+	return []ruleBuilder{may(verbs...).inGroup("coordination.k8s.io", "leases"), may(verbs...).inGroup("coordination.k8s.io", "leasecandidates")}
 }
 
 func username(name string) rbacv1.Subject {

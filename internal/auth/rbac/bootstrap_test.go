@@ -89,7 +89,7 @@ func TestBootstrapPolicy(t *testing.T) {
 
 func TestEnsureBootstrap(t *testing.T) {
 	ctx := t.Context()
-	own := may("get").on("", "secrets").rule()
+	own := may("get").inGroup("", "secrets").rule()
 	existing := func() []*rbacv1.ClusterRole {
 		extended := clusterRole("system:basic-user")
 		extended.Rules = []rbacv1.PolicyRule{own}

@@ -33,8 +33,8 @@ type index struct {
 
 // subject holds the grants of one user or group. There may be as many as users, so it is kept small.
 type subject struct {
-	by      []*Binding // the bindings that name the subject
-	cluster *scope
+	bindings []*Binding // the bindings that name the subject
+	cluster  *scope
 	// Most subjects have bindings in one namespace, and a map with one entry would be larger than the other fields
 	// together.
 	only       scope
@@ -49,9 +49,9 @@ type subject struct {
 
 // grant is a binding of a role to a subject.
 type grant struct {
-	role *role
-	by   source
-	said atomic.Pointer[string] // the reason, computed on first use; most grants never need it
+	role       *role
+	source     source
+	reasonText atomic.Pointer[string] // the reason, computed on first use; most grants never need it
 }
 
 // source is the binding of a grant, and the binding's subject.
@@ -62,7 +62,7 @@ type source struct {
 
 // reason returns the reason for an allowed request, in upstream's words.
 func (g *grant) reason() string {
-	if said := g.said.Load(); said != nil {
+	if said := g.reasonText.Load(); said != nil {
 		return *said
 	}
 	name := func(name, namespace string) string {
@@ -71,13 +71,13 @@ func (g *grant) reason() string {
 		}
 		return name + "/" + namespace
 	}
-	subject, of, ref := g.by.subject.name, g.by.subject.of.Value(), g.by.ref.Value()
+	subject, of, ref := g.source.subject.name, g.source.subject.kind.Value(), g.source.ref.Value()
 	if of.kind == rbacv1.ServiceAccountKind {
-		subject = name(subject, cmp.Or(of.namespace, g.by.namespace))
+		subject = name(subject, cmp.Or(of.namespace, g.source.namespace))
 	}
 	said := fmt.Sprintf("RBAC: allowed by %s %q of %s %q to %s %q",
-		g.by.kind(), name(g.by.name, g.by.namespace), ref.Kind, ref.Name, of.kind, subject)
-	g.said.Store(&said)
+		g.source.kind(), name(g.source.name, g.source.namespace), ref.Kind, ref.Name, of.kind, subject)
+	g.reasonText.Store(&said)
 	return said
 }
 
@@ -110,11 +110,11 @@ func (x *index) bind(b *Binding) {
 
 // grant adds the role of a binding to its subject at i, which is to. It records a role that does not exist.
 func (x *index) grant(to *subject, b *Binding, i int) {
-	if to.by == nil {
-		to.by = to.firstBy[:0]
+	if to.bindings == nil {
+		to.bindings = to.firstBy[:0]
 	}
-	if len(to.by) == 0 || to.by[len(to.by)-1] != b { // a binding may name a subject twice
-		to.by = append(to.by, b)
+	if len(to.bindings) == 0 || to.bindings[len(to.bindings)-1] != b { // a binding may name a subject twice
+		to.bindings = append(to.bindings, b)
 	}
 	found, missing := x.roles.find(b.namespace, b.ref.Value())
 	by := source{b, &b.subjects[i]}
@@ -128,18 +128,18 @@ func (x *index) grant(to *subject, b *Binding, i int) {
 	same := slices.IndexFunc(sc.grants, func(g *grant) bool { return g.role == found })
 	switch {
 	case same < 0 && to.firstGrant.role == nil:
-		to.firstGrant.role, to.firstGrant.by = found, by
+		to.firstGrant.role, to.firstGrant.source = found, by
 		sc.grants = append(to.firstGrants[:0], &to.firstGrant)
 	case same < 0:
-		sc.grants = append(sc.grants, &grant{role: found, by: by})
-	case b.name < sc.grants[same].by.name:
-		sc.grants[same].by = by
+		sc.grants = append(sc.grants, &grant{role: found, source: by})
+	case b.name < sc.grants[same].source.name:
+		sc.grants[same].source = by
 	}
 }
 
 // place returns the map and the key for grants to s, or nil if s does not identify a subject.
 func (x *index) place(s *bindingSubject, namespace string) (*subjectMap, string) {
-	switch of := s.of.Value(); of.kind {
+	switch of := s.kind.Value(); of.kind {
 	case rbacv1.UserKind:
 		return &x.users, s.name
 	case rbacv1.GroupKind:

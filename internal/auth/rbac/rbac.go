@@ -54,7 +54,7 @@ func (r *RBAC) decide(_ context.Context, a authorizer.Attributes) (authorizer.De
 	if x == nil {
 		return authorizer.DecisionNoOpinion, "", ErrNotReady
 	}
-	q := ask(a, x.roles.targets)
+	q := newQuestion(a, x.roles.targets)
 	if g := x.allowing(u, a.GetNamespace(), &q); g != nil {
 		return authorizer.DecisionAllow, g.reason(), nil
 	}

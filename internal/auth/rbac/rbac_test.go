@@ -75,11 +75,11 @@ func url(verb, path string) authorizer.AttributesRecord {
 func TestDecisions(t *testing.T) {
 	p := Policy{
 		ClusterRoles: []*rbacv1.ClusterRole{
-			clusterRole("reader", may("get", "list").on("", "pods", "pods/log")),
-			clusterRole("scaler", may("update").on("*", "*/scale")),
-			clusterRole("one-map", may("get", "list", "watch").on("", "configmaps").named("settings")),
+			clusterRole("reader", may("get", "list").inGroup("", "pods", "pods/log")),
+			clusterRole("scaler", may("update").inGroup("*", "*/scale")),
+			clusterRole("one-map", may("get", "list", "watch").inGroup("", "configmaps").named("settings")),
 			clusterRole("paths", may("get").urls("/metrics", "/debug/*"), may("*").urls("/own/**")),
-			clusterRole("everything", may("*").on("*", "*")),
+			clusterRole("everything", may("*").inGroup("*", "*")),
 		},
 		ClusterRoleBindings: []*rbacv1.ClusterRoleBinding{
 			clusterBinding("readers", "reader", subjects("Group", "dev")...),
@@ -90,7 +90,7 @@ func TestDecisions(t *testing.T) {
 			clusterBinding("no-namespace", "everything", rbacv1.Subject{Kind: "ServiceAccount", Name: "robot"}),
 			clusterBinding("robot", "reader", rbacv1.Subject{Kind: "ServiceAccount", Name: "robot", Namespace: "ns"}),
 		},
-		Roles: []*rbacv1.Role{nsRole("ns", "writer", may("create").on("", "pods"))},
+		Roles: []*rbacv1.Role{nsRole("ns", "writer", may("create").inGroup("", "pods"))},
 		RoleBindings: []*rbacv1.RoleBinding{
 			binding("ns", "writers", "Role", "writer", subjects("User", "bob")...),
 			binding("ns", "all", "ClusterRole", "everything", subjects("User", "carol")...),
@@ -183,7 +183,7 @@ func TestResourcesWithASlash(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.rule+" for "+tt.resource+" and "+tt.subresource, func(t *testing.T) {
 			r := loaded(Policy{
-				ClusterRoles:        []*rbacv1.ClusterRole{clusterRole("r", may("get").on("", tt.rule))},
+				ClusterRoles:        []*rbacv1.ClusterRole{clusterRole("r", may("get").inGroup("", tt.rule))},
 				ClusterRoleBindings: []*rbacv1.ClusterRoleBinding{clusterBinding("b", "r", subjects("User", "alice")...)},
 			})
 			a := authorizer.AttributesRecord{User: person("alice"), Verb: "get", Resource: tt.resource, Subresource: tt.subresource, ResourceRequest: true}
@@ -216,7 +216,7 @@ func TestBeforeTheRulesAreLoaded(t *testing.T) {
 
 func TestAggregation(t *testing.T) {
 	collect := func(name, label string) *rbacv1.ClusterRole {
-		r := clusterRole(name, may("forged").on("", "secrets"))
+		r := clusterRole(name, may("forged").inGroup("", "secrets"))
 		r.AggregationRule = &rbacv1.AggregationRule{ClusterRoleSelectors: []metav1.LabelSelector{{MatchLabels: map[string]string{label: "true"}}}}
 		return r
 	}
@@ -228,10 +228,10 @@ func TestAggregation(t *testing.T) {
 		ClusterRoles: []*rbacv1.ClusterRole{
 			collect("top", "to-top"),
 			label(collect("middle", "to-middle"), "to-top"),
-			label(clusterRole("leaf", may("get").on("x", "ys")), "to-middle"),
+			label(clusterRole("leaf", may("get").inGroup("x", "ys")), "to-middle"),
 			label(collect("ring-a", "to-ring-a"), "to-ring-b"),
 			label(collect("ring-b", "to-ring-b"), "to-ring-a"),
-			label(clusterRole("ring-leaf", may("list").on("x", "ys")), "to-ring-a"),
+			label(clusterRole("ring-leaf", may("list").inGroup("x", "ys")), "to-ring-a"),
 		},
 		ClusterRoleBindings: []*rbacv1.ClusterRoleBinding{
 			clusterBinding("top", "top", subjects("User", "top")...),
@@ -266,8 +266,8 @@ func TestRoleRules(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	binds := may("create").on(rbacv1.GroupName, "rolebindings").rule()
-	reads := may("get").on("", "pods").rule()
+	binds := may("create").inGroup(rbacv1.GroupName, "rolebindings").rule()
+	reads := may("get").inGroup("", "pods").rule()
 	if ok, missing := validation.Covers(admin, []rbacv1.PolicyRule{binds, reads}); !ok {
 		t.Errorf("missing rules of admin = %v, want none", missing)
 	}
@@ -283,13 +283,13 @@ func TestRoleRules(t *testing.T) {
 
 func TestRulesFor(t *testing.T) {
 	r := loaded(Policy{
-		ClusterRoles: []*rbacv1.ClusterRole{clusterRole("a", may("get").on("", "pods"), may("get").urls("/x"))},
+		ClusterRoles: []*rbacv1.ClusterRole{clusterRole("a", may("get").inGroup("", "pods"), may("get").urls("/x"))},
 		ClusterRoleBindings: []*rbacv1.ClusterRoleBinding{
 			clusterBinding("1", "a", subjects("User", "alice")...),
 			clusterBinding("2", "a", subjects("Group", "dev")...),
 			clusterBinding("3", "gone", subjects("Group", "dev")...),
 		},
-		Roles:        []*rbacv1.Role{nsRole("ns", "b", may("list").on("", "secrets").named("one"))},
+		Roles:        []*rbacv1.Role{nsRole("ns", "b", may("list").inGroup("", "secrets").named("one"))},
 		RoleBindings: []*rbacv1.RoleBinding{binding("ns", "b", "Role", "b", subjects("Group", "dev")...)},
 	})
 	resources, urls, incomplete, err := r.RulesFor(t.Context(), person("alice", "dev"), "ns")

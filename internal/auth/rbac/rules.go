@@ -22,7 +22,7 @@ func NewRules(rules []rbacv1.PolicyRule) *Rules {
 
 // Allow reports whether a rule allows the request, regardless of its user.
 func (r *Rules) Allow(a authorizer.Attributes) bool {
-	q := ask(a, r.known)
+	q := newQuestion(a, r.known)
 	return r.table.allowing(&q) != nil
 }
 

@@ -30,7 +30,7 @@ func informersOf(group rbacinformers.Interface) Informers {
 }
 
 func changesTakeEffect(t *testing.T, transform cache.TransformFunc) {
-	client := fake.NewSimpleClientset(clusterRole("reader", may("get").on("", "pods")))
+	client := fake.NewSimpleClientset(clusterRole("reader", may("get").inGroup("", "pods")))
 	factory := informers.NewSharedInformerFactoryWithOptions(client, 0, informers.WithTransform(transform))
 	r := New(zap.NewNop())
 	ctx, cancel := context.WithCancel(t.Context())

@@ -42,7 +42,7 @@ func (sc *scope) prepare(known targets) {
 	if sc.rest != nil {
 		slices.SortFunc(sc.rest.missing, func(a, b error) int { return strings.Compare(a.Error(), b.Error()) })
 	}
-	slices.SortFunc(sc.grants, func(a, b *grant) int { return strings.Compare(a.by.name, b.by.name) })
+	slices.SortFunc(sc.grants, func(a, b *grant) int { return strings.Compare(a.source.name, b.source.name) })
 	switch {
 	case len(sc.grants) < 2:
 	case len(sc.grants) < manyGrants:

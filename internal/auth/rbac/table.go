@@ -161,7 +161,7 @@ type question struct {
 	n       int
 }
 
-func ask(a authorizer.Attributes, known targets) question {
+func newQuestion(a authorizer.Attributes, known targets) question {
 	q := question{resource: a.IsResourceRequest(), verb: a.GetVerb(), name: a.GetName(), path: a.GetPath()}
 	if !q.resource {
 		return q

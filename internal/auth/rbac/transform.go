@@ -8,7 +8,7 @@ import (
 )
 
 // Binding contains the parts of a RoleBinding or ClusterRoleBinding that decisions and their reasons need, a quarter
-// of the object. Servers with many users have tens of thousands of bindings, so shared strings are interned. It is
+// kind the object. Servers with many users have tens of thousands of bindings, so shared strings are interned. It is
 // immutable.
 type Binding struct {
 	name, namespace, version string // namespace is empty for a ClusterRoleBinding
@@ -19,7 +19,7 @@ type Binding struct {
 
 // bindingSubject is a subject in a binding.
 type bindingSubject struct {
-	of   unique.Handle[subjectKind]
+	kind unique.Handle[subjectKind]
 	name string
 }
 

@@ -89,17 +89,17 @@ func TestWhatMostHaveIsOneObject(t *testing.T) {
 		RoleBindings: []*rbacv1.RoleBinding{bound("a", "alice"), bound("b", "alice", "bob")},
 	})
 	alice, bob := x.users.get("alice"), x.users.get("bob")
-	one, two := alice.by[0], bob.by[0]
+	one, two := alice.bindings[0], bob.bindings[0]
 	if len(one.subjects) != 1 || &one.subjects[0] != &one.first[0] || len(two.subjects) != 2 || two.subjects[1].name != "bob" {
 		t.Errorf("subjects of the bindings = %v and %v, want one stored inline, and two", one.subjects, two.subjects)
 	}
-	if len(bob.by) != 1 || &bob.by[0] != &bob.firstBy[0] || bob.only.grants[0] != &bob.firstGrant || &bob.only.grants[0] != &bob.firstGrants[0] {
+	if len(bob.bindings) != 1 || &bob.bindings[0] != &bob.firstBy[0] || bob.only.grants[0] != &bob.firstGrant || &bob.only.grants[0] != &bob.firstGrants[0] {
 		t.Errorf("grants of bob = %+v, want one, stored inline", bob.only)
 	}
-	if len(alice.by) != 2 || alice.in("a").grants[0] != &alice.firstGrant || alice.in("b").grants[0] == &alice.firstGrant {
+	if len(alice.bindings) != 2 || alice.in("a").grants[0] != &alice.firstGrant || alice.in("b").grants[0] == &alice.firstGrant {
 		t.Errorf("grants of alice = %+v and %+v, want only the first stored inline", alice.in("a"), alice.in("b"))
 	}
-	if g := alice.in("b").grants[0]; g.by.Binding != two || g.by.subject.name != "alice" {
-		t.Errorf("grant of alice in b = %+v, want the second binding and the subject alice", g.by)
+	if g := alice.in("b").grants[0]; g.source.Binding != two || g.source.subject.name != "alice" {
+		t.Errorf("grant of alice in b = %+v, want the second binding and the subject alice", g.source)
 	}
 }

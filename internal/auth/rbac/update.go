@@ -56,8 +56,8 @@ type change struct {
 
 // placedSubject is the location of a subject in an index.
 type placedSubject struct {
-	of   *subjectMap
-	name string
+	subjects *subjectMap
+	name     string
 }
 
 // update returns an index with the same roles and the changed bindings.
@@ -85,7 +85,7 @@ func (x *index) update(changes map[bindingID]change) *index {
 	}
 	copied := make(map[*map[string]*subject]bool) // shards
 	for at, added := range touched {
-		shard := &at.of[shardOf(at.name)]
+		shard := &at.subjects[shardOf(at.name)]
 		if !copied[shard] {
 			copied[shard] = true
 			if *shard = maps.Clone(*shard); *shard == nil {
@@ -94,7 +94,7 @@ func (x *index) update(changes map[bindingID]change) *index {
 		}
 		var by []*Binding
 		if before := (*shard)[at.name]; before != nil {
-			by = slices.DeleteFunc(slices.Clone(before.by), func(b *Binding) bool { _, changed := changes[b.id()]; return changed })
+			by = slices.DeleteFunc(slices.Clone(before.bindings), func(b *Binding) bool { _, changed := changes[b.id()]; return changed })
 		}
 		if by = append(by, added...); len(by) == 0 {
 			delete(*shard, at.name)
@@ -109,11 +109,11 @@ func (x *index) update(changes map[bindingID]change) *index {
 func (x *index) compileSubject(at placedSubject, by []*Binding) *subject {
 	made := &subject{}
 	if len(by) > 1 {
-		made.by = make([]*Binding, 0, len(by))
+		made.bindings = make([]*Binding, 0, len(by))
 	}
 	for _, b := range by {
 		for i := range b.subjects {
-			if all, name := x.place(&b.subjects[i], b.namespace); all == at.of && name == at.name {
+			if all, name := x.place(&b.subjects[i], b.namespace); all == at.subjects && name == at.name {
 				x.grant(made, b, i)
 			}
 		}

@@ -47,8 +47,8 @@ func labelled(role *rbacv1.ClusterRole, into string) *rbacv1.ClusterRole {
 // adminRules returns the rules for granting rights within the namespace.
 func adminRules() []ruleBuilder {
 	return []ruleBuilder{
-		may("create").on("authorization.k8s.io", "localsubjectaccessreviews"),
-		may(readWrite...).on(rbacv1.GroupName, "roles", "rolebindings"),
+		may("create").inGroup("authorization.k8s.io", "localsubjectaccessreviews"),
+		may(readWrite...).inGroup(rbacv1.GroupName, "roles", "rolebindings"),
 	}
 }
 
@@ -57,24 +57,24 @@ func adminRules() []ruleBuilder {
 // rights. Writing endpoints is excluded (CVE-2021-25740), because it can redirect traffic of other users.
 func editRules() []ruleBuilder {
 	return []ruleBuilder{
-		may(read...).on("", "pods/attach", "pods/proxy", "pods/exec", "pods/portforward", "secrets", "services/proxy"),
-		may("impersonate").on("", "serviceaccounts"),
-		may(write...).on("", "pods", "pods/attach", "pods/proxy", "pods/exec", "pods/portforward"),
-		may("create").on("", "pods/eviction"),
-		may(write...).on("", "replicationcontrollers", "replicationcontrollers/scale", "serviceaccounts",
+		may(read...).inGroup("", "pods/attach", "pods/proxy", "pods/exec", "pods/portforward", "secrets", "services/proxy"),
+		may("impersonate").inGroup("", "serviceaccounts"),
+		may(write...).inGroup("", "pods", "pods/attach", "pods/proxy", "pods/exec", "pods/portforward"),
+		may("create").inGroup("", "pods/eviction"),
+		may(write...).inGroup("", "replicationcontrollers", "replicationcontrollers/scale", "serviceaccounts",
 			"services", "services/proxy", "persistentvolumeclaims", "configmaps", "secrets"),
-		may("create").on("", "serviceaccounts/token"),
+		may("create").inGroup("", "serviceaccounts/token"),
 		may(write...).in("", "events.k8s.io").resources("events"),
-		may(write...).on("apps", "statefulsets", "statefulsets/scale", "daemonsets",
+		may(write...).inGroup("apps", "statefulsets", "statefulsets/scale", "daemonsets",
 			"deployments", "deployments/scale", "deployments/rollback", "replicasets", "replicasets/scale"),
-		may(write...).on("autoscaling", "horizontalpodautoscalers"),
-		may(write...).on("batch", "jobs", "cronjobs"),
-		may(write...).on("extensions", "daemonsets", "deployments", "deployments/scale", "deployments/rollback", "ingresses",
+		may(write...).inGroup("autoscaling", "horizontalpodautoscalers"),
+		may(write...).inGroup("batch", "jobs", "cronjobs"),
+		may(write...).inGroup("extensions", "daemonsets", "deployments", "deployments/scale", "deployments/rollback", "ingresses",
 			"replicasets", "replicasets/scale", "replicationcontrollers/scale", "networkpolicies"),
-		may(write...).on("policy", "poddisruptionbudgets"),
-		may(write...).on("networking.k8s.io", "networkpolicies", "ingresses"),
-		may(readWrite...).on("coordination.k8s.io", "leases"),
-		may(write...).on("resource.k8s.io", "resourceclaims", "resourceclaimtemplates"),
+		may(write...).inGroup("policy", "poddisruptionbudgets"),
+		may(write...).inGroup("networking.k8s.io", "networkpolicies", "ingresses"),
+		may(readWrite...).inGroup("coordination.k8s.io", "leases"),
+		may(write...).inGroup("resource.k8s.io", "resourceclaims", "resourceclaimtemplates"),
 	}
 }
 
@@ -82,24 +82,24 @@ func editRules() []ruleBuilder {
 // to pods.
 func viewRules() []ruleBuilder {
 	return []ruleBuilder{
-		may(read...).on("", "pods", "replicationcontrollers", "replicationcontrollers/scale", "serviceaccounts",
+		may(read...).inGroup("", "pods", "replicationcontrollers", "replicationcontrollers/scale", "serviceaccounts",
 			"services", "services/status", "endpoints", "persistentvolumeclaims", "persistentvolumeclaims/status", "configmaps"),
-		may(read...).on("", "limitranges", "resourcequotas", "bindings",
+		may(read...).inGroup("", "limitranges", "resourcequotas", "bindings",
 			"pods/status", "resourcequotas/status", "namespaces/status", "replicationcontrollers/status", "pods/log"),
 		// With a namespaced binding this covers only that namespace, and shows that the user has access to it.
-		may(read...).on("", "namespaces"),
+		may(read...).inGroup("", "namespaces"),
 		may(read...).in("", "events.k8s.io").resources("events"),
-		may(read...).on("discovery.k8s.io", "endpointslices"),
-		may(read...).on("apps", "controllerrevisions", "statefulsets", "statefulsets/status", "statefulsets/scale",
+		may(read...).inGroup("discovery.k8s.io", "endpointslices"),
+		may(read...).inGroup("apps", "controllerrevisions", "statefulsets", "statefulsets/status", "statefulsets/scale",
 			"daemonsets", "daemonsets/status", "deployments", "deployments/status", "deployments/scale",
 			"replicasets", "replicasets/status", "replicasets/scale"),
-		may(read...).on("autoscaling", "horizontalpodautoscalers", "horizontalpodautoscalers/status"),
-		may(read...).on("batch", "jobs", "jobs/status", "cronjobs", "cronjobs/status"),
-		may(read...).on("extensions", "daemonsets", "daemonsets/status", "deployments", "deployments/scale", "deployments/status",
+		may(read...).inGroup("autoscaling", "horizontalpodautoscalers", "horizontalpodautoscalers/status"),
+		may(read...).inGroup("batch", "jobs", "jobs/status", "cronjobs", "cronjobs/status"),
+		may(read...).inGroup("extensions", "daemonsets", "daemonsets/status", "deployments", "deployments/scale", "deployments/status",
 			"ingresses", "ingresses/status", "replicasets", "replicasets/scale", "replicasets/status",
 			"replicationcontrollers/scale", "networkpolicies"),
-		may(read...).on("policy", "poddisruptionbudgets", "poddisruptionbudgets/status"),
-		may(read...).on("networking.k8s.io", "networkpolicies", "ingresses", "ingresses/status"),
-		may(read...).on("resource.k8s.io", "resourceclaims", "resourceclaims/status", "resourceclaimtemplates"),
+		may(read...).inGroup("policy", "poddisruptionbudgets", "poddisruptionbudgets/status"),
+		may(read...).inGroup("networking.k8s.io", "networkpolicies", "ingresses", "ingresses/status"),
+		may(read...).inGroup("resource.k8s.io", "resourceclaims", "resourceclaims/status", "resourceclaimtemplates"),
 	}
 }

@@ -33,21 +33,21 @@ func NewClientset(objects ...runtime.Object) *fake.Clientset {
 // copies is a watch that copies objects. The goroutine of k8s.io/apimachinery's watch.Filter would leak if the watch is stopped
 // while an event waits to be received.
 type copies struct {
-	of      watch.Interface
+	source  watch.Interface
 	events  chan watch.Event
 	stop    sync.Once
 	stopped chan struct{}
 }
 
 func newCopies(of watch.Interface) *copies {
-	c := &copies{of: of, events: make(chan watch.Event), stopped: make(chan struct{})}
+	c := &copies{source: of, events: make(chan watch.Event), stopped: make(chan struct{})}
 	go c.run() // until Stop
 	return c
 }
 
 func (c *copies) run() {
 	defer close(c.events)
-	for e := range c.of.ResultChan() {
+	for e := range c.source.ResultChan() {
 		e.Object = e.Object.DeepCopyObject()
 		select {
 		case c.events <- e:
@@ -63,5 +63,5 @@ func (c *copies) ResultChan() <-chan watch.Event { return c.events }
 // Stop implements watch.Interface.
 func (c *copies) Stop() {
 	c.stop.Do(func() { close(c.stopped) })
-	c.of.Stop()
+	c.source.Stop()
 }

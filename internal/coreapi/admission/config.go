@@ -54,8 +54,8 @@ func (c Config) Names() []string {
 	return names
 }
 
-// known returns the names of the table.
-func (c Config) known() sets.Set[string] {
+// pluginNames returns the names of the table.
+func (c Config) pluginNames() sets.Set[string] {
 	names := sets.New[string]()
 	for _, p := range c.Plugins {
 		names.Insert(p.Name)
@@ -64,11 +64,11 @@ func (c Config) known() sets.Set[string] {
 }
 
 // Lacks reports whether name is a plugin of kube-apiserver that this server does not have. It cannot be enabled.
-func (c Config) Lacks(name string) bool { return unsupported.Has(name) && !c.known().Has(name) }
+func (c Config) Lacks(name string) bool { return unsupported.Has(name) && !c.pluginNames().Has(name) }
 
 // Validate calls bad for unknown plugins, an unreadable file, and invalid or unused configurations of plugins.
 func (c Config) Validate(bad func(flag, format string, args ...any)) {
-	known := c.known()
+	known := c.pluginNames()
 	list := strings.Join(sets.List(known), ", ")
 	for _, name := range c.Enable {
 		switch {
@@ -122,7 +122,7 @@ func (c Config) read() (configurations, error) {
 		at := slices.IndexFunc(c.Plugins, func(known Plugin) bool { return known.Name == p.Name })
 		configured := p.Configuration != nil || p.Path != ""
 		_, twice := all[p.Name]
-		switch list := strings.Join(sets.List(c.known()), ", "); {
+		switch list := strings.Join(sets.List(c.pluginNames()), ", "); {
 		case at < 0 && !unsupported.Has(p.Name):
 			return nil, fmt.Errorf("%s: there is no plugin %q; choose from %s", c.File, p.Name, list)
 		case !configured:

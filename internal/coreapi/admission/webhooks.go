@@ -114,17 +114,17 @@ func (w guardedTransport) WrappedRoundTripper() http.RoundTripper { return w.to 
 // boundedBody returns an error at the limit, unlike io.LimitReader: a truncated response must not look complete.
 type boundedBody struct {
 	io.ReadCloser
-	left int64
+	remaining int64
 }
 
 func (b *boundedBody) Read(p []byte) (int, error) {
-	if b.left <= 0 {
+	if b.remaining <= 0 {
 		return 0, fmt.Errorf("the webhook answered with more than %d bytes", int64(maxWebhookResponse))
 	}
-	if int64(len(p)) > b.left {
-		p = p[:b.left]
+	if int64(len(p)) > b.remaining {
+		p = p[:b.remaining]
 	}
 	n, err := b.ReadCloser.Read(p)
-	b.left -= int64(n)
+	b.remaining -= int64(n)
 	return n, err
 }

@@ -55,7 +55,7 @@ func (m *memory[T]) ReleaseHeld(_ context.Context, what T, held Held) error {
 	return nil
 }
 
-func (m *memory[T]) Taken(context.Context) (map[T]Held, error) {
+func (m *memory[T]) List(context.Context) (map[T]Held, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return maps.Clone(m.taken), nil

@@ -52,8 +52,8 @@ type Claims[T comparable] interface {
 	Release(ctx context.Context, what T, owner Owner) error
 	// ReleaseHeld releases this claim, but no later claim of the same address or port. It returns no error if it is missing.
 	ReleaseHeld(ctx context.Context, what T, held Held) error
-	// Taken reads all current claims from etcd.
-	Taken(ctx context.Context) (map[T]Held, error)
+	// List reads all current claims from etcd.
+	List(ctx context.Context) (map[T]Held, error)
 }
 
 // claimAny claims the first free candidate. Because most of a range is usually free, it reads all claims only after a candidate
@@ -75,7 +75,7 @@ func claimAny[T comparable](ctx context.Context, claims Claims[T], owner Owner, 
 			return none, err
 		}
 		if taken == nil {
-			if taken, err = claims.Taken(ctx); err != nil {
+			if taken, err = claims.List(ctx); err != nil {
 				return none, err
 			}
 		}
@@ -86,7 +86,7 @@ func claimAny[T comparable](ctx context.Context, claims Claims[T], owner Owner, 
 // findFree returns a candidate that is currently free, for a dry run.
 func findFree[T comparable](ctx context.Context, claims Claims[T], candidates iter.Seq[T], besides map[T]bool) (T, error) {
 	var none T
-	taken, err := claims.Taken(ctx)
+	taken, err := claims.List(ctx)
 	if err != nil {
 		return none, err
 	}
@@ -173,8 +173,8 @@ func (p EtcdPorts) Release(ctx context.Context, port int32, owner Owner) error {
 	return nil
 }
 
-// Taken reads all keys. The number of ports limits their number.
-func (p EtcdPorts) Taken(ctx context.Context) (map[int32]Held, error) {
+// List reads all keys. The number of ports limits their number.
+func (p EtcdPorts) List(ctx context.Context) (map[int32]Held, error) {
 	found, err := p.client.Get(ctx, p.keys, clientv3.WithPrefix())
 	if err != nil {
 		return nil, fmt.Errorf("read the claims to node ports: %w", err)

@@ -34,7 +34,7 @@ type Entry struct {
 
 // Fence returns the key that must exist for the write of ctx to be stored, or "" if it depends on no key.
 func Fence(ctx context.Context) string {
-	if t := Of(ctx); t != nil {
+	if t := FromContext(ctx); t != nil {
 		return t.entry
 	}
 	return ""

@@ -46,11 +46,11 @@ func (r *Repairer) Repair(ctx context.Context) error {
 	// Read claims before Services: each claim then has a Service in the list, has a Service that is not written yet, or has
 	// none.
 	cfg := &r.allocator.cfg
-	addresses, err := cfg.Addresses.Taken(ctx)
+	addresses, err := cfg.Addresses.List(ctx)
 	if err != nil {
 		return err
 	}
-	ports, err := cfg.Ports.Taken(ctx)
+	ports, err := cfg.Ports.List(ctx)
 	if err != nil {
 		return err
 	}

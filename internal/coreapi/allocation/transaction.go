@@ -64,8 +64,8 @@ func (a *Allocator) Begin(ctx context.Context) (context.Context, *Transaction) {
 	return context.WithValue(ctx, transactionKey{}, t), t
 }
 
-// Of returns the transaction of a context, or nil.
-func Of(ctx context.Context) *Transaction {
+// FromContext returns the transaction of a context, or nil.
+func FromContext(ctx context.Context) *Transaction {
 	t, _ := ctx.Value(transactionKey{}).(*Transaction)
 	return t
 }
@@ -201,7 +201,7 @@ func (t *Transaction) claimAddress(ctx context.Context, a netip.Addr) error {
 
 // refuseTaken checks a claim in a dry run.
 func refuseTaken[T comparable](ctx context.Context, claims Claims[T], what T, refusal error) error {
-	taken, err := claims.Taken(ctx)
+	taken, err := claims.List(ctx)
 	if err != nil {
 		return err
 	}
@@ -274,13 +274,13 @@ func (t *Transaction) End(ctx context.Context, stored *corev1.Service, err error
 			t.addBefore()
 		}
 		t.release(ctx, stored)
-		t.left(t.endEntry(ctx))
+		t.logRemainingEntry(t.endEntry(ctx))
 		return
 	}
 	// The write may still be in progress, because its request ended before etcd responded. Without the entry it cannot be
 	// stored.
 	if err := t.endEntry(ctx); err != nil {
-		t.left(err)
+		t.logRemainingEntry(err)
 		return
 	}
 	if len(t.addresses) == 0 && len(t.ports) == 0 {
@@ -295,8 +295,8 @@ func (t *Transaction) End(ctx context.Context, stored *corev1.Service, err error
 	t.release(ctx, stored)
 }
 
-// left logs that the entry still exists if err is not nil. A repair ends it later.
-func (t *Transaction) left(err error) {
+// logRemainingEntry logs that the entry still exists if err is not nil. A repair ends it later.
+func (t *Transaction) logRemainingEntry(err error) {
 	if err != nil {
 		t.cfg.Logger.Warn("the write of a service has ended and still counts as under way; it is looked at again later",
 			zap.Stringer("service", t.owner), zap.Error(err))

@@ -15,14 +15,14 @@ func (e *Encryption) TransformerFor(resource schema.GroupResource) value.Transfo
 	if !e.Enabled() {
 		return identity.NewEncryptCheckTransformer()
 	}
-	return &transformer{of: e, resource: resource}
+	return &transformer{encryption: e, resource: resource}
 }
 
 // transformer transforms with the current generation.
 type transformer struct {
-	of       *Encryption
-	resource schema.GroupResource
-	known    atomic.Pointer[known]
+	encryption *Encryption
+	resource   schema.GroupResource
+	known      atomic.Pointer[known]
 }
 
 // known caches the transformer of a resource in a generation: the lookup allocates, and every object of a list needs it.
@@ -32,7 +32,7 @@ type known struct {
 }
 
 func (t *transformer) now() value.Transformer {
-	g := t.of.current.Load()
+	g := t.encryption.current.Load()
 	k := t.known.Load()
 	if k == nil || k.in != g {
 		k = &known{g, g.transformers.TransformerForResource(t.resource)}

@@ -71,7 +71,7 @@ type tableKey struct {
 
 // table contains the encodings of the objects of one storage in one form.
 type table struct {
-	of     *Cache
+	cache  *Cache
 	listed atomic.Int64 // the sweep during which a list last used it
 
 	mu      sync.RWMutex
@@ -95,7 +95,7 @@ func (c *Cache) table(key tableKey) (t *table, keep bool) {
 	defer c.mu.Unlock()
 	t, keep = c.tables[key]
 	if !keep {
-		t = &table{of: c, entries: map[any]*entry{}}
+		t = &table{cache: c, entries: map[any]*entry{}}
 		c.tables[key] = t
 	}
 	t.listed.Store(c.sweep.Load())
@@ -121,7 +121,7 @@ func (t *table) drop(oldest int64) bool {
 	t.dropped = t.listed.Load() < oldest
 	for id, e := range t.entries {
 		if t.dropped || e.used.Load() < oldest {
-			t.of.bytes.Add(-e.size())
+			t.cache.bytes.Add(-e.size())
 			delete(t.entries, id)
 		}
 	}
@@ -130,7 +130,7 @@ func (t *table) drop(oldest int64) bool {
 
 // find sets data to the available encodings of the objects.
 func (t *table) find(objects []identity, data [][]byte) {
-	now := t.of.sweep.Load()
+	now := t.cache.sweep.Load()
 	t.mu.RLock()
 	defer t.mu.RUnlock()
 	for i, o := range objects {
@@ -148,18 +148,18 @@ func (t *table) find(objects []identity, data [][]byte) {
 // keep adds an encoding if there is space. The caller must not modify data afterwards.
 func (t *table) keep(o identity, data []byte) {
 	e := &entry{version: o.version, data: data}
-	e.used.Store(t.of.sweep.Load())
+	e.used.Store(t.cache.sweep.Load())
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.dropped {
 		return
 	}
-	if t.of.bytes.Add(e.size()) > t.of.limit.Load() {
-		t.of.bytes.Add(-e.size())
+	if t.cache.bytes.Add(e.size()) > t.cache.limit.Load() {
+		t.cache.bytes.Add(-e.size())
 		return
 	}
 	if before := t.entries[o.address]; before != nil {
-		t.of.bytes.Add(-before.size())
+		t.cache.bytes.Add(-before.size())
 	}
 	t.entries[o.address] = e
 }

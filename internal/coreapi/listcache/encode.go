@@ -220,7 +220,7 @@ func (c *Cache) answerProtobuf(w http.ResponseWriter, r *http.Request, f *frame)
 	case !ok:
 		return false
 	case form.kind == whole:
-		if _, ok := f.of.items(0).(message); !ok {
+		if _, ok := f.taken.items(0).(message); !ok {
 			return false
 		}
 		form.kind = wholeProtobuf
@@ -229,14 +229,14 @@ func (c *Cache) answerProtobuf(w http.ResponseWriter, r *http.Request, f *frame)
 	default:
 		return false
 	}
-	t, keep := c.table(tableKey{f.of.source.Storage, form})
+	t, keep := c.table(tableKey{f.taken.source.Storage, form})
 	encoder := newEncoder(form)
 	// The total length comes first. Objects that cannot be cached are encoded again later, so that not all encodings are in
 	// memory.
-	found, sizes, size := make([][]byte, f.of.length), make([]int, f.of.length), len(unknown.Raw)
-	ids := make([]identity, f.of.length)
+	found, sizes, size := make([][]byte, f.taken.length), make([]int, f.taken.length), len(unknown.Raw)
+	ids := make([]identity, f.taken.length)
 	for i := range ids {
-		ids[i] = identify(f.of.items(i))
+		ids[i] = identify(f.taken.items(i))
 	}
 	t.find(ids, found)
 	for i := range found {
@@ -244,13 +244,13 @@ func (c *Cache) answerProtobuf(w http.ResponseWriter, r *http.Request, f *frame)
 		case found[i] != nil:
 			sizes[i] = len(found[i])
 		case keep && ids[i].address != nil:
-			found[i] = encoder.encode(f.of.items(i))
+			found[i] = encoder.encode(f.taken.items(i))
 			t.keep(ids[i], found[i])
 			sizes[i] = len(found[i])
 		case form.kind == metadataProtobuf:
-			sizes[i] = encoder.partial(f.of.items(i)).Size()
+			sizes[i] = encoder.partial(f.taken.items(i)).Size()
 		default:
-			sizes[i] = f.of.items(i).(message).Size()
+			sizes[i] = f.taken.items(i).(message).Size()
 		}
 		size += 1 + varintSize(sizes[i]) + sizes[i]
 	}
@@ -265,7 +265,7 @@ func (c *Cache) answerProtobuf(w http.ResponseWriter, r *http.Request, f *frame)
 				return 0, out.err
 			}
 			if data == nil {
-				data = encoder.encode(f.of.items(i))
+				data = encoder.encode(f.taken.items(i))
 			}
 			out.write(appendVarint(append(head[:0], itemsTag), sizes[i]))
 			out.write(data)

@@ -30,7 +30,7 @@ func (c *Cache) Handler(next http.Handler) http.Handler {
 			return
 		}
 		t := &taken{request: info, table: strings.Contains(r.Header.Get("Accept"), "as=Table")}
-		f := &frame{ResponseWriter: w, of: t}
+		f := &frame{ResponseWriter: w, taken: t}
 		next.ServeHTTP(f, r.WithContext(context.WithValue(r.Context(), takenKey{}, t)))
 		if !f.holding {
 			return
@@ -78,7 +78,7 @@ func isRecorded(ctx context.Context) bool {
 // frame buffers the response from which objects were taken. Other responses pass through.
 type frame struct {
 	http.ResponseWriter
-	of *taken
+	taken *taken
 
 	holding  bool
 	code     int
@@ -91,7 +91,7 @@ func (f *frame) Unwrap() http.ResponseWriter { return f.ResponseWriter }
 
 // WriteHeader implements http.ResponseWriter.
 func (f *frame) WriteHeader(code int) {
-	if f.of.list == nil {
+	if f.taken.list == nil {
 		f.ResponseWriter.WriteHeader(code)
 		return
 	}
@@ -100,7 +100,7 @@ func (f *frame) WriteHeader(code int) {
 }
 
 func (f *frame) Write(p []byte) (int, error) {
-	if f.of.list == nil {
+	if f.taken.list == nil {
 		return f.ResponseWriter.Write(p)
 	}
 	f.WriteHeader(http.StatusOK)
@@ -157,7 +157,7 @@ func (c *Cache) answerJSON(w http.ResponseWriter, r *http.Request, f *frame) boo
 	if !ok {
 		return false
 	}
-	objects, err := f.of.objects(r.Context(), form, f.body)
+	objects, err := f.taken.objects(r.Context(), form, f.body)
 	if err != nil {
 		return false
 	}
@@ -165,7 +165,7 @@ func (c *Cache) answerJSON(w http.ResponseWriter, r *http.Request, f *frame) boo
 	defer out.release()
 	out.write(before)
 	out.write(openArray)
-	c.jsonArray(out, f.of.source.Storage, objects, form)
+	c.jsonArray(out, f.taken.source.Storage, objects, form)
 	out.write(closeArray)
 	out.write(after)
 	out.close()

@@ -24,8 +24,8 @@ import (
 // Scale describes how the scale subresource reads and writes a kind. The subresource is an autoscaling/v1 Scale for every kind,
 // so autoscalers need not know the kind.
 type Scale struct {
-	// of returns the wanted and the actual number of pods, and their label selector.
-	of func(obj runtime.Object) (wanted *int32, there int32, selector labels.Selector, err error)
+	// read returns the wanted and the actual number of pods, and their label selector.
+	read func(obj runtime.Object) (wanted *int32, there int32, selector labels.Selector, err error)
 	// set sets the wanted number of pods.
 	set func(obj runtime.Object, wanted int32)
 }
@@ -90,7 +90,7 @@ func (s *scaleREST) Update(ctx context.Context, name string, info rest.UpdatedOb
 }
 
 func (s *scaleREST) scaleOf(obj runtime.Object) (*autoscalingv1.Scale, error) {
-	wanted, there, selector, err := s.main.Resource.Scale.of(obj)
+	wanted, there, selector, err := s.main.Resource.Scale.read(obj)
 	if err != nil {
 		return nil, apierrors.NewBadRequest(err.Error())
 	}
@@ -183,7 +183,7 @@ func externalOf(kinds []schema.GroupVersionKind) schema.GroupVersion {
 // ScaleOf returns the Scale of a kind. parts returns its three parts.
 func ScaleOf[T runtime.Object](parts func(T) (wanted **int32, there int32, selector *metav1.LabelSelector)) *Scale {
 	return &Scale{
-		of: func(obj runtime.Object) (*int32, int32, labels.Selector, error) {
+		read: func(obj runtime.Object) (*int32, int32, labels.Selector, error) {
 			wanted, there, selector := parts(obj.(T))
 			parsed, err := metav1.LabelSelectorAsSelector(selector)
 			return *wanted, there, parsed, err

@@ -133,7 +133,7 @@ func (c *Collector[T]) decode(values map[string][]byte) map[string]*T {
 // follow switches to a new table. Backends that are new, or have changed routes, are polled immediately.
 func (c *Collector[T]) follow(table Table) {
 	c.mu.Lock()
-	if c.followed && c.table.Same(table) {
+	if c.followed && c.table.Equal(table) {
 		c.mu.Unlock()
 		return
 	}

@@ -97,12 +97,12 @@ func TestHowATableIsSeen(t *testing.T) {
 		if !slices.Equal(names, want) || !got.Synced {
 			t.Errorf("%+v: routes = %q, synced %t, want %q, synced true", view, names, got.Synced, want)
 		}
-		if !seen().Same(got) {
+		if !seen().Equal(got) {
 			t.Error("Same() = false for the same table, want true")
 		}
 		table = routetable.NewTable(table.Routes(), false)
-		if again := seen(); again.Same(got) || again.Synced {
-			t.Errorf("Same() = %t, Synced = %t after another table, want false and false", again.Same(got), again.Synced)
+		if again := seen(); again.Equal(got) || again.Synced {
+			t.Errorf("Same() = %t, Synced = %t after another table, want false and false", again.Equal(got), again.Synced)
 		}
 		table = routetable.NewTable(table.Routes(), true)
 	}

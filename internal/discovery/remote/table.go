@@ -59,8 +59,8 @@ type Table struct {
 	Synced bool
 }
 
-// Same reports whether two tables are identical: they share the same immutable list of routes.
-func (t Table) Same(other Table) bool {
+// Equal reports whether two tables are identical: they share the same immutable list of routes.
+func (t Table) Equal(other Table) bool {
 	return t.Synced == other.Synced && len(t.Routes) == len(other.Routes) && (len(t.Routes) == 0 || &t.Routes[0] == &other.Routes[0])
 }
 

@@ -92,7 +92,7 @@ type version struct {
 
 // resource is one resource of one route.
 type resource struct {
-	of    schema.GroupVersionResource
+	gvr   schema.GroupVersionResource
 	route remote.Route
 	state State
 	// published is the state that requests read, nil before it is first published.
@@ -227,7 +227,7 @@ func (p *Prober) follow(routes []Route) {
 func (p *Prober) followResource(of schema.GroupVersionResource, r remote.Route, now time.Time) {
 	x := p.resources[of]
 	if x == nil {
-		x = &resource{of: of, route: r}
+		x = &resource{gvr: of, route: r}
 		p.resources[of] = x
 		x.reset()
 	}
@@ -256,7 +256,7 @@ func (p *Prober) followResource(of schema.GroupVersionResource, r remote.Route, 
 
 // reset discards the verdict. The caller must hold the Prober's mu.
 func (x *resource) reset() {
-	x.state = State{APIService: x.route.APIService, Resource: x.of.Resource + "." + x.of.Version + "." + x.of.Group}
+	x.state = State{APIService: x.route.APIService, Resource: x.gvr.Resource + "." + x.gvr.Version + "." + x.gvr.Group}
 	x.ignored, x.undetermined = false, 0
 }
 
@@ -290,7 +290,7 @@ func (p *Prober) probe(ctx context.Context, x *resource) time.Duration {
 		return interval
 	}
 	defer release()
-	v, reason := Probe(ctx, r.Backend.Probe(), x.of)
+	v, reason := Probe(ctx, r.Backend.Probe(), x.gvr)
 	if ctx.Err() != nil {
 		return interval
 	}

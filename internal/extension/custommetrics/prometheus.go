@@ -329,12 +329,12 @@ func (p *PrometheusProvider) CustomValues(ctx context.Context, q CustomQuery) ([
 		}
 	}
 	target := Target{Series: from.series, Names: names, Selector: q.Series}
-	target.Label, _ = from.labels.Of(q.Resource)
+	target.Label, _ = from.labels.Lookup(q.Resource)
 	if q.Namespaced {
 		target.NamespaceLabel, _ = from.labels.NamespaceLabel()
 		target.Namespace = q.Namespace
 	}
-	samples, err := p.ask(ctx, from, target)
+	samples, err := p.query(ctx, from, target)
 	if err != nil {
 		return nil, err
 	}
@@ -386,7 +386,7 @@ func (p *PrometheusProvider) ExternalValues(ctx context.Context, namespace, metr
 			target.NamespaceLabel = "namespace"
 		}
 	}
-	samples, err := p.ask(ctx, from, target)
+	samples, err := p.query(ctx, from, target)
 	if err != nil {
 		return nil, err
 	}
@@ -402,7 +402,7 @@ func (p *PrometheusProvider) ExternalValues(ctx context.Context, namespace, metr
 	return out, nil
 }
 
-func (p *PrometheusProvider) ask(ctx context.Context, from origin, target Target) ([]prometheus.Sample, error) {
+func (p *PrometheusProvider) query(ctx context.Context, from origin, target Target) ([]prometheus.Sample, error) {
 	query, err := from.rule.Query(target)
 	var selector *SelectorError
 	switch {

@@ -298,8 +298,8 @@ func (l Labels) add(label string, r Resource) {
 	l.labels[r.GroupResource()] = label
 }
 
-// Of returns the label that contains names of a resource.
-func (l Labels) Of(r schema.GroupResource) (string, bool) {
+// Lookup returns the label that contains names of a resource.
+func (l Labels) Lookup(r schema.GroupResource) (string, bool) {
 	label, ok := l.labels[r]
 	return label, ok
 }
@@ -316,4 +316,4 @@ func (l Labels) Described(series []string) []Resource {
 }
 
 // NamespaceLabel returns the label that contains namespaces.
-func (l Labels) NamespaceLabel() (string, bool) { return l.Of(namespaces) }
+func (l Labels) NamespaceLabel() (string, bool) { return l.Lookup(namespaces) }

@@ -113,7 +113,7 @@ func TestLabelsNameResources(t *testing.T) {
 		}
 	})
 	t.Run("an override wins over the template", func(t *testing.T) {
-		label, _ := c.Rules[2].Labels(catalogue()).Of(schema.GroupResource{Resource: "namespaces"})
+		label, _ := c.Rules[2].Labels(catalogue()).Lookup(schema.GroupResource{Resource: "namespaces"})
 		if label != "ns" {
 			t.Errorf("label of namespaces = %q, want the override \"ns\"", label)
 		}

@@ -207,7 +207,7 @@ func (r ResourceRule) Plain(c *Catalogue) (PlainQueries, error) {
 	labels := r.mapping.labels(c)
 	var missing error
 	label := func(resource string) string {
-		l, ok := labels.Of(schema.GroupResource{Resource: resource})
+		l, ok := labels.Lookup(schema.GroupResource{Resource: resource})
 		if !ok && missing == nil {
 			missing = fmt.Errorf("want resources that map a label to each of nodes, namespaces and pods; none is mapped to %s", resource)
 		}

@@ -41,12 +41,12 @@ func (s *notes) syntax(err error) {
 // form reads one mapping. Every requested field is a known field; done reports all others. A form for a missing or invalid
 // node returns zero values, and its mistake has already been noted.
 type form struct {
-	notes  *notes
-	path   string
-	node   *yaml.Node
-	keys   []*yaml.Node
-	values map[string]*yaml.Node
-	asked  []string
+	notes     *notes
+	path      string
+	node      *yaml.Node
+	keys      []*yaml.Node
+	values    map[string]*yaml.Node
+	requested []string
 }
 
 func newForm(s *notes, n *yaml.Node, path string) *form {
@@ -98,10 +98,10 @@ func (f *form) field(name string) string {
 	return f.path + "." + name
 }
 
-// ask returns the value of a field, nil if it is absent or null.
-func (f *form) ask(name string) *yaml.Node {
-	if !slices.Contains(f.asked, name) {
-		f.asked = append(f.asked, name)
+// value returns the value of a field, nil if it is absent or null.
+func (f *form) value(name string) *yaml.Node {
+	if !slices.Contains(f.requested, name) {
+		f.requested = append(f.requested, name)
 	}
 	n := f.values[name]
 	if n != nil && n.Tag == "!!null" {
@@ -121,13 +121,13 @@ func (f *form) wrong(name, format string, args ...any) {
 
 // need notes a mistake if the field is absent.
 func (f *form) need(name, example string) {
-	if f.ask(name) == nil && f.node != nil && f.node.Kind == yaml.MappingNode {
+	if f.value(name) == nil && f.node != nil && f.node.Kind == yaml.MappingNode {
 		f.wrong(name, "required, such as %s", example)
 	}
 }
 
 func (f *form) text(name string) string {
-	n := f.ask(name)
+	n := f.value(name)
 	if n == nil {
 		return ""
 	}
@@ -161,7 +161,7 @@ func (f *form) choice(name string, words ...string) string {
 }
 
 func (f *form) boolean(name string) bool {
-	n := f.ask(name)
+	n := f.value(name)
 	if n == nil {
 		return false
 	}
@@ -173,7 +173,7 @@ func (f *form) boolean(name string) bool {
 }
 
 func (f *form) integer(name string, otherwise, least, most int64) int64 {
-	n := f.ask(name)
+	n := f.value(name)
 	if n == nil {
 		return otherwise
 	}
@@ -186,7 +186,7 @@ func (f *form) integer(name string, otherwise, least, most int64) int64 {
 }
 
 func (f *form) duration(name string, otherwise, least, most time.Duration) time.Duration {
-	n := f.ask(name)
+	n := f.value(name)
 	if n == nil {
 		return otherwise
 	}
@@ -200,7 +200,7 @@ func (f *form) duration(name string, otherwise, least, most time.Duration) time.
 
 // list returns the elements of a sequence.
 func (f *form) list(name string) []*yaml.Node {
-	n := f.ask(name)
+	n := f.value(name)
 	if n == nil {
 		return nil
 	}
@@ -226,7 +226,7 @@ func (f *form) texts(name string) []string {
 }
 
 // form returns the form of a nested mapping, which has no fields if the mapping is absent.
-func (f *form) form(name string) *form { return newForm(f.notes, f.ask(name), f.field(name)) }
+func (f *form) form(name string) *form { return newForm(f.notes, f.value(name), f.field(name)) }
 
 // forms returns the forms of the mappings in a list.
 func (f *form) forms(name string) []*form {
@@ -243,21 +243,21 @@ func (f *form) entries(name string, each func(in *form, key string)) {
 	for _, key := range in.keys {
 		each(in, key.Value)
 	}
-	in.done()
+	in.noteUnknownFields()
 }
 
 func (f *form) present() bool { return f.node != nil }
 
-// done notes the fields that were not requested.
-func (f *form) done() {
+// noteUnknownFields notes the fields that were not requested.
+func (f *form) noteUnknownFields() {
 	for _, key := range f.keys {
-		if slices.Contains(f.asked, key.Value) {
+		if slices.Contains(f.requested, key.Value) {
 			continue
 		}
-		if word := nearest(key.Value, f.asked); word != "" {
+		if word := nearest(key.Value, f.requested); word != "" {
 			f.notes.at(key, f.field(key.Value), "unknown field; did you mean %q?", word)
 		} else {
-			f.notes.at(key, f.field(key.Value), "unknown field; known are %s", sentence(slices.Sorted(slices.Values(f.asked))))
+			f.notes.at(key, f.field(key.Value), "unknown field; known are %s", sentence(slices.Sorted(slices.Values(f.requested))))
 		}
 	}
 }

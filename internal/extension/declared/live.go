@@ -22,7 +22,7 @@ type liveResource struct {
 	reshaped func()
 	hosted   extension.Resource
 
-	asked chan struct{} // closed after the first fetch, successful or not
+	fetched chan struct{} // closed after the first fetch, successful or not
 
 	mu       sync.Mutex // guards the fields below
 	objects  []Object
@@ -34,7 +34,7 @@ type liveResource struct {
 
 func newLiveResource(d *definition, log *zap.Logger, reshaped func()) *liveResource {
 	l := &liveResource{definition: d, log: log.With(zap.String("resource", d.name()), zap.String("source", d.originKind)),
-		reshaped: reshaped, asked: make(chan struct{}), shape: &shape{}}
+		reshaped: reshaped, fetched: make(chan struct{}), shape: &shape{}}
 	l.hosted = d.resource(l)
 	return l
 }
@@ -48,11 +48,11 @@ func (l *liveResource) run(ctx context.Context) {
 	tick := time.NewTicker(l.definition.every)
 	defer tick.Stop()
 	for {
-		l.ask(ctx)
+		l.refresh(ctx)
 		select {
-		case <-l.asked:
+		case <-l.fetched:
 		default:
-			close(l.asked)
+			close(l.fetched)
 		}
 		select {
 		case <-ctx.Done():
@@ -62,7 +62,7 @@ func (l *liveResource) run(ctx context.Context) {
 	}
 }
 
-func (l *liveResource) ask(ctx context.Context) {
+func (l *liveResource) refresh(ctx context.Context) {
 	began := time.Now()
 	bounded, cancel := context.WithTimeout(ctx, l.definition.timeout+grace)
 	defer cancel()
@@ -133,7 +133,7 @@ func (l *liveResource) omissions() []string {
 // /readyz?verbose.
 func (l *liveResource) List(ctx context.Context, _ extension.Query) ([]Object, error) {
 	select {
-	case <-l.asked:
+	case <-l.fetched:
 	case <-ctx.Done():
 		return nil, apierrors.NewServiceUnavailable(fmt.Sprintf("the %s source of %s has not answered yet; try again", l.definition.originKind, l.definition.name()))
 	}

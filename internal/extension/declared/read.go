@@ -110,7 +110,7 @@ func (r reader) document(notes *notes, n *yaml.Node) []*definition {
 	if n := f.values["resources"]; n != nil && n.Kind == yaml.SequenceNode && len(n.Content) == 0 {
 		f.wrong("resources", "is empty; it needs one resource at least")
 	}
-	f.done()
+	f.noteUnknownFields()
 	return found
 }
 
@@ -167,7 +167,7 @@ func (r reader) resource(f *form) *definition {
 	}
 	f.entries("descriptions", func(in *form, key string) { d.docs[strings.TrimPrefix(key, ".")] = in.text(key) })
 	d.schema = readSchema(f)
-	f.done()
+	f.noteUnknownFields()
 	return d
 }
 
@@ -238,7 +238,7 @@ func readColumns(f *form, d *definition) {
 		c := column{name: in.text("name"), description: in.text("description"),
 			kind: in.choice("type", valueTypes...), priority: int32(in.integer("priority", 0, 0, 1000))}
 		c.description = cmp.Or(c.description, c.name+".")
-		if n := in.ask("path"); n != nil {
+		if n := in.value("path"); n != nil {
 			var ok bool
 			if c.path, ok = objectPath(f.notes, n, in.field("path"), in.text("path")); ok {
 				d.mapping.checkSet(f.notes, n, in.field("path"), c.path)
@@ -250,7 +250,7 @@ func readColumns(f *form, d *definition) {
 		if slices.ContainsFunc(d.columns, func(other column) bool { return other.name == c.name }) {
 			in.wrong("name", "%q: another column has this name", c.name)
 		}
-		in.done()
+		in.noteUnknownFields()
 		d.columns = append(d.columns, c)
 	}
 }
@@ -276,7 +276,7 @@ func (d *definition) String() string { return fmt.Sprintf("%s (%s:%d)", d.name()
 func readMapping(f *form, d *definition) {
 	m := &d.mapping
 	m.namespaced = d.namespaced
-	if n := f.ask("items"); n != nil {
+	if n := f.value("items"); n != nil {
 		var err error
 		if m.items, err = parsePath(f.text("items")); err != nil {
 			f.wrong("items", "%v", err)
@@ -290,22 +290,22 @@ func readMapping(f *form, d *definition) {
 			in.need("namespace", ".team, or a name such as default that is the same for all")
 		}
 		m.namespace = in.expression("namespace")
-	case in.ask("namespace") != nil:
+	case in.value("namespace") != nil:
 		in.wrong("namespace", "the resource is not namespaced; say namespaced: true, or leave this out")
 	}
 	m.labels = in.keyed("labels", validation.IsQualifiedName)
 	m.annotations = in.keyed("annotations", validation.IsQualifiedName)
-	if in.ask("creationTimestamp") != nil {
+	if in.value("creationTimestamp") != nil {
 		e := in.expression("creationTimestamp")
 		m.creationTimestamp = &e
 	}
 	m.fields = readFields(in)
-	in.done()
+	in.noteUnknownFields()
 }
 
 // readName reads the expression for the name. It is optional only for the tables of procfs.
 func readName(f, in *form, d *definition) {
-	if p, ok := d.origin.(*Procfs); ok && in.ask("name") == nil {
+	if p, ok := d.origin.(*Procfs); ok && in.value("name") == nil {
 		d.mapping.name, _ = parseExpression(Tables[p.Table]) // an unknown table has been noted
 		return
 	}
@@ -318,7 +318,7 @@ func readName(f, in *form, d *definition) {
 }
 
 func (f *form) expression(name string) expression {
-	if f.ask(name) == nil {
+	if f.value(name) == nil {
 		return expression{}
 	}
 	return f.notes.expressionOf(f.values[name], f.field(name), f.text(name))
@@ -366,7 +366,7 @@ func (f *form) keyed(name string, problems func(string) []string) []keyed {
 func readFields(object *form) []field {
 	var out []field
 	object.entries("fields", func(in *form, key string) {
-		n := in.ask(key)
+		n := in.value(key)
 		if n == nil {
 			in.wrong(key, "must be a path such as .depth, or a mapping with from and type")
 			return
@@ -392,13 +392,13 @@ func readFields(object *form) []field {
 
 func readField(in *form, one field) field {
 	in.need("from", ".depth")
-	if n := in.ask("from"); n != nil {
+	if n := in.value("from"); n != nil {
 		one.from = in.notes.fieldExpression(n, in.field("from"), in.text("from"))
 	}
-	if in.ask("type") != nil {
+	if in.value("type") != nil {
 		one.kind = in.choice("type", valueTypes...)
 	}
-	if n := in.ask("default"); n != nil {
+	if n := in.value("default"); n != nil {
 		v, err := plainValue(n)
 		if err != nil {
 			in.wrong("default", "%v", err)
@@ -411,7 +411,7 @@ func readField(in *form, one field) field {
 		}
 		one.otherwise = v
 	}
-	in.done()
+	in.noteUnknownFields()
 	return one
 }
 
@@ -482,7 +482,7 @@ var schemaTypes = []string{"object", "array", "string", "integer", "number", "bo
 
 // readSchema returns the schema of the resource's objects, nil if the field is absent.
 func readSchema(f *form) json.RawMessage {
-	n := f.ask("schema")
+	n := f.value("schema")
 	if n == nil {
 		return nil
 	}
@@ -508,27 +508,27 @@ func readSchema(f *form) json.RawMessage {
 func checkSchema(notes *notes, n *yaml.Node, field string) {
 	f := newForm(notes, n, field)
 	kind := ""
-	if f.ask("type") != nil {
+	if f.value("type") != nil {
 		kind = f.text("type")
 		if kind != "" && !slices.Contains(schemaTypes, kind) {
 			f.wrong("type", "%q: must be %s", kind, sentence(schemaTypes))
 		}
 	}
-	if f.ask("$ref") != nil {
+	if f.value("$ref") != nil {
 		f.wrong("$ref", "references are not supported: write the schema out")
 	}
 	properties := f.form("properties")
 	for _, key := range properties.keys {
-		if v := properties.ask(key.Value); v != nil {
+		if v := properties.value(key.Value); v != nil {
 			checkSchema(notes, v, properties.field(key.Value))
 		}
 	}
-	if items := f.ask("items"); items != nil {
+	if items := f.value("items"); items != nil {
 		checkSchema(notes, items, f.field("items"))
 	} else if kind == "array" {
 		f.wrong("items", "required, since type is array")
 	}
-	if more := f.ask("additionalProperties"); more != nil && more.Kind == yaml.MappingNode {
+	if more := f.value("additionalProperties"); more != nil && more.Kind == yaml.MappingNode {
 		checkSchema(notes, more, f.field("additionalProperties"))
 	}
 }

@@ -29,8 +29,8 @@ func (r reader) source(f *form, d *definition) {
 		f.need("source", "source: {file: {path: /var/lib/queues.json}}")
 		return
 	}
-	given := slices.DeleteFunc(slices.Clone(sourceKinds), func(kind string) bool { return in.ask(kind) == nil })
-	in.done()
+	given := slices.DeleteFunc(slices.Clone(sourceKinds), func(kind string) bool { return in.value(kind) == nil })
+	in.noteUnknownFields()
 	if len(given) != 1 {
 		if len(given) == 0 && len(in.keys) > 0 {
 			return // an unknown field, which has been noted
@@ -55,7 +55,7 @@ func (r reader) source(f *form, d *definition) {
 			in.wrong("exec", "running commands is off; start the server with --allow-exec-sources if whoever writes this file may run commands as the server")
 		}
 	}
-	s.done()
+	s.noteUnknownFields()
 }
 
 func (f *form) timeout() time.Duration {
@@ -65,7 +65,7 @@ func (f *form) timeout() time.Duration {
 func (f *form) maxBytes() int64 { return f.integer("maxBytes", MaxBytes, 1, maxBytesLimit) }
 
 func (f *form) format(path string) string {
-	if ext := filepath.Ext(path); f.ask("format") == nil && (ext == ".yaml" || ext == ".yml") {
+	if ext := filepath.Ext(path); f.value("format") == nil && (ext == ".yaml" || ext == ".yml") {
 		return "yaml"
 	}
 	return f.choice("format", "json", "yaml")
@@ -100,7 +100,7 @@ func readFileSource(f *form) (origin, time.Duration) {
 func (r reader) procfs(f *form) (origin, time.Duration) {
 	f.need("table", sentence(TableNames()))
 	p := &Procfs{Root: r.procRoot}
-	if f.ask("table") != nil {
+	if f.value("table") != nil {
 		p.Table = f.choice("table", TableNames()...)
 	}
 	return p, defaultTimeout
@@ -110,7 +110,7 @@ func readExec(f *form) (origin, time.Duration) {
 	f.need("command", "[/usr/local/bin/list-queues, --json]")
 	e := &Exec{Argv: f.texts("command"), Env: map[string]string{}, Format: f.format(""), Timeout: f.timeout(), MaxBytes: f.maxBytes()}
 	switch {
-	case f.ask("command") != nil && len(e.Argv) == 0:
+	case f.value("command") != nil && len(e.Argv) == 0:
 		f.wrong("command", "must name a program")
 	case len(e.Argv) > 0 && e.Argv[0] != "" && !filepath.IsAbs(e.Argv[0]):
 		f.wrong("command", "%q: the program must be an absolute path; there is no shell and no search path", e.Argv[0])

@@ -350,7 +350,7 @@ func (r *runner) awaitAnswers(ctx context.Context) {
 	defer cancel()
 	for l := range r.running {
 		select {
-		case <-l.asked:
+		case <-l.fetched:
 		case <-ctx.Done():
 			return
 		}

@@ -56,7 +56,7 @@ func (t TLS) read() (m credentials, err error) {
 	return m, nil
 }
 
-func (m credentials) same(o credentials) bool {
+func (m credentials) equal(o credentials) bool {
 	return bytes.Equal(m.ca, o.ca) && bytes.Equal(m.cert, o.cert) && bytes.Equal(m.key, o.key)
 }
 
@@ -129,7 +129,7 @@ func (p *pool) current() http.RoundTripper {
 		return p.rt
 	}
 	p.read = time.Now()
-	if m, err := p.tls.read(); err == nil && !m.same(p.used) {
+	if m, err := p.tls.read(); err == nil && !m.equal(p.used) {
 		_ = p.build(m)
 	}
 	return p.rt

@@ -174,7 +174,7 @@ func (s *KubeletSource) publish(now time.Time) {
 // describe adds labels to pods and omits pods that no longer run. Before the first list of Pods, it returns all pods without
 // labels, because autoscalers can use them.
 func (s *KubeletSource) describe(pods []PodUsage) []PodUsage {
-	if !s.pods.Known() {
+	if !s.pods.HasList() {
 		return pods
 	}
 	described := pods[:0]
@@ -222,12 +222,12 @@ const (
 
 // node is one kubelet and its data.
 type node struct {
-	object  listedObject
-	pair    Pair
-	history History
-	asked   time.Time // start of the last request
-	good    time.Time // time of the last successful response
-	err     error     // error of the last request
+	object      listedObject
+	pair        Pair
+	history     History
+	lastRequest time.Time // start of the last request
+	good        time.Time // time of the last successful response
+	err         error     // error of the last request
 }
 
 // access returns the client for kubelets, with the credentials in c, or with the API server's credentials if c has none.
@@ -271,7 +271,7 @@ func oneOf(file string, data []byte) (string, []byte) {
 
 // scrapeAll scrapes every kubelet once. It removes nodes that no longer exist, with their data.
 func (s *KubeletSource) scrapeAll(ctx context.Context) {
-	if s.nodes.Known() {
+	if s.nodes.HasList() {
 		listed := map[string]*node{}
 		for _, o := range s.nodes.All() {
 			n := s.known[o.Name]
@@ -313,7 +313,7 @@ func (s *KubeletSource) inOrder() []*node {
 		return 0
 	}
 	return slices.SortedFunc(maps.Values(s.known), func(a, b *node) int {
-		return cmp.Or(cmp.Compare(failed(a), failed(b)), a.asked.Compare(b.asked), cmp.Compare(a.object.Name, b.object.Name))
+		return cmp.Or(cmp.Compare(failed(a), failed(b)), a.lastRequest.Compare(b.lastRequest), cmp.Compare(a.object.Name, b.object.Name))
 	})
 }
 
@@ -325,7 +325,7 @@ func (s *KubeletSource) scrape(ctx context.Context, n *node) error {
 	if ctx.Err() != nil {
 		return errNotScraped
 	}
-	n.asked = time.Now()
+	n.lastRequest = time.Now()
 	ctx, cancel := context.WithTimeout(ctx, s.config.Timeout)
 	defer cancel()
 	e, at, err := s.fetch(ctx, n.object)

@@ -180,8 +180,8 @@ func (i *lister) object(in *listItem) listedObject {
 // Listed returns a channel that is closed after the first successful list.
 func (i *lister) Listed() <-chan struct{} { return i.complete }
 
-// Known reports whether a list has succeeded.
-func (i *lister) Known() bool { return i.objects.Load() != nil }
+// HasList reports whether a list has succeeded.
+func (i *lister) HasList() bool { return i.objects.Load() != nil }
 
 // Lookup returns one object. namespace is empty for Nodes.
 func (i *lister) Lookup(namespace, name string) (listedObject, bool) {

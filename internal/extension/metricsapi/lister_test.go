@@ -78,11 +78,11 @@ func TestPodsAreListedByPages(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if i.Known() || i.All() != nil {
+	if i.HasList() || i.All() != nil {
 		t.Error("lister is known before the first list, want unknown and empty")
 	}
 	startLister(t, i)
-	eventually(t, "a list", i.Known)
+	eventually(t, "a list", i.HasList)
 	<-i.Listed()
 	c, ok := i.Lookup("ns", "c")
 	if !ok || c.Labels["of"] != "c" || c.UID != "u" || len(i.All()) != 3 {
@@ -119,7 +119,7 @@ func TestNodesAreListedWhole(t *testing.T) {
 		t.Fatal(err)
 	}
 	startLister(t, i)
-	eventually(t, "a list", i.Known)
+	eventually(t, "a list", i.HasList)
 	if n := i.All()[0]; n.KubeletPort != 10251 || len(n.Addresses) != 1 || n.Addresses[0].Address != "10.0.0.1" || n.Annotations["a"] != "b" {
 		t.Errorf("node = %+v, want its kubelet port, address and annotations", n)
 	}
@@ -174,7 +174,7 @@ func TestPagesThatNeverEnd(t *testing.T) {
 	}
 	startLister(t, i)
 	eventually(t, "trouble", func() bool { return i.LastError() != nil })
-	if i.Known() {
+	if i.HasList() {
 		t.Error("lister is known after an incomplete list, want unknown")
 	}
 }

@@ -47,7 +47,7 @@ func (c PrometheusConfig) withDefaults() (PrometheusConfig, error) {
 		return c, errors.New("prometheus source: the window must be at least 1s, other durations not negative")
 	}
 	queries, err := c.Queries.withDefaults()
-	c.Queries = queries.over(c.Window)
+	c.Queries = queries.withWindow(c.Window)
 	return c, err
 }
 
@@ -338,7 +338,7 @@ func (q Queries) withDefaults() (Queries, error) {
 // promDuration formats d for PromQL, in whole seconds.
 func promDuration(d time.Duration) string { return fmt.Sprintf("%ds", int64(d/time.Second)) }
 
-func (q Queries) over(window time.Duration) Queries {
+func (q Queries) withWindow(window time.Duration) Queries {
 	for _, text := range []*string{&q.NodeCPU, &q.NodeMemory, &q.ContainerCPU, &q.ContainerMemory} {
 		*text = strings.ReplaceAll(*text, windowToken, promDuration(window))
 	}

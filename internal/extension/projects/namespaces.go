@@ -161,7 +161,7 @@ func (r *reviews) remembered(ctx context.Context, who user.Info, verb, namespace
 		return allowed, nil
 	}
 	asked := time.Now()
-	allowed, err := r.ask(ctx, spec)
+	allowed, err := r.review(ctx, spec)
 	if err == nil {
 		r.memory.Add(key, allowed, asked.Add(r.age))
 	}
@@ -170,7 +170,7 @@ func (r *reviews) remembered(ctx context.Context, who user.Info, verb, namespace
 
 // may reports whether who may perform verb on a namespace, or on all namespaces if the name is empty.
 func (r *reviews) may(ctx context.Context, who user.Info, verb, namespace string) (bool, error) {
-	return r.ask(ctx, question(who, verb, namespace))
+	return r.review(ctx, question(who, verb, namespace))
 }
 
 func question(who user.Info, verb, namespace string) authorizationv1.SubjectAccessReviewSpec {
@@ -191,7 +191,7 @@ func question(who user.Info, verb, namespace string) authorizationv1.SubjectAcce
 	return spec
 }
 
-func (r *reviews) ask(ctx context.Context, spec authorizationv1.SubjectAccessReviewSpec) (bool, error) {
+func (r *reviews) review(ctx context.Context, spec authorizationv1.SubjectAccessReviewSpec) (bool, error) {
 	if err := r.slots.Acquire(ctx, 1); err != nil {
 		return false, fmt.Errorf("review access: %d reviews are in flight already: %w", concurrentReviews, err)
 	}

@@ -81,7 +81,7 @@ func (c *Client) Query(ctx context.Context, promql string, at time.Time) ([]Samp
 	if !at.IsZero() {
 		form.Set("time", unix(at))
 	}
-	data, warnings, err := c.ask(ctx, "query", form)
+	data, warnings, err := c.query(ctx, "query", form)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -102,7 +102,7 @@ func (c *Client) Series(ctx context.Context, match []string, start time.Time) ([
 	if !start.IsZero() {
 		form.Set("start", unix(start))
 	}
-	data, _, err := c.ask(ctx, "series", form)
+	data, _, err := c.query(ctx, "series", form)
 	if err != nil {
 		return nil, err
 	}
@@ -125,7 +125,7 @@ func (c *Client) LastError() error {
 // Close closes idle connections.
 func (c *Client) Close() { c.http.Close() }
 
-func (c *Client) ask(ctx context.Context, endpoint string, form url.Values) ([]byte, []string, error) {
+func (c *Client) query(ctx context.Context, endpoint string, form url.Values) ([]byte, []string, error) {
 	bounded, cancel := context.WithTimeout(ctx, c.config.Timeout)
 	defer cancel()
 	if err := c.slots.Acquire(bounded, 1); err != nil {

@@ -213,7 +213,7 @@ func (a *Adopter) compare(ctx context.Context, o *apiregistrationv1.APIService) 
 		available, _ := adoption.Condition(o, apiregistrationv1.Available)
 		return fmt.Errorf("the API server does not get the discovery document of %s itself (Available=%s: %s): %w", gv, available.Status, available.Message, err)
 	}
-	known, routed, err := a.known(ctx, o.Name, gv)
+	known, routed, err := a.storedResources(ctx, o.Name, gv)
 	if err != nil {
 		return err
 	}
@@ -228,8 +228,8 @@ func (a *Adopter) compare(ctx context.Context, o *apiregistrationv1.APIService) 
 	return nil
 }
 
-// known returns the resources that the gateway has stored for an APIService or, with an APIRoute, for its backends.
-func (a *Adopter) known(ctx context.Context, apiService string, gv schema.GroupVersion) (resources []metav1.APIResource, routed bool, err error) {
+// storedResources returns the resources that the gateway has stored for an APIService or, with an APIRoute, for its backends.
+func (a *Adopter) storedResources(ctx context.Context, apiService string, gv schema.GroupVersion) (resources []metav1.APIResource, routed bool, err error) {
 	stored, err := lastknown.Storage{Client: a.client.ConfigMaps(a.gateway.Namespace), Key: lastknown.Discovery}.Load(ctx)
 	if err != nil {
 		return nil, false, err

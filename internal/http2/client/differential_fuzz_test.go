@@ -162,12 +162,14 @@ func mayBe(trailer http.Header) http.Header {
 // clientDifferences are the intended differences.
 var clientDifferences = []http2test.Difference{
 	{Name: "the connection is given up with another code", Why: "the library's GOAWAY mostly stays in its buffer",
-		Is: func(c *http2test.Compared) bool { return http2test.Ends(c.Ours) && http2test.Ends(c.Theirs) }},
+		Is: func(c *http2test.Compared) bool {
+			return http2test.EndsConnection(c.Ours) && http2test.EndsConnection(c.Theirs)
+		}},
 	{Name: "a stream is reset with another code", Why: "more than one thing is wrong with the frame",
 		Is: func(c *http2test.Compared) bool { return http2test.Resets(c.Ours) && http2test.Resets(c.Theirs) }},
 	{Name: "a header block in too many frames", Why: "CVE-2023-45288: their number is bounded (wire.Block), to the library their bytes are",
 		Is: func(c *http2test.Compared) bool {
-			return (c.Is(http2.FrameHeaders) || c.Is(http2.FrameContinuation)) && http2test.Ends(c.Ours, http2.ErrCodeEnhanceYourCalm)
+			return (c.Is(http2.FrameHeaders) || c.Is(http2.FrameContinuation)) && http2test.EndsConnection(c.Ours, http2.ErrCodeEnhanceYourCalm)
 		}},
 	{Name: "a frame that is not whole", Why: "ours reads all of it before it looks at it",
 		Is: func(c *http2test.Compared) bool {
@@ -175,11 +177,11 @@ var clientDifferences = []http2test.Difference{
 		}},
 	{Name: "padding as long as HEADERS, or something wrong in HEADERS of a stream that was never begun", Why: "RFC 9113, 5.1 and 6.2 ask for an error of the connection",
 		Is: func(c *http2test.Compared) bool {
-			return c.Is(http2.FrameHeaders) && http2test.Ends(c.Ours) && http2test.Resets(c.Theirs, http2.ErrCodeProtocol)
+			return c.Is(http2.FrameHeaders) && http2test.EndsConnection(c.Ours) && http2test.Resets(c.Theirs, http2.ErrCodeProtocol)
 		}},
 	{Name: "a frame of a stream that was never begun", Why: "RFC 9113, 5.1 asks for an error of the connection; the library takes the stream for one that has ended",
 		Is: func(c *http2test.Compared) bool {
-			return http2test.Ends(c.Ours, http2.ErrCodeProtocol, http2.ErrCodeFrameSize) && c.Stream != 1 && c.Stream != 3 && c.Theirs == ""
+			return http2test.EndsConnection(c.Ours, http2.ErrCodeProtocol, http2.ErrCodeFrameSize) && c.Stream != 1 && c.Stream != 3 && c.Theirs == ""
 		}},
 	{Name: "a status that is not three digits", Why: "RFC 9110, 15", Is: func(c *http2test.Compared) bool {
 		return c.Is(http2.FrameHeaders) && http2test.Resets(c.Ours, http2.ErrCodeProtocol) && strings.Contains(c.What, `":status"=`) && !strings.Contains(c.Theirs, "RST")
@@ -204,11 +206,11 @@ var clientDifferences = []http2test.Difference{
 		}},
 	{Name: "one setting twice in a frame", Why: "RFC 9113, 6.5.3 has the values processed in order",
 		Is: func(c *http2test.Compared) bool {
-			return c.Is(http2.FrameSettings) && c.Ours == "" && http2test.Ends(c.Theirs) && http2test.Twice(c.Bytes[9:])
+			return c.Is(http2.FrameSettings) && c.Ours == "" && http2test.EndsConnection(c.Theirs) && http2test.Twice(c.Bytes[9:])
 		}},
 	{Name: "NO_RFC7540_PRIORITIES that is neither 0 nor 1", Why: "RFC 9218, 2.1",
 		Is: func(c *http2test.Compared) bool {
-			return c.Is(http2.FrameSettings) && http2test.Ends(c.Ours, http2.ErrCodeProtocol) && strings.Contains(c.What, "NO_RFC7540_PRIORITIES=")
+			return c.Is(http2.FrameSettings) && http2test.EndsConnection(c.Ours, http2.ErrCodeProtocol) && strings.Contains(c.What, "NO_RFC7540_PRIORITIES=")
 		}},
 	{Name: "a body that is not what its head says", Why: "shorter or longer than its length, or of 204 or 304: ours resets the stream, the library passes over it",
 		Is: func(c *http2test.Compared) bool {
@@ -217,19 +219,19 @@ var clientDifferences = []http2test.Difference{
 		}},
 	{Name: "HEADERS that depend on themselves", Why: "RFC 7540, 5.3.1 leaves the connection to us; the library reads no priority",
 		Is: func(c *http2test.Compared) bool {
-			return c.Is(http2.FrameHeaders) && http2test.Ends(c.Ours, http2.ErrCodeProtocol) && c.Flags&0x20 != 0
+			return c.Is(http2.FrameHeaders) && http2test.EndsConnection(c.Ours, http2.ErrCodeProtocol) && c.Flags&0x20 != 0
 		}},
 	{Name: "SETTINGS that make the window of a stream too large", Why: "RFC 9113, 6.9.2 asks for an error; the library does not look",
 		Is: func(c *http2test.Compared) bool {
-			return c.Is(http2.FrameSettings) && http2test.Ends(c.Ours, http2.ErrCodeFlowControl)
+			return c.Is(http2.FrameSettings) && http2test.EndsConnection(c.Ours, http2.ErrCodeFlowControl)
 		}},
 	{Name: "a block in parts of a stream that cannot be", Why: "ours does not wait for the rest of it",
 		Is: func(c *http2test.Compared) bool {
-			return c.Is(http2.FrameHeaders) && c.Flags&4 == 0 && http2test.Ends(c.Ours) && c.Theirs == ""
+			return c.Is(http2.FrameHeaders) && c.Flags&4 == 0 && http2test.EndsConnection(c.Ours) && c.Theirs == ""
 		}},
 	{Name: "a block in parts", Why: "the library looks at its parts at once, and ends the connection for what is wrong with a stream",
 		Is: func(c *http2test.Compared) bool {
-			return (c.Is(http2.FrameHeaders) || c.Is(http2.FrameContinuation)) && c.Flags&4 == 0 && !http2test.Ends(c.Ours) && http2test.Ends(c.Theirs)
+			return (c.Is(http2.FrameHeaders) || c.Is(http2.FrameContinuation)) && c.Flags&4 == 0 && !http2test.EndsConnection(c.Ours) && http2test.EndsConnection(c.Theirs)
 		}},
 	{Name: "a length with 204 or 304", Why: "there is no body that could be shorter (RFC 9110, 8.6 and 15.4.5)",
 		Is: func(c *http2test.Compared) bool {
@@ -237,11 +239,11 @@ var clientDifferences = []http2test.Difference{
 		}},
 	{Name: "the connection after PROTOCOL_ERROR on a stream", Why: "the library uses it no more, and closes it when nothing is left; here others use it",
 		Is: func(c *http2test.Compared) bool {
-			return strings.Contains(c.Theirs, "0 closed") && !http2test.Ends(c.Ours) && (c.Spoilt || c.Is(http2.FrameRSTStream) || strings.Contains(c.Ours, "RST "))
+			return strings.Contains(c.Theirs, "0 closed") && !http2test.EndsConnection(c.Ours) && (c.Spoilt || c.Is(http2.FrameRSTStream) || strings.Contains(c.Ours, "RST "))
 		}},
 	{Name: "a frame of a stream that has ended", Why: "ours looks at frames before it looks for their stream",
 		Is: func(c *http2test.Compared) bool {
-			return (c.Again || c.Ended) && http2test.Ends(c.Ours) && c.Theirs == ""
+			return (c.Again || c.Ended) && http2test.EndsConnection(c.Ours) && c.Theirs == ""
 		}},
 	{Name: "a frame on a stream on which they parted", Why: "what it is to each depends on what came before",
 		Is: func(c *http2test.Compared) bool { return c.Parted }},

@@ -41,8 +41,8 @@ func Twice(payload []byte) bool {
 // Is reports whether the frame has type t.
 func (c *Compared) Is(t http2.FrameType) bool { return c.Type == t }
 
-// Ends reports whether the reaction did ends the connection with an error, with one of the codes if any are given.
-func Ends(did string, codes ...http2.ErrCode) bool {
+// EndsConnection reports whether the reaction did ends the connection with an error, with one of the codes if any are given.
+func EndsConnection(did string, codes ...http2.ErrCode) bool {
 	for _, e := range strings.Split(did, "; ") {
 		if code, ok := strings.CutPrefix(e, "0 GOAWAY "); ok && code != "NO_ERROR" {
 			return len(codes) == 0 || slices.ContainsFunc(codes, func(c http2.ErrCode) bool { return c.String() == code })
@@ -105,8 +105,8 @@ func Compare(steps []Step, ours, theirs [][]Event, differences []Difference) (un
 			}
 			part(apart, o, l)
 		}
-		if apart[0] || left(o) || left(l) {
-			return answers(ours[len(ours)-1], theirs[len(theirs)-1], apart, left(o) != left(l), differences)
+		if apart[0] || isLeaving(o) || isLeaving(l) {
+			return answers(ours[len(ours)-1], theirs[len(theirs)-1], apart, isLeaving(o) != isLeaving(l), differences)
 		}
 		for _, e := range slices.Concat(o, l) {
 			if e.Kind == Reset || e.Kind == End {
@@ -150,8 +150,8 @@ func part(apart map[uint32]bool, o, l []Event) {
 	}
 }
 
-// left reports whether a side is leaving the connection, or has left. A graceful shutdown may take any time.
-func left(events []Event) bool {
+// isLeaving reports whether a side is leaving the connection, or has left. A graceful shutdown may take any time.
+func isLeaving(events []Event) bool {
 	return slices.ContainsFunc(events, func(e Event) bool { return e.Kind == Closed || e.Kind == GoAway })
 }
 

@@ -223,10 +223,12 @@ func mustNotBeTrailers(what string) bool {
 // serverDifferences are the intended differences.
 var serverDifferences = []http2test.Difference{
 	{Name: "the connection is given up with another code", Why: "more than one thing is wrong, or RFC 9113, 5.4 leaves it open",
-		Is: func(c *http2test.Compared) bool { return http2test.Ends(c.Ours) && http2test.Ends(c.Theirs) }},
+		Is: func(c *http2test.Compared) bool {
+			return http2test.EndsConnection(c.Ours) && http2test.EndsConnection(c.Theirs)
+		}},
 	{Name: "a header block in too many frames", Why: "CVE-2023-45288: their number is bounded (wire.Block), to the library their bytes are",
 		Is: func(c *http2test.Compared) bool {
-			return (c.Is(http2.FrameHeaders) || c.Is(http2.FrameContinuation)) && http2test.Ends(c.Ours, http2.ErrCodeEnhanceYourCalm)
+			return (c.Is(http2.FrameHeaders) || c.Is(http2.FrameContinuation)) && http2test.EndsConnection(c.Ours, http2.ErrCodeEnhanceYourCalm)
 		}},
 	{Name: "a frame that is not whole", Why: "ours reads all of it before it looks at it",
 		Is: func(c *http2test.Compared) bool {
@@ -234,11 +236,11 @@ var serverDifferences = []http2test.Difference{
 		}},
 	{Name: "padding as long as HEADERS", Why: "RFC 9113, 6.2 asks for an error of the connection; the library resets the stream",
 		Is: func(c *http2test.Compared) bool {
-			return c.Is(http2.FrameHeaders) && http2test.Ends(c.Ours, http2.ErrCodeProtocol) && http2test.Resets(c.Theirs, http2.ErrCodeProtocol) && c.Flags&8 != 0
+			return c.Is(http2.FrameHeaders) && http2test.EndsConnection(c.Ours, http2.ErrCodeProtocol) && http2test.Resets(c.Theirs, http2.ErrCodeProtocol) && c.Flags&8 != 0
 		}},
 	{Name: "HEADERS that depend on themselves", Why: "RFC 7540, 5.3.1 leaves the connection to us; the library reads no priority",
 		Is: func(c *http2test.Compared) bool {
-			return c.Is(http2.FrameHeaders) && http2test.Ends(c.Ours, http2.ErrCodeProtocol) && c.Flags&0x20 != 0
+			return c.Is(http2.FrameHeaders) && http2test.EndsConnection(c.Ours, http2.ErrCodeProtocol) && c.Flags&0x20 != 0
 		}},
 	{Name: "a request that the rule table refuses", Why: "ours answers 400 with what is wrong, the library takes it, or resets the stream",
 		Is: func(c *http2test.Compared) bool { return c.Is(http2.FrameHeaders) && refuses(c.Ours, 400) }},
@@ -257,7 +259,7 @@ var serverDifferences = []http2test.Difference{
 		Is: func(c *http2test.Compared) bool { return c.Again && c.Ours == "" }},
 	{Name: "HEADERS on a stream that is older than one whose HEADERS were malformed", Why: "that one has begun all the same (RFC 9113, 5.1.1)",
 		Is: func(c *http2test.Compared) bool {
-			return c.Again && c.Is(http2.FrameHeaders) && http2test.Ends(c.Ours, http2.ErrCodeProtocol)
+			return c.Again && c.Is(http2.FrameHeaders) && http2test.EndsConnection(c.Ours, http2.ErrCodeProtocol)
 		}},
 	{Name: "PRIORITY on an idle stream with something wrong in it", Why: "a stream that has not begun cannot be reset (RFC 9113, 6.3 and 6.4)",
 		Is: func(c *http2test.Compared) bool { return c.Is(http2.FramePriority) && c.Ours == "" }},
@@ -267,11 +269,11 @@ var serverDifferences = []http2test.Difference{
 		Is: func(c *http2test.Compared) bool { return c.Parted }},
 	{Name: "HEADERS on a stream that cannot be, whose block is not whole", Why: "ours does not wait for the rest of it",
 		Is: func(c *http2test.Compared) bool {
-			return c.Is(http2.FrameHeaders) && c.Flags&4 == 0 && http2test.Ends(c.Ours) && c.Theirs == ""
+			return c.Is(http2.FrameHeaders) && c.Flags&4 == 0 && http2test.EndsConnection(c.Ours) && c.Theirs == ""
 		}},
 	{Name: "HEADERS with something wrong in them on a stream that cannot be", Why: "an error of the connection, which the library takes for one of the stream",
 		Is: func(c *http2test.Compared) bool {
-			return c.Is(http2.FrameHeaders) && http2test.Ends(c.Ours) && http2test.Resets(c.Theirs, http2.ErrCodeProtocol)
+			return c.Is(http2.FrameHeaders) && http2test.EndsConnection(c.Ours) && http2test.Resets(c.Theirs, http2.ErrCodeProtocol)
 		}},
 	{Name: "Host beside :authority", Why: "the chain refuses what differs (server/filters.go); x/net resets the stream, or takes Host away, net/http does neither",
 		Is: func(c *http2test.Compared) bool {
@@ -283,20 +285,20 @@ var serverDifferences = []http2test.Difference{
 		}},
 	{Name: "a block that is not whole", Why: "the library decodes what there is of it",
 		Is: func(c *http2test.Compared) bool {
-			return (c.Is(http2.FrameHeaders) || c.Is(http2.FrameContinuation)) && c.Ours == "" && http2test.Ends(c.Theirs) && c.Flags&4 == 0
+			return (c.Is(http2.FrameHeaders) || c.Is(http2.FrameContinuation)) && c.Ours == "" && http2test.EndsConnection(c.Theirs) && c.Flags&4 == 0
 		}},
 	{Name: "something wrong in a part of a block before its last", Why: "RFC 9113, 8.1.1: ours reads the rest and resets the stream, the library ends the connection",
 		Is: func(c *http2test.Compared) bool {
 			parts := c.Is(http2.FrameHeaders) && c.Flags&4 == 0 || c.Is(http2.FrameContinuation)
-			return parts && http2test.Resets(c.Ours) && http2test.Ends(c.Theirs, http2.ErrCodeProtocol)
+			return parts && http2test.Resets(c.Ours) && http2test.EndsConnection(c.Theirs, http2.ErrCodeProtocol)
 		}},
 	{Name: "PRIORITY of another length", Why: "RFC 9113, 6.3 asks for an error of the stream",
 		Is: func(c *http2test.Compared) bool {
-			return c.Is(http2.FramePriority) && http2test.Resets(c.Ours, http2.ErrCodeFrameSize) && http2test.Ends(c.Theirs, http2.ErrCodeFrameSize)
+			return c.Is(http2.FramePriority) && http2test.Resets(c.Ours, http2.ErrCodeFrameSize) && http2test.EndsConnection(c.Theirs, http2.ErrCodeFrameSize)
 		}},
 	{Name: "a frame on a stream that has ended", Why: "ours knows that it has begun; the library does not when its HEADERS were malformed",
 		Is: func(c *http2test.Compared) bool {
-			return c.Again && http2test.Resets(c.Ours, http2.ErrCodeStreamClosed) && http2test.Ends(c.Theirs, http2.ErrCodeProtocol)
+			return c.Again && http2test.Resets(c.Ours, http2.ErrCodeStreamClosed) && http2test.EndsConnection(c.Theirs, http2.ErrCodeProtocol)
 		}},
 	{Name: "a path that is a URL", Why: "RFC 9113, 8.3.1: it begins with a slash",
 		Is: func(c *http2test.Compared) bool {
@@ -305,7 +307,7 @@ var serverDifferences = []http2test.Difference{
 	{Name: "windows and streams that are used up", Why: "by streams on which they parted",
 		Is: func(c *http2test.Compared) bool {
 			return c.Others && (strings.Contains(c.Ours+c.Theirs, " data ") || http2test.Resets(c.Ours, http2.ErrCodeRefusedStream) || http2test.Resets(c.Theirs, http2.ErrCodeRefusedStream) ||
-				http2test.Ends(c.Ours+c.Theirs, http2.ErrCodeFlowControl))
+				http2test.EndsConnection(c.Ours+c.Theirs, http2.ErrCodeFlowControl))
 		}},
 	{Name: "what the library's handler sees otherwise", Why: "asOursReads has the reasons, one by one",
 		Is: func(c *http2test.Compared) bool {
@@ -313,15 +315,15 @@ var serverDifferences = []http2test.Difference{
 		}},
 	{Name: "one setting twice in a frame", Why: "RFC 9113, 6.5.3 has the values processed in order",
 		Is: func(c *http2test.Compared) bool {
-			return c.Is(http2.FrameSettings) && c.Ours == "" && http2test.Ends(c.Theirs, http2.ErrCodeProtocol) && http2test.Twice(c.Bytes[9:])
+			return c.Is(http2.FrameSettings) && c.Ours == "" && http2test.EndsConnection(c.Theirs, http2.ErrCodeProtocol) && http2test.Twice(c.Bytes[9:])
 		}},
 	{Name: "NO_RFC7540_PRIORITIES that is neither 0 nor 1", Why: "RFC 9218, 2.1; net/http does not know the setting",
 		Is: func(c *http2test.Compared) bool {
-			return c.Is(http2.FrameSettings) && http2test.Ends(c.Ours, http2.ErrCodeProtocol) && strings.Contains(c.What, "NO_RFC7540_PRIORITIES=")
+			return c.Is(http2.FrameSettings) && http2test.EndsConnection(c.Ours, http2.ErrCodeProtocol) && strings.Contains(c.What, "NO_RFC7540_PRIORITIES=")
 		}},
 	{Name: "a field that is longer than all of a block may be", Why: "it is answered 431 (RFC 6585, 5), or its stream reset if the answer has begun; to the library HPACK is at fault",
 		Is: func(c *http2test.Compared) bool {
-			return c.Is(http2.FrameHeaders) && strings.Contains(c.What, `"x-longest"=`) && http2test.Ends(c.Theirs, http2.ErrCodeCompression) &&
+			return c.Is(http2.FrameHeaders) && strings.Contains(c.What, `"x-longest"=`) && http2test.EndsConnection(c.Theirs, http2.ErrCodeCompression) &&
 				(refuses(c.Ours, 431) || http2test.Resets(c.Ours, http2.ErrCodeEnhanceYourCalm))
 		}},
 	{Name: "too many trailers", Why: "a bound of the rule table (RFC 9110, 6.5)",
@@ -331,12 +333,12 @@ var serverDifferences = []http2test.Difference{
 		}},
 	{Name: "trailers that must not be", Why: "RFC 9110, 6.5.1: ours drops them, the library resets the stream of a request that announced any",
 		Is: func(c *http2test.Compared) bool {
-			return c.Is(http2.FrameHeaders) && !strings.Contains(c.What, `":`) && mustNotBeTrailers(c.What) && !http2test.Ends(c.Ours) &&
+			return c.Is(http2.FrameHeaders) && !strings.Contains(c.What, `":`) && mustNotBeTrailers(c.What) && !http2test.EndsConnection(c.Ours) &&
 				!http2test.Resets(c.Ours) && http2test.Resets(c.Theirs, http2.ErrCodeProtocol)
 		}},
 	{Name: "WINDOW_UPDATE of nothing on an idle stream", Why: "an error of the connection (RFC 9113, 5.1), which the library takes for one of the stream",
 		Is: func(c *http2test.Compared) bool {
-			return c.Is(http2.FrameWindowUpdate) && http2test.Ends(c.Ours, http2.ErrCodeProtocol) && http2test.Resets(c.Theirs)
+			return c.Is(http2.FrameWindowUpdate) && http2test.EndsConnection(c.Ours, http2.ErrCodeProtocol) && http2test.Resets(c.Theirs)
 		}},
 }
 

@@ -58,7 +58,7 @@ func (c *conn) checkTimeouts() {
 
 // stall describes a response that waits for its client's windows.
 type stall struct {
-	since time.Time // zero if it does not wait
+	start time.Time // zero if it does not wait
 	sent  int64     // bytes sent at that time
 }
 
@@ -74,9 +74,9 @@ func (c *conn) stalledLocked(now time.Time) (all []*stream) {
 		switch {
 		case !blocked || st.longRunning:
 			st.stall = stall{}
-		case st.stall.since.IsZero() || sent-st.stall.sent >= minProgress:
+		case st.stall.start.IsZero() || sent-st.stall.sent >= minProgress:
 			st.stall = stall{now, sent}
-		case now.Sub(st.stall.since) >= c.server.c.StallTimeout:
+		case now.Sub(st.stall.start) >= c.server.c.StallTimeout:
 			all = append(all, st)
 		}
 	}

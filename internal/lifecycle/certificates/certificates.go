@@ -74,7 +74,7 @@ func (c *Config) follow(ctx context.Context, name string, do func(context.Contex
 	return l.Run(ctx, reconcile.Source{Informer: c.Informer, Key: reconcile.NameOf})
 }
 
-func has(r *certificatesv1.CertificateSigningRequest, kinds ...certificatesv1.RequestConditionType) bool {
+func hasCondition(r *certificatesv1.CertificateSigningRequest, kinds ...certificatesv1.RequestConditionType) bool {
 	return slices.ContainsFunc(r.Status.Conditions, func(c certificatesv1.CertificateSigningRequestCondition) bool {
 		return slices.Contains(kinds, c.Type)
 	})
@@ -88,7 +88,7 @@ const askAgain = 30 * time.Second
 // lacks the permission, because another approver may approve it.
 func RunApprover(ctx context.Context, c Config) error {
 	return c.follow(ctx, "certificatesigningrequest-approving", func(ctx context.Context, r *certificatesv1.CertificateSigningRequest) (time.Duration, error) {
-		if has(r, certificatesv1.CertificateApproved, certificatesv1.CertificateDenied) {
+		if hasCondition(r, certificatesv1.CertificateApproved, certificatesv1.CertificateDenied) {
 			return 0, nil
 		}
 		requested, err := parse(r)

@@ -68,7 +68,7 @@ func outdated(r *certificatesv1.CertificateSigningRequest, now time.Time) string
 		return "it failed long ago"
 	case len(r.Status.Conditions) == 0 && older(r.CreationTimestamp, keptPending):
 		return "nobody has decided about it"
-	case issued && has(r, certificatesv1.CertificateApproved) && expired(r.Status.Certificate, now):
+	case issued && hasCondition(r, certificatesv1.CertificateApproved) && expired(r.Status.Certificate, now):
 		return "its certificate has expired"
 	case !issued && said(certificatesv1.CertificateApproved, keptPending):
 		return "it was approved long ago, and nobody has signed it"

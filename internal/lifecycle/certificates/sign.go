@@ -61,7 +61,7 @@ func authority(pair *pki.KeyPair) (*x509.Certificate, crypto.Signer, error) {
 // are valid for longest, or for a shorter time if the request specifies one.
 func RunSigners(ctx context.Context, c Config, signers []Signer, longest time.Duration) error {
 	return c.follow(ctx, "certificatesigningrequest-signing", func(ctx context.Context, r *certificatesv1.CertificateSigningRequest) (time.Duration, error) {
-		if !has(r, certificatesv1.CertificateApproved) || has(r, certificatesv1.CertificateDenied, certificatesv1.CertificateFailed) {
+		if !hasCondition(r, certificatesv1.CertificateApproved) || hasCondition(r, certificatesv1.CertificateDenied, certificatesv1.CertificateFailed) {
 			return 0, nil
 		}
 		at := slices.IndexFunc(signers, func(s Signer) bool { return s.Name == r.Spec.SignerName })

@@ -169,7 +169,7 @@ func (c *Cleaner) clean(ctx context.Context, apiService string) error {
 	}
 	resources := map[string]*backendResources{}
 	var failures []error
-	for _, d := range c.cfg.Store.Of(apiService) {
+	for _, d := range c.cfg.Store.OpenDebts(apiService) {
 		if d.unreadable != "" {
 			continue
 		}

@@ -189,8 +189,8 @@ func (s *Store) Forget(ctx context.Context, id string) error {
 // All returns the open debts, oldest first.
 func (s *Store) All() []Debt { return s.filter(func(Debt) bool { return true }) }
 
-// Of returns the open debts at the backend of an APIService, oldest first.
-func (s *Store) Of(apiService string) []Debt {
+// OpenDebts returns the open debts at the backend of an APIService, oldest first.
+func (s *Store) OpenDebts(apiService string) []Debt {
 	return s.filter(func(d Debt) bool { return d.concerns(apiService) })
 }
 
@@ -220,7 +220,7 @@ func (s *Store) filter(which func(Debt) bool) []Debt {
 
 // Message returns the condition message about the debts of an APIService, or "" if it has none.
 func (s *Store) Message(apiService string) string {
-	open := s.Of(apiService)
+	open := s.OpenDebts(apiService)
 	if len(open) == 0 {
 		return ""
 	}

@@ -35,8 +35,8 @@ type resourceID struct {
 type resource struct {
 	resourceID
 	namespaced bool
-	// since is when the resource was added.
-	since time.Time
+	// added is when the resource was added.
+	added time.Time
 
 	// guarded by the graph's mutex
 	version string // version used by the watch
@@ -329,7 +329,7 @@ func (g *graph) synced(r resourceID) (synced bool, since time.Time) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if known := g.resources[r]; known != nil {
-		return known.synced, known.since
+		return known.synced, known.added
 	}
 	return false, time.Time{}
 }
@@ -356,7 +356,7 @@ func (g *graph) adopt(id resourceID, namespaced, local bool, version string, now
 	defer g.mu.Unlock()
 	r := g.resources[id]
 	if r == nil {
-		r = &resource{resourceID: id, namespaced: namespaced, since: now, nodes: map[types.UID]*node{}}
+		r = &resource{resourceID: id, namespaced: namespaced, added: now, nodes: map[types.UID]*node{}}
 		g.resources[id] = r
 	}
 	r.local, r.version, r.synced = local, version, false

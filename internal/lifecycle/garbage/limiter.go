@@ -53,11 +53,11 @@ func (e *busyError) Error() string {
 
 // undecidedError reports that discovery does not show enough about the group-version.
 type undecidedError struct {
-	gv  GroupVersion
-	why string
+	gv     GroupVersion
+	reason string
 }
 
-func (e *undecidedError) Error() string { return fmt.Sprintf("%s: %s", e.gv.GroupVersion, e.why) }
+func (e *undecidedError) Error() string { return fmt.Sprintf("%s: %s", e.gv.GroupVersion, e.reason) }
 
 func (t *limiter) queue(gv GroupVersion) *versionQueue {
 	id := queueID{gv.GroupVersion, gv.Hidden}
@@ -91,10 +91,10 @@ func (t *limiter) acquire(gv GroupVersion) (done func(answered bool), err error)
 		return nil, &busyError{gv}
 	}
 	b.inFlight++
-	return func(answered bool) { t.done(gv, answered) }, nil
+	return func(answered bool) { t.release(gv, answered) }, nil
 }
 
-func (t *limiter) done(gv GroupVersion, answered bool) {
+func (t *limiter) release(gv GroupVersion, answered bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	b, now := t.queue(gv), time.Now()
@@ -134,7 +134,7 @@ func (t *limiter) waitForChange(gv GroupVersion, k key) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	b := t.queue(gv)
-	if len(b.awaitingChange) == 0 || !b.seen.same(gv) {
+	if len(b.awaitingChange) == 0 || !b.seen.equal(gv) {
 		b.seen = gv // objects added before are queued again
 		t.enqueueChanged(b)
 	}
@@ -158,7 +158,7 @@ func (t *limiter) enqueueReady(d *Discovery) {
 	now := time.Now()
 	for id, b := range t.queues {
 		gv := d.find(id.GroupVersion, id.hidden)
-		if len(b.awaitingChange) > 0 && d.Synced && !b.seen.same(gv) {
+		if len(b.awaitingChange) > 0 && d.Synced && !b.seen.equal(gv) {
 			t.enqueueChanged(b)
 		}
 		t.enqueueWaiting(b, gv, now)

@@ -355,7 +355,7 @@ type Resource struct {
 	Collectable bool
 }
 
-func (g GroupVersion) same(o GroupVersion) bool {
+func (g GroupVersion) equal(o GroupVersion) bool {
 	return g.GroupVersion == o.GroupVersion && g.Local == o.Local && g.Hidden == o.Hidden && g.Current == o.Current && g.Known == o.Known &&
 		g.APIService == o.APIService && slices.Equal(g.Resources, o.Resources)
 }

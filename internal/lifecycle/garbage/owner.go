@@ -61,11 +61,11 @@ func defaultRules() rules {
 
 // retryLaterError reports that the check has to be repeated later.
 type retryLaterError struct {
-	after time.Duration
-	why   string
+	after  time.Duration
+	reason string
 }
 
-func (e *retryLaterError) Error() string { return e.why }
+func (e *retryLaterError) Error() string { return e.reason }
 
 // checkOwner returns the state of a referenced owner, if necessary after a request to the owner's server.
 func (t *term) checkOwner(ctx context.Context, namespace string, ref metav1.OwnerReference) (ownerState, error) {
@@ -159,7 +159,7 @@ func (t *term) confirmGone(c ownerRef, gv GroupVersion, resource Resource, place
 		return ownerPresent, &retryLaterError{2 * time.Second, "not all " + gr.String() + " have been seen yet"}
 	}
 	// The backend may have failed, or its APIService may have been replaced, during the request.
-	if d := t.cfg.Discovery(); d == nil || !d.Synced || !d.lookup(gv.GroupVersion).same(gv) {
+	if d := t.cfg.Discovery(); d == nil || !d.Synced || !d.lookup(gv.GroupVersion).equal(gv) {
 		return ownerPresent, &retryLaterError{time.Second, gv.String() + " changed while it answered"}
 	}
 	if t.rules.confirmTwice(gv) {

@@ -31,7 +31,7 @@ type blockedVersion struct {
 	GroupVersion
 	// zero if the namespace waits without limit
 	deadline time.Time
-	why      string
+	reason   string
 }
 
 // blockedVersions returns the group-versions that block a namespace, with their deadlines.
@@ -46,7 +46,7 @@ func (f *Finalizer) blockedVersions(ns *corev1.Namespace, blocked []GroupVersion
 		if d, ok := f.Debts.Lookup(debts.IDOf(ns.UID, gv.GroupVersion, gv.APIService)); ok {
 			// The decision was recorded before, perhaps by another replica. The return of the backend does not change it: the
 			// backend stays unavailable until the debt is cleaned up, which deletes the objects of this namespace.
-			w.deadline, w.why = d.Since, d.Reason
+			w.deadline, w.reason = d.Since, d.Reason
 			out = append(out, w)
 			continue
 		}
@@ -59,10 +59,10 @@ func (f *Finalizer) blockedVersions(ns *corev1.Namespace, blocked []GroupVersion
 			from = gv.UnreachableSince
 		}
 		if gv.FinalizeAfter > 0 {
-			w.deadline, w.why = from.Add(gv.FinalizeAfter), fmt.Sprintf("portico.dev/finalize-namespaces-after is %s", gv.FinalizeAfter)
+			w.deadline, w.reason = from.Add(gv.FinalizeAfter), fmt.Sprintf("portico.dev/finalize-namespaces-after is %s", gv.FinalizeAfter)
 		}
 		if at := from.Add(f.CycleGrace); gv.Service.Namespace == ns.Name && (w.deadline.IsZero() || at.Before(w.deadline)) {
-			w.deadline, w.why = at, fmt.Sprintf("its Service %s was in this namespace and cannot come back", gv.Service)
+			w.deadline, w.reason = at, fmt.Sprintf("its Service %s was in this namespace and cannot come back", gv.Service)
 		}
 		out = append(out, w)
 	}
@@ -73,7 +73,7 @@ func (f *Finalizer) blockedVersions(ns *corev1.Namespace, blocked []GroupVersion
 func (w blockedVersion) message() string {
 	text := w.problem()
 	if !w.deadline.IsZero() {
-		text += fmt.Sprintf("; the namespace goes without it from %s on, when nothing else is left, because %s", w.deadline.UTC().Format(time.RFC3339), w.why)
+		text += fmt.Sprintf("; the namespace goes without it from %s on, when nothing else is left, because %s", w.deadline.UTC().Format(time.RFC3339), w.reason)
 	}
 	return text
 }
@@ -100,7 +100,7 @@ func (f *Finalizer) finalizeWithout(ctx context.Context, ns *corev1.Namespace, b
 	for _, w := range blocking {
 		d, ok := f.Debts.Lookup(debts.IDOf(ns.UID, w.GroupVersion.GroupVersion, w.APIService))
 		if !ok {
-			d = debts.NewDebt(ns.Name, ns.UID, w.GroupVersion.GroupVersion, w.APIService, w.why)
+			d = debts.NewDebt(ns.Name, ns.UID, w.GroupVersion.GroupVersion, w.APIService, w.reason)
 			if err := f.Debts.Record(ctx, d); err != nil {
 				return 0, err
 			}
@@ -123,7 +123,7 @@ func (f *Finalizer) finalizeWithout(ctx context.Context, ns *corev1.Namespace, b
 func (f *Finalizer) recordEvent(ctx context.Context, ns *corev1.Namespace, w blockedVersion) {
 	id := debts.IDOf(ns.UID, w.GroupVersion.GroupVersion, w.APIService)
 	f.Logger.Warn("namespace finalized without a backend", zap.String("namespace", ns.Name), zap.String("uid", string(ns.UID)),
-		zap.String("apiservice", w.APIService), zap.String("because", w.why), zap.String("debt", id))
+		zap.String("apiservice", w.APIService), zap.String("because", w.reason), zap.String("debt", id))
 	now := metav1.Now()
 	apiService, _, _ := strings.Cut(w.APIService, "/")
 	event := &corev1.Event{
@@ -134,7 +134,7 @@ func (f *Finalizer) recordEvent(ctx context.Context, ns *corev1.Namespace, w blo
 		Related: &corev1.ObjectReference{APIVersion: "v1", Kind: "Namespace", Name: ns.Name, UID: ns.UID},
 		Type:    corev1.EventTypeWarning, Reason: finalizedWithoutBackend, Action: "Finalize",
 		Message: fmt.Sprintf("namespace %s (uid %s) was finalized without %s, because %s; its objects there are cleanup debt %s, paid when the backend returns",
-			ns.Name, ns.UID, w.GroupVersion.GroupVersion, w.why, id),
+			ns.Name, ns.UID, w.GroupVersion.GroupVersion, w.reason, id),
 		Source: corev1.EventSource{Component: "portico"}, ReportingController: "portico", ReportingInstance: "portico",
 		FirstTimestamp: now, LastTimestamp: now, Count: 1,
 	}

@@ -185,7 +185,7 @@ func (f *Finalizer) reconcileOnce(ctx context.Context, name string) (time.Durati
 // deleteContents deletes the contents once, writes the conditions, and finalizes the namespace if nothing was found.
 func (f *Finalizer) deleteContents(ctx context.Context, ns *corev1.Namespace, p *plan, others []*corev1.Namespace) (time.Duration, error) {
 	f.emptyVersions.forgetVersions(ns, p.stable)
-	blocking := f.blockedVersions(ns, f.emptyVersions.without(ns, p.blocked))
+	blocking := f.blockedVersions(ns, f.emptyVersions.removeEmpty(ns, p.blocked))
 	for _, w := range blocking {
 		f.Probe(w.APIService)
 	}

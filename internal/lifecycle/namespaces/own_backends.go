@@ -45,8 +45,8 @@ func terminatingNamespaces(namespaces coreinformers.NamespaceInformer) []*corev1
 // emptyVersions records the group-versions of ending backends that were found empty for a terminating namespace. The namespace
 // does not wait for them after the backend has disappeared with its own namespace. After a restart it waits for them.
 type emptyVersions struct {
-	mu sync.Mutex // guards of
-	of map[string]emptyRecord
+	mu      sync.Mutex // guards of
+	records map[string]emptyRecord
 }
 
 type emptyRecord struct {
@@ -72,17 +72,17 @@ func (c *emptyVersions) record(ns *corev1.Namespace, doomed []GroupVersion, empt
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	known := c.of[ns.Name]
+	known := c.records[ns.Name]
 	if known.uid != ns.UID {
 		known = emptyRecord{uid: ns.UID}
 	}
 	for _, gv := range doomed {
 		known.empty = append(known.empty, registrationOf(gv))
 	}
-	if c.of == nil {
-		c.of = map[string]emptyRecord{}
+	if c.records == nil {
+		c.records = map[string]emptyRecord{}
 	}
-	c.of[ns.Name] = known
+	c.records[ns.Name] = known
 }
 
 // forgetVersions forgets group-versions. A backend that is no longer ending may get new objects, and is waited for if it
@@ -90,18 +90,18 @@ func (c *emptyVersions) record(ns *corev1.Namespace, doomed []GroupVersion, empt
 func (c *emptyVersions) forgetVersions(ns *corev1.Namespace, alive []GroupVersion) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	known, ok := c.of[ns.Name]
+	known, ok := c.records[ns.Name]
 	if !ok {
 		return
 	}
 	known.empty = slices.DeleteFunc(slices.Clone(known.empty), func(o registration) bool {
 		return slices.ContainsFunc(alive, func(gv GroupVersion) bool { return registrationOf(gv) == o })
 	})
-	c.of[ns.Name] = known
+	c.records[ns.Name] = known
 }
 
-// without returns blocked without the group-versions that are known to be empty for a namespace.
-func (c *emptyVersions) without(ns *corev1.Namespace, blocked []GroupVersion) []GroupVersion {
+// removeEmpty returns blocked without the group-versions that are known to be empty for a namespace.
+func (c *emptyVersions) removeEmpty(ns *corev1.Namespace, blocked []GroupVersion) []GroupVersion {
 	return slices.DeleteFunc(slices.Clone(blocked), func(gv GroupVersion) bool { return c.covers(ns, []GroupVersion{gv}) })
 }
 
@@ -109,7 +109,7 @@ func (c *emptyVersions) without(ns *corev1.Namespace, blocked []GroupVersion) []
 func (c *emptyVersions) covers(ns *corev1.Namespace, gvs []GroupVersion) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	known := c.of[ns.Name]
+	known := c.records[ns.Name]
 	return !slices.ContainsFunc(gvs, func(gv GroupVersion) bool {
 		return known.uid != ns.UID || !slices.Contains(known.empty, registrationOf(gv))
 	})
@@ -118,5 +118,5 @@ func (c *emptyVersions) covers(ns *corev1.Namespace, gvs []GroupVersion) bool {
 func (c *emptyVersions) forget(namespace string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	delete(c.of, namespace)
+	delete(c.records, namespace)
 }

@@ -19,8 +19,8 @@ var run = flag.Bool("mutants", false, "run the tests against mutants of the pack
 // Mutant is a defect that replaces the only occurrence of Old in File with New.
 type Mutant struct{ Name, File, Old, New string }
 
-// Of returns a Mutant.
-func Of(name, file, before, after string) Mutant {
+// New returns a Mutant.
+func New(name, file, before, after string) Mutant {
 	return Mutant{Name: name, File: file, Old: before, New: after}
 }
 

@@ -62,9 +62,9 @@ func setProcessors(n int, all bool) int {
 // current is the running Adapt, or nil, because GOMAXPROCS applies to the process.
 var current atomic.Pointer[adapter]
 
-// Asked must be called for each event that causes work: each request and each part of a response. Adapt then does not rest. In
+// NoteWork must be called for each event that causes work: each request and each part of a response. Adapt then does not rest. In
 // most cases it costs two reads of memory that is rarely written.
-func Asked() {
+func NoteWork() {
 	if a := current.Load(); a != nil {
 		a.noteAsked()
 	}

@@ -167,11 +167,11 @@ func TestALoadThatNobodyAskedForIsNoticedToo(t *testing.T) {
 }
 
 func TestAskedReachesTheAdapterThatRuns(t *testing.T) {
-	Asked() // without an adapter, the call has no effect
+	NoteWork() // without an adapter, the call has no effect
 	a := newAdapter(used, setProcessors)
 	current.Store(a)
 	defer current.Store(nil)
-	Asked()
+	NoteWork()
 	if !a.asked.Load() {
 		t.Error("Asked did not set the adapter's flag, want it set")
 	}

@@ -40,7 +40,7 @@ type Finding struct {
 	// Lacks lists the required differences. It is empty if the rule allows the request.
 	Lacks []string `json:"lacks,omitempty"`
 
-	others int // 1 if the binding does not contain the user
+	missingUsers int // 1 if the binding does not contain the user
 }
 
 // maxNearFindings is the maximum number of findings returned if no rule allows a request.
@@ -53,7 +53,7 @@ func Explain(p Objects, q Query) (allowed bool, findings []Finding) {
 	for _, b := range p.bindings() {
 		rules, role, ok := p.rules(b)
 		f := Finding{Binding: b.name, Role: role}
-		f.Subject, f.others = b.subjectFor(q)
+		f.Subject, f.missingUsers = b.subjectFor(q)
 		if !ok {
 			f.Rule, f.Lacks = "none", append(b.lacks(q), "the role itself, which does not exist")
 			all = append(all, f)
@@ -70,7 +70,7 @@ func Explain(p Objects, q Query) (allowed bool, findings []Finding) {
 	}
 	// With equal numbers of differences, a rule granted to the user precedes rules granted to other subjects.
 	slices.SortStableFunc(all, func(a, b Finding) int {
-		return cmp.Or(cmp.Compare(len(a.Lacks), len(b.Lacks)), cmp.Compare(a.others, b.others))
+		return cmp.Or(cmp.Compare(len(a.Lacks), len(b.Lacks)), cmp.Compare(a.missingUsers, b.missingUsers))
 	})
 	// A rule with more than two differences is not related to the request.
 	all = slices.DeleteFunc(all, func(f Finding) bool { return len(f.Lacks) > 2 })

@@ -64,7 +64,7 @@ func (p limitRanger) each(ctx context.Context, a admission.Attributes, do func(*
 	if p.Limits == nil || !isLimited(a) || isTerminating(a) {
 		return nil
 	}
-	all, err := p.of(ctx, a.GetNamespace())
+	all, err := p.limitRanges(ctx, a.GetNamespace())
 	if err != nil {
 		return admission.NewForbidden(a, fmt.Errorf("unable to %s %v at this time because there was an error enforcing limit ranges", a.GetOperation(), a.GetResource()))
 	}
@@ -100,7 +100,7 @@ func isTerminating(a admission.Attributes) bool {
 	return err == nil && old.GetDeletionTimestamp() != nil
 }
 
-func (p limitRanger) of(ctx context.Context, namespace string) ([]*corev1.LimitRange, error) {
+func (p limitRanger) limitRanges(ctx context.Context, namespace string) ([]*corev1.LimitRange, error) {
 	all, err := p.Limits.LimitRanges(namespace).List(labels.Everything())
 	if err != nil || len(all) > 0 {
 		return all, err

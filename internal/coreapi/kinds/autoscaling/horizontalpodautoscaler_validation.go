@@ -168,10 +168,10 @@ func metrics(s, old *autoscalingv2.HorizontalPodAutoscalerSpec, path *field.Path
 
 // metricSource is one member of a metric. The metric's type selects the member in use.
 type metricSource struct {
-	of    autoscalingv2.MetricSourceType
-	name  string
-	given bool
-	check func(*field.Path) field.ErrorList
+	sourceType autoscalingv2.MetricSourceType
+	name       string
+	given      bool
+	check      func(*field.Path) field.ErrorList
 }
 
 func metricSources(m *autoscalingv2.MetricSpec, lenient bool) []metricSource {
@@ -196,7 +196,7 @@ func metric(m *autoscalingv2.MetricSpec, lenient bool, path *field.Path) field.E
 				errs = append(errs, s.check(path.Child(s.name))...)
 			}
 		}
-		if s.of == m.Type {
+		if s.sourceType == m.Type {
 			known = true
 			if !s.given {
 				errs = append(errs, field.Required(path.Child(s.name), noSource))
@@ -216,7 +216,7 @@ func metric(m *autoscalingv2.MetricSpec, lenient bool, path *field.Path) field.E
 		return errs
 	}
 	for _, s := range sources {
-		if s.given && s.of != m.Type {
+		if s.given && s.sourceType != m.Type {
 			errs = append(errs, field.Forbidden(path.Child(s.name), oneSource))
 		}
 	}

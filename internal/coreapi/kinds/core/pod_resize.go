@@ -86,8 +86,8 @@ func resizedContainers(next, old []corev1.Container, path *field.Path) field.Err
 	var errs field.ErrorList
 	for i := range next {
 		at := path.Index(i).Child("resources")
-		errs = append(errs, kept(next[i].Resources.Requests, old[i].Resources.Requests, "resource requests", at.Child("requests"))...)
-		errs = append(errs, kept(next[i].Resources.Limits, old[i].Resources.Limits, "resource limits", at.Child("limits"))...)
+		errs = append(errs, forbidRemoval(next[i].Resources.Requests, old[i].Resources.Requests, "resource requests", at.Child("requests"))...)
+		errs = append(errs, forbidRemoval(next[i].Resources.Limits, old[i].Resources.Limits, "resource limits", at.Child("limits"))...)
 		takeBack(&next[i].Resources, &old[i].Resources)
 	}
 	return errs
@@ -105,8 +105,8 @@ func resizedPod(left *corev1.PodSpec, next, old *corev1.ResourceRequirements, pa
 	before := &corev1.ResourceRequirements{}
 	if old != nil {
 		before = old
-		errs = append(errs, kept(next.Requests, old.Requests, "pod-level resource requests", at.Child("requests"))...)
-		errs = append(errs, kept(next.Limits, old.Limits, "pod-level resource limits", at.Child("limits"))...)
+		errs = append(errs, forbidRemoval(next.Requests, old.Requests, "pod-level resource requests", at.Child("requests"))...)
+		errs = append(errs, forbidRemoval(next.Limits, old.Limits, "pod-level resource limits", at.Child("limits"))...)
 	}
 	takeBack(left.Resources, before)
 	if !apiequality.Semantic.DeepEqual(left.Resources, before) {
@@ -116,7 +116,7 @@ func resizedPod(left *corev1.PodSpec, next, old *corev1.ResourceRequirements, pa
 	return errs
 }
 
-func kept(next, old corev1.ResourceList, what string, path *field.Path) field.ErrorList {
+func forbidRemoval(next, old corev1.ResourceList, what string, path *field.Path) field.ErrorList {
 	for name := range old {
 		if _, there := next[name]; !there {
 			return field.ErrorList{field.Forbidden(path, fmt.Sprintf("%s cannot be removed", what))}

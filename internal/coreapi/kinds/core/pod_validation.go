@@ -136,7 +136,7 @@ func extendedClaim(s *corev1.PodExtendedResourceClaimStatus, spec *corev1.PodSpe
 		case !known:
 			errs = append(errs, field.Invalid(at.Child("containerName"), m.ContainerName,
 				"must match the name of an entry in spec.initContainers.name or spec.containers.name"))
-		case !has(asked, m.ResourceName):
+		case !listsResource(asked, m.ResourceName):
 			errs = append(errs, field.Invalid(at.Child("resourceName"), m.ResourceName,
 				"must match the extended resource name of an entry in spec.initContainers.resources.requests or spec.containers.resources.requests"))
 		}
@@ -153,7 +153,7 @@ func extendedClaim(s *corev1.PodExtendedResourceClaimStatus, spec *corev1.PodSpe
 	return append(errs, validate.DnsSubdomain(s.ResourceClaimName, path.Child("resourceClaimName"))...)
 }
 
-func has(list corev1.ResourceList, name string) bool {
+func listsResource(list corev1.ResourceList, name string) bool {
 	_, ok := list[corev1.ResourceName(name)]
 	return ok
 }
@@ -166,7 +166,7 @@ func deviceHealth(statuses []corev1.ContainerStatus, containers []corev1.Contain
 		c := slices.IndexFunc(containers, func(c corev1.Container) bool { return c.Name == s.Name })
 		for j, r := range s.AllocatedResourcesStatus {
 			at := path.Index(i).Child("allocatedResourcesStatus").Index(j)
-			if c >= 0 && !strings.HasPrefix(string(r.Name), "claim:") && !has(containers[c].Resources.Requests, string(r.Name)) {
+			if c >= 0 && !strings.HasPrefix(string(r.Name), "claim:") && !listsResource(containers[c].Resources.Requests, string(r.Name)) {
 				errs = append(errs, field.Invalid(at.Child("name"), r.Name, "must match one of the container's resource requests"))
 			}
 			seen := sets.New[corev1.ResourceID]()

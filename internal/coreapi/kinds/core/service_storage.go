@@ -50,7 +50,7 @@ func serviceStorages(e *registry.Environment, main *registry.REST) map[string]re
 var errNoTransaction = apierrors.NewInternalError(errors.New("a service is written outside of a transaction"))
 
 func settle(ctx context.Context, obj, old runtime.Object, dryRun []string) error {
-	t := allocation.Of(ctx)
+	t := allocation.FromContext(ctx)
 	if t == nil {
 		return errNoTransaction
 	}
@@ -187,7 +187,7 @@ func (c addressClaims) ReleaseHeld(ctx context.Context, a netip.Addr, held alloc
 	return err
 }
 
-func (c addressClaims) Taken(ctx context.Context) (map[netip.Addr]allocation.Held, error) {
+func (c addressClaims) List(ctx context.Context) (map[netip.Addr]allocation.Held, error) {
 	list, err := c.all.List(c.context(ctx, ""), &metainternalversion.ListOptions{})
 	if err != nil {
 		return nil, fmt.Errorf("list ipaddresses: %w", err)

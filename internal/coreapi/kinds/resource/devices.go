@@ -51,8 +51,8 @@ func namesOfRequests(d *resourcev1.DeviceClaim) requestNames {
 	return names
 }
 
-// has accepts "request" and "request/alternative".
-func (n requestNames) has(reference string) bool {
+// contains accepts "request" and "request/alternative".
+func (n requestNames) contains(reference string) bool {
 	request, alternative, named := strings.Cut(reference, "/")
 	alternatives, known := n[request]
 	return known && (!named || alternatives.Has(alternative))
@@ -159,7 +159,7 @@ func requestReference(name string, names requestNames, path *field.Path) field.E
 	for _, part := range parts {
 		errs = append(errs, label(part, path)...)
 	}
-	if !names.has(name) {
+	if !names.contains(name) {
 		errs = append(errs, unknown)
 	}
 	return errs
