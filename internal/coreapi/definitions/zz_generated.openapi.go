@@ -36,7 +36,7 @@ import (
 	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
 	common "k8s.io/kube-openapi/pkg/common"
 	spec "k8s.io/kube-openapi/pkg/validation/spec"
-	v1alpha1 "portico.dev/internal/routing/v1alpha1"
+	v1alpha1 "portico.dev/internal/routes/v1alpha1"
 )
 
 func GetOpenAPIDefinitions(ref common.ReferenceCallback) map[string]common.OpenAPIDefinition {
@@ -737,22 +737,22 @@ func GetOpenAPIDefinitions(ref common.ReferenceCallback) map[string]common.OpenA
 		apiregistrationv1.APIServiceSpec{}.OpenAPIModelName():                        schema_pkg_apis_apiregistration_v1_APIServiceSpec(ref),
 		apiregistrationv1.APIServiceStatus{}.OpenAPIModelName():                      schema_pkg_apis_apiregistration_v1_APIServiceStatus(ref),
 		apiregistrationv1.ServiceReference{}.OpenAPIModelName():                      schema_pkg_apis_apiregistration_v1_ServiceReference(ref),
-		v1alpha1.APIRoute{}.OpenAPIModelName():                                       schema_porticodev_internal_routing_v1alpha1_APIRoute(ref),
-		v1alpha1.APIRouteBackend{}.OpenAPIModelName():                                schema_porticodev_internal_routing_v1alpha1_APIRouteBackend(ref),
-		v1alpha1.APIRouteList{}.OpenAPIModelName():                                   schema_porticodev_internal_routing_v1alpha1_APIRouteList(ref),
-		v1alpha1.APIRouteMatch{}.OpenAPIModelName():                                  schema_porticodev_internal_routing_v1alpha1_APIRouteMatch(ref),
-		v1alpha1.APIRouteRule{}.OpenAPIModelName():                                   schema_porticodev_internal_routing_v1alpha1_APIRouteRule(ref),
-		v1alpha1.APIRouteSpec{}.OpenAPIModelName():                                   schema_porticodev_internal_routing_v1alpha1_APIRouteSpec(ref),
-		v1alpha1.APIRouteStatus{}.OpenAPIModelName():                                 schema_porticodev_internal_routing_v1alpha1_APIRouteStatus(ref),
-		v1alpha1.BackendRef{}.OpenAPIModelName():                                     schema_porticodev_internal_routing_v1alpha1_BackendRef(ref),
-		v1alpha1.CustomResources{}.OpenAPIModelName():                                schema_porticodev_internal_routing_v1alpha1_CustomResources(ref),
-		v1alpha1.HeaderMatch{}.OpenAPIModelName():                                    schema_porticodev_internal_routing_v1alpha1_HeaderMatch(ref),
-		v1alpha1.Mirror{}.OpenAPIModelName():                                         schema_porticodev_internal_routing_v1alpha1_Mirror(ref),
-		v1alpha1.NamedConditions{}.OpenAPIModelName():                                schema_porticodev_internal_routing_v1alpha1_NamedConditions(ref),
-		v1alpha1.Rollback{}.OpenAPIModelName():                                       schema_porticodev_internal_routing_v1alpha1_Rollback(ref),
-		v1alpha1.RuleStatus{}.OpenAPIModelName():                                     schema_porticodev_internal_routing_v1alpha1_RuleStatus(ref),
-		v1alpha1.ServiceReference{}.OpenAPIModelName():                               schema_porticodev_internal_routing_v1alpha1_ServiceReference(ref),
-		v1alpha1.SharedReads{}.OpenAPIModelName():                                    schema_porticodev_internal_routing_v1alpha1_SharedReads(ref),
+		v1alpha1.APIRoute{}.OpenAPIModelName():                                       schema_porticodev_internal_routes_v1alpha1_APIRoute(ref),
+		v1alpha1.APIRouteBackend{}.OpenAPIModelName():                                schema_porticodev_internal_routes_v1alpha1_APIRouteBackend(ref),
+		v1alpha1.APIRouteList{}.OpenAPIModelName():                                   schema_porticodev_internal_routes_v1alpha1_APIRouteList(ref),
+		v1alpha1.APIRouteMatch{}.OpenAPIModelName():                                  schema_porticodev_internal_routes_v1alpha1_APIRouteMatch(ref),
+		v1alpha1.APIRouteRule{}.OpenAPIModelName():                                   schema_porticodev_internal_routes_v1alpha1_APIRouteRule(ref),
+		v1alpha1.APIRouteSpec{}.OpenAPIModelName():                                   schema_porticodev_internal_routes_v1alpha1_APIRouteSpec(ref),
+		v1alpha1.APIRouteStatus{}.OpenAPIModelName():                                 schema_porticodev_internal_routes_v1alpha1_APIRouteStatus(ref),
+		v1alpha1.BackendRef{}.OpenAPIModelName():                                     schema_porticodev_internal_routes_v1alpha1_BackendRef(ref),
+		v1alpha1.CustomResources{}.OpenAPIModelName():                                schema_porticodev_internal_routes_v1alpha1_CustomResources(ref),
+		v1alpha1.HeaderMatch{}.OpenAPIModelName():                                    schema_porticodev_internal_routes_v1alpha1_HeaderMatch(ref),
+		v1alpha1.Mirror{}.OpenAPIModelName():                                         schema_porticodev_internal_routes_v1alpha1_Mirror(ref),
+		v1alpha1.NamedConditions{}.OpenAPIModelName():                                schema_porticodev_internal_routes_v1alpha1_NamedConditions(ref),
+		v1alpha1.Rollback{}.OpenAPIModelName():                                       schema_porticodev_internal_routes_v1alpha1_Rollback(ref),
+		v1alpha1.RuleStatus{}.OpenAPIModelName():                                     schema_porticodev_internal_routes_v1alpha1_RuleStatus(ref),
+		v1alpha1.ServiceReference{}.OpenAPIModelName():                               schema_porticodev_internal_routes_v1alpha1_ServiceReference(ref),
+		v1alpha1.SharedReads{}.OpenAPIModelName():                                    schema_porticodev_internal_routes_v1alpha1_SharedReads(ref),
 	}
 }
 
@@ -36770,11 +36770,11 @@ func schema_pkg_apis_apiregistration_v1_ServiceReference(ref common.ReferenceCal
 	}
 }
 
-func schema_porticodev_internal_routing_v1alpha1_APIRoute(ref common.ReferenceCallback) common.OpenAPIDefinition {
+func schema_porticodev_internal_routes_v1alpha1_APIRoute(ref common.ReferenceCallback) common.OpenAPIDefinition {
 	return common.OpenAPIDefinition{
 		Schema: spec.Schema{
 			SchemaProps: spec.SchemaProps{
-				Description: "APIRoute distributes the requests for one group-version over several extension servers, or over one that serves the group in another version. Its name is that of the APIService of the group-version, \"<version>.<group>\". The APIService registers the group-version and has its priorities. Without the APIRoute all requests go to the Service of the APIService.",
+				Description: "APIRoute distributes the requests for one group-version over several extension servers, or routes them to one that serves the group in another version. It has the name of the group-version's APIService, \"<version>.<group>\". The APIService registers the group-version and has its priorities. Without the APIRoute, all requests go to the Service of the APIService.",
 				Type:        []string{"object"},
 				Properties: map[string]spec.Schema{
 					"kind": {
@@ -36793,21 +36793,21 @@ func schema_porticodev_internal_routing_v1alpha1_APIRoute(ref common.ReferenceCa
 					},
 					"metadata": {
 						SchemaProps: spec.SchemaProps{
-							Description: "metadata is standard object metadata. The name is that of the APIService, \"<version>.<group>\".",
+							Description: "metadata is standard object metadata. The name must be the name of the APIService, \"<version>.<group>\".",
 							Default:     map[string]interface{}{},
 							Ref:         ref(metav1.ObjectMeta{}.OpenAPIModelName()),
 						},
 					},
 					"spec": {
 						SchemaProps: spec.SchemaProps{
-							Description: "spec says which requests go where.",
+							Description: "spec defines which backends serve which requests.",
 							Default:     map[string]interface{}{},
 							Ref:         ref(v1alpha1.APIRouteSpec{}.OpenAPIModelName()),
 						},
 					},
 					"status": {
 						SchemaProps: spec.SchemaProps{
-							Description: "status is what was observed.",
+							Description: "status is the observed state of the APIRoute.",
 							Default:     map[string]interface{}{},
 							Ref:         ref(v1alpha1.APIRouteStatus{}.OpenAPIModelName()),
 						},
@@ -36821,7 +36821,7 @@ func schema_porticodev_internal_routing_v1alpha1_APIRoute(ref common.ReferenceCa
 	}
 }
 
-func schema_porticodev_internal_routing_v1alpha1_APIRouteBackend(ref common.ReferenceCallback) common.OpenAPIDefinition {
+func schema_porticodev_internal_routes_v1alpha1_APIRouteBackend(ref common.ReferenceCallback) common.OpenAPIDefinition {
 	return common.OpenAPIDefinition{
 		Schema: spec.Schema{
 			SchemaProps: spec.SchemaProps{
@@ -36830,7 +36830,7 @@ func schema_porticodev_internal_routing_v1alpha1_APIRouteBackend(ref common.Refe
 				Properties: map[string]spec.Schema{
 					"name": {
 						SchemaProps: spec.SchemaProps{
-							Description: "name is how rules, conditions and messages refer to the backend. It is a DNS label.",
+							Description: "name identifies the backend in rules, conditions and messages. It is a DNS label.",
 							Default:     "",
 							Type:        []string{"string"},
 							Format:      "",
@@ -36838,33 +36838,33 @@ func schema_porticodev_internal_routing_v1alpha1_APIRouteBackend(ref common.Refe
 					},
 					"service": {
 						SchemaProps: spec.SchemaProps{
-							Description: "service is where the backend is reached. Without it, the backend is the Service of the APIService, with the caBundle and the insecureSkipTLSVerify of the APIService.",
+							Description: "service is the Service of the backend. If it is not set, the backend is the Service of the APIService, with the caBundle and the insecureSkipTLSVerify of the APIService.",
 							Ref:         ref(v1alpha1.ServiceReference{}.OpenAPIModelName()),
 						},
 					},
 					"customResources": {
 						SchemaProps: spec.SchemaProps{
-							Description: "customResources makes the backend the custom resources that CustomResourceDefinitions of the group define in this version, in place of a Service. It is available once one of them serves the version. Rules of an APIRoute with such a backend select by resources and namespaces only, and one backend: each object is stored in one place.",
+							Description: "customResources selects the custom resources that CustomResourceDefinitions of the group define in this version, instead of a Service. The backend is available once one of them serves the version. Each rule of an APIRoute with such a backend selects only by resources and namespaces, and only one backend, because each object is stored in one place.",
 							Ref:         ref(v1alpha1.CustomResources{}.OpenAPIModelName()),
 						},
 					},
 					"caBundle": {
 						SchemaProps: spec.SchemaProps{
-							Description: "caBundle is the PEM certificates that sign the serving certificate of the backend, which must be valid for \"<name>.<namespace>.svc\" of the service. If it is empty, the certificates that the system trusts are used.",
+							Description: "caBundle contains the PEM certificates that sign the serving certificate of the backend, which must be valid for \"<name>.<namespace>.svc\" of the service. If it is empty, the certificates that the system trusts are used.",
 							Type:        []string{"string"},
 							Format:      "byte",
 						},
 					},
 					"insecureSkipTLSVerify": {
 						SchemaProps: spec.SchemaProps{
-							Description: "insecureSkipTLSVerify accepts whoever answers at the address of the service. Use caBundle instead.",
+							Description: "insecureSkipTLSVerify accepts any server at the address of the service. Use caBundle instead.",
 							Type:        []string{"boolean"},
 							Format:      "",
 						},
 					},
 					"version": {
 						SchemaProps: spec.SchemaProps{
-							Description: "version is the version of the group that the backend serves, if it is another than that of the APIRoute. Objects must have the same fields in both: only apiVersion is changed in what the backend answers. Such a backend gets reads only.",
+							Description: "version is the version of the group that the backend serves, if it differs from the version of the APIRoute. Objects must have the same fields in both versions: only apiVersion is changed in responses. Such a backend receives only reads.",
 							Type:        []string{"string"},
 							Format:      "",
 						},
@@ -36878,7 +36878,7 @@ func schema_porticodev_internal_routing_v1alpha1_APIRouteBackend(ref common.Refe
 	}
 }
 
-func schema_porticodev_internal_routing_v1alpha1_APIRouteList(ref common.ReferenceCallback) common.OpenAPIDefinition {
+func schema_porticodev_internal_routes_v1alpha1_APIRouteList(ref common.ReferenceCallback) common.OpenAPIDefinition {
 	return common.OpenAPIDefinition{
 		Schema: spec.Schema{
 			SchemaProps: spec.SchemaProps{
@@ -36928,16 +36928,16 @@ func schema_porticodev_internal_routing_v1alpha1_APIRouteList(ref common.Referen
 	}
 }
 
-func schema_porticodev_internal_routing_v1alpha1_APIRouteMatch(ref common.ReferenceCallback) common.OpenAPIDefinition {
+func schema_porticodev_internal_routes_v1alpha1_APIRouteMatch(ref common.ReferenceCallback) common.OpenAPIDefinition {
 	return common.OpenAPIDefinition{
 		Schema: spec.Schema{
 			SchemaProps: spec.SchemaProps{
-				Description: "APIRouteMatch holds for a request if all of its fields do. An empty field holds for every request. Patterns are names in which \"*\" stands for any characters, and \"?\" for any one.",
+				Description: "APIRouteMatch matches a request if all of its fields do. An empty field matches every request. In a pattern, \"*\" stands for any characters, and \"?\" for any single one.",
 				Type:        []string{"object"},
 				Properties: map[string]spec.Schema{
 					"access": {
 						SchemaProps: spec.SchemaProps{
-							Description: "access is the kind of request: Read is get, list and watch, Write is everything else.\n\nPossible enum values:\n - `\"Read\"` is get, list and watch.\n - `\"Write\"` is everything else.",
+							Description: "access is the kind of request: Read matches get, list and watch, Write matches all other verbs.\n\nPossible enum values:\n - `\"Read\"` matches get, list and watch.\n - `\"Write\"` matches all other verbs.",
 							Type:        []string{"string"},
 							Format:      "",
 							Enum:        []interface{}{"Read", "Write"},
@@ -36950,7 +36950,7 @@ func schema_porticodev_internal_routing_v1alpha1_APIRouteMatch(ref common.Refere
 							},
 						},
 						SchemaProps: spec.SchemaProps{
-							Description: "resources are patterns of resources, in the plural. \"pods\" includes the subresources of pods, and \"pods/log\" is one of them.",
+							Description: "resources are patterns of plural names of resources. \"pods\" includes the subresources of pods, and \"pods/log\" is one of them.",
 							Type:        []string{"array"},
 							Items: &spec.SchemaOrArray{
 								Schema: &spec.Schema{
@@ -37013,7 +37013,7 @@ func schema_porticodev_internal_routing_v1alpha1_APIRouteMatch(ref common.Refere
 							},
 						},
 						SchemaProps: spec.SchemaProps{
-							Description: "metrics are patterns of names of metrics. Only for custom.metrics.k8s.io and external.metrics.k8s.io.",
+							Description: "metrics are patterns of names of metrics. They are valid only for custom.metrics.k8s.io and external.metrics.k8s.io.",
 							Type:        []string{"array"},
 							Items: &spec.SchemaOrArray{
 								Schema: &spec.Schema{
@@ -37032,7 +37032,7 @@ func schema_porticodev_internal_routing_v1alpha1_APIRouteMatch(ref common.Refere
 							},
 						},
 						SchemaProps: spec.SchemaProps{
-							Description: "headers are headers that the request must have, for testers of a backend, for example.",
+							Description: "headers are headers that the request must have, for example in requests from testers of a backend.",
 							Type:        []string{"array"},
 							Items: &spec.SchemaOrArray{
 								Schema: &spec.Schema{
@@ -37051,16 +37051,16 @@ func schema_porticodev_internal_routing_v1alpha1_APIRouteMatch(ref common.Refere
 	}
 }
 
-func schema_porticodev_internal_routing_v1alpha1_APIRouteRule(ref common.ReferenceCallback) common.OpenAPIDefinition {
+func schema_porticodev_internal_routes_v1alpha1_APIRouteRule(ref common.ReferenceCallback) common.OpenAPIDefinition {
 	return common.OpenAPIDefinition{
 		Schema: spec.Schema{
 			SchemaProps: spec.SchemaProps{
-				Description: "APIRouteRule selects the backend of the requests that match.",
+				Description: "APIRouteRule selects the backend of matching requests.",
 				Type:        []string{"object"},
 				Properties: map[string]spec.Schema{
 					"name": {
 						SchemaProps: spec.SchemaProps{
-							Description: "name is how conditions and messages refer to the rule. It is a DNS label.",
+							Description: "name identifies the rule in conditions and messages. It is a DNS label.",
 							Default:     "",
 							Type:        []string{"string"},
 							Format:      "",
@@ -37073,7 +37073,7 @@ func schema_porticodev_internal_routing_v1alpha1_APIRouteRule(ref common.Referen
 							},
 						},
 						SchemaProps: spec.SchemaProps{
-							Description: "matches are conditions, of which one must hold. Without any, the rule matches all requests.",
+							Description: "matches are conditions. The rule matches a request if one of them does. Without conditions, it matches all requests.",
 							Type:        []string{"array"},
 							Items: &spec.SchemaOrArray{
 								Schema: &spec.Schema{
@@ -37086,7 +37086,7 @@ func schema_porticodev_internal_routing_v1alpha1_APIRouteRule(ref common.Referen
 					},
 					"readOnly": {
 						SchemaProps: spec.SchemaProps{
-							Description: "readOnly refuses writes that match with 503 and Retry-After, while objects are copied from one backend to another. Default false.",
+							Description: "readOnly refuses matching writes with 503 and Retry-After, while objects are copied from one backend to another. Default false.",
 							Type:        []string{"boolean"},
 							Format:      "",
 						},
@@ -37098,7 +37098,7 @@ func schema_porticodev_internal_routing_v1alpha1_APIRouteRule(ref common.Referen
 							},
 						},
 						SchemaProps: spec.SchemaProps{
-							Description: "backendRefs are the backends of the requests that match. With several, each gets a share of the users for reads, and of the objects for writes, in proportion to its weight: a user stays with a backend for as long as the weights stay.",
+							Description: "backendRefs are the backends of matching requests. With several, each receives the reads of a share of the users, and the writes of a share of the objects, in proportion to its weight. A user stays with a backend while the weights are unchanged.",
 							Type:        []string{"array"},
 							Items: &spec.SchemaOrArray{
 								Schema: &spec.Schema{
@@ -37111,26 +37111,26 @@ func schema_porticodev_internal_routing_v1alpha1_APIRouteRule(ref common.Referen
 					},
 					"fallback": {
 						SchemaProps: spec.SchemaProps{
-							Description: "fallback is the name of the backend that gets the requests while the selected one is unavailable.",
+							Description: "fallback is the name of the backend that receives the requests while the selected one is unavailable.",
 							Type:        []string{"string"},
 							Format:      "",
 						},
 					},
 					"sharedReads": {
 						SchemaProps: spec.SchemaProps{
-							Description: "sharedReads lets equal reads that match share a response of the backend. Without it, each is sent.",
+							Description: "sharedReads lets equal matching reads share a response of the backend. If it is not set, each read is sent to the backend.",
 							Ref:         ref(v1alpha1.SharedReads{}.OpenAPIModelName()),
 						},
 					},
 					"mirror": {
 						SchemaProps: spec.SchemaProps{
-							Description: "mirror sends copies of reads that match to a second backend, and compares what it answers. Clients never get its responses. Without it, no copies are sent.",
+							Description: "mirror sends copies of matching reads to a second backend, and compares its responses. Clients never receive these responses. If it is not set, no copies are sent.",
 							Ref:         ref(v1alpha1.Mirror{}.OpenAPIModelName()),
 						},
 					},
 					"rollback": {
 						SchemaProps: spec.SchemaProps{
-							Description: "rollback sends the requests of a backend that fails to the first one of backendRefs. Without it, that is done by changing weights.",
+							Description: "rollback sends the requests of a failing backend to the first one of backendRefs. If it is not set, only a change of the weights moves requests.",
 							Ref:         ref(v1alpha1.Rollback{}.OpenAPIModelName()),
 						},
 					},
@@ -37143,11 +37143,11 @@ func schema_porticodev_internal_routing_v1alpha1_APIRouteRule(ref common.Referen
 	}
 }
 
-func schema_porticodev_internal_routing_v1alpha1_APIRouteSpec(ref common.ReferenceCallback) common.OpenAPIDefinition {
+func schema_porticodev_internal_routes_v1alpha1_APIRouteSpec(ref common.ReferenceCallback) common.OpenAPIDefinition {
 	return common.OpenAPIDefinition{
 		Schema: spec.Schema{
 			SchemaProps: spec.SchemaProps{
-				Description: "APIRouteSpec says which requests go where.",
+				Description: "APIRouteSpec defines which backends serve which requests.",
 				Type:        []string{"object"},
 				Properties: map[string]spec.Schema{
 					"backends": {
@@ -37157,7 +37157,7 @@ func schema_porticodev_internal_routing_v1alpha1_APIRouteSpec(ref common.Referen
 							},
 						},
 						SchemaProps: spec.SchemaProps{
-							Description: "backends are the extension servers of the group-version. Requests that no rule matches go to the first one. Discovery and OpenAPI show what all of them serve; where two serve the same resource, the document of the first one counts.",
+							Description: "backends are the extension servers of the group-version. Requests that no rule matches go to the first one. Discovery and OpenAPI contain the resources of all of them. If two serve the same resource, the document of the first one applies.",
 							Type:        []string{"array"},
 							Items: &spec.SchemaOrArray{
 								Schema: &spec.Schema{
@@ -37175,7 +37175,7 @@ func schema_porticodev_internal_routing_v1alpha1_APIRouteSpec(ref common.Referen
 							},
 						},
 						SchemaProps: spec.SchemaProps{
-							Description: "rules select the backend of a request. The first one that matches counts. Rules never change what a user is authorized to do: requests are authorized as they were sent, before any rule is looked at.",
+							Description: "rules select the backend of a request. The first rule that matches applies. Rules never change the rights of a user: requests are authorized as they were sent, before the rules are evaluated.",
 							Type:        []string{"array"},
 							Items: &spec.SchemaOrArray{
 								Schema: &spec.Schema{
@@ -37195,11 +37195,11 @@ func schema_porticodev_internal_routing_v1alpha1_APIRouteSpec(ref common.Referen
 	}
 }
 
-func schema_porticodev_internal_routing_v1alpha1_APIRouteStatus(ref common.ReferenceCallback) common.OpenAPIDefinition {
+func schema_porticodev_internal_routes_v1alpha1_APIRouteStatus(ref common.ReferenceCallback) common.OpenAPIDefinition {
 	return common.OpenAPIDefinition{
 		Schema: spec.Schema{
 			SchemaProps: spec.SchemaProps{
-				Description: "APIRouteStatus is what was observed.",
+				Description: "APIRouteStatus is the observed state of an APIRoute.",
 				Type:        []string{"object"},
 				Properties: map[string]spec.Schema{
 					"conditions": {
@@ -37212,7 +37212,7 @@ func schema_porticodev_internal_routing_v1alpha1_APIRouteStatus(ref common.Refer
 							},
 						},
 						SchemaProps: spec.SchemaProps{
-							Description: "conditions are those of the APIRoute as a whole: Accepted and Available.",
+							Description: "conditions are the conditions Accepted and Available of the APIRoute.",
 							Type:        []string{"array"},
 							Items: &spec.SchemaOrArray{
 								Schema: &spec.Schema{
@@ -37233,7 +37233,7 @@ func schema_porticodev_internal_routing_v1alpha1_APIRouteStatus(ref common.Refer
 							},
 						},
 						SchemaProps: spec.SchemaProps{
-							Description: "backends has the condition Available of each backend.",
+							Description: "backends contains the condition Available of each backend.",
 							Type:        []string{"array"},
 							Items: &spec.SchemaOrArray{
 								Schema: &spec.Schema{
@@ -37254,7 +37254,7 @@ func schema_porticodev_internal_routing_v1alpha1_APIRouteStatus(ref common.Refer
 							},
 						},
 						SchemaProps: spec.SchemaProps{
-							Description: "rules has the conditions Accepted, Available and RolledBack of each rule.",
+							Description: "rules contains the conditions Accepted, Available and RolledBack of each rule.",
 							Type:        []string{"array"},
 							Items: &spec.SchemaOrArray{
 								Schema: &spec.Schema{
@@ -37273,7 +37273,7 @@ func schema_porticodev_internal_routing_v1alpha1_APIRouteStatus(ref common.Refer
 	}
 }
 
-func schema_porticodev_internal_routing_v1alpha1_BackendRef(ref common.ReferenceCallback) common.OpenAPIDefinition {
+func schema_porticodev_internal_routes_v1alpha1_BackendRef(ref common.ReferenceCallback) common.OpenAPIDefinition {
 	return common.OpenAPIDefinition{
 		Schema: spec.Schema{
 			SchemaProps: spec.SchemaProps{
@@ -37302,27 +37302,27 @@ func schema_porticodev_internal_routing_v1alpha1_BackendRef(ref common.Reference
 	}
 }
 
-func schema_porticodev_internal_routing_v1alpha1_CustomResources(ref common.ReferenceCallback) common.OpenAPIDefinition {
+func schema_porticodev_internal_routes_v1alpha1_CustomResources(ref common.ReferenceCallback) common.OpenAPIDefinition {
 	return common.OpenAPIDefinition{
 		Schema: spec.Schema{
 			SchemaProps: spec.SchemaProps{
-				Description: "CustomResources are the custom resources of a group-version. It has no fields.",
+				Description: "CustomResources selects the custom resources of a group-version. It has no fields.",
 				Type:        []string{"object"},
 			},
 		},
 	}
 }
 
-func schema_porticodev_internal_routing_v1alpha1_HeaderMatch(ref common.ReferenceCallback) common.OpenAPIDefinition {
+func schema_porticodev_internal_routes_v1alpha1_HeaderMatch(ref common.ReferenceCallback) common.OpenAPIDefinition {
 	return common.OpenAPIDefinition{
 		Schema: spec.Schema{
 			SchemaProps: spec.SchemaProps{
-				Description: "HeaderMatch holds for requests that have a header with this value.",
+				Description: "HeaderMatch matches requests that have a header with this value.",
 				Type:        []string{"object"},
 				Properties: map[string]spec.Schema{
 					"name": {
 						SchemaProps: spec.SchemaProps{
-							Description: "name is the name of the header, in any case.",
+							Description: "name is the case-insensitive name of the header.",
 							Default:     "",
 							Type:        []string{"string"},
 							Format:      "",
@@ -37330,7 +37330,7 @@ func schema_porticodev_internal_routing_v1alpha1_HeaderMatch(ref common.Referenc
 					},
 					"value": {
 						SchemaProps: spec.SchemaProps{
-							Description: "value is the value of the header, exactly.",
+							Description: "value is the exact value of the header.",
 							Default:     "",
 							Type:        []string{"string"},
 							Format:      "",
@@ -37343,16 +37343,16 @@ func schema_porticodev_internal_routing_v1alpha1_HeaderMatch(ref common.Referenc
 	}
 }
 
-func schema_porticodev_internal_routing_v1alpha1_Mirror(ref common.ReferenceCallback) common.OpenAPIDefinition {
+func schema_porticodev_internal_routes_v1alpha1_Mirror(ref common.ReferenceCallback) common.OpenAPIDefinition {
 	return common.OpenAPIDefinition{
 		Schema: spec.Schema{
 			SchemaProps: spec.SchemaProps{
-				Description: "Mirror sends copies of gets and lists to a second backend, as the same user, and compares the codes and the bodies. Watches, writes, upgrades, conditional requests and requests for a resource version are not copied.",
+				Description: "Mirror sends copies of gets and lists to a second backend, as the same user, and compares the status codes and the bodies. Watches, writes, upgrades, conditional requests and requests for a resource version are not copied.",
 				Type:        []string{"object"},
 				Properties: map[string]spec.Schema{
 					"backend": {
 						SchemaProps: spec.SchemaProps{
-							Description: "backend is the name of the backend that gets the copies. It is not the only one that the rule selects.",
+							Description: "backend is the name of the backend that receives the copies. It must not be the only one that the rule selects.",
 							Default:     "",
 							Type:        []string{"string"},
 							Format:      "",
@@ -37360,7 +37360,7 @@ func schema_porticodev_internal_routing_v1alpha1_Mirror(ref common.ReferenceCall
 					},
 					"percent": {
 						SchemaProps: spec.SchemaProps{
-							Description: "percent is the share of the reads that are copied, from 0 to 100. Default 100.",
+							Description: "percent is the percentage of reads that are copied, from 0 to 100. Default 100.",
 							Type:        []string{"integer"},
 							Format:      "int32",
 						},
@@ -37372,7 +37372,7 @@ func schema_porticodev_internal_routing_v1alpha1_Mirror(ref common.ReferenceCall
 							},
 						},
 						SchemaProps: spec.SchemaProps{
-							Description: "ignore are fields that may differ, such as \"status.lastSeen\": names of fields, joined by dots, from the object, and for a list from each of its items. Elements of lists have no name: \"spec.containers.image\" is that field of each of them. Beside these, what every server sets for itself may differ: resourceVersion, uid, creationTimestamp, generation, managedFields and selfLink of metadata, and times and values of resource metrics.",
+							Description: "ignore are fields that may differ, such as \"status.lastSeen\": names of fields, joined by dots, from the object, or from each item of a list. Elements of lists have no name: \"spec.containers.image\" is that field of each of them. Fields that every server sets may always differ: resourceVersion, uid, creationTimestamp, generation, managedFields and selfLink of metadata, and times and values of resource metrics.",
 							Type:        []string{"array"},
 							Items: &spec.SchemaOrArray{
 								Schema: &spec.Schema{
@@ -37391,7 +37391,7 @@ func schema_porticodev_internal_routing_v1alpha1_Mirror(ref common.ReferenceCall
 	}
 }
 
-func schema_porticodev_internal_routing_v1alpha1_NamedConditions(ref common.ReferenceCallback) common.OpenAPIDefinition {
+func schema_porticodev_internal_routes_v1alpha1_NamedConditions(ref common.ReferenceCallback) common.OpenAPIDefinition {
 	return common.OpenAPIDefinition{
 		Schema: spec.Schema{
 			SchemaProps: spec.SchemaProps{
@@ -37416,7 +37416,7 @@ func schema_porticodev_internal_routing_v1alpha1_NamedConditions(ref common.Refe
 							},
 						},
 						SchemaProps: spec.SchemaProps{
-							Description: "conditions are its conditions.",
+							Description: "conditions are the conditions of the backend.",
 							Type:        []string{"array"},
 							Items: &spec.SchemaOrArray{
 								Schema: &spec.Schema{
@@ -37436,16 +37436,16 @@ func schema_porticodev_internal_routing_v1alpha1_NamedConditions(ref common.Refe
 	}
 }
 
-func schema_porticodev_internal_routing_v1alpha1_Rollback(ref common.ReferenceCallback) common.OpenAPIDefinition {
+func schema_porticodev_internal_routes_v1alpha1_Rollback(ref common.ReferenceCallback) common.OpenAPIDefinition {
 	return common.OpenAPIDefinition{
 		Schema: spec.Schema{
 			SchemaProps: spec.SchemaProps{
-				Description: "Rollback sends the requests of a backend that fails to the first one of backendRefs, until the spec of the APIRoute changes. Each replica of the front door counts for itself, and the first one that finds a backend failing decides for all.",
+				Description: "Rollback sends the requests of a failing backend to the first one of backendRefs, until the spec of the APIRoute changes. Each replica of the front door counts separately, and the first one that detects a failing backend decides for all.",
 				Type:        []string{"object"},
 				Properties: map[string]spec.Schema{
 					"errorPercent": {
 						SchemaProps: spec.SchemaProps{
-							Description: "errorPercent is the share of failed requests, in percent, from which on a backend fails, from 1 to 100. A request has failed that got no response of the backend, or 500, 502, 503 or 504.",
+							Description: "errorPercent is the percentage of failed requests at which a backend counts as failing, from 1 to 100. A request fails if the backend does not respond, or responds with 500, 502, 503 or 504.",
 							Default:     0,
 							Type:        []string{"integer"},
 							Format:      "int32",
@@ -37453,7 +37453,7 @@ func schema_porticodev_internal_routing_v1alpha1_Rollback(ref common.ReferenceCa
 					},
 					"minRequests": {
 						SchemaProps: spec.SchemaProps{
-							Description: "minRequests is how many requests there must have been within interval, from 1 to 100000. Default 20.",
+							Description: "minRequests is the minimum number of requests within interval, from 1 to 100000. Default 20.",
 							Type:        []string{"integer"},
 							Format:      "int32",
 						},
@@ -37473,11 +37473,11 @@ func schema_porticodev_internal_routing_v1alpha1_Rollback(ref common.ReferenceCa
 	}
 }
 
-func schema_porticodev_internal_routing_v1alpha1_RuleStatus(ref common.ReferenceCallback) common.OpenAPIDefinition {
+func schema_porticodev_internal_routes_v1alpha1_RuleStatus(ref common.ReferenceCallback) common.OpenAPIDefinition {
 	return common.OpenAPIDefinition{
 		Schema: spec.Schema{
 			SchemaProps: spec.SchemaProps{
-				Description: "RuleStatus is what was observed of a rule.",
+				Description: "RuleStatus is the observed state of a rule.",
 				Type:        []string{"object"},
 				Properties: map[string]spec.Schema{
 					"name": {
@@ -37498,7 +37498,7 @@ func schema_porticodev_internal_routing_v1alpha1_RuleStatus(ref common.Reference
 							},
 						},
 						SchemaProps: spec.SchemaProps{
-							Description: "conditions are its conditions.",
+							Description: "conditions are the conditions of the rule.",
 							Type:        []string{"array"},
 							Items: &spec.SchemaOrArray{
 								Schema: &spec.Schema{
@@ -37516,7 +37516,7 @@ func schema_porticodev_internal_routing_v1alpha1_RuleStatus(ref common.Reference
 							},
 						},
 						SchemaProps: spec.SchemaProps{
-							Description: "rolledBack are the names of the backends whose requests go to the first one of backendRefs, while the condition RolledBack is True for the generation of the APIRoute.",
+							Description: "rolledBack are the names of the backends with requests that go to the first one of backendRefs, while the condition RolledBack is True for the generation of the APIRoute.",
 							Type:        []string{"array"},
 							Items: &spec.SchemaOrArray{
 								Schema: &spec.Schema{
@@ -37537,7 +37537,7 @@ func schema_porticodev_internal_routing_v1alpha1_RuleStatus(ref common.Reference
 	}
 }
 
-func schema_porticodev_internal_routing_v1alpha1_ServiceReference(ref common.ReferenceCallback) common.OpenAPIDefinition {
+func schema_porticodev_internal_routes_v1alpha1_ServiceReference(ref common.ReferenceCallback) common.OpenAPIDefinition {
 	return common.OpenAPIDefinition{
 		Schema: spec.Schema{
 			SchemaProps: spec.SchemaProps{
@@ -37574,22 +37574,22 @@ func schema_porticodev_internal_routing_v1alpha1_ServiceReference(ref common.Ref
 	}
 }
 
-func schema_porticodev_internal_routing_v1alpha1_SharedReads(ref common.ReferenceCallback) common.OpenAPIDefinition {
+func schema_porticodev_internal_routes_v1alpha1_SharedReads(ref common.ReferenceCallback) common.OpenAPIDefinition {
 	return common.OpenAPIDefinition{
 		Schema: spec.Schema{
 			SchemaProps: spec.SchemaProps{
-				Description: "SharedReads lets equal gets and lists share a response: those with the same path, query and headers. Each request is authorized before it gets one. Requests for a resource version and conditional requests are always sent, and watches unless watches is set.",
+				Description: "SharedReads lets equal gets and lists, with the same path, query and headers, share a response. Each request is authorized before it gets one. Requests for a resource version and conditional requests are always sent to the backend, and watches unless watches is set.",
 				Type:        []string{"object"},
 				Properties: map[string]spec.Schema{
 					"maxAge": {
 						SchemaProps: spec.SchemaProps{
-							Description: "maxAge is how old a response may be, up to 5m. With 0s, a response is shared only by requests that come before it is complete.",
+							Description: "maxAge is the maximum age of a shared response, up to 5m. With 0s, only requests that arrive before a response is complete share it.",
 							Ref:         ref(metav1.Duration{}.OpenAPIModelName()),
 						},
 					},
 					"callers": {
 						SchemaProps: spec.SchemaProps{
-							Description: "callers are those who share a response. Say All only if the responses of the backend do not depend on who asks: it is asked as one of them, and its own authorization is not asked about the others. Default Same.\n\nPossible enum values:\n - `\"All\"` are all requests that are authorized.\n - `\"Same\"` are requests with the same user, uid, groups and extra.",
+							Description: "callers selects which callers share a response. Use All only if the responses of the backend do not depend on the user: the backend receives a request from one of the callers, and does not authorize the other ones. Default Same.\n\nPossible enum values:\n - `\"All\"` shares responses among all authorized requests.\n - `\"Same\"` shares responses among requests with the same user, uid, groups and extra.",
 							Type:        []string{"string"},
 							Format:      "",
 							Enum:        []interface{}{"All", "Same"},
@@ -37597,14 +37597,14 @@ func schema_porticodev_internal_routing_v1alpha1_SharedReads(ref common.Referenc
 					},
 					"watches": {
 						SchemaProps: spec.SchemaProps{
-							Description: "watches lets one watch of the backend feed all clients that watch the same collection with the same selectors. It needs callers: All. The backend is asked as the front door itself, and each client is authorized before it is fed. Watches in Table form, and those whose resource version the shared watch does not have, are sent. Default false: each watch is sent.",
+							Description: "watches lets one watch of the backend serve all clients that watch the same collection with the same selectors. It requires callers: All. The front door watches the backend as its own user, and authorizes each client first. Watches in Table form, and watches from a resource version that the shared watch does not have, are sent to the backend. Default false: each watch is sent to the backend.",
 							Type:        []string{"boolean"},
 							Format:      "",
 						},
 					},
 					"staleIfError": {
 						SchemaProps: spec.SchemaProps{
-							Description: "staleIfError is for how long after maxAge a response is returned, with a warning, while the backend fails to answer. Up to 24h. Default 0s: never.",
+							Description: "staleIfError is how long after maxAge a response is returned, with a warning, while the backend fails to respond. Up to 24h. Default 0s: never.",
 							Ref:         ref(metav1.Duration{}.OpenAPIModelName()),
 						},
 					},

@@ -14,7 +14,7 @@ import (
 	"k8s.io/kube-openapi/pkg/common"
 
 	"portico.dev/internal/coreapi/definitions"
-	"portico.dev/internal/routing/v1alpha1"
+	"portico.dev/internal/routes/v1alpha1"
 )
 
 // newScheme returns a scheme with only the kinds of the served group-versions, because the documents of kinds in every group,
