@@ -32,7 +32,7 @@ build:
 
 # Builds the files of a release into dist, which must be empty (docs/releasing.md): make release VERSION=v0.2.0.
 release:
-	go run ./internal/release -version $(VERSION) -out dist $(RELEASE_FLAGS)
+	go run ./internal/tools/release -version $(VERSION) -out dist $(RELEASE_FLAGS)
 
 # Runs the test command of README.md: unit tests, and stories with a real kubectl.
 test:
@@ -58,7 +58,7 @@ library-engines-reduced:
 # Compares what is served with golden files and with what was recorded of kube-apiserver (docs/differential.md).
 # GOLDEN=-update writes the golden files anew; what was recorded of kube-apiserver is made by record-rights and incumbent.
 golden:
-	go test -count 1 ./internal/coreapi/kinds ./internal/doctor ./internal/discovery ./internal/engine -args $(GOLDEN)
+	go test -count 1 ./internal/coreapi/kinds ./internal/tools/doctor ./internal/discovery ./internal/httpengine/engine -args $(GOLDEN)
 	go test -count 1 -timeout 30m ./e2e/differential/... ./e2e/recorded
 
 # Runs gofmt, vet and staticcheck.
@@ -152,11 +152,11 @@ first-start-kills:
 	go test ./e2e/durability -count 1 -timeout 3h -v -run TestAFirstStartMayBeEndedAtAnySystemCall -args -first-start-points 0 -first-start-part $(or $(PART),1/1)
 
 # Checks that the models of HTTP/2 find the deadlocks and leaks that other implementations had.
-# They are put into ours one at a time (internal/http2/mutants_test.go): five minutes on two busy cores.
+# They are put into ours one at a time (internal/httpengine/http2/mutants_test.go): five minutes on two busy cores.
 mutants:
-	go test ./internal/http2 -count 1 -timeout 30m -v -run TestMutants -args -mutants
-	go test ./internal/sharedwatch -count 1 -timeout 10m -v -run TestMutants -args -mutants
-	go test ./internal/merge -count 1 -timeout 20m -v -run TestMutants -args -mutants
+	go test ./internal/httpengine/http2 -count 1 -timeout 30m -v -run TestMutants -args -mutants
+	go test ./internal/routes/sharedwatch -count 1 -timeout 10m -v -run TestMutants -args -mutants
+	go test ./internal/routes/merge -count 1 -timeout 20m -v -run TestMutants -args -mutants
 
 # Records what a real kube-apiserver answers users who are no administrators (docs/differential.md).
 # Writes e2e/differential/rights/testdata/recorded.json.gz. Five minutes, and ten more the first time, when the programs are built.

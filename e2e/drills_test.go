@@ -16,7 +16,7 @@ import (
 	"time"
 
 	"portico.dev/e2e/programs"
-	"portico.dev/internal/drill"
+	"portico.dev/internal/tools/drill"
 )
 
 // drillsLimit bounds all drills together. Each drill has a separate limit too.

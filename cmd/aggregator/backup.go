@@ -15,11 +15,11 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/client-go/discovery"
 
-	"portico.dev/internal/cli"
 	"portico.dev/internal/logging"
 	"portico.dev/internal/request"
 	"portico.dev/internal/store"
 	"portico.dev/internal/store/backup"
+	"portico.dev/internal/tools/cli"
 )
 
 type backupOptions struct {

@@ -17,8 +17,8 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 
 	"portico.dev/internal/aggregator"
-	"portico.dev/internal/drill"
 	"portico.dev/internal/pki"
+	"portico.dev/internal/tools/drill"
 )
 
 // ownFront is a temporary front door in this process.

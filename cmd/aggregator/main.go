@@ -22,7 +22,7 @@
 //	migrate     convert objects of an extension server to custom resources, or the reverse
 //	version     print the version
 //
-// The commands that work with any API server through its kubeconfig are in internal/cli. The other commands start
+// The commands that work with any API server through its kubeconfig are in internal/tools/cli. The other commands start
 // code in internal/aggregator.
 package main
 
@@ -30,7 +30,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"portico.dev/internal/aggregator"
-	"portico.dev/internal/cli"
+	"portico.dev/internal/tools/cli"
 )
 
 func main() { cli.Main(root()) }

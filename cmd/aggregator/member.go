@@ -16,10 +16,10 @@ import (
 	"k8s.io/client-go/rest"
 
 	"portico.dev/internal/aggregator"
-	"portico.dev/internal/cli"
-	"portico.dev/internal/cluster"
 	"portico.dev/internal/logging"
+	"portico.dev/internal/replicas/cluster"
 	"portico.dev/internal/store"
+	"portico.dev/internal/tools/cli"
 )
 
 // clusterFlags are the flags for connecting to a front door and the members of its etcd.

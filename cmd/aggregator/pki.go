@@ -11,8 +11,8 @@ import (
 	"github.com/spf13/pflag"
 
 	"portico.dev/internal/aggregator"
-	"portico.dev/internal/cli"
 	"portico.dev/internal/pki"
+	"portico.dev/internal/tools/cli"
 )
 
 type pkiOptions struct {

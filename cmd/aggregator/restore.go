@@ -10,10 +10,10 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"portico.dev/internal/cli"
 	"portico.dev/internal/logging"
 	"portico.dev/internal/store"
 	"portico.dev/internal/store/backup"
+	"portico.dev/internal/tools/cli"
 )
 
 type restoreOptions struct {

@@ -12,9 +12,9 @@ import (
 	"k8s.io/klog/v2"
 
 	"portico.dev/internal/aggregator"
-	"portico.dev/internal/cli"
 	"portico.dev/internal/logging"
 	"portico.dev/internal/pki"
+	"portico.dev/internal/tools/cli"
 )
 
 func serveCommand() *cobra.Command {

@@ -11,8 +11,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"portico.dev/internal/cli"
-	"portico.dev/internal/cluster"
+	"portico.dev/internal/replicas/cluster"
+	"portico.dev/internal/tools/cli"
 )
 
 func tokenCommand() *cobra.Command {

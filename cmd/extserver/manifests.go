@@ -5,8 +5,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"portico.dev/internal/extension/extserver"
-	"portico.dev/internal/registration"
+	"portico.dev/internal/extserver"
+	"portico.dev/internal/extserver/registration"
 )
 
 // caBundleNote explains the missing field, without which the manifests are incomplete.

@@ -7,7 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"portico.dev/internal/extension/custommetrics"
+	"portico.dev/internal/extserver/custommetrics"
 )
 
 func convertRulesCommand() *cobra.Command {

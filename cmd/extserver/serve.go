@@ -11,9 +11,9 @@ import (
 	"golang.org/x/sync/errgroup"
 	"k8s.io/client-go/rest"
 
-	"portico.dev/internal/extension/extserver"
+	"portico.dev/internal/extserver"
+	"portico.dev/internal/extserver/registration"
 	"portico.dev/internal/logging"
-	"portico.dev/internal/registration"
 	"portico.dev/internal/run"
 	"portico.dev/internal/run/memory"
 )

@@ -6,7 +6,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"portico.dev/internal/extension/declared"
+	"portico.dev/internal/extserver/declared"
 )
 
 func validateCommand() *cobra.Command {

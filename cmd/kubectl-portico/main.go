@@ -6,7 +6,7 @@ package main
 import (
 	"github.com/spf13/cobra"
 
-	"portico.dev/internal/cli"
+	"portico.dev/internal/tools/cli"
 	"portico.dev/internal/version"
 )
 

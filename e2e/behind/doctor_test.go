@@ -8,8 +8,8 @@ import (
 	"strings"
 	"testing"
 
-	"portico.dev/internal/doctor"
-	"portico.dev/internal/drill/faulty"
+	"portico.dev/internal/tools/doctor"
+	"portico.dev/internal/tools/drill/faulty"
 )
 
 // breakage is one fault on the way to an extension server, with the hop that causes it.

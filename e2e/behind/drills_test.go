@@ -14,8 +14,8 @@ import (
 	"testing"
 
 	"portico.dev/e2e/behind/cluster"
-	"portico.dev/internal/adoption"
-	"portico.dev/internal/drill"
+	"portico.dev/internal/gateway/adoption"
+	"portico.dev/internal/tools/drill"
 )
 
 var onlyDrills = flag.String("drills", "", "drills to hold, separated by commas; what is recorded of the others stays. Empty: all")

@@ -7,8 +7,8 @@ import (
 	"strings"
 	"testing"
 
-	"portico.dev/internal/adoption"
-	"portico.dev/internal/drill"
+	"portico.dev/internal/gateway/adoption"
+	"portico.dev/internal/tools/drill"
 )
 
 // drillRights let a gateway write APIServices with unpredictable names: those that drills create.

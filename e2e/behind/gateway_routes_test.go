@@ -24,8 +24,8 @@ import (
 
 	"portico.dev/e2e/behind/cluster"
 	"portico.dev/e2e/programs"
-	"portico.dev/internal/drill/faulty"
 	"portico.dev/internal/pki"
+	"portico.dev/internal/tools/drill/faulty"
 )
 
 // metricsServerRights are the rights in metrics-server's manifests, and its node.

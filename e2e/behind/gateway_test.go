@@ -20,8 +20,8 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 
 	"portico.dev/e2e/programs"
-	"portico.dev/internal/adoption"
-	"portico.dev/internal/drill/faulty"
+	"portico.dev/internal/gateway/adoption"
+	"portico.dev/internal/tools/drill/faulty"
 )
 
 const gatewayNamespace = "portico-gateway"

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"portico.dev/e2e/programs"
-	"portico.dev/internal/drill/faulty"
+	"portico.dev/internal/tools/drill/faulty"
 )
 
 // reachable is an address of this machine that may be an endpoint: no loopback address may.

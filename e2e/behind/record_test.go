@@ -15,7 +15,7 @@ import (
 
 	"sigs.k8s.io/yaml"
 
-	"portico.dev/internal/drill"
+	"portico.dev/internal/tools/drill"
 )
 
 // record is result.yaml. A test of package recorded reads it too.

@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"portico.dev/e2e/programs"
-	"portico.dev/internal/drill/faulty"
+	"portico.dev/internal/tools/drill/faulty"
 )
 
 // told is how the story went at one front door.

@@ -14,7 +14,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 
 	"portico.dev/e2e/programs"
-	"portico.dev/internal/toolclient"
+	"portico.dev/internal/tools/toolclient"
 )
 
 // slice is the EndpointSlice that Kubernetes' controllers create for the chart's Service.

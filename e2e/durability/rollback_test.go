@@ -10,8 +10,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
 
-	"portico.dev/internal/routing/client"
-	"portico.dev/internal/routing/v1alpha1"
+	"portico.dev/internal/routes/client"
+	"portico.dev/internal/routes/v1alpha1"
 )
 
 // One front door finds that a backend of an APIRoute fails too many requests. Every front door stops using it, also one that

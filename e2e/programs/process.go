@@ -15,7 +15,7 @@ import (
 	"syscall"
 	"time"
 
-	"portico.dev/internal/engine/enginetest"
+	"portico.dev/internal/httpengine/engine/enginetest"
 )
 
 const (

@@ -12,7 +12,7 @@ import (
 
 	"sigs.k8s.io/yaml"
 
-	"portico.dev/internal/drill"
+	"portico.dev/internal/tools/drill"
 )
 
 // behind is the recorded result of the programs in front of and behind a real kube-apiserver.

@@ -17,8 +17,8 @@ import (
 	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
 	metricsclient "k8s.io/metrics/pkg/client/clientset/versioned"
 
-	"portico.dev/internal/routing/client"
-	"portico.dev/internal/routing/v1alpha1"
+	"portico.dev/internal/routes/client"
+	"portico.dev/internal/routes/v1alpha1"
 )
 
 var metricsV1 = schema.GroupVersion{Group: "metrics.k8s.io", Version: "v1"}

@@ -19,8 +19,8 @@ import (
 	"testing"
 
 	"portico.dev/e2e/programs"
-	"portico.dev/internal/engine"
-	"portico.dev/internal/engine/enginetest"
+	"portico.dev/internal/httpengine/engine"
+	"portico.dev/internal/httpengine/engine/enginetest"
 )
 
 // beyondH2spec are the cases of h2spec that the front door does not pass, and why that is right. h2spec tests RFC 7540, of

@@ -27,9 +27,9 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"portico.dev/e2e/programs"
-	"portico.dev/internal/migrate"
-	"portico.dev/internal/routing/client"
-	"portico.dev/internal/routing/v1alpha1"
+	"portico.dev/internal/routes/client"
+	"portico.dev/internal/routes/migrate"
+	"portico.dev/internal/routes/v1alpha1"
 )
 
 // flunderDefinition defines the Flunder of the sample-apiserver, and a kind that it does not have.

@@ -30,7 +30,7 @@ import (
 	"portico.dev/e2e/compat"
 	"portico.dev/e2e/programs"
 	"portico.dev/internal/pki"
-	"portico.dev/internal/routing/v1alpha1"
+	"portico.dev/internal/routes/v1alpha1"
 )
 
 // kedaAdapter and ours run with prometheus-adapter here. Further tests cover their life cycle.

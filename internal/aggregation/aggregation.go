@@ -12,14 +12,14 @@ import (
 	"portico.dev/internal/discovery/remote"
 	"portico.dev/internal/discovery/watchlist"
 	"portico.dev/internal/dispatch"
-	"portico.dev/internal/mirror"
 	"portico.dev/internal/openapi"
 	"portico.dev/internal/proxy"
+	"portico.dev/internal/routes/mirror"
+	"portico.dev/internal/routes/sharedreads"
+	"portico.dev/internal/routes/sharedwatch"
 	"portico.dev/internal/routetable"
 	"portico.dev/internal/run"
 	"portico.dev/internal/server"
-	"portico.dev/internal/sharedreads"
-	"portico.dev/internal/sharedwatch"
 	"portico.dev/internal/transport"
 )
 

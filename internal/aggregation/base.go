@@ -8,8 +8,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"go.uber.org/zap"
 
-	"portico.dev/internal/egress"
 	"portico.dev/internal/metrics"
+	"portico.dev/internal/nodes/egress"
 	"portico.dev/internal/overload"
 	"portico.dev/internal/server"
 )

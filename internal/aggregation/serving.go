@@ -10,7 +10,7 @@ import (
 
 	"github.com/spf13/pflag"
 
-	"portico.dev/internal/engine"
+	"portico.dev/internal/httpengine/engine"
 	"portico.dev/internal/overload"
 	"portico.dev/internal/server"
 )

@@ -22,8 +22,8 @@ import (
 	"portico.dev/internal/auth/rbac"
 	"portico.dev/internal/auth/serviceaccount"
 	"portico.dev/internal/clients"
-	routingclient "portico.dev/internal/routing/client"
-	"portico.dev/internal/routing/v1alpha1"
+	routingclient "portico.dev/internal/routes/client"
+	"portico.dev/internal/routes/v1alpha1"
 )
 
 // tokenLookup looks up the objects that service account tokens are bound to. Its informers are wired after the tokens.

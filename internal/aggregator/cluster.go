@@ -19,8 +19,8 @@ import (
 	etcdversion "go.etcd.io/etcd/api/v3/version"
 	"go.uber.org/zap"
 
-	"portico.dev/internal/cluster"
 	"portico.dev/internal/pki"
+	"portico.dev/internal/replicas/cluster"
 	"portico.dev/internal/run"
 	"portico.dev/internal/store"
 	"portico.dev/internal/version"

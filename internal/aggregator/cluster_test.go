@@ -17,8 +17,8 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 
-	"portico.dev/internal/cluster"
 	"portico.dev/internal/pki"
+	"portico.dev/internal/replicas/cluster"
 	"portico.dev/internal/store"
 )
 

@@ -35,8 +35,8 @@ import (
 	"portico.dev/internal/lifecycle/quotas"
 	"portico.dev/internal/lifecycle/trust"
 	"portico.dev/internal/proxy"
+	"portico.dev/internal/routes/v1alpha1"
 	"portico.dev/internal/routetable"
-	"portico.dev/internal/routing/v1alpha1"
 	"portico.dev/internal/server"
 )
 

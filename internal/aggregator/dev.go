@@ -23,7 +23,7 @@ import (
 	"k8s.io/client-go/util/retry"
 
 	"portico.dev/internal/clients"
-	"portico.dev/internal/extension/extserver"
+	"portico.dev/internal/extserver"
 	"portico.dev/internal/pki"
 	"portico.dev/internal/run"
 	"portico.dev/internal/version"

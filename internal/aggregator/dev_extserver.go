@@ -20,9 +20,9 @@ import (
 	"k8s.io/utils/ptr"
 
 	"portico.dev/internal/clients"
-	"portico.dev/internal/extension/extserver"
+	"portico.dev/internal/extserver"
+	"portico.dev/internal/extserver/registration"
 	"portico.dev/internal/pki"
-	"portico.dev/internal/registration"
 	"portico.dev/pkg/extension"
 )
 

@@ -7,7 +7,7 @@ import (
 
 	"go.uber.org/zap"
 
-	"portico.dev/internal/peers"
+	"portico.dev/internal/replicas/peers"
 	"portico.dev/internal/server"
 )
 

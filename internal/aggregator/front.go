@@ -14,10 +14,10 @@ import (
 	"k8s.io/component-base/metrics/legacyregistry"
 
 	"portico.dev/internal/audit"
-	"portico.dev/internal/cluster"
 	"portico.dev/internal/fairness"
-	"portico.dev/internal/peers"
 	"portico.dev/internal/pki"
+	"portico.dev/internal/replicas/cluster"
+	"portico.dev/internal/replicas/peers"
 	"portico.dev/internal/server"
 	"portico.dev/internal/version"
 )

@@ -8,8 +8,8 @@ import (
 
 	"k8s.io/client-go/rest"
 
-	"portico.dev/internal/peers"
 	"portico.dev/internal/pki"
+	"portico.dev/internal/replicas/peers"
 )
 
 func TestProfilesAreForAdministrators(t *testing.T) {

@@ -8,7 +8,7 @@ import (
 	"github.com/spf13/pflag"
 	corev1 "k8s.io/api/core/v1"
 
-	"portico.dev/internal/kubelet"
+	"portico.dev/internal/nodes/kubelet"
 	"portico.dev/internal/pki"
 	"portico.dev/internal/proxy"
 )

@@ -10,7 +10,7 @@ import (
 
 	"github.com/spf13/pflag"
 
-	"portico.dev/internal/peers"
+	"portico.dev/internal/replicas/peers"
 	"portico.dev/internal/store"
 	"portico.dev/internal/transport"
 )

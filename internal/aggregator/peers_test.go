@@ -27,8 +27,8 @@ import (
 	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
 	aggregatorclient "k8s.io/kube-aggregator/pkg/client/clientset_generated/clientset"
 
-	"portico.dev/internal/peers"
 	"portico.dev/internal/pki"
+	"portico.dev/internal/replicas/peers"
 )
 
 // cutBackend serves notes.example.com/v1, which stores namespaced notes, and refuses the connections of one replica.

@@ -6,7 +6,7 @@ import (
 	"encoding/hex"
 	"slices"
 
-	"portico.dev/internal/peers"
+	"portico.dev/internal/replicas/peers"
 )
 
 // wireSharedKeys builds the comparison of the keys that replicas must share.

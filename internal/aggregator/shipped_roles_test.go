@@ -19,7 +19,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"portico.dev/internal/auth/rbac"
-	"portico.dev/internal/extension/extserver"
+	"portico.dev/internal/extserver"
 	"portico.dev/pkg/extension"
 )
 

@@ -17,11 +17,11 @@ import (
 	"k8s.io/client-go/tools/cache"
 	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
 
-	"portico.dev/internal/adoption"
+	"portico.dev/internal/gateway/adoption"
+	routingclient "portico.dev/internal/routes/client"
+	"portico.dev/internal/routes/routing"
+	"portico.dev/internal/routes/v1alpha1"
 	"portico.dev/internal/routetable"
-	"portico.dev/internal/routing"
-	routingclient "portico.dev/internal/routing/client"
-	"portico.dev/internal/routing/v1alpha1"
 	"portico.dev/internal/transport"
 )
 

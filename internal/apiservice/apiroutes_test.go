@@ -22,8 +22,8 @@ import (
 	cachetesting "k8s.io/client-go/tools/cache/testing"
 	"sigs.k8s.io/yaml"
 
-	routingclient "portico.dev/internal/routing/client"
-	"portico.dev/internal/routing/v1alpha1"
+	routingclient "portico.dev/internal/routes/client"
+	"portico.dev/internal/routes/v1alpha1"
 	"portico.dev/internal/transport"
 )
 

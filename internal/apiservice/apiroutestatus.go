@@ -14,9 +14,9 @@ import (
 	"k8s.io/client-go/util/workqueue"
 	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
 
+	"portico.dev/internal/routes/routing"
+	"portico.dev/internal/routes/v1alpha1"
 	"portico.dev/internal/routetable"
-	"portico.dev/internal/routing"
-	"portico.dev/internal/routing/v1alpha1"
 )
 
 // apiRouteStatusWriter writes the status of APIRoutes on the leading replica, like statusWriter does for APIServices.

@@ -19,14 +19,14 @@ import (
 	aggregatorlisters "k8s.io/kube-aggregator/pkg/client/listers/apiregistration/v1"
 
 	"portico.dev/internal/metrics"
+	routingclient "portico.dev/internal/routes/client"
 	"portico.dev/internal/routetable"
-	routingclient "portico.dev/internal/routing/client"
 	"portico.dev/internal/transport"
 )
 
 // Informer is an informer with its lister, like the accessors of informer factories. The factories and client-go's typed
 // clients import every kind of every group, and tools that use this package for its rules must not link these
-// (internal/toolclient).
+// (internal/tools/toolclient).
 type Informer[L any] interface {
 	Informer() cache.SharedIndexInformer
 	Lister() L

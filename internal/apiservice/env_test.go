@@ -29,7 +29,7 @@ import (
 	aggregatorfake "k8s.io/kube-aggregator/pkg/client/clientset_generated/clientset/fake"
 	aggregatorinformers "k8s.io/kube-aggregator/pkg/client/informers/externalversions"
 
-	"portico.dev/internal/engine/enginetest"
+	"portico.dev/internal/httpengine/engine/enginetest"
 	"portico.dev/internal/metrics"
 	"portico.dev/internal/pki"
 	"portico.dev/internal/transport"

@@ -17,8 +17,8 @@ import (
 	"k8s.io/client-go/tools/cache"
 	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
 
+	"portico.dev/internal/routes/v1alpha1"
 	"portico.dev/internal/routetable"
-	"portico.dev/internal/routing/v1alpha1"
 	"portico.dev/internal/run"
 	"portico.dev/internal/transport"
 )

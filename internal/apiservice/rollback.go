@@ -16,9 +16,9 @@ import (
 	"k8s.io/client-go/util/workqueue"
 
 	"portico.dev/internal/metrics"
+	"portico.dev/internal/routes/routing"
+	"portico.dev/internal/routes/v1alpha1"
 	"portico.dev/internal/routetable"
-	"portico.dev/internal/routing"
-	"portico.dev/internal/routing/v1alpha1"
 )
 
 // RollBack records in the status of an APIRoute that a backend of a rule has failed too many requests. This replica already

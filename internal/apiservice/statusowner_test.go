@@ -5,7 +5,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"portico.dev/internal/adoption"
+	"portico.dev/internal/gateway/adoption"
 	"portico.dev/internal/transport"
 )
 

@@ -8,10 +8,10 @@ import (
 	"time"
 
 	"portico.dev/internal/filters"
-	"portico.dev/internal/merge"
 	"portico.dev/internal/request"
+	"portico.dev/internal/routes/merge"
+	"portico.dev/internal/routes/routing"
 	"portico.dev/internal/routetable"
-	"portico.dev/internal/routing"
 )
 
 // collection serves lists and watches of collections that contain custom resources.

@@ -1,8 +1,8 @@
 package dispatch
 
 import (
+	"portico.dev/internal/routes/routing"
 	"portico.dev/internal/routetable"
-	"portico.dev/internal/routing"
 )
 
 // compile nests the handlers of route, from the outermost to the innermost:

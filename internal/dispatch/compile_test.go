@@ -21,12 +21,12 @@ import (
 
 	"portico.dev/internal/dispatch/dispatchtest"
 	"portico.dev/internal/metrics"
-	"portico.dev/internal/mirror"
-	"portico.dev/internal/peers"
+	"portico.dev/internal/replicas/peers"
+	"portico.dev/internal/routes/mirror"
+	"portico.dev/internal/routes/routing"
+	"portico.dev/internal/routes/sharedreads"
+	"portico.dev/internal/routes/sharedwatch"
 	"portico.dev/internal/routetable"
-	"portico.dev/internal/routing"
-	"portico.dev/internal/sharedreads"
-	"portico.dev/internal/sharedwatch"
 	"portico.dev/internal/transport"
 )
 

@@ -8,8 +8,8 @@ import (
 	"time"
 
 	"portico.dev/internal/filters"
+	"portico.dev/internal/routes/routing"
 	"portico.dev/internal/routetable"
-	"portico.dev/internal/routing"
 )
 
 // errorRate counts successful and failed requests to the backend of a choice.

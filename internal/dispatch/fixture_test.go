@@ -10,8 +10,8 @@ import (
 	"go.uber.org/zap"
 	"k8s.io/apiserver/pkg/authentication/user"
 
-	"portico.dev/internal/engine/enginetest"
 	"portico.dev/internal/filters"
+	"portico.dev/internal/httpengine/engine/enginetest"
 	"portico.dev/internal/metrics"
 	"portico.dev/internal/proxy"
 	"portico.dev/internal/request"

@@ -10,14 +10,14 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 
-	"portico.dev/internal/merge"
 	"portico.dev/internal/metrics"
-	"portico.dev/internal/mirror"
 	"portico.dev/internal/proxy"
+	"portico.dev/internal/routes/merge"
+	"portico.dev/internal/routes/mirror"
+	"portico.dev/internal/routes/routing"
+	"portico.dev/internal/routes/sharedreads"
+	"portico.dev/internal/routes/sharedwatch"
 	"portico.dev/internal/routetable"
-	"portico.dev/internal/routing"
-	"portico.dev/internal/sharedreads"
-	"portico.dev/internal/sharedwatch"
 )
 
 // Config contains the dependencies of the handlers. Routes are compiled without a capability if its dependencies are

@@ -8,8 +8,8 @@ import (
 
 	"portico.dev/internal/filters"
 	"portico.dev/internal/proxy"
+	"portico.dev/internal/routes/routing"
 	"portico.dev/internal/routetable"
-	"portico.dev/internal/routing"
 )
 
 // mergeLists serves requests that match objects of several backends. It merges lists of computed objects and rejects

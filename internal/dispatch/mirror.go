@@ -8,10 +8,10 @@ import (
 	"time"
 
 	"portico.dev/internal/filters"
-	"portico.dev/internal/mirror"
 	"portico.dev/internal/request"
+	"portico.dev/internal/routes/mirror"
+	"portico.dev/internal/routes/routing"
 	"portico.dev/internal/routetable"
-	"portico.dev/internal/routing"
 )
 
 // mirrored sends copies of reads to a second backend, which are compared with the responses that clients receive.

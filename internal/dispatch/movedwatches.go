@@ -11,9 +11,9 @@ import (
 	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
 
 	"portico.dev/internal/filters"
-	"portico.dev/internal/merge"
+	"portico.dev/internal/routes/merge"
+	"portico.dev/internal/routes/routing"
 	"portico.dev/internal/routetable"
-	"portico.dev/internal/routing"
 )
 
 // endMovedWatches cancels the context of a watch, with merge.ErrMoved as the cause, when its objects move to another

@@ -9,9 +9,9 @@ import (
 
 	"portico.dev/internal/dispatch/dispatchtest"
 	"portico.dev/internal/filters"
-	"portico.dev/internal/merge"
+	"portico.dev/internal/routes/merge"
+	"portico.dev/internal/routes/routing"
 	"portico.dev/internal/routetable"
-	"portico.dev/internal/routing"
 )
 
 const moving = `

@@ -12,8 +12,8 @@ import (
 
 	"portico.dev/internal/filters"
 	"portico.dev/internal/respond"
+	"portico.dev/internal/routes/v1alpha1"
 	"portico.dev/internal/routetable"
-	"portico.dev/internal/routing/v1alpha1"
 )
 
 // BackendHeader selects a backend of an APIRoute by name, bypassing the rules. Migrations use it to copy objects

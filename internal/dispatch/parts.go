@@ -4,8 +4,8 @@ import (
 	"net/http"
 
 	"portico.dev/internal/filters"
+	"portico.dev/internal/routes/routing"
 	"portico.dev/internal/routetable"
-	"portico.dev/internal/routing"
 )
 
 // newLocal returns the handler of the local groups.

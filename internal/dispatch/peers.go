@@ -8,8 +8,8 @@ import (
 
 	"portico.dev/internal/filters"
 	"portico.dev/internal/metrics"
-	"portico.dev/internal/peers"
 	"portico.dev/internal/proxy"
+	"portico.dev/internal/replicas/peers"
 	"portico.dev/internal/routetable"
 	"portico.dev/internal/transport"
 )

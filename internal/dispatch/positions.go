@@ -6,8 +6,8 @@ import (
 	"strings"
 
 	"portico.dev/internal/filters"
-	"portico.dev/internal/merge"
 	"portico.dev/internal/respond"
+	"portico.dev/internal/routes/merge"
 )
 
 // expirePositions returns 410 to clients that resume a list or watch which began while the collection was merged.

@@ -14,7 +14,7 @@ import (
 	"portico.dev/internal/dispatch/dispatchtest"
 	"portico.dev/internal/filters"
 	"portico.dev/internal/metrics"
-	"portico.dev/internal/peers"
+	"portico.dev/internal/replicas/peers"
 	"portico.dev/internal/routetable"
 )
 

@@ -8,7 +8,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"portico.dev/internal/filters"
-	"portico.dev/internal/routing"
+	"portico.dev/internal/routes/routing"
 )
 
 // rules selects a handler by the rules of an APIRoute. The request has already been authorized.

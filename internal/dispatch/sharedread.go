@@ -16,9 +16,9 @@ import (
 	"portico.dev/internal/filters"
 	"portico.dev/internal/proxy"
 	"portico.dev/internal/request"
+	"portico.dev/internal/routes/routing"
+	"portico.dev/internal/routes/sharedreads"
 	"portico.dev/internal/routetable"
-	"portico.dev/internal/routing"
-	"portico.dev/internal/sharedreads"
 )
 
 // sharedRead serves equal reads from one response. Each of these reads has already been authorized.

@@ -20,9 +20,9 @@ import (
 	"portico.dev/internal/filters"
 	"portico.dev/internal/request"
 	"portico.dev/internal/respond"
+	"portico.dev/internal/routes/routing"
+	"portico.dev/internal/routes/sharedwatch"
 	"portico.dev/internal/routetable"
-	"portico.dev/internal/routing"
-	"portico.dev/internal/sharedwatch"
 )
 
 // sharedWatch serves several clients from one watch of the backend. Each of these watches has already been

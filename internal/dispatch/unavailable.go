@@ -9,8 +9,8 @@ import (
 
 	"portico.dev/internal/filters"
 	"portico.dev/internal/respond"
+	"portico.dev/internal/routes/v1alpha1"
 	"portico.dev/internal/routetable"
-	"portico.dev/internal/routing/v1alpha1"
 )
 
 // unavailable returns 503 for a route with a backend that is not available.

@@ -10,8 +10,8 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/tools/cache"
 
-	"portico.dev/internal/routing/client"
-	"portico.dev/internal/routing/v1alpha1"
+	"portico.dev/internal/routes/client"
+	"portico.dev/internal/routes/v1alpha1"
 	"portico.dev/internal/run"
 )
 

@@ -23,11 +23,11 @@ import (
 	"k8s.io/client-go/rest"
 	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
 
-	"portico.dev/internal/adoption"
-	"portico.dev/internal/drill/faulty"
+	"portico.dev/internal/gateway/adoption"
 	"portico.dev/internal/gateway/lastknown"
-	routingclient "portico.dev/internal/routing/client"
-	"portico.dev/internal/routing/v1alpha1"
+	routingclient "portico.dev/internal/routes/client"
+	"portico.dev/internal/routes/v1alpha1"
+	"portico.dev/internal/tools/drill/faulty"
 )
 
 // A gateway does not wait for APIRoutes while the API server does not serve the kind. When the kind exists, the gateway reads

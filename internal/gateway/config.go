@@ -11,8 +11,8 @@ import (
 	"github.com/spf13/pflag"
 	"k8s.io/apimachinery/pkg/util/validation"
 
-	"portico.dev/internal/adoption"
 	"portico.dev/internal/aggregation"
+	"portico.dev/internal/gateway/adoption"
 )
 
 // Config configures a gateway. Start with Default.

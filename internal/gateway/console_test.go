@@ -13,8 +13,8 @@ import (
 
 	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
 
-	"portico.dev/internal/adoption"
-	"portico.dev/internal/console"
+	"portico.dev/internal/gateway/adoption"
+	"portico.dev/internal/tools/console"
 )
 
 // shownRow is an APIService as the console's page receives it.

@@ -28,11 +28,11 @@ import (
 	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
 	aggregatorclient "k8s.io/kube-aggregator/pkg/client/clientset_generated/clientset"
 
-	"portico.dev/internal/adoption"
 	"portico.dev/internal/clients"
-	"portico.dev/internal/doctor"
 	"portico.dev/internal/gateway/adopter"
+	"portico.dev/internal/gateway/adoption"
 	"portico.dev/internal/run/freeport"
+	"portico.dev/internal/tools/doctor"
 	"portico.dev/pkg/apitest"
 )
 

@@ -25,7 +25,7 @@ import (
 	"k8s.io/client-go/util/retry"
 	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
 
-	"portico.dev/internal/adoption"
+	"portico.dev/internal/gateway/adoption"
 	"portico.dev/internal/pki"
 	"portico.dev/internal/routetable"
 )

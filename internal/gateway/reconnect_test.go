@@ -18,7 +18,7 @@ import (
 	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
 	aggregatorclient "k8s.io/kube-aggregator/pkg/client/clientset_generated/clientset"
 
-	"portico.dev/internal/adoption"
+	"portico.dev/internal/gateway/adoption"
 )
 
 // absentServer is an API server that cannot be reached while away is set. It lists one adopted APIService.

@@ -3,8 +3,8 @@ package gateway
 import (
 	aggregatorlisters "k8s.io/kube-aggregator/pkg/client/listers/apiregistration/v1"
 
-	"portico.dev/internal/adoption"
-	"portico.dev/internal/routing/v1alpha1"
+	"portico.dev/internal/gateway/adoption"
+	"portico.dev/internal/routes/v1alpha1"
 )
 
 // statusOwner decides which objects have a status that this gateway writes. Other gateways, and a front door that is

@@ -13,7 +13,7 @@ import (
 	aggregatorfake "k8s.io/kube-aggregator/pkg/client/clientset_generated/clientset/fake"
 	aggregatorlisters "k8s.io/kube-aggregator/pkg/client/listers/apiregistration/v1"
 
-	"portico.dev/internal/adoption"
+	"portico.dev/internal/gateway/adoption"
 	"portico.dev/internal/routetable"
 )
 

@@ -15,8 +15,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
 
-	"portico.dev/internal/adoption"
 	"portico.dev/internal/apiservice"
+	"portico.dev/internal/gateway/adoption"
 	"portico.dev/internal/routetable"
 	"portico.dev/internal/transport"
 )

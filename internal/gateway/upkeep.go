@@ -24,9 +24,9 @@ import (
 	typedclient "k8s.io/kube-aggregator/pkg/client/clientset_generated/clientset/typed/apiregistration/v1"
 	aggregatorlisters "k8s.io/kube-aggregator/pkg/client/listers/apiregistration/v1"
 
-	"portico.dev/internal/adoption"
 	"portico.dev/internal/apiservice"
 	"portico.dev/internal/gateway/adopter"
+	"portico.dev/internal/gateway/adoption"
 	"portico.dev/internal/gateway/lastknown"
 	"portico.dev/internal/metrics"
 	"portico.dev/internal/routetable"

@@ -12,8 +12,8 @@ import (
 	typedclient "k8s.io/kube-aggregator/pkg/client/clientset_generated/clientset/typed/apiregistration/v1"
 	aggregatorlisters "k8s.io/kube-aggregator/pkg/client/listers/apiregistration/v1"
 
-	"portico.dev/internal/adoption"
 	"portico.dev/internal/apiservice"
+	"portico.dev/internal/gateway/adoption"
 )
 
 // view shows only the adopted APIServices of the API server, as they would be without a gateway: with their original

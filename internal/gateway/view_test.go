@@ -9,7 +9,7 @@ import (
 	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
 	aggregatorfake "k8s.io/kube-aggregator/pkg/client/clientset_generated/clientset/fake"
 
-	"portico.dev/internal/adoption"
+	"portico.dev/internal/gateway/adoption"
 )
 
 var testGateway = adoption.Service{Namespace: "portico-gateway", Name: "portico-gateway", Port: 443}

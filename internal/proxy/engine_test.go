@@ -16,7 +16,7 @@ import (
 	"golang.org/x/net/http2"
 	"golang.org/x/net/http2/hpack"
 
-	"portico.dev/internal/engine"
+	"portico.dev/internal/httpengine/engine"
 	"portico.dev/internal/transport"
 )
 

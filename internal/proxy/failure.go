@@ -11,7 +11,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"portico.dev/internal/httpmsg"
+	"portico.dev/internal/httpengine/httpmsg"
 	"portico.dev/internal/respond"
 	"portico.dev/internal/transport"
 )

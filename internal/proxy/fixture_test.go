@@ -23,8 +23,8 @@ import (
 	"k8s.io/apiserver/pkg/authentication/user"
 	apirequest "k8s.io/apiserver/pkg/endpoints/request"
 
-	"portico.dev/internal/engine/enginetest"
 	"portico.dev/internal/filters"
+	"portico.dev/internal/httpengine/engine/enginetest"
 	"portico.dev/internal/pki"
 	"portico.dev/internal/request"
 	"portico.dev/internal/transport"

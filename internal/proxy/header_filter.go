@@ -4,7 +4,7 @@ import (
 	"bytes"
 	"strings"
 
-	"portico.dev/internal/httpmsg"
+	"portico.dev/internal/httpengine/httpmsg"
 )
 
 // Names are folded before they are compared (httpmsg.FoldName): X.Remote_User is X-Remote-User to some servers. A name that

@@ -7,7 +7,7 @@ import (
 
 	"k8s.io/apiserver/pkg/authentication/user"
 
-	"portico.dev/internal/httpmsg"
+	"portico.dev/internal/httpengine/httpmsg"
 )
 
 // maxIdentityBytes limits the total size of a request's identity headers, counted as in RFC 9113, section 6.5.2. Backends

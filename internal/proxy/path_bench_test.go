@@ -35,7 +35,7 @@ import (
 	"portico.dev/internal/auth/authz"
 	"portico.dev/internal/auth/rbac"
 	"portico.dev/internal/dispatch"
-	"portico.dev/internal/engine"
+	"portico.dev/internal/httpengine/engine"
 	"portico.dev/internal/metrics"
 	"portico.dev/internal/pki"
 	"portico.dev/internal/proxy"

@@ -11,7 +11,7 @@ import (
 	"strings"
 	"time"
 
-	"portico.dev/internal/httpmsg"
+	"portico.dev/internal/httpengine/httpmsg"
 )
 
 const (

@@ -10,7 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/version"
 	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
 
-	"portico.dev/internal/routing"
+	"portico.dev/internal/routes/routing"
 	"portico.dev/internal/transport"
 )
 

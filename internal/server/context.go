@@ -14,7 +14,7 @@ import (
 	"k8s.io/apiserver/pkg/warning"
 
 	"portico.dev/internal/filters"
-	"portico.dev/internal/httpmsg"
+	"portico.dev/internal/httpengine/httpmsg"
 	"portico.dev/internal/request"
 	"portico.dev/internal/run/processors"
 )

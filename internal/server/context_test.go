@@ -10,7 +10,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"portico.dev/internal/httpmsg"
+	"portico.dev/internal/httpengine/httpmsg"
 	"portico.dev/internal/request"
 )
 

@@ -56,15 +56,20 @@ func namesOnlyTests(t *testing.T, page string) string {
 	return string(text)
 }
 
+// defines reports whether a package contains a test. The package is named by its path below internal or below a directory in it.
 func defines(t *testing.T, room, test string) bool {
 	t.Helper()
-	within := ".."
+	patterns := []string{filepath.Join("..", room), filepath.Join("..", "*", room)}
 	if room == "e2e" || strings.HasPrefix(room, "e2e/") {
-		within = filepath.Join("..", "..")
+		patterns = []string{filepath.Join("..", "..", room)}
 	}
-	files, err := filepath.Glob(filepath.Join(within, filepath.FromSlash(room), "*_test.go"))
-	if err != nil {
-		t.Fatal(err)
+	var files []string
+	for _, pattern := range patterns {
+		found, err := filepath.Glob(filepath.Join(pattern, "*_test.go"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		files = append(files, found...)
 	}
 	for _, name := range files {
 		text, err := os.ReadFile(name)

@@ -20,8 +20,8 @@ import (
 	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
 
 	"portico.dev/internal/dispatch/dispatchtest"
-	"portico.dev/internal/engine/enginetest"
-	"portico.dev/internal/httpmsg"
+	"portico.dev/internal/httpengine/engine/enginetest"
+	"portico.dev/internal/httpengine/httpmsg"
 	"portico.dev/internal/pki"
 	"portico.dev/internal/request"
 	"portico.dev/internal/routetable"

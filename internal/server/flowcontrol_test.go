@@ -25,8 +25,8 @@ import (
 
 	"portico.dev/internal/coreapi"
 	"portico.dev/internal/dispatch/dispatchtest"
-	"portico.dev/internal/engine/enginetest"
 	"portico.dev/internal/fairness"
+	"portico.dev/internal/httpengine/engine/enginetest"
 	"portico.dev/internal/request"
 	"portico.dev/internal/routetable"
 	"portico.dev/internal/store"

@@ -3,8 +3,8 @@ package server
 import (
 	"net/http"
 
-	"portico.dev/internal/cluster"
 	"portico.dev/internal/filters"
+	"portico.dev/internal/replicas/cluster"
 	"portico.dev/internal/request"
 )
 

@@ -12,7 +12,7 @@ import (
 
 	"k8s.io/apiserver/pkg/authentication/user"
 
-	"portico.dev/internal/httpmsg"
+	"portico.dev/internal/httpengine/httpmsg"
 	"portico.dev/internal/overload"
 )
 

@@ -23,9 +23,9 @@ import (
 
 	"golang.org/x/net/http2"
 
-	"portico.dev/internal/engine"
-	"portico.dev/internal/engine/enginetest"
-	"portico.dev/internal/http1"
+	"portico.dev/internal/httpengine/engine"
+	"portico.dev/internal/httpengine/engine/enginetest"
+	"portico.dev/internal/httpengine/http1"
 	"portico.dev/internal/pki"
 )
 

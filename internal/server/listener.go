@@ -14,8 +14,8 @@ import (
 	"go.uber.org/zap"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
-	"portico.dev/internal/engine"
-	"portico.dev/internal/httpmsg"
+	"portico.dev/internal/httpengine/engine"
+	"portico.dev/internal/httpengine/httpmsg"
 	"portico.dev/internal/logging"
 	"portico.dev/internal/metrics"
 	"portico.dev/internal/overload"

@@ -11,7 +11,7 @@ import (
 	"golang.org/x/net/http2/hpack"
 
 	"portico.dev/internal/dispatch/dispatchtest"
-	"portico.dev/internal/sharedwatch"
+	"portico.dev/internal/routes/sharedwatch"
 	"portico.dev/internal/transport"
 )
 

@@ -19,13 +19,13 @@ import (
 	"k8s.io/apiserver/pkg/authentication/user"
 
 	"portico.dev/internal/dispatch/dispatchtest"
-	"portico.dev/internal/engine/enginetest"
+	"portico.dev/internal/httpengine/engine/enginetest"
 	"portico.dev/internal/metrics"
-	"portico.dev/internal/mirror"
 	"portico.dev/internal/proxy"
+	"portico.dev/internal/routes/mirror"
+	"portico.dev/internal/routes/routing"
+	"portico.dev/internal/routes/sharedreads"
 	"portico.dev/internal/routetable"
-	"portico.dev/internal/routing"
-	"portico.dev/internal/sharedreads"
 	"portico.dev/internal/transport"
 )
 

@@ -8,7 +8,7 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
-	"portico.dev/internal/engine"
+	"portico.dev/internal/httpengine/engine"
 	"portico.dev/internal/metrics"
 	"portico.dev/internal/overload"
 	"portico.dev/internal/proxy"

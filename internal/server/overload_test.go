@@ -26,7 +26,7 @@ import (
 	"golang.org/x/net/http2"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"portico.dev/internal/engine/enginetest"
+	"portico.dev/internal/httpengine/engine/enginetest"
 	"portico.dev/internal/metrics"
 	"portico.dev/internal/overload"
 	"portico.dev/internal/respond"

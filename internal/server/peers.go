@@ -10,7 +10,7 @@ import (
 	"portico.dev/internal/filters"
 	"portico.dev/internal/logging"
 	"portico.dev/internal/metrics"
-	"portico.dev/internal/peers"
+	"portico.dev/internal/replicas/peers"
 	"portico.dev/internal/request"
 	"portico.dev/internal/respond"
 )

@@ -13,8 +13,8 @@ import (
 
 	"portico.dev/internal/dispatch/dispatchtest"
 	"portico.dev/internal/metrics"
+	"portico.dev/internal/routes/routing"
 	"portico.dev/internal/routetable"
-	"portico.dev/internal/routing"
 )
 
 // rollingBack sends all requests to the second backend, until two of four have failed.

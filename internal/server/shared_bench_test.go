@@ -9,8 +9,8 @@ import (
 	"k8s.io/apiserver/pkg/authentication/user"
 
 	"portico.dev/internal/dispatch/dispatchtest"
-	"portico.dev/internal/engine/enginetest"
-	"portico.dev/internal/sharedreads"
+	"portico.dev/internal/httpengine/engine/enginetest"
+	"portico.dev/internal/routes/sharedreads"
 	"portico.dev/internal/transport"
 )
 

@@ -13,10 +13,10 @@ import (
 	"k8s.io/apiserver/pkg/authentication/user"
 
 	"portico.dev/internal/dispatch/dispatchtest"
-	"portico.dev/internal/engine/enginetest"
+	"portico.dev/internal/httpengine/engine/enginetest"
 	"portico.dev/internal/metrics"
+	"portico.dev/internal/routes/sharedreads"
 	"portico.dev/internal/routetable"
-	"portico.dev/internal/sharedreads"
 	"portico.dev/internal/transport"
 )
 

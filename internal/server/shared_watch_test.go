@@ -20,8 +20,8 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"portico.dev/internal/dispatch/dispatchtest"
-	"portico.dev/internal/engine/enginetest"
-	"portico.dev/internal/sharedwatch"
+	"portico.dev/internal/httpengine/engine/enginetest"
+	"portico.dev/internal/routes/sharedwatch"
 	"portico.dev/internal/transport"
 )
 

@@ -12,7 +12,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/version"
 
-	"portico.dev/internal/cluster"
+	"portico.dev/internal/replicas/cluster"
 	"portico.dev/internal/request"
 	"portico.dev/internal/respond"
 )

@@ -21,9 +21,9 @@ import (
 
 	"portico.dev/internal/dispatch"
 	"portico.dev/internal/dispatch/dispatchtest"
-	"portico.dev/internal/engine/enginetest"
-	"portico.dev/internal/merge"
+	"portico.dev/internal/httpengine/engine/enginetest"
 	"portico.dev/internal/metrics"
+	"portico.dev/internal/routes/merge"
 	"portico.dev/internal/routetable"
 	"portico.dev/internal/transport"
 )

@@ -15,9 +15,9 @@ import (
 	"k8s.io/apiserver/pkg/authentication/user"
 
 	"portico.dev/internal/dispatch/dispatchtest"
-	"portico.dev/internal/engine/enginetest"
+	"portico.dev/internal/httpengine/engine/enginetest"
 	"portico.dev/internal/metrics"
-	"portico.dev/internal/peers"
+	"portico.dev/internal/replicas/peers"
 	"portico.dev/internal/routetable"
 	"portico.dev/internal/transport"
 )

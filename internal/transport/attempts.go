@@ -12,7 +12,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"portico.dev/internal/http2/client"
+	"portico.dev/internal/httpengine/http2/client"
 )
 
 const (

@@ -8,7 +8,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"portico.dev/internal/engine"
+	"portico.dev/internal/httpengine/engine"
 )
 
 // connChecker periodically checks all connection pools of a Set that have connections. They share one timer: with a

@@ -11,7 +11,7 @@ import (
 
 	"golang.org/x/net/http2"
 
-	"portico.dev/internal/engine"
+	"portico.dev/internal/httpengine/engine"
 )
 
 // pinged is a backend that counts the pings on each connection.

@@ -8,8 +8,8 @@ import (
 	"slices"
 	"strings"
 
-	"portico.dev/internal/engine"
-	"portico.dev/internal/httpmsg"
+	"portico.dev/internal/httpengine/engine"
+	"portico.dev/internal/httpengine/httpmsg"
 )
 
 // Steps at which a request can fail.

@@ -12,7 +12,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"portico.dev/internal/httpmsg"
+	"portico.dev/internal/httpengine/httpmsg"
 )
 
 // http1Conn is an HTTP/1.1 connection that the pool tracks until it is closed by net/http or by the pool.

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"portico.dev/internal/engine"
+	"portico.dev/internal/httpengine/engine"
 )
 
 // withLibrary makes a Set use net/http for backends, regardless of the environment.

@@ -7,7 +7,7 @@ import (
 
 	"go.uber.org/zap"
 
-	"portico.dev/internal/engine"
+	"portico.dev/internal/httpengine/engine"
 	"portico.dev/internal/metrics"
 	"portico.dev/internal/pki"
 )

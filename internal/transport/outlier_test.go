@@ -12,7 +12,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"portico.dev/internal/engine/enginetest"
+	"portico.dev/internal/httpengine/engine/enginetest"
 )
 
 // sickness controls how a test server misbehaves.

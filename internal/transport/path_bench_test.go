@@ -17,8 +17,8 @@ import (
 	"testing"
 	"time"
 
-	"portico.dev/internal/engine"
-	"portico.dev/internal/http2/client"
+	"portico.dev/internal/httpengine/engine"
+	"portico.dev/internal/httpengine/http2/client"
 	"portico.dev/internal/pki"
 )
 

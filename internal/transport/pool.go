@@ -11,8 +11,8 @@ import (
 	"sync/atomic"
 	"time"
 
-	"portico.dev/internal/engine"
-	"portico.dev/internal/httpmsg"
+	"portico.dev/internal/httpengine/engine"
+	"portico.dev/internal/httpengine/httpmsg"
 )
 
 // errProtocolChanged is returned for requests that selected HTTP/1.1 while the endpoint switched to HTTP/2.

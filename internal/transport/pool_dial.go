@@ -8,7 +8,7 @@ import (
 	"slices"
 	"time"
 
-	"portico.dev/internal/engine"
+	"portico.dev/internal/httpengine/engine"
 )
 
 // parkedFor is how long a connection whose handshake selected HTTP/1.1 may wait for its first request. After a longer

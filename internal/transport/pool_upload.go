@@ -3,7 +3,7 @@ package transport
 import (
 	"net/http"
 
-	"portico.dev/internal/http2/client"
+	"portico.dev/internal/httpengine/http2/client"
 )
 
 // A server that does not read a request body lets it use up the flow control window of the connection, and all other

@@ -8,7 +8,7 @@ import (
 	"sync"
 	"sync/atomic"
 
-	"portico.dev/internal/http2/client"
+	"portico.dev/internal/httpengine/http2/client"
 )
 
 // allowance limits the bodies kept for all requests together.

@@ -11,7 +11,7 @@ import (
 	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
 	"k8s.io/kube-aggregator/pkg/client/clientset_generated/clientset"
 
-	"portico.dev/internal/drill/faulty"
+	"portico.dev/internal/tools/drill/faulty"
 )
 
 // Backend is an extension server behind an APIService. It has at most one fault at a time. A method that injects a fault

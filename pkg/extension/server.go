@@ -17,8 +17,8 @@ import (
 	"k8s.io/client-go/rest"
 
 	"portico.dev/internal/auth/delegated"
+	"portico.dev/internal/extserver/registration"
 	"portico.dev/internal/pki"
-	"portico.dev/internal/registration"
 	"portico.dev/internal/run"
 )
 

@@ -10,7 +10,7 @@ import (
 	"sync"
 	"time"
 
-	"portico.dev/internal/engine"
+	"portico.dev/internal/httpengine/engine"
 	"portico.dev/internal/pki"
 	"portico.dev/internal/run/memory"
 	"portico.dev/internal/run/processors"

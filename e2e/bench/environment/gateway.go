@@ -13,7 +13,7 @@ import (
 	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
 
 	"portico.dev/e2e/programs"
-	"portico.dev/internal/adoption"
+	"portico.dev/internal/gateway/adoption"
 	"portico.dev/internal/routetable"
 )
 

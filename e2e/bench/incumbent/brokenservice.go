@@ -15,7 +15,7 @@ import (
 	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
 
 	"portico.dev/e2e/bench/environment"
-	"portico.dev/internal/drill/faulty"
+	"portico.dev/internal/tools/drill/faulty"
 )
 
 // FaultRow contains the results of one side while a backend was dead.

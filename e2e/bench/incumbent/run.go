@@ -9,7 +9,7 @@ import (
 
 	"portico.dev/e2e/bench/environment"
 	"portico.dev/e2e/bench/measure"
-	"portico.dev/internal/drill/faulty"
+	"portico.dev/internal/tools/drill/faulty"
 )
 
 // Run measures both sides. program is the aggregator to measure; if it is empty, the aggregator is built from the

@@ -15,7 +15,7 @@ import (
 
 	"portico.dev/e2e/bench/environment"
 	"portico.dev/e2e/bench/measure"
-	"portico.dev/internal/routing/v1alpha1"
+	"portico.dev/internal/routes/v1alpha1"
 )
 
 // Settings are the sizes and durations of the benchmark.

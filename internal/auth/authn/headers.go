@@ -11,7 +11,7 @@ import (
 
 	"k8s.io/apiserver/pkg/authentication/user"
 
-	"portico.dev/internal/httpmsg"
+	"portico.dev/internal/httpengine/httpmsg"
 )
 
 // maxIdentityBytes limits the identity headers of a request (attack row A11). The server's limit for all headers

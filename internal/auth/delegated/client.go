@@ -14,7 +14,7 @@ import (
 	utilnet "k8s.io/apimachinery/pkg/util/net"
 	"k8s.io/client-go/rest"
 
-	"portico.dev/internal/apiclient"
+	"portico.dev/internal/clients/apiclient"
 )
 
 const (

@@ -7,7 +7,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
-	"portico.dev/internal/podrefs"
+	"portico.dev/internal/nodes/podrefs"
 )
 
 // kind is a kind of object that nodes may read individually.

@@ -7,7 +7,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"portico.dev/internal/coreapi/kinds/kindtest"
-	"portico.dev/internal/routing/v1alpha1"
+	"portico.dev/internal/routes/v1alpha1"
 )
 
 const example = "metadata: {name: v1.example.com}\n"

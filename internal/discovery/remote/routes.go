@@ -3,7 +3,7 @@ package remote
 import (
 	"sync/atomic"
 
-	"portico.dev/internal/adoption"
+	"portico.dev/internal/gateway/adoption"
 	"portico.dev/internal/routetable"
 )
 

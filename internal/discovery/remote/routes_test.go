@@ -10,9 +10,9 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
 
+	"portico.dev/internal/routes/routing"
+	"portico.dev/internal/routes/v1alpha1"
 	"portico.dev/internal/routetable"
-	"portico.dev/internal/routing"
-	"portico.dev/internal/routing/v1alpha1"
 )
 
 func TestHowARouteIsSeen(t *testing.T) {

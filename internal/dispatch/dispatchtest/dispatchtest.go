@@ -14,9 +14,9 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"portico.dev/internal/pki"
+	"portico.dev/internal/routes/routing"
+	"portico.dev/internal/routes/v1alpha1"
 	"portico.dev/internal/routetable"
-	"portico.dev/internal/routing"
-	"portico.dev/internal/routing/v1alpha1"
 	"portico.dev/internal/transport"
 )
 

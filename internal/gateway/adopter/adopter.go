@@ -20,10 +20,10 @@ import (
 	"k8s.io/client-go/util/retry"
 	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
 
-	"portico.dev/internal/adoption"
+	"portico.dev/internal/gateway/adoption"
 	"portico.dev/internal/gateway/lastknown"
 	"portico.dev/internal/run"
-	"portico.dev/internal/toolclient"
+	"portico.dev/internal/tools/toolclient"
 	"portico.dev/internal/version"
 )
 

@@ -25,7 +25,7 @@ import (
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 	kubeletapis "k8s.io/kubelet/pkg/apis"
 
-	"portico.dev/internal/podrefs"
+	"portico.dev/internal/nodes/podrefs"
 	"portico.dev/internal/request"
 )
 

@@ -8,7 +8,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apiserver/pkg/admission"
 
-	"portico.dev/internal/podrefs"
+	"portico.dev/internal/nodes/podrefs"
 )
 
 // checkMirror refuses service accounts and secrets in mirror pods, because the author of a static pod on a node was not

@@ -19,8 +19,8 @@ import (
 	"portico.dev/internal/coreapi/registry"
 	"portico.dev/internal/coreapi/validate"
 	"portico.dev/internal/pki"
-	"portico.dev/internal/routing"
-	"portico.dev/internal/routing/v1alpha1"
+	"portico.dev/internal/routes/routing"
+	"portico.dev/internal/routes/v1alpha1"
 )
 
 func apiRouteResource() registry.Resource {

@@ -3,7 +3,7 @@ package routing
 
 import (
 	"portico.dev/internal/coreapi/registry"
-	"portico.dev/internal/routing/v1alpha1"
+	"portico.dev/internal/routes/v1alpha1"
 )
 
 func Group() registry.Group {

@@ -1,0 +1,12 @@
+// Package v1alpha1 contains the Go types of routing.portico.dev/v1alpha1.
+//
+// +k8s:deepcopy-gen=package
+// +k8s:openapi-gen=true
+// +k8s:openapi-model-package=dev.portico.routing.v1alpha1
+// +groupName=routing.portico.dev
+package v1alpha1
+
+//go:generate go tool deepcopy-gen --output-file zz_generated.deepcopy.go --go-header-file /dev/null .
+//go:generate go tool openapi-gen --output-dir unused --output-pkg unused --output-file unused.go --report-filename /dev/null --output-model-name-file zz_generated.model_name.go --go-header-file /dev/null portico.dev/internal/routes/v1alpha1
+//go:generate rm -r unused
+//go:generate go tool controller-gen crd paths=. output:crd:dir=../../../deploy/gateway

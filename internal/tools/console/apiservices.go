@@ -1,0 +1,111 @@
+package console
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
+
+	"portico.dev/internal/gateway/adoption"
+)
+
+// maxVerdicts bounds the number of replicas shown for an APIService.
+const maxVerdicts = 32
+
+// wellWhen maps condition types of an APIService to their healthy status (docs/reference/conditions.md).
+var wellWhen = map[string]metav1.ConditionStatus{
+	string(apiregistrationv1.Available): metav1.ConditionTrue,
+	string(adoption.BackendAvailable):   metav1.ConditionTrue,
+	string(adoption.FrontProxyTrusted):  metav1.ConditionTrue,
+	"CABundleValid":                     metav1.ConditionTrue,
+	"AnnotationsValid":                  metav1.ConditionTrue,
+	"OpenAPIValid":                      metav1.ConditionTrue,
+	"TLSVerified":                       metav1.ConditionTrue,
+	"AvailableOnAllReplicas":            metav1.ConditionTrue,
+	"EndpointsInUse":                    metav1.ConditionTrue,
+	"ServingCertExpiring":               metav1.ConditionFalse,
+	"Orphaned":                          metav1.ConditionFalse,
+	"HidesLocalResources":               metav1.ConditionFalse,
+}
+
+// isBad reports whether a condition needs attention. It returns false for unknown condition types.
+func isBad(kind, status string) bool {
+	well, known := wellWhen[kind]
+	return known && status != string(well) && status != string(metav1.ConditionUnknown)
+}
+
+func stateOf(status string) string {
+	switch status {
+	case string(metav1.ConditionTrue):
+		return stateUp
+	case string(metav1.ConditionFalse):
+		return stateDown
+	}
+	return stateUnknown
+}
+
+func conditionsOf(o *apiregistrationv1.APIService) []condition {
+	out := make([]condition, 0, len(o.Status.Conditions))
+	for _, c := range o.Status.Conditions {
+		out = append(out, condition{
+			Type: string(c.Type), Status: string(c.Status), Reason: c.Reason, Message: c.Message, Since: c.LastTransitionTime.Time,
+			Bad: isBad(string(c.Type), string(c.Status)),
+		})
+	}
+	return out
+}
+
+func find(all []condition, kind string) condition {
+	if i := slices.IndexFunc(all, func(c condition) bool { return c.Type == kind }); i >= 0 {
+		return all[i]
+	}
+	return condition{Type: kind, Status: string(metav1.ConditionUnknown)}
+}
+
+// newRow returns the row of an APIService from the API server's view. front is the display name of the API server.
+func newRow(o *apiregistrationv1.APIService, front string) *row {
+	r := &row{Name: o.Name}
+	all := conditionsOf(o)
+	available := find(all, string(apiregistrationv1.Available))
+	r.Since, r.Reason, r.Message, r.State = available.Since, available.Reason, available.Message, stateOf(available.Status)
+	if o.Spec.Service == nil {
+		if r.State == stateUp {
+			r.State = stateLocal
+		}
+		return r
+	}
+	r.Service = adoption.ServiceOf(o.Spec.Service).String()
+	r.Hops = []hop{{From: front, To: r.Service, State: r.State}}
+	if original, err := adoption.OriginalOf(o); err == nil && original.Service != adoption.ServiceOf(o.Spec.Service) {
+		behind := find(all, string(adoption.BackendAvailable))
+		r.Gateway, r.Service = r.Service, original.Service.String()
+		r.Hops = append(r.Hops, hop{From: "gateway", To: r.Service, State: stateOf(behind.Status)})
+		if r.State == stateUp {
+			r.Since, r.Reason, r.Message, r.State = behind.Since, behind.Reason, behind.Message, stateOf(behind.Status)
+		}
+	}
+	for _, c := range all {
+		if c.Bad && c.Type != string(apiregistrationv1.Available) && c.Type != string(adoption.BackendAvailable) {
+			r.Notes = append(r.Notes, c)
+		}
+	}
+	return r
+}
+
+// sortVerdicts sorts replicas that do not reach the server first, and limits the number of verdicts.
+func sortVerdicts(all []verdict) []verdict {
+	rank := map[string]int{stateDown: 0, stateUnknown: 1}
+	slices.SortFunc(all, func(a, b verdict) int {
+		return cmp.Or(cmp.Compare(order(rank, a.State), order(rank, b.State)), strings.Compare(a.Of, b.Of), strings.Compare(a.Replica, b.Replica))
+	})
+	return all[:min(len(all), maxVerdicts)]
+}
+
+func order(rank map[string]int, state string) int {
+	if n, ok := rank[state]; ok {
+		return n
+	}
+	return len(rank)
+}
