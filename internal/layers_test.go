@@ -23,11 +23,11 @@ var layers = map[string]int{
 	"server": 5, "extserver": 5,
 	"aggregation": 6,
 	"aggregator":  7, "gateway": 7, "tools/console": 7, "tools/cli": 8, "tools/release": 8,
-	// What others import.
+	// Packages for other programs.
 	"pkg/extension": 4, "pkg/frontdoor": 8, "pkg/apitest": 9,
 }
 
-// innerLayers are those of the packages within a package; "." is the outer one. A star is every package at that place.
+// innerLayers maps a package to the layers of its subpackages; "." is the package itself. A star matches every subpackage.
 var innerLayers = map[string]map[string]int{
 	"auth": {
 		".": 0, "authn": 1, "rbac": 1, "ttlcache": 1,
@@ -39,13 +39,13 @@ var innerLayers = map[string]map[string]int{
 		"registry": 2, "admission/plugins": 2,
 		"kinds/*": 3,
 		"kinds":   4,
-		// The list of groups that can be left out.
+		// The list of groups that can be disabled.
 		"kinds/cluster":  5,
 		".":              6,
 		"kinds/kindtest": 6,
-		// Writes the documents of what is served.
+		// Generates the OpenAPI documents of the served resources.
 		"openapidocs/gen": 7,
-		// Writes validation from the tags of types.
+		// Generates validation from the tags of types.
 		"kinds/resource/gen": 7,
 	},
 	"clients":           {".": 0, "clientstest": 1},

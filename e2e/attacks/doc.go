@@ -1,10 +1,11 @@
-// Package attacks tries every published class of attack on HTTP/1.1 and HTTP/2 against a real front door, with an innocent
-// client beside it.
+// Package attacks tests a real front door against every published class of attack on HTTP/1.1 and HTTP/2, together with an
+// innocent client.
 //
-//	go test ./e2e/attacks                                      a reduced set, as the checks of a release do
+//	go test ./e2e/attacks                                      a reduced set, as in the release checks
 //	go test ./e2e/attacks -timeout 1h -args -whole -write      all, on both engines; writes docs/attacks.{md,json}
 //
-// The front door is a process of its own, so that the kernel tells its CPU time and memory. The attacker is another: this test
-// binary again, which sends frames by hand and is the hostile extension server too. A class is a line in classes_test.go;
-// attacks on the server are in server_*_test.go, attacks of extension servers on our client in backend_*_test.go.
+// The front door is a separate process, so that the kernel reports its CPU time and memory. The attacker is another instance of
+// this test binary, which sends handwritten frames and is also the hostile extension server. A class is a line in
+// classes_test.go. Attacks on the server are in server_*_test.go, attacks of extension servers on the front door's client in
+// backend_*_test.go.
 package attacks

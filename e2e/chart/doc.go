@@ -1,3 +1,3 @@
-// Package chart tests the Helm chart of deploy/chart, with Helm's own library. It is a module of its own, so that what Helm needs is no
-// dependency of ours. What an API server makes of the chart is tested in e2e/deploy.
+// Package chart tests the Helm chart of deploy/chart with Helm's Go packages. It is a separate module, so that Portico does not
+// depend on Helm's dependencies. Package deploy (e2e/deploy) tests the chart with an API server.
 package chart

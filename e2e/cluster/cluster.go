@@ -23,31 +23,32 @@ import (
 	"portico.dev/internal/run/freeport"
 )
 
-// Programs are paths of programs.
+// Programs contains the paths of the programs.
 type Programs struct {
 	ControllerManager, Scheduler, Kwok string
 }
 
-// In returns the programs of a directory, by their usual names.
+// In returns the programs in a directory, with their usual names.
 func In(dir string) Programs {
 	file := func(name string) string { return filepath.Join(dir, name) }
 	return Programs{ControllerManager: file("kube-controller-manager"), Scheduler: file("kube-scheduler"), Kwok: file("kwok")}
 }
 
-// Server is the API server that they are clients of.
+// Server is the API server of the programs.
 type Server struct {
-	// Kubeconfig is a file of an administrator.
+	// Kubeconfig is an administrator's kubeconfig file.
 	Kubeconfig string
-	// CA and CAKey are files of the authority of client certificates; the controllers sign with it. Key and Certificate are files of
-	// what signs tokens of service accounts; kwok's kubelets show the certificate.
+	// CA and CAKey are the files of the certificate authority for client certificates, with which the controllers sign. Key
+	// and Certificate are the files of the key pair that signs service account tokens. kwok's kubelets also serve with this
+	// certificate.
 	CA, CAKey, Certificate, Key string
-	// Own are controllers that the server runs itself, by the names of kube-controller-manager.
+	// Own are the controllers that the server runs itself, with kube-controller-manager's names.
 	Own []string
-	// Client is an administrator's.
+	// Client is an administrator's client.
 	Client kubernetes.Interface
 }
 
-// Cluster is what was started.
+// Cluster holds the started programs.
 type Cluster struct {
 	// Manager, Scheduler and Kwok are nil until they are started.
 	Manager, Scheduler, Kwok *programs.Process
@@ -59,16 +60,18 @@ type Cluster struct {
 	ports    freeport.Ports
 }
 
-// New starts nothing. The programs work in dir, an absolute path, and log to log, which may be nil. Whoever makes a cluster stops it.
+// New returns a Cluster without starting a program. The programs run in dir, an absolute path, and log to log, which may be nil.
+// The caller must call Stop.
 func New(p Programs, s Server, dir string, log io.Writer) *Cluster {
 	return &Cluster{programs: p, server: s, dir: dir, log: log}
 }
 
-// ManagerFlags raise what one client may ask in a second; kube-controller-manager's own limit of 20 would be what is measured.
+// ManagerFlags raise the client rate limits of kube-controller-manager. Measurements would otherwise be bounded by its default of
+// 20 requests per second.
 var ManagerFlags = []string{"--kube-api-qps=1000", "--kube-api-burst=2000"}
 
-// StartManager starts kube-controller-manager without the controllers that the server runs itself. Nodes do without it, Pods do not:
-// they need service accounts.
+// StartManager starts kube-controller-manager without the controllers that the server runs itself. MakeNodes
+// needs it, because its controllers remove the not-ready taint of a new Node. Pods need it for their service accounts.
 func (c *Cluster) StartManager(flags ...string) error {
 	controllers := "*"
 	for _, name := range c.server.Own {
@@ -102,7 +105,7 @@ clientConnection: {kubeconfig: %q, qps: 2000, burst: 4000}
 	return err
 }
 
-// StartKwok starts kwok for every Node, with the stages that it comes with. Its kubelets answer at an address of this machine.
+// StartKwok starts kwok for every Node, with the stages of its module. Its kubelets listen on an address of this machine.
 func (c *Cluster) StartKwok() error {
 	config, err := c.kwokConfig()
 	if err != nil {
@@ -122,14 +125,15 @@ func (c *Cluster) StartKwok() error {
 	return err
 }
 
-// Address is one of this machine that is not loopback, if it has one: an API server proxies to no other.
+// Address returns a non-loopback address of this machine, or 127.0.0.1 if there is none. API servers do not proxy to loopback
+// addresses.
 func Address() string { return cmp.Or(programs.MachineAddress(), "127.0.0.1") }
 
 func (c *Cluster) start(name, program string, args ...string) (*programs.Process, error) {
 	return programs.Start(name, c.dir, []string{"HOME=" + c.dir, "PATH=" + os.Getenv("PATH")}, c.log, program, args...)
 }
 
-// Node is a Node that kwok simulates: 32 CPUs, 256 GiB, 110 Pods, and no status that only a kubelet writes.
+// Node returns a Node for kwok to simulate: 32 CPUs, 256 GiB, 110 Pods, and none of the status that only a kubelet writes.
 func Node(name string) *corev1.Node {
 	room := corev1.ResourceList{
 		corev1.ResourceCPU: resource.MustParse("32"), corev1.ResourceMemory: resource.MustParse("256Gi"), corev1.ResourcePods: resource.MustParse("110"),
@@ -143,7 +147,7 @@ func Node(name string) *corev1.Node {
 	}
 }
 
-// MakeNodes creates so many Nodes, node-0000 and so on, some at once, and waits until all are ready.
+// MakeNodes creates count Nodes, named node-0000 and so on, atOnce at a time, and waits until all are ready.
 func (c *Cluster) MakeNodes(ctx context.Context, count, atOnce int) error {
 	nodes := c.server.Client.CoreV1().Nodes()
 	creating, failing := errgroup.WithContext(ctx)
@@ -175,7 +179,7 @@ func (c *Cluster) MakeNodes(ctx context.Context, count, atOnce int) error {
 	})
 }
 
-// isReady includes that the controllers have taken the taint away with which a Node begins.
+// isReady reports whether a Node is ready and the controllers have removed its initial not-ready taint.
 func isReady(node *corev1.Node) bool {
 	for _, taint := range node.Spec.Taints {
 		if taint.Key == corev1.TaintNodeNotReady {
@@ -190,7 +194,7 @@ func isReady(node *corev1.Node) bool {
 	return false
 }
 
-// Until tries again until there is no error, as long as the programs run and ctx allows.
+// Until retries every second until try succeeds, a program exits, or ctx ends.
 func (c *Cluster) Until(ctx context.Context, try func(context.Context) error) error {
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()
@@ -210,7 +214,7 @@ func (c *Cluster) Until(ctx context.Context, try func(context.Context) error) er
 	}
 }
 
-// Alive returns an error that names a program that has ended by itself.
+// Alive returns an error that names a program that has exited.
 func (c *Cluster) Alive() error {
 	for name, p := range map[string]*programs.Process{"kube-controller-manager": c.Manager, "kube-scheduler": c.Scheduler, "kwok": c.Kwok} {
 		if p == nil {
@@ -227,18 +231,19 @@ func (c *Cluster) Alive() error {
 	return nil
 }
 
-// Stop ends what was started.
+// Stop kills the programs.
 func (c *Cluster) Stop() error {
 	var err error
 	for _, p := range []*programs.Process{c.Kwok, c.Scheduler, c.Manager} {
 		if p != nil {
-			err = errors.Join(err, p.Kill()) // what it would still write is thrown away
+			err = errors.Join(err, p.Kill()) // their last writes are not needed
 		}
 	}
 	return err
 }
 
-// OwnControllers are those that a front door runs by default, and a kube-controller-manager beside it does not.
+// OwnControllers returns the controllers that a front door runs by default, and that a kube-controller-manager next to it must
+// not run.
 func OwnControllers() []string {
 	return strings.Fields("namespace-controller garbage-collector-controller serviceaccount-controller root-ca-certificate-publisher-controller " +
 		"clusterrole-aggregation-controller resourcequota-controller validatingadmissionpolicy-status-controller")

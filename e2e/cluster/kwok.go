@@ -10,15 +10,15 @@ import (
 	"strings"
 )
 
-// kubelet is what kwok's kubelets answer.
+// kubelet configures the responses of kwok's kubelets.
 //
 //go:embed kubelet.yaml
 var kubelet string
 
-// containerLog is what every container has said.
+// containerLog is the log of every container.
 const containerLog = "2026-11-28T01:00:00.000000000Z stdout F kwok simulates this container: it runs nothing\n"
 
-// kwokConfig are the stages of kwok's module, unmodified, and what its kubelets answer.
+// kwokConfig returns the unmodified stages of kwok's module, and the configuration of its kubelets' responses.
 func (c *Cluster) kwokConfig() ([]byte, error) {
 	root, err := output("", "go", "list", "-m", "-f", "{{.Dir}}", "portico.dev")
 	if err != nil {

@@ -11,34 +11,34 @@ import (
 	"testing"
 )
 
-// Party is a piece of software that somebody else wrote, or that imitates such a piece.
+// Party is third-party software, or an imitation of it.
 type Party struct {
-	// Name is what failures and the page call it.
+	// Name is its name in failures and on the page.
 	Name string
-	// Module is the path of the Go module that it comes from; empty when it is ours, in somebody's manner.
+	// Module is the path of its Go module; empty for an imitation in this repository.
 	Module string
-	// In is the directory of the go.mod file that pins Module, from our root; empty for our root itself.
+	// In is the directory of the go.mod file that pins Module, relative to the root module; empty for the root module.
 	In string
-	// Version is printed when there is no Module.
+	// Version is printed if Module is empty.
 	Version string
-	// Is says in one sentence what it is and how it was run.
+	// Is is a sentence that describes it and how it was run.
 	Is string
-	// Steps are all it is put through, in the order of the page.
+	// Steps are its tested steps in the order of the page.
 	Steps []Step
 
 	mu   sync.Mutex // guards logs
 	logs string
 }
 
-// Step is one thing that a party does or survives.
+// Step is one tested behavior of a party.
 type Step struct {
-	// What is exercised.
+	// What is the tested behavior.
 	What string
-	// Differs is how it goes otherwise than with kube-apiserver, and why; empty when it does not.
+	// Differs describes how and why the behavior differs from kube-apiserver's; empty if it does not.
 	Differs string
 }
 
-// LogsIn says where the logs of the party are from now on.
+// LogsIn sets the path of the party's logs.
 func (p *Party) LogsIn(path string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -54,7 +54,7 @@ func (p *Party) log() string {
 	return p.logs
 }
 
-// Book is a chapter of the page in the making.
+// Book collects the results of a chapter of the page.
 type Book struct {
 	title   string
 	parties []*Party
@@ -63,13 +63,13 @@ type Book struct {
 	passed map[string]bool
 }
 
-// Open opens the chapter of that title.
+// Open returns the Book of the chapter with a title.
 func Open(title string, parties ...*Party) *Book {
 	return &Book{title: title, parties: parties, passed: map[string]bool{}}
 }
 
-// Step runs one declared step of a party as a subtest, and reports whether it passed. The steps of a party that build on each
-// other are for the caller to end when one fails.
+// Step runs one declared step of a party as a subtest, and reports whether it passed. If later steps depend on it, the caller
+// must stop when it fails.
 func (b *Book) Step(t *testing.T, p *Party, what string, run func(t *testing.T)) bool {
 	t.Helper()
 	if !slices.Contains(b.parties, p) || !slices.ContainsFunc(p.Steps, func(s Step) bool { return s.What == what }) {
@@ -92,7 +92,7 @@ func (b *Book) Step(t *testing.T, p *Party, what string, run func(t *testing.T))
 	return ok
 }
 
-// Close compares the chapter with the page, or writes it there. Call it after m.Run.
+// Close compares the chapter with the page, or writes the chapter to the page if update is set. Call it after m.Run.
 func (b *Book) Close(update bool) error {
 	missed := b.missed()
 	switch {
@@ -128,7 +128,7 @@ func (b *Book) missed() []string {
 
 func key(p *Party, what string) string { return p.Name + ": " + what }
 
-// partial reports whether only some tests were asked for, so that nothing can be said of the others.
+// partial reports whether only some of the tests were selected, so that a step without a result is not an error.
 func partial() bool {
 	for _, name := range []string{"test.run", "test.skip", "test.list"} {
 		if f := flag.Lookup(name); f != nil && f.Value.String() != "" {

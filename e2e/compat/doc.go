@@ -1,13 +1,13 @@
-// Package compat keeps docs/compatibility.md: what was tried with software that others wrote, and what came of it.
+// Package compat maintains docs/compatibility.md: the third-party software that was tested, and the results.
 //
-// A test package declares its parties beside its tests, each with the steps that it is put through, opens a Book in TestMain
-// and runs every step through Book.Step. Book.Close compares the package's chapter with the page, or writes it:
+// A test package declares its parties next to its tests, each with its steps, opens a Book in TestMain and runs every step
+// through Book.Step. Book.Close compares the package's chapter with the page, or writes it:
 //
 //	var operator = &compat.Party{
 //		Name: "controller-runtime", Module: "sigs.k8s.io/controller-runtime", In: "e2e/clients/manager",
 //		Steps: []compat.Step{
 //			{What: "leader election"},
-//			{What: "events", Differs: "what a user of kube-apiserver would see otherwise"},
+//			{What: "events", Differs: "the difference that a user of kube-apiserver would notice"},
 //		},
 //	}
 //
@@ -19,11 +19,11 @@
 //	}
 //
 //	func TestOperator(t *testing.T) {
-//		operator.LogsIn(dir) // what a failure tells people to read
+//		operator.LogsIn(dir) // failure messages name this path
 //		book.Step(t, operator, "leader election", func(t *testing.T) { ... })
 //	}
 //
-// The page says only what ran: a step that is not declared fails its test, and one that is declared and was not passed fails
-// Close, unless a part of the tests was asked for (-run, -skip, -short). Versions are those that go.mod files pin. The flag
-// -update is the test package's own: var update = flag.Bool("update", false, "write docs/compatibility.md").
+// The page contains only steps that ran: a step that is not declared fails its test, and a declared step that did not pass fails
+// Close, unless only a part of the tests was selected (-run, -skip, -short). Versions come from the go.mod files. The test
+// package defines the flag -update: var update = flag.Bool("update", false, "write docs/compatibility.md").
 package compat

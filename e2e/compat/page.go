@@ -9,7 +9,7 @@ import (
 	"syscall"
 )
 
-// render is the chapter, from begin to end marker.
+// render returns the chapter, from the begin marker to the end marker.
 func (b *Book) render() (string, error) {
 	root, err := moduleRoot()
 	if err != nil {
@@ -41,14 +41,14 @@ func (b *Book) render() (string, error) {
 	return to.String(), nil
 }
 
-// cell keeps a text from ending its cell of a table.
+// cell escapes text for a cell of a table.
 func cell(s string) string { return strings.ReplaceAll(strings.ReplaceAll(s, "|", `\|`), "\n", " ") }
 
 func begin(title string) string { return "<!-- begin " + title + " -->" }
 func end(title string) string   { return "<!-- end " + title + " -->" }
 
-// compare finds the chapter in the page and compares it, or replaces it. The page is locked meanwhile: packages are tested
-// side by side.
+// compare compares the chapter with that on the page, or replaces it if update is set. It locks the page, because tests of
+// several packages run concurrently.
 func compare(name, title, chapter string, update bool) error {
 	f, err := os.OpenFile(name, os.O_RDWR, 0)
 	if err != nil {

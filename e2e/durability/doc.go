@@ -1,6 +1,6 @@
-// Package durability is what becomes of what was acknowledged, when processes are killed and etcd has a bad day.
+// Package durability tests that acknowledged writes survive killed processes and faults of etcd.
 //
-// Each test runs the real program, has clients write, read and watch while something goes wrong, and gives what they saw to
-// the package history, together with every change that etcd holds. Nothing that was acknowledged may be missing, nothing
-// that was refused may be there, and no watch may have missed, repeated or invented an event.
+// Each test runs the real program with clients that write, read and watch during a fault. Package history checks the observations
+// of the clients against every change in etcd: no acknowledged write may be missing, no rejected write may be stored, and no
+// watch may have missed, repeated or invented an event.
 package durability

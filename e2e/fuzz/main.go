@@ -1,9 +1,9 @@
-// Command fuzz runs the fuzz targets of the repository, one after the other, and ends at the first finding, which go test leaves
-// under testdata/fuzz: from then on it is a test case.
+// Command fuzz runs the fuzz targets of the repository, one after the other, and stops at the first finding. go test writes the
+// finding to testdata/fuzz, and it is a test case from then on.
 //
 //	go run ./e2e/fuzz                       # every target for a minute
-//	go run ./e2e/fuzz -time 2000x -cheap    # a part, as .ci/release-checks
-//	go run ./e2e/fuzz -run 'Differential'   # those whose package and name match
+//	go run ./e2e/fuzz -time 2000x -cheap    # a part, as in .ci/release-checks
+//	go run ./e2e/fuzz -run 'Differential'   # targets with a matching package and name
 //	go run ./e2e/fuzz -list
 //	go run ./e2e/fuzz -record               # records requests of kubectl and curl as seeds (record.go)
 package main
@@ -67,10 +67,10 @@ func (t target) name() string { return strings.TrimPrefix(t.pkg, module) + "." +
 
 var declared = regexp.MustCompile(`(?m)^func (Fuzz\w*)\(\w+ \*testing\.F\)`)
 
-// heavy are the packages that take minutes to build with the coverage that fuzzing needs.
+// heavy are prefixes of packages that take minutes to build with the coverage instrumentation for fuzzing.
 var heavy = []string{"k8s.io/apiserver/", "go.etcd.io/etcd/server/"}
 
-// find reads the targets off the sources: to ask each test binary for them would build all of them first.
+// find reads the targets from the source files, because listing the targets of test binaries would require building all of them.
 func find(ctx context.Context, match, skip string, cheap bool) (targets []target, err error) {
 	wanted, err := regexp.Compile(match)
 	if err != nil {
@@ -112,7 +112,7 @@ func find(ctx context.Context, match, skip string, cheap bool) (targets []target
 	return targets, nil
 }
 
-// withoutHeavy leaves out the targets of packages whose tests link what is heavy.
+// withoutHeavy removes the targets of packages with tests that link heavy packages.
 func withoutHeavy(ctx context.Context, targets []target) ([]target, error) {
 	var packages []string
 	for _, t := range targets {
@@ -142,7 +142,7 @@ func withoutHeavy(ctx context.Context, targets []target) ([]target, error) {
 
 var progress = regexp.MustCompile(`execs: (\d+)`)
 
-// runAll runs targets until one finds something.
+// runAll runs targets until one has a finding.
 func runAll(ctx context.Context, targets []target, each string, workers int) error {
 	for _, t := range targets {
 		args := []string{"test", "-run", "^$", "-fuzz", "^" + t.test + "$", "-fuzztime", each, "-fuzzminimizetime", "10x"}
@@ -164,7 +164,7 @@ func runAll(ctx context.Context, targets []target, each string, workers int) err
 	return nil
 }
 
-// output is what a command says. What it says goes with its error.
+// output returns the standard output of a command. The error contains standard error.
 func output(ctx context.Context, name string, args ...string) (string, error) {
 	cmd := exec.CommandContext(ctx, name, args...)
 	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }

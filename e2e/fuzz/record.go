@@ -22,10 +22,10 @@ import (
 	"portico.dev/internal/httpengine/http2/http2test"
 )
 
-// Seeds of real traffic: kubectl and curl are run against a server of the library's that answers like an API server, over HTTP/1.1 and
-// HTTP/2, and what each connection carried after TLS is kept. kubectl and curl must be installed.
+// Seeds of real traffic: kubectl and curl run against net/http's server, which responds like an API server, over HTTP/1.1 and
+// HTTP/2. The plaintext of each connection is recorded. kubectl and curl must be installed.
 
-// sessions are what is run. ADDRESS is where the server listens, and HTTP1 among the words chooses the protocol.
+// sessions are the commands to run. ADDRESS is replaced with the server's address, and http1 selects the protocol.
 var sessions = []struct {
 	name  string
 	http1 bool
@@ -48,7 +48,7 @@ var sessions = []struct {
 	{"curl-head-2", false, "curl -s -I ADDRESS/healthz"},
 }
 
-// mostSeed bounds a seed: the fuzzer takes small ones further.
+// mostSeed limits the size of a seed in bytes, because the fuzzer works better with small seeds.
 const mostSeed = 4 << 10
 
 func recordSeeds(ctx context.Context) error {
@@ -93,12 +93,12 @@ func recordSeeds(ctx context.Context) error {
 
 func cut(b []byte) []byte { return b[:min(len(b), mostSeed)] }
 
-// seed is a file of Go's corpus.
+// seed returns a file in the format of Go's fuzzing corpus.
 func seed(data []byte, more ...string) string {
 	return "go test fuzz v1\n[]byte(" + strconv.Quote(string(cut(data))) + ")\n" + strings.Join(more, "\n") + "\n"
 }
 
-// session runs a command, and returns what its longest connection carried in each direction.
+// session runs a command, and returns the bytes of its longest connection in each direction.
 func session(ctx context.Context, dir string, http1 bool, words []string) (heard, said []byte, err error) {
 	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
 	defer cancel()
@@ -134,10 +134,10 @@ func session(ctx context.Context, dir string, http1 bool, words []string) (heard
 	if len(heard) == 0 {
 		return nil, nil, errors.Join(errors.New("nothing was said"), failed, errors.New(string(out)))
 	}
-	return heard, said, nil // whether the command liked the answer does not matter
+	return heard, said, nil // the exit status of the command does not matter
 }
 
-// serveAPI is a server without TLS, and a listener with it.
+// serveAPI returns a server without TLS, and a listener with TLS.
 func serveAPI(http1 bool) (*httptest.Server, net.Listener, error) {
 	s := httptest.NewUnstartedServer(http.HandlerFunc(answerLikeAnAPI))
 	s.Config.Protocols = new(http.Protocols)
@@ -155,11 +155,11 @@ func serveAPI(http1 bool) (*httptest.Server, net.Listener, error) {
 	return s, l, err
 }
 
-// recorder carries connections to a server, and keeps what they carried.
+// recorder forwards connections to a server, and records their bytes.
 type recorder struct {
 	backend *httptest.Server
 
-	mu    sync.Mutex // guards what follows
+	mu    sync.Mutex // guards the following fields
 	conns []*recorded
 	open  []net.Conn
 }
@@ -194,9 +194,9 @@ func (r *recorder) close() {
 	}
 }
 
-// answerLikeAnAPI answers what kubectl asks before it asks for what it is told to.
+// answerLikeAnAPI responds to kubectl's discovery requests and to the requests of the sessions.
 func answerLikeAnAPI(w http.ResponseWriter, r *http.Request) {
-	_, _ = io.Copy(io.Discard, r.Body) // a body that breaks off has its client to blame
+	_, _ = io.Copy(io.Discard, r.Body) // the body of a client that disconnects is incomplete
 	w.Header().Set("Content-Type", "application/json")
 	w.Header().Set("Audit-Id", "00000000-0000-0000-0000-000000000000")
 	answers := map[string]string{
@@ -211,7 +211,7 @@ func answerLikeAnAPI(w http.ResponseWriter, r *http.Request) {
 	case ok:
 	case r.URL.Query().Get("watch") != "":
 		_, _ = io.WriteString(w, `{"type":"ADDED","object":`+pod+"}\n")
-		_ = http.NewResponseController(w).Flush() // whoever left needs none of it
+		_ = http.NewResponseController(w).Flush() // a client that has disconnected does not need the event
 		text = `{"type":"DELETED","object":` + pod + "}\n"
 	case strings.HasSuffix(r.URL.Path, "/exec"):
 		w.WriteHeader(http.StatusForbidden)

@@ -1,11 +1,11 @@
-// Command inventory says what the tests cost: for each test package the time to link its binary, and for each test how long
-// it takes, the CPU time and the processes that it needs, and how long it waits for real time to pass. It prints Markdown.
+// Command inventory measures the cost of the tests: for each test package the time to link its binary, and for each test its
+// duration, its CPU time, its number of processes, and the time that it waits. It prints Markdown.
 //
 //	go run ./e2e/inventory [-top 50] [-alone 500ms] [-o json] [PACKAGE...]
 //
-// Each package is run once as a whole. Tests that took at least -alone are run again, each by itself, which tells their CPU
-// time and processes apart from those of their neighbours; what a package needs without any test (its TestMain) is subtracted.
-// The wait of a test is what its duration has beyond its CPU time. Nothing else should run on the machine.
+// Each package is run once as a whole. Tests that took at least -alone are run again, one at a time, so that their CPU time and
+// processes are not mixed with other tests. The cost of the package without any test (its TestMain) is subtracted. The wait of a
+// test is its duration minus its CPU time. No other load should run on the machine.
 package main
 
 import (
@@ -23,7 +23,7 @@ import (
 	"golang.org/x/term"
 )
 
-// report is what `-o json` prints.
+// report is the output of -o json.
 type report struct {
 	Packages []testedPackage `json:"packages"`
 	Tests    []testedTest    `json:"tests"`
@@ -41,7 +41,7 @@ type testedPackage struct {
 	Failed    bool    `json:"failed,omitempty"`
 }
 
-// testedTest is one top-level test. CPU, Wait and Processes are measured only if it was run by itself.
+// testedTest is one top-level test. CPU, Wait and Processes are measured only if Alone is true.
 type testedTest struct {
 	Package   string  `json:"package"`
 	Test      string  `json:"test"`
@@ -101,7 +101,7 @@ func run() error {
 	return all.print(os.Stdout, *top)
 }
 
-// cost orders tests: one of many seconds, or of few with many processors.
+// cost is the sort key of tests: the duration, or the CPU time if it is greater because the test uses several processors.
 func cost(t testedTest) float64 { return max(t.Seconds, t.CPU) }
 
 func compare(a, b float64) int {

@@ -13,10 +13,10 @@ import (
 	"time"
 )
 
-// limit is how long one binary may run.
+// limit is the time limit of one binary.
 const limit = 30 * time.Minute
 
-// measure adds a package and its tests.
+// measure adds a package and its tests to the report.
 func (r *report) measure(p listed, alone time.Duration) error {
 	dir, err := os.MkdirTemp("", "inventory-")
 	if err != nil {
@@ -66,7 +66,7 @@ func (r *report) measure(p listed, alone time.Duration) error {
 	return nil
 }
 
-// linked reads the real and the CPU time of linking from what the go command says about its actions.
+// linked reads the real time and the CPU time of linking from the go command's action graph.
 func linked(graph string) (real, cpu float64, err error) {
 	text, err := os.ReadFile(graph)
 	if err != nil {
@@ -87,20 +87,20 @@ func linked(graph string) (real, cpu float64, err error) {
 	return 0, 0, errors.New("the go command says nothing about linking it")
 }
 
-// usage is what a run of a test binary needed, with all the processes below it.
+// usage contains the resources of a run of a test binary, including all its descendants.
 type usage struct {
 	wall, cpu time.Duration
 	processes int
 	failed    bool
 }
 
-// execute runs a test binary in the directory of its package, and returns what it printed. That tests fail is no error.
+// execute runs a test binary in the directory of its package, and returns its output. Failed tests do not cause an error.
 func execute(dir, binary string, args ...string) ([]byte, *usage, error) {
 	cmd := exec.Command(binary, append(args, "-test.timeout="+limit.String())...)
 	cmd.Dir = dir
 	var out bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &out
-	cmd.WaitDelay = time.Minute // somebody below it may keep its output open
+	cmd.WaitDelay = time.Minute // a descendant may keep the output open
 	start := time.Now()
 	if err := cmd.Start(); err != nil {
 		return nil, nil, err
@@ -119,7 +119,7 @@ func execute(dir, binary string, args ...string) ([]byte, *usage, error) {
 
 // durations returns the top-level tests in the output of a test binary with -test.v=test2json.
 func durations(output []byte) ([]testedTest, error) {
-	convert := exec.Command("go", "tool", "test2json", "-t") // without -t it leaves out how long tests take
+	convert := exec.Command("go", "tool", "test2json", "-t") // without -t, the output has no durations
 	convert.Stdin = bytes.NewReader(output)
 	text, err := convert.Output()
 	if err != nil {

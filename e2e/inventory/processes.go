@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// countDescendants counts the processes that are started below one until it is called back. It looks a hundred times a
-// second, so that it can miss a process that lives for less; on systems without /proc it finds none.
+// countDescendants counts the processes started below pid until stop is called. It polls a hundred times a second, so that it can
+// miss a process that lives for less than 10 ms. On systems without /proc it finds none.
 func countDescendants(pid int) (stop func() int) {
 	ending, counted := make(chan struct{}), make(chan int)
 	go func() {
@@ -32,7 +32,7 @@ func countDescendants(pid int) (stop func() int) {
 	}
 }
 
-// addChildren adds the processes whose parents are known. A process stays known when its parent ends before it.
+// addChildren adds the processes with known parents. A process stays known after its parent exits.
 func addChildren(known map[int]bool) {
 	stats, _ := filepath.Glob("/proc/[0-9]*/stat")
 	for range stats { // children of children
@@ -52,11 +52,11 @@ func addChildren(known map[int]bool) {
 	}
 }
 
-// parentOf reads the fourth field of /proc/PID/stat. The second is a name in parentheses, which may have any bytes.
+// parentOf reads the fourth field of /proc/PID/stat. The second is a name in parentheses, which may contain any bytes.
 func parentOf(file string) (int, bool) {
 	text, err := os.ReadFile(file)
 	if err != nil {
-		return 0, false // it has ended
+		return 0, false // the process has exited
 	}
 	fields := strings.Fields(string(text)[strings.LastIndexByte(string(text), ')')+1:])
 	if len(fields) < 2 {

@@ -1,15 +1,17 @@
-// Command specs runs Kubernetes' end-to-end specs, unmodified, on a cluster of a real kube-apiserver and on one of a front door, with the same
-// kube-controller-manager, kube-scheduler and kwok, and compares what came of each spec.
+// Command specs runs Kubernetes' end-to-end specs, unmodified, on a cluster with a real kube-apiserver and on one with a front
+// door, with the same kube-controller-manager, kube-scheduler and kwok, and compares the outcomes of each spec.
 //
 //	make upstream-specs
 //
-// builds the programs and runs both. One alone, of programs that are built:
+// This target builds the programs and runs both. The following commands use programs that are already built: the first two run
+// one cluster each, and the third writes the page.
 //
 //	go run ./e2e/specs -programs DIR -server kube-apiserver
 //	go run ./e2e/specs -programs DIR -server portico
 //	go run ./e2e/specs -write docs/upstream-specs.md
 //
-// Results are a line of JSON for each spec, added as specs end: a run that was cut goes on where it was. The last line about a spec counts.
+// The results files contain one line of JSON for each spec. Lines are added as specs end: an interrupted run resumes where it
+// stopped. The last line of a spec counts.
 package main
 
 import (

@@ -15,32 +15,32 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// provenance says how the results of a server were made.
+// provenance describes the run that produced the results of a server.
 type provenance struct {
 	// Server is the version of the API server.
 	Server string `json:"server"`
-	// Date is the day of the last line.
+	// Date is the day of the last result.
 	Date string `json:"date"`
-	// Limit is how long a spec might take.
+	// Limit is the time limit of a spec.
 	Limit string `json:"limit"`
 }
 
-// notes are what people say about the results.
+// notes is the content of notes.yaml: hand-written remarks on the results.
 type notes struct {
-	// Suite and the others are versions.
+	// Suite and Kwok are versions.
 	Suite string `json:"suite"`
 	Kwok  string `json:"kwok"`
-	// Nodes is how many Nodes there were.
+	// Nodes is the number of Nodes.
 	Nodes int `json:"nodes"`
-	// Runs are by server.
+	// Runs is keyed by server.
 	Runs map[string]provenance `json:"runs"`
-	// Reasons say why specs that kube-apiserver passes do not pass, by name.
+	// Reasons maps names of specs that pass on kube-apiserver only to the reasons why Portico does not pass them.
 	Reasons map[string]string `json:"reasons"`
-	// NotRun says why specs were not run at Portico that kube-apiserver passes; empty: there are none.
+	// NotRun is the reason why specs that kube-apiserver passes were not run on Portico; empty if there are none.
 	NotRun string `json:"notRun,omitempty"`
 }
 
-// reason says why a spec does not pass, empty if nobody knows.
+// reason returns the reason why a spec does not pass, or "" if none is recorded.
 func (n *notes) reason(r row) string {
 	if why := strings.TrimSpace(n.Reasons[r.Name]); why != "" || r.Ours != notRun {
 		return why
@@ -48,19 +48,20 @@ func (n *notes) reason(r row) string {
 	return strings.TrimSpace(n.NotRun)
 }
 
-// row is a spec at both servers.
+// row is a spec with its outcomes on both servers.
 type row struct {
 	Name, Theirs, Ours string
-	Message            string // of ours, unless it passed
+	Message            string // Portico's message, unless the spec passed
 }
 
-// comparison is what the page shows.
+// comparison is the content of the page.
 type comparison struct {
 	notes
 	Selection *selection
-	// Both, Differ and Neither pass at kube-apiserver and Portico, at kube-apiserver only, and not at kube-apiserver.
+	// Both lists the specs that pass on both servers, Differ the specs that pass on kube-apiserver only, and Neither the
+	// specs that pass on no server.
 	Both, Differ, Neither []row
-	// OursOnly pass at Portico, and not at kube-apiserver.
+	// OursOnly lists the specs that pass on Portico only.
 	OursOnly []row
 	Groups   []group
 }
@@ -74,7 +75,7 @@ type group struct {
 
 const notRun = "not run"
 
-// compare has a row for each spec that is selected, and for what else has results.
+// compare returns a comparison with each selected spec and each other spec that has results.
 func compare(selected []string, theirs, ours map[string]result, n notes, s *selection) *comparison {
 	c := &comparison{notes: n, Selection: s}
 	names := map[string]bool{}
@@ -149,7 +150,7 @@ func sig(name string) string {
 	return "no SIG"
 }
 
-// problems are what must be mended before a page is right.
+// problems returns the errors in notes.yaml that must be fixed before the page is correct.
 func (c *comparison) problems() (all []string) {
 	differ := map[string]bool{}
 	for _, r := range c.Differ {
@@ -166,10 +167,10 @@ func (c *comparison) problems() (all []string) {
 	return all
 }
 
-// Why is reason, for the page.
+// Why calls reason. The page template uses it.
 func (c *comparison) Why(r row) string { return c.reason(r) }
 
-// load reads what the page is made of, from the directory of this command.
+// load reads the results, the selection and the notes from the directory of this command.
 func load(dir string) (*comparison, error) {
 	theirs, err := readResults(filepath.Join(dir, kubeAPIServer+".jsonl"))
 	if err != nil {
@@ -203,7 +204,7 @@ func (c *comparison) markdown() ([]byte, error) {
 	return b.Bytes(), err
 }
 
-// writePage writes the page, and returns an error about what it lacks afterwards.
+// writePage writes the page, and then returns an error that lists its problems.
 func writePage(file string) error {
 	c, err := load(directory)
 	if err != nil {
@@ -222,7 +223,7 @@ func writePage(file string) error {
 	return nil
 }
 
-// cell makes a text fit into a cell of a table.
+// cell escapes text for a cell of a table.
 func cell(text string) string {
 	text = strings.Join(strings.Fields(text), " ")
 	return strings.NewReplacer("|", `\|`, "<", "&lt;", ">", "&gt;", "*", `\*`, "_", `\_`, "`", "'").Replace(text)

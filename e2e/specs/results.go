@@ -12,12 +12,12 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// What came of a spec.
+// The outcomes of a spec.
 const (
 	passed  = "passed"
 	failed  = "failed"
-	skipped = "skipped" // by itself
-	limited = "limit"   // it took longer than it may
+	skipped = "skipped" // the spec skipped itself
+	limited = "limit"   // the spec exceeded its time limit
 )
 
 // result is a line of a file of results. The suite writes it (e2e/upstream/lines_test.go).
@@ -28,10 +28,10 @@ type result struct {
 	Message string  `json:"message,omitempty"`
 }
 
-// maxLine bounds a line.
+// maxLine limits a line.
 const maxLine = 1 << 20
 
-// readResults returns the last result about each spec. A file that is not there has none.
+// readResults returns the last result of each spec. It returns no results if the file does not exist.
 func readResults(file string) (map[string]result, error) {
 	data, err := os.ReadFile(file)
 	if err != nil && !os.IsNotExist(err) {
@@ -52,18 +52,18 @@ func readResults(file string) (map[string]result, error) {
 
 const conformanceMark = "[Conformance]"
 
-// selection says which specs are run.
+// selection determines the specs to run.
 type selection struct {
-	// Also are expressions of the names of specs that are run besides those of Conformance.
+	// Also contains expressions for specs that are run in addition to the Conformance specs.
 	Also []expression `json:"also"`
-	// LeftOut are expressions of names of these that are not run after all. Conformance is run as a whole.
+	// LeftOut contains expressions for specs selected by Also that are not run. The Conformance specs are always run.
 	LeftOut []expression `json:"leftOut"`
 }
 
 type expression struct {
-	// Names is a regular expression.
+	// Names is a regular expression for names of specs.
 	Names string `json:"names"`
-	// Because is why.
+	// Because is the reason.
 	Because string `json:"because"`
 
 	compiled *regexp.Regexp

@@ -17,35 +17,36 @@ import (
 	"portico.dev/e2e/cluster"
 )
 
-// The API servers, as the files of results are called.
+// The API servers. Their names are also the base names of the results files.
 const (
 	portico       = "portico"
 	kubeAPIServer = "kube-apiserver"
 )
 
 const (
-	// directory of this command, from the root of the repository.
+	// directory is the directory of this command, relative to the root of the repository.
 	directory = "e2e/specs"
-	// cleanUp is how long specs may clean up when a run is ended.
+	// cleanUp is the time that specs have to clean up after an interrupt.
 	cleanUp = time.Minute
-	// nodesReady bounds the wait for the Nodes.
+	// nodesReady limits the wait for the Nodes.
 	nodesReady = 3 * time.Minute
 )
 
-// serverFlags are for both API servers, ourFlags and theirFlags make them alike: kube-apiserver has the others already, and adds to them.
+// serverFlags are the flags of both API servers. ourFlags and theirFlags align them: the environment already starts
+// kube-apiserver with most of ourFlags, and theirFlags extend its flags.
 var (
 	serverFlags = []string{"--allow-privileged=true", "--kubelet-preferred-address-types=InternalIP", "--service-cluster-ip-range=10.96.0.0/16", "--etcd-compaction-interval=1m"}
 	ourFlags    = []string{
 		"--authorization-mode=Node,RBAC", "--service-account-issuer=https://kubernetes.default.svc", "--root-ca-file=ca.crt", "--client-ca-file=ca.crt",
 		"--service-account-key-file=tls.crt", "--service-account-signing-key-file=tls.key",
-		"--enable-admission-plugins=StorageObjectInUseProtection", // on by default there
+		"--enable-admission-plugins=StorageObjectInUseProtection", // enabled by default in kube-apiserver
 	}
 	theirFlags = []string{"--authorization-mode=Node", "--endpoint-reconciler-type=lease"}
 )
 
 type runner struct {
 	programs, server, scratch, results string
-	passed                             string // only what passes in these results; empty: all
+	passed                             string // results file: only specs that passed in it are run; empty: all
 	nodes, processes                   int
 	limit, last                        time.Duration
 	again                              bool
@@ -116,7 +117,6 @@ func (r *runner) run(ctx context.Context, only string) (err error) {
 	return c.Alive()
 }
 
-// start starts the API server.
 func (r *runner) start(ctx context.Context, y *environment.Environment) (*cluster.Server, error) {
 	var front *environment.FrontDoor
 	s := &cluster.Server{}
@@ -142,7 +142,7 @@ func (r *runner) start(ctx context.Context, y *environment.Environment) (*cluste
 	return s, err
 }
 
-// names are the specs that are to be run.
+// names returns the names of the specs to run, and writes selectedFile.
 func (r *runner) names(ctx context.Context, only string) ([]string, error) {
 	selected, err := readSelection(filepath.Join(directory, "selection.yaml"))
 	if err != nil {
@@ -178,16 +178,16 @@ func (r *runner) names(ctx context.Context, only string) ([]string, error) {
 	return names, os.WriteFile(filepath.Join(directory, selectedFile), []byte(strings.Join(selectedNames, "\n")+"\n"), 0o644)
 }
 
-// selectedFile has the names of all specs that are selected, so that the page shows those that were not run.
+// selectedFile contains the names of all selected specs, so that the page also shows specs that were not run.
 const selectedFile = "selected.txt"
 
-// spec is one of upstream's.
+// spec is a spec of Kubernetes' suite.
 type spec struct {
 	name   string
 	serial bool
 }
 
-// list asks the suite for all specs.
+// list returns all specs of the suite.
 func (r *runner) list(ctx context.Context) ([]spec, error) {
 	file := filepath.Join(r.scratch, "all-specs")
 	selection, err := filepath.Abs("e2e/upstream/selection.yaml")
@@ -211,7 +211,7 @@ func (r *runner) list(ctx context.Context) ([]spec, error) {
 	return all, nil
 }
 
-// ginkgo runs these specs.
+// ginkgo runs the named specs.
 func (r *runner) ginkgo(ctx context.Context, kubeconfig string, names []string) error {
 	file := filepath.Join(r.scratch, "names")
 	if err := os.WriteFile(file, []byte(strings.Join(names, "\n")+"\n"), 0o644); err != nil {
@@ -236,14 +236,14 @@ func (r *runner) ginkgo(ctx context.Context, kubeconfig string, names []string) 
 		"-portico.lines="+r.results, "-portico.limit="+r.limit.String(), "-dump-logs-on-failure=false", "-provider=skeleton",
 		"-node-schedulable-timeout=20s", "-report-dir=")
 	cmd.Dir, cmd.Stdout, cmd.Stderr = r.scratch, out, out
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // a Ctrl-C at the terminal is for this command, which then interrupts once
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // Ctrl-C interrupts only this command, which interrupts ginkgo once
 	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
 	cmd.WaitDelay = cleanUp
 	err = cmd.Run()
 	if cmd.ProcessState == nil {
 		return fmt.Errorf("start ginkgo: %w", err)
 	}
-	// What is left of its processes when it was killed.
+	// Kill the processes that remain if ginkgo was killed.
 	if kill := syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL); kill != nil && !errors.Is(kill, syscall.ESRCH) {
 		return fmt.Errorf("end ginkgo: %w", kill)
 	}
@@ -251,5 +251,5 @@ func (r *runner) ginkgo(ctx context.Context, kubeconfig string, names []string) 
 	if err != nil && !errors.As(err, &failed) && ctx.Err() == nil {
 		return err
 	}
-	return nil // that specs fail is what the results say
+	return nil // the results contain the failed specs
 }

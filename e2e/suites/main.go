@@ -1,12 +1,12 @@
-// Command suites runs integration suites of other projects, which use controller-runtime's envtest, on the two programs of
-// cmd/envtest, and on a real kube-apiserver with the same etcd, and compares what each spec says.
+// Command suites runs integration test suites of other projects, which use controller-runtime's envtest, with the two programs of
+// cmd/envtest and with a real kube-apiserver and the same etcd, and compares the result of each spec.
 //
 //	go run ./e2e/programs/build -to DIR kube-apiserver
 //	go run ./e2e/suites -scratch DIR -results FILE -kube-apiserver DIR/kube-apiserver
 //	go run ./e2e/suites -from FILE -write docs/envtest.md
 //
-// The results are a line of JSON for each package and server, added as packages finish: a run that was cut goes on where it
-// was. The scratch directory takes 20 GB for all suites.
+// The results file contains one line of JSON for each package and server. Lines are added as packages finish: an interrupted run
+// resumes where it stopped. The scratch directory needs 20 GB for all suites.
 package main
 
 import (
@@ -73,7 +73,7 @@ func run(ctx context.Context) error {
 	return errors.Join(r.runAll(ctx), store.close())
 }
 
-// goEnv is the environment of the go command in the copies.
+// goEnv returns the environment of the go command in the copies.
 func goEnv(cache string) []string {
 	env := append(os.Environ(), "GOWORK=off", "GOFLAGS=-mod=mod -buildvcs=false", "GOTOOLCHAIN=local")
 	if cache != "" {

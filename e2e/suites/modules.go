@@ -13,12 +13,13 @@ import (
 	"strings"
 )
 
-// suite is a module whose tests use envtest.
+// suite is a module with tests that use envtest.
 type suite struct {
 	module, version string
-	// inside are other modules, of the same version, that it expects in directories of its own.
+	// inside maps subdirectories of the module to other modules of the same version that it expects there.
 	inside map[string]string
-	// cluster is the directory of packages that need a cluster with nodes and are not run. Empty: there are none.
+	// cluster is the directory of the packages that are not run because they need a cluster with nodes; empty if there are
+	// none.
 	cluster string
 }
 
@@ -28,16 +29,16 @@ var suites = []suite{
 	{module: "sigs.k8s.io/karpenter", version: "v1.15.0", cluster: "test/suites"},
 }
 
-// needsCluster reports whether a package is not run.
+// needsCluster reports whether a package is not run because it needs a cluster with nodes.
 func (s suite) needsCluster(path string) bool {
 	return s.cluster != "" && strings.HasPrefix(path, s.module+"/"+s.cluster+"/")
 }
 
-// controlPlane is the package of controller-runtime that starts both programs.
+// controlPlane is controller-runtime's package that starts both programs.
 const controlPlane = "sigs.k8s.io/controller-runtime/pkg/internal/testing/controlplane"
 
-// copyTo copies the module out of the module cache, which is read-only, unless a run before has. Go versions that its go.mod asks
-// for beyond the one at hand are not asked for in the copy.
+// copyTo copies the module out of the module cache, which is read-only, unless an earlier run has copied it. It sets
+// the Go version in the go.mod file of the copy to 1.26.0 and removes the toolchain line, so that no newer toolchain is required.
 func (s suite) copyTo(ctx context.Context, to string, env []string) error {
 	done := filepath.Join(to, ".copied")
 	if _, err := os.Stat(done); err == nil {
@@ -61,12 +62,12 @@ func (s suite) copyTo(ctx context.Context, to string, env []string) error {
 }
 
 func copyModule(ctx context.Context, module, to string, env []string) error {
-	outside, err := os.MkdirTemp("", "suites-") // no go.mod
+	outside, err := os.MkdirTemp("", "suites-") // a directory without go.mod
 	if err != nil {
 		return err
 	}
 	defer os.RemoveAll(outside)
-	// The go command downloads a module that wants a newer Go too, and then refuses it.
+	// The go command also downloads a module that requires a newer Go version, and then fails.
 	_, refused := goCommand(ctx, outside, env, "mod", "download", module)
 	cache, err := goCommand(ctx, outside, env, "env", "GOMODCACHE")
 	if err != nil {
@@ -94,7 +95,7 @@ func copyModule(ctx context.Context, module, to string, env []string) error {
 		}
 		mode := fs.FileMode(0o644)
 		if bytes.HasPrefix(data, []byte("#!")) {
-			mode = 0o755 // a script: modules have no modes
+			mode = 0o755 // a script: the module cache does not preserve modes
 		}
 		return os.WriteFile(target, data, mode)
 	})
@@ -103,10 +104,10 @@ func copyModule(ctx context.Context, module, to string, env []string) error {
 // testPackage is a package whose tests can start a control plane.
 type testPackage struct {
 	path, dir string
-	ginkgo    bool // specs beside tests
+	ginkgo    bool // contains ginkgo specs in addition to tests
 }
 
-// packages returns the packages of a copy whose tests link what starts a control plane, in the order of their paths.
+// packages returns the packages of a copy whose tests link controlPlane, sorted by path.
 func packages(ctx context.Context, dir string, env []string) ([]testPackage, error) {
 	const format = `{{if eq .Name "main"}}{{.ImportPath}} {{.Dir}} {{join .Deps ","}}{{end}}`
 	out, err := goCommand(ctx, dir, env, "list", "-e", "-test", "-f", format, "./...")
@@ -131,7 +132,7 @@ func parsePackages(list string) []testPackage {
 		p := testPackage{path: path, dir: fields[1]}
 		starts := false
 		for dependency := range strings.SplitSeq(fields[2], ",") {
-			name, _, _ := strings.Cut(dependency, " ") // recompiled for a test: path [path.test]
+			name, _, _ := strings.Cut(dependency, " ") // of a package recompiled for a test: "path [path.test]"
 			starts = starts || name == controlPlane
 			p.ginkgo = p.ginkgo || name == "github.com/onsi/ginkgo/v2"
 		}
@@ -143,7 +144,7 @@ func parsePackages(list string) []testPackage {
 	return found
 }
 
-// goCommand returns the standard output; its error has standard error.
+// goCommand returns the standard output. The error contains standard error.
 func goCommand(ctx context.Context, dir string, env []string, args ...string) ([]byte, error) {
 	cmd := exec.CommandContext(ctx, "go", args...)
 	cmd.Dir, cmd.Env = dir, env

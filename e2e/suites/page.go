@@ -14,8 +14,8 @@ const (
 	endMark   = "<!-- end suites -->"
 )
 
-// writePage replaces what is between the marks of a page by the tables. It returns an error that lists the specs that differ
-// without a reason, after the page is written.
+// writePage replaces the text between the marks of a page with the tables. After it has written the page, it returns an error
+// that lists the specs that differ without a reason.
 func writePage(results, page string) error {
 	data, err := os.ReadFile(results)
 	if err != nil {
@@ -43,7 +43,7 @@ func writePage(results, page string) error {
 	return errors.Join(append(unexplained, os.WriteFile(page, []byte(whole), 0o644))...)
 }
 
-// writeSuite writes the tables of a module, of those packages that the results have.
+// writeSuite writes the tables of a module. They contain the packages that have results.
 func writeSuite(to *bytes.Buffer, s suite, all map[key]packageResult) (unexplained []error) {
 	var paths []string
 	for k := range all {
@@ -78,13 +78,13 @@ func writeSuite(to *bytes.Buffer, s suite, all map[key]packageResult) (unexplain
 	return unexplained
 }
 
-// explained is a row of the table of what differs: a difference, or all for which the same reason is given.
+// explained is a row of the table of differences: one difference, or all differences with the same reason.
 type explained struct {
 	difference
 	reason string
 }
 
-// explain gives the differences of a package their reasons, and returns an error for each without one.
+// explain adds the reasons to the differences of a package, and returns an error for each difference without a reason.
 func explain(path string, all []difference) (rows []explained, without []error) {
 	counts := map[explained]int{}
 	for _, d := range all {
@@ -118,15 +118,15 @@ func cells(p packageResult, have bool) string {
 	return fmt.Sprintf("%d / %d / %d | %.0f", p.count(passed), p.count(failed), p.count(skipped), p.Seconds)
 }
 
-// cell makes text safe in a table.
+// cell escapes text for a cell of a table.
 func cell(text string) string {
 	return strings.NewReplacer("|", `\|`, "<", "&lt;", "*", `\*`, "_", `\_`, "\n", " ").Replace(text)
 }
 
-// difference is a spec whose state differs.
+// difference is a spec with different states on the two servers.
 type difference struct{ name, theirs, ours string }
 
-// differences returns the specs that are in different states, and those that only one of both has, in the order of the names.
+// differences returns the specs that have different states or only one result, sorted by name.
 func differences(theirs, ours packageResult) []difference {
 	const missing = "missing"
 	states := map[string]*difference{}

@@ -16,7 +16,7 @@ const (
 	skipped = "skipped"
 )
 
-// spec is one spec of ginkgo, or one test of Go, on one server.
+// spec is one ginkgo spec, or one Go test, on one server.
 type spec struct {
 	Name    string  `json:"name"`
 	State   string  `json:"state"`
@@ -24,7 +24,7 @@ type spec struct {
 	Message string  `json:"message,omitempty"` // of a failure
 }
 
-// maxMessage bounds what is kept of a failure.
+// maxMessage limits the stored text of a failure.
 const maxMessage = 2000
 
 func bounded(text string) string {
@@ -38,7 +38,7 @@ func bounded(text string) string {
 	return text[:cut] + "..."
 }
 
-// ginkgoSuite is what is read of a report of ginkgo.
+// ginkgoSuite contains the fields of ginkgo's report that parseReport reads.
 type ginkgoSuite struct {
 	SpecReports []struct {
 		ContainerHierarchyTexts []string
@@ -56,7 +56,7 @@ type ginkgoSuite struct {
 	}
 }
 
-// parseReport reads the specs of ginkgo's -json-report. Of what runs around specs only failures are kept.
+// parseReport reads the specs of ginkgo's -json-report. It keeps other nodes, such as BeforeEach, only if they failed.
 func parseReport(data []byte) ([]spec, error) {
 	var found []ginkgoSuite
 	if err := json.Unmarshal(data, &found); err != nil {
@@ -84,7 +84,7 @@ func parseReport(data []byte) ([]spec, error) {
 	return specs, nil
 }
 
-// stateOf maps the states of ginkgo; what did not end well has failed.
+// stateOf maps ginkgo's states. Every state other than passed, skipped and pending is a failure.
 func stateOf(state string) string {
 	switch state {
 	case "passed":
@@ -100,8 +100,8 @@ var (
 	testBegin = regexp.MustCompile(`^=== (?:RUN|CONT|NAME) +(\S+)$`)
 )
 
-// parseTests reads the tests of Go from an output with -test.v. The one that runs the specs of ginkgo is left out: these count.
-// A test that began and did not end has failed.
+// parseTests reads the Go tests from the output of -test.v. It omits the test that runs ginkgo's specs, because the specs are
+// counted separately. A test that began and did not end has failed.
 func parseTests(output string) []spec {
 	var order []string
 	tests, ginkgo, current := map[string]*spec{}, map[string]bool{}, ""
@@ -148,7 +148,7 @@ func parseTests(output string) []spec {
 	return specs
 }
 
-// counter makes names unique: what is drawn at random is left out, and names that are equal are numbered.
+// counter makes names unique: it replaces random parts, and numbers equal names.
 type counter map[string]int
 
 var random = regexp.MustCompile(`[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}|\b[0-9]{4,}\b|0x[0-9a-f]{6,}`)

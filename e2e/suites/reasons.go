@@ -4,8 +4,8 @@ import "strings"
 
 const noDevices = "Portico did not serve `resource.k8s.io/v1` at that time"
 
-// reasons says why a spec differs between the servers, by package and name. A name that ends in an asterisk stands for all that
-// begin so.
+// reasons contains the reasons for differences between the servers, by package and name of the spec. A name that ends in an
+// asterisk matches all names with this prefix.
 var reasons = map[string]map[string]string{
 	"sigs.k8s.io/controller-runtime/pkg/cache": {
 		"Informer Cache without global DeepCopy Cache test as an Informer with metadata-only objects should allow for get informer to be cancelled": "a race in the spec: a cancelled call is to fail, and succeeds if the informer has synced by then",
@@ -17,7 +17,7 @@ var reasons = map[string]map[string]string{
 	"sigs.k8s.io/karpenter/pkg/scheduling/dynamicresources":                   {"*": noDevices},
 }
 
-// reasonOf returns the reason, and what it is given for: the name, or a pattern. Both are empty if there is none.
+// reasonOf returns the reason and the name or pattern that matched. Both are empty if no entry matches.
 func reasonOf(path, name string) (reason, of string) {
 	if reason := reasons[path][name]; reason != "" {
 		return reason, name

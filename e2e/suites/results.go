@@ -9,19 +9,19 @@ import (
 	"os"
 )
 
-// packageResult is a package on a server.
+// packageResult is the result of a package on a server.
 type packageResult struct {
 	Module  string  `json:"module"`
 	Version string  `json:"version"`
 	Package string  `json:"package"`
 	Server  string  `json:"server"`
 	Seconds float64 `json:"seconds"`
-	// Problem is why there are no specs, or not all. Empty: there is none.
+	// Problem is the reason why specs are missing; empty if the run was complete.
 	Problem string `json:"problem,omitempty"`
 	Specs   []spec `json:"specs"`
 }
 
-// count returns how many specs are in a state.
+// count returns the number of specs in a state.
 func (p packageResult) count(state string) int {
 	n := 0
 	for _, s := range p.Specs {
@@ -37,15 +37,15 @@ func (p packageResult) String() string {
 		p.Package, p.Server, p.count(passed), p.count(failed), p.count(skipped), p.Seconds, p.Problem)
 }
 
-// key is of what a later result replaces an earlier one.
+// key identifies a result: a later result replaces an earlier one with the same key.
 type key struct{ module, version, path, server string }
 
 func (p packageResult) key() key { return key{p.Module, p.Version, p.Package, p.Server} }
 
-// maxLine bounds a line of results.
+// maxLine limits a line of results.
 const maxLine = 64 << 20
 
-// readResults returns the last result about each package and server.
+// readResults returns the last result of each package and server.
 func readResults(data []byte) (map[key]packageResult, error) {
 	all := map[key]packageResult{}
 	lines := bufio.NewScanner(bytes.NewReader(data))
@@ -66,7 +66,7 @@ type resultStore struct {
 	known map[key]packageResult
 }
 
-// openResults makes the file if it is missing.
+// openResults opens the file, and creates it if it does not exist.
 func openResults(name string) (*resultStore, error) {
 	data, err := os.ReadFile(name)
 	if err != nil && !os.IsNotExist(err) {

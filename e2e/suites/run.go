@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// The servers that suites run on, as the results name them.
+// The servers, as named in the results.
 const (
 	portico    = "portico"
 	kubernetes = "kube-apiserver"
@@ -27,13 +27,14 @@ type runner struct {
 	limit    time.Duration
 	store    *resultStore
 	goEnv    []string
-	servers  []string // on each of which every package is run
+	servers  []string // every package runs on each of them
 }
 
-// assets is the directory of the programs of a server.
+// assets returns the directory of the programs of a server.
 func (r *runner) assets(server string) string { return filepath.Join(r.scratch, "assets", server) }
 
-// equip builds the programs of cmd/envtest, and puts a real kube-apiserver, if there is one, beside the same etcd.
+// equip builds the programs of cmd/envtest, and links the real kube-apiserver, if there is one, to a directory with the same
+// etcd.
 func (r *runner) equip(ctx context.Context, apiserver, kubectl string) error {
 	root, err := goCommand(ctx, ".", r.goEnv, "list", "-m", "-f", "{{.Dir}}", "portico.dev")
 	if err != nil {
@@ -107,7 +108,7 @@ func (r *runner) runAll(ctx context.Context) error {
 	return nil
 }
 
-// runPackage runs a package on every server that the results do not have it on.
+// runPackage runs a package on every server that has no result for it yet, or on every server if again is set.
 func (r *runner) runPackage(ctx context.Context, s suite, p testPackage) error {
 	binary := ""
 	for _, server := range r.servers {
@@ -139,7 +140,8 @@ func (r *runner) runPackage(ctx context.Context, s suite, p testPackage) error {
 	return nil
 }
 
-// runTests runs the binary of a package in its directory and reads what its specs and tests say. Failures of these are no error.
+// runTests runs the binary of a package in its directory and reads the results of its specs and tests. Failed tests do not cause
+// an error.
 func (r *runner) runTests(ctx context.Context, p testPackage, binary string, result *packageResult) error {
 	base := filepath.Join(r.scratch, "output", result.Server, strings.ReplaceAll(p.path, "/", "_"))
 	if err := os.MkdirAll(filepath.Dir(base), 0o755); err != nil {
@@ -181,7 +183,7 @@ func (r *runner) runTests(ctx context.Context, p testPackage, binary string, res
 	return nil
 }
 
-// readOutcome reads the output of a test binary, and the report of its specs if there is one.
+// readOutcome reads the output of a test binary and, if it exists, the report of its specs.
 func readOutcome(output, report string, result *packageResult) error {
 	text, err := os.ReadFile(output)
 	if err != nil {

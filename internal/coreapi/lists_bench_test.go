@@ -33,7 +33,7 @@ func (n *nowhere) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// BenchmarkListOf10000 compares lists with those of k8s.io/apiserver, which serves every request with the parameter pretty.
+// BenchmarkListOf10000 compares lists with k8s.io/apiserver's lists, which serves every request with the parameter pretty.
 func BenchmarkListOf10000(b *testing.B) {
 	const n = 10_000
 	s := startCRDServer(b)

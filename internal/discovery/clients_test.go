@@ -79,7 +79,7 @@ func knownAs(gv schema.GroupVersion, verbs string) []byte {
 }
 
 // serve routes as the router does: /apis/<group>/<version> does not belong to discovery. The backend of the group-version
-// answers it, or a 503 at once if there is none.
+// serves the request. Without a backend, serve responds with 503 at once.
 func (c *clientEnv) serve(w http.ResponseWriter, r *http.Request) {
 	c.requests.Add(1)
 	parts := strings.Split(strings.Trim(r.URL.Path, "/"), "/")

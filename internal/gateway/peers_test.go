@@ -13,7 +13,7 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 )
 
-// Replicas exchange verdicts while they run. A stopping replica removes its verdicts, and those of a killed one expire.
+// Replicas exchange verdicts while they run. A stopping replica removes its verdicts. The verdicts of a killed replica expire.
 func TestReplicasExchangeVerdicts(t *testing.T) {
 	t.Parallel()
 	server := fake.NewClientset()

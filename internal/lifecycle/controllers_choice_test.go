@@ -95,7 +95,7 @@ func TestEachControllerCanBeLeftOut(t *testing.T) {
 	}
 }
 
-// Without keys there is no signer, and the controllers that come with signing run only if they are named.
+// Without keys there is no signer, and the controllers that depend on signing run only if they are named.
 func TestWhoeverSignsAlsoApprovesAndDeletes(t *testing.T) {
 	cfg := newEnv(t).config()
 	for name, c := range map[string]struct {

@@ -193,7 +193,7 @@ func TestBackendsOfEveryKind(t *testing.T) {
 	good := json3(v3("three", "/apis/example.com/v1/gadgets", "/apis/example.com/v1"))
 	for name, c := range map[string]struct {
 		handler  http.Handler
-		contains string // of the document; empty: there is none
+		contains string // of the document; empty if no document is expected
 		trouble  string
 	}{
 		"version 3": {

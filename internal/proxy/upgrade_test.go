@@ -198,8 +198,8 @@ func TestA2A3UpgradesThatAreNotForwarded(t *testing.T) {
 	}
 }
 
-// If a backend does not switch protocols, the proxy must not forward the client's next bytes as a request, whatever the
-// response is.
+// If a backend does not switch protocols, the proxy must not forward the client's next bytes as a request. This holds for
+// every response.
 func TestA1A4UpgradeRefused(t *testing.T) {
 	const pipelined = "GET /forged HTTP/1.1\r\nHost: x\r\nX-Remote-User: root\r\n\r\n"
 	tests := []struct {

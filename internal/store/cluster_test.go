@@ -143,7 +143,7 @@ func (s *started) wants(key, value string) {
 	}
 }
 
-// voters waits until the members are exactly those with these names, and all of them vote and answer.
+// voters waits until the cluster has exactly the members with these names, and all members vote and respond.
 func (s *started) voters(names ...string) {
 	s.t.Helper()
 	eventually(s.t, "members", func() error {

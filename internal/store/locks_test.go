@@ -74,7 +74,7 @@ func TestLocksOfADirectoryAreRemoved(t *testing.T) {
 			t.Fatalf("%s is not locked after locked(), want it locked", name)
 		}
 	}
-	// The log renames its segments, and removes those that are no longer needed.
+	// The log renames its segments, and removes segments that are no longer needed.
 	renamed := filepath.Join(member, "wal", "1.wal")
 	if err := os.Rename(inside[1], renamed); err != nil {
 		t.Fatal(err)

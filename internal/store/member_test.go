@@ -37,8 +37,8 @@ func asFlagsMakeIt(cfg Config) *embed.Config {
 	return c
 }
 
-// Settings that the store does not choose equal those of etcd's own program: its defaults are read from a server that it
-// started.
+// Settings that the store does not choose equal the defaults of etcd's own program, which are read from a server that this
+// program started.
 func TestAMemberIsAsEtcdWouldMakeIt(t *testing.T) {
 	t.Parallel()
 	if testing.Short() {
@@ -173,8 +173,8 @@ func TestAWatchAtTheSocketEnds(t *testing.T) {
 	}
 }
 
-// A start does not wait for an election without other members: neither for a new directory, nor for one whose log etcd begins
-// to truncate right after it has read it, after a hundred entries.
+// A start does not wait for an election without other members: neither with a new directory, nor with a log of more than a
+// hundred entries, which etcd begins to truncate right after it has read it.
 func TestALoneMemberIsToldToStand(t *testing.T) {
 	cfg := Config{DataDir: t.TempDir()}
 	const starts = 12

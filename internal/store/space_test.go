@@ -13,7 +13,7 @@ import (
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 )
 
-// fill writes one key repeatedly until there is no room, and returns the error.
+// fill writes one key repeatedly until the store is full, and returns the error.
 func fill(t *testing.T, s *Store) error {
 	t.Helper()
 	for range 100 {

@@ -107,7 +107,7 @@ func TestDeadEndpointIsPassedOver(t *testing.T) {
 	}
 }
 
-// An endpoint that is slow to connect is skipped as long as there are other endpoints, and used if there are none.
+// An endpoint that is slow to connect is skipped as long as there are other endpoints, and used otherwise.
 func TestASlowEndpointIsBetterThanNone(t *testing.T) {
 	t.Parallel()
 	w := newTestEnv(t)

@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// direct is a tunnel that connects to the requested address, or to elsewhere.
+// direct returns a tunnel that connects to the address elsewhere, or to the requested address if elsewhere is empty.
 func direct(elsewhere string) *Tunnel {
 	return &Tunnel{Network: "cluster", Received: time.Now, Dial: func(ctx context.Context, address string) (net.Conn, error) {
 		if elsewhere != "" {

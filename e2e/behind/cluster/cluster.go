@@ -23,26 +23,26 @@ import (
 	"portico.dev/internal/run/freeport"
 )
 
-// Config says where a control plane is made.
+// Config is the configuration of a control plane.
 type Config struct {
-	// Programs has kube-apiserver and kube-controller-manager.
+	// Programs is the directory of kube-apiserver and kube-controller-manager.
 	Programs string
-	// Dir is for its keys, data and logs. It must exist, and should be empty.
+	// Dir is the directory for keys, data and logs. It must exist, and should be empty.
 	Dir string
-	// AggregatorRouting makes kube-apiserver dial endpoints itself. It can then reach no ExternalName. Without it it can reach
-	// nothing else here, because nobody makes cluster addresses lead anywhere. Default false, as kube-apiserver's.
+	// AggregatorRouting makes kube-apiserver connect to endpoints directly. It then cannot reach ExternalName Services. If
+	// false, it can reach only those, because cluster IPs are not routed here. The default is false, as in kube-apiserver.
 	AggregatorRouting bool
-	// APIServerFlags are given to kube-apiserver besides its own.
+	// APIServerFlags are additional flags of kube-apiserver.
 	APIServerFlags []string
-	// Controllers are those that kube-controller-manager runs. Default all.
+	// Controllers are the controllers of kube-controller-manager. The default is all.
 	Controllers string
-	// Ports gives out the port of kube-apiserver, which keeps it over restarts.
+	// Ports allocates the port of kube-apiserver, which keeps it across restarts.
 	Ports *freeport.Ports
 }
 
-// Cluster is a control plane. Methods are for one goroutine.
+// Cluster is a control plane. Its methods are not safe for concurrent use.
 type Cluster struct {
-	// Kubeconfig is the file of an administrator, Admin the same as a value.
+	// Kubeconfig is an administrator's kubeconfig file, and Admin the same configuration as a value.
 	Kubeconfig string
 	Admin      *rest.Config
 
@@ -55,7 +55,7 @@ type Cluster struct {
 	logs      []*os.File
 }
 
-// New makes keys and kubeconfigs, and starts nothing.
+// New creates keys and kubeconfigs. It does not start anything.
 func New(c Config) (*Cluster, error) {
 	port, err := c.Ports.Free()
 	if err != nil {
@@ -84,7 +84,8 @@ func New(c Config) (*Cluster, error) {
 	return k, nil
 }
 
-// writeTokenKey writes the public half of what signs tokens: of private keys kube-apiserver does not find it in every form.
+// writeTokenKey writes the public key of the token signing key, because kube-apiserver cannot derive it from every format of
+// private keys.
 func (k *Cluster) writeTokenKey() error {
 	data, err := os.ReadFile(k.keys.Path("service-account.key"))
 	if err != nil {
@@ -103,13 +104,13 @@ func (k *Cluster) writeTokenKey() error {
 
 func (k *Cluster) file(name string) string { return filepath.Join(k.config.Dir, name) }
 
-// Log is the file of what a program of it logs.
+// Log returns the name of a program's log file.
 func (k *Cluster) Log(program string) string { return k.file(program + ".log") }
 
-// Etcd is the URL of its etcd, once started: extension servers may keep things of their own there.
+// Etcd returns the URL of the started etcd. Extension servers may store their own data there.
 func (k *Cluster) Etcd() string { return k.etcd.URL }
 
-// Version is what kube-apiserver says of itself.
+// Version returns the version that kube-apiserver reports.
 func (k *Cluster) Version(ctx context.Context) (string, error) {
 	client, err := kubernetes.NewForConfig(k.Admin)
 	if err != nil {
@@ -124,13 +125,13 @@ func (k *Cluster) Version(ctx context.Context) (string, error) {
 	return info.GitVersion, err
 }
 
-// Keys are all that it signs with.
+// Keys returns the directory of the cluster's signing keys.
 func (k *Cluster) Keys() *pki.Directory { return k.keys }
 
-// URL is where kube-apiserver listens.
+// URL returns the URL of kube-apiserver.
 func (k *Cluster) URL() string { return "https://127.0.0.1:" + strconv.Itoa(k.port) }
 
-// As is a client's configuration with a certificate of this user.
+// As returns a client configuration with a certificate of this user.
 func (k *Cluster) As(user string, groups ...string) (*rest.Config, error) {
 	cert, key, err := k.keys.ClientKeyPair(user, groups, 24*time.Hour)
 	if err != nil {
@@ -142,7 +143,7 @@ func (k *Cluster) As(user string, groups ...string) (*rest.Config, error) {
 	}, nil
 }
 
-// WriteKubeconfig writes one for this user. Its context is called incumbent.
+// WriteKubeconfig writes a kubeconfig of this user. Its context is named incumbent.
 func (k *Cluster) WriteKubeconfig(file, user string, groups ...string) error {
 	c, err := k.As(user, groups...)
 	if err != nil {
@@ -157,7 +158,7 @@ func (k *Cluster) WriteKubeconfig(file, user string, groups ...string) error {
 	}, file)
 }
 
-// Start returns when everything is ready. Whoever calls it calls Stop, also after an error.
+// Start starts all programs and returns when they are ready. The caller must call Stop, even after an error.
 func (k *Cluster) Start(ctx context.Context) (err error) {
 	if k.etcd, err = StartEtcd(k.file("etcd"), k.Log("etcd")); err != nil {
 		return err
@@ -169,7 +170,7 @@ func (k *Cluster) Start(ctx context.Context) (err error) {
 	return err
 }
 
-// StartAPIServer starts kube-apiserver anew, at the same address, and returns when it is ready.
+// StartAPIServer starts kube-apiserver again at the same address, and returns when it is ready.
 func (k *Cluster) StartAPIServer(ctx context.Context) error {
 	process, err := k.start("kube-apiserver", k.apiserverFlags(k.etcd.URL, k.port, "front-proxy-client"))
 	if err != nil {
@@ -179,8 +180,9 @@ func (k *Cluster) StartAPIServer(ctx context.Context) error {
 	return k.awaitReady(ctx, process, k.Admin)
 }
 
-// AddReplica starts another kube-apiserver over the same etcd, with a certificate of its own for extension servers, as kubeadm's have.
-// It returns an administrator's configuration when that is ready, and a function that ends it.
+// AddReplica starts another kube-apiserver with the same etcd. Like each of kubeadm's replicas, it has a separate client
+// certificate for extension servers. When it is ready, AddReplica returns an administrator's configuration and a function that
+// kills it.
 func (k *Cluster) AddReplica(ctx context.Context) (*rest.Config, func() error, error) {
 	port, err := k.config.Ports.Free()
 	if err != nil {
@@ -222,8 +224,8 @@ func (k *Cluster) awaitReady(ctx context.Context, process *programs.Process, adm
 	return nil
 }
 
-// StopAPIServer ends kube-apiserver as the end of its machine does. Asked to end, it waits for more than a minute while a
-// watch of an extension server's goes on.
+// StopAPIServer kills kube-apiserver, as a machine failure does. After a signal, kube-apiserver would wait for more than a minute
+// while a watch of an extension server's resource is open.
 func (k *Cluster) StopAPIServer() error {
 	if k.apiserver == nil {
 		return nil
@@ -232,7 +234,7 @@ func (k *Cluster) StopAPIServer() error {
 	return k.apiserver.Kill()
 }
 
-// Stop ends what was started, in reverse.
+// Stop stops the programs in reverse order.
 func (k *Cluster) Stop() error {
 	var errs []error
 	if k.manager != nil {

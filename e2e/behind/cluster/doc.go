@@ -1,3 +1,3 @@
-// Package cluster runs a control plane as clusters have it: an etcd, an unmodified kube-apiserver with RBAC and a front proxy,
-// and a kube-controller-manager. There is no node.
+// Package cluster runs a control plane like that in a cluster: etcd, an unmodified kube-apiserver with RBAC and a front proxy
+// certificate, and kube-controller-manager. It has no nodes.
 package cluster

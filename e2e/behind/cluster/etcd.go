@@ -10,14 +10,14 @@ import (
 	"portico.dev/e2e/programs"
 )
 
-// Etcd is an etcd in this process, on a free port of this machine.
+// Etcd is an etcd in this process, on a free local port.
 type Etcd struct {
-	// URL is where it serves clients.
+	// URL is the client URL.
 	URL    string
 	server *embed.Etcd
 }
 
-// StartEtcd starts one with an empty directory, and the file for its log.
+// StartEtcd starts an etcd with an empty data directory and a log file.
 func StartEtcd(dir, log string) (*Etcd, error) {
 	anywhere := []url.URL{{Scheme: "http", Host: "127.0.0.1:0"}}
 	c := embed.NewConfig()
@@ -37,5 +37,5 @@ func StartEtcd(dir, log string) (*Etcd, error) {
 	return &Etcd{URL: "http://" + server.Clients[0].Addr().String(), server: server}, nil
 }
 
-// Close stops it.
+// Close stops etcd.
 func (e *Etcd) Close() { e.server.Close() }

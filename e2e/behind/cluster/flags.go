@@ -5,8 +5,8 @@ import (
 	"strconv"
 )
 
-// apiserverFlags are what kubeadm gives kube-apiserver, as far as there is something here that it is about. proxyClient is the
-// name of the files of its certificate for extension servers.
+// apiserverFlags returns the flags that kubeadm sets for kube-apiserver, if they apply here. proxyClient is the base name of the
+// files of its client certificate for extension servers.
 func (k *Cluster) apiserverFlags(etcd string, port int, proxyClient string) []string {
 	return append([]string{
 		"--etcd-servers=" + etcd,
@@ -26,12 +26,12 @@ func (k *Cluster) apiserverFlags(etcd string, port int, proxyClient string) []st
 		"--proxy-client-key-file=" + k.keys.Path(proxyClient+".key"),
 		"--enable-aggregator-routing=" + strconv.FormatBool(k.config.AggregatorRouting),
 		"--shutdown-delay-duration=0s",
-		"--vmodule=dynamic_serving_content=2", // says when it has read a certificate anew
+		"--vmodule=dynamic_serving_content=2", // logs when it has reloaded a certificate
 	}, k.config.APIServerFlags...)
 }
 
-// APIServerFlags are those of one more kube-apiserver with the same keys, over an etcd at these addresses (--etcd-servers). It is started by
-// somebody else.
+// APIServerFlags returns the flags of another kube-apiserver with the same keys and an etcd at these addresses (--etcd-servers).
+// The caller starts it.
 func (k *Cluster) APIServerFlags(etcd string, port int) []string {
 	return k.apiserverFlags(etcd, port, "front-proxy-client")
 }

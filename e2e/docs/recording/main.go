@@ -1,4 +1,5 @@
-// Command recording runs what README.md tells its readers to try, and writes an animated SVG of it: the commands and what they printed.
+// Command recording runs the commands that README.md recommends to try, and writes an animated SVG of the commands and their
+// output.
 //
 //	go run ./e2e/docs/recording -to docs/try.svg
 package main
@@ -50,11 +51,11 @@ func record(to, built string) error {
 	return os.WriteFile(to, draw(shown), 0o644)
 }
 
-// line is one of the terminal.
+// line is one line of the terminal.
 type line struct {
 	text  string
 	typed bool
-	// at is when it is shown.
+	// at is the time at which the line appears.
 	at time.Duration
 }
 
@@ -99,7 +100,7 @@ func perform(built, home string) (shown []line, err error) {
 	}
 	show("aggregator dev &", dev.Output())
 	show("export KUBECONFIG="+kubeconfig, "")
-	shown = shown[:len(shown)-1] // it prints nothing
+	shown = shown[:len(shown)-1] // the command prints nothing
 	shown[len(shown)-1].text = strings.ReplaceAll(shown[len(shown)-1].text, home, "/home/you/portico")
 	for _, c := range []struct{ command, keep string }{
 		{"kubectl get apiservices | grep -v Local", "Local"},
@@ -132,7 +133,7 @@ const (
 	margin, bar          = 16, 30
 )
 
-// draw is the terminal. Whoever does not animate sees all lines; who does sees each from its time on.
+// draw renders the terminal. Without animation all lines are visible; with animation each line appears at its time.
 func draw(shown []line) []byte {
 	widest := 0
 	for _, l := range shown {

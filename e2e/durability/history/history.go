@@ -1,10 +1,9 @@
-// Package history judges what clients saw of a store against what the store holds.
+// Package history checks the observations of a store's clients against the content of the store.
 //
-// A history is recorded while writers, readers and watchers are at work and things go wrong. Every write puts a value into
-// its object that no other write has, and names the value that it replaces; so each version of an object can be traced
-// to one request, and nobody has to guess in which order two requests were carried out. Check is a pure function: the
-// same history has the same violations, wherever it comes from, and a history can be spoilt on purpose to see that Check
-// notices.
+// A history is recorded while writers, readers and watchers run and faults occur. Every write puts a unique value into its
+// object, and names the value that it replaces. Each version of an object can therefore be traced to one request, and the order
+// of two requests is not ambiguous. Check is a pure function: equal histories have equal violations, and tests corrupt a history
+// to verify that Check detects it.
 package history
 
 import (
@@ -12,10 +11,10 @@ import (
 	"slices"
 )
 
-// Verb is what a request asks for.
+// Verb is the operation of a request.
 type Verb string
 
-// The verbs. Update and Patch replace the version that they name as their basis, and Delete removes it.
+// The verbs. Update and Patch replace the version in Basis, and Delete removes it.
 const (
 	Create Verb = "create"
 	Update Verb = "update"
@@ -24,29 +23,29 @@ const (
 	Get    Verb = "get"
 )
 
-// Outcome is what the client knows of a request when it is over.
+// Outcome is the client's view of a completed request.
 type Outcome string
 
 const (
-	// Acknowledged requests were answered with success.
+	// Acknowledged requests received a success response.
 	Acknowledged Outcome = "acknowledged"
-	// Refused requests were answered with an error that promises that nothing was done: a conflict, say.
+	// Refused requests received an error that guarantees that nothing was written, such as a conflict.
 	Refused Outcome = "refused"
-	// Unknown requests were answered with a timeout, or not at all. They may have been carried out, once.
+	// Unknown requests received a timeout or no response. They may have been executed, at most once.
 	Unknown Outcome = "unknown"
 )
 
-// Asked is how new a read has to be: what resourceVersion and resourceVersionMatch say.
+// Asked is the consistency that a read requires, from its resourceVersion and resourceVersionMatch.
 type Asked string
 
 const (
-	// Latest reads see everything that was acknowledged before they began: no resourceVersion.
+	// Latest reads include every write that was acknowledged before they began: no resourceVersion.
 	Latest Asked = ""
-	// Any is some state that there was: resourceVersion 0.
+	// Any reads return the state at any earlier time: resourceVersion 0.
 	Any Asked = "any"
-	// AtLeast is the state at a version or later.
+	// AtLeast reads return the state at a version or later.
 	AtLeast Asked = "at least"
-	// Exactly is the state at a version.
+	// Exactly reads return the state at a version.
 	Exactly Asked = "exactly"
 )
 
@@ -54,25 +53,25 @@ const (
 type Op struct {
 	Verb Verb
 	Key  string
-	// Value that is written, or was read; empty for a deletion and for a read that found nothing.
+	// Value is the value written or read; empty for a deletion and for a read of an object that does not exist.
 	Value string
-	// Basis is the version that is replaced or deleted, 0 for a creation, and Replaces the value that it had.
+	// Basis is the version that is replaced or deleted, 0 for a creation. Replaces is the value of that version.
 	Basis    int64
 	Replaces string
 	Outcome  Outcome
-	// Asked is for a Get, and At the version that it names.
+	// Asked and At are the required consistency and version of a Get.
 	Asked Asked
 	At    int64
-	// Version in the answer; 0 where there is none, as in that to a deletion.
+	// Version is the version in the response; 0 if it has none, as for a deletion.
 	Version int64
-	// Start and End are moments of one clock: the request was sent after Start, and its answer was there before End.
+	// Start and End are times of one clock: the request was sent after Start, and its response arrived before End.
 	Start, End int64
 }
 
-// Kind of an event.
+// Kind is the type of an event.
 type Kind string
 
-// The kinds.
+// The kinds of events.
 const (
 	Added    Kind = "ADDED"
 	Modified Kind = "MODIFIED"
@@ -84,50 +83,50 @@ type Event struct {
 	Kind    Kind
 	Key     string
 	Version int64
-	// Value of the object, for a deletion that which it had.
+	// Value is the value of the object, for a deletion its last value.
 	Value string
 	// After is the value that was replaced; empty for a creation.
 	After string
-	// Torn objects contradict themselves: a part of them is of another write.
+	// Torn reports that the object is inconsistent: a part of it comes from another write.
 	Torn bool
 }
 
-// Watch is what one watch saw, from the version after From up to the last event or bookmark, at Until.
+// Watch contains the events of one watch, from the version after From to its last event or bookmark, at Until.
 type Watch struct {
 	Name        string
 	From, Until int64
 	Events      []Event
 }
 
-// List is what one list found, on all of its pages. A watch that begins with the objects that are there is a list too.
+// List is the result of one list, with all its pages. The initial objects of a watch count as a list too.
 type List struct {
 	Version    int64
 	Items      map[string]Item
 	Start, End int64
-	// Asked is how new it had to be, and At the version that it named.
+	// Asked and At are the required consistency and version.
 	Asked Asked
 	At    int64
 }
 
-// Item of a list.
+// Item is an object in a list.
 type Item struct {
 	Value   string
 	Version int64
 }
 
-// History is all that was recorded.
+// History contains everything that was recorded.
 type History struct {
 	Ops     []Op
 	Watches []Watch
 	Lists   []List
-	// Stored is every change in the order of the store, from the first on.
+	// Stored contains every change in the order of the store, beginning with the first.
 	Stored []Event
 }
 
-// Rule is what was broken.
+// Rule is a rule that a violation breaks.
 type Rule string
 
-// The rules, each named as its violation.
+// The rules. Each is named after its violation.
 const (
 	Lost          Rule = "an acknowledged write is not stored"
 	Undeleted     Rule = "an acknowledged deletion did not happen"
@@ -152,7 +151,7 @@ const (
 	EventDiffers  Rule = "a watch saw an event otherwise than it happened"
 )
 
-// Violation is one rule that was broken, and where.
+// Violation is a broken rule with its details.
 type Violation struct {
 	Rule   Rule
 	Detail string
@@ -160,7 +159,7 @@ type Violation struct {
 
 func (v Violation) String() string { return string(v.Rule) + ": " + v.Detail }
 
-// Check returns what is wrong with a history, nothing when it is well.
+// Check returns the violations in a history, nil if there are none.
 func Check(h History) []Violation {
 	j := newJudge(h)
 	j.judgeStored()
@@ -178,12 +177,12 @@ func Check(h History) []Violation {
 	return j.found
 }
 
-// judge has the history at hand in the forms in which the rules ask for it.
+// judge holds a history and the indexes that the rules use.
 type judge struct {
 	History
 	byVersion map[int64]Event
 	byKey     map[string][]Event // in the order of the store
-	byValue   map[string]Event   // of creations and changes
+	byValue   map[string]Event   // of creations and updates
 	found     []Violation
 }
 
@@ -210,7 +209,7 @@ func (j *judge) find(rule Rule, detail string, args ...any) {
 	j.found = append(j.found, Violation{rule, fmt.Sprintf(detail, args...)})
 }
 
-// before is the change of a key that was in force at a version; false when there was none yet.
+// before returns the last change of a key at or before a version. It returns false if there is no such change.
 func (j *judge) before(key string, version int64) (Event, bool) {
 	changes := j.byKey[key]
 	i, _ := slices.BinarySearchFunc(changes, version, func(e Event, v int64) int {

@@ -11,12 +11,12 @@ import (
 	"github.com/anishathalye/porcupine"
 )
 
-// orderTimeout bounds the search for an order for one object.
+// orderTimeout limits the search for an order of one object's requests.
 const orderTimeout = 30 * time.Second
 
-// judgeOrder asks Porcupine whether the requests for each object can be put in an order, within their times, in which every answer is right. It
-// does not look at versions, so that it does not depend on the other rules. A request of unknown outcome whose value was never stored has
-// done nothing.
+// judgeOrder checks with Porcupine that the requests for each object are linearizable: within their times, they have an order in
+// which every response is correct. It ignores versions, so that it is independent of the other rules. If a request has an
+// unknown outcome and its value was never stored, it did not change anything.
 func (j *judge) judgeOrder() {
 	byKey := map[string][]porcupine.Operation{}
 	for i, op := range j.Ops {
@@ -48,7 +48,7 @@ func ordered(ops []porcupine.Operation) bool {
 	return porcupine.CheckOperationsTimeout(object, ops, orderTimeout) != porcupine.Illegal
 }
 
-// object is one object, of which the state is its value; empty when it does not exist.
+// object models one object. Its state is its value, empty if the object does not exist.
 var object = porcupine.Model{
 	Init: func() any { return "" },
 	Step: func(state, input, _ any) (bool, any) {
@@ -56,7 +56,7 @@ var object = porcupine.Model{
 		if op.Verb == Get {
 			return now == op.Value, now
 		}
-		if now != op.Replaces { // what was not acknowledged may have been too late
+		if now != op.Replaces { // an unacknowledged write may have arrived too late
 			return op.Outcome == Unknown, now
 		}
 		return true, op.Value

@@ -6,13 +6,13 @@ import (
 	"slices"
 )
 
-// done is a write that was acknowledged, with the moment at which its writer knew.
+// done is an acknowledged write with the time at which its writer received the response.
 type done struct {
 	end, version int64
 }
 
-// acknowledged is, for each key, the writes that were acknowledged, in the order in which their writers knew. The version
-// of each is the greatest until then.
+// acknowledged returns the acknowledged writes of each key in the order of their responses. The version of each is the greatest
+// version up to it.
 func (j *judge) acknowledged() map[string][]done {
 	out := map[string][]done{}
 	for _, op := range j.Ops {
@@ -34,7 +34,7 @@ func (j *judge) acknowledged() map[string][]done {
 	return out
 }
 
-// knownAt is the newest version that was acknowledged before a moment, 0 for none.
+// knownAt returns the newest version that was acknowledged before a moment, 0 if there is none.
 func knownAt(writes []done, moment int64) int64 {
 	i, _ := slices.BinarySearchFunc(writes, moment, func(d done, m int64) int { return cmp.Compare(d.end, m) })
 	if i == 0 {
@@ -43,8 +43,8 @@ func knownAt(writes []done, moment int64) int64 {
 	return writes[i-1].version
 }
 
-// judgeReads wants every read to be as new as it was asked to be, which for most is to see what had been acknowledged before it began, and
-// to see nothing that was never there.
+// judgeReads checks that every read is as recent as its consistency requires and returns only states that existed. Latest reads
+// must include every write that was acknowledged before they began.
 func (j *judge) judgeReads() {
 	written := j.acknowledged()
 	for _, op := range j.Ops {
@@ -80,7 +80,8 @@ func (j *judge) judgeReads() {
 	}
 }
 
-// judgeListOrder wants each list of the latest state to be as new as all that had ended when it began, whichever replicas they were asked of.
+// judgeListOrder checks that each list of the latest state is at least as recent as every such list that ended before it began,
+// regardless of the replicas that served them.
 func (j *judge) judgeListOrder() {
 	var latest []List
 	for _, l := range j.Lists {
@@ -90,7 +91,7 @@ func (j *judge) judgeListOrder() {
 	}
 	byEnd := slices.SortedFunc(slices.Values(latest), func(a, b List) int { return cmp.Compare(a.End, b.End) })
 	slices.SortFunc(latest, func(a, b List) int { return cmp.Compare(a.Start, b.Start) })
-	var newest int64 // of those that had ended when l began
+	var newest int64 // newest version in the lists that ended before l began
 	next := 0
 	for _, l := range latest {
 		for ; next < len(byEnd) && byEnd[next].End < l.Start; next++ {
@@ -102,7 +103,7 @@ func (j *judge) judgeListOrder() {
 	}
 }
 
-// judgeOldRead judges a read that may miss what was acknowledged, but nothing up to the version that it names.
+// judgeOldRead checks a read that may miss acknowledged writes, except those up to the version that it requires.
 func (j *judge) judgeOldRead(op Op) {
 	if op.Version == 0 {
 		if op.Asked == AtLeast {
@@ -128,7 +129,8 @@ func (j *judge) deletedAfter(key string, version int64) bool {
 	return slices.ContainsFunc(j.byKey[key], func(e Event) bool { return e.Kind == Deleted && e.Version > version })
 }
 
-// judgeAbsence of a key, of which a version is known: it must have been gone then or later, or not have been there yet.
+// judgeAbsence checks a read that did not find a key. known is the newest acknowledged version of the key: the key must have been
+// deleted at this version or later, or not have existed yet.
 func (j *judge) judgeAbsence(key string, known int64) {
 	if known == 0 {
 		return
@@ -151,7 +153,7 @@ func (j *judge) judgeItem(key string, read Item, known int64) {
 	}
 }
 
-// judgeList wants a list to be the state of the store at its version.
+// judgeList checks that a list equals the state of the store at its version.
 func (j *judge) judgeList(l List) {
 	want := map[string]Item{}
 	for key := range j.byKey {
@@ -174,7 +176,7 @@ func (j *judge) judgeList(l List) {
 	}
 }
 
-// judgeWatch wants a watch to have seen every change between its ends, once, in order, as it happened.
+// judgeWatch checks that a watch received every change between From and Until exactly once, in order and unchanged.
 func (j *judge) judgeWatch(w Watch) {
 	seen := map[int64]bool{}
 	last := w.From

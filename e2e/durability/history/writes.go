@@ -5,8 +5,8 @@ import (
 	"slices"
 )
 
-// judgeStored looks at the store alone: each object is created, changed and deleted in turn, and whoever replaces a value
-// names it.
+// judgeStored checks the store alone: versions do not decrease, objects are created, changed and deleted in a valid order, and
+// each write names the value that it replaces.
 func (j *judge) judgeStored() {
 	var last int64
 	for _, e := range j.Stored {
@@ -36,7 +36,7 @@ func (j *judge) judgeStored() {
 	}
 }
 
-// judgeWrites compares what writers know with what is stored.
+// judgeWrites compares the outcomes of the writes with the store.
 func (j *judge) judgeWrites() {
 	asked := map[string]bool{}
 	for _, op := range j.Ops {
@@ -60,7 +60,7 @@ func (j *judge) judgeWrites() {
 	j.judgeCreates()
 }
 
-// judgeDeletions wants each to have been asked for, of the version that went.
+// judgeDeletions checks that each deletion was requested, with the version that was deleted.
 func (j *judge) judgeDeletions() {
 	type of struct {
 		key   string
@@ -91,7 +91,7 @@ func (j *judge) judgeWrite(op Op) {
 	}
 }
 
-// deletionOf is the version at which what op deleted went, 0 when it did not.
+// deletionOf returns the version at which the object that op deleted was removed, 0 if it was not.
 func (j *judge) deletionOf(op Op) int64 {
 	changes := j.byKey[op.Key]
 	for i := 1; i < len(changes); i++ {
@@ -102,7 +102,7 @@ func (j *judge) deletionOf(op Op) int64 {
 	return 0
 }
 
-// judgeCreates wants a deletion between any two creations of a key that were both acknowledged.
+// judgeCreates checks that there is a deletion between any two acknowledged creations of a key.
 func (j *judge) judgeCreates() {
 	byKey := map[string][]Op{}
 	for _, op := range j.Ops {
@@ -124,7 +124,8 @@ func (j *judge) judgeCreates() {
 	}
 }
 
-// judgeClock wants versions to grow as time does: what was asked for after an answer has a greater one than the answer.
+// judgeClock checks that versions increase with time: a write has a greater version than all responses that arrived before it was
+// sent.
 func (j *judge) judgeClock() {
 	given := map[int64]string{}
 	var writes []Op
@@ -142,7 +143,7 @@ func (j *judge) judgeClock() {
 	}
 	byEnd := slices.SortedFunc(slices.Values(writes), func(a, b Op) int { return cmp.Compare(a.End, b.End) })
 	slices.SortFunc(writes, func(a, b Op) int { return cmp.Compare(a.Start, b.Start) })
-	var newest Op // of those that had ended when op began
+	var newest Op // the newest write that ended before op began
 	next := 0
 	for _, op := range writes {
 		for ; next < len(byEnd) && byEnd[next].End < op.Start; next++ {

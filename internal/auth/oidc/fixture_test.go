@@ -73,7 +73,7 @@ type provider struct {
 	state atomic.Int32
 	keys  atomic.Pointer[[]jwk]
 	looks atomic.Int32
-	// elsewhere, if set, is the jwks_uri that it states.
+	// elsewhere, if set, is the jwks_uri in its discovery document.
 	elsewhere string
 }
 

@@ -20,7 +20,7 @@ func TestEachRouteOfABackendIsVisitedAndNoOther(t *testing.T) {
 	c := NewCollector(Config[string]{
 		Adopt:   func(r Route, _, _ *string) *string { return &r.APIService },
 		PollNow: func(Route, Route) bool { return false },
-		NewPoll: func(Backend) Poll { return nil }, // no polls: there is no Run
+		NewPoll: func(Backend) Poll { return nil }, // no polls, because Run is not called
 		Logger:  zap.NewNop(),
 	})
 	visited := func(b Backend) (names []string) {

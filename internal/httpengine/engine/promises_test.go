@@ -211,7 +211,7 @@ func TestTheTableOfPromisesIsTheList(t *testing.T) {
 	}
 }
 
-// Both engines refuse what the rule table refuses, with the same status and without a call of the handler.
+// Both engines refuse every request that the rule table refuses, with the same status and without a call of the handler.
 func TestRulesOnBothEngines(t *testing.T) {
 	const head = " HTTP/1.1\r\nHost: a\r\n"
 	overHTTP1 := map[string]string{

@@ -18,11 +18,11 @@ func hiding() *Discovery {
 	return d
 }
 
-// withHidden runs story while widgets are hidden. The hidden model has those that are stored here.
+// withHidden runs story while widgets are hidden. The hidden model contains the widgets stored in this server.
 func withHidden(t *testing.T, prepare func(h *env, hidden *model), story func(t *testing.T, h *env, hidden *model)) {
 	withCollector(t, func(h *env) {
 		h.hidden = newModel()
-		h.hidden.version = 1000 // other UIDs than those of the other model
+		h.hidden.version = 1000 // UIDs must differ between the models
 		h.discovery.Store(hiding())
 		if prepare != nil {
 			prepare(h, h.hidden)

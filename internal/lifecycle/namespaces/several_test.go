@@ -30,7 +30,7 @@ func (w *env) finalizerAt(at map[string]*fakeMetadata) *Finalizer {
 	return New(config)
 }
 
-// Each of several backends has its objects, whatever the other backends have under the same name.
+// Each of several backends has its own objects, independent of objects with the same name at other backends.
 func TestTheObjectsOfAllBackendsAreDeleted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, at := severalEnv(t, func(*GroupVersion) {})

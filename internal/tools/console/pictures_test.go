@@ -122,7 +122,7 @@ func (s screen) String() string {
 }
 
 // Golden pictures of the page with faults, on a desktop, in the dark scheme and on a telephone. -update writes them.
-// SCREENSHOTS=DIR stores them in full size, and those that differ. Look at each changed picture.
+// SCREENSHOTS=DIR stores the pictures in full size, and also the pictures that differ. Look at each changed picture.
 func TestPictures(t *testing.T) {
 	allocate := chromium(t)
 	desk := func(fragment, shows string) screen { return screen{1440, 900, false, fragment, shows} }

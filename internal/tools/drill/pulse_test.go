@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// A busy machine is often late by a little. Its failed deadlines look like those of a machine that stalls.
+// A busy machine is often late by a short time. Deadlines fail as on a stalled machine, so frequent short delays count as a stall.
 func TestPulse(t *testing.T) {
 	for name, c := range map[string]struct {
 		gaps  []time.Duration // between beats, repeated for ten seconds
