@@ -148,8 +148,8 @@ func ParseBundle(data []byte) ([]*x509.Certificate, error) {
 		certs = append(certs, cert)
 	}
 	// pem.Decode skips a block that it cannot decode.
-	if skipped := bytes.Count(data, []byte("-----BEGIN ")) - len(certs); skipped > 0 {
-		return nil, fmt.Errorf("%d PEM block(s) of the bundle cannot be decoded; look for a missing END line or a damaged line", skipped)
+	if blocks := bytes.Count(data, []byte("-----BEGIN ")); blocks > len(certs) {
+		return nil, fmt.Errorf("%d of %d PEM blocks cannot be decoded", blocks-len(certs), blocks)
 	}
 	if len(certs) == 0 {
 		return nil, errors.New("no PEM certificate found; expected at least one CERTIFICATE block")
