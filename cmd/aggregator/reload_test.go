@@ -105,7 +105,7 @@ func textsIn(list any) (texts []string) {
 	return texts
 }
 
-func TestReloadTakesOverTheLogLevel(t *testing.T) {
+func TestReloadAppliesLogLevel(t *testing.T) {
 	l := newReloading(t, "logLevel: warn\n")
 	if l.log.Core().Enabled(zap.InfoLevel) {
 		t.Fatal("level info is enabled at the start, want warn")
@@ -121,7 +121,7 @@ func TestReloadTakesOverTheLogLevel(t *testing.T) {
 	}
 }
 
-func TestReloadSaysWhatNeedsARestart(t *testing.T) {
+func TestReloadWarnsOfFieldsThatNeedRestart(t *testing.T) {
 	l := newReloading(t, "etcdPrefix: /one\nauditPolicyFile: before.yaml\nauditLogPath: \"-\"\n")
 	l.write("etcdPrefix: /two\nauditPolicyFile: after.yaml\nauditLogPath: \"-\"\ncorsAllowedOrigins: [a, b]\n")
 	for range 2 { // each reload logs it
@@ -136,7 +136,7 @@ func TestReloadSaysWhatNeedsARestart(t *testing.T) {
 	}
 }
 
-func TestFlagsOfTheCommandLineTakePrecedenceAtAReload(t *testing.T) {
+func TestCommandLineFlagsTakePrecedenceOnReload(t *testing.T) {
 	l := newReloading(t, "logLevel: warn\n", "log-level=error", "cors-allowed-origins=a.*,b", "runtime-config=batch/v1=false")
 	l.write("logLevel: debug\ncorsAllowedOrigins: [c]\n")
 	l.reload()
@@ -148,7 +148,7 @@ func TestFlagsOfTheCommandLineTakePrecedenceAtAReload(t *testing.T) {
 	}
 }
 
-func TestABadConfigurationChangesNothing(t *testing.T) {
+func TestInvalidConfigurationChangesNothing(t *testing.T) {
 	l := newReloading(t, "logLevel: warn\n")
 	for name, fields := range map[string]string{
 		"an unknown field": "logLevel: debug\nloglevel: debug\n", "no level": "logLevel: loud\n", "no number": "securePort: many\nlogLevel: debug\n",

@@ -48,7 +48,7 @@ func TestCompletion(t *testing.T) {
 	}
 }
 
-func TestManifestsAreWhatAnAdministratorApplies(t *testing.T) {
+func TestManifestsContainAllNeededObjects(t *testing.T) {
 	out, err := execute(t, "manifests", "--service-name=m", "--advertise-address=192.0.2.1", "--secure-port=4444")
 	if err != nil {
 		t.Fatal(err)
@@ -75,7 +75,7 @@ func TestManifestsAreWhatAnAdministratorApplies(t *testing.T) {
 	}
 }
 
-func TestMistakesAreOneClearLine(t *testing.T) {
+func TestUsageErrorsAreOneLine(t *testing.T) {
 	for _, c := range []struct {
 		situation string
 		args      []string

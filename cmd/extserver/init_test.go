@@ -33,7 +33,7 @@ func TestInit(t *testing.T) {
 	}
 }
 
-func TestInitRefuses(t *testing.T) {
+func TestInitRejectsInvalidArguments(t *testing.T) {
 	for want, args := range map[string][]string{
 		"--group": {"--group=mail", "--kind=Mailbox"}, "--kind": {"--group=mail.example.com", "--kind=mailbox"},
 		"--version": {"--group=mail.example.com", "--kind=Mailbox", "--version=1"}, "--plural": {"--group=mail.example.com", "--kind=Mailbox", "--plural=Boxes"},

@@ -128,16 +128,16 @@ func backendFloods() []*attackRow {
 				c.headers(f, id, false, ":status", "200", "content-type", "application/json")
 				_ = f.WriteData(id, false, make([]byte, 16_000)) // and no end: the client leaves
 			})
-		}, do: impatient, bound: bound{CPU: 30, Outcomes: whatever}, proof: "http2.TestTheConnectionsWindowComesBack, http2/client.TestWindows"},
+		}, do: impatient, bound: bound{CPU: 30, Outcomes: whatever}, proof: "http2.TestConnectionWindowIsReturnedForUnreadData, http2/client.TestUploadsWaitForServerWindows"},
 		{class: "windows", name: "one slow answer", cves: []string{"golang/go#28204"}, sends: "every second response never ends; the others are complete", quick: true, h2: func(c *hostile2, id uint32) {
 			if id%4 == 1 {
 				_ = c.tell(func(f *http2.Framer) { c.headers(f, id, false, ":status", "200", "content-type", "application/json") })
 				return
 			}
 			_ = c.answer(id, "200", "application/json", "{}")
-		}, do: impatient, bound: bound{CPU: 30, Outcomes: whatever}, proof: "transport.TestMoreStreamsThanOneConnectionAllows"},
-		{class: "windows", name: "an extension server that allows no streams", cves: []string{"golang/go#32388"}, sends: "SETTINGS_MAX_CONCURRENT_STREAMS 0 after a response, and never another value", quick: true, h2: setting(http2.Setting{ID: http2.SettingMaxConcurrentStreams, Val: 0}), bound: bound{CPU: 8, Outcomes: whatever}, proof: "transport.TestA28HostileSettings"},
-		{class: "windows", name: "uploads that an extension server does not read", cves: []string{"golang/go#32388"}, sends: "zero windows while clients upload", h2: setting(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 0}), do: victims(http.MethodPost), bound: bound{CPU: 8, Outcomes: whatever}, proof: "transport.TestD17UploadsThatABackendDoesNotReadHoldNoOtherUp"},
+		}, do: impatient, bound: bound{CPU: 30, Outcomes: whatever}, proof: "transport.TestStreamsBeyondConnectionLimitOpenConnections"},
+		{class: "windows", name: "an extension server that allows no streams", cves: []string{"golang/go#32388"}, sends: "SETTINGS_MAX_CONCURRENT_STREAMS 0 after a response, and never another value", quick: true, h2: setting(http2.Setting{ID: http2.SettingMaxConcurrentStreams, Val: 0}), bound: bound{CPU: 8, Outcomes: whatever}, proof: "transport.TestA28HostileSettingsFailRequests"},
+		{class: "windows", name: "uploads that an extension server does not read", cves: []string{"golang/go#32388"}, sends: "zero windows while clients upload", h2: setting(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 0}), do: victims(http.MethodPost), bound: bound{CPU: 8, Outcomes: whatever}, proof: "transport.TestD17UnreadUploadsDoNotBlockOtherUploads"},
 		{class: "late", name: "work of an extension server after a reset", cves: []string{"CVE-2026-26311"}, sends: "DATA on streams that clients have cancelled, for as long as the front door accepts it", quick: true, h2: begun(func(c *hostile2, id uint32) {
 			_ = c.tell(func(f *http2.Framer) { _ = f.WriteData(id, false, []byte("x")) })
 			for c.resets.Load() == 0 && !c.a.over() {
@@ -156,7 +156,7 @@ func backendFloods() []*attackRow {
 				c.headers(f, id, false, ":status", "103", "connection", "x-smuggled", "transfer-encoding", "chunked", "content-length", "5", "x-smuggled", "1")
 			})
 			_ = c.answer(id, "200", "application/json", "{}")
-		}, bound: bound{CPU: 8, Outcomes: whatever}, proof: "proxy.TestInterimResponsesStayBehind"},
+		}, bound: bound{CPU: 8, Outcomes: whatever}, proof: "proxy.TestInterimResponsesAreNotForwarded"},
 	}
 	for _, a := range rows {
 		if a.class == "" {
@@ -169,10 +169,10 @@ func backendFloods() []*attackRow {
 			a.bound.Outcomes, a.bound.Frames = whatever, takenFromServers
 		}
 		if a.proof == "" {
-			a.proof = map[string]string{"floods": "http2/client.TestD16FloodsOfServers, transport.TestD16AFloodCountsAgainstTheEndpoint", "frame-size": "transport.TestA28HostileSettings"}[a.class]
+			a.proof = map[string]string{"floods": "http2/client.TestD16ServerFloodsEndConnection, transport.TestD16FloodingEndpointIsEjected", "frame-size": "transport.TestA28HostileSettingsFailRequests"}[a.class]
 		}
 		if a.proof == "" {
-			a.proof = "http2.TestAnswersOfServers, http2/client.TestAServerThatBreaksTheProtocol"
+			a.proof = "http2.TestResponsesOfServers, http2/client.TestProtocolViolationsEndStreamOrConnection"
 		}
 	}
 	return rows
@@ -231,21 +231,21 @@ func backendAnswers() []*attackRow {
 		{class: "framing", name: "answers with CL and TE", sends: "responses with a Content-Length and a Transfer-Encoding, with two Content-Lengths, with an invalid Content-Length; another response follows the shorter body", quick: true, hand: true, h1: say(
 			h+"Content-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n"+hidden, h+"Content-Length: 2\r\nContent-Length: 3\r\n\r\n{}"+hidden, h+"Content-Length: +2\r\n\r\n{}"+hidden, h+"Transfer-Encoding: x, chunked\r\n\r\n0\r\n\r\n"+hidden,
 			"HTTP/1.0 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n"+hidden, h+"Transfer-Encoding : chunked\r\n\r\n0\r\n\r\n"+hidden),
-			bound: bound{Outcomes: noAnswer + "|answered: cut short"}, proof: "transport.TestA28LiesOverHTTP1, proxy.TestA28AnswersWithTwoReadings"},
+			bound: bound{Outcomes: noAnswer + "|answered: cut short"}, proof: "transport.TestA28MalformedHTTP1ResponsesAreNotForwarded, proxy.TestA28AmbiguousResponseIsRejected"},
 		{class: "framing", name: "answers with bare LF and chunk extensions", cves: []string{"CVE-2025-22871", "CVE-2025-55315"}, sends: "headers and chunks whose lines end in a bare LF, and chunk extensions with line ends in them", quick: true, h1: say(
 			strings.ReplaceAll(good, "\r\n", "\n"), h+"Transfer-Encoding: chunked\r\n\r\n2\n{}\r\n0\r\n\r\n"+hidden, h+"Transfer-Encoding: chunked\r\n\r\n2;a\nb\r\n{}\r\n0\r\n\r\n"+hidden, h+"Transfer-Encoding: chunked\r\n\r\n2\r\n{}\n0\r\n\r\n"+hidden, h+"X: a\r\n b\r\nContent-Length: 2\r\n\r\n{}"),
-			bound: bound{Outcomes: noAnswer + "|answered: cut short"}, proof: "transport.TestA28LiesOverHTTP1, transport.TestMessageRefusesLiesHoweverTheyCome"},
-		{class: "framing", name: "answers that nobody asked for", sends: "a response directly followed by another one", quick: true, h1: say(good + hidden), bound: bound{Outcomes: whatever}, proof: "transport.TestA28AnswersThatNobodyAskedFor"},
-		{class: "framing", name: "chunks of an extension server with extensions without end", sends: "a response of chunks of one byte, each with 30 bytes of chunk extension", h1: say(h + "Transfer-Encoding: chunked\r\n\r\n" + strings.Repeat("1;"+strings.Repeat("x", 30)+"\r\nx\r\n", 20_000) + "0\r\n\r\n"), bound: bound{CPU: 10, Outcomes: whatever}, proof: "transport.TestMessageRefusesLiesHoweverTheyCome"},
+			bound: bound{Outcomes: noAnswer + "|answered: cut short"}, proof: "transport.TestA28MalformedHTTP1ResponsesAreNotForwarded, transport.TestParserRejectsMalformedResponsesAtAnySplit"},
+		{class: "framing", name: "answers that nobody asked for", sends: "a response directly followed by another one", quick: true, h1: say(good + hidden), bound: bound{Outcomes: whatever}, proof: "transport.TestA28UnsolicitedResponseBytesAreDropped"},
+		{class: "framing", name: "chunks of an extension server with extensions without end", sends: "a response of chunks of one byte, each with 30 bytes of chunk extension", h1: say(h + "Transfer-Encoding: chunked\r\n\r\n" + strings.Repeat("1;"+strings.Repeat("x", 30)+"\r\nx\r\n", 20_000) + "0\r\n\r\n"), bound: bound{CPU: 10, Outcomes: whatever}, proof: "transport.TestParserRejectsMalformedResponsesAtAnySplit"},
 		{class: "interim", name: "1xx flood over HTTP/1.1", cves: []string{"CVE-2023-0056"}, sends: "repeated 103 responses and no final response", quick: true, hand: true, h1: func(c *hostile1) {
 			many := strings.Repeat("HTTP/1.1 103 Early Hints\r\nLink: </x>\r\n\r\n", 300)
 			for !c.a.over() && c.say(many) == nil {
 				c.a.sent(299, 0)
 			}
-		}, bound: bound{CPU: 6, Outcomes: noAnswer}, proof: "proxy.TestInterimResponsesStayBehind, transport.TestA28LiesOverHTTP1"},
+		}, bound: bound{CPU: 6, Outcomes: noAnswer}, proof: "proxy.TestInterimResponsesAreNotForwarded, transport.TestA28MalformedHTTP1ResponsesAreNotForwarded"},
 		{class: "interim", name: "1xx with hop-by-hop headers over HTTP/1.1", cves: []string{"golang/go#81319"}, sends: "103 with Connection, Transfer-Encoding and Content-Length, and then a final response; a 101 without an upgrade request", h1: say(
 			"HTTP/1.1 103 Early Hints\r\nConnection: X-Smuggled\r\nTransfer-Encoding: chunked\r\nContent-Length: 5\r\nX-Smuggled: 1\r\n\r\n"+good, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n"+hidden),
-			bound: bound{Outcomes: whatever}, proof: "proxy.TestInterimResponsesStayBehind, transport.TestA28LiesOverHTTP1"},
+			bound: bound{Outcomes: whatever}, proof: "proxy.TestInterimResponsesAreNotForwarded, transport.TestA28MalformedHTTP1ResponsesAreNotForwarded"},
 		{class: "expect", name: "an answer before the body", cves: []string{"CVE-2024-24791"}, sends: "for uploads with Expect: 100-continue, a response before the body, two 100 responses, and 417; the next request must get its own response", quick: true, hand: true, h1: func() func(*hostile1) {
 			var next atomic.Int64
 			return func(c *hostile1) {
@@ -266,9 +266,9 @@ func backendAnswers() []*attackRow {
 				_, _ = io.Copy(io.Discard, c.Body)
 				c.keep = c.say(answer) == nil
 			}
-		}(), do: victims(http.MethodPost), bound: bound{Outcomes: whatever + "|answered: 417"}, proof: "proxy.TestA20ExpectContinue, transport.TestAnAnswerBeforeItsRequestIsOver"},
+		}(), do: victims(http.MethodPost), bound: bound{Outcomes: whatever + "|answered: 417"}, proof: "proxy.TestA20UnreadExpectedBodyIsNotLeftOnConnection, transport.TestEarlyResponseIsMatchedToItsRequest"},
 		{class: "late", name: "an extension server whose certificate holds a NUL", cves: []string{"CVE-2026-47778"}, sends: "a certificate of the trusted CA whose name is the right name, a NUL and more", quick: true, h1: say(good), nul: true,
-			bound: bound{Outcomes: "answered: 503"}, proof: "transport.TestA24WhoTheBackendIs"},
+			bound: bound{Outcomes: "answered: 503"}, proof: "transport.TestA24WrongBackendCertificateIsRejected"},
 		{class: "redirects", name: "redirects of an extension server", cves: []string{"CVE-2022-3172"}, sends: "301, 302, 303, 307, 308 and Refresh to another server, which must not receive a request", quick: true, hand: true, h1: func(c *hostile1) {
 			target, err := redirected.listen(c.a)
 			if err != nil {
@@ -278,11 +278,11 @@ func backendAnswers() []*attackRow {
 			_, _ = io.Copy(io.Discard, c.Body)
 			serial := c.a.serial.Load()
 			c.keep = c.say(fmt.Sprintf("HTTP/1.1 %d Elsewhere\r\nLocation: https://%s/\r\nRefresh: 0; url=https://%s/\r\nContent-Length: 0\r\n\r\n", []int{301, 302, 303, 307, 308}[serial%5], target, target)) == nil
-		}, bound: bound{Outcomes: noAnswer}, proof: "proxy.TestA5Redirects, transport.TestA6NobodyFollowsRedirects"},
+		}, bound: bound{Outcomes: noAnswer}, proof: "proxy.TestA5BackendRedirectsAreRejected, transport.TestA6HTTPClientsSetCheckRedirect"},
 		{class: "redirects", name: "an upgrade that an extension server answers otherwise", cves: []string{"CVE-2018-1002105"}, sends: "an error response to a WebSocket GET; after it, the client must not get the connection", h1: say("HTTP/1.1 403 Forbidden\r\nContent-Type: text/plain\r\nContent-Length: 2\r\n\r\nno"), quick: true,
 			do: func(a *attackRun) {
 				messages(message("GET", a.row.path()+"/"+attackedName, "Connection: Upgrade", "Upgrade: websocket", "Sec-WebSocket-Version: 13", "Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==") + smuggled(a.row))(a)
-			}, bound: bound{Outcomes: "answered: (403|502|503)( (400|403|404))?(, closed)?"}, proof: "proxy.TestA1A4UpgradeRefused"},
+			}, bound: bound{Outcomes: "answered: (403|502|503)( (400|403|404))?(, closed)?"}, proof: "proxy.TestA1A4BytesAfterRefusedUpgradeAreNotForwarded"},
 	}
 	for _, a := range rows {
 		if a.do == nil {

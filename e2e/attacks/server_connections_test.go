@@ -20,9 +20,9 @@ func serverConnections() []*attackRow {
 	slow := []string{"CVE-2026-56853", "CVE-2026-56862"}
 	held := bound{CPU: 8, Memory: 256, Heap: 64, Outcomes: "held|ended: .*|no connection: .*"}
 	rows := []*attackRow{
-		{name: "no preface", cves: slow, sends: "400 connections that complete the TLS handshake and send nothing", quick: true, proof: "server.TestD5SlowClients, http2.TestSlowClientsDoNotStay",
+		{name: "no preface", cves: slow, sends: "400 connections that complete the TLS handshake and send nothing", quick: true, proof: "server.TestD5SlowClientsAreDisconnected, http2.TestSlowClientsAreDisconnected",
 			do: openMany(400, func(a *attackRun) (io.ReadWriteCloser, error) { return a.dial("h2") }), bound: held},
-		{name: "half a header block", cves: slow, sends: "400 connections that send a preface, SETTINGS, and an incomplete header block", proof: "server.TestD5SlowClients, http2.TestSlowClientsDoNotStay",
+		{name: "half a header block", cves: slow, sends: "400 connections that send a preface, SETTINGS, and an incomplete header block", proof: "server.TestD5SlowClientsAreDisconnected, http2.TestSlowClientsAreDisconnected",
 			do: openMany(400, func(a *attackRun) (io.ReadWriteCloser, error) {
 				c, err := a.dial("h2")
 				if err == nil {
@@ -30,7 +30,7 @@ func serverConnections() []*attackRow {
 				}
 				return c, err
 			}), bound: held},
-		{name: "half a head of HTTP/1.1", cves: slow, sends: "400 connections that send half of the request headers", proof: "server.TestD5SlowClients",
+		{name: "half a head of HTTP/1.1", cves: slow, sends: "400 connections that send half of the request headers", proof: "server.TestD5SlowClientsAreDisconnected",
 			do: openMany(400, func(a *attackRun) (io.ReadWriteCloser, error) {
 				c, err := a.dial("http/1.1")
 				if err == nil {
@@ -38,7 +38,7 @@ func serverConnections() []*attackRow {
 				}
 				return c, err
 			}), bound: held},
-		{name: "half a handshake", cves: slow, sends: "1,000 TCP connections that send half of a ClientHello", quick: true, proof: "server.TestD5SlowClients",
+		{name: "half a handshake", cves: slow, sends: "1,000 TCP connections that send half of a ClientHello", quick: true, proof: "server.TestD5SlowClientsAreDisconnected",
 			do: openMany(1000, func(a *attackRun) (io.ReadWriteCloser, error) {
 				c, err := a.raw()
 				if err == nil {
@@ -46,7 +46,7 @@ func serverConnections() []*attackRow {
 				}
 				return c, err
 			}), bound: held},
-		{name: "a handshake without end", cves: slow, sends: "a handshake message with a length of 16 MB", proof: "server.TestD6AHugeHandshakeMessage",
+		{name: "a handshake without end", cves: slow, sends: "a handshake message with a length of 16 MB", proof: "server.TestD6HugeHandshakeMessageClosesConnection",
 			do: func(a *attackRun) {
 				record := append([]byte{22, 3, 1, 0x40, 0}, make([]byte, 16<<10)...)
 				copy(record[5:], []byte{1, 0xff, 0xff, 0xff})
@@ -72,7 +72,7 @@ func serverConnections() []*attackRow {
 				})
 			}, bound: bound{Frames: 1000, CPU: 8, Outcomes: "ended: closed"}},
 		{name: "handshakes one after the other", cves: []string{"CVE-2025-68121"}, sends: "TLS handshakes, each of which tries to resume the session of the one before, and nothing else", quick: true,
-			proof: "auth/authn.TestTrustIsCheckedPerRequest (a session is never resumed: what is trusted is of the moment)",
+			proof: "auth/authn.TestCertificateTrustIsCheckedPerRequest (a session is never resumed: what is trusted is of the moment)",
 			do: func(a *attackRun) {
 				sessions := tls.NewLRUClientSessionCache(10)
 				a.again(4, func() error {
@@ -92,18 +92,18 @@ func serverConnections() []*attackRow {
 		{name: "KeyUpdate flood", cves: slow, sends: "TLS 1.3 KeyUpdates that request a KeyUpdate in return, in hand-made records", quick: true,
 			do: keyUpdates, bound: bound{Frames: 100_000, Outcomes: "ended: .*"}, proof: "crypto/tls bounds them: CVE-2026-32283"},
 		{name: "idle connections of HTTP/1.1", cves: slow, sends: "10,000 connections with one request each, which stay open (300 in the reduced set)",
-			proof: "http1.TestBothServersThreeHundredClients, server.TestD9FileDescriptorsRunOut", do: idle("http/1.1", 10_000), most: 45 * time.Second, bound: bound{CPU: 8, Memory: 900, Heap: 300, P99: time.Second, Outcomes: "held|no connection: .*"}},
+			proof: "http1.TestBothServersServeThreeHundredClients, server.TestD9ServerRecoversFromDescriptorExhaustion", do: idle("http/1.1", 10_000), most: 45 * time.Second, bound: bound{CPU: 8, Memory: 900, Heap: 300, P99: time.Second, Outcomes: "held|no connection: .*"}},
 		{name: "idle connections of HTTP/2", cves: slow, sends: "2,000 connections with one request each, which stay open",
-			proof: "http2.TestIdleConnectionsEnd", do: idle("h2", 2000), most: 15 * time.Second, bound: bound{CPU: 8, Heap: 80, P99: time.Second, Outcomes: "held|answered: 200|no connection: .*"}},
+			proof: "http2.TestIdleConnectionsEndWithGoAway", do: idle("h2", 2000), most: 15 * time.Second, bound: bound{CPU: 8, Heap: 80, P99: time.Second, Outcomes: "held|answered: 200|no connection: .*"}},
 		{name: "idle connections that have had large headers", cves: slow, sends: "500 connections with one request with 60 KB of headers each, which stay open", quick: true,
-			proof: "http2.TestIdleConnectionsEnd", do: idleAfterLarge(500), most: 8 * time.Second, bound: bound{CPU: 12, Memory: 256, Heap: 64, Outcomes: "held|answered: .*|no connection: .*"}},
+			proof: "http2.TestIdleConnectionsEndWithGoAway", do: idleAfterLarge(500), most: 8 * time.Second, bound: bound{CPU: 12, Memory: 256, Heap: 64, Outcomes: "held|answered: .*|no connection: .*"}},
 	}
 	for _, a := range rows {
 		a.class = "handshakes"
 	}
 	return append(rows, &attackRow{
 		class: "late", name: "a certificate whose names hold a NUL", cves: []string{"CVE-2026-47778"}, sends: "GETs with an untrusted client certificate whose common name is root, a NUL and more", quick: true,
-		do: nulCertificate, bound: bound{CPU: 8, Outcomes: "answered: 401|answered: 403"}, proof: "auth/authn.TestAuthenticateRequest, pki.TestBadBundlesAreRefusedAndTheLastGoodStays",
+		do: nulCertificate, bound: bound{CPU: 8, Outcomes: "answered: 401|answered: 403"}, proof: "auth/authn.TestAuthenticateRequest, pki.TestInvalidBundleKeepsPreviousBundle",
 	})
 }
 

@@ -12,7 +12,7 @@ const calm = "ended: GOAWAY ENHANCE_YOUR_CALM|ended: closed"
 const taken = 500_000
 
 // floodsProof is where a flood's end is tested without company.
-const floodsProof = "http2.TestFloods"
+const floodsProof = "http2.TestFloodMemoryIsBoundedAndOtherClientsAreServed"
 
 func serverFloods() []*attackRow {
 	waiting := func(p *peer) { p.open(false, request("POST", things())...) }
@@ -46,7 +46,7 @@ func serverFloods() []*attackRow {
 				_ = p.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 1<<31 - 1})
 				_ = p.WriteWindowUpdate(0, 1<<30)
 			}, func(p *peer) { p.open(true, request("GET", things())...) }),
-			bound: bound{Frames: taken, Outcomes: "ended: .*|let be", Heap: 64}, proof: "server.TestD14WhatUntakenAnswersHoldIsBounded"},
+			bound: bound{Frames: taken, Outcomes: "ended: .*|let be", Heap: 64}, proof: "server.TestD14UnreadResponseMemoryIsLimited"},
 		{name: "empty DATA flood", cves: []string{"CVE-2019-9518"}, sends: "empty DATA on an open stream", quick: true,
 			do: floods(waiting, frame(http2.FrameData, 0, 1, ""))},
 		{name: "DATA that is only padding", cves: []string{"CVE-2019-9518"}, sends: "DATA frames with only a padding length of zero, on an open stream",
@@ -117,10 +117,10 @@ func serverResets() []*attackRow {
 	rapid := []string{"CVE-2023-44487", "CVE-2023-39325"}
 	rows := []*attackRow{
 		{class: "rapid-reset", name: "rapid reset", cves: rapid, sends: "a proxied GET with a credential, and RST_STREAM at once", quick: true, hand: true,
-			do: opened(small, true, cancel), proof: "http2.TestFloods, server.TestD1D2StreamsThatAreOpenedAndReset"},
+			do: opened(small, true, cancel), proof: "http2.TestFloodMemoryIsBoundedAndOtherClientsAreServed, server.TestD1D2RapidStreamResetsCloseConnection"},
 		{class: "rapid-reset", name: "rapid reset without a credential", cves: rapid, sends: "a GET without a credential, and RST_STREAM at once",
 			do:    floods(nil, func(p *peer) { cancel(p, p.open(true, nobody("GET", small)...)) }),
-			proof: "server.TestD1AConnectionWithoutACredentialEnds", bound: bound{Frames: taken, Outcomes: "ended: .*|answered: .*|reset: .*"}},
+			proof: "server.TestD1UnauthenticatedConnectionGetsGoAway", bound: bound{Frames: taken, Outcomes: "ended: .*|answered: .*|reset: .*"}},
 		{class: "rapid-reset", name: "more streams than allowed", cves: rapid, sends: "more watches than SETTINGS allow; the server refuses them",
 			do: floods(nil, func(p *peer) { p.open(true, request("GET", things()+"?watch=1")...) }), proof: floodsProof,
 			bound: bound{Frames: taken, Heap: 64, Outcomes: calm + "|answered: .*|reset: REFUSED_STREAM"}},
@@ -143,7 +143,7 @@ func serverResets() []*attackRow {
 	}
 	for _, a := range rows {
 		if a.class == "" {
-			a.class, a.cves, a.proof = "made-you-reset", []string{"CVE-2025-8671"}, "http2.TestFloods, server.TestD1D2StreamsThatAreOpenedAndReset"
+			a.class, a.cves, a.proof = "made-you-reset", []string{"CVE-2025-8671"}, "http2.TestFloodMemoryIsBoundedAndOtherClientsAreServed, server.TestD1D2RapidStreamResetsCloseConnection"
 			a.bound.Outcomes = calm + "|answered: .*|reset: .*|ended: GOAWAY (STREAM_CLOSED|PROTOCOL_ERROR|FRAME_SIZE_ERROR)"
 		}
 		if a.bound.Outcomes == "" {

@@ -11,10 +11,10 @@ func serverWindows() []*attackRow {
 	leak := []string{"golang/go#40423", "golang/go#16510"}
 	rows := []*attackRow{
 		{class: "windows", name: "uploads that are cancelled", cves: leak, sends: "200 uploads of 16 KB on one connection, each reset half-way, which is three times the connection window; then an upload that must succeed", quick: true, hand: true,
-			do: cancelledUploads, proof: "http2.TestTheConnectionsWindowComesBack", bound: bound{Outcomes: "reset: .*|answered: .*|let be|ended: closed|went through"}},
+			do: cancelledUploads, proof: "http2.TestConnectionWindowIsReturnedForUnreadData", bound: bound{Outcomes: "reset: .*|answered: .*|let be|ended: closed|went through"}},
 		{class: "windows", name: "one slow stream", cves: []string{"golang/go#28204"}, sends: "20 unread responses and 20 stalled uploads on one connection, and other requests on it, which must be answered", quick: true,
-			do: slowStreams, proof: "http2.TestAStreamThatMayNotSendKeepsNoOtherWaiting", bound: bound{Outcomes: "reset: .*|answered: .*|let be|ended: closed|went through"}},
-		{class: "windows", name: "every stream of a connection in use", cves: []string{"golang/go#32388"}, sends: "connections with 100 streams, all of which are stalled uploads", proof: "transport.TestD17UploadsThatABackendDoesNotReadHoldNoOtherUp",
+			do: slowStreams, proof: "http2.TestClosedStreamWindowBlocksNoOtherStream", bound: bound{Outcomes: "reset: .*|answered: .*|let be|ended: closed|went through"}},
+		{class: "windows", name: "every stream of a connection in use", cves: []string{"golang/go#32388"}, sends: "connections with 100 streams, all of which are stalled uploads", proof: "transport.TestD17UnreadUploadsDoNotBlockOtherUploads",
 			do: holding(2, func(p *peer) {
 				for range 100 {
 					p.open(false, request("POST", things(), "content-length", "100000")...)
@@ -26,7 +26,7 @@ func serverWindows() []*attackRow {
 					p.open(true, request("GET", things())...)
 				}
 			}, http2.Setting{ID: http2.SettingInitialWindowSize, Val: 0}), bound: bound{CPU: 100, Memory: 384, Heap: 192, P99: 2 * time.Second, Outcomes: "held|answered: .*|reset: .*|ended: .*"},
-			proof: "server.TestD14AnswersThatNobodyTakesKeepNobodyElseOut, server.TestD14WhatUntakenAnswersHoldIsBounded"},
+			proof: "server.TestD14UnreadResponsesDoNotBlockOtherUsers, server.TestD14UnreadResponseMemoryIsLimited"},
 		{class: "zero-window", name: "connections that are not read", cves: []string{"CVE-2016-1546"}, sends: "8 connections with 100 GETs of 100 KB each and windows of 2 GiB; the attacker reads nothing",
 			do: func(a *attackRun) {
 				for range 8 {
@@ -47,7 +47,7 @@ func serverWindows() []*attackRow {
 					a.came("held")
 				}
 				a.rest()
-			}, bound: bound{CPU: 100, Memory: 384, Heap: 192, P99: 2 * time.Second, Outcomes: "held|no connection: .*"}, proof: "server.TestD5AReaderThatTakesNothing, server.TestD14WhatUntakenAnswersHoldIsBounded"},
+			}, bound: bound{CPU: 100, Memory: 384, Heap: 192, P99: 2 * time.Second, Outcomes: "held|no connection: .*"}, proof: "server.TestD5StalledReaderDoesNotBlockHandler, server.TestD14UnreadResponseMemoryIsLimited"},
 		{class: "zero-window", name: "slow readers of HTTP/1.1", cves: []string{"CVE-2016-1546"}, sends: "100 connections that repeatedly request 100 KB and read nothing",
 			do: func(a *attackRun) {
 				a.atOnce(100, func() error {
@@ -62,7 +62,7 @@ func serverWindows() []*attackRow {
 					return nil
 				})
 				a.rest()
-			}, bound: bound{CPU: 100, Memory: 384, Heap: 192, P99: 2 * time.Second, Outcomes: "held|no connection: .*"}, proof: "server.TestD5AReaderThatTakesNothing"},
+			}, bound: bound{CPU: 100, Memory: 384, Heap: 192, P99: 2 * time.Second, Outcomes: "held|no connection: .*"}, proof: "server.TestD5StalledReaderDoesNotBlockHandler"},
 		{class: "late", name: "work after a reset", cves: []string{"CVE-2026-26311"}, sends: "watches that are reset when their responses have begun; their handlers must end", quick: true,
 			do: func(a *attackRun) {
 				a.again(4, func() error {
@@ -83,7 +83,7 @@ func serverWindows() []*attackRow {
 					p.leave()
 					return nil
 				})
-			}, bound: bound{CPU: 10, Outcomes: calm + "|answered: .*|let be"}, proof: "http2.TestFloods, proxy.TestDrainEndsAWatch"},
+			}, bound: bound{CPU: 10, Outcomes: calm + "|answered: .*|let be"}, proof: "http2.TestFloodMemoryIsBoundedAndOtherClientsAreServed, proxy.TestDrainEndsWatch"},
 	}
 	return rows
 }

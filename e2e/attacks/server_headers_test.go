@@ -86,23 +86,23 @@ func serverHeaders() []*attackRow {
 					head = p.encode(request("GET", things())...)
 				}
 			}, http2.Setting{ID: http2.SettingInitialWindowSize, Val: 0}), bound: bound{Memory: 512, Heap: 320, CPU: 100, P99: 2 * time.Second, Outcomes: refused + "|answered: .*|held"},
-			proof: "server.TestD14WhatUntakenAnswersHoldIsBounded"},
+			proof: "server.TestD14UnreadResponseMemoryIsLimited"},
 		{class: "hpack", name: "changes of the table's size", sends: "4,000 changes of the dynamic table size in one header block",
 			do: floods(nil, func(p *peer) {
 				p.opened(true, append(repeat("\x20\x3f\xe1\x1f", 4000), p.encode(request("GET", small)...)...))
 			}), bound: bound{CPU: 30, P99: time.Second, Outcomes: refused + "|answered: .*|let be"}},
 		{class: "hpack", name: "one header that is too large, on a connection that others share", sends: "headers of 1.1 MB now and then, and other requests on the same connection, which must be answered", quick: true,
-			do: sharing, bound: bound{Outcomes: "answered: (200|431)|reset: .*|let be"}, proof: "http2.TestD15HeadersThatAreTooLargeEndTheConnection"},
+			do: sharing, bound: bound{Outcomes: "answered: (200|431)|reset: .*|let be"}, proof: "http2.TestD15RepeatedOversizedHeadersEndConnection"},
 		{class: "hpack", name: "headers that are too large, one after the other", sends: "headers of 1.1 MB",
 			do: floods(nil, func(p *peer) {
 				p.long(true, append(p.encode(request("GET", small)...), repeat(string(literal("x-filler", strings.Repeat("y", 1000))), 1100)...))
-			}), bound: bound{CPU: 30}, proof: "http2.TestD15HeadersThatAreTooLargeEndTheConnection"},
+			}), bound: bound{CPU: 30}, proof: "http2.TestD15RepeatedOversizedHeadersEndConnection"},
 
 		{class: "unexpected", name: "frames at random", cves: []string{"CVE-2026-27141"}, sends: "frames of every known and unknown type, with any flags, lengths and streams", quick: true, hand: true,
-			do: random(false), bound: bound{Outcomes: "ended: .*|reset: .*|answered: .*|let be|no connection: .*"}, proof: "http2.TestRulesOfTheProtocol"},
+			do: random(false), bound: bound{Outcomes: "ended: .*|reset: .*|answered: .*|let be|no connection: .*"}, proof: "http2.TestInvalidClientFramesAreRejected"},
 		{class: "unexpected", name: "frames after GOAWAY", cves: []string{"CVE-2026-27135"}, sends: "GOAWAY, and then frames of every type",
-			do: random(true), bound: bound{Outcomes: "ended: .*|reset: .*|answered: .*|let be|no connection: .*"}, proof: "http2.TestRulesOfTheProtocol"},
-		{class: "unexpected", name: "frames that nobody knows", sends: "frames of an unknown type", proof: "server.TestD4FramesThatNobodyKnows",
+			do: random(true), bound: bound{Outcomes: "ended: .*|reset: .*|answered: .*|let be|no connection: .*"}, proof: "http2.TestInvalidClientFramesAreRejected"},
+		{class: "unexpected", name: "frames that nobody knows", sends: "frames of an unknown type", proof: "server.TestD4UnknownFramesAreIgnored",
 			do: floods(nil, frame(0x77, 0, 0, "")), bound: bound{Outcomes: calm}},
 		{class: "unexpected", name: "frames after GOAWAY of the front door", sends: "PING until GOAWAY ENHANCE_YOUR_CALM, and more PING after it", proof: floodsProof,
 			do: floods(func(p *peer) { p.past = true }, frame(http2.FramePing, 0, 0, "12345678")), bound: bound{Frames: 3_000_000, Outcomes: calm}},
@@ -113,7 +113,7 @@ func serverHeaders() []*attackRow {
 			do: floods(func(p *peer) { p.open(true, request("GET", things())...) }, func(p *peer) {
 				_ = p.WriteSettings(http2.Setting{ID: http2.SettingMaxFrameSize, Val: size})
 				p.open(true, request("GET", things())...)
-			}), bound: bound{Frames: taken, Outcomes: "answered: .*|reset: .*|ended: GOAWAY PROTOCOL_ERROR|ended: closed"}, proof: "http2.TestRulesOfTheProtocol"})
+			}), bound: bound{Frames: taken, Outcomes: "answered: .*|reset: .*|ended: GOAWAY PROTOCOL_ERROR|ended: closed"}, proof: "http2.TestInvalidClientFramesAreRejected"})
 	}
 	for _, a := range rows {
 		if a.bound.Outcomes == "" {
@@ -123,7 +123,7 @@ func serverHeaders() []*attackRow {
 			a.bound.Frames = taken
 		}
 		if a.proof == "" {
-			a.proof = map[string]string{"continuation": "http2.TestFloods, server.TestD3HeadersWithoutEnd", "hpack": "http2.TestHeaderBomb, server.TestD4HeaderBomb"}[a.class]
+			a.proof = map[string]string{"continuation": "http2.TestFloodMemoryIsBoundedAndOtherClientsAreServed, server.TestD3EndlessHeadersCloseConnection", "hpack": "http2.TestHeaderBombIsRejected, server.TestD4HeaderLimitAppliesToDecodedSize"}[a.class]
 		}
 	}
 	return rows

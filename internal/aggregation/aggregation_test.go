@@ -175,7 +175,7 @@ func eventually(t *testing.T, h http.Handler, path, text string) {
 	}
 }
 
-func TestAnAPIServiceIsServedAndDocumented(t *testing.T) {
+func TestAPIServiceIsServedAndDocumented(t *testing.T) {
 	h := start(t, func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
 		switch r.URL.Path {
@@ -200,7 +200,7 @@ func TestAnAPIServiceIsServedAndDocumented(t *testing.T) {
 	}
 }
 
-func TestADeadBackendIsNamed(t *testing.T) {
+func TestUnavailableBackendIsNamedInError(t *testing.T) {
 	h := start(t, func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) })
 	w := get(h, "/apis/example.com/v1/things")
 	if w.Code != http.StatusServiceUnavailable || !strings.Contains(w.Body.String(), "v1.example.com") {
@@ -209,7 +209,7 @@ func TestADeadBackendIsNamed(t *testing.T) {
 }
 
 // The routing table exists before its readers start, and they stop before it does.
-func TestMembersStartAfterWhatTheyUse(t *testing.T) {
+func TestMembersStartAfterDependencies(t *testing.T) {
 	a := &Aggregation{
 		APIServices: &apiservice.Controller{}, Discovery: &discovery.Merger{}, OpenAPI: &openapi.Publisher{},
 	}
@@ -223,7 +223,7 @@ func TestMembersStartAfterWhatTheyUse(t *testing.T) {
 	}
 }
 
-func TestTransportIsClosedAtTheEndOfItsContext(t *testing.T) {
+func TestTransportClosesWhenContextEnds(t *testing.T) {
 	a := &Aggregation{Transport: transport.New(transport.Options{Engine: enginetest.Backend(t)})}
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)

@@ -84,7 +84,7 @@ func TestServingFlagsSetEverySetting(t *testing.T) {
 	}
 }
 
-func TestListenNamesThePortInUse(t *testing.T) {
+func TestListenErrorNamesPortInUse(t *testing.T) {
 	s := testServing()
 	s.BindAddress = "127.0.0.1"
 	first, err := s.Listen()

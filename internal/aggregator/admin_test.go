@@ -81,7 +81,7 @@ func runReady(t *testing.T, c Config) (a *Aggregator, lines *observer.ObservedLo
 	}
 }
 
-func TestNoKubeconfigIsWrittenThatTheClientCARefuses(t *testing.T) {
+func TestUntrustedAdminKubeconfigIsNotWritten(t *testing.T) {
 	t.Parallel()
 	o := newOperator(t)
 	c := Default()
@@ -135,7 +135,7 @@ func TestNoKubeconfigIsWrittenThatTheClientCARefuses(t *testing.T) {
 	}
 }
 
-func TestTheKubeconfigVerifiesTheOperatorsServingCertificate(t *testing.T) {
+func TestKubeconfigVerifiesOperatorServingCertificate(t *testing.T) {
 	t.Parallel()
 	o := newOperator(t)
 	certPEM, keyPEM := o.issue(t, pki.Leaf{CommonName: "api", DNSNames: []string{"api.example.com"}, Server: true})
@@ -170,7 +170,7 @@ func TestTheKubeconfigVerifiesTheOperatorsServingCertificate(t *testing.T) {
 	}
 }
 
-func TestGeneratedCredentialsThatFlagsMakeUselessAreLogged(t *testing.T) {
+func TestUnusableGeneratedCredentialsAreLogged(t *testing.T) {
 	o := newOperator(t)
 	authority := o.write(t, "ca.crt", o.authority.PEM())
 	key, err := o.authority.KeyPEM()
@@ -216,7 +216,7 @@ func TestGeneratedCredentialsThatFlagsMakeUselessAreLogged(t *testing.T) {
 	}
 }
 
-func TestACommandWithAClientCAThatAcceptsNoAdministrator(t *testing.T) {
+func TestEphemeralWithForeignClientCAReturnsError(t *testing.T) {
 	t.Parallel()
 	o := newOperator(t)
 	config := Default()

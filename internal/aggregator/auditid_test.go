@@ -34,7 +34,7 @@ func (noLetters) List(context.Context, extension.Query) ([]Letter, error) { retu
 
 // One request has one Audit-ID: in the response, in the audit logs of the front door and of the extension server, in its access
 // log, and, when the extension server is dead, in the Status.
-func TestOneAuditIDOnAllHops(t *testing.T) {
+func TestAuditIDIsTheSameOnAllHops(t *testing.T) {
 	t.Parallel()
 	const path = "/apis/post.example.com/v1/letters"
 	dir := t.TempDir()

@@ -18,7 +18,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 )
 
-func TestAuthenticationSettingsThatCannotWork(t *testing.T) {
+func TestInvalidAuthenticationSettingsAreRejected(t *testing.T) {
 	for name, c := range map[string]struct{ args, refused string }{
 		"an issuer by flags": {"--oidc-issuer-url https://a --oidc-client-id b --oidc-required-claim c=d --oidc-required-claim e=f", ""},
 		"a file":             {"--authentication-config a.yaml", ""},
@@ -51,7 +51,7 @@ func TestAuthenticationSettingsThatCannotWork(t *testing.T) {
 	}
 }
 
-func TestPrivateKeysThatAnybodyCanReadAreRefused(t *testing.T) {
+func TestWorldReadablePrivateKeysAreRejected(t *testing.T) {
 	key := filepath.Join(t.TempDir(), "tls.key")
 	if err := os.WriteFile(key, nil, 0o600); err != nil {
 		t.Fatal(err)
@@ -76,8 +76,8 @@ func TestPrivateKeysThatAnybodyCanReadAreRefused(t *testing.T) {
 	}
 }
 
-// TestAuthenticationReviewRights: rows B13 to B15 on a front door as it is run.
-func TestAuthenticationReviewRights(t *testing.T) {
+// TestAuthenticationReviewRightsAreEnforced: rows B13 to B15 on a front door as it is run.
+func TestAuthenticationReviewRightsAreEnforced(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes seconds")
 	}

@@ -82,7 +82,7 @@ func configMap(name string) *corev1.ConfigMap {
 
 // A restore drops every object that was created after the backup. Watches that have seen such an object get 410 Gone. An
 // informer lists again, drops it and continues. Leases, the election, debts and verdicts are as after any restart.
-func TestClientsAfterARestore(t *testing.T) {
+func TestClientsRecoverAfterRestore(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes seconds")
 	}
@@ -251,7 +251,7 @@ func gone(ctx context.Context, client kubernetes.Interface, options metav1.ListO
 
 // A backup contains every Secret. Taking one therefore requires a separate right that no role with read access to everything
 // includes. A backup with keys requires another right.
-func TestWhoMayBackUp(t *testing.T) {
+func TestBackupNeedsDedicatedRight(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes seconds")
 	}
@@ -362,7 +362,7 @@ func TestWhoMayBackUp(t *testing.T) {
 	}
 }
 
-func TestBackupSettingsThatCannotWork(t *testing.T) {
+func TestInvalidBackupSettingsAreRejected(t *testing.T) {
 	for name, c := range map[string]struct{ args, refused string }{
 		"everything given": {"--backup-dir b --backup-interval 1h --backup-retention 1 --backup-include-keys --backup-recipients-file r", ""},
 		"a directory":      {"--backup-dir b", ""},

@@ -21,7 +21,7 @@ import (
 
 // An object that one replica has returned to a client is served by the other replica at once, also if etcd's events reach it
 // late.
-func TestWhatOneReplicaTellsAllServe(t *testing.T) {
+func TestObjectReturnedByOneReplicaIsServedByAll(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes seconds")
 	}

@@ -17,7 +17,7 @@ import (
 	"portico.dev/internal/auth/rbac"
 )
 
-func TestInformersHoldWhatSomebodyReads(t *testing.T) {
+func TestInformersDropUnusedFields(t *testing.T) {
 	meta := func(name string) metav1.ObjectMeta {
 		return metav1.ObjectMeta{Name: name, UID: "u", Labels: map[string]string{"a": "b"}, ManagedFields: []metav1.ManagedFieldsEntry{{Manager: "m"}}}
 	}
@@ -63,7 +63,7 @@ func TestInformersHoldWhatSomebodyReads(t *testing.T) {
 	}
 }
 
-func TestDeletionsAskForJSON(t *testing.T) {
+func TestDeletionsAcceptJSON(t *testing.T) {
 	asked := map[string]string{}
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		asked[r.Method] = r.Header.Get("Accept")

@@ -24,7 +24,7 @@ import (
 
 // The data directory decides. A member remains a member after a restart without its flags, and the last member can become a
 // single replica again.
-func TestWhoIsAMemberOfACluster(t *testing.T) {
+func TestDataDirectoryDecidesClusterMembership(t *testing.T) {
 	for name, c := range map[string]struct {
 		file   string
 		change func(*Config)
@@ -59,7 +59,7 @@ func TestWhoIsAMemberOfACluster(t *testing.T) {
 	}
 }
 
-func TestMembersAgreeInTheirSettings(t *testing.T) {
+func TestDifferingMemberSettingsAreRejected(t *testing.T) {
 	here, there := Default(), Default()
 	if err := differingSettings(there.sharedSettings(), here.sharedSettings()); err != nil {
 		t.Errorf("differingSettings of equal settings = %v, want no error", err)
@@ -76,7 +76,7 @@ func TestMembersAgreeInTheirSettings(t *testing.T) {
 	}
 }
 
-func TestWhatCannotJoin(t *testing.T) {
+func TestJoinWithoutTokenOrWithExistingDataIsRejected(t *testing.T) {
 	config := Default()
 	config.DataDir = t.TempDir()
 	config.Cluster.Join = "https://192.0.2.1:6443"
@@ -99,7 +99,7 @@ func TestWhatCannotJoin(t *testing.T) {
 
 // E23: a user who may read everything and write all objects may neither create tokens nor change members. A joining replica
 // reaches only the join endpoints.
-func TestE23WhoMayChangeACluster(t *testing.T) {
+func TestE23ClusterChangesNeedDedicatedRights(t *testing.T) {
 	t.Parallel()
 	port, dir := fixedPort(t), t.TempDir()
 	admin, stop := open(t, dir, func(c *Config) { c.Cluster.Init, c.Cluster.PeerPort = true, port })

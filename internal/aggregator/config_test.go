@@ -13,7 +13,7 @@ import (
 	"portico.dev/internal/pki"
 )
 
-func TestSettingsThatCannotWorkAreNamedByTheirFlag(t *testing.T) {
+func TestInvalidSettingsAreReportedWithTheirFlag(t *testing.T) {
 	for name, c := range map[string]struct {
 		args    string
 		refused []string
@@ -102,7 +102,7 @@ func TestSettingsThatCannotWorkAreNamedByTheirFlag(t *testing.T) {
 	}
 }
 
-func TestEnginesAreChosenByFlags(t *testing.T) {
+func TestFlagsSelectHTTPEngines(t *testing.T) {
 	for args, want := range map[string]string{
 		"": "portico portico",
 		"--http-engine=library --backend-engine library": "library library",
@@ -125,7 +125,7 @@ func TestEnginesAreChosenByFlags(t *testing.T) {
 	}
 }
 
-func TestKubeconfigsAreIssuedFromADirectoryThatWasStarted(t *testing.T) {
+func TestKubeconfigNeedsInitializedDirectory(t *testing.T) {
 	dir := t.TempDir()
 	c := Default()
 	c.DataDir = dir
@@ -171,7 +171,7 @@ func TestKubeconfigsAreIssuedFromADirectoryThatWasStarted(t *testing.T) {
 	}
 }
 
-func TestShellQuote(t *testing.T) {
+func TestShellQuoteEscapesArguments(t *testing.T) {
 	for path, want := range map[string]string{
 		"/home/a/portico-data/x": "/home/a/portico-data/x",
 		"/with blank/x":          "'/with blank/x'",

@@ -93,7 +93,7 @@ func otherThanDefault(t *testing.T, f *pflag.Flag) (args []string, value any) {
 }
 
 // A field for every flag: a configuration by a file is the same as by a command line, and is printed as a file that gives it again.
-func TestEveryFlagIsAFieldOfTheConfigurationFile(t *testing.T) {
+func TestConfigFileHasFieldForEveryFlag(t *testing.T) {
 	byFlags, byFile := newSettings(), newSettings()
 	var args []string
 	fields := map[string]any{"apiVersion": configAPIVersion, "kind": configKind}
@@ -142,7 +142,7 @@ func TestEveryFlagIsAFieldOfTheConfigurationFile(t *testing.T) {
 }
 
 // PrintConfig prints no defaults or all of them.
-func TestDefaultsArePrinted(t *testing.T) {
+func TestPrintConfigPrintsAllDefaultsOrNone(t *testing.T) {
 	s := newSettings()
 	var printed bytes.Buffer
 	if err := PrintConfig(&printed, s.sets, false); err != nil || printed.String() != configHead {
@@ -171,7 +171,7 @@ func TestDefaultsArePrinted(t *testing.T) {
 	}
 }
 
-func TestTheCommandLineWins(t *testing.T) {
+func TestCommandLineOverridesConfigFile(t *testing.T) {
 	s := newSettings()
 	s.parse(t, "--secure-port=1", "--advertise-name=a", "--runtime-config=batch/v1=false")
 	err := ReadConfigFile(writeConfig(t, configHead+"securePort: 2\nzone: z\nadvertiseName: [b, c]\nruntimeConfig: {apps/v1: \"false\"}\ncontrollers: []\n"), s.sets)
@@ -186,7 +186,7 @@ func TestTheCommandLineWins(t *testing.T) {
 }
 
 // Mistakes are refused, each with its line, without a guess.
-func TestMistakesInAConfigurationFile(t *testing.T) {
+func TestConfigFileErrorsAreReportedWithTheirLine(t *testing.T) {
 	for text, want := range map[string]string{
 		"":                           "the file is empty; it begins with apiVersion: config.portico.dev/v1alpha1",
 		"- a\n":                      ":1: a configuration is fields with values",

@@ -19,7 +19,7 @@ import (
 )
 
 // Controllers outside --controllers do not start. The listed ones run.
-func TestControllersAreLeftToOthers(t *testing.T) {
+func TestUnlistedControllersDoNotStart(t *testing.T) {
 	t.Parallel()
 	config, stop := open(t, t.TempDir(), func(c *Config) {
 		c.Controllers = []string{"*", "-serviceaccount-controller"}
@@ -49,7 +49,7 @@ func TestControllersAreLeftToOthers(t *testing.T) {
 }
 
 // The flag decides whether the garbage collector runs. An empty flag differs from the default.
-func TestControllersByTheirFlag(t *testing.T) {
+func TestControllersFlagSelectsGarbageCollector(t *testing.T) {
 	for name, c := range map[string]struct {
 		args     []string
 		collects bool
@@ -83,7 +83,7 @@ func TestControllersByTheirFlag(t *testing.T) {
 }
 
 // Replicas with an operator's certificate each have a generated CA that did not sign it. None of them publishes that CA.
-func TestThePublishedRootCA(t *testing.T) {
+func TestPublishedRootCASignedServingCertificate(t *testing.T) {
 	authority, err := pki.NewAuthority("the operator's")
 	if err != nil {
 		t.Fatal(err)
@@ -139,7 +139,7 @@ func TestThePublishedRootCA(t *testing.T) {
 
 // A kube-controller-manager elects its leader, creates accounts and tokens for its controllers, and watches. The rights of a
 // first start are enough for it.
-func TestComponentsFindTheirRights(t *testing.T) {
+func TestBootstrapRolesSufficeForKubernetesComponents(t *testing.T) {
 	t.Parallel()
 	config, stop := open(t, t.TempDir())
 	admin, ctx := kubernetes.NewForConfigOrDie(config), t.Context()

@@ -12,7 +12,7 @@ import (
 )
 
 // A pod without a scheduler gets one Event with the reason why it stays Pending.
-func TestPendingPodsAreTold(t *testing.T) {
+func TestPendingPodWithoutSchedulerGetsEvent(t *testing.T) {
 	t.Parallel()
 	admin, stop := open(t, t.TempDir(), func(c *Config) { c.Admission.Disable = []string{"ServiceAccount"} })
 	defer func() {

@@ -20,7 +20,7 @@ import (
 
 // The tunnel to the control plane also carries calls to webhooks with URLs. The address checks are the same as without a
 // tunnel.
-func TestWebhooksThatAreURLsGoThroughTheTunnel(t *testing.T) {
+func TestURLWebhooksUseTheControlPlaneTunnel(t *testing.T) {
 	dir := t.TempDir()
 	listener, err := net.Listen("unix", filepath.Join(dir, "s"))
 	if err != nil {

@@ -21,7 +21,7 @@ import (
 
 // Replicas start and stop over one etcd. When the leader stops, another replica takes the lead, and the Service kubernetes
 // lists the live replicas.
-func TestAnotherReplicaTakesOver(t *testing.T) {
+func TestSecondReplicaLeadsAfterLeaderStops(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes seconds")
 	}
@@ -92,7 +92,7 @@ func TestAnotherReplicaTakesOver(t *testing.T) {
 
 // A killed leader does not release its lease. It keeps the lead and its endpoint in the Service kubernetes until the lease has
 // expired. In this test only the lease exists.
-func TestAKilledLeaderIsForgottenWithItsLease(t *testing.T) {
+func TestEndpointOfKilledLeaderIsRemovedAtLeaseExpiry(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes seconds")
 	}

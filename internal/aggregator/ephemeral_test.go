@@ -10,7 +10,7 @@ import (
 	"go.uber.org/zap"
 )
 
-func TestACommandWithAFrontDoorOfItsOwn(t *testing.T) {
+func TestEphemeralReturnsTheCommandsExitCode(t *testing.T) {
 	t.Setenv("TMPDIR", t.TempDir())
 	for _, c := range []struct {
 		situation, script string
@@ -39,7 +39,7 @@ func TestACommandWithAFrontDoorOfItsOwn(t *testing.T) {
 	}
 }
 
-func TestACommandThatCannotRun(t *testing.T) {
+func TestEphemeralWithMissingCommandReturnsError(t *testing.T) {
 	t.Parallel()
 	config := Default()
 	config.SecurePort, config.AccessLog = 0, false
@@ -49,7 +49,7 @@ func TestACommandThatCannotRun(t *testing.T) {
 	}
 }
 
-func TestAnEphemeralFrontDoorEndsWithItsContext(t *testing.T) {
+func TestEphemeralStopsWhenContextIsCanceled(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithCancel(t.Context())
 	config := Default()

@@ -143,7 +143,7 @@ func (r *relay) pass(client net.Conn) {
 
 // A replica that alone has lost etcd is not ready, forwards requests that need etcd to another replica, and closes its clients'
 // connections. When all replicas have lost etcd, all stay ready: requests that need no etcd succeed, and the rest fail at once.
-func TestWhoHasLostEtcd(t *testing.T) {
+func TestReplicaWithoutEtcdForwardsToAnotherReplica(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes seconds")
 	}
@@ -269,7 +269,7 @@ func TestWhoHasLostEtcd(t *testing.T) {
 }
 
 // A replica stays ready while the information that another replica has etcd is recent.
-func TestWhenALossIsTolerated(t *testing.T) {
+func TestEtcdLossIsToleratedWithRecentReplicaState(t *testing.T) {
 	lost := fmt.Errorf("lost")
 	l := &etcdLoss{lost: func() error { return lost }, alone: func() bool { return true }}
 	if !l.tolerated() {

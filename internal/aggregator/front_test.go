@@ -12,7 +12,7 @@ import (
 	"portico.dev/internal/replicas/peers"
 )
 
-func TestProfilesAreForAdministrators(t *testing.T) {
+func TestProfilesNeedAdministrator(t *testing.T) {
 	t.Parallel()
 	admin, stop := open(t, t.TempDir())
 	if code, body := get(t, admin, "/debug/pprof/goroutine?debug=1"); code != http.StatusOK || !strings.Contains(body, "goroutine profile") {
@@ -31,7 +31,7 @@ func TestProfilesAreForAdministrators(t *testing.T) {
 }
 
 // Browsers, curl and Java choose a client certificate by the names.
-func TestClientCAsAreNamedInTheHandshake(t *testing.T) {
+func TestHandshakeSendsClientCANames(t *testing.T) {
 	t.Parallel()
 	admin, stop := open(t, t.TempDir())
 	for serverName, want := range map[string]int{"localhost": 2, peers.ServerName: 0} {
@@ -50,7 +50,7 @@ func TestClientCAsAreNamedInTheHandshake(t *testing.T) {
 	}
 }
 
-func TestProfilesAreNotServedWhenTheyAreTurnedOff(t *testing.T) {
+func TestDisabledProfilingReturns404(t *testing.T) {
 	t.Parallel()
 	admin, stop := open(t, t.TempDir(), func(c *Config) { c.Profiling = false })
 	if code, body := get(t, admin, "/debug/pprof/"); code != http.StatusNotFound {

@@ -104,7 +104,7 @@ func blocking(ref metav1.OwnerReference) metav1.OwnerReference {
 	return ref
 }
 
-func TestOwnersTakeTheirDependentsAlong(t *testing.T) {
+func TestDeletingOwnerDeletesDependents(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes seconds")
 	}
@@ -147,7 +147,7 @@ func TestOwnersTakeTheirDependentsAlong(t *testing.T) {
 	}
 }
 
-func TestCustomResourcesOwnToTheEndOfTheirDefinition(t *testing.T) {
+func TestDependentIsDeletedAfterItsCustomResource(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes seconds")
 	}
@@ -254,7 +254,7 @@ func (a *notesServer) register(e *garbageEnv) {
 
 // An owner behind a backend that has lost its senses lives, through a restart of the front door too; when the backend is
 // back, its word counts.
-func TestAnOwnerBehindADeadBackendLives(t *testing.T) {
+func TestOwnerBehindUnavailableBackendIsKept(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes seconds")
 	}

@@ -20,7 +20,7 @@ import (
 // A restart does not bring etcd back and interrupts requests that need no etcd. /livez, by which service managers restart a
 // process, therefore succeeds while etcd is stopped, and proxied requests are answered. /readyz succeeds too, because no other
 // replica has etcd. Its check for etcd fails.
-func TestLivenessDoesNotAskEtcd(t *testing.T) {
+func TestLivezSucceedsWithoutEtcd(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes seconds")
 	}

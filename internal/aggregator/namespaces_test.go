@@ -68,7 +68,7 @@ func (e *garbageEnv) apiServices() apiregistrationclient.APIServiceInterface {
 }
 
 // A cluster that applied the manifests of metrics-server and never ran its pods.
-func TestMetricsServerThatWasNeverAvailableBlocksNoNamespace(t *testing.T) {
+func TestUnavailableMetricsServerDoesNotBlockNamespaces(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes seconds")
 	}

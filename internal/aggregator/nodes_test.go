@@ -222,7 +222,7 @@ func servingManager(t *testing.T, client kubernetes.Interface, node string) cert
 
 // A machine with only a token becomes a node. It finds the server, gets a client certificate, creates its Node and its lease,
 // and gets a serving certificate after an approval. Then it renews its certificate without one.
-func TestAMachineBecomesANode(t *testing.T) {
+func TestNodeJoinsWithBootstrapToken(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	config, stop := open(t, dir, withNodes(dir))
@@ -291,7 +291,7 @@ func TestAMachineBecomesANode(t *testing.T) {
 }
 
 // A node reads and writes its objects, and none of another node.
-func TestC24ANodeDoesNotTouchWhatIsAnothers(t *testing.T) {
+func TestC24NodeCannotAccessObjectsOfAnotherNode(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	config, stop := open(t, dir, withNodes(dir))
@@ -503,7 +503,7 @@ func TestC24ANodeDoesNotTouchWhatIsAnothers(t *testing.T) {
 	}
 }
 
-func TestACertificateThatIsNoneOfACADoesNotSign(t *testing.T) {
+func TestNonCASigningCertificateIsRejected(t *testing.T) {
 	c := Default()
 	c.DataDir, c.SecurePort = t.TempDir(), 0
 	c.Signing.KubeletServing = KeyFiles{filepath.Join(c.DataDir, "pki", "serving.crt"), filepath.Join(c.DataDir, "pki", "serving.key")}

@@ -200,7 +200,7 @@ func (p *pairOfReplicas) partition(t *testing.T) {
 	})
 }
 
-func TestUsersWithThousandsOfGroupsAreHandedToAnotherReplica(t *testing.T) {
+func TestThousandsOfGroupsReachBackendThroughPeer(t *testing.T) {
 	t.Parallel()
 	p := openPair(t)
 	p.partition(t)
@@ -220,7 +220,7 @@ func TestUsersWithThousandsOfGroupsAreHandedToAnotherReplica(t *testing.T) {
 }
 
 // Requests for a backend that one replica cannot reach are served by a replica that can.
-func TestAnotherReplicaAnswersForABackend(t *testing.T) {
+func TestPeerServesRequestsForUnreachableBackend(t *testing.T) {
 	t.Parallel()
 	p := openPair(t)
 	p.partition(t)
@@ -344,7 +344,7 @@ func (p *pairOfReplicas) echo(t *testing.T) {
 }
 
 // The leader deletes a namespace's objects at a backend that only another replica reaches.
-func TestALeaderThatIsCutOffFinalizesNamespaces(t *testing.T) {
+func TestLeaderFinalizesNamespacesThroughPeer(t *testing.T) {
 	t.Parallel()
 	p := openPair(t)
 	p.partition(t)
@@ -367,7 +367,7 @@ func TestALeaderThatIsCutOffFinalizesNamespaces(t *testing.T) {
 }
 
 // A client that uses the server name of replicas without being one gets no data, with any certificate.
-func TestOnlyReplicasAreTakenForReplicas(t *testing.T) {
+func TestFakeReplicaGets503(t *testing.T) {
 	t.Parallel()
 	p := openPair(t)
 	config, err := rest.TLSConfigFor(p.two)
@@ -391,7 +391,7 @@ func TestOnlyReplicasAreTakenForReplicas(t *testing.T) {
 }
 
 // Without the peer proxy, each replica answers for itself.
-func TestPeerProxyTurnedOff(t *testing.T) {
+func TestDisabledPeerProxyForwardsNothing(t *testing.T) {
 	t.Parallel()
 	p := openPair(t, func(c *Config) { c.Peers.Enabled = false })
 	p.partition(t)

@@ -23,7 +23,7 @@ import (
 
 // Two replicas share etcd, and the backend is reachable by only one of them. That replica stays ready and the second one does
 // not, until neither can reach the backend.
-func TestReadinessFollowsABackend(t *testing.T) {
+func TestReadinessFollowsBackendReachability(t *testing.T) {
 	t.Parallel()
 	const name = "v1.notes.example.com"
 	sockets, err := os.MkdirTemp("", "p") // t.TempDir is too long for a socket
@@ -130,7 +130,7 @@ func awaitReadiness(t *testing.T, replica *rest.Config, path string, code int, w
 	}
 }
 
-func TestReadinessSettings(t *testing.T) {
+func TestInvalidReadinessSettingsAreRejected(t *testing.T) {
 	for _, test := range []struct {
 		change func(*ReadinessConfig)
 		flag   string

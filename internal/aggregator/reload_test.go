@@ -22,7 +22,7 @@ const (
 )
 
 // A reload reads the audit policy again. Invalid settings change nothing and set a metric.
-func TestReload(t *testing.T) {
+func TestReloadAppliesAuditPolicy(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	policy, log := filepath.Join(dir, "policy.yaml"), filepath.Join(dir, "audit.log")
@@ -115,7 +115,7 @@ func TestReload(t *testing.T) {
 }
 
 // CopyFlags copies flags of every type unchanged.
-func TestCopyFlags(t *testing.T) {
+func TestCopyFlagsKeepsFlagsOfEveryType(t *testing.T) {
 	from, to := Default(), Default()
 	given, into := from.NamedFlags(), to.NamedFlags()
 	for name, value := range map[string]string{
@@ -145,7 +145,7 @@ func TestCopyFlags(t *testing.T) {
 }
 
 // Authorities that are replaced in the directory of a front door that runs are in use at once, and its kubeconfig has them.
-func TestAuthoritiesAreReplacedWhileTheFrontDoorRuns(t *testing.T) {
+func TestReplacedAuthoritiesAreUsedWithoutRestart(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "data")
 	front, _, stop := openFront(t, dir)

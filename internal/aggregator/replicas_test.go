@@ -60,7 +60,7 @@ func serveTLS(t *testing.T, h http.Handler) (port int32, caBundle []byte) {
 
 // Two replicas over one etcd return the same documents, including the ETag: a load balancer in front of them must not make
 // discovery flicker.
-func TestTwoReplicasSayTheSame(t *testing.T) {
+func TestTwoReplicasReturnEqualDiscovery(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes seconds")
 	}

@@ -152,7 +152,7 @@ func do(t *testing.T, config *rest.Config, r *http.Request) (*http.Response, str
 }
 
 // No globals: two front doors in one process neither share nor disturb anything.
-func TestTwoFrontDoorsInOneProcess(t *testing.T) {
+func TestTwoFrontDoorsInOneProcessAreIndependent(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes seconds")
 	}
@@ -173,7 +173,7 @@ func TestTwoFrontDoorsInOneProcess(t *testing.T) {
 	}
 }
 
-func TestARestartKeepsDataAndKeys(t *testing.T) {
+func TestRestartKeepsDataAndKeys(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes seconds")
 	}
@@ -211,7 +211,7 @@ func TestARestartKeepsDataAndKeys(t *testing.T) {
 	}
 }
 
-func TestStartsThatCannotWorkSayWhyInOneLine(t *testing.T) {
+func TestFailedStartReportsTheCauseInOneLine(t *testing.T) {
 	taken, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)

@@ -18,7 +18,7 @@ import (
 
 // Replicas with different keys do not serve together. A replica that starts with different keys exits, and one that gets them
 // later is not ready.
-func TestReplicasWithOtherKeys(t *testing.T) {
+func TestReplicaWithDifferentKeysExits(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes seconds")
 	}

@@ -140,10 +140,10 @@ type shippedRole struct {
 	RoleRef rbacv1.RoleRef
 }
 
-// TestWhatShippedRolesCouldDoAtWorst compares every role that `extserver manifests` prints, `aggregator dev` creates or deploy
+// TestCapabilitiesOfShippedRolesMatchReview compares every role that `extserver manifests` prints, `aggregator dev` creates or deploy
 // contains with testdata/shipped-roles.txt. A line "at worst" in that file is a reviewed decision. A role that gains a
 // capability fails this test until the line is added.
-func TestWhatShippedRolesCouldDoAtWorst(t *testing.T) {
+func TestCapabilitiesOfShippedRolesMatchReview(t *testing.T) {
 	var got strings.Builder
 	tell := func(source string, roles []shippedRole) {
 		fmt.Fprintf(&got, "%s\n", source)
@@ -325,7 +325,7 @@ func sentence(r rbacv1.PolicyRule) string {
 
 // The roles of the first start are kube-apiserver's (auth/rbac compares them with a recording). This test checks that only
 // cluster-admin may replace an API that Portico serves.
-func TestOnlyClusterAdminReplacesWhatIsServedHere(t *testing.T) {
+func TestOnlyClusterAdminMayReplaceLocalAPIs(t *testing.T) {
 	p := rbac.Bootstrap()
 	var may []string
 	gathered := rbac.Aggregate(p.ClusterRoles)

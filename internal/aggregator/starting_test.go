@@ -22,7 +22,7 @@ import (
 )
 
 // A front door that waits for etcd reports that on its port, and serves there as soon as etcd answers.
-func TestStartingWhileEtcdIsAway(t *testing.T) {
+func TestStartReportsWaitingForEtcd(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes seconds")
 	}

@@ -225,7 +225,7 @@ func answers(t *testing.T, config *rest.Config, path string, code int, text stri
 
 // A front door that starts while etcd is away serves backends from its state snapshot. Refused users stay refused, and local
 // groups are not served. When etcd is back it serves the changes since then, and requests to backends succeed throughout.
-func TestStartingWithoutEtcd(t *testing.T) {
+func TestStartWithoutEtcdServesStateSnapshot(t *testing.T) {
 	t.Parallel()
 	e := newWithoutEtcd(t)
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
@@ -344,7 +344,7 @@ func TestStartingWithoutEtcd(t *testing.T) {
 
 // An etcd that is available only for moments, during the change over to it, causes no failed request for a backend either.
 // Local groups are served when it stays available.
-func TestEtcdComesAndGoes(t *testing.T) {
+func TestIntermittentEtcdFailsNoBackendRequest(t *testing.T) {
 	t.Parallel()
 	e := newWithoutEtcd(t)
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
@@ -386,7 +386,7 @@ func TestEtcdComesAndGoes(t *testing.T) {
 }
 
 // A release that cannot write its objects at the start, because etcd is away, starts nevertheless.
-func TestANewReleaseStartsWithoutEtcd(t *testing.T) {
+func TestNewReleaseStartsWithoutEtcd(t *testing.T) {
 	t.Parallel()
 	e := newWithoutEtcd(t)
 	_, stop := open(t, e.dir, e.change, func(c *Config) {
@@ -415,7 +415,7 @@ func TestANewReleaseStartsWithoutEtcd(t *testing.T) {
 }
 
 // A state that becomes too old while it is served is not served any longer.
-func TestAStateThatBecomesTooOld(t *testing.T) {
+func TestExpiredStateSnapshotIsNotServed(t *testing.T) {
 	of := time.Date(2026, 11, 25, 12, 0, 0, 0, time.UTC)
 	if err := checkAge(of, time.Hour, of.Add(time.Hour)); err != nil {
 		t.Error(err)

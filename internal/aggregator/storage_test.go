@@ -7,7 +7,7 @@ import (
 	"github.com/spf13/pflag"
 )
 
-func TestStorageSettingsThatCannotWork(t *testing.T) {
+func TestInvalidStorageSettingsAreRejected(t *testing.T) {
 	for name, c := range map[string]struct{ args, refused string }{
 		"everything given": {"--storage-media-type application/json --etcd-compaction-interval 1m --etcd-quota-backend-bytes 100000000" +
 			" --encryption-provider-config f --encryption-provider-config-automatic-reload", ""},

@@ -162,7 +162,7 @@ func verdictOf(ctx context.Context, t *testing.T, core *kubernetes.Clientset, gr
 
 // Informers of client-go synchronize with extension servers that honour initial events and with servers that ignore them,
 // without an annotation, whether they start before, during or after the registration of the server.
-func TestInformersSyncWhateverAServerMakesOfInitialEvents(t *testing.T) {
+func TestInformersSyncWithAndWithoutInitialEvents(t *testing.T) {
 	t.Parallel()
 	env := apitest.Start(t)
 	core, err := kubernetes.NewForConfig(env.Config)
@@ -209,7 +209,7 @@ func TestInformersSyncWhateverAServerMakesOfInitialEvents(t *testing.T) {
 	}
 }
 
-func TestTheAnnotationAboutInitialEvents(t *testing.T) {
+func TestInitialEventsAnnotationSelectsBehavior(t *testing.T) {
 	t.Parallel()
 	env := apitest.Start(t)
 	core, err := kubernetes.NewForConfig(env.Config)

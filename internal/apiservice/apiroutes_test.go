@@ -188,7 +188,7 @@ spec:
   - {name: others, matches: [{resources: [others]}], backendRefs: [{name: other}]}
 `
 
-func TestEachBackendOfAnAPIRouteHasAVerdictOfItsOwn(t *testing.T) {
+func TestBackendsOfAPIRouteHaveSeparateVerdicts(t *testing.T) {
 	t.Parallel()
 	var routes *apiRoutes
 	h := open(t, nil, withAPIRoutes(t, &routes))
@@ -231,7 +231,7 @@ func TestEachBackendOfAnAPIRouteHasAVerdictOfItsOwn(t *testing.T) {
 	eventually(t, "the other backend is forgotten", func() bool { return len(h.DebugState().Backends) == 1 })
 }
 
-func TestAnAPIRouteIsNoOutageOfItsAPIService(t *testing.T) {
+func TestNewAPIRouteKeepsAPIServiceAvailable(t *testing.T) {
 	t.Parallel()
 	var routes *apiRoutes
 	h := open(t, nil, withAPIRoutes(t, &routes))
@@ -257,7 +257,7 @@ func TestAnAPIRouteIsNoOutageOfItsAPIService(t *testing.T) {
 	}
 }
 
-func TestAPIRoutesWithoutEffectSayWhy(t *testing.T) {
+func TestIneffectiveAPIRouteReportsReason(t *testing.T) {
 	var routes *apiRoutes
 	h := open(t, nil, withAPIRoutes(t, &routes))
 	own := h.serve("own")
@@ -288,7 +288,7 @@ spec:
   - {name: ponds, matches: [{resources: [ponds]}], backendRefs: [{name: custom}]}
 `
 
-func TestABackendOfCustomResourcesIsAvailableOnceOneIsDefined(t *testing.T) {
+func TestCustomResourceBackendIsAvailableOnceDefined(t *testing.T) {
 	var routes *apiRoutes
 	h := open(t, nil, withAPIRoutes(t, &routes))
 	own := h.serve("own")

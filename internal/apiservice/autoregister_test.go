@@ -16,7 +16,7 @@ import (
 )
 
 // The table of kube-aggregator's autoregister controller, one case for each cell.
-func TestDecide(t *testing.T) {
+func TestDecideMatchesKubeAggregatorTable(t *testing.T) {
 	gv := schema.GroupVersion{Group: "apps", Version: "v1"}
 	object := func(label string, groupPriority int32) *apiregistrationv1.APIService {
 		o := localAPIService(gv, priority{groupPriority, 15}, label)
@@ -80,7 +80,7 @@ func labelled(o *apiregistrationv1.APIService, value string) *apiregistrationv1.
 }
 
 // testdata/priorities.txt is kube-apiserver 1.37's built-in group-versions in the order in which it lists them.
-func TestPrioritiesAndOrderAreKubeAPIServers(t *testing.T) {
+func TestPrioritiesAndOrderMatchKubeAPIServer(t *testing.T) {
 	file, err := os.Open("testdata/priorities.txt")
 	if err != nil {
 		t.Fatal(err)

@@ -47,7 +47,7 @@ func TestLocalGroupVersionsAreRegisteredRoutedAndAvailable(t *testing.T) {
 	}
 }
 
-func TestNobodyTakesOverTheGroupOfAPIServices(t *testing.T) {
+func TestAPIServiceGroupCannotBeTakenOver(t *testing.T) {
 	h := newEnv(t, nil)
 	evil := h.serve("evil")
 	h.add(external("evil"))
@@ -59,7 +59,7 @@ func TestNobodyTakesOverTheGroupOfAPIServices(t *testing.T) {
 	}
 }
 
-func TestARemoteAPIServiceBecomesAvailable(t *testing.T) {
+func TestRemoteAPIServiceBecomesAvailable(t *testing.T) {
 	h := open(t, nil)
 	b := h.serve("server")
 	h.add(h.remote("example.com", "v1", "server", b.port()))
@@ -104,7 +104,7 @@ func request(t *testing.T, b *transport.Backend) {
 	_ = resp.Body.Close()
 }
 
-func TestABackendThatStopsIsSeenAtOnceAndItsReturnToo(t *testing.T) {
+func TestBackendStopAndReturnAreDetectedAtOnce(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes seconds")
 	}
@@ -149,7 +149,7 @@ func TestABackendThatStopsIsSeenAtOnceAndItsReturnToo(t *testing.T) {
 	}
 }
 
-func TestAHungBackendDelaysNobody(t *testing.T) {
+func TestHungBackendDoesNotDelayOtherBackends(t *testing.T) {
 	t.Parallel()
 	for try := 1; ; try++ { // on a busy machine a single try can be slow; waiting for the hung backend is slow in each try
 		others, ready := besideAHungBackend(t)
@@ -218,7 +218,7 @@ func TestGroupVersionsOfOneBackendShareItsMonitor(t *testing.T) {
 	}
 }
 
-func TestEndpointsComeAndGo(t *testing.T) {
+func TestRouteFollowsEndpointChanges(t *testing.T) {
 	t.Parallel()
 	h := newEnv(t, nil)
 	b := h.serve("server")
@@ -250,7 +250,7 @@ func TestEndpointsComeAndGo(t *testing.T) {
 	h.is("v1.example.com", "False", "EndpointsNotFound")
 }
 
-func TestAForbiddenAddressIsReported(t *testing.T) {
+func TestForbiddenAddressIsReported(t *testing.T) {
 	h := newEnv(t, nil, func(_ *env, _ *Config, o *transport.Options) { o.AllowLoopback = false })
 	s := service(corev1.ServiceTypeClusterIP, "10.0.0.1", corev1.ServicePort{Name: "https", Port: 443})
 	s.Namespace = "test"
@@ -264,7 +264,7 @@ func TestAForbiddenAddressIsReported(t *testing.T) {
 	h.is("v1.example.com", "False", "ForbiddenAddress")
 }
 
-func TestAnInvalidCABundleIsReportedUntilItIsUpdated(t *testing.T) {
+func TestInvalidCABundleIsReportedUntilUpdate(t *testing.T) {
 	h := open(t, nil)
 	b := h.serve("server")
 	h.add(external("server"))
@@ -285,7 +285,7 @@ func TestAnInvalidCABundleIsReportedUntilItIsUpdated(t *testing.T) {
 	eventually(t, "CABundleValid is True", func() bool { return h.written("v1.example.com", caBundleValid).Status == "True" })
 }
 
-func TestANewCertificateAuthorityIsNoOutage(t *testing.T) {
+func TestCARotationKeepsBackendAvailable(t *testing.T) {
 	h := open(t, nil)
 	b := h.serve("server")
 	h.add(external("server"))
@@ -313,7 +313,7 @@ func TestANewCertificateAuthorityIsNoOutage(t *testing.T) {
 	h.is("v1.example.com", "True", "Passed")
 }
 
-func TestABackendThatTheBundleDoesNotSignIsUnavailable(t *testing.T) {
+func TestBackendWithUntrustedCertificateIsUnavailable(t *testing.T) {
 	h := open(t, nil)
 	other := newEnv(t, nil)
 	b := other.serve("server")
@@ -325,7 +325,7 @@ func TestABackendThatTheBundleDoesNotSignIsUnavailable(t *testing.T) {
 	}
 }
 
-func TestADeletedAPIServiceLeavesNothingBehind(t *testing.T) {
+func TestDeletedAPIServiceIsRemovedCompletely(t *testing.T) {
 	h := open(t, nil)
 	b := h.serve("server")
 	h.add(external("server"))
@@ -358,7 +358,7 @@ func TestADeletedAPIServiceLeavesNothingBehind(t *testing.T) {
 	}
 }
 
-func TestABuiltInAPIServiceThatAUserDeletesComesBack(t *testing.T) {
+func TestDeletedBuiltInAPIServiceIsRecreated(t *testing.T) {
 	h := open(t, nil)
 	h.is("v1.apps", "True", "Local")
 	if err := h.api.ApiregistrationV1().APIServices().Delete(t.Context(), "v1.apps", metav1.DeleteOptions{}); err != nil {
@@ -368,7 +368,7 @@ func TestABuiltInAPIServiceThatAUserDeletesComesBack(t *testing.T) {
 	h.is("v1.apps", "True", "Local")
 }
 
-func TestAUsersOwnAPIServiceForALocalGroupVersionStands(t *testing.T) {
+func TestUserAPIServiceForLocalGroupVersionIsKept(t *testing.T) {
 	h := newEnv(t, nil)
 	b := h.serve("server")
 	h.add(external("server"))
@@ -391,7 +391,7 @@ func TestAUsersOwnAPIServiceForALocalGroupVersionStands(t *testing.T) {
 
 // After a backend had taken a local group-version over, the original registration is restored at once, in every way of giving
 // the group-version back. Another front door that starts afterwards restores it too.
-func TestALocalGroupVersionIsRestoredAfterABackend(t *testing.T) {
+func TestLocalGroupVersionIsRestoredAfterTakeover(t *testing.T) {
 	t.Parallel()
 	crd := &apiextensionsv1.CustomResourceDefinition{
 		ObjectMeta: metav1.ObjectMeta{Name: "things.example.com"},
@@ -480,7 +480,7 @@ func (h *env) change(o *apiregistrationv1.APIService) {
 	}
 }
 
-func TestCustomResourceDefinitionsAreRegisteredAndForgotten(t *testing.T) {
+func TestDefinitionsAreRegisteredAndUnregistered(t *testing.T) {
 	crd := &apiextensionsv1.CustomResourceDefinition{
 		ObjectMeta: metav1.ObjectMeta{Name: "things.example.com"},
 		Spec: apiextensionsv1.CustomResourceDefinitionSpec{Group: "example.com", Versions: []apiextensionsv1.CustomResourceDefinitionVersion{
@@ -506,7 +506,7 @@ func TestCustomResourceDefinitionsAreRegisteredAndForgotten(t *testing.T) {
 	})
 }
 
-func TestAConflictIsTriedAgain(t *testing.T) {
+func TestConflictIsRetried(t *testing.T) {
 	h := newEnv(t, nil)
 	conflicts := make(chan struct{}, 3)
 	h.api.PrependReactor("update", "apiservices", func(a clienttesting.Action) (bool, runtime.Object, error) {
@@ -523,7 +523,7 @@ func TestAConflictIsTriedAgain(t *testing.T) {
 	h.is("v1.", "True", "Local")
 }
 
-func TestAForeignStatusIsReverted(t *testing.T) {
+func TestForeignStatusIsReverted(t *testing.T) {
 	t.Parallel()
 	h := open(t, nil)
 	b := h.serve("server")
@@ -549,7 +549,7 @@ func TestAForeignStatusIsReverted(t *testing.T) {
 	}
 }
 
-func TestNothingIsRoutedBeforeTheCachesAreFull(t *testing.T) {
+func TestNothingIsRoutedBeforeCachesSync(t *testing.T) {
 	h := newEnv(t, nil, func(h *env, cfg *Config, _ *transport.Options) {
 		cfg.Services.Informer()
 		cfg.Services = kubeinformers.NewSharedInformerFactory(h.core, 0).Core().V1().Services() // never started

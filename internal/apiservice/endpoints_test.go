@@ -19,7 +19,7 @@ import (
 	"portico.dev/internal/transport"
 )
 
-func TestMinority(t *testing.T) {
+func TestMinorityRequiresMajorityOfAllEndpoints(t *testing.T) {
 	for _, c := range []struct {
 		name   string
 		served map[string]string
@@ -118,7 +118,7 @@ func (d *endpointsDouble) serve(address, document string) {
 	d.documents[address] = document
 }
 
-func TestAnEndpointWithOtherDiscoveryIsNotUsedUntilItAgrees(t *testing.T) {
+func TestEndpointWithOtherDiscoveryIsExcluded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := &endpointsDouble{
 			documents: map[string]string{"192.0.2.1:443": "widgets", "192.0.2.2:443": "widgets", "192.0.2.3:443": "widgets"},
@@ -157,7 +157,7 @@ func TestAnEndpointWithOtherDiscoveryIsNotUsedUntilItAgrees(t *testing.T) {
 	})
 }
 
-func TestEjectedEndpointsAreACondition(t *testing.T) {
+func TestEjectedEndpointsSetCondition(t *testing.T) {
 	var ejected []transport.Ejection
 	for i := range 7 {
 		ejected = append(ejected, transport.Ejection{Address: fmt.Sprintf("192.0.2.%d:443", i), Reason: "read tcp 192.0.2.9:4000->192.0.2.1:443: broken"})

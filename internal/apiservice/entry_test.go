@@ -19,7 +19,7 @@ func orphanedAt(e *entry, now time.Time) bool {
 	return ok
 }
 
-func TestOrphaned(t *testing.T) {
+func TestAPIServiceWithoutServiceBecomesOrphan(t *testing.T) {
 	object := func(service string) *apiregistrationv1.APIService {
 		return &apiregistrationv1.APIService{Spec: apiregistrationv1.APIServiceSpec{Service: &apiregistrationv1.ServiceReference{Namespace: "test", Name: service}}}
 	}
@@ -61,7 +61,7 @@ func TestOrphaned(t *testing.T) {
 	}
 }
 
-func TestOrphanedOutlivesARestart(t *testing.T) {
+func TestOrphanStateSurvivesRestart(t *testing.T) {
 	e := &entry{input: verdictInput{problem: falseProblem(reasonServiceNotFound, "")}, object: &apiregistrationv1.APIService{
 		Spec: apiregistrationv1.APIServiceSpec{Service: &apiregistrationv1.ServiceReference{Namespace: "test", Name: "server"}},
 		Status: apiregistrationv1.APIServiceStatus{Conditions: []apiregistrationv1.APIServiceCondition{
@@ -75,7 +75,7 @@ func TestOrphanedOutlivesARestart(t *testing.T) {
 	}
 }
 
-func TestACertificateIsLookedAtWhenItsLastWeekBegins(t *testing.T) {
+func TestCertificateIsCheckedWhenItsLastWeekBegins(t *testing.T) {
 	now := time.Unix(1000, 0)
 	e := verdictInput{probes: history{}.record(outcome{at: now, certificateExpires: now.Add(expiryWarning + time.Hour)})}
 	if got := e.untilTimeMatters(now); got != time.Hour {
@@ -114,7 +114,7 @@ func (b *fakeDebts) say(text string) {
 }
 
 // A backend with debts is up but not available, because clients must not see the leftover objects.
-func TestDebtsKeepABackendFromBeingAvailable(t *testing.T) {
+func TestCleanupDebtsKeepBackendUnavailable(t *testing.T) {
 	debts := &fakeDebts{text: "paying: objects of namespace a", changed: make(chan struct{})}
 	h := newEnv(t, nil, func(_ *env, cfg *Config, _ *transport.Options) { cfg.Debts = debts })
 	b := h.serve("server")
@@ -135,7 +135,7 @@ func TestDebtsKeepABackendFromBeingAvailable(t *testing.T) {
 }
 
 // A debt that is paid while its APIService is entering the table does not keep the APIService unavailable.
-func TestADebtThatChangesDuringTheVerdict(t *testing.T) {
+func TestDebtPaidDuringVerdictMakesAPIServiceAvailable(t *testing.T) {
 	const name = "v1.example.com"
 	debts := &fakeDebts{changed: make(chan struct{})}
 	h := newEnv(t, nil, func(_ *env, cfg *Config, _ *transport.Options) { cfg.Debts = debts })
@@ -151,7 +151,7 @@ func TestADebtThatChangesDuringTheVerdict(t *testing.T) {
 }
 
 // ProbeSoon probes a backend before its next turn in the rounds.
-func TestProbeSoon(t *testing.T) {
+func TestProbeSoonProbesBeforeNextRound(t *testing.T) {
 	t.Parallel()
 	h := newEnv(t, []runtime.Object{external("server")})
 	b := h.serve("server")

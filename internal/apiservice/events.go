@@ -55,7 +55,7 @@ const (
 // eventRecorder records Events about APIServices whose backend becomes available or unavailable, and about APIRoutes that
 // are rolled back. Events about objects without a namespace are in the namespace default, as is usual in Kubernetes.
 //
-// It does not use client-go's recorder (tools/events), for the reasons in docs/decisions/0011-limits.md. TestTheLibrarysRecorder compares
+// It does not use client-go's recorder (tools/events), for the reasons in docs/decisions/0011-limits.md. TestEventsMatchClientGoRecorder compares
 // the two.
 type eventRecorder struct {
 	client  Events // nil if no Events are recorded

@@ -30,7 +30,7 @@ func standing(name, status, reason string) *apiregistrationv1.APIService {
 	return o
 }
 
-func TestWhichChangesAreEvents(t *testing.T) {
+func TestAvailabilityChangesAreEvents(t *testing.T) {
 	local := standing("x", "True", reasonLocal)
 	local.Spec.Service = nil
 	for name, c := range map[string]struct {
@@ -54,7 +54,7 @@ func TestWhichChangesAreEvents(t *testing.T) {
 	}
 }
 
-func TestWhenReplicasDisagreeIsAnEvent(t *testing.T) {
+func TestReplicaDisagreementIsEvent(t *testing.T) {
 	with := func(status, reason string) *apiregistrationv1.APIService {
 		o := standing("x", "True", reasonPassed)
 		if status != "" {
@@ -107,7 +107,7 @@ func runRecorder(t *testing.T) (*eventRecorder, func() []corev1.Event) {
 	}
 }
 
-func TestAnEventRefersToItsAPIService(t *testing.T) {
+func TestEventRefersToItsAPIService(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h, events := runRecorder(t)
 		h.record(standing("v1.example.com", "True", reasonPassed), standing("v1.example.com", "False", reasonFailedDiscoveryCheck))
@@ -130,7 +130,7 @@ func TestAnEventRefersToItsAPIService(t *testing.T) {
 	})
 }
 
-func TestAFlappingBackendIsTwoEventsThatCount(t *testing.T) {
+func TestFlappingBackendUpdatesCountOfTwoEvents(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h, events := runRecorder(t)
 		up, down := standing("x", "True", reasonPassed), standing("x", "False", "A")
@@ -154,7 +154,7 @@ func TestAFlappingBackendIsTwoEventsThatCount(t *testing.T) {
 	})
 }
 
-func TestTheRateOfEventsIsLimited(t *testing.T) {
+func TestEventRateIsLimited(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h, events := runRecorder(t)
 		for i := range 200 {
@@ -172,10 +172,10 @@ func TestTheRateOfEventsIsLimited(t *testing.T) {
 	})
 }
 
-// TestTheLibrarysRecorder compares eventRecorder with k8s.io/client-go/tools/events. Both write the same event for one change.
+// TestEventsMatchClientGoRecorder compares eventRecorder with k8s.io/client-go/tools/events. Both write the same event for one change.
 // They differ in the points that docs/decisions/0011-limits.md gives as the reasons for eventRecorder: client-go writes all Events of an
 // outage at once, and updates the count of a flapping backend up to half an hour late.
-func TestTheLibrarysRecorder(t *testing.T) {
+func TestEventsMatchClientGoRecorder(t *testing.T) {
 	library := func(t *testing.T) (record func(before, after *apiregistrationv1.APIService), events func() []eventsv1.Event) {
 		t.Helper()
 		client := kubefake.NewClientset()

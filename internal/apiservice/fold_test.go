@@ -71,14 +71,14 @@ func TestMergeReplicaVotes(t *testing.T) {
 	}
 }
 
-func TestALongListOfReplicasIsCutShort(t *testing.T) {
+func TestLongReplicaListIsTruncated(t *testing.T) {
 	votes := verdictsOf(append([]string{"T"}, strings.Split(strings.Repeat("F|A|x,", 24)+"F|A|x", ",")...)...)
 	if got := allReplicasCondition(votes, func(string) bool { return false }).Message; !strings.HasSuffix(got, "b, c, d, e, f, g, h, i, j, k and 15 more") {
 		t.Errorf("message = %q, want suffix %q", got, "b, c, d, e, f, g, h, i, j, k and 15 more")
 	}
 }
 
-func TestWhoTakesTheRequestsOfOthersIsNamed(t *testing.T) {
+func TestConditionNamesForwardingReplicas(t *testing.T) {
 	votes := verdictsOf("T", "F|A|x", "T")
 	message := allReplicasCondition(votes, func(replica string) bool { return replica == votes[2].replica }).Message
 	if want := "replicas that do not reach the backend: " + votes[1].replica + "; they hand its requests to replicas that do: " + votes[2].replica; message != want {
@@ -198,7 +198,7 @@ func TestVerdictsAreDecodedAsEncoded(t *testing.T) {
 	}
 }
 
-func TestTooManyVerdictsAreEncodedWithoutMessages(t *testing.T) {
+func TestExcessVerdictsAreEncodedWithoutMessages(t *testing.T) {
 	var routes []*routetable.Route
 	for i := range 3000 {
 		routes = append(routes, routed(i, "False", reasonFailedDiscoveryCheck, strings.Repeat("x", maxErrorMessage)))
@@ -212,7 +212,7 @@ func TestTooManyVerdictsAreEncodedWithoutMessages(t *testing.T) {
 	}
 }
 
-func TestPeerChangesSinceTheLastUpdate(t *testing.T) {
+func TestUpdateReturnsPeerChangesSinceLastUpdate(t *testing.T) {
 	c := newPeerGroup()
 	own := newReplicas(c.join("a"), "a", nil, zaptest.NewLogger(t))
 	other := c.join("b")

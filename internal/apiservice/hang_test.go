@@ -55,7 +55,7 @@ func fallsIn(m *monitor, most time.Duration) time.Duration {
 	return time.Since(start)
 }
 
-func TestALongHangMakesABackendUnavailable(t *testing.T) {
+func TestLongHangMakesBackendUnavailable(t *testing.T) {
 	for name, c := range map[string]struct {
 		broken bool
 		want   time.Duration
@@ -81,7 +81,7 @@ func TestALongHangMakesABackendUnavailable(t *testing.T) {
 	}
 }
 
-func TestASlowBackendIsNotAHungOne(t *testing.T) {
+func TestSlowBackendStaysAvailable(t *testing.T) {
 	const slow = 3 * time.Second
 	synctest.Test(t, func(t *testing.T) {
 		b, q := &backendDouble{answer: well}, &silenceReport{}
@@ -100,7 +100,7 @@ func TestASlowBackendIsNotAHungOne(t *testing.T) {
 	})
 }
 
-func TestAUsuallySlowBackendGetsMoreTime(t *testing.T) {
+func TestUsuallySlowBackendGetsLongerLimit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b, q := &backendDouble{}, &silenceReport{}
 		b.set(q.answers(4 * time.Second))
@@ -117,7 +117,7 @@ func TestAUsuallySlowBackendGetsMoreTime(t *testing.T) {
 	})
 }
 
-func TestAnAnswerWithdrawsAHang(t *testing.T) {
+func TestResponseClearsHang(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b, q := &backendDouble{answer: well}, &silenceReport{}
 		m := monitoredWithSilence(t, b, q)
@@ -144,7 +144,7 @@ func TestAnAnswerWithdrawsAHang(t *testing.T) {
 	})
 }
 
-func TestAProbeOfAnUnavailableBackendGetsTheFullTimeout(t *testing.T) {
+func TestProbeOfUnavailableBackendHasFullTimeout(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b, q := &backendDouble{answer: well}, &silenceReport{}
 		m := monitoredWithSilence(t, b, q)
@@ -161,7 +161,7 @@ func TestAProbeOfAnUnavailableBackendGetsTheFullTimeout(t *testing.T) {
 	})
 }
 
-func TestTimeInWhichTheProcessDidNotRunIsNoHang(t *testing.T) {
+func TestSuspendedProcessReportsNoHang(t *testing.T) {
 	now := time.Now()
 	s := newHangDetector(func() transport.Silence { return transport.Silence{Since: now.Add(-time.Second)} }, 0)
 	s.started, s.lastCheck = now, now
@@ -180,7 +180,7 @@ func TestTimeInWhichTheProcessDidNotRunIsNoHang(t *testing.T) {
 	t.Errorf("no failure within %v of silence, want one", hungTimeout)
 }
 
-func TestAHungBackendBecomesUnavailableWhileClientsWait(t *testing.T) {
+func TestHungBackendIsUnavailableWhileClientsWait(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes seconds")
 	}
@@ -214,7 +214,7 @@ func TestAHungBackendBecomesUnavailableWhileClientsWait(t *testing.T) {
 	h.is("v1.example.com", "True", "Passed")
 }
 
-func TestMessageOfAHangNamesTheLimit(t *testing.T) {
+func TestHangMessageNamesLimit(t *testing.T) {
 	for usual, want := range map[time.Duration]string{
 		0:                       "requests are taken and none is answered within 3.5s",
 		2600 * time.Millisecond: "requests are taken and none is answered within 5s",

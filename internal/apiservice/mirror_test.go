@@ -27,7 +27,7 @@ func endpointsOf(portName string, port int32, addresses ...string) *corev1.Endpo
 	return e
 }
 
-func TestEndpointsAreUsedWhereTheyWouldBeMirrored(t *testing.T) {
+func TestEndpointsAreUsedIfMirroringWouldApply(t *testing.T) {
 	https := corev1.ServicePort{Name: "https", Port: 443}
 	at := func(addresses ...string) (out []transport.Endpoint) {
 		for _, a := range addresses {
@@ -150,7 +150,7 @@ func TestEndpointsAreUsedWhereTheyWouldBeMirrored(t *testing.T) {
 	}
 }
 
-func TestMirroredEndpointsAreBounded(t *testing.T) {
+func TestMirroredEndpointsAreLimited(t *testing.T) {
 	e := endpointsOf("https", 8443)
 	for i := range 2 * maxMirrored {
 		e.Subsets[0].Addresses = append(e.Subsets[0].Addresses, corev1.EndpointAddress{
@@ -185,7 +185,7 @@ func (h *env) resolved() []transport.Endpoint {
 	return h.resolver.resolve(&h.get("v1.example.com").Spec).spec.Endpoints
 }
 
-func TestHandWrittenEndpointsComeAndGo(t *testing.T) {
+func TestRouteFollowsManualEndpointChanges(t *testing.T) {
 	t.Parallel()
 	h := open(t, nil)
 	b := h.serve("server")
@@ -231,7 +231,7 @@ func TestDeletedEndpointsAreNotUsed(t *testing.T) {
 }
 
 // Users who can edit a namespace can write Endpoints, so their addresses are not trusted (CVE-2021-25740).
-func TestAForbiddenAddressOfEndpointsIsReported(t *testing.T) {
+func TestForbiddenAddressInEndpointsIsReported(t *testing.T) {
 	t.Parallel()
 	for _, address := range []string{"169.254.169.254", "127.0.0.1", "::1"} {
 		t.Run(address, func(t *testing.T) {

@@ -92,7 +92,7 @@ func monitoredWith(t *testing.T, b *backendDouble, change func(*monitor), gvs ..
 	return m
 }
 
-func TestAHealthyBackendIsAskedOncePerRoundHoweverMuchItServes(t *testing.T) {
+func TestBusyHealthyBackendIsProbedOncePerRound(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := &backendDouble{answer: well}
 		monitored(t, b, gvA, gvB, gvC)
@@ -117,7 +117,7 @@ func TestAHealthyBackendIsAskedOncePerRoundHoweverMuchItServes(t *testing.T) {
 	})
 }
 
-func TestARefusedConnectionTakesEverythingDownAtOnceAndBacksOff(t *testing.T) {
+func TestRefusedConnectionStopsBackendAndBacksOff(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := &backendDouble{answer: well}
 		m, _ := monitored(t, b, gvA, gvB, gvC)
@@ -160,7 +160,7 @@ func TestARefusedConnectionTakesEverythingDownAtOnceAndBacksOff(t *testing.T) {
 	})
 }
 
-func TestAReturnIsSeenWithinASecondOrSo(t *testing.T) {
+func TestBackendReturnIsDetectedWithinSeconds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := &backendDouble{answer: well}
 		m, _ := monitored(t, b, gvA)
@@ -193,7 +193,7 @@ func TestChangedBackendEndsItsBackoff(t *testing.T) {
 	})
 }
 
-func TestTheSecondSlowFailureMakesABackendUnavailable(t *testing.T) {
+func TestSecondSlowFailureMakesBackendUnavailable(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := &backendDouble{answer: well}
 		m, changes := monitored(t, b, gvA)
@@ -213,7 +213,7 @@ func TestTheSecondSlowFailureMakesABackendUnavailable(t *testing.T) {
 	})
 }
 
-func TestAFaultOfOneGroupVersionIsNotThatOfTheOthers(t *testing.T) {
+func TestGroupVersionFailureDoesNotAffectOtherVersions(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := &backendDouble{answer: well}
 		m, _ := monitored(t, b, gvA, gvB)
@@ -231,7 +231,7 @@ func TestAFaultOfOneGroupVersionIsNotThatOfTheOthers(t *testing.T) {
 	})
 }
 
-func TestAFailureThatStaysTheSameIsReportedOnce(t *testing.T) {
+func TestUnchangedFailureIsReportedOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var port atomic.Int64
 		b := &backendDouble{answer: func(context.Context, string) (int, error) {
@@ -245,7 +245,7 @@ func TestAFailureThatStaysTheSameIsReportedOnce(t *testing.T) {
 	})
 }
 
-func TestRequestsThatAreAnsweredReplaceProbes(t *testing.T) {
+func TestAnsweredRequestsReplaceProbes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := &backendDouble{answer: well}
 		m, _ := monitored(t, b, gvA)
@@ -264,7 +264,7 @@ func TestRequestsThatAreAnsweredReplaceProbes(t *testing.T) {
 	})
 }
 
-func TestAStormOfFailingRequestsIsNotAStormOfProbes(t *testing.T) {
+func TestManyFailingRequestsCauseFewProbes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := &backendDouble{answer: well}
 		m, _ := monitored(t, b, gvA)
@@ -279,7 +279,7 @@ func TestAStormOfFailingRequestsIsNotAStormOfProbes(t *testing.T) {
 	})
 }
 
-func TestAGroupVersionThatWasAwayStartsAfresh(t *testing.T) {
+func TestReaddedGroupVersionStartsWithoutHistory(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := &backendDouble{answer: well}
 		m, _ := monitored(t, b, gvA)
@@ -336,7 +336,7 @@ func (s *speaking) RoundTrip(*http.Request) (*http.Response, error) {
 	return &http.Response{StatusCode: s.code, Body: io.NopCloser(strings.NewReader(s.says))}, nil
 }
 
-func TestDocumentsMayDifferIsReportedOnce(t *testing.T) {
+func TestDocumentDifferenceIsReportedOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b, told := &speaking{code: 200, says: "foos"}, new(atomic.Int64)
 		m := newMonitor(b, func() int { return 1 }, "https://server.metrics.svc:443", newProber(), func([]schema.GroupVersion) {})
@@ -394,7 +394,7 @@ func connected(h *env, _ *Config, o *transport.Options) {
 	o.OnSuccess = func(b *transport.Backend) { h.backendAnswered(b) }
 }
 
-func TestAnIdleBackendThatGoesIsNoticedWithoutARequest(t *testing.T) {
+func TestIdleBackendStopIsDetectedWithoutRequest(t *testing.T) {
 	t.Parallel()
 	h := open(t, nil, connected)
 	b := h.serve("server")
@@ -409,7 +409,7 @@ func TestAnIdleBackendThatGoesIsNoticedWithoutARequest(t *testing.T) {
 	}
 }
 
-func TestAnAnsweredRequestReplacesAProbe(t *testing.T) {
+func TestSingleAnsweredRequestReplacesProbe(t *testing.T) {
 	h := open(t, nil, connected)
 	b := h.serve("server")
 	h.add(external("server"))

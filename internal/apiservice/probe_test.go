@@ -41,7 +41,7 @@ func serve(t *testing.T, h http.HandlerFunc) toServer {
 	return toServer{server.Client().Transport, strings.TrimPrefix(server.URL, "https://")}
 }
 
-func TestProbeIsKubeAggregatorsRequest(t *testing.T) {
+func TestProbeRequestMatchesKubeAggregator(t *testing.T) {
 	got := make(chan *http.Request, 1)
 	rt := serve(t, func(w http.ResponseWriter, r *http.Request) { got <- r })
 	o := newProber().probe(t.Context(), probeTarget{transport: rt, url: "https://server.metrics.svc:443/apis/metrics.k8s.io/v1", endpoints: 1})
@@ -72,7 +72,7 @@ func TestDiscoveryPath(t *testing.T) {
 	}
 }
 
-func TestProbeJudgesByTheStatusAlone(t *testing.T) {
+func TestProbeResultDependsOnStatusOnly(t *testing.T) {
 	for status, passes := range map[int]bool{200: true, 204: true, 299: true, 301: false, 304: false, 400: false, 401: false, 403: false, 404: false, 500: false, 503: false} {
 		var asked atomic.Int64
 		rt := serve(t, func(w http.ResponseWriter, r *http.Request) {
@@ -90,7 +90,7 @@ func TestProbeJudgesByTheStatusAlone(t *testing.T) {
 	}
 }
 
-func TestProbeReadsLittleAndLeavesTheConnectionUsable(t *testing.T) {
+func TestProbeReadsLittleAndKeepsConnection(t *testing.T) {
 	connections := make(chan string, 3)
 	rt := serve(t, func(w http.ResponseWriter, r *http.Request) {
 		connections <- r.RemoteAddr
@@ -106,7 +106,7 @@ func TestProbeReadsLittleAndLeavesTheConnectionUsable(t *testing.T) {
 	}
 }
 
-func TestProbeDoesNotWaitForABodyThatNeverEnds(t *testing.T) {
+func TestProbeDoesNotWaitForEndlessBody(t *testing.T) {
 	t.Parallel()
 	release := make(chan struct{})
 	rt := serve(t, func(w http.ResponseWriter, r *http.Request) {
@@ -163,7 +163,7 @@ func status(code int) func(context.Context) (int, error) {
 	return func(context.Context) (int, error) { return code, nil }
 }
 
-func TestProbeAsksAnotherEndpointWhenOneIsSilent(t *testing.T) {
+func TestProbeTriesAnotherEndpointAfterSilence(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		rt := newScript()
 		rt.answers <- hang
@@ -176,7 +176,7 @@ func TestProbeAsksAnotherEndpointWhenOneIsSilent(t *testing.T) {
 	})
 }
 
-func TestProbeAsksEachEndpointBeforeItGivesUp(t *testing.T) {
+func TestProbeTriesEachEndpointBeforeFailing(t *testing.T) {
 	for endpoints, attempts := range map[int]int{1: 1, 2: 2, 3: 3, 50: maxAttempts} {
 		synctest.Test(t, func(t *testing.T) {
 			rt := newScript()
@@ -201,7 +201,7 @@ func TestProbeTimesOut(t *testing.T) {
 	})
 }
 
-func TestProbesUnderWayAreBounded(t *testing.T) {
+func TestConcurrentProbesAreLimited(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		p := newProber()
@@ -222,7 +222,7 @@ func TestProbesUnderWayAreBounded(t *testing.T) {
 	})
 }
 
-func TestErrorMessageIsTheSameForTheSameFault(t *testing.T) {
+func TestSameFailureHasSameErrorMessage(t *testing.T) {
 	tcp := func(port int) net.Addr { return &net.TCPAddr{IP: net.IPv4(10, 1, 2, 3), Port: port} }
 	certificate := &x509.Certificate{NotBefore: time.Unix(0, 0), NotAfter: time.Unix(1_700_000_000, 0)}
 	for name, test := range map[string]struct {
@@ -293,7 +293,7 @@ func TestErrorMessageIsTheSameForTheSameFault(t *testing.T) {
 	}
 }
 
-func TestMessageOfASlowBackendNamesTheLimit(t *testing.T) {
+func TestSlowBackendMessageNamesLimit(t *testing.T) {
 	const slow = "failing or missing response from u: context deadline exceeded: no response within 5s, the limit of a check"
 	for want, err := range map[string]error{
 		slow: &transport.Error{Op: transport.OpRoundTrip, Sent: true, Err: context.DeadlineExceeded},
@@ -306,7 +306,7 @@ func TestMessageOfASlowBackendNamesTheLimit(t *testing.T) {
 	}
 }
 
-func TestErrorMessageIsBounded(t *testing.T) {
+func TestErrorMessageIsTruncated(t *testing.T) {
 	got := errorMessage(errors.New("evil\x1b[2J\n" + strings.Repeat("x", 10_000)))
 	if len(got) > maxErrorMessage+len("...") || strings.ContainsAny(got, "\x1b\n") {
 		t.Errorf("errorMessage() of a long text has %d bytes: %.40q, want at most %d without control characters", len(got), got, maxErrorMessage+len("..."))
@@ -353,7 +353,7 @@ func TestFailureFromError(t *testing.T) {
 	}
 }
 
-func TestMergedFailuresDoNotDependOnTheirOrder(t *testing.T) {
+func TestMergedFailuresAreIndependentOfOrder(t *testing.T) {
 	all := []*failure{
 		refused(), slow(), failureFromStatus(404), failureFromStatus(503),
 		{message: "forbidden", forbidden: true, unreachable: true},

@@ -22,7 +22,7 @@ const metricsAPI, shopAPI = "v1beta1.metrics.k8s.io", "v1.shop.example.com"
 
 // Each row lists the backends that the live replicas reach: "a:m" means that replica a reaches metrics.k8s.io, "b:ms" that b
 // reaches both, "c:" that c reaches none.
-func TestWhichReplicasLeave(t *testing.T) {
+func TestReadinessRemovesReplicasWithFewestBackends(t *testing.T) {
 	for _, test := range []struct {
 		live  string
 		share float64
@@ -111,7 +111,7 @@ func replicaNamed(t *testing.T, name string, verdicts map[string]map[string]apir
 }
 
 // Each replica decides by the published verdicts, and all reach the same result.
-func TestReplicasAgreeOnWhoIsReady(t *testing.T) {
+func TestReplicasAgreeOnReadiness(t *testing.T) {
 	const up, down = apiregistrationv1.ConditionTrue, apiregistrationv1.ConditionFalse
 	readiness := Readiness{APIServices: []string{metricsAPI}, MaxNotReady: 0.5}
 	for _, test := range []struct{ up, down, notReady string }{
@@ -183,7 +183,7 @@ func TestReadinessOfOneReplica(t *testing.T) {
 }
 
 // A verdict that has just turned may have turned on the other replicas too, before this replica receives their verdicts.
-func TestAVerdictThatHasJustTurned(t *testing.T) {
+func TestReadinessToleratesRecentTransition(t *testing.T) {
 	const up, down = apiregistrationv1.ConditionTrue, apiregistrationv1.ConditionFalse
 	readiness := Readiness{APIServices: []string{metricsAPI}, MaxNotReady: 0.5}
 	synctest.Test(t, func(t *testing.T) {

@@ -64,7 +64,7 @@ func (h *env) routes(want bool) {
 	})
 }
 
-func TestDisagreeingReplicasWriteOneStatusAndRouteByTheirOwnVerdict(t *testing.T) {
+func TestDisagreeingReplicasShareStatusAndRouteSeparately(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes seconds")
 	}
@@ -117,7 +117,7 @@ func TestDisagreeingReplicasWriteOneStatusAndRouteByTheirOwnVerdict(t *testing.T
 	}
 }
 
-func TestAnIdleReplicaLearnsFromABusyOne(t *testing.T) {
+func TestIdleReplicaUsesResultOfBusyReplica(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes seconds")
 	}
@@ -246,7 +246,7 @@ func background(t *testing.T, run func(context.Context) error) (stop func()) {
 	}
 }
 
-func TestTheLimitOfABackendIsTheSmallestThatItsAPIServicesSet(t *testing.T) {
+func TestBackendLimitIsSmallestOfItsAPIServices(t *testing.T) {
 	h := newEnv(t, nil)
 	b := h.serve("server")
 	h.add(external("server"))
@@ -300,7 +300,7 @@ func TestTheLimitOfABackendIsTheSmallestThatItsAPIServicesSet(t *testing.T) {
 	}
 }
 
-func TestAnUnusableOpenAPIDocumentIsACondition(t *testing.T) {
+func TestUnusableOpenAPIDocumentSetsCondition(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes seconds")
 	}

@@ -323,7 +323,7 @@ func (brokenSlices) List(labels.Selector) ([]*discoveryv1.EndpointSlice, error) 
 	return nil, errors.New("out of order")
 }
 
-func TestResolveSaysUnknownWhenItCannotLook(t *testing.T) {
+func TestResolveReturnsUnknownWithoutData(t *testing.T) {
 	spec := &apiregistrationv1.APIServiceSpec{Service: &apiregistrationv1.ServiceReference{Namespace: "metrics", Name: "server"}}
 	const message = `service/server in "metrics" cannot be checked due to: out of order`
 

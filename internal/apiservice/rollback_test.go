@@ -48,7 +48,7 @@ func (r *apiRoutes) rolledBack(name string) *metav1.Condition {
 	return nil
 }
 
-func TestARollbackHoldsUntilTheSpecChanges(t *testing.T) {
+func TestRollbackHoldsUntilSpecChanges(t *testing.T) {
 	t.Parallel()
 	var routes *apiRoutes
 	h := open(t, nil, withAPIRoutes(t, &routes), func(h *env, cfg *Config, _ *transport.Options) {
@@ -120,7 +120,7 @@ func TestARollbackHoldsUntilTheSpecChanges(t *testing.T) {
 }
 
 // A replica that starts later, or that has not seen a request, reads the rollback from the status.
-func TestEveryReplicaObeysARollback(t *testing.T) {
+func TestAllReplicasApplyRollback(t *testing.T) {
 	var routes, others *apiRoutes
 	h := open(t, nil, withAPIRoutes(t, &routes))
 	own, other := h.serve("own"), h.serve("other")
@@ -163,7 +163,7 @@ func (h *env) countsRolledBack(series string) {
 	eventually(h.t, "rollbacks are counted", func() bool { return testutil.GatherAndCompare(h.registry, strings.NewReader(series), name) == nil })
 }
 
-func TestWhatIsAddedToTheStatus(t *testing.T) {
+func TestRollbackIsAddedToStatusOnce(t *testing.T) {
 	o := &v1alpha1.APIRoute{ObjectMeta: metav1.ObjectMeta{Generation: 2}}
 	o.Spec.Rules = []v1alpha1.APIRouteRule{{Name: "r", BackendRefs: []v1alpha1.BackendRef{{Name: "a"}, {Name: "b"}, {Name: "c"}}}}
 	o.Status.Rules = []v1alpha1.RuleStatus{{Name: "r", RolledBack: []string{"c"}, Conditions: []metav1.Condition{

@@ -111,7 +111,7 @@ func (s *peer) thinks(t *testing.T, status, reason string) {
 	s.Publish(text)
 }
 
-func TestASingleReplicaWritesItsVerdictAtOnce(t *testing.T) {
+func TestSingleReplicaWritesVerdictAtOnce(t *testing.T) {
 	for name, peers := range map[string]Peers{"without peers": nil, "with nobody there": newPeerGroup().join("own")} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -192,7 +192,7 @@ func TestUnavailableIsDebouncedWithSeveralReplicas(t *testing.T) {
 	})
 }
 
-func TestOnlyTheLeaderWritesAndItsSuccessorContinuesTheDebounce(t *testing.T) {
+func TestOnlyLeaderWritesAndSuccessorContinuesDebounce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newPeerGroup()
 		leader, own := c.join("leader"), c.join("own")

@@ -19,7 +19,7 @@ func beside(h *env, owns func(string) bool) option {
 }
 
 // A gateway that had not adopted an APIService once wrote that its APIRoute had no effect, and the front door wrote the opposite.
-func TestA55OneProgramWritesTheStatusOfAnAPIRoute(t *testing.T) {
+func TestA55APIRouteStatusHasOneWriter(t *testing.T) {
 	var routes *apiRoutes
 	front := open(t, nil, withAPIRoutes(t, &routes))
 	own := front.serve("own")
@@ -46,7 +46,7 @@ func TestA55OneProgramWritesTheStatusOfAnAPIRoute(t *testing.T) {
 	}
 }
 
-func TestA55AFrontDoorLeavesTheStatusToAGateway(t *testing.T) {
+func TestA55FrontDoorDoesNotWriteStatusOfGateway(t *testing.T) {
 	var routes *apiRoutes
 	h := open(t, nil, withAPIRoutes(t, &routes))
 	own := h.serve("own")
@@ -74,7 +74,7 @@ func TestA55AFrontDoorLeavesTheStatusToAGateway(t *testing.T) {
 }
 
 // Two writers that disagree do not write without limit.
-func TestA55WritesOfAStatusAreLimited(t *testing.T) {
+func TestA55StatusWritesAreLimited(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var limits writeLimits
 		writes := map[string]int{}

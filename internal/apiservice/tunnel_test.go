@@ -15,7 +15,7 @@ import (
 )
 
 // Messages of the condition for failures of a tunnel, and of a backend behind one.
-func TestFailuresOfTunnels(t *testing.T) {
+func TestTunnelFailureSetsConditionMessage(t *testing.T) {
 	refused := &net.OpError{Op: "dial", Net: "unix", Addr: &net.UnixAddr{Name: "/run/secret/socket", Net: "unix"}, Err: os.NewSyscallError("connect", syscall.ECONNREFUSED)}
 	for wanted, err := range map[string]error{
 		"the tunnel to the cluster network cannot be reached: dial unix: connect: connection refused": &transport.TunnelError{
@@ -35,7 +35,7 @@ func TestFailuresOfTunnels(t *testing.T) {
 
 // The backend sends nothing, and the tunnel carries nothing for other backends either: the message names both as possible
 // causes.
-func TestAHangBehindATunnel(t *testing.T) {
+func TestHangBehindTunnelNamesBothCauses(t *testing.T) {
 	for network, wanted := range map[string]string{
 		"":        "connections are taken and nothing comes from them",
 		"cluster": "nothing comes through the tunnel to the cluster network: its server or its agents hang, or the backend does",
@@ -56,7 +56,7 @@ func TestAHangBehindATunnel(t *testing.T) {
 }
 
 // A lost connection, with failing dials through the tunnel since then, is the tunnel's failure. A response is the backend's.
-func TestFailuresThatTheTunnelExplains(t *testing.T) {
+func TestLostConnectionIsAttributedToFailingTunnel(t *testing.T) {
 	tunnel := failureFromError(&transport.Error{Op: transport.OpDial, Err: &transport.TunnelError{Network: "cluster", Err: io.EOF}})
 	lost := failureFromError(&transport.Error{Op: transport.OpRoundTrip, Sent: true, Err: io.EOF})
 	for name, c := range map[string]struct {

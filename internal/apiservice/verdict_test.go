@@ -103,7 +103,7 @@ func TestVerdict(t *testing.T) {
 	}
 }
 
-func TestLastTransitionTimeChangesWithTheStatusOnly(t *testing.T) {
+func TestLastTransitionTimeChangesWithStatusOnly(t *testing.T) {
 	then, now := time.Unix(1000, 0), time.Unix(2000, 0)
 	before := verdict(verdictInput{probes: after(nil)}, then)
 	if got := verdict(verdictInput{probes: after(nil, nil), previous: &before}, now); !got.LastTransitionTime.Time.Equal(then) {

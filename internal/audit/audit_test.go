@@ -89,7 +89,7 @@ func TestPolicy(t *testing.T) {
 	}
 }
 
-func TestAPolicyThatCannotBe(t *testing.T) {
+func TestInvalidPolicyIsRejected(t *testing.T) {
 	for name, text := range map[string]string{
 		"no rules":       "apiVersion: audit.k8s.io/v1\nkind: Policy\n",
 		"no such level":  "apiVersion: audit.k8s.io/v1\nkind: Policy\nrules: [{level: Sometimes}]\n",
@@ -126,7 +126,7 @@ func start(t *testing.T, c Config) (a *Auditor, m *metrics.Audit, stop func()) {
 	return a, c.Metrics, func() { cancel(); wg.Wait() }
 }
 
-func TestLogHoldsALineForEachEvent(t *testing.T) {
+func TestLogHasOneLinePerEvent(t *testing.T) {
 	for _, mode := range []string{ModeBatch, ModeBlocking} {
 		t.Run(mode, func(t *testing.T) {
 			file := filepath.Join(t.TempDir(), "audit.log")
@@ -173,7 +173,7 @@ func linesOf(t *testing.T, file string) [][]byte {
 }
 
 // A device is written and never renamed, independent of the amount of data.
-func TestOnlyFilesAreRotated(t *testing.T) {
+func TestDevicesAreNotRotated(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "null")
 	if err := os.Symlink(os.DevNull, path); err != nil {
@@ -199,7 +199,7 @@ func TestOnlyFilesAreRotated(t *testing.T) {
 	}
 }
 
-func TestAPathThatCannotBeWrittenIsFoundAtTheStart(t *testing.T) {
+func TestUnwritableLogPathPreventsStart(t *testing.T) {
 	_, err := New(Config{LogPath: filepath.Join(t.TempDir(), "no", "such", "audit.log"), Metrics: metrics.NewAudit(prometheus.NewRegistry())})
 	if err == nil || !strings.Contains(err.Error(), "--audit-log-path") {
 		t.Error(err)
@@ -225,7 +225,7 @@ func (h hung) send(context.Context, *batch) (int, error) {
 }
 func (h hung) close() error { return nil }
 
-func TestE7AFullDiskCostsEventsAndIsCounted(t *testing.T) {
+func TestE7EventsLostOnFullDiskAreCounted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := metrics.NewAudit(prometheus.NewRegistry())
 		core, logs := observer.New(zap.InfoLevel)
@@ -257,7 +257,7 @@ func TestE7AFullDiskCostsEventsAndIsCounted(t *testing.T) {
 	})
 }
 
-func TestE7AHungSinkNeverHoldsARequestAndDropsAreExact(t *testing.T) {
+func TestE7HungSinkDelaysNoRequestAndDropsAreCounted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := metrics.NewAudit(prometheus.NewRegistry())
 		h := hung{make(chan struct{})}
@@ -293,7 +293,7 @@ func TestE7AHungSinkNeverHoldsARequestAndDropsAreExact(t *testing.T) {
 	})
 }
 
-func TestWebhookReceivesLists(t *testing.T) {
+func TestWebhookReceivesEventLists(t *testing.T) {
 	var mu sync.Mutex
 	var got auditv1.EventList
 	var dialled atomic.Int32
@@ -339,7 +339,7 @@ current-context: sink
 	}
 }
 
-func TestAnEventThatIsTooLargeGoesWithoutItsBodies(t *testing.T) {
+func TestOversizedEventIsSentWithoutBodies(t *testing.T) {
 	e := event("/api")
 	e.RequestObject = &runtime.Unknown{Raw: []byte(`"` + strings.Repeat("x", maxEvent) + `"`), ContentType: runtime.ContentTypeJSON}
 	e.Annotations = map[string]string{"kept": "yes"}
@@ -353,7 +353,7 @@ func TestAnEventThatIsTooLargeGoesWithoutItsBodies(t *testing.T) {
 }
 
 // The message of a refused secret may contain its values.
-func TestE2WhatIsWrongWithASecretIsNotQuoted(t *testing.T) {
+func TestE2ErrorsOmitSecretValues(t *testing.T) {
 	for resource, quoted := range map[string]bool{"secrets": false, "configmaps": true} {
 		e := event("/api/v1/namespaces/default/" + resource)
 		e.ObjectRef = &auditinternal.ObjectReference{Resource: resource, Namespace: "default", Name: "x"}

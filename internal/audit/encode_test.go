@@ -29,7 +29,7 @@ func library(t *testing.T, e *auditinternal.Event) string {
 	return string(line)
 }
 
-func TestEventsAreEncodedAsTheLibraryDoes(t *testing.T) {
+func TestEventEncodingMatchesAPIServer(t *testing.T) {
 	at := metav1.NewMicroTime(time.Date(2026, 11, 21, 9, 8, 7, 123456789, time.FixedZone("x", 3600)))
 	for name, e := range map[string]*auditinternal.Event{
 		"empty":        {},
@@ -84,7 +84,7 @@ func TestEventsAreEncodedAsTheLibraryDoes(t *testing.T) {
 }
 
 // Separate annotations are encoded as annotations of the event, whether it has annotations or not.
-func TestAnnotationsBesideAnEvent(t *testing.T) {
+func TestSeparateAnnotationsAreEncodedAsEventAnnotations(t *testing.T) {
 	more := []Annotation{{"a", `by "x\y" <z>`}, {"b", ""}, {"c", "3"}}
 	for name, e := range map[string]*auditinternal.Event{
 		"none of its own":    {AuditID: "1"},

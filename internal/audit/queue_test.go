@@ -67,7 +67,7 @@ func offer(q *queue, events ...string) {
 	}
 }
 
-func TestTheLogIsWrittenAtOnceAndThenInBatches(t *testing.T) {
+func TestFirstEventIsWrittenAtOnceAndLaterOnesInBatches(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		said := &memory{}
 		q, _, stop := running(t, said, logBatching)
@@ -94,7 +94,7 @@ func TestTheLogIsWrittenAtOnceAndThenInBatches(t *testing.T) {
 	})
 }
 
-func TestACompleteBatchDoesNotWait(t *testing.T) {
+func TestFullBatchIsWrittenAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for name, b := range map[string]batching{
 			"by number": {maxEvents: 3, wait: time.Hour}, "by bytes": {maxBytes: 27, wait: time.Hour},
@@ -122,7 +122,7 @@ func TestACompleteBatchDoesNotWait(t *testing.T) {
 }
 
 // Events that arrive during a write are written too, for any number of batches and without later events.
-func TestNothingIsLeftBehindBatchesThatAreBeingSent(t *testing.T) {
+func TestEventsQueuedDuringWritesAreWritten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		said := &memory{gate: make(chan struct{})}
 		q, _, stop := running(t, said, batching{maxEvents: 1})
@@ -142,7 +142,7 @@ func TestNothingIsLeftBehindBatchesThatAreBeingSent(t *testing.T) {
 }
 
 // In all interleavings each event is either written completely, once and in order, or counted as dropped.
-func TestEachEventIsWrittenOrCounted(t *testing.T) {
+func TestEachEventIsWrittenOrCountedAsDropped(t *testing.T) {
 	said := &memory{}
 	q, m, stop := running(t, said, batching{maxBytes: 1 << 10})
 	const writers, each = 8, 2000
@@ -174,7 +174,7 @@ func TestEachEventIsWrittenOrCounted(t *testing.T) {
 }
 
 // The memory kept for reuse is small. An empty queue has its full capacity.
-func TestTheSpaceOfAQueueIsBounded(t *testing.T) {
+func TestQueueMemoryIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := &slow{until: make(chan struct{})}
 		q, m, stop := running(t, h, logBatching)

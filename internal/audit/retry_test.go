@@ -25,7 +25,7 @@ func (r *receiver) RoundTrip(*http.Request) (*http.Response, error) {
 	return &http.Response{StatusCode: http.StatusOK, Body: io.NopCloser(strings.NewReader(""))}, nil
 }
 
-func TestReceiverThatReturnsGetsTheBatchSoon(t *testing.T) {
+func TestRecoveredReceiverGetsBatchSoon(t *testing.T) {
 	for _, test := range []struct {
 		outage  time.Duration
 		wantErr bool

@@ -64,7 +64,7 @@ var version = regexp.MustCompile(`V\d[a-z0-9]*$`)
 
 // The test reads every package that is linked into the aggregator and uses typed clients or informers. It looks for calls of
 // groups, versions and kinds that Interface does not have.
-func TestLibrariesCallOnlyWhatIsLinked(t *testing.T) {
+func TestLinkedPackagesUseOnlyImplementedClients(t *testing.T) {
 	client, err := New(&rest.Config{Host: "http://127.0.0.1:1"})
 	if err != nil {
 		t.Fatal(err)
@@ -210,7 +210,7 @@ func method(n ast.Node) (string, ast.Node) {
 }
 
 // A group of this package requests the same paths as client-go's.
-func TestGroupsAreTheLibrarys(t *testing.T) {
+func TestGroupPathsMatchClientGo(t *testing.T) {
 	config := &rest.Config{Host: "https://example.com:6443/below"}
 	ours, err := New(config)
 	if err != nil {
@@ -238,7 +238,7 @@ func TestGroupsAreTheLibrarys(t *testing.T) {
 }
 
 // Parameters of policies may be of exactly the kinds that client-go has an informer of.
-func TestForResourceKnowsWhatTheLibraryKnows(t *testing.T) {
+func TestForResourceSupportsSameKindsAsClientGo(t *testing.T) {
 	client, err := New(&rest.Config{Host: "http://127.0.0.1:1"})
 	if err != nil {
 		t.Fatal(err)
@@ -269,7 +269,7 @@ func TestForResourceKnowsWhatTheLibraryKnows(t *testing.T) {
 }
 
 // Every informer has an index by namespace, except for kinds with very many objects that no caller lists by namespace.
-func TestVeryManyObjectsHaveNoIndex(t *testing.T) {
+func TestInformersOfLargeKindsHaveNoNamespaceIndex(t *testing.T) {
 	client, err := New(&rest.Config{Host: "http://127.0.0.1:1"})
 	if err != nil {
 		t.Fatal(err)
@@ -304,7 +304,7 @@ func TestVeryManyObjectsHaveNoIndex(t *testing.T) {
 }
 
 // A kind without a client is listed and watched. A group's informer and the informer of the resource are the same.
-func TestAnInformerOfAnyKind(t *testing.T) {
+func TestInformerListsAndWatchesAnyKind(t *testing.T) {
 	class := func(name string) storagev1.StorageClass {
 		return storagev1.StorageClass{ObjectMeta: metav1.ObjectMeta{Name: name, ResourceVersion: "7"}, Provisioner: "p"}
 	}

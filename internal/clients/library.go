@@ -27,7 +27,7 @@ import (
 // ForLibrary returns c for library functions that require a complete kubernetes.Interface: the admission plugins for policies
 // and webhooks, which read namespaces and the OpenAPI documents, and PodSecurity, which lists pods. It provides only the groups
 // that these use. Other groups are nil, because linking all of them costs 4.7 MB (docs/decisions/0005-binary-size.md).
-// TestLibrariesCallOnlyWhatIsLinked checks every linked package for calls of other groups.
+// TestLinkedPackagesUseOnlyImplementedClients checks every linked package for calls of other groups.
 func ForLibrary(c Interface) kubernetes.Interface {
 	if whole, ok := c.(kubernetes.Interface); ok {
 		return whole

@@ -17,7 +17,7 @@ import (
 
 // The object that admission admits is the object that is stored, for every verb and subresource. The old object of the
 // review is the object that was stored before (CVE-2021-25735).
-func TestC2AdmissionSeesWhatIsStored(t *testing.T) {
+func TestC2AdmittedObjectEqualsStoredObject(t *testing.T) {
 	t.Parallel()
 	h := startHost(t)
 	h.define(t, boats)

@@ -373,7 +373,7 @@ func unlabelled(name string) *unstructured.Unstructured {
 
 // With an unreachable webhook for everything, the server still starts and creates its initial objects, and the author of the
 // webhook can delete it. All other requests are rejected, those through the front door included.
-func TestADeadWebhookForEverything(t *testing.T) {
+func TestUnreachableCatchAllWebhookCanBeDeleted(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	t.Run("is set up", func(t *testing.T) {

@@ -13,7 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-func TestC1AScopeIsOnlyReachedByItsOwnPath(t *testing.T) {
+func TestC1PathsOfAnotherScopeAreRejected(t *testing.T) {
 	h := start(t)
 	namespace(t, h.typed(t, admin), "work")
 	client := rawClient(t, h)
@@ -56,7 +56,7 @@ func TestC5StatusWritesChangeNothingElse(t *testing.T) {
 	}
 }
 
-func TestC7PatchesHaveBounds(t *testing.T) {
+func TestC7OversizedPatchesAreRejected(t *testing.T) {
 	t.Parallel()
 	h := start(t)
 	root := h.typed(t, admin)
@@ -88,7 +88,7 @@ func codeOf(err error) int {
 	return 0
 }
 
-func TestC8BombsAreRefused(t *testing.T) {
+func TestC8OversizedAndDeeplyNestedObjectsAreRejected(t *testing.T) {
 	h := start(t)
 	namespace(t, h.typed(t, admin), "work")
 	client := rawClient(t, h)
@@ -116,7 +116,7 @@ func TestC8BombsAreRefused(t *testing.T) {
 	}
 }
 
-func TestC12AContinueTokenIsForItsOwnList(t *testing.T) {
+func TestC12ContinueTokenOfAnotherListIsRejected(t *testing.T) {
 	h := start(t)
 	root := h.typed(t, admin)
 	namespace(t, root, "work")
@@ -151,7 +151,7 @@ func TestC12AContinueTokenIsForItsOwnList(t *testing.T) {
 	}
 }
 
-func TestC15WhatWasDeletedIsNotWritten(t *testing.T) {
+func TestC15WritesToDeletedObjectsAreRejected(t *testing.T) {
 	h := start(t)
 	root := h.typed(t, admin)
 	namespace(t, root, "work")

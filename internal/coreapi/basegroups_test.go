@@ -18,7 +18,7 @@ import (
 )
 
 // A front door without nodes does not have to serve the groups that only clusters with nodes use.
-func TestGroupsOfClustersWithNodesCanBeLeftOut(t *testing.T) {
+func TestBaseGroupsAreServedWithoutNodeGroups(t *testing.T) {
 	// No controller creates service accounts in this test.
 	active := slices.DeleteFunc(plugins.All(), func(p admission.Plugin) bool { return !p.Default || p.Name == "ServiceAccount" })
 	h := start(t, func(c *Config) { c.Groups, c.Admission = kinds.Base(), admission.Config{Plugins: active} })

@@ -24,7 +24,7 @@ func (n *noisy) Watch(context.Context, string, storage.ListOptions) (watch.Inter
 	return w, nil
 }
 
-func TestBookmarksAreForThoseWhoAsked(t *testing.T) {
+func TestBookmarksAreSentOnlyOnRequest(t *testing.T) {
 	yes := true
 	for name, c := range map[string]struct {
 		opts storage.ListOptions
@@ -60,7 +60,7 @@ func TestBookmarksAreForThoseWhoAsked(t *testing.T) {
 }
 
 // A client that stops a watch does not have to read the remaining events.
-func TestAWatchIsStoppedWithEventsLeft(t *testing.T) {
+func TestWatchStopsWithUnreadEvents(t *testing.T) {
 	from := &noisy{}
 	w, err := uncachedStorage{from}.Watch(t.Context(), "/", storage.ListOptions{})
 	if err != nil {

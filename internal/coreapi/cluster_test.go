@@ -53,7 +53,7 @@ func certificateRequest(t *testing.T, name string) *certificatesv1.CertificateSi
 }
 
 // A client could impersonate any user with a request that sets its own username or its own approval.
-func TestACertificateRequestIsItsAuthors(t *testing.T) {
+func TestCertificateRequestIdentityIsTheAuthors(t *testing.T) {
 	h := start(t)
 	author := &user.DefaultInfo{Name: "jane", UID: "7", Groups: []string{user.SystemPrivilegedGroup, "staff"}, Extra: map[string][]string{"example.com/k": {"v"}}}
 	requests := h.typed(t, author).CertificatesV1().CertificateSigningRequests()
@@ -96,7 +96,7 @@ func TestACertificateRequestIsItsAuthors(t *testing.T) {
 }
 
 // The right to write the status of one signer's requests does not include the requests of every signer.
-func TestSigningForAPodNeedsTheRightToSign(t *testing.T) {
+func TestPodCertificateStatusNeedsTheSignerRight(t *testing.T) {
 	h := start(t, func(c *Config) { c.Authorizer = onlySigners{} })
 	namespace(t, h.typed(t, admin), "ns")
 	block, _ := pem.Decode(certificateRequest(t, "a").Spec.Request)
@@ -137,7 +137,7 @@ func (onlySigners) Authorize(ctx context.Context, a authorizer.Attributes) (auth
 	return people{}.Authorize(ctx, a)
 }
 
-func TestTheSystemsPriorityClassesStay(t *testing.T) {
+func TestSystemPriorityClassesCannotBeDeleted(t *testing.T) {
 	h := start(t)
 	classes := h.typed(t, admin).SchedulingV1().PriorityClasses()
 	for _, class := range []*schedulingv1.PriorityClass{
@@ -162,7 +162,7 @@ func TestTheSystemsPriorityClassesStay(t *testing.T) {
 	}
 }
 
-func TestVolumesBeginUnlookedAt(t *testing.T) {
+func TestNewVolumesStartPending(t *testing.T) {
 	h := start(t)
 	client := h.typed(t, admin)
 	namespace(t, client, "ns")
@@ -209,7 +209,7 @@ func TestVolumesBeginUnlookedAt(t *testing.T) {
 	}
 }
 
-func TestAlphaHealthOfStorageIsNotKept(t *testing.T) {
+func TestAlphaStorageHealthIsDropped(t *testing.T) {
 	h := start(t)
 	nodes := h.typed(t, admin).StorageV1().CSINodes()
 	node, err := nodes.Create(within(t), &storagev1.CSINode{ObjectMeta: metav1.ObjectMeta{Name: "n"}}, metav1.CreateOptions{})
@@ -222,7 +222,7 @@ func TestAlphaHealthOfStorageIsNotKept(t *testing.T) {
 	}
 }
 
-func TestRuntimeClassesAreMadeByPut(t *testing.T) {
+func TestPutCreatesRuntimeClass(t *testing.T) {
 	h := start(t)
 	classes := h.typed(t, admin).NodeV1().RuntimeClasses()
 	if _, err := classes.Update(within(t), &nodev1.RuntimeClass{ObjectMeta: metav1.ObjectMeta{Name: "a"}, Handler: "runsc"}, metav1.UpdateOptions{}); err != nil {
@@ -234,7 +234,7 @@ func TestRuntimeClassesAreMadeByPut(t *testing.T) {
 	}
 }
 
-func TestComponentStatusesSayHowEtcdIs(t *testing.T) {
+func TestComponentStatusesReportEtcdHealth(t *testing.T) {
 	h := start(t)
 	list, err := h.typed(t, admin).CoreV1().ComponentStatuses().List(within(t), metav1.ListOptions{})
 	if err != nil || len(list.Items) != 1 || list.Items[0].Name != "etcd-0" || list.Items[0].Conditions[0].Message != "ok" {

@@ -17,7 +17,7 @@ type compacted int64
 
 func (c compacted) CompactRevision() int64 { return int64(c) }
 
-func TestTheCompactRevisionIsTenSecondsBehind(t *testing.T) {
+func TestCompactRevisionLagsTenSeconds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		began := time.Now()
 		var away atomic.Bool
@@ -58,7 +58,7 @@ func TestTheCompactRevisionIsTenSecondsBehind(t *testing.T) {
 }
 
 // k8s.io/apiserver's cacher reads the compact revision from the storage behind each cache. The storage returns the horizon.
-func TestStoragesHaveTheCompactRevision(t *testing.T) {
+func TestStoragesReturnTheCompactRevision(t *testing.T) {
 	h := start(t)
 	s := newStorageFactory(h.store.Client(), "/elsewhere", h.codec, Storage{})
 	defer s.close()

@@ -95,7 +95,7 @@ func withConversion(clientConfig string) string {
 	return text + "  conversion: {strategy: Webhook, webhook: {conversionReviewVersions: [v1], clientConfig: " + clientConfig + "}}\n"
 }
 
-func TestConversionByAWebhook(t *testing.T) {
+func TestWebhookConvertsCustomResources(t *testing.T) {
 	t.Parallel()
 	lamps := func(version string) schema.GroupVersionResource {
 		return schema.GroupVersionResource{Group: "light.example.com", Version: version, Resource: "lamps"}
@@ -137,7 +137,7 @@ func TestConversionByAWebhook(t *testing.T) {
 
 // While a conversion webhook is unreachable, the watch cache of a version that needs it cannot be filled. As at kube-apiserver, requests
 // for single objects and pages of lists are answered with 500, and requests that need the cache with 429.
-func TestUnreachableConversionWebhook(t *testing.T) {
+func TestUnreachableConversionWebhookReturns500Or429(t *testing.T) {
 	t.Parallel()
 	s := startCRDServer(t)
 	crd := s.define(t, twoVersions)

@@ -285,7 +285,7 @@ func TestServerSideApply(t *testing.T) {
 	})
 }
 
-func TestEveryClientSpeaksItsEncoding(t *testing.T) {
+func TestClientsGetTheirRequestedEncoding(t *testing.T) {
 	t.Parallel()
 	h := start(t)
 	client := h.typed(t, admin)
@@ -425,7 +425,7 @@ func TestFieldValidation(t *testing.T) {
 	}
 }
 
-func TestWhatIsNotThere(t *testing.T) {
+func TestMissingResourcesReturn404(t *testing.T) {
 	t.Parallel()
 	h := start(t)
 	for path, code := range map[string]int{
@@ -448,7 +448,7 @@ func TestWhatIsNotThere(t *testing.T) {
 	}
 }
 
-func TestGenerationsCountChangesOfContent(t *testing.T) {
+func TestGenerationIncrementsOnSpecChangeOnly(t *testing.T) {
 	t.Parallel()
 	h := start(t)
 	client := h.typed(t, admin)
@@ -478,7 +478,7 @@ func TestGenerationsCountChangesOfContent(t *testing.T) {
 	}
 }
 
-func TestRolesAreServed(t *testing.T) {
+func TestClusterRoleIsCreatedByPut(t *testing.T) {
 	h := start(t)
 	client := h.typed(t, admin)
 	role := &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: "r"}, Rules: []rbacv1.PolicyRule{{Verbs: []string{"get"}, APIGroups: []string{""}, Resources: []string{"pods"}}}}

@@ -363,7 +363,7 @@ func TestCustomResources(t *testing.T) {
 	})
 }
 
-func TestWatchingCustomResources(t *testing.T) {
+func TestCustomResourcesCanBeWatched(t *testing.T) {
 	s := startCRDServer(t)
 	namespace(t, s.typed(t, admin), "work")
 	s.define(t, boats)
@@ -412,7 +412,7 @@ func TestWatchingCustomResources(t *testing.T) {
 }
 
 // Every server reads the defined resources from etcd at once, independently of discovery.
-func TestDefinedResourcesAreThoseOfEtcd(t *testing.T) {
+func TestDefinedResourcesAreReadFromEtcd(t *testing.T) {
 	s := startCRDServer(t)
 	other := s.second(t)
 	defined := func(h *testServer) []schema.GroupVersionResource {

@@ -16,7 +16,7 @@ import (
 )
 
 // The result equals the codec's before, during and after the decoders run, and while they stop.
-func TestDecodersGiveWhatTheCodecGives(t *testing.T) {
+func TestDecodersMatchTheCodec(t *testing.T) {
 	shared, plain := both(t, corev1.SchemeGroupVersion)
 	check := func(n int) {
 		o := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "n", Name: fmt.Sprint("o-", n)}, Data: map[string]string{"n": fmt.Sprint(n)}}
@@ -72,7 +72,7 @@ func (c *gatedCodec) Decode(_ []byte, _ *schema.GroupVersionKind, into kruntime.
 	return into, nil, nil
 }
 
-func TestObjectsAreDecodedByAsManyAsThereAreProcessors(t *testing.T) {
+func TestDecodingUsesOneWorkerPerProcessor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d, c := newDecoders(), &gatedCodec{gate: make(chan struct{})}
 		stop := d.start()

@@ -187,7 +187,7 @@ func TestDefinitionLifecycle(t *testing.T) {
 	})
 }
 
-func TestTwoVersionsOfADefinition(t *testing.T) {
+func TestUnservedVersionDisappearsAndOtherStays(t *testing.T) {
 	t.Parallel()
 	s := startCRDServer(t)
 	s.define(t, twoVersions)
@@ -229,7 +229,7 @@ func TestTwoVersionsOfADefinition(t *testing.T) {
 	}
 }
 
-func TestABuiltInGroupVersionIsNotGivenAway(t *testing.T) {
+func TestDefinitionCannotReplaceBuiltInGroupVersion(t *testing.T) {
 	t.Parallel()
 	s := startCRDServer(t)
 	ctx := within(t)
@@ -259,7 +259,7 @@ func TestABuiltInGroupVersionIsNotGivenAway(t *testing.T) {
 	}
 }
 
-func TestDefinitionsAreServedAgainAfterARestart(t *testing.T) {
+func TestDefinitionsAreServedAfterRestart(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	t.Run("first life", func(t *testing.T) {
@@ -281,7 +281,7 @@ func TestDefinitionsAreServedAgainAfterARestart(t *testing.T) {
 	})
 }
 
-func TestDefinitionsOfTwoServersKeepApart(t *testing.T) {
+func TestDefinitionsOfTwoServersAreIndependent(t *testing.T) {
 	t.Parallel()
 	one, two := startCRDServer(t), startCRDServer(t)
 	one.define(t, boats)
@@ -299,7 +299,7 @@ func TestDefinitionsOfTwoServersKeepApart(t *testing.T) {
 	}
 }
 
-func TestContentOfATerminatingNamespace(t *testing.T) {
+func TestCreateInTerminatingNamespaceIsForbidden(t *testing.T) {
 	t.Parallel()
 	s := startCRDServer(t)
 	client := s.typed(t, admin)
@@ -315,7 +315,7 @@ func TestContentOfATerminatingNamespace(t *testing.T) {
 	}
 }
 
-func TestAChangeOfOneDefinitionChangesNoOtherSwagger(t *testing.T) {
+func TestDefinitionChangeKeepsOtherOpenAPIDocuments(t *testing.T) {
 	t.Parallel()
 	s := startCRDServer(t)
 	s.define(t, boats)

@@ -43,7 +43,7 @@ func claimFor(name string, request resourcev1.ExactDeviceRequest) *resourcev1.Re
 }
 
 // The scheduler allocates and drivers report on their devices. Neither may do the other's writes.
-func TestPartsOfAClaimsStatusHaveTheirAuthors(t *testing.T) {
+func TestClaimStatusFieldsAreLimitedToTheirWriters(t *testing.T) {
 	h := start(t, func(c *Config) {
 		c.Authorizer = claimRights{
 			"scheduler":                      {"update resourceclaims/binding  "},
@@ -126,7 +126,7 @@ func TestPartsOfAClaimsStatusHaveTheirAuthors(t *testing.T) {
 }
 
 // Access to devices in use by other claims requires a namespace with the label of an administrator.
-func TestAccessOfAnAdministrator(t *testing.T) {
+func TestAdminAccessNeedsLabeledNamespace(t *testing.T) {
 	h := start(t)
 	root := h.typed(t, admin)
 	namespace(t, root, "work")
@@ -171,7 +171,7 @@ func TestAccessOfAnAdministrator(t *testing.T) {
 	}
 }
 
-func TestSlicesAreFoundByNodeDriverAndPool(t *testing.T) {
+func TestSlicesAreSelectableByNodeDriverAndPool(t *testing.T) {
 	h := start(t)
 	slices := h.typed(t, admin).ResourceV1().ResourceSlices()
 	ctx := within(t)
@@ -198,7 +198,7 @@ func TestSlicesAreFoundByNodeDriverAndPool(t *testing.T) {
 
 // A quota counts claims. For each class it also counts the most devices that the claims may get, including requests under
 // the name of the extended resource.
-func TestQuotasOfDevices(t *testing.T) {
+func TestDeviceQuotaCountsClaimsAndDevices(t *testing.T) {
 	h := start(t, withQuota)
 	client := h.typed(t, admin)
 	namespace(t, client, "default")

@@ -96,7 +96,7 @@ func (e *encrypted) get(t *testing.T, name string) (string, error) {
 
 const canary = "canary-4711"
 
-func TestE5NothingOfASecretIsInEtcd(t *testing.T) {
+func TestE5SecretsAreEncryptedInEtcd(t *testing.T) {
 	t.Parallel()
 	kms := newKeyService(t)
 	kms.start()
@@ -130,7 +130,7 @@ func TestE5NothingOfASecretIsInEtcd(t *testing.T) {
 }
 
 // The wildcard of a group matches only that group. Definitions and custom resources are encrypted in the same way.
-func TestE5CustomResourcesAreEncryptedToo(t *testing.T) {
+func TestE5CustomResourcesAreEncrypted(t *testing.T) {
 	t.Parallel()
 	e := startEncrypted(t, t.TempDir(), configuration("'*.sea.example.com'", "secretbox: {keys: ["+key("one")+"]}"))
 	namespace(t, e.client, "work")
@@ -152,7 +152,7 @@ func TestE5CustomResourcesAreEncryptedToo(t *testing.T) {
 }
 
 // Ciphertext that was copied to another key cannot be decrypted. The object can be deleted with the unsafe option.
-func TestE5CiphertextThatWasMoved(t *testing.T) {
+func TestE5CiphertextAtAnotherKeyIsUnreadable(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes seconds")
 	}
@@ -202,7 +202,7 @@ func unreadable(t *testing.T, e *encrypted, name string) {
 
 // Replacing a key causes no errors under load. Every write uses the new key, including an update without changes. Objects that
 // were not written again are lost when the old key is removed.
-func TestE5AKeyIsReplacedUnderLoad(t *testing.T) {
+func TestE5KeyIsReplacedUnderLoadWithoutErrors(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes seconds")
 	}
@@ -280,7 +280,7 @@ func TestE5AKeyIsReplacedUnderLoad(t *testing.T) {
 }
 
 // An invalid file leaves the previous configuration in force, and the server reports the error.
-func TestE5AChangeThatIsNoGood(t *testing.T) {
+func TestE5InvalidConfigurationKeepsPreviousOne(t *testing.T) {
 	t.Parallel()
 	good := configuration("secrets", "aesgcm: {keys: ["+key("one")+"]}")
 	e := startEncrypted(t, t.TempDir(), good)
@@ -313,7 +313,7 @@ func TestE5AChangeThatIsNoGood(t *testing.T) {
 
 // A server waits at its start for a key service that is not available. If the service stops later, decrypted keys remain
 // usable. After the service replaces its key, writes use the new key and reads still accept the old key.
-func TestE5AKeyServiceComesAndGoes(t *testing.T) {
+func TestE5StartWaitsForKeyServiceAndSurvivesItsStop(t *testing.T) {
 	t.Parallel()
 	kms := newKeyService(t)
 	file := filepath.Join(t.TempDir(), "encryption.yaml")
@@ -379,7 +379,7 @@ func TestE5AKeyServiceComesAndGoes(t *testing.T) {
 }
 
 // A start without the key of a stored object reports the object and does not wait for the key.
-func TestE5AStartWithoutAKey(t *testing.T) {
+func TestE5StartWithMissingKeyReportsTheObject(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes seconds")
 	}

@@ -17,7 +17,7 @@ import (
 	"portico.dev/internal/store"
 )
 
-func TestWhatClientsAreToldOfEtcd(t *testing.T) {
+func TestEtcdErrorsMapToStatusCodes(t *testing.T) {
 	for _, c := range []struct {
 		name        string
 		err         error

@@ -23,7 +23,7 @@ func rule(verb, resource string) rbacv1.PolicyRule {
 	return rbacv1.PolicyRule{Verbs: []string{verb}, APIGroups: []string{""}, Resources: []string{resource}}
 }
 
-func TestNobodyGrantsWhatTheyDoNotHold(t *testing.T) {
+func TestPrivilegeEscalationByRolesIsForbidden(t *testing.T) {
 	h := start(t, func(c *Config) { c.Aggregate = rbac.Aggregate })
 	root := h.typed(t, admin)
 	namespace(t, root, "work")
@@ -121,7 +121,7 @@ func TestNobodyGrantsWhatTheyDoNotHold(t *testing.T) {
 // C16: an aggregated role gets the rules that other users write into the selected roles. Its aggregationRule is therefore
 // reserved for users with all rights. This includes setting, changing and removing it,
 // because a role without it can no longer be restricted.
-func TestC16TheAggregationRuleIsForThoseWhoMayEverything(t *testing.T) {
+func TestC16AggregationRuleNeedsAllRights(t *testing.T) {
 	const full = "full"
 	table := roleTable{cluster: map[string][]rbacv1.PolicyRule{
 		"limited": {rule("get", "pods")}, full: rbackinds.Everything,
@@ -177,7 +177,7 @@ func TestC16TheAggregationRuleIsForThoseWhoMayEverything(t *testing.T) {
 
 // C16: as at kube-apiserver, a right for one name does not include a create of that name by POST, because the request has no
 // name, and never includes another name.
-func TestC16EscalateAndBindForSomeNames(t *testing.T) {
+func TestC16NamedEscalateRightExcludesCreate(t *testing.T) {
 	only := func(verb, resource, name string) []rbacv1.PolicyRule {
 		return []rbacv1.PolicyRule{{Verbs: []string{verb}, APIGroups: []string{rbacv1.GroupName}, Resources: []string{resource}, ResourceNames: []string{name}}}
 	}

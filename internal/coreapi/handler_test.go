@@ -20,7 +20,7 @@ type wrapped struct {
 
 func (w wrapped) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
-func TestWatchOverASocketThroughWrappedWriters(t *testing.T) {
+func TestWebSocketWatchWorksThroughWrappedWriters(t *testing.T) {
 	h := start(t)
 	namespace(t, h.typed(t, admin), "work")
 	resolver := request.NewResolver()

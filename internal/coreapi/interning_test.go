@@ -52,7 +52,7 @@ func both(t *testing.T, gv schema.GroupVersion) (shared interningCodec, plain kr
 	return shared, shared.Codec
 }
 
-func TestWhatIsDecodedFrugallyIsTheSame(t *testing.T) {
+func TestInterningDecoderReturnsEqualObjects(t *testing.T) {
 	for name, c := range map[string]struct {
 		gv  schema.GroupVersion
 		obj kruntime.Object
@@ -95,7 +95,7 @@ func TestWhatIsDecodedFrugallyIsTheSame(t *testing.T) {
 }
 
 // Only events and lists, which are not modified, share maps. An object decoded for an update has private maps.
-func TestWhatIsOnlyReadSharesMaps(t *testing.T) {
+func TestOnlyReadOnlyObjectsShareMaps(t *testing.T) {
 	shared, plain := both(t, corev1.SchemeGroupVersion)
 	for { // until each of the maps below has a distinct slot
 		places := map[any]bool{}
@@ -175,7 +175,7 @@ func TestWhatIsOnlyReadSharesMaps(t *testing.T) {
 	}
 }
 
-func TestMapsAreToldApart(t *testing.T) {
+func TestInternKeepsDifferentMapsDistinct(t *testing.T) {
 	s := newInternedMaps()
 	for i := range 10 * len(s.known) { // more than the table holds
 		m := map[string]string{fmt.Sprint(i): "", "": fmt.Sprint(i)}
@@ -190,7 +190,7 @@ func TestMapsAreToldApart(t *testing.T) {
 	}
 }
 
-func TestFieldSetsAreToldApart(t *testing.T) {
+func TestInternKeepsDifferentFieldSetsDistinct(t *testing.T) {
 	s := newInternedFields()
 	for i := range 10 * len(s.known) { // more than the table holds
 		f := metav1.NewFieldsV1(fmt.Sprint("{", i, "}"))
@@ -208,7 +208,7 @@ func TestFieldSetsAreToldApart(t *testing.T) {
 }
 
 // Many bindings that differ in name and user use at most half of the objects and three quarters of the memory.
-func TestManyObjectsShareTheirWords(t *testing.T) {
+func TestInterningHalvesObjectsOfManyBindings(t *testing.T) {
 	shared, plain := both(t, rbacv1.SchemeGroupVersion)
 	const many = 3000
 	kept := func(c kruntime.Codec) (objects, bytes uint64) {

@@ -30,7 +30,7 @@ var directories = map[schema.GroupResource]string{
 }
 
 // Portico and kube-apiserver can share an etcd one after the other: each kind is in the same directory.
-func TestEachKindLiesWhereKubeAPIServerKeepsIt(t *testing.T) {
+func TestStorageDirectoriesMatchKubeAPIServer(t *testing.T) {
 	taken := map[string]schema.GroupResource{}
 	for _, g := range cluster.All() {
 		for _, r := range g.Resources {
@@ -51,7 +51,7 @@ func TestEachKindLiesWhereKubeAPIServerKeepsIt(t *testing.T) {
 }
 
 // The test compares the keys and the encoding of the values in etcd.
-func TestKeysAndFormsInEtcd(t *testing.T) {
+func TestEtcdKeysAndEncodingsMatchKubeAPIServer(t *testing.T) {
 	t.Parallel()
 	for mediaType, begins := range map[string]string{
 		"":                                    "k8s\x00",
@@ -109,7 +109,7 @@ func TestKeysAndFormsInEtcd(t *testing.T) {
 }
 
 // Objects in another encoding are readable. The next write changes them to the new encoding.
-func TestTheFormOfStoredObjectsCanChange(t *testing.T) {
+func TestStorageEncodingChangesOnNextWrite(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	raw := func(t *testing.T, h *testServer) string {

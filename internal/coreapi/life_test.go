@@ -11,7 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-func TestServesSoonAfterTheStoreIsReady(t *testing.T) {
+func TestServerServesWhenStoreIsReady(t *testing.T) {
 	begun := time.Now()
 	h := start(t)
 	t.Logf("store and local groups ready after %s", time.Since(begun))
@@ -20,7 +20,7 @@ func TestServesSoonAfterTheStoreIsReady(t *testing.T) {
 	}
 }
 
-func TestTwoServersInOneProcessKeepApart(t *testing.T) {
+func TestTwoServersInOneProcessAreIndependent(t *testing.T) {
 	one, two := start(t), start(t)
 	namespace(t, one.typed(t, admin), "only-in-one")
 	_, err := two.typed(t, admin).CoreV1().Namespaces().Get(within(t), "only-in-one", metav1.GetOptions{})
@@ -29,7 +29,7 @@ func TestTwoServersInOneProcessKeepApart(t *testing.T) {
 	}
 }
 
-func TestObjectsOutliveTheProcess(t *testing.T) {
+func TestObjectsSurviveRestart(t *testing.T) {
 	dir := t.TempDir()
 	t.Run("first life", func(t *testing.T) {
 		namespace(t, startIn(t, dir).typed(t, admin), "kept")
@@ -41,7 +41,7 @@ func TestObjectsOutliveTheProcess(t *testing.T) {
 	})
 }
 
-func TestRequestsBeforeReadiness(t *testing.T) {
+func TestRequestsBeforeReadinessGet503OrWait(t *testing.T) {
 	h := start(t)
 	fresh, err := New(h.cfg)
 	if err != nil {
@@ -98,7 +98,7 @@ func TestStoppingEndsWatches(t *testing.T) {
 	}
 }
 
-func TestAPanicInAHandlerEndsOneRequest(t *testing.T) {
+func TestHandlerPanicEndsOnlyItsRequest(t *testing.T) {
 	config := clientOver(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { panic("oh") }))
 	_, err := clientFor(t, config).CoreV1().Namespaces().Get(within(t), "x", metav1.GetOptions{})
 	if err == nil {

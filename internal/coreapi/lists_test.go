@@ -143,7 +143,7 @@ func manyOfEach(t *testing.T, s *crdServer, n int) {
 }
 
 // Every list equals the list of k8s.io/apiserver byte for byte, in every encoding, for every part and for repeated requests.
-func TestListsAreThoseOfTheLibrary(t *testing.T) {
+func TestCachedListsEqualListsOfAPIServer(t *testing.T) {
 	t.Parallel()
 	s := startCRDServer(t)
 	namespace(t, s.typed(t, admin), "work")
@@ -217,7 +217,7 @@ func TestListsAreThoseOfTheLibrary(t *testing.T) {
 }
 
 // The cached encoding of an object is not used after the object changes.
-func TestAListHasWhatWasWrittenLast(t *testing.T) {
+func TestListAfterWriteHasNewObject(t *testing.T) {
 	t.Parallel()
 	s := startCRDServer(t)
 	namespace(t, s.typed(t, admin), "work")
@@ -260,7 +260,7 @@ func (s *auditSink) ProcessEvents(events ...*auditinternal.Event) bool {
 }
 
 // The audit log contains the whole response if the policy requires it.
-func TestTheAuditLogHasWholeLists(t *testing.T) {
+func TestAuditLogContainsCompleteLists(t *testing.T) {
 	t.Parallel()
 	s := startCRDServer(t)
 	namespace(t, s.typed(t, admin), "work")
@@ -285,7 +285,7 @@ func TestTheAuditLogHasWholeLists(t *testing.T) {
 }
 
 // A changed definition changes the appearance of objects that were not written again.
-func TestAListFollowsTheDefinition(t *testing.T) {
+func TestListReflectsChangedDefinition(t *testing.T) {
 	t.Parallel()
 	s := startCRDServer(t)
 	namespace(t, s.typed(t, admin), "work")

@@ -218,7 +218,7 @@ func (h *testServer) stored(t *testing.T, namespace string) (keys []string) {
 
 // A request passes NamespaceLifecycle while its namespace exists. A webhook, a policy or a quota then holds it. The result
 // depends on the state of the namespace at the time of the write.
-func TestACreateIsHeldWhileItsNamespaceGoes(t *testing.T) {
+func TestCreateHeldDuringNamespaceDeletionIsRejected(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes seconds")
 	}
@@ -332,7 +332,7 @@ func isGone(_ creation, ns string, err error) string {
 }
 
 // A request begins when it is authorized. A slow body is another way to delay a request.
-func TestABodyThatComesAfterTheNamespaceWent(t *testing.T) {
+func TestCreateWithLateBodyInDeletedNamespaceIs404(t *testing.T) {
 	h := start(t)
 	client := h.typed(t, admin)
 	for _, c := range []struct{ method, path, contentType, body string }{
@@ -383,7 +383,7 @@ func TestABodyThatComesAfterTheNamespaceWent(t *testing.T) {
 }
 
 // A change that was admitted in one namespace is not applied to the object with the same name in the next namespace.
-func TestAChangeIsHeldWhileAnotherNamespaceGetsTheName(t *testing.T) {
+func TestWriteHeldUntilNamespaceIsRecreatedConflicts(t *testing.T) {
 	g := newGate("held")
 	h := start(t, gated(validatingGate{g}))
 	client := h.typed(t, admin)
@@ -440,7 +440,7 @@ func TestAChangeIsHeldWhileAnotherNamespaceGetsTheName(t *testing.T) {
 }
 
 // A token request that was admitted in one namespace gets no token for the account with the same name in the next namespace.
-func TestATokenIsAskedForWhileAnotherNamespaceGetsTheName(t *testing.T) {
+func TestTokenRequestHeldUntilNamespaceIsRecreatedFails(t *testing.T) {
 	mutating, validating := newGate("mutating"), newGate("validating")
 	h := start(t, gated(mutatingGate{mutating}, validatingGate{validating}))
 	client := h.typed(t, admin)
@@ -550,7 +550,7 @@ func (s stamp) Admit(ctx context.Context, a library.Attributes, _ library.Object
 // Sixteen writers on two servers create all types of objects in a namespace that is deleted and created repeatedly. Each
 // request is held for up to three lives of the namespace. No object exists without the namespace, and no object that was
 // admitted before a namespace was created exists in it.
-func TestWritersNeverReachTheNextNamespace(t *testing.T) {
+func TestWritesNeverReachRecreatedNamespace(t *testing.T) {
 	t.Parallel()
 	clock := &ticks{next: make(chan struct{})}
 	held := gated(stamp{clock, func() int64 { return rand.Int64N(7) }})
@@ -689,7 +689,7 @@ func stampIn(value []byte) (int64, error) {
 }
 
 // Creates in a namespace succeed while a client changes its labels continuously.
-func TestCreatesInANamespaceThatChangesAllTheTime(t *testing.T) {
+func TestCreatesSucceedWhileNamespaceIsRelabelled(t *testing.T) {
 	t.Parallel()
 	h := start(t)
 	client := h.typed(t, admin)
@@ -747,7 +747,7 @@ func (k *countedKV) Txn(ctx context.Context) clientv3.Txn {
 
 // Conditions on the namespace add no request to etcd: a create reads its namespace and writes, an update and a deletion do not
 // read the namespace.
-func TestRoundTripsOfAWrite(t *testing.T) {
+func TestNamespaceConditionsAddNoEtcdRequests(t *testing.T) {
 	kv := &countedKV{}
 	h := start(t, func(c *Config) {
 		client := c.Store.Client()
@@ -817,7 +817,7 @@ func (k *busyKV) Txn(ctx context.Context) clientv3.Txn {
 }
 
 // A create gives up after a number of attempts and reports correctly that the object was not stored.
-func TestACreateWhoseNamespaceIsWrittenEachTime(t *testing.T) {
+func TestCreateGivesUpAfterRepeatedNamespaceChanges(t *testing.T) {
 	t.Parallel()
 	kv := &busyKV{}
 	h := start(t, func(c *Config) {

@@ -9,7 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-func TestNamespacesEndInTwoSteps(t *testing.T) {
+func TestNamespaceDeletionWaitsForFinalizer(t *testing.T) {
 	h := start(t)
 	client := h.typed(t, admin)
 	ctx := within(t)
@@ -74,7 +74,7 @@ func TestNamespacesEndInTwoSteps(t *testing.T) {
 	})
 }
 
-func TestNamespacesThatAreNeeded(t *testing.T) {
+func TestSystemNamespacesCannotBeDeleted(t *testing.T) {
 	h := start(t)
 	client := h.typed(t, admin)
 	for _, name := range []string{metav1.NamespaceDefault, metav1.NamespaceSystem, metav1.NamespacePublic} {
@@ -89,7 +89,7 @@ func TestNamespacesThatAreNeeded(t *testing.T) {
 	}
 }
 
-func TestForegroundDeletionOfANamespaceIsRemembered(t *testing.T) {
+func TestForegroundNamespaceDeletionAddsFinalizer(t *testing.T) {
 	h := start(t)
 	client := h.typed(t, admin)
 	namespace(t, client, "work")

@@ -9,7 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-func TestWritingAnAPIServiceWarnsOfItsNeighbours(t *testing.T) {
+func TestAPIServiceWritesWarnOfConflictingObjects(t *testing.T) {
 	s := startCRDServer(t)
 	client := s.typed(t, admin)
 	namespace(t, client, "work")

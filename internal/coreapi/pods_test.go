@@ -8,7 +8,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-func TestPodsGetTheirGrace(t *testing.T) {
+func TestScheduledPodsWaitForTheirGracePeriod(t *testing.T) {
 	h := start(t)
 	client := h.typed(t, admin)
 	namespace(t, client, "work")

@@ -179,7 +179,7 @@ spec: {policyName: every-subresource, validationActions: [Deny]}
 `
 
 // C3: a subresource that writes the same object does not bypass a policy.
-func TestC3PoliciesSeeEverySubresource(t *testing.T) {
+func TestC3PoliciesApplyToSubresources(t *testing.T) {
 	t.Parallel()
 	h := startHost(t)
 	ctx := within(t)

@@ -11,7 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-func TestPrivilegedContainers(t *testing.T) {
+func TestDenyPrivilegedRejectsPrivilegedContainers(t *testing.T) {
 	for _, denied := range []bool{false, true} {
 		h := start(t, func(c *Config) { c.DenyPrivileged = denied })
 		client := h.typed(t, admin)

@@ -92,7 +92,7 @@ func refusedDry(ctx context.Context, client kubernetes.Interface, hard corev1.Re
 }
 
 // Sixteen writers on two servers share a quota of ten. Ten creates succeed and the status of the quota is ten.
-func TestTwoServersTogetherKeepAQuota(t *testing.T) {
+func TestTwoServersShareOneQuota(t *testing.T) {
 	one := start(t, withQuota)
 	two := one.second(t)
 	clients := []kubernetes.Interface{one.typed(t, admin), two.typed(t, admin)}
@@ -130,7 +130,7 @@ func TestTwoServersTogetherKeepAQuota(t *testing.T) {
 }
 
 // A quota is charged even if the server's cache does not have its status yet.
-func TestAQuotaWhoseStatusTheCacheLacksIsCharged(t *testing.T) {
+func TestQuotaWithStaleCacheIsCharged(t *testing.T) {
 	hard := limits("configmaps", "1")
 	stale := cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc})
 	if err := stale.Add(&corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Name: "q", Namespace: "default"}, Spec: corev1.ResourceQuotaSpec{Hard: hard}}); err != nil {
@@ -169,7 +169,7 @@ func TestAQuotaWhoseStatusTheCacheLacksIsCharged(t *testing.T) {
 }
 
 // A request that one of two quotas refuses is charged to neither.
-func TestOneOfTwoQuotasRefuses(t *testing.T) {
+func TestRequestRefusedByOneQuotaChargesNeither(t *testing.T) {
 	h := start(t, withQuota)
 	client := h.typed(t, admin)
 	namespace(t, client, "default")
@@ -193,7 +193,7 @@ func TestOneOfTwoQuotasRefuses(t *testing.T) {
 }
 
 // A limited resource is refused without a covering quota, and counted with one.
-func TestLimitedResourcesNeedAQuota(t *testing.T) {
+func TestLimitedResourceWithoutQuotaIsForbidden(t *testing.T) {
 	h := start(t, withLimited(`
 apiVersion: apiserver.config.k8s.io/v1
 kind: ResourceQuotaConfiguration

@@ -34,7 +34,7 @@ func (r registrars) ConditionsAwareAuthorize(ctx context.Context, a authorizer.A
 	return authorizer.ConditionsAwareDecisionFromParts(r.Authorize(ctx, a))
 }
 
-func TestABackendForWhatIsServedHereTakesARightOfItsOwn(t *testing.T) {
+func TestReplacingLocalAPINeedsReplaceLocalRight(t *testing.T) {
 	t.Parallel()
 	s := crdServerOver(t, start(t, func(c *Config) { c.Authorizer = registrars{} }))
 	s.define(t, boats)

@@ -66,7 +66,7 @@ func TestTokenReviews(t *testing.T) {
 	})
 }
 
-func TestWhoAmI(t *testing.T) {
+func TestSelfSubjectReviewReturnsTheUser(t *testing.T) {
 	h := start(t)
 	me := &user.DefaultInfo{Name: "me", UID: "1", Groups: []string{"g"}, Extra: map[string][]string{"k": {"v"}}}
 	got, err := h.typed(t, me).AuthenticationV1().SelfSubjectReviews().Create(within(t), &authenticationv1.SelfSubjectReview{}, metav1.CreateOptions{})
@@ -154,7 +154,7 @@ func TestAccessReviews(t *testing.T) {
 	})
 }
 
-func TestLongTokensAreShortened(t *testing.T) {
+func TestLongTokenLifetimesAreShortened(t *testing.T) {
 	h := start(t, func(c *Config) { c.MaxTokenExpiration = 2 * time.Hour })
 	namespace(t, h.typed(t, admin), "work")
 	if _, err := h.typed(t, admin).CoreV1().ServiceAccounts("work").Create(within(t), &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "robot"}}, metav1.CreateOptions{}); err != nil {

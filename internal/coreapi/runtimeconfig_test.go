@@ -71,7 +71,7 @@ func TestRuntimeConfig(t *testing.T) {
 	}
 }
 
-func TestWhatIsTurnedOffIsNowhere(t *testing.T) {
+func TestDisabledResourcesAreNotServed(t *testing.T) {
 	t.Parallel()
 	chosen, err := ParseRuntimeConfig(map[string]string{"batch/v1": "false", "networking.k8s.io/v1/ingresses": "false", "scheduling.k8s.io/v1/priorityclasses": "false"}, cluster.All())
 	if err != nil {

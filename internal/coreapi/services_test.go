@@ -115,7 +115,7 @@ func held(s *corev1.Service) []string {
 // Writers at two servers create, change and delete Services with few names, with and without requested addresses, as dry runs, invalid,
 // and with clients that disconnect early. No two Services ever have the same address or port. At the end the claims equal the
 // addresses and ports of the Services, except for claims of disconnected clients, which repair removes.
-func TestTwoServersNeverGiveOneAddressTwice(t *testing.T) {
+func TestTwoServersNeverAllocateOneAddressTwice(t *testing.T) {
 	t.Parallel()
 	if testing.Short() {
 		t.Skip("takes seconds")
@@ -315,7 +315,7 @@ func (h *testServer) compare(t *testing.T) (missing, leaked []string) {
 	return missing, leaked
 }
 
-func TestAnAddressIsAnObject(t *testing.T) {
+func TestServiceGetsIPAddressObject(t *testing.T) {
 	h := start(t)
 	client := h.typed(t, admin)
 	namespace(t, client, "default")
@@ -370,7 +370,7 @@ func TestAnAddressIsAnObject(t *testing.T) {
 	}
 }
 
-func TestServiceRefusals(t *testing.T) {
+func TestInvalidServicesAreRejected(t *testing.T) {
 	h := start(t)
 	client := h.typed(t, admin)
 	namespace(t, client, "default")

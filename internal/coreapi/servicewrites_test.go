@@ -104,7 +104,7 @@ func (h *holdingWebhook) create(t *testing.T, client kubernetes.Interface, s *co
 
 // A replica stops, or appears to stop, after it claimed an address and a port and before it stored the Service. Both are free
 // for other Services after one check. The write of that replica fails if it continues. Claims of a running replica are kept.
-func TestAReplicaThatEndsBeforeItsServiceIsStored(t *testing.T) {
+func TestClaimsOfReplicaStoppedMidWriteAreReleased(t *testing.T) {
 	t.Parallel()
 	one := start(t, narrow, everyPlugin, func(c *Config) { c.Replica = "one" })
 	two := one.second(t, func(c *Config) { c.Replica = "two" })
@@ -175,7 +175,7 @@ func TestAReplicaThatEndsBeforeItsServiceIsStored(t *testing.T) {
 }
 
 // Claims of ports also respect the fence.
-func TestAFencedClaimOfAPort(t *testing.T) {
+func TestFencedPortClaimIsRejected(t *testing.T) {
 	h := start(t, narrow)
 	ctx := within(t)
 	ports := allocation.NewEtcdPorts(h.store.Client().KV, h.store.OwnKey(portKeys))
@@ -201,7 +201,7 @@ func TestAFencedClaimOfAPort(t *testing.T) {
 }
 
 // Keys of a newer release are not misinterpreted.
-func TestKeysOfServicesOfANewerRelease(t *testing.T) {
+func TestUnreadableServiceKeysOfNewerReleaseAreKept(t *testing.T) {
 	h := start(t, narrow)
 	ctx := within(t)
 	kv := h.store.Client().KV

@@ -41,7 +41,7 @@ func (p *pages) GetList(_ context.Context, _ string, opts storage.ListOptions, i
 }
 
 // A cache that is being filled can take all available memory, so the diagnosis of a slow cache must use little.
-func TestObjectsAreReadThroughAPageAtATime(t *testing.T) {
+func TestStoredObjectsAreReadInPages(t *testing.T) {
 	broken := errors.New("cannot be decoded")
 	for name, c := range map[string]struct {
 		objects, fails int

@@ -28,7 +28,7 @@ func (l *listening) RequestWatchProgress(ctx context.Context) error {
 }
 
 // A cache requests progress on the stream of its watch. Streams of different caches are independent.
-func TestEachCacheHasItsStream(t *testing.T) {
+func TestEachCacheUsesSeparateWatchStream(t *testing.T) {
 	l := &listening{}
 	ctx := metadata.AppendToOutgoingContext(t.Context(), "source", "cache")
 	for _, of := range []string{"pods", "secrets"} {
@@ -56,7 +56,7 @@ type counting struct {
 
 func (c *counting) EnableResourceSizeEstimation(storage.KeysFunc) error { c.asked = true; return nil }
 
-func TestCachesDoNotKeepTheSizesOfObjects(t *testing.T) {
+func TestCachesSkipObjectSizeEstimation(t *testing.T) {
 	c := &counting{}
 	if err := (ownStream{c, "pods"}).EnableResourceSizeEstimation(nil); err != nil || c.asked {
 		t.Errorf("EnableResourceSizeEstimation: enabled in the storage = %v, error = %v, want false and no error", c.asked, err)

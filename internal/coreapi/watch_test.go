@@ -45,7 +45,7 @@ func endsInitialEvents(obj runtime.Object) bool {
 	return ok && m.GetAnnotations()[metav1.InitialEventsAnnotationKey] == "true"
 }
 
-func TestWatchBeginsWithWhatIsThere(t *testing.T) {
+func TestWatchBeginsWithExistingObjects(t *testing.T) {
 	h := start(t)
 	client := h.typed(t, admin)
 	namespace(t, client, "work")
@@ -113,7 +113,7 @@ func TestWatchBeginsWithWhatIsThere(t *testing.T) {
 	})
 }
 
-func TestWatchFromAVersionMissesNothing(t *testing.T) {
+func TestWatchFromVersionGetsEveryLaterEvent(t *testing.T) {
 	h := start(t)
 	client := h.typed(t, admin)
 	namespace(t, client, "work")
@@ -129,7 +129,7 @@ func TestWatchFromAVersionMissesNothing(t *testing.T) {
 	}
 }
 
-func TestWatchEndsWhenItsTimeIsOver(t *testing.T) {
+func TestWatchEndsAtItsTimeout(t *testing.T) {
 	t.Parallel()
 	h := start(t)
 	w, err := h.typed(t, admin).CoreV1().ConfigMaps("").Watch(within(t), metav1.ListOptions{TimeoutSeconds: new(int64(1))})

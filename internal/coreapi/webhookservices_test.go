@@ -282,7 +282,7 @@ func checkText(t *testing.T, err error, want string) {
 	}
 }
 
-func TestADeadEndpointOfAWebhook(t *testing.T) {
+func TestDeadWebhookEndpointFailsNoWrite(t *testing.T) {
 	t.Parallel()
 	for _, protocol := range []struct {
 		name  string
@@ -313,7 +313,7 @@ func TestADeadEndpointOfAWebhook(t *testing.T) {
 	}
 }
 
-func TestADeadWebhookSaysWhy(t *testing.T) {
+func TestUnreachableWebhookErrorNamesTheCause(t *testing.T) {
 	t.Parallel()
 	s := startWebhookService(t)
 	const prefix = `Internal error occurred: failed calling webhook "%[1]s.example.com": failed to call webhook: Post "https://webhook.hook.svc:443%[2]s": `
@@ -411,7 +411,7 @@ func TestADeadWebhookSaysWhy(t *testing.T) {
 	})
 }
 
-func TestAnEndpointOfAWebhookIsReplacedWhileTrafficRuns(t *testing.T) {
+func TestWebhookEndpointIsReplacedWithoutErrors(t *testing.T) {
 	t.Parallel()
 	s := startWebhookService(t)
 	old := s.endpoint(t, true)
@@ -447,7 +447,7 @@ func TestAnEndpointOfAWebhookIsReplacedWhileTrafficRuns(t *testing.T) {
 	t.Logf("%v writes", written)
 }
 
-func TestConnectionsToWebhooksEnd(t *testing.T) {
+func TestConnectionsToRemovedWebhooksAreClosed(t *testing.T) {
 	t.Parallel()
 	s := startWebhookService(t)
 	e := s.endpoint(t, true)
@@ -490,7 +490,7 @@ func TestConnectionsToWebhooksEnd(t *testing.T) {
 	}
 }
 
-func TestConversionByAService(t *testing.T) {
+func TestServiceConvertsCustomResources(t *testing.T) {
 	t.Parallel()
 	s := startWebhookService(t)
 	a, b := s.endpoint(t, true), s.endpoint(t, false)

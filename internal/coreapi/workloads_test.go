@@ -252,7 +252,7 @@ func apierrorsAs(err error, status *apierrors.APIStatus) bool {
 	return is && len(s.Status().Details.Causes) > 0
 }
 
-func TestPartsOfPods(t *testing.T) {
+func TestPodSubresourcesChangeTheirFields(t *testing.T) {
 	h, client, ctx := startWork(t)
 	pods := client.CoreV1().Pods("work")
 	pod, err := pods.Create(ctx, parsed[corev1.Pod](t, "metadata: {name: p}\nspec: {schedulingGates: [{name: g}], containers: [{name: c, image: i, "+
@@ -307,7 +307,7 @@ func mustPod(t *testing.T, h *testServer, name string) string {
 	return name
 }
 
-func TestOneAutoscalerInTwoVersions(t *testing.T) {
+func TestAutoscalerIsServedInBothVersions(t *testing.T) {
 	h, client, ctx := startWork(t)
 	newer, older := client.AutoscalingV2().HorizontalPodAutoscalers("work"), client.AutoscalingV1().HorizontalPodAutoscalers("work")
 	_, err := newer.Create(ctx, parsed[autoscalingv2.HorizontalPodAutoscaler](t, "metadata: {name: web, annotations: {mine: kept}}\n"+

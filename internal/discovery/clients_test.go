@@ -124,7 +124,7 @@ func names(lists []*metav1.APIResourceList) []string {
 
 // With any number of dead backends, client-go finds the same as if only those groups were missing, names them, and sends no
 // more requests for sixty than for one, without delay.
-func TestClientsWithDeadBackends(t *testing.T) {
+func TestClientGoFindsLiveGroupsDespiteDeadBackends(t *testing.T) {
 	healthy := newClientEnv(t, 0)
 	_, lists, err := healthy.client.ServerGroupsAndResources()
 	if err != nil {
@@ -180,7 +180,7 @@ func failedAre(t *testing.T, what string, err error, want []schema.GroupVersion)
 	}
 }
 
-func TestMappersWithDeadBackends(t *testing.T) {
+func TestRESTMapperWorksDespiteDeadBackends(t *testing.T) {
 	c := newClientEnv(t, 60)
 	cached := memcache.NewMemCacheClient(c.client)
 	deferred := restmapper.NewDeferredDiscoveryRESTMapper(cached)
@@ -229,7 +229,7 @@ func TestMappersWithDeadBackends(t *testing.T) {
 }
 
 // Old clients, and kubectl with legacy discovery, request each group-version separately.
-func TestLegacyClientsWithDeadBackends(t *testing.T) {
+func TestLegacyClientsWorkDespiteDeadBackends(t *testing.T) {
 	c := newClientEnv(t, 30)
 	legacy := clientdiscovery.NewDiscoveryClient(c.client.RESTClient())
 	legacy.UseLegacyDiscovery = true

@@ -50,7 +50,7 @@ func TestFromLegacy(t *testing.T) {
 	}
 }
 
-func FuzzBackendAnswers(f *testing.F) {
+func FuzzBackendResponses(f *testing.F) {
 	f.Add([]byte(`{"items":[{"metadata":{"name":"example.com"},"versions":[{"version":"v1","resources":[{"resource":"a","scope":"Namespaced","subresources":[{"subresource":"s"}]}]}]}]}`))
 	f.Add([]byte(`{"kind":"APIResourceList","groupVersion":"example.com/v1","resources":[{"name":"a/b/c"},{"name":"/"}]}`))
 	f.Add([]byte(`{"uid":"u","resources":[{"resource":"a","scope":"Cluster","verbs":["delete"]}]}`))
@@ -100,7 +100,7 @@ func serveable(t *testing.T, e *encoder, resources []apidiscoveryv2.APIResourceD
 
 // The legacy document of k8s.io/custom-metrics-apiserver v1.37.0 for metrics that it does not list. Refusing it kept the group
 // out of discovery, and blocked the deletion of every namespace.
-func TestResourcesWithoutANameAreLeftOut(t *testing.T) {
+func TestResourcesWithoutNameAreOmitted(t *testing.T) {
 	gv := schema.GroupVersion{Group: "custom.metrics.k8s.io", Version: "v1beta2"}
 	resources, err := parseLegacy([]byte(`{"kind":"APIResourceList","apiVersion":"v1","groupVersion":"custom.metrics.k8s.io/v1beta2","resources":[
 		{"name":"/custommetrics","singularName":"","namespaced":false,"kind":"MetricValueList","verbs":["get"]},
@@ -117,7 +117,7 @@ func TestResourcesWithoutANameAreLeftOut(t *testing.T) {
 }
 
 // Most servers answer every poll with the same bytes, and many without an ETag.
-func TestTheSameBodyIsReadOnce(t *testing.T) {
+func TestRepeatedBodyIsDecodedOnce(t *testing.T) {
 	body := func(verbs string) string {
 		return `{"kind":"APIGroupDiscoveryList","apiVersion":"apidiscovery.k8s.io/v2","items":[{"metadata":{"name":"` + gvGadgets.Group + `"},"versions":[{"version":"` + gvGadgets.Version + `",
 			"resources":[{"resource":"gadgets","scope":"Namespaced","verbs":[` + verbs + `],"responseKind":{"group":"","version":"","kind":"Gadget"}}]}]}]}`
@@ -156,7 +156,7 @@ func TestTheSameBodyIsReadOnce(t *testing.T) {
 	}
 }
 
-func TestEncodingsThatNobodyRequestsAreMadeOnDemand(t *testing.T) {
+func TestUnrequestedEncodingsAreCreatedOnDemand(t *testing.T) {
 	e, err := newEncoder()
 	if err != nil {
 		t.Fatal(err)

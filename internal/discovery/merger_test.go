@@ -24,8 +24,8 @@ var legacyGadgets = []metav1.APIResource{
 	{Name: "gadgets/status", Kind: "Gadget", Namespaced: true, Verbs: metav1.Verbs{"get"}},
 }
 
-// TestBackendsOfEveryKind covers the ways to request gadgets from a backend, and the resulting state of its group-version.
-func TestBackendsOfEveryKind(t *testing.T) {
+// TestBackendResponseSetsGroupVersionState covers the ways to request gadgets from a backend, and the resulting state of its group-version.
+func TestBackendResponseSetsGroupVersionState(t *testing.T) {
 	other := schema.GroupVersion{Group: "other.example.com", Version: "v1"}
 	html := remotetest.Answers(http.StatusOK, "text/html", "<html>welcome</html>")
 	for name, c := range map[string]struct {
@@ -90,7 +90,7 @@ func TestBackendsOfEveryKind(t *testing.T) {
 	}
 }
 
-func TestNothingWaitsForABackendThatHangs(t *testing.T) {
+func TestHangingBackendDelaysNoOtherGroup(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		hangs := remotetest.NewInProcess("ns/hangs:443", remotetest.Hangs())
 		answers := remotetest.NewInProcess("ns/answers:443", remotetest.Paths{"/apis": aggregated(`"1"`, serves(gvMetrics, readOnly))})
@@ -108,7 +108,7 @@ func TestNothingWaitsForABackendThatHangs(t *testing.T) {
 	})
 }
 
-func TestOneFetchForAllGroupVersionsOfABackend(t *testing.T) {
+func TestBackendGroupVersionsShareOneFetch(t *testing.T) {
 	v2 := schema.GroupVersion{Group: "example.com", Version: "v2"}
 	b := remotetest.NewTLS(t, "ns/gadgets:443", remotetest.Paths{"/apis": aggregated(`"1"`, serves(gvGadgets, deletable), serves(v2, another), serves(gvMetrics, readOnly))})
 	h := newEnv(t, newMemory(), routes(routeTo(b, gvGadgets), routeTo(b, v2), routeTo(b, gvMetrics))...).run(t)
@@ -125,7 +125,7 @@ func TestOneFetchForAllGroupVersionsOfABackend(t *testing.T) {
 }
 
 // A changed verdict takes effect at once, and triggers a poll at once, with the backend's ETag.
-func TestAVerdictThatFlips(t *testing.T) {
+func TestVerdictChangeTakesEffectAndPolls(t *testing.T) {
 	b := remotetest.NewTLS(t, "ns/gadgets:443", remotetest.Paths{"/apis": aggregated(`"1"`, serves(gvGadgets, deletable))})
 	h := newEnv(t, newMemory(), routes(routeTo(b, gvGadgets))...).run(t)
 	h.until(t, gvGadgets, "current", current(1))
@@ -146,7 +146,7 @@ func TestAVerdictThatFlips(t *testing.T) {
 	}
 }
 
-func TestCorrectDiscoverySoonReplacesWrong(t *testing.T) {
+func TestCorrectDiscoveryReplacesWrongSoon(t *testing.T) {
 	truth := remotetest.Paths{"/apis": aggregated(`"1"`, serves(gvGadgets, deletable))}
 	b := remotetest.NewTLS(t, "ns/gadgets:443", truth)
 	h := newEnv(t, newMemory(), routes(routeTo(b, gvGadgets))...).run(t)
@@ -165,7 +165,7 @@ func TestCorrectDiscoverySoonReplacesWrong(t *testing.T) {
 	h.until(t, gvGadgets, "believed", current(1)) // within ten seconds: rounds are a minute apart
 }
 
-func TestRestartWithEveryBackendDead(t *testing.T) {
+func TestRestartServesStoredDiscoveryOfDeadBackends(t *testing.T) {
 	keep := newMemory()
 	gadgets := remotetest.NewTLS(t, "ns/gadgets:443", remotetest.Paths{"/apis": aggregated(`"1"`, serves(gvGadgets, deletable))})
 	metrics := remotetest.NewTLS(t, "ns/metrics:443", remotetest.Paths{"/apis": aggregated(`"1"`, serves(gvMetrics, readOnly))})
@@ -213,7 +213,7 @@ func TestStoredDiscoveryIsDeletedWithItsRegistration(t *testing.T) {
 
 // A record of a newer release is not decoded in part: the resources are unknown until the backend answers, and the value is
 // kept until then.
-func TestStoredDiscoveryOfANewerRelease(t *testing.T) {
+func TestStoredDiscoveryOfNewerReleaseIsKept(t *testing.T) {
 	value := []byte(`{"version":2,"uid":"uid","resources":[]}`)
 	if _, err := decodeRecord(value); !errors.Is(err, remote.ErrNewerRelease) {
 		t.Fatalf("decodeRecord() of a newer release: error = %v, want %v", err, remote.ErrNewerRelease)
@@ -234,7 +234,7 @@ func TestStoredDiscoveryOfANewerRelease(t *testing.T) {
 	})
 }
 
-func TestStorageThatIsAwayDelaysNothing(t *testing.T) {
+func TestUnavailableStorageDelaysNothing(t *testing.T) {
 	keep := newMemory()
 	b := remotetest.NewTLS(t, "ns/gadgets:443", remotetest.Paths{"/apis": aggregated(`"1"`, serves(gvGadgets, deletable))})
 	h := newEnv(t, keep).run(t)
@@ -245,7 +245,7 @@ func TestStorageThatIsAwayDelaysNothing(t *testing.T) {
 	waitFor(t, "gadgets to be kept after all", func() bool { return keep.has("v1.example.com") })
 }
 
-func TestLocalGroupsThatChange(t *testing.T) {
+func TestChangedLocalGroupsArePublished(t *testing.T) {
 	h := newEnv(t, newMemory(), localRoutes()...).run(t)
 	gv := schema.GroupVersion{Group: "rbac.authorization.k8s.io", Version: "v1"}
 	h.until(t, gv, "current", current(1))
@@ -258,7 +258,7 @@ func TestLocalGroupsThatChange(t *testing.T) {
 	h.until(t, gv, "longer", current(2))
 }
 
-func TestARemoteRouteTakesALocalGroupVersionOver(t *testing.T) {
+func TestRemoteRouteReplacesLocalGroupVersion(t *testing.T) {
 	gv := schema.GroupVersion{Group: "rbac.authorization.k8s.io", Version: "v1"}
 	b := remotetest.NewTLS(t, "ns/rbac:443", remotetest.Hangs())
 	h := newEnv(t, newMemory(), routeTo(b, gv)).run(t)

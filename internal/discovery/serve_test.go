@@ -82,7 +82,7 @@ func TestGoldenDocuments(t *testing.T) {
 	}
 }
 
-func TestOneETagForEveryEncoding(t *testing.T) {
+func TestEncodingsShareOneETag(t *testing.T) {
 	h := servingEnv(t)
 	var tag string
 	for _, accept := range []string{acceptJSON, acceptProtobuf, acceptYAML} {
@@ -128,7 +128,7 @@ func TestEncodingsAreEquivalent(t *testing.T) {
 	}
 }
 
-func TestRefusals(t *testing.T) {
+func TestUnsupportedDiscoveryRequestsAreRejected(t *testing.T) {
 	h := servingEnv(t)
 	for name, c := range map[string]struct {
 		method, path, accept string
@@ -171,7 +171,7 @@ func TestUnknownGroupsAreUnavailableUntilSynced(t *testing.T) {
 	waitFor(t, "404", func() bool { return h.get(t, "/apis/late.example.com").StatusCode == http.StatusNotFound })
 }
 
-func TestLargeDocumentsAreCompressedForWhoCanReadThem(t *testing.T) {
+func TestLargeDocumentsAreCompressedIfAccepted(t *testing.T) {
 	var many []apidiscoveryv2.APIResourceDiscovery
 	for i := range maxResources {
 		many = append(many, resource(fmt.Sprintf("resource-with-a-name-of-some-length-%d", i), apidiscoveryv2.ScopeCluster, "get"))
@@ -217,7 +217,7 @@ func TestHeadHasNoBody(t *testing.T) {
 	}
 }
 
-func TestWaitingForAChange(t *testing.T) {
+func TestWaitReturnsWhenDocumentChanges(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := remotetest.NewInProcess("ns/gadgets:443", remotetest.Paths{"/apis": aggregated(`"1"`, serves(gvGadgets, deletable))})
 		h := newEnv(t, newMemory(), routes(routeTo(b, gvGadgets))...).run(t)
@@ -249,7 +249,7 @@ func TestWaitingForAChange(t *testing.T) {
 }
 
 // The same content has the same bytes on every replica, independent of the history.
-func TestReplicasAgree(t *testing.T) {
+func TestReplicasServeSameBytes(t *testing.T) {
 	a, b := servingEnv(t), servingEnv(t)
 	for _, path := range []string{"/api", "/apis"} {
 		one, two := a.get(t, path, "Accept", acceptJSON).Header.Get("ETag"), b.get(t, path, "Accept", acceptJSON).Header.Get("ETag")

@@ -60,7 +60,7 @@ func allNames(resources []apidiscoveryv2.APIResourceDiscovery) string {
 	return strings.Join(out, " ")
 }
 
-func TestAGroupVersionWithSeveralBackendsHasTheResourcesOfAll(t *testing.T) {
+func TestGroupVersionHasResourcesOfAllBackends(t *testing.T) {
 	gv := schema.GroupVersion{Group: "custom.metrics.k8s.io", Version: "v1beta1"}
 	parts := []remote.Route{
 		{GroupVersion: gv, APIService: "x/a", PartOf: "x", Available: true}, {GroupVersion: gv, APIService: "x/b", PartOf: "x", Available: true},
@@ -103,7 +103,7 @@ func TestAGroupVersionWithSeveralBackendsHasTheResourcesOfAll(t *testing.T) {
 }
 
 // An APIService gets an APIRoute. Its resources stay in discovery only until the backends are polled.
-func TestAGroupVersionThatGetsSeveralBackendsIsNotEmptyMeanwhile(t *testing.T) {
+func TestNewAPIRouteKeepsResourcesUntilPolled(t *testing.T) {
 	gv := schema.GroupVersion{Group: "example.com", Version: "v1"}
 	widgets, gadgets := metricResource("widgets", gv), metricResource("gadgets", gv)
 	before := &record{answered: true, last: &known{Resources: []apidiscoveryv2.APIResourceDiscovery{widgets}}}
@@ -139,7 +139,7 @@ func TestAGroupVersionThatGetsSeveralBackendsIsNotEmptyMeanwhile(t *testing.T) {
 	}
 }
 
-func TestABackendOfAnotherVersionIsListedWithItsReads(t *testing.T) {
+func TestBackendOfOtherVersionIsListedWithReadVerbs(t *testing.T) {
 	from, to := schema.GroupVersion{Group: "metrics.k8s.io", Version: "v1beta1"}, schema.GroupVersion{Group: "metrics.k8s.io", Version: "v1"}
 	resources := []apidiscoveryv2.APIResourceDiscovery{metricResource("nodes", from)}
 	_, g := unionOf(t, to, []remote.Route{{GroupVersion: from, APIService: "x/a", PartOf: "x", Available: true}},
@@ -152,7 +152,7 @@ func TestABackendOfAnotherVersionIsListedWithItsReads(t *testing.T) {
 	}
 }
 
-func TestAMetricsServerThatHasNeverAnsweredLeavesTheOthersAsTheyAre(t *testing.T) {
+func TestUnansweredMetricsServerKeepsOtherResources(t *testing.T) {
 	gv := schema.GroupVersion{Group: "custom.metrics.k8s.io", Version: "v1beta1"}
 	parts := []remote.Route{{GroupVersion: gv, APIService: "x/a", PartOf: "x", Available: true}, {GroupVersion: gv, APIService: "x/b", PartOf: "x", Reason: "ServiceNotFound"}}
 	records := map[string]*record{"x/a": {answered: true, last: &known{Resources: []apidiscoveryv2.APIResourceDiscovery{metricResource("pods", gv, "m")}}}, "x/b": {}}
@@ -165,7 +165,7 @@ func TestAMetricsServerThatHasNeverAnsweredLeavesTheOthersAsTheyAre(t *testing.T
 	}
 }
 
-func TestAStaleBackendMakesTheGroupVersionStale(t *testing.T) {
+func TestStaleBackendMakesGroupVersionStale(t *testing.T) {
 	gv := schema.GroupVersion{Group: "example.com", Version: "v1"}
 	parts := []remote.Route{{GroupVersion: gv, APIService: "x/a", PartOf: "x", Available: true}, {GroupVersion: gv, APIService: "x/b", PartOf: "x", Reason: "MissingEndpoints"}}
 	_, g := unionOf(t, gv, parts, map[string]*record{
@@ -176,7 +176,7 @@ func TestAStaleBackendMakesTheGroupVersionStale(t *testing.T) {
 	}
 }
 
-func TestCustomResourcesAreDiscoveredWithTheRest(t *testing.T) {
+func TestCustomResourcesAreDiscoveredWithOtherResources(t *testing.T) {
 	gv := schema.GroupVersion{Group: "example.com", Version: "v1"}
 	kind := func(name string) apidiscoveryv2.APIResourceDiscovery {
 		return apidiscoveryv2.APIResourceDiscovery{Resource: name, Scope: apidiscoveryv2.ScopeNamespace, Verbs: []string{"list"}, ResponseKind: &metav1.GroupVersionKind{Kind: name}}

@@ -57,7 +57,7 @@ func deadEnv(t testing.TB) *env {
 
 // Only the document of a group has a Warning. kubectl reads the merged documents for every command, and --warnings-as-errors would fail
 // because of an unrelated APIService.
-func TestWarningsByDocument(t *testing.T) {
+func TestOnlyGroupDocumentsHaveWarnings(t *testing.T) {
 	h := deadEnv(t)
 	for name, c := range map[string]struct{ path, accept, want string }{
 		"aggregated":                     {"/apis", acceptJSON, ""},
@@ -81,7 +81,7 @@ func TestWarningsByDocument(t *testing.T) {
 	}
 }
 
-func TestWarningOfADeadCoreVersion(t *testing.T) {
+func TestDeadCoreVersionHasNoWarningInMergedDocuments(t *testing.T) {
 	core := routeTo(nil, gvGadgets)
 	core.GroupVersion.Group, core.GroupVersion.Version, core.APIService = "", "v2", "v2."
 	die(&core, "ServiceNotFound")
@@ -104,7 +104,7 @@ func TestWarningOfADeadCoreVersion(t *testing.T) {
 const widgetsPath = "/apis/example.com"
 
 // The document of a group stays when only the reason changes. Its Warning changes, and a cache must not keep the old one.
-func TestWarningFollowsTheVerdict(t *testing.T) {
+func TestWarningFollowsVerdict(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := deadEnv(t)
 		defer h.stop()
@@ -148,7 +148,7 @@ func changeVerdict(h *env, change func(*remote.Route)) {
 }
 
 // A client that waits for another document does not wake up for another reason.
-func TestAnotherReasonIsNoOtherDocument(t *testing.T) {
+func TestChangedReasonDoesNotWakeWaitingClients(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := deadEnv(t)
 		defer h.stop()
@@ -165,7 +165,7 @@ func TestAnotherReasonIsNoOtherDocument(t *testing.T) {
 }
 
 // kubectl and client-go read the merged documents before a request for any resource.
-func TestClientsAreNotWarnedOfOtherGroups(t *testing.T) {
+func TestClientsReceiveNoWarningsOfOtherGroups(t *testing.T) {
 	h := deadEnv(t)
 	server := httptest.NewServer(h)
 	t.Cleanup(server.Close)
@@ -198,7 +198,7 @@ func (r *warningRecorder) HandleWarningHeader(_ int, _, text string) {
 
 // Warnings are computed with the snapshot: a request costs nothing more while no group-version is stale, and the header
 // otherwise.
-func TestWarningsCostARequestLittle(t *testing.T) {
+func TestWarningCostsAtMostTwoAllocations(t *testing.T) {
 	allocations := func(stale int) float64 {
 		e, err := newEncoder()
 		if err != nil {
@@ -232,7 +232,7 @@ func TestWarningsCostARequestLittle(t *testing.T) {
 // Controllers on client-go's discovery depend on the annotation of a dead backend's APIService. With Stale they receive an
 // error that names the group-version, keep their informers for it, and start none. With Current they receive its resources, and
 // each list of them fails with the 503.
-func TestControllersWithADeadBackend(t *testing.T) {
+func TestControllersFollowDeadBackendAnnotation(t *testing.T) {
 	for name, current := range map[string]bool{"stale": false, "current": true} {
 		t.Run(name, func(t *testing.T) {
 			h := deadEnv(t)

@@ -58,7 +58,7 @@ func saying(text string) http.Handler {
 }
 
 // The documentation of compile lists the handlers in the order in which they are nested.
-func TestHandlersAreNestedInTheOrderThatIsDocumented(t *testing.T) {
+func TestHandlersAreNestedInDocumentedOrder(t *testing.T) {
 	set := newSet(t)
 	table := everythingFor(t, set, true, map[string]http.Handler{"first": saying("{}"), "second": saying("{}"), "spare": saying("{}")})
 	route, _ := table.Lookup(routing.GroupVersionOf("v1.example.com"))
@@ -150,7 +150,7 @@ func (c *copies) compared(t *testing.T) int {
 }
 
 // Each case fails if the two handlers in its name change places.
-func TestWhereTheOrderOfHandlersMatters(t *testing.T) {
+func TestHandlerOrderChangesResult(t *testing.T) {
 	gv := routing.GroupVersionOf("v1.example.com")
 	t.Run("sharedRead around errorRate: a response that is shared is counted once", func(t *testing.T) {
 		set := newSet(t)
@@ -262,7 +262,7 @@ func TestWhereTheOrderOfHandlersMatters(t *testing.T) {
 }
 
 // A route that is also in the next table keeps its handlers.
-func TestHandlersAreCompiledOnce(t *testing.T) {
+func TestUnchangedRouteKeepsItsHandlers(t *testing.T) {
 	set := newSet(t)
 	one := everythingFor(t, set, false, map[string]http.Handler{"first": saying("1"), "second": saying("1")})
 	kept, _ := one.Lookup(routing.GroupVersionOf("v1.example.com"))

@@ -34,7 +34,7 @@ func movingRoute(t *testing.T, from string, generation string) *routetable.Route
 }
 
 // A watch ends when its objects move. A watch that begins while the table changes is served by the new table.
-func TestWatchesEndWhenTheirObjectsMove(t *testing.T) {
+func TestWatchEndsWhenItsObjectsMove(t *testing.T) {
 	before, after := movingRoute(t, "server", "3"), movingRoute(t, "custom", "4")
 	for name, c := range map[string]struct {
 		namespace string
@@ -63,7 +63,7 @@ func TestWatchesEndWhenTheirObjectsMove(t *testing.T) {
 	}
 }
 
-func TestAWatchThatBeginsWithANewTableIsServedByIt(t *testing.T) {
+func TestWatchDuringTableChangeUsesNewTable(t *testing.T) {
 	var watches movedWatches
 	old, latest := &probe{name: "old"}, &probe{name: "latest"}
 	route := movingRoute(t, "server", "3")
@@ -84,7 +84,7 @@ func TestAWatchThatBeginsWithANewTableIsServedByIt(t *testing.T) {
 	}
 }
 
-func TestPositionsOfAMergedCollectionExpire(t *testing.T) {
+func TestMergedPositionExpiresOnUnmergedRoute(t *testing.T) {
 	for query, expires := range map[string]bool{
 		"":                              false,
 		"?resourceVersion=17":           false,
@@ -105,7 +105,7 @@ func TestPositionsOfAMergedCollectionExpire(t *testing.T) {
 	}
 }
 
-func TestReadOnlyRefusesWrites(t *testing.T) {
+func TestReadOnlyRouteRejectsWrites(t *testing.T) {
 	next := &probe{name: "{}"}
 	h := &readOnly{next, "v1.example.com", "frozen"}
 	for method, code := range map[string]int{http.MethodGet: 200, http.MethodPost: 503, http.MethodPatch: 503, http.MethodDelete: 503} {
@@ -117,7 +117,7 @@ func TestReadOnlyRefusesWrites(t *testing.T) {
 }
 
 // An error rate is about a backend: errors caused by a client are not counted.
-func TestWhichEndsAreCounted(t *testing.T) {
+func TestErrorRateIgnoresClientErrors(t *testing.T) {
 	for name, c := range map[string]struct {
 		code      int
 		target    string

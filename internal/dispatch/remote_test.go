@@ -29,7 +29,7 @@ func (i ignoring) Rejects(of schema.GroupVersionResource) bool {
 	return slices.Contains(i, of.Resource+"."+of.Version+"."+of.Group)
 }
 
-func TestWatchesWithInitialEventsAreRejectedByWhatIsKnownOfTheirResource(t *testing.T) {
+func TestInitialEventsAreRejectedForUnsupportedResource(t *testing.T) {
 	const asks = "?watch=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan"
 	for name, c := range map[string]struct {
 		option routetable.InitialEvents
@@ -50,7 +50,7 @@ func TestWatchesWithInitialEventsAreRejectedByWhatIsKnownOfTheirResource(t *test
 	}
 }
 
-func TestARemoteRequestIsRecorded(t *testing.T) {
+func TestRemoteRequestIsRecorded(t *testing.T) {
 	route := remoteRoute(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if strings.HasSuffix(r.URL.Path, "/gone") {
 			w.WriteHeader(http.StatusNotFound)

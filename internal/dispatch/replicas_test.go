@@ -19,7 +19,7 @@ import (
 )
 
 // A request that this replica cannot serve is forwarded to a replica that can, unless it comes from another replica.
-func TestRequestsAreHandedToReplicas(t *testing.T) {
+func TestUnservableRequestIsForwardedToReplica(t *testing.T) {
 	set := newSet(t)
 	stated := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		_, _ = w.Write([]byte("replica: " + r.Header.Get(peers.Header)))
@@ -79,7 +79,7 @@ func TestRequestsAreHandedToReplicas(t *testing.T) {
 }
 
 // A group-version without a route is local, not known yet, or not found.
-func TestUnrouted(t *testing.T) {
+func TestUnroutedGroupVersionIsLocalPendingOrNotFound(t *testing.T) {
 	for name, c := range map[string]struct {
 		local, synced bool
 		code          int

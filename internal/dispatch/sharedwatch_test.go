@@ -13,7 +13,7 @@ import (
 )
 
 // A57: each unknown parameter resulted in another key, and therefore in another watch and list of the backend.
-func TestA57JunkParametersBeginNoSharedWatches(t *testing.T) {
+func TestA57UnknownParametersStartNoSharedWatch(t *testing.T) {
 	info := &apirequest.RequestInfo{Verb: "watch", APIGroup: "example.com", APIVersion: "v1", Namespace: "a", Resource: "widgets"}
 	const path = "/apis/example.com/v1/namespaces/a/widgets?watch=true"
 	keys := map[string]bool{}

@@ -90,7 +90,7 @@ func TestCatchUp(t *testing.T) {
 	}
 }
 
-func TestSettleIsForDocumentsOfLocalGroups(t *testing.T) {
+func TestSettleWaitsForDocumentsOfLocalGroups(t *testing.T) {
 	remote := &routetable.Route{GroupVersion: exampleV1, Name: "v1.example.com"}
 	for name, c := range map[string]struct {
 		route  *routetable.Route

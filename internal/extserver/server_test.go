@@ -110,8 +110,8 @@ func TestNodeMetrics(t *testing.T) {
 	}
 }
 
-// TestProtobuf reads both versions with the generated code of the real types, as kubectl top does.
-func TestProtobuf(t *testing.T) {
+// TestGeneratedTypesDecodeProtobuf reads both versions with the generated code of the real types, as kubectl top does.
+func TestGeneratedTypesDecodeProtobuf(t *testing.T) {
 	t.Parallel()
 	f := newFrontDoor(t)
 	s := f.start(nil)
@@ -139,7 +139,7 @@ func TestProtobuf(t *testing.T) {
 	}
 }
 
-func TestTableIsMetricsServers(t *testing.T) {
+func TestTableMatchesMetricsServer(t *testing.T) {
 	t.Parallel()
 	f := newFrontDoor(t)
 	s := f.start(nil)
@@ -246,7 +246,7 @@ func TestTrustedFrontProxies(t *testing.T) {
 	}
 }
 
-func TestAccessReviewsOfRequests(t *testing.T) {
+func TestRequestsNeedAccessReview(t *testing.T) {
 	f := newFrontDoor(t)
 	var specs []string
 	f.allow = func(s authorizationv1.SubjectAccessReviewSpec) bool { specs = append(specs, describe(s)); return false }
@@ -294,7 +294,7 @@ func TestRegistration(t *testing.T) {
 	}
 }
 
-func TestStartsThatCannotWork(t *testing.T) {
+func TestFailedStartReportsTheCause(t *testing.T) {
 	t.Parallel()
 	if testing.Short() {
 		t.Skip("takes seconds")
@@ -334,7 +334,7 @@ func TestStartsThatCannotWork(t *testing.T) {
 	}
 }
 
-func TestGivenCertificate(t *testing.T) {
+func TestGivenCertificateIsServedAndRegistered(t *testing.T) {
 	f := newFrontDoor(t)
 	dir := t.TempDir()
 	certPEM, keyPEM, err := f.serving.Issue(pki.Leaf{CommonName: "given", DNSNames: []string{"portico-extserver.kube-system.svc"}, Server: true})

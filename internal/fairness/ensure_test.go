@@ -57,7 +57,7 @@ func (w *testEnv) generations(t *testing.T) map[string]int64 {
 	return found
 }
 
-func TestTheDefaultSet(t *testing.T) {
+func TestStartCreatesDefaultObjectsOnce(t *testing.T) {
 	w := newTestEnv(t)
 	w.keep(t)
 	want := map[string]int64{}
@@ -84,7 +84,7 @@ func TestTheDefaultSet(t *testing.T) {
 	}
 }
 
-func TestEnsuredConfigurations(t *testing.T) {
+func TestOnlyAutoUpdatedConfigurationsAreRestored(t *testing.T) {
 	const mine = 7
 	for situation, test := range map[string]struct {
 		name       string
@@ -148,7 +148,7 @@ func limited(name string, shares int32) *flowcontrolv1.PriorityLevelConfiguratio
 	}
 }
 
-func TestWhatChangesWhileItRuns(t *testing.T) {
+func TestConfigurationChangesTakeEffect(t *testing.T) {
 	w := newTestEnv(t)
 	f, err := fairness.New(fairness.Config{Client: w.client, Seats: 600})
 	if err != nil {

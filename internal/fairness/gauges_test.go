@@ -76,7 +76,7 @@ func TestGaugesAreUpdatedAtIntervals(t *testing.T) {
 }
 
 // After concurrent changes the last reported value is correct.
-func TestConcurrentGaugeUpdatesEndCorrect(t *testing.T) {
+func TestConcurrentGaugeUpdatesReportLastValue(t *testing.T) {
 	var demand, seats, executing, waiting told
 	s := newGaugeUpdater(libraryGauges{
 		requests: fcmetrics.RatioedGaugePair{RequestsWaiting: &waiting, RequestsExecuting: &executing}, seats: &seats, demand: &demand,

@@ -52,7 +52,7 @@ const modelPatience = 30 * time.Second
 
 // Invariants during concurrent requests, cancellations, releases and changes of limits: the taken seats never exceed the limit, except
 // for a single request that needs more. Waiting requests get free seats. At the end no seat is taken and no request waits.
-func TestSeatsAreNeitherLostNorGivenTwice(t *testing.T) {
+func TestSeatsAreNeitherLostNorAssignedTwice(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes seconds")
 	}
@@ -138,7 +138,7 @@ func TestSeatsAreNeitherLostNorGivenTwice(t *testing.T) {
 
 // Flows share a single seat equally if their requests take equally long, independent of their number of requests. A flow whose
 // requests take three times as long gets a third of the number.
-func TestSharesOfASeat(t *testing.T) {
+func TestFlowsShareSeatEqually(t *testing.T) {
 	l := aLevel(t, 1, fq.QueuingConfig{Name: "shares", DesiredNumQueues: 3, HandSize: 1, QueueLengthLimit: 1000})
 	flows := map[int]uint64{} // one for each queue
 	for i := uint64(0); len(flows) < 3; i++ {
@@ -216,7 +216,7 @@ type costlyContext struct{ context.Context }
 
 func (costlyContext) Done() <-chan struct{} { panic("somebody waits for the deadline") }
 
-func TestQueuedRequestWaitsForTheClientAndNotForTheDeadline(t *testing.T) {
+func TestQueuedRequestEndsWithItsClient(t *testing.T) {
 	l := aLevel(t, 1, fq.QueuingConfig{Name: "client", DesiredNumQueues: 1, HandSize: 1, QueueLengthLimit: 10})
 	if !l.tryTake(1) {
 		t.Fatal("tryTake(1) on an idle level = false, want true")

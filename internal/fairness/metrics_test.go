@@ -15,7 +15,7 @@ import (
 )
 
 // The metrics of package fairness equal k8s.io/apiserver's in names, labels, buckets and values.
-func TestWhatIsCountedHereIsWhatTheLibraryWouldCount(t *testing.T) {
+func TestMetricsMatchAPIServer(t *testing.T) {
 	fcmetrics.Register()
 	const level, schema = "compared", "a"
 	reg := prometheus.NewRegistry()

@@ -20,7 +20,7 @@ const (
 
 // One user sends many more requests than there are seats, and another user sends few. The single seat determines the order of service.
 // The time is synthetic and all requests take equally long, so that the order is always the same.
-func TestANoisyUserDoesNotStarveAQuietOne(t *testing.T) {
+func TestNoisyUserDoesNotStarveOtherUsers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := &testEnv{client: fake.NewClientset(), seen: prometheus.NewRegistry()} // etcd cannot run in a bubble.
 		f := w.fair(t, 12)
@@ -103,7 +103,7 @@ func TestClassification(t *testing.T) {
 	}
 }
 
-func TestNoFreeSeat(t *testing.T) {
+func TestRequestWithoutFreeSeatIsRefusedOrQueued(t *testing.T) {
 	w := newTestEnv(t)
 	f := w.fair(t, 12)
 	first := enter(t.Context(), f, somebody("jane", refusing), pods)

@@ -93,7 +93,7 @@ func (r invented) request() (*apirequest.RequestInfo, user.Info) {
 }
 
 // Classification equals k8s.io/apiserver's for all objects and requests.
-func TestTakenForWhatTheLibrarySays(t *testing.T) {
+func TestClassificationMatchesAPIServer(t *testing.T) {
 	fcmetrics.Register()
 	matched := map[string]bool{}
 	for seed := range uint64(20) {

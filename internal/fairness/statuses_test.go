@@ -57,7 +57,7 @@ func (s slowSchemas) ApplyStatus(
 }
 
 // k8s.io/apiserver writes statuses from a separate goroutine with a context that never ends.
-func TestTheEndWaitsForAStatusThatIsBeingWritten(t *testing.T) {
+func TestRunReturnsAfterPendingStatusWrites(t *testing.T) {
 	env := newTestEnv(t)
 	slow := &slowStatuses{env.client, make(chan struct{}, 1), make(chan struct{}, 1)}
 	f, err := fairness.New(fairness.Config{Client: slow, Seats: 600})

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-func TestWhatAnEventShowsOfAURI(t *testing.T) {
+func TestAuditedURIRedactsUnknownParameters(t *testing.T) {
 	for given, want := range map[string]string{
 		"/api/v1/pods":  "/api/v1/pods",
 		"/api/v1/pods?": "/api/v1/pods",

@@ -18,7 +18,7 @@ func TestAuditIDsAreDistinctUUIDs(t *testing.T) {
 	}
 }
 
-func TestWhatIsTakenOverOfACallersAuditID(t *testing.T) {
+func TestClientAuditIDIsTruncatedOrDropped(t *testing.T) {
 	long := strings.Repeat("x", 64)
 	for id, want := range map[string]string{
 		"":                      "",

@@ -36,7 +36,7 @@ func call(f func()) (panicked any) {
 
 // However a request ends, each step is called once with the panic value, in reverse order, after the handler and the rest of the
 // response.
-func TestStepsAreCalledWhenARequestIsOver(t *testing.T) {
+func TestStepsRunOnceWhenRequestEnds(t *testing.T) {
 	wrong := errors.New("a fault")
 	for name, c := range map[string]struct {
 		handler, rest, step any // panic value of each; nil: it returns
@@ -128,7 +128,7 @@ func TestStepsAreCalledWhenARequestIsOver(t *testing.T) {
 }
 
 // Steps beyond the preallocated capacity are called, too.
-func TestManySteps(t *testing.T) {
+func TestStepsBeyondCapacityAreCalled(t *testing.T) {
 	const steps = 50
 	var did []int
 	h := Recover(zap.NewNop(), metrics.NewRequests(prometheus.NewRegistry()))(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-func TestA30MayUpgrade(t *testing.T) {
+func TestA30UpgradeChecksOrigin(t *testing.T) {
 	allowed := func(origin string) bool { return origin == "https://ui.example.com" }
 	for _, test := range []struct {
 		origins []string

@@ -32,7 +32,7 @@ import (
 
 // A gateway does not wait for APIRoutes while the API server does not serve the kind. When the kind exists, the gateway reads
 // them, and when the kind is deleted, it drops them.
-func TestTheKindOfAPIRoutesComesAndGoes(t *testing.T) {
+func TestAPIRoutesFollowTheirDefinition(t *testing.T) {
 	var defined atomic.Bool
 	deleted := make(chan struct{})
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -119,7 +119,7 @@ func (c *cluster) apiRoutes() *routingclient.APIRoutes {
 }
 
 // The gateway routes its adopted APIServices by the same APIRoutes as a front door. The front door leaves them to the gateway.
-func TestAPIRoute(t *testing.T) {
+func TestGatewayRoutesByAPIRoutes(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
 	backend := c.Backend("routed.example.com")
@@ -225,7 +225,7 @@ func (c *cluster) storedDocuments(names ...string) {
 }
 
 // An alias: no server has the version, so there is no APIService to adopt, and the adopted APIService is written by hand.
-func TestAlias(t *testing.T) {
+func TestAliasRoutesVersionWithoutServer(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
 	backend := c.ReadOnlyBackend("aliased.example.com")
@@ -269,9 +269,9 @@ func TestAlias(t *testing.T) {
 	})
 }
 
-// An APIRoute by which the gateway would call itself. TestG1OnlyFrontProxiesAreBelieved covers a request that reaches another
+// An APIRoute by which the gateway would call itself. TestG1IdentityHeadersRequireFrontProxyCertificate covers a request that reaches another
 // replica.
-func TestG10ABackendThatLeadsBack(t *testing.T) {
+func TestG10BackendLoopIsRejected(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
 	backend := c.Backend("round.example.com")
@@ -308,7 +308,7 @@ func TestG10ABackendThatLeadsBack(t *testing.T) {
 
 // The right to write APIRoutes decides where requests go, not which requests are allowed. The API server authorizes each
 // request before the gateway applies a rule, also a request that shares a response or a watch.
-func TestG11AnAPIRouteLetsNobodyIn(t *testing.T) {
+func TestG11APIRouteDoesNotBypassAuthorization(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
 	backend := c.Backend("tenants.example.com")

@@ -7,7 +7,7 @@ import (
 	"github.com/spf13/pflag"
 )
 
-func TestInvalidSettingsAreReportedByTheirFlag(t *testing.T) {
+func TestInvalidSettingsAreReportedWithTheirFlag(t *testing.T) {
 	for args, want := range map[string]string{
 		"": "",
 		"--shutdown-grace=1s --zone=a --max-requests-inflight=-1 --goaway-chance=0.02": "",
@@ -37,7 +37,7 @@ func TestInvalidSettingsAreReportedByTheirFlag(t *testing.T) {
 	}
 }
 
-func TestDefaultsOfTheServingFlags(t *testing.T) {
+func TestServingFlagsHaveExpectedDefaults(t *testing.T) {
 	config := Default()
 	fs := pflag.NewFlagSet("", pflag.ContinueOnError)
 	config.AddFlags(fs)

@@ -147,7 +147,7 @@ func (o *openConsole) shows(name, state, hops, verdicts string) {
 }
 
 // Both hops of an adopted APIService, from the API server to the gateway and from there to the extension server, and which of them is broken.
-func TestTheConsoleShowsBothHops(t *testing.T) {
+func TestConsoleShowsBothHops(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
 	backend := c.Backend("shown.example.com")

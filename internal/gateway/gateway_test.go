@@ -205,7 +205,7 @@ func widget(name string) *unstructured.Unstructured {
 
 // The test covers the steps from the installation to the release, with a failed server in between, as the API server and its
 // clients see them.
-func TestAdoptAndRelease(t *testing.T) {
+func TestAdoptedServerIsServedUntilReleased(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
 	backend := c.Backend("adopted.example.com")
@@ -339,7 +339,7 @@ func (r *running) scrape(t *testing.T) string {
 }
 
 // A server that the gateway does not reach stays as it is.
-func TestAdoptRefuses(t *testing.T) {
+func TestAdoptRejectsUnreachableServer(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
 	backend := c.Backend("refused.example.com")
@@ -359,7 +359,7 @@ func TestAdoptRefuses(t *testing.T) {
 }
 
 // A restarted gateway serves the resources of a dead server, and a release needs no gateway.
-func TestRestartAndDeathOfTheGateway(t *testing.T) {
+func TestRestartedGatewayServesDiscoveryOfDeadServer(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
 	backend := c.Backend("restarted.example.com")
@@ -402,7 +402,7 @@ func TestRestartAndDeathOfTheGateway(t *testing.T) {
 }
 
 // A hand-written APIService gets the caBundle, and one without a valid server gets a condition with the reason.
-func TestDeclaredAdoption(t *testing.T) {
+func TestDeclaredAdoptionGetsCABundleOrCondition(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
 	backend := c.Backend("declared.example.com")
@@ -455,7 +455,7 @@ func TestDeclaredAdoption(t *testing.T) {
 }
 
 // An API server with 250 requests at once needs one connection: each further one would be a handshake.
-func TestManyRequestsOnAConnection(t *testing.T) {
+func TestOneConnectionCarries250Requests(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
 	c.start()

@@ -81,7 +81,7 @@ func TestAuthoritiesAreReplacedWithOverlap(t *testing.T) {
 }
 
 // Replicas share authorities, and each has separate certificates.
-func TestReplicasShareTheAuthorities(t *testing.T) {
+func TestReplicasShareAuthorities(t *testing.T) {
 	secrets := fake.NewClientset().CoreV1().Secrets("portico-gateway")
 	replica := func(leads bool) *keys {
 		k, err := newKeys(secrets, testGateway, func() bool { return leads }, zap.NewNop())

@@ -182,7 +182,7 @@ func (e *slowEnv) get(ctx context.Context, user, object string, groups ...string
 }
 
 // An API server ends a request at its timeout. Before that it has the gateway's response, which names the slow APIService.
-func TestARequestEndsBeforeTheAPIServersTimeout(t *testing.T) {
+func TestSlowRequestEndsBeforeAPIServerTimeout(t *testing.T) {
 	t.Parallel()
 	e := newSlowEnv(t, nil)
 	defer e.release()
@@ -207,7 +207,7 @@ func TestARequestEndsBeforeTheAPIServersTimeout(t *testing.T) {
 }
 
 // kube-apiserver's header limit is 1 MiB, without a number of fields.
-func TestUsersWithThousandsOfGroupsPassAGateway(t *testing.T) {
+func TestGatewayForwardsThousandsOfGroups(t *testing.T) {
 	t.Parallel()
 	e := newSlowEnv(t, nil)
 	defer e.release()
@@ -235,7 +235,7 @@ func TestUsersWithThousandsOfGroupsPassAGateway(t *testing.T) {
 }
 
 // The API server forwards the user, and the gateway does not give one user all concurrent requests of a server.
-func TestNoUserHasAllPlacesOfAServer(t *testing.T) {
+func TestOneUserCannotUseAllRequestsInFlight(t *testing.T) {
 	t.Parallel()
 	const limit = 10
 	e := newSlowEnv(t, map[string]string{routetable.MaxInFlightAnnotation: fmt.Sprint(limit)})

@@ -69,7 +69,7 @@ func (w *silentWatch) Close() error {
 	return nil
 }
 
-func TestInformerFollowsSoonAfterAnOutage(t *testing.T) {
+func TestInformerReconnectsSoonAfterOutage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &absentServer{}
 		s.away.Store(true)
@@ -103,7 +103,7 @@ func TestInformerFollowsSoonAfterAnOutage(t *testing.T) {
 	})
 }
 
-func TestOtherRequestsDoNotWaitForTheAPIServer(t *testing.T) {
+func TestNonInformerRequestsFailWithoutWaiting(t *testing.T) {
 	s := &absentServer{}
 	s.away.Store(true)
 	client, err := aggregatorclient.NewForConfig(withReconnects(&rest.Config{Host: "http://api-server.invalid", Transport: s}, zap.NewNop()))

@@ -30,7 +30,7 @@ func owner(t *testing.T, gateway adoption.Service, apiServices ...*apiregistrati
 	return statusOwner{gateway, aggregatorlisters.NewAPIServiceLister(indexer)}
 }
 
-func TestA55OneOwnerOfAStatus(t *testing.T) {
+func TestA55StatusHasOneOwner(t *testing.T) {
 	ours := adopted(t)
 	released := adopted(t)
 	if _, err := adoption.Release(released); err != nil {
@@ -86,7 +86,7 @@ func TestA55OneOwnerOfAStatus(t *testing.T) {
 }
 
 // `aggregator release` removes the conditions and then the gateway's right to write them. The gateway may try it in between.
-func TestReleasedWithoutTheRightToWriteConditions(t *testing.T) {
+func TestForbiddenConditionWriteOnReleasedIsIgnored(t *testing.T) {
 	forbidden := func(clienttesting.Action) (bool, runtime.Object, error) {
 		return true, nil, apierrors.NewForbidden(apiregistrationv1.Resource("apiservices"), "v1.example.com", errors.New("no rule"))
 	}
@@ -122,7 +122,7 @@ func TestReleasedWithoutTheRightToWriteConditions(t *testing.T) {
 }
 
 // The conditions that the upkeep of one gateway writes are not removed or changed by that of another.
-func TestA55AGatewayLeavesTheConditionsOfAnother(t *testing.T) {
+func TestA55ConditionsOfOtherGatewayAreKept(t *testing.T) {
 	unnamed := adopted(t)
 	unnamed.Annotations = nil
 	for name, o := range map[string]*apiregistrationv1.APIService{"adopted": adopted(t), "without an annotation": unnamed} {

@@ -19,7 +19,7 @@ import (
 	"portico.dev/internal/routetable"
 )
 
-func TestG1WhatIsServedToWhom(t *testing.T) {
+func TestG1RequestsWithoutFrontProxyAreRefused(t *testing.T) {
 	for name, tt := range map[string]struct {
 		kind  string
 		a     authorizer.AttributesRecord
@@ -49,7 +49,7 @@ func TestG1WhatIsServedToWhom(t *testing.T) {
 	}
 }
 
-func TestHealthNeedsNobody(t *testing.T) {
+func TestHealthNeedsNoCredentials(t *testing.T) {
 	refused := errors.New("refused")
 	f := frontProxies{func(*http.Request) (user.Info, error) { return nil, refused }}
 	for path, want := range map[string]bool{"/readyz": true, "/livez": true, "/readyz/x": false, "/apis": false, "/": false} {
@@ -60,7 +60,7 @@ func TestHealthNeedsNobody(t *testing.T) {
 	}
 }
 
-func TestG9WhetherAServerBelievesUs(t *testing.T) {
+func TestG9UntrustingServerIsReported(t *testing.T) {
 	forbidden := func(who string) string {
 		return `{"kind":"Status","apiVersion":"v1","status":"Failure","message":"forbidden: User \"` + who + `\" cannot get path \"` + trustPath + `\"","reason":"Forbidden","code":403}`
 	}
@@ -91,7 +91,7 @@ func TestG9WhetherAServerBelievesUs(t *testing.T) {
 }
 
 // Controllers act on 404. A request of the API server that is a moment too early or too late never gets 404.
-func TestWhatIsNotServedIsNever404(t *testing.T) {
+func TestUnservedPathsNeverReturn404(t *testing.T) {
 	gv := schema.GroupVersion{Group: "adopted.example.com", Version: "v1"}
 	route := &routetable.Route{GroupVersion: gv, Name: "v1.adopted.example.com", Condition: apiregistrationv1.APIServiceCondition{
 		Status: apiregistrationv1.ConditionFalse, Reason: "FailedDiscoveryCheck", Message: "the server refuses connections",

@@ -36,7 +36,7 @@ func adopted(t *testing.T) *apiregistrationv1.APIService {
 	return o
 }
 
-func TestTheViewShowsTheOriginalServer(t *testing.T) {
+func TestViewShowsTheOriginalServer(t *testing.T) {
 	v := view{gateway: testGateway}
 	real := adopted(t)
 	shown, ok := v.originalOf(real)
@@ -52,7 +52,7 @@ func TestTheViewShowsTheOriginalServer(t *testing.T) {
 }
 
 // The routing table writes its Available condition. The API server's condition of that name must not change.
-func TestG7OnlyOurConditionsAreWritten(t *testing.T) {
+func TestG7OnlyGatewayConditionsAreWritten(t *testing.T) {
 	real := adopted(t)
 	fake := aggregatorfake.NewClientset(real.DeepCopy())
 	client := statusWriter{fake.ApiregistrationV1().APIServices()}
@@ -90,7 +90,7 @@ func TestG7OnlyOurConditionsAreWritten(t *testing.T) {
 	}
 }
 
-func TestWatchEventsOfTheView(t *testing.T) {
+func TestViewTranslatesWatchEvents(t *testing.T) {
 	v := view{gateway: testGateway}
 	foreign := adopted(t)
 	if _, err := adoption.Release(foreign); err != nil {

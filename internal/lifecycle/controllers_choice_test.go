@@ -15,7 +15,7 @@ import (
 	"portico.dev/internal/lifecycle/quotas"
 )
 
-func TestWhichControllersRun(t *testing.T) {
+func TestControllerChoiceMatchesUpstreamSyntax(t *testing.T) {
 	for name, c := range map[string]struct {
 		choice           Choice
 		namespaces, root bool
@@ -43,7 +43,7 @@ func TestWhichControllersRun(t *testing.T) {
 	}
 }
 
-func TestEachControllerCanBeLeftOut(t *testing.T) {
+func TestEachControllerCanBeDisabled(t *testing.T) {
 	w := newEnv(t)
 	cfg := w.config() // with everything that a controller requires
 	cfg.ClusterRoles, cfg.Discovery = w.informer.Rbac().V1().ClusterRoles(), w.client.Discovery()
@@ -96,7 +96,7 @@ func TestEachControllerCanBeLeftOut(t *testing.T) {
 }
 
 // Without keys there is no signer, and the controllers that depend on signing run only if they are named.
-func TestWhoeverSignsAlsoApprovesAndDeletes(t *testing.T) {
+func TestCSRControllersWithoutKeysRunOnlyIfNamed(t *testing.T) {
 	cfg := newEnv(t).config()
 	for name, c := range map[string]struct {
 		choice Choice
@@ -124,7 +124,7 @@ func TestWhoeverSignsAlsoApprovesAndDeletes(t *testing.T) {
 
 // A separate kube-controller-manager runs the controllers that are not chosen here. Running them here too would undo its
 // conditions and conflict with its writes.
-func TestWhatIsLeftToOthersIsNotDone(t *testing.T) {
+func TestDisabledControllersDoNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newEnv(t, terminating("doomed", "1"))
 		cfg := w.config()

@@ -52,7 +52,7 @@ func settled(d time.Duration) {
 	synctest.Wait()
 }
 
-func TestEveryClusterHasItsNamespaces(t *testing.T) {
+func TestSystemNamespacesAreCreatedAndRestored(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newEnv(t)
 		running(t, w, func() {
@@ -78,7 +78,7 @@ func TestEveryClusterHasItsNamespaces(t *testing.T) {
 
 // A start that was killed may have claimed the address of the Service kubernetes and not stored the Service. The next start cannot
 // create the Service until the claim is repaired, so the repair does not wait for the Service.
-func TestStartRepairsTheAddressThatItNeeds(t *testing.T) {
+func TestStartRepairsClaimOfServiceKubernetes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newEnv(t)
 		var repaired atomic.Bool
@@ -133,7 +133,7 @@ func TestStartWaitsForStorage(t *testing.T) {
 	})
 }
 
-func TestEndingBeforeStorageAnswersIsNoError(t *testing.T) {
+func TestStopBeforeStorageIsReadyReturnsNoError(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newEnv(t)
 		w.client.PrependReactor("get", "namespaces", func(clienttesting.Action) (bool, runtime.Object, error) {
@@ -153,7 +153,7 @@ func TestEndingBeforeStorageAnswersIsNoError(t *testing.T) {
 	})
 }
 
-func TestActiveNamespacesGetTheirDefaults(t *testing.T) {
+func TestActiveNamespacesGetDefaultObjects(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newEnv(t, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "old"}})
 		ctx := t.Context()
@@ -197,7 +197,7 @@ func TestActiveNamespacesGetTheirDefaults(t *testing.T) {
 	})
 }
 
-func TestTerminatingNamespacesGetNoDefaults(t *testing.T) {
+func TestTerminatingNamespacesGetNoDefaultObjects(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		doomed := terminating("doomed", "1")
 		doomed.Status.Phase = corev1.NamespaceTerminating
@@ -217,7 +217,7 @@ func TestTerminatingNamespacesGetNoDefaults(t *testing.T) {
 	})
 }
 
-func TestOnePanicDoesNotStopTheOthers(t *testing.T) {
+func TestPanicDoesNotStopOtherControllers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newEnv(t)
 		panicked := false

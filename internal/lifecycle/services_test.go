@@ -18,7 +18,7 @@ import (
 )
 
 // kube-controller-manager v1.37.1 writes this condition without a reason, and overwrites a different condition each time.
-func TestTheConditionOfARangeIsUpstreams(t *testing.T) {
+func TestServiceCIDRConditionMatchesUpstream(t *testing.T) {
 	client := clientstest.NewClientset()
 	c := &serviceCIDRs{client: client, ranges: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/24")}, log: zaptest.NewLogger(t)}
 	for range 2 { // the first call creates the object, the second one reads it
@@ -49,7 +49,7 @@ func TestTheConditionOfARangeIsUpstreams(t *testing.T) {
 }
 
 // The leader repairs claims at the start, once a minute, and as soon as a replica has ended during a write.
-func TestAllocationsAreRepairedWhenAReplicaEnds(t *testing.T) {
+func TestAllocationsAreRepairedWhenReplicaStops(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var mu sync.Mutex // guards the variables below
 		var repairs int

@@ -20,7 +20,7 @@ import (
 	clienttesting "k8s.io/client-go/testing"
 )
 
-func TestUsesOfTokensAreRecordedOnceADay(t *testing.T) {
+func TestTokenUseIsRecordedOncePerDay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) { // the clock of a bubble begins on 2000-01-01
 		secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "ci", Name: "robot", UID: "s-1"}}
 		w := newEnv(t, secret)
@@ -119,7 +119,7 @@ func TestLastUsedDayNeverDecreases(t *testing.T) {
 	})
 }
 
-func TestAUseThatDoesNotFitTheQueueIsRecordedLater(t *testing.T) {
+func TestTokenUseBeyondQueueIsRecordedLater(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newEnv(t)
 		secrets := make([]*corev1.Secret, usesAtOnce+1)
@@ -149,7 +149,7 @@ func TestAUseThatDoesNotFitTheQueueIsRecordedLater(t *testing.T) {
 	})
 }
 
-func TestErrorsOfRecordingAUse(t *testing.T) {
+func TestExpectedErrorsOfTokenUseWritesAreIgnored(t *testing.T) {
 	kind := schema.GroupKind{Kind: "Secret"}
 	refusal := func(path *field.Path) error {
 		return apierrors.NewInvalid(kind, "robot", field.ErrorList{field.Invalid(path, "s-1", "field is immutable")})
@@ -176,7 +176,7 @@ func TestErrorsOfRecordingAUse(t *testing.T) {
 	}
 }
 
-func TestErrorsOfRecordingTheStart(t *testing.T) {
+func TestTrackingStartErrorsExceptConflictsAreReturned(t *testing.T) {
 	broken := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: trackingName}}
 	away := apierrors.NewServiceUnavailable("no leader")
 	for name, c := range map[string]struct {
@@ -203,7 +203,7 @@ func TestErrorsOfRecordingTheStart(t *testing.T) {
 	}
 }
 
-func TestTheStartOfTheRecordingStays(t *testing.T) {
+func TestValidTrackingStartDateIsKept(t *testing.T) {
 	for name, c := range map[string]struct{ there, want string }{
 		"an earlier day":     {"1999-05-04", "1999-05-04"},
 		"what is not a day":  {"yesterday", "2000-01-01"},

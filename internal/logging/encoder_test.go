@@ -12,7 +12,7 @@ import (
 	"go.uber.org/zap/zapcore"
 )
 
-func TestE3OneLineForEachEntry(t *testing.T) {
+func TestE3EachEntryIsOneLine(t *testing.T) {
 	const forged = "x\r\n12:00:00.000\tINFO\tforged\x1b[31m\x00\u0085\x7f"
 	long := strings.Repeat("y", 1<<20)
 	for _, format := range []string{"console", "json"} {
@@ -39,7 +39,7 @@ func TestE3OneLineForEachEntry(t *testing.T) {
 	}
 }
 
-func TestFieldsOfTheCallerAreNotChanged(t *testing.T) {
+func TestCallerFieldsAreNotChanged(t *testing.T) {
 	long := strings.Repeat("y", maxFieldBytes+1)
 	fields := []zap.Field{zap.String("text", long), zap.Int("n", 1)}
 	encoder, err := Default().encoder()
@@ -56,7 +56,7 @@ func TestFieldsOfTheCallerAreNotChanged(t *testing.T) {
 }
 
 // The console has the time of day of each line, and of fields the date too.
-func TestTimesInFieldsHaveTheirDate(t *testing.T) {
+func TestTimeFieldsIncludeDate(t *testing.T) {
 	at := time.Date(2031, 2, 3, 4, 5, 6, 0, time.UTC)
 	far := time.Date(9999, 2, 3, 4, 5, 6, 0, time.FixedZone("", 3600)) // more nanoseconds than an integer has
 	for _, format := range []string{"console", "json"} {
@@ -76,7 +76,7 @@ func TestTimesInFieldsHaveTheirDate(t *testing.T) {
 	}
 }
 
-func TestWordsInOtherScriptsAreNotEscapedNorCutInHalf(t *testing.T) {
+func TestNonASCIITextIsNeitherEscapedNorSplit(t *testing.T) {
 	if got := escaped("héllo 世界"); got != "héllo 世界" {
 		t.Errorf("escaped = %q, want no change", got)
 	}

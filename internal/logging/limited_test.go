@@ -16,7 +16,7 @@ type manual struct{ now time.Time }
 func (m *manual) Now() time.Time                       { return m.now }
 func (m *manual) NewTicker(time.Duration) *time.Ticker { panic("not used") }
 
-func TestA50LinesOfALimitedLoggerAreBounded(t *testing.T) {
+func TestA50LimitedLoggerBoundsLines(t *testing.T) {
 	core, seen := observer.New(zap.InfoLevel)
 	clock := &manual{time.Unix(1e9, 0)}
 	log := Limited(zap.New(core, zap.WithClock(clock)))
@@ -49,7 +49,7 @@ func TestA50LinesOfALimitedLoggerAreBounded(t *testing.T) {
 	}
 }
 
-func TestA50MessagesWithoutEndShareALimit(t *testing.T) {
+func TestA50UnboundedMessagesShareOneLimit(t *testing.T) {
 	core, seen := observer.New(zap.InfoLevel)
 	log := Limited(zap.New(core, zap.WithClock(&manual{time.Unix(1e9, 0)})))
 	for i := range 10_000 {

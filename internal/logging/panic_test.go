@@ -8,7 +8,7 @@ import (
 	"go.uber.org/zap/zapcore"
 )
 
-func TestE1APanicIsToldWithoutItsValue(t *testing.T) {
+func TestE1PanicIsLoggedWithoutItsValue(t *testing.T) {
 	var none map[string]int
 	for name, c := range map[string]struct {
 		panics     func()

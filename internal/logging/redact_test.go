@@ -11,7 +11,7 @@ import (
 	"go.uber.org/zap/zaptest/observer"
 )
 
-func TestE1ErrorsThatQuoteABodyAreNotRepeated(t *testing.T) {
+func TestE1ErrorsQuotingBodiesAreRedacted(t *testing.T) {
 	core, seen := observer.New(zap.InfoLevel)
 	log := zap.New(newRedactingCore(core))
 	log.Error("Unhandled Error", zap.Error(errors.New(quotingPrefix+": .immutable: expected boolean, got &{canary}")), zap.Int("n", 1))
@@ -37,7 +37,7 @@ func TestE1ErrorsThatQuoteABodyAreNotRepeated(t *testing.T) {
 	}
 }
 
-func TestMistakesOfClientsAreNotErrorsOfOurs(t *testing.T) {
+func TestClientMistakesAreLoggedAtDebugLevel(t *testing.T) {
 	for level, want := range map[zapcore.Level]int{zap.InfoLevel: 0, zap.DebugLevel: 1} {
 		core, seen := observer.New(level)
 		zap.New(newRedactingCore(core)).Error(clientMistakePrefix, zap.Error(errors.New("unable to parse requirement")))
@@ -47,7 +47,7 @@ func TestMistakesOfClientsAreNotErrorsOfOurs(t *testing.T) {
 	}
 }
 
-func TestTheEndOfARequestByItsMakerIsNoError(t *testing.T) {
+func TestCanceledRequestIsLoggedAtDebugLevel(t *testing.T) {
 	for level, want := range map[zapcore.Level]int{zap.InfoLevel: 1, zap.DebugLevel: 2} {
 		core, seen := observer.New(level)
 		log := zap.New(newRedactingCore(core))

@@ -65,7 +65,7 @@ func newScreen(t *testing.T, o ...zap.Option) (*screen, *zap.Logger) {
 	return s, log.WithOptions(o...)
 }
 
-func TestLinesThatMayWait(t *testing.T) {
+func TestConsecutiveLinesAreBatched(t *testing.T) {
 	for name, c := range map[string]struct {
 		do   func(log, many *zap.Logger)
 		want string
@@ -130,7 +130,7 @@ func TestLinesThatMayWait(t *testing.T) {
 }
 
 // The buffer is bounded, and no line is lost when it is full.
-func TestWhatWaitsIsBounded(t *testing.T) {
+func TestLineBufferIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, log := newScreen(t)
 		many, text := Batched(log), strings.Repeat("x", 1000)
@@ -215,7 +215,7 @@ func TestDelayedWriteErrorIsReturned(t *testing.T) {
 	})
 }
 
-func TestUnbatchedLogStaysAsItIs(t *testing.T) {
+func TestUnbatchedLogWritesEachLineAtOnce(t *testing.T) {
 	if Batched(nil) != nil {
 		t.Error("Batched(nil) is not nil, want nil")
 	}

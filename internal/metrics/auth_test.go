@@ -10,7 +10,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 )
 
-func TestAuth(t *testing.T) {
+func TestAuthMetrics(t *testing.T) {
 	reg := prometheus.NewRegistry()
 	a := NewAuth(reg)
 	for _, name := range []string{"admin", "ann", "bob", "ann@example.com", "system:serviceaccount:a:b"} {

@@ -8,7 +8,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 )
 
-func TestAvailabilityHasTheIncumbentsNames(t *testing.T) {
+func TestAvailabilityMetricNamesMatchKubeAggregator(t *testing.T) {
 	reg := prometheus.NewPedanticRegistry()
 	a := NewAvailability(reg)
 	a.Set("v1.example.com", false)
@@ -31,7 +31,7 @@ aggregator_unavailable_apiservice_total{name="v1.example.com",reason="MissingEnd
 	}
 }
 
-func TestAvailabilitySeriesGoWithTheObject(t *testing.T) {
+func TestAvailabilitySeriesAreDeletedWithObject(t *testing.T) {
 	reg := prometheus.NewPedanticRegistry()
 	a := NewAvailability(reg)
 	a.Set("v1.example.com", false)

@@ -12,7 +12,7 @@ import (
 
 // The series equal the series of client_golang's vectors for the same counts. They exist with the value 0 before the first count, so
 // that the first failure is an increase.
-func TestCountsOfABackendAreReadAsSeries(t *testing.T) {
+func TestBackendCountsAreExportedAsSeries(t *testing.T) {
 	reg := prometheus.NewPedanticRegistry()
 	all := NewBackends(reg)
 	b := all.For("ns/a:443")

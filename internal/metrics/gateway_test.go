@@ -9,7 +9,7 @@ import (
 )
 
 // Released and unknown gateways have no series.
-func TestGateway(t *testing.T) {
+func TestGatewayMetrics(t *testing.T) {
 	reg := prometheus.NewRegistry()
 	g := NewGateway(reg)
 	g.Set(2, 1, true, map[string]bool{"v1.a": true, "v1.b": false})

@@ -37,7 +37,7 @@ apiserver_request_total{code="404",component="apiserver",group="g",resource="thi
 }
 
 // The time in webhooks and queues is part of the request duration. It is excluded from the SLI duration.
-func TestCountElsewhere(t *testing.T) {
+func TestSLIDurationExcludesWebhooksAndQueues(t *testing.T) {
 	reg := prometheus.NewRegistry()
 	r := NewRequests(reg)
 	s := Served{Verb: "POST", Version: "v1", Resource: "pods", Scope: "namespace", Component: "apiserver", Code: 201}

@@ -13,7 +13,7 @@ import (
 )
 
 // A created or deleted definition is published at once, and local documents are not read in between.
-func TestLocalDocumentsThatChange(t *testing.T) {
+func TestChangedLocalDocumentsArePublished(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		made := func(path string) Document {
 			d, err := NewDocument(path, []byte(`{"openapi":"3.0.0"}`))

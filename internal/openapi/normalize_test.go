@@ -71,7 +71,7 @@ func contentTypes(content map[string]*spec3.MediaType) string {
 	return strings.Join(types, ",")
 }
 
-func TestBodiesOfV2DocumentsHaveAMediaType(t *testing.T) {
+func TestV2BodiesHaveMediaType(t *testing.T) {
 	for situation, c := range map[string]struct{ document, consumes, produces string }{
 		"no media types": {gadgetPost(`"parameters":[`+gadgetBody+`],`+gadgetResponse, ""), "*/*", "*/*"},
 		"empty media types": {
@@ -133,7 +133,7 @@ func TestIncompleteV2DocumentsBecomeValidV3(t *testing.T) {
 	}
 }
 
-func TestParametersOfV2DocumentsKeepTheirSchema(t *testing.T) {
+func TestV2ParametersKeepSchema(t *testing.T) {
 	got := convert(t, gadgetPost(`"parameters":[{"$ref":"#/parameters/limit"},{"in":"query","name":"names","type":"array","items":{"type":"string"}},
 		{"in":"query","name":"untyped"}],`+gadgetResponse, `"parameters":{"limit":{"in":"query","name":"limit","type":"integer","format":"int32","maximum":7}},`))
 	parameters := got.Paths.Paths["/apis/example.com/v1/gadgets"].Post.Parameters

@@ -189,7 +189,7 @@ func routeTo(b remote.Backend) remote.Route {
 	return remote.Route{GroupVersion: gadgets, APIService: "v1.example.com", UID: "uid", Backend: b, Available: true}
 }
 
-func TestBackendsOfEveryKind(t *testing.T) {
+func TestBackendResponseSetsPublishedDocument(t *testing.T) {
 	good := json3(v3("three", "/apis/example.com/v1/gadgets", "/apis/example.com/v1"))
 	for name, c := range map[string]struct {
 		handler  http.Handler
@@ -257,7 +257,7 @@ func TestBackendsOfEveryKind(t *testing.T) {
 	}
 }
 
-func TestNothingWaitsForABackendThatHangs(t *testing.T) {
+func TestHangingBackendDelaysNoOtherDocument(t *testing.T) {
 	b := remotetest.NewTLS(t, "ns/hangs:443", remotetest.Hangs())
 	h := open(t, []Document{document(t, "api/v1", v3("local", "/api/v1/pods"))}, routeTo(b))
 	waitFor(t, "the backend to be asked", func() bool { return len(b.Requests()) > 0 })
@@ -271,7 +271,7 @@ func TestNothingWaitsForABackendThatHangs(t *testing.T) {
 	}
 }
 
-func TestTheLastGoodDocumentStays(t *testing.T) {
+func TestLastValidDocumentIsKept(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		good := remotetest.Paths{"/openapi/v3": index3(gadgetsPath + "#1"), "/openapi/v3/" + gadgetsPath: json3(v3("good", "/apis/example.com/v1/gadgets"))}
 		b := remotetest.NewInProcess("ns/gadgets:443", good)
@@ -321,7 +321,7 @@ func TestTheLastGoodDocumentStays(t *testing.T) {
 
 // A connection keeps the memory that a large document took. A backend that sends the same large document again and again,
 // without a hash, gets no new connection for it.
-func TestALargeDocumentIsFollowedByANewConnection(t *testing.T) {
+func TestLargeDocumentReplacesConnection(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		document := func(text string) remotetest.Paths {
 			return remotetest.Paths{"/openapi/v3": index3(gadgetsPath), "/openapi/v3/" + gadgetsPath: json3(v3(text, "/apis/example.com/v1/gadgets"))}
@@ -347,7 +347,7 @@ func TestALargeDocumentIsFollowedByANewConnection(t *testing.T) {
 }
 
 // The upstream aggregator requests version 2 from a backend that once had no version 3 for as long as its APIService exists.
-func TestABackendThatLearnsVersion3(t *testing.T) {
+func TestBackendUpgradedToOpenAPIV3IsDetected(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		two := remotetest.Paths{"/openapi/v2": json3(v2("/apis/example.com/v1/gadgets"))}
 		b := remotetest.NewInProcess("ns/gadgets:443", two)
@@ -366,7 +366,7 @@ func TestABackendThatLearnsVersion3(t *testing.T) {
 	})
 }
 
-func TestDocumentsAreServedByTheirHash(t *testing.T) {
+func TestDocumentByHashIsImmutable(t *testing.T) {
 	body := v3("local", "/api/v1/pods")
 	d := document(t, "api/v1", body)
 	h := open(t, []Document{d})
@@ -406,7 +406,7 @@ func TestDocumentsAreServedByTheirHash(t *testing.T) {
 	}
 }
 
-func TestProtobuf(t *testing.T) {
+func TestDocumentIsServedAsProtobuf(t *testing.T) {
 	d := document(t, "api/v1", v3("local", "/api/v1/pods"))
 	h := open(t, []Document{d})
 	for _, accept := range []string{mediaProtobuf, mediaProtobufOld, mediaProtobufOld + ", application/json;q=0.5"} {
@@ -424,7 +424,7 @@ func TestProtobuf(t *testing.T) {
 	}
 }
 
-func TestRefusals(t *testing.T) {
+func TestUnsupportedDocumentRequestsAreRejected(t *testing.T) {
 	h := open(t, []Document{document(t, "api/v1", v3("local", "/api/v1/pods"))})
 	for name, c := range map[string]struct {
 		method, path, accept string
@@ -449,7 +449,7 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
-func TestIndex(t *testing.T) {
+func TestIndexListsLocalAndRemoteDocuments(t *testing.T) {
 	b := remotetest.NewTLS(t, "ns/gadgets:443", remotetest.Paths{"/openapi/v3": index3(gadgetsPath), "/openapi/v3/" + gadgetsPath: json3(v3("three", "/apis/example.com/v1/gadgets"))})
 	local := []Document{document(t, "version", v3("version", "/version")), document(t, "api/v1", v3("local", "/api/v1/pods")), document(t, gadgetsPath, v3("taken over", "/apis/example.com/v1/gadgets"))}
 	h := open(t, local, routeTo(b))
@@ -480,7 +480,7 @@ func golden(t *testing.T, file string, got []byte) {
 	}
 }
 
-func TestALargeIndexIsCompressed(t *testing.T) {
+func TestLargeIndexIsCompressed(t *testing.T) {
 	var local []Document
 	for i := range 1000 {
 		local = append(local, document(t, fmt.Sprintf("apis/group-%04d.example.com/v1", i), "{}"))
@@ -515,7 +515,7 @@ func FuzzBackendDocuments(f *testing.F) {
 	})
 }
 
-func TestTheSameIndexOfABackendIsReadOnce(t *testing.T) {
+func TestRepeatedBackendIndexIsDecodedOnce(t *testing.T) {
 	a, b := schema.GroupVersion{Group: "a.example.com", Version: "v1"}, schema.GroupVersion{Group: "b.example.com", Version: "v1"}
 	index := func(hash string) []byte {
 		return []byte(`{"paths":{"apis/a.example.com/v1":{"serverRelativeURL":"/openapi/v3/apis/a.example.com/v1?hash=` + hash + `"}}}`)

@@ -52,7 +52,7 @@ func (s *memory) get(name string) []byte {
 
 func (s *memory) put(name string, value []byte) { _ = s.Save(context.Background(), name, value) }
 
-func TestDocumentsOutliveARestart(t *testing.T) {
+func TestDocumentsSurviveRestart(t *testing.T) {
 	keep := newMemory()
 	b := remotetest.NewTLS(t, "ns/gadgets:443", remotetest.Paths{"/openapi/v3": index3(gadgetsPath + "#1"), "/openapi/v3/" + gadgetsPath: json3(v3("kept", "/apis/example.com/v1/gadgets"))})
 	first := openWithStorage(t, keep, nil, routeTo(b))
@@ -93,7 +93,7 @@ func (l *sharedMemory) Follow(ctx context.Context, saved func(name string, value
 	}
 }
 
-func TestDocumentsOfAnotherReplica(t *testing.T) {
+func TestStoredDocumentOfOtherReplicaIsServed(t *testing.T) {
 	keep := &sharedMemory{memory: newMemory(), puts: make(chan string, 10)}
 	h := openWithStorage(t, keep, nil, routeTo(remotetest.NewTLS(t, "ns/gadgets:443", remotetest.Hangs())))
 	save := func(title string, uid types.UID) {
@@ -110,7 +110,7 @@ func TestDocumentsOfAnotherReplica(t *testing.T) {
 	h.until(t, gadgetsPath, "heard")
 }
 
-func TestInvalidStoredDocuments(t *testing.T) {
+func TestInvalidStoredDocumentsAreIgnored(t *testing.T) {
 	d := document(t, gadgetsPath, v3("kept", "/apis/example.com/v1/gadgets"))
 	value, err := encodeRecord("uid", d)
 	if err != nil {
@@ -151,7 +151,7 @@ func TestInvalidStoredDocuments(t *testing.T) {
 	}
 }
 
-func TestTooLargeToStore(t *testing.T) {
+func TestLargeDocumentsAreNotStored(t *testing.T) {
 	keep := newMemory()
 	h := openWithStorage(t, keep, nil)
 	save := func(name string, d Document, total int) { h.save(name, record{uid: "uid", document: &d}, total) }
@@ -166,7 +166,7 @@ func TestTooLargeToStore(t *testing.T) {
 	}
 }
 
-func FuzzKept(f *testing.F) {
+func FuzzDecodeRecord(f *testing.F) {
 	value, err := encodeRecord("uid", Document{Path: "a", Hash: "B", Packed: []byte("c\nd")})
 	if err != nil {
 		f.Fatal(err)

@@ -39,7 +39,7 @@ func mergedText(t *testing.T, u union) string {
 	return string(body)
 }
 
-func TestTheDocumentOfSeveralBackendsIsTheirUnion(t *testing.T) {
+func TestDocumentOfSeveralBackendsIsUnion(t *testing.T) {
 	gv := schema.GroupVersion{Group: "example.com", Version: "v1"}
 	first := documentOf(t, gv, `{"openapi":"3.0.0","paths":{"/apis/example.com/v1/a":{"get":{"x":"first"}}},"components":{"schemas":{"A":{"description":"first"}}}}`)
 	second := documentOf(t, gv, `{"openapi":"3.0.0","paths":{"/apis/example.com/v1/a":{"get":{"x":"second"}},"/apis/example.com/v1/b":{"get":{}}},"components":{"schemas":{"A":{"description":"second"},"B":{}},"securitySchemes":{"S":{}}}}`)
@@ -52,7 +52,7 @@ func TestTheDocumentOfSeveralBackendsIsTheirUnion(t *testing.T) {
 	}
 }
 
-func TestTheDocumentOfAnotherVersionDescribesItsReadsInThisOne(t *testing.T) {
+func TestDocumentOfOtherVersionDescribesReads(t *testing.T) {
 	from, to := schema.GroupVersion{Group: "metrics.k8s.io", Version: "v1beta1"}, schema.GroupVersion{Group: "metrics.k8s.io", Version: "v1"}
 	text := `{"openapi":"3.0.0","paths":{"/apis/metrics.k8s.io/v1beta1/nodes":{"get":{"x-kubernetes-group-version-kind":{"group":"metrics.k8s.io","kind":"NodeMetrics","version":"v1beta1"}},"post":{}},"/apis/metrics.k8s.io/v1beta10/x":{}},` +
 		`"components":{"schemas":{"N":{"maximum":1.0,"x-kubernetes-group-version-kind":[{"group":"metrics.k8s.io","kind":"NodeMetrics","version":"v1beta1"},{"group":"other","kind":"NodeMetrics","version":"v1beta1"}]}}}}`
@@ -69,7 +69,7 @@ func TestTheDocumentOfAnotherVersionDescribesItsReadsInThisOne(t *testing.T) {
 }
 
 // An APIService gets an APIRoute. Its document stays in the index only until the backends are polled.
-func TestADocumentStaysUntilTheBackendsOfAnAPIRouteHaveBeenAsked(t *testing.T) {
+func TestNewAPIRouteKeepsDocumentUntilPolled(t *testing.T) {
 	gv := schema.GroupVersion{Group: "example.com", Version: "v1"}
 	own, theirs := documentOf(t, gv, `{"openapi":"3.0.0","paths":{"/a":{}}}`).Document, documentOf(t, gv, `{"openapi":"3.0.0","paths":{"/b":{}}}`).Document
 	whole := remote.Route{GroupVersion: gv, APIService: "v1.example.com", UID: "u", Parts: []string{"v1.example.com/a"}}
@@ -100,7 +100,7 @@ func TestADocumentStaysUntilTheBackendsOfAnAPIRouteHaveBeenAsked(t *testing.T) {
 	}
 }
 
-func TestCustomResourcesAreDescribedWithTheRest(t *testing.T) {
+func TestCustomResourcesAreDescribedWithOtherResources(t *testing.T) {
 	gv := schema.GroupVersion{Group: "example.com", Version: "v1"}
 	theirs, custom := documentOf(t, gv, `{"openapi":"3.0.0","paths":{"/a":{}}}`).Document, documentOf(t, gv, `{"openapi":"3.0.0","paths":{"/b":{}}}`).Document
 	whole := remote.Route{GroupVersion: gv, APIService: "v1.example.com", UID: "u", Parts: []string{"v1.example.com/a", "v1.example.com/b"}}

@@ -59,7 +59,7 @@ func another(b remote.Backend, group string) remote.Route {
 	return remote.Route{GroupVersion: schema.GroupVersion{Group: group, Version: "v1"}, APIService: "v1." + group, UID: "uid", Backend: b, Available: true}
 }
 
-func TestTheDocumentOfEverything(t *testing.T) {
+func TestV2DocumentMergesLocalAndRemoteParts(t *testing.T) {
 	claims := `{"swagger":"2.0","info":{"title":"x","version":"1"},"paths":{` +
 		`"/apis/example.com/v1/gadgets":{"get":{"responses":{"200":{"description":"OK","schema":{"$ref":"#/definitions/Gadget"}}}}},` +
 		`"/apis/example.com/v1alpha1/gadgets":{"get":{"responses":{"200":{"description":"OK","schema":{"$ref":"#/definitions/Unused"}}}}},` +
@@ -95,7 +95,7 @@ func TestTheDocumentOfEverything(t *testing.T) {
 	}
 }
 
-func TestHowTheDocumentIsServed(t *testing.T) {
+func TestV2DocumentIsServedConditionally(t *testing.T) {
 	h := openV2(t)
 	plain := h.get("/openapi/v2")
 	etag := `"` + respond.Hash(plain.Body.Bytes()) + `"`
@@ -126,7 +126,7 @@ func TestHowTheDocumentIsServed(t *testing.T) {
 }
 
 // One bad member never removes content of the other members.
-func TestBadV2Documents(t *testing.T) {
+func TestBadV2DocumentKeepsOtherMembers(t *testing.T) {
 	path := `"/apis/example.com/v1/gadgets":{"get":{"responses":{"200":{"description":"OK","schema":{"$ref":"#/definitions/Gadget"}}}}}`
 	with := func(definitions string) http.Handler {
 		return json3(`{"swagger":"2.0","info":{"title":"x","version":"1"},"paths":{` + path + `},"definitions":{` + definitions + `}}`)
@@ -186,7 +186,7 @@ func TestBadV2Documents(t *testing.T) {
 	}
 }
 
-func TestTheLastGoodV2DocumentStays(t *testing.T) {
+func TestLastValidV2DocumentIsKept(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		says := func(what string) http.Handler {
 			return remotetest.Paths{"/openapi/v3": json3(`{"paths":{}}`), "/openapi/v2": json3(strings.ReplaceAll(v2("/apis/example.com/v1/gadgets"), "made of two", what))}
@@ -227,7 +227,7 @@ func TestTheLastGoodV2DocumentStays(t *testing.T) {
 	})
 }
 
-func TestReadersWaitBriefly(t *testing.T) {
+func TestReadersWaitBrieflyForSlowBackends(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		slow := remotetest.NewInProcess("ns/slow:443", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			<-time.After(3 * time.Second)
@@ -291,7 +291,7 @@ func TestConcurrentReadersShareOneMerge(t *testing.T) {
 	})
 }
 
-func TestAnUnreadDocumentIsDropped(t *testing.T) {
+func TestUnreadDocumentIsDropped(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		etagged := func(w http.ResponseWriter, r *http.Request) {
 			w.Header().Set("ETag", `"1"`)
@@ -321,7 +321,7 @@ func TestAnUnreadDocumentIsDropped(t *testing.T) {
 	})
 }
 
-func TestAReaderThatLeaves(t *testing.T) {
+func TestCanceledReaderGetsError(t *testing.T) {
 	b := remotetest.NewTLS(t, "ns/hangs:443", remotetest.Hangs())
 	h := openV2(t, routeTo(b))
 	ctx, cancel := context.WithCancel(t.Context())
@@ -335,7 +335,7 @@ func TestAReaderThatLeaves(t *testing.T) {
 
 // The document that the program is built with is readable with kubectl's library, and its protobuf form in pieces equals the
 // whole.
-func TestTheLocalDocument(t *testing.T) {
+func TestLocalDocumentIsReadableAsProtobuf(t *testing.T) {
 	d := openapidocs.Swagger()
 	packed, err := packProtobuf(t.Context(), Document{Hash: d.Hash, Packed: d.Packed})
 	if err != nil {
@@ -371,7 +371,7 @@ func TestTheLocalDocument(t *testing.T) {
 	}
 }
 
-func TestLocalSourcesAreMadeWhenRead(t *testing.T) {
+func TestLocalSourcesAreCreatedWhenRead(t *testing.T) {
 	h := open(t, nil)
 	made := 0
 	say := func(version string) {
@@ -437,7 +437,7 @@ func BenchmarkSwagger(b *testing.B) {
 	})
 }
 
-func FuzzMembers(f *testing.F) {
+func FuzzSplitByGroupVersion(f *testing.F) {
 	f.Add([]byte(v2("/apis/example.com/v1/gadgets")))
 	f.Add([]byte(`{"swagger":"2.0","paths":{"/apis/example.com/v1":null}}`))
 	f.Add([]byte(`{"swagger":"2.0","info":{},"paths":{"/apis/example.com/v1/x":{"get":{"parameters":[{"$ref":"#/parameters/a"}]}}},"parameters":{"a":{"name":"a","in":"query","type":"string"}}}`))
@@ -497,7 +497,7 @@ func (c *countedSources) expect(t *testing.T, want map[string]int) {
 	}
 }
 
-func TestAChangeOfOneSourceBuildsNoOther(t *testing.T) {
+func TestSourceChangeRebuildsOnlyItsDocument(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := open(t, nil)
 		defer h.stop()
@@ -538,7 +538,7 @@ func (h *env) readV2(accept string) (leave context.CancelFunc, code chan int) {
 	return leave, code
 }
 
-func TestAMergeEndsWhenItsLastReaderLeaves(t *testing.T) {
+func TestMergeEndsWhenLastReaderCancels(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := open(t, nil)
 		defer h.stop()
@@ -571,7 +571,7 @@ func TestAMergeEndsWhenItsLastReaderLeaves(t *testing.T) {
 	})
 }
 
-func TestAMergeGoesOnWhileAReaderWaits(t *testing.T) {
+func TestMergeContinuesWhileReaderWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := open(t, nil)
 		defer h.stop()

@@ -11,7 +11,7 @@ import (
 
 // While an extension server is unavailable, its last-known document has a Warning. Documents about all groups have none, and
 // neither has a document that a cache keeps for a year.
-func TestDocumentsOfADeadBackendAreServedWithAWarning(t *testing.T) {
+func TestDocumentOfUnavailableBackendHasWarning(t *testing.T) {
 	b := remotetest.NewTLS(t, "ns/gadgets:443", remotetest.Paths{
 		"/openapi/v3": index3(gadgetsPath + "#AA"), "/openapi/v3/" + gadgetsPath: json3(v3("three", "/apis/example.com/v1/gadgets", "/apis/example.com/v1")),
 	})

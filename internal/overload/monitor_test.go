@@ -25,7 +25,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-func TestLevels(t *testing.T) {
+func TestLevelFollowsMemoryUse(t *testing.T) {
 	type step struct {
 		certain, possible uint64 // percent
 		after             time.Duration
@@ -142,7 +142,7 @@ func pass(d time.Duration) {
 	synctest.Wait()
 }
 
-func TestNothingIsDoneWhileThereIsMemory(t *testing.T) {
+func TestNoActionWhileMemoryIsAvailable(t *testing.T) {
 	watched(t, func(w *testEnv, m *Monitor) {
 		w.set(740, 749)
 		pass(time.Hour)
@@ -152,7 +152,7 @@ func TestNothingIsDoneWhileThereIsMemory(t *testing.T) {
 	})
 }
 
-func TestAShortageIsSeenSoonAndEnds(t *testing.T) {
+func TestMemoryShortageIsDetectedSoonAndEnds(t *testing.T) {
 	watched(t, func(w *testEnv, m *Monitor) {
 		pass(time.Second)
 		w.set(800, 850)
@@ -181,7 +181,7 @@ func TestAShortageIsSeenSoonAndEnds(t *testing.T) {
 	})
 }
 
-func TestGarbageIsCollectedBeforeAnybodyIsRefused(t *testing.T) {
+func TestGarbageIsCollectedBeforeRequestsAreRefused(t *testing.T) {
 	watched(t, func(w *testEnv, m *Monitor) {
 		w.set(100, 850)
 		pass(10 * time.Second)
@@ -192,7 +192,7 @@ func TestGarbageIsCollectedBeforeAnybodyIsRefused(t *testing.T) {
 	})
 }
 
-func TestACollectionThatTakesLongIsTheOnlyOne(t *testing.T) {
+func TestSlowGarbageCollectionIsNotRepeated(t *testing.T) {
 	watched(t, func(w *testEnv, m *Monitor) {
 		w.mu.Lock()
 		w.held = make(chan struct{})
@@ -207,7 +207,7 @@ func TestACollectionThatTakesLongIsTheOnlyOne(t *testing.T) {
 }
 
 // Only a collection that began after a cut shows its effect.
-func TestConnectionsAreNotCutAgainBeforeItIsKnownWhatCameOfIt(t *testing.T) {
+func TestNextConnectionCutWaitsForGarbageCollection(t *testing.T) {
 	watched(t, func(w *testEnv, m *Monitor) {
 		w.set(950, 950)
 		pass(minGCInterval)
@@ -221,7 +221,7 @@ func TestConnectionsAreNotCutAgainBeforeItIsKnownWhatCameOfIt(t *testing.T) {
 	})
 }
 
-func TestWhoIsDetachedIsNotCalled(t *testing.T) {
+func TestDetachedServerIsNotCalled(t *testing.T) {
 	watched(t, func(w *testEnv, m *Monitor) {
 		other := &testEnv{}
 		detach := m.Register(other)
@@ -272,7 +272,7 @@ func TestUserClasses(t *testing.T) {
 	}
 }
 
-func TestTheLeastLimitCounts(t *testing.T) {
+func TestLowestMemoryLimitApplies(t *testing.T) {
 	const gib = 1 << 30
 	for name, c := range map[string]struct {
 		setting   string
@@ -307,7 +307,7 @@ func TestTheLeastLimitCounts(t *testing.T) {
 	}
 }
 
-func TestTheCollectorIsGuidedUnlessItIsTold(t *testing.T) {
+func TestExistingMemoryLimitIsKept(t *testing.T) {
 	before := debug.SetMemoryLimit(math.MaxInt64)
 	defer debug.SetMemoryLimit(before)
 	undo := Limit{Bytes: 1 << 40}.SetMemoryLimit()
@@ -326,7 +326,7 @@ func TestTheCollectorIsGuidedUnlessItIsTold(t *testing.T) {
 }
 
 // Real readings: live memory counts as in use. Collected garbage does not. Memory of other processes in the cgroup does.
-func TestReadings(t *testing.T) {
+func TestMemoryReadings(t *testing.T) {
 	const size = 64 << 20
 	r := newReader(Limit{Bytes: 1 << 40})
 	runtime.GC()

@@ -38,7 +38,7 @@ func (a *taking) is(t *testing.T, when string, want ...int) {
 	}
 }
 
-func TestReadLimiterTakesEverythingUntilItIsBounded(t *testing.T) {
+func TestUnboundedReadLimiterDoesNotWait(t *testing.T) {
 	var none *ReadLimiter
 	none.Wait(1 << 40)
 	new(ReadLimiter).Wait(1 << 40)
@@ -64,7 +64,7 @@ func TestReadLimiterAdmitsInOrder(t *testing.T) {
 }
 
 // No request waits without limit for a missing reading or behind other requests.
-func TestReadLimiterWaitsNoLongerThanASecond(t *testing.T) {
+func TestReadLimiterWaitsAtMostOneSecond(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var i ReadLimiter
 		var a taking
@@ -82,7 +82,7 @@ func TestReadLimiterWaitsNoLongerThanASecond(t *testing.T) {
 }
 
 // The available space follows the readings.
-func TestReadLimiterFollowsTheReadings(t *testing.T) {
+func TestReadLimiterFollowsMemoryReadings(t *testing.T) {
 	for name, test := range map[string]struct {
 		certain, possible uint64 // of 1000
 		room              int64  // -1: unlimited

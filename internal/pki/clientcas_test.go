@@ -42,7 +42,7 @@ func namedAuthorities(t *testing.T, config *tls.Config, version uint16, serverNa
 	return names
 }
 
-func TestClientCAsAreNamedInTheHandshake(t *testing.T) {
+func TestHandshakeAdvertisesClientCAs(t *testing.T) {
 	authority := func(name string) *Authority {
 		a, err := NewAuthority(name)
 		if err != nil {

@@ -143,7 +143,7 @@ func TestVerifyClient(t *testing.T) {
 }
 
 // A verified chain remains valid until it expires, or the authority is removed. Other chains are verified separately.
-func TestVerifiedClientsAreRememberedWhileTheyAreValid(t *testing.T) {
+func TestVerifiedChainIsCachedWhileValid(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		clients, other := authority(t, "clients"), authority(t, "other")
 		bundle, err := StaticBundle(clients.PEM())
@@ -229,7 +229,7 @@ func BenchmarkVerifyClient(b *testing.B) {
 	})
 }
 
-func TestBadBundlesAreRefusedAndTheLastGoodStays(t *testing.T) {
+func TestInvalidBundleKeepsPreviousBundle(t *testing.T) {
 	a := authority(t, "a")
 	for name, bad := range map[string]string{
 		"empty":             "",
@@ -273,7 +273,7 @@ func awaited(t *testing.T, what string, ok func() bool) {
 	}
 }
 
-func TestFilesAreFollowed(t *testing.T) {
+func TestChangedFilesAreReloaded(t *testing.T) {
 	dir := t.TempDir()
 	a := authority(t, "a")
 	certFile, keyFile := filepath.Join(dir, "tls.crt"), filepath.Join(dir, "tls.key")
@@ -327,7 +327,7 @@ func touch(t *testing.T, file string) {
 	}
 }
 
-func TestADirectoryKeepsItsKeys(t *testing.T) {
+func TestExistingKeysAreReused(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "pki")
 	serving := Leaf{CommonName: "portico", DNSNames: []string{"localhost"}, IPs: []net.IP{net.IPv4(127, 0, 0, 1)}}
 	open := func() map[string]string {
@@ -382,7 +382,7 @@ func TestADirectoryKeepsItsKeys(t *testing.T) {
 	}
 }
 
-func TestALeafNeverOutlivesItsAuthority(t *testing.T) {
+func TestLeafExpiresNoLaterThanItsCA(t *testing.T) {
 	a := authority(t, "a")
 	leaf := issue(t, a, Leaf{CommonName: "x", Client: true, TTL: 2 * AuthorityTTL}).Leaf()
 	if leaf.NotAfter.After(a.Certificate.NotAfter) {
@@ -394,7 +394,7 @@ func TestALeafNeverOutlivesItsAuthority(t *testing.T) {
 }
 
 // A start that is killed while it writes a file leaves a temporary file, which may contain a key.
-func TestLeftoversOfAKilledStartAreRemoved(t *testing.T) {
+func TestTemporaryFilesOfInterruptedStartAreRemoved(t *testing.T) {
 	dir := t.TempDir()
 	old, young := filepath.Join(dir, ".ca.key.123456"), filepath.Join(dir, ".ca.key.654321")
 	for _, name := range []string{old, young} {

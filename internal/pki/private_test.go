@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-func TestPrivateKeysThatAnybodyCanRead(t *testing.T) {
+func TestWorldAccessiblePrivateKeyIsRejected(t *testing.T) {
 	for mode, ok := range map[os.FileMode]bool{0o600: true, 0o640: true, 0o400: true, 0o644: false, 0o604: false, 0o602: false, 0o622: false} {
 		t.Run(mode.String(), func(t *testing.T) {
 			file := filepath.Join(t.TempDir(), "tls.key")
@@ -28,7 +28,7 @@ func TestPrivateKeysThatAnybodyCanRead(t *testing.T) {
 	}
 }
 
-func TestDataDirectoriesThatAnybodyCanReadOrChange(t *testing.T) {
+func TestWorldAccessibleDataDirectoryIsRejected(t *testing.T) {
 	for situation, c := range map[string]struct {
 		path  string // the path whose mode is changed; "" is the directory
 		mode  os.FileMode
@@ -81,7 +81,7 @@ func TestDataDirectoriesThatAnybodyCanReadOrChange(t *testing.T) {
 	}
 }
 
-func TestAnEmptyDataDirectoryIsMadePrivate(t *testing.T) {
+func TestEmptyDataDirectoryIsMadePrivate(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "data")
 	if err := os.MkdirAll(filepath.Join(dir, "lost+found"), 0o755); err != nil {
 		t.Fatal(err)

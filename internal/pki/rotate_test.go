@@ -83,7 +83,7 @@ func (r *rotated) bundle(name string) *Bundle {
 }
 
 // Clients with the certificates of the previous step are accepted after each step. After the last step only clients with new certificates are.
-func TestRotationOverlaps(t *testing.T) {
+func TestClientsOfPreviousRotationStepAreAccepted(t *testing.T) {
 	r := newRotated(t)
 	all := RotationAuthorities()
 	old := r.open()
@@ -153,7 +153,7 @@ func TestRotationStepsCanBeRepeated(t *testing.T) {
 	}
 }
 
-func TestRotationStepsInTheWrongOrder(t *testing.T) {
+func TestRotationStepsOutOfOrderAreRejected(t *testing.T) {
 	r := newRotated(t)
 	refused := func(step Step, part string, names ...string) {
 		t.Helper()
@@ -191,7 +191,7 @@ func TestRotationStepsInTheWrongOrder(t *testing.T) {
 }
 
 // Each step is one rename. A start, or the step when repeated, repairs the files before and after it.
-func TestRotationThatWasCutShort(t *testing.T) {
+func TestInterruptedRotationIsRepaired(t *testing.T) {
 	for name, c := range map[string]struct {
 		steps []Step
 		step  Step
@@ -238,7 +238,7 @@ func (r *rotated) write(name, data string) {
 }
 
 // A running front door follows the files, including files that are copied from another replica in any order.
-func TestARunningDirectoryFollowsARotation(t *testing.T) {
+func TestRunningServerFollowsRotation(t *testing.T) {
 	seed, r := newRotated(t), &rotated{t: t, dir: filepath.Join(t.TempDir(), "pki"), serving: Leaf{CommonName: "portico", DNSNames: []string{"replica"}}}
 	if err := CopyShared(r.dir, seed.dir); err != nil {
 		t.Fatal(err)

@@ -15,7 +15,7 @@ import (
 
 // A machine may have no free inotify instances. A front door must start nevertheless and read its files. A directory
 // that does not exist cannot be watched either.
-func TestFilesThatCannotBeWatchedAreReadEveryMinute(t *testing.T) {
+func TestUnwatchableFilesAreReadEveryMinute(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "not-there", "tls.crt")
 	synctest.Test(t, func(t *testing.T) {
 		core, logged := observer.New(zap.WarnLevel)
@@ -40,7 +40,7 @@ func TestFilesThatCannotBeWatchedAreReadEveryMinute(t *testing.T) {
 }
 
 // A file that cannot be watched at first is watched as soon as possible.
-func TestGaugesAreUpdatedLater(t *testing.T) {
+func TestWatchStartsWhenFileBecomesWatchable(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "mounted-late")
 	s := fileWatcher{files: []string{filepath.Join(dir, "tls.crt")}, log: zap.NewNop()}
 	defer s.close()
@@ -62,7 +62,7 @@ func TestGaugesAreUpdatedLater(t *testing.T) {
 }
 
 // Wake triggers a read of the files before the next interval.
-func TestFilesAreLookedAtWhenAsked(t *testing.T) {
+func TestWakeReadsFilesBeforeNextInterval(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "not-there", "tls.crt")
 	synctest.Test(t, func(t *testing.T) {
 		var wake Wake

@@ -40,7 +40,7 @@ func rewritten(t testing.TB, text string, watch bool) string {
 	return whole
 }
 
-func TestA44OnlyTheVersionsOfObjectsAreRewritten(t *testing.T) {
+func TestA44OnlyObjectVersionsAreRewritten(t *testing.T) {
 	const v1, v1beta1 = `"metrics.k8s.io/v1"`, `"metrics.k8s.io/v1beta1"`
 	for _, c := range []struct {
 		situation, from, to string
@@ -67,7 +67,7 @@ func TestA44OnlyTheVersionsOfObjectsAreRewritten(t *testing.T) {
 	}
 }
 
-func TestNestingThatNoDecoderReadsIsRefused(t *testing.T) {
+func TestExcessiveJSONNestingIsRejected(t *testing.T) {
 	for _, text := range []string{strings.Repeat("[", maxDepth+1), "}", `{"a":1}]`} {
 		if _, err := io.ReadAll(newJSONRewriter(strings.NewReader(text), "a", "b", false)); err != errNotJSON {
 			t.Errorf("ReadAll of %.20s: error = %v, want %v", text, err, errNotJSON)
@@ -124,7 +124,7 @@ func inProtobuf(t *testing.T, apiVersion string, raw []byte) []byte {
 	return append(append([]byte(nil), protobufMagic...), text...)
 }
 
-func TestVersionsInProtobuf(t *testing.T) {
+func TestProtobufVersionsAreRewritten(t *testing.T) {
 	raw := bytes.Repeat([]byte("metrics.k8s.io/v1beta1"), 100)
 	for version, want := range map[string]string{"metrics.k8s.io/v1beta1": "metrics.k8s.io/v1", "meta.k8s.io/v1": "meta.k8s.io/v1"} {
 		for name, wrap := range map[string]func(io.Reader) io.Reader{"at once": func(r io.Reader) io.Reader { return r }, "byte by byte": iotest.OneByteReader, "with its end": iotest.DataErrReader} {
@@ -142,7 +142,7 @@ func TestVersionsInProtobuf(t *testing.T) {
 	}
 }
 
-func TestVersionsInAProtobufWatch(t *testing.T) {
+func TestProtobufWatchVersionsAreRewritten(t *testing.T) {
 	frames := func(version string) (all []byte) {
 		for _, kind := range []string{"ADDED", "MODIFIED"} {
 			e := metav1.WatchEvent{Type: kind, Object: runtime.RawExtension{Raw: inProtobuf(t, version, []byte(kind))}}
@@ -167,7 +167,7 @@ func TestVersionsInAProtobufWatch(t *testing.T) {
 	}
 }
 
-func TestWhatClientsOfAnAliasAccept(t *testing.T) {
+func TestAliasAcceptIsReducedToSupportedTypes(t *testing.T) {
 	for accept, want := range map[string]string{
 		"":                 "application/json",
 		"application/json": "application/json",

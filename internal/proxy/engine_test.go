@@ -22,7 +22,7 @@ import (
 
 // For every fault of a backend, clients receive the same response with both engines, without an address. The fault counts
 // against the endpoint in the same way, and the backend receives the same number of requests.
-func TestA42EnginesFailInTheSameWay(t *testing.T) {
+func TestA42EnginesReportSameFailures(t *testing.T) {
 	block := func(fields ...string) []byte {
 		var b bytes.Buffer
 		e := hpack.NewEncoder(&b)

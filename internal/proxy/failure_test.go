@@ -30,7 +30,7 @@ import (
 var address = regexp.MustCompile(`\d+\.\d+\.\d+\.\d+|:\d{4,5}|localhost`)
 
 // The response that the client of a broken backend receives and its delay, and that other backends are not affected.
-func TestFailures(t *testing.T) {
+func TestBackendFailureReturnsStatusAndCause(t *testing.T) {
 	silent := func(c *tls.Conn) { _, _ = io.Copy(io.Discard, c) }
 	h1 := func(text string) func(*testEnv) string {
 		return func(w *testEnv) string {
@@ -159,7 +159,7 @@ func TestFailures(t *testing.T) {
 	}
 }
 
-func TestUnresponsiveBackendNamesTheConditionOfThisServer(t *testing.T) {
+func TestUnresponsiveBackendErrorNamesCondition(t *testing.T) {
 	for condition, want := range map[string]string{"": "the condition Available of", "BackendAvailable": "the condition BackendAvailable of"} {
 		x := &exchange{proxy: New(Config{Condition: condition}), request: &filters.Request{Record: &filters.Record{}}, r: httptest.NewRequest(http.MethodGet, "/", nil), dest: Destination{APIService: "v1.example.com"}}
 		if got := x.statusOf(&transport.Error{Sent: true, Err: transport.ErrUnresponsive}).Error(); !strings.Contains(got, want) {
@@ -168,7 +168,7 @@ func TestUnresponsiveBackendNamesTheConditionOfThisServer(t *testing.T) {
 	}
 }
 
-func TestStatusInTheClientsEncoding(t *testing.T) {
+func TestStatusUsesClientEncoding(t *testing.T) {
 	w := newTestEnv(t, Config{}, transport.Options{})
 	w.backend()
 	r := w.request(http.MethodGet, resource, nil)
@@ -179,7 +179,7 @@ func TestStatusInTheClientsEncoding(t *testing.T) {
 	}
 }
 
-func TestConcurrencyLimit(t *testing.T) {
+func TestRequestAboveConcurrencyLimitIsRejected(t *testing.T) {
 	w := newTestEnv(t, Config{}, transport.Options{MaxInFlight: 4})
 	hold := make(chan struct{})
 	var inside atomic.Int64
@@ -230,7 +230,7 @@ func TestConcurrencyLimit(t *testing.T) {
 	eventually(t, time.Minute, "every place is given back", func() bool { return b.Report().InFlight == 0 })
 }
 
-func TestClientThatLeavesIsNobodysFault(t *testing.T) {
+func TestClientDisconnectIsNotCountedAsFailure(t *testing.T) {
 	w := newTestEnv(t, Config{}, transport.Options{})
 	arrived, left := make(chan struct{}), make(chan struct{})
 	b := w.backend(w.serve(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
@@ -256,7 +256,7 @@ func TestClientThatLeavesIsNobodysFault(t *testing.T) {
 }
 
 // A drain ends watches as their protocol requires, and interrupts no other request.
-func TestDrainEndsAWatch(t *testing.T) {
+func TestDrainEndsWatch(t *testing.T) {
 	w := newTestEnv(t, Config{}, transport.Options{})
 	w.backend(w.serve(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 		_, _ = io.WriteString(rw, "event\n")

@@ -21,7 +21,7 @@ import (
 )
 
 // Headers that clients can send to take another identity at the backend, or to make the next hop drop their identity.
-func TestA7A8A9ForgedHeaders(t *testing.T) {
+func TestA7A8A9ForgedHeadersAreDropped(t *testing.T) {
 	w := newTestEnv(t, Config{IdentityHeaders: []string{"Front-Proxy-User", "Front-Proxy-Group"}, IdentityHeaderPrefixes: []string{"Front-Proxy-Extra-"}}, transport.Options{})
 	var b recorder
 	w.backend(w.serve(&b))
@@ -99,7 +99,7 @@ func checkForwarded(t *testing.T, got http.Header) {
 	}
 }
 
-func TestA7TrailersOfTheClientAreDropped(t *testing.T) {
+func TestA7ClientTrailersAreDropped(t *testing.T) {
 	w := newTestEnv(t, Config{}, transport.Options{})
 	var b recorder
 	w.backend(w.serve(&b))
@@ -147,7 +147,7 @@ func TestA16A21TargetIsForwardedByteForByte(t *testing.T) {
 	}
 }
 
-func TestA17PathThatWasRewrittenInOneSpellingOnly(t *testing.T) {
+func TestA17PartiallyRewrittenPathReturns500(t *testing.T) {
 	w := newTestEnv(t, Config{}, transport.Options{})
 	var b recorder
 	w.backend(w.serve(&b))
@@ -169,7 +169,7 @@ func receiver(t testing.TB) authenticator.Request {
 	return a
 }
 
-func TestA11IdentitySurvives(t *testing.T) {
+func TestA11IdentityIsForwardedUnchanged(t *testing.T) {
 	stock := receiver(t)
 	text := rapid.StringMatching(`[!-~]([ -~]{0,10}[!-~])?`)
 	rapid.Check(t, func(t *rapid.T) {
@@ -205,7 +205,7 @@ func TestA11IdentitySurvives(t *testing.T) {
 	})
 }
 
-func TestA11IdentityThatCannotBeTold(t *testing.T) {
+func TestA11UnencodableIdentityIsRejected(t *testing.T) {
 	many := map[string][]string{}
 	for i := range 10_000 {
 		many[fmt.Sprintf("key-%d", i)] = []string{strings.Repeat("v", 40)}
@@ -246,7 +246,7 @@ func TestA11IdentityThatCannotBeTold(t *testing.T) {
 	}
 }
 
-func TestD12TracingContextIsBounded(t *testing.T) {
+func TestD12TraceContextIsLimited(t *testing.T) {
 	w := newTestEnv(t, Config{}, transport.Options{})
 	var b recorder
 	w.backend(w.serve(&b))
@@ -260,7 +260,7 @@ func TestD12TracingContextIsBounded(t *testing.T) {
 	}
 }
 
-func TestA23Loop(t *testing.T) {
+func TestA23ForwardingLoopReturns508(t *testing.T) {
 	w := newTestEnv(t, Config{}, transport.Options{})
 	// The backend is the front door itself: it forwards the request and receives it again with its mark.
 	w.backend(w.front)
@@ -296,7 +296,7 @@ func careless(name string) string {
 	}, name)
 }
 
-func FuzzWithheld(f *testing.F) {
+func FuzzIdentityHeadersAreWithheld(f *testing.F) {
 	for _, s := range []string{"X_Remote-User", "x-remote-extra_a", "Impersonate-Uid", "accept", "X-Remote-Group ", "proxy_x", "ImpersonAte-0\"",
 		"X.Remote.User", "x!remote#group", "X-Remote-User\x00", "Front.Proxy_User", "front~proxy|extra^a", "Content.Length", "A b", "\u212aey", ""} {
 		f.Add(s)
@@ -328,7 +328,7 @@ func FuzzWithheld(f *testing.F) {
 }
 
 // Filters, the access log and the audit event read the client's header after the request was forwarded.
-func TestTheClientsHeaderStaysAsItIs(t *testing.T) {
+func TestForwardingKeepsClientHeader(t *testing.T) {
 	for name, dest := range map[string]Destination{"as it is": {}, "converted": {ConvertTable: true}} {
 		t.Run(name, func(t *testing.T) {
 			r := httptest.NewRequest(http.MethodGet, "/apis/example.com/v1/nodes", nil)

@@ -72,7 +72,7 @@ func page(token string, names ...string) string {
 	return fmt.Sprintf(`{"kind":"NodeList","apiVersion":"metrics.example.com/v1","metadata":{"resourceVersion":"7","continue":%q},"items":[%s]}`, token, strings.Join(items, ","))
 }
 
-func TestInitialEventsAreMadeOfAList(t *testing.T) {
+func TestInitialEventsAreGeneratedFromList(t *testing.T) {
 	w := newTestEnv(t, Config{}, transport.Options{})
 	b := &listing{
 		pages:  []string{page("second page/", "a", "b"), page("", "c")},
@@ -100,7 +100,7 @@ func TestInitialEventsAreMadeOfAList(t *testing.T) {
 	}
 }
 
-func TestInitialEventsThatCannotBeMade(t *testing.T) {
+func TestUnsupportedInitialEventsAreRejected(t *testing.T) {
 	for _, test := range []struct {
 		situation string
 		backend   *listing
@@ -169,7 +169,7 @@ func (m model) apply(kind, name string, version int64) error {
 
 // No event is lost or sent twice between the list and the watch, no matter which writes happen in between: a client that
 // follows the stream always ends with the backend's objects.
-func TestInitialEventsLoseAndDoubleNothing(t *testing.T) {
+func TestInitialEventsAreNeitherLostNorDuplicated(t *testing.T) {
 	store, err := faulty.New(faulty.Config{Group: "metrics.example.com", ServerName: "unused.default.svc", Address: "127.0.0.1:0", Stores: true})
 	if err != nil {
 		t.Fatal(err)

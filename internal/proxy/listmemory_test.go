@@ -105,7 +105,7 @@ func writeJSON(rw http.ResponseWriter, part string) {
 
 // Eight lists of a slow backend once used all slots for lists of the process, so that no list of another backend was converted
 // or merged.
-func TestA53ASlowBackendDelaysNoOther(t *testing.T) {
+func TestA53SlowBackendDoesNotDelayOtherLists(t *testing.T) {
 	const slowLists = 8
 	size := 1 << 20
 	if testing.Short() { // the race detector takes a minute for it
@@ -151,7 +151,7 @@ func TestA53ASlowBackendDelaysNoOther(t *testing.T) {
 	}
 }
 
-func TestA54ListsAreChargedWhileTheyAreRead(t *testing.T) {
+func TestA54ListIsChargedWhileItIsRead(t *testing.T) {
 	const limit, lists = 16 << 20, 12
 	shares := new(transport.Shares)
 	gate := make(chan struct{})
@@ -212,7 +212,7 @@ func (c *listCharge) readList(ctx context.Context, size int) error {
 	return err
 }
 
-func TestA54WhoIsChargedForAList(t *testing.T) {
+func TestA54ListIsChargedToUserAndBackend(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := New(Config{Lists: ListMemory{Shares: new(transport.Shares), Limit: 16 << 20}})
 		ctx := t.Context()
@@ -256,7 +256,7 @@ func TestA54WhoIsChargedForAList(t *testing.T) {
 	})
 }
 
-func TestA54AListWaitsForMemory(t *testing.T) {
+func TestA54ListWaitsForMemory(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := New(Config{Lists: ListMemory{Shares: new(transport.Shares), Limit: 16 << 20}})
 		first := testCharge(p, "alice", "a")
@@ -270,7 +270,7 @@ func TestA54AListWaitsForMemory(t *testing.T) {
 	})
 }
 
-func TestListsAreNotLargerThanTheMemoryLimitAllows(t *testing.T) {
+func TestListSizeIsCappedByMemoryLimit(t *testing.T) {
 	for _, limit := range []int64{1 << 20, 32 << 20, defaultListMemory} {
 		p := New(Config{Lists: ListMemory{Shares: new(transport.Shares), Limit: limit}})
 		p.lists.wait = time.Millisecond
@@ -289,7 +289,7 @@ func TestListsAreNotLargerThanTheMemoryLimitAllows(t *testing.T) {
 }
 
 // A watch without memory for its next event ends as if the server had ended it: clients continue from their last event.
-func TestA54AWatchEndsBetweenEventsForLackOfMemory(t *testing.T) {
+func TestA54WatchWithoutMemoryEndsBetweenEvents(t *testing.T) {
 	event := func(size int) string {
 		return `{"type":"ADDED","object":{"kind":"Node","apiVersion":"v1","metadata":{"name":"n"},"spec":"` + strings.Repeat("x", size) + `"}}` + "\n"
 	}
@@ -316,7 +316,7 @@ func TestA54AWatchEndsBetweenEventsForLackOfMemory(t *testing.T) {
 }
 
 // An event that begins and does not end holds memory of its backend's share. A watch can be silent between two events.
-func TestA54AnEventThatDoesNotEndIsNotHeld(t *testing.T) {
+func TestA54IncompleteEventDoesNotKeepMemory(t *testing.T) {
 	w := newTestEnv(t, Config{BodyIdle: 50 * time.Millisecond}, transport.Options{})
 	w.backend(w.serve(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 		writeJSON(rw, `{"type":"ADDED","object":{"kind":"Node","apiVersion":"v1","metadata":{"name":"n"},"spec":"`+strings.Repeat("x", 4*unchargedList))

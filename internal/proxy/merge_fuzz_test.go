@@ -84,7 +84,7 @@ func FuzzCombine(f *testing.F) {
 }
 
 // Bodies that end anywhere, or are not JSON, are passed on. Only bytes after an error are lost.
-func FuzzJSONRewriterOfAnything(f *testing.F) {
+func FuzzJSONRewriterPassesInvalidInput(f *testing.F) {
 	for _, text := range []string{
 		`{"apiVersion":"metrics.k8s.io/v1beta1","items":[{"apiVersion":"metrics.k8s.io/v1beta1"}]}`,
 		`{"apiVersion":"metrics.k8s.io/v1b`, `{"apiVersion" "metrics.k8s.io/v1beta1"}`, `[{]}`, `{"type":"ADDED","object":{"apiVersion":"metrics.k8s.io/v1beta1"}}` + "\n",

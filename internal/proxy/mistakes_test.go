@@ -17,7 +17,7 @@ import (
 
 // A client's mistake leads to a 4xx or to the end of its connection. It causes no log entry above debug level, no failure of
 // the endpoint and no broken response in the metrics, over either protocol of the backend.
-func TestA35MistakesOfClientsAreNotTheBackends(t *testing.T) {
+func TestA35ClientErrorsAreNotBackendFailures(t *testing.T) {
 	chunked := []string{"POST " + resource + " HTTP/1.1", "Host: a", "Transfer-Encoding: chunked"}
 	for _, test := range []struct {
 		name    string

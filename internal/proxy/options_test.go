@@ -28,7 +28,7 @@ func (w *testEnv) configure(change func(*Destination)) {
 
 const watching = "/apis/metrics.example.com/v1/nodes?watch=true"
 
-func TestInitialEventsAreRejectedWhereTheAPIServiceSaysSo(t *testing.T) {
+func TestInitialEventsAreRejectedByAPIServiceOption(t *testing.T) {
 	w := newTestEnv(t, Config{}, transport.Options{})
 	var b recorder
 	w.backend(w.serve(&b))
@@ -68,7 +68,7 @@ func TestInitialEventsAreRejectedWhereTheAPIServiceSaysSo(t *testing.T) {
 	}
 }
 
-func TestInitialEventsAreRejectedWhereTheyWouldBeIgnored(t *testing.T) {
+func TestInitialEventsAreRejectedIfBackendIgnoresThem(t *testing.T) {
 	w := newTestEnv(t, Config{}, transport.Options{})
 	var b recorder
 	w.backend(w.serve(&b))
@@ -91,7 +91,7 @@ func TestInitialEventsAreRejectedWhereTheyWouldBeIgnored(t *testing.T) {
 }
 
 // Requests without initial events must not pay for requests with them.
-func TestTheCheckOfInitialEventsDoesNotAllocate(t *testing.T) {
+func TestInitialEventsCheckDoesNotAllocate(t *testing.T) {
 	for _, path := range []string{watching + "&resourceVersion=7&allowWatchBookmarks=true", "/apis/metrics.example.com/v1/nodes"} {
 		r := httptest.NewRequest(http.MethodGet, path, nil)
 		info := &apirequest.RequestInfo{IsResourceRequest: true, Verb: "watch", APIGroup: "metrics.example.com", APIVersion: "v1", Resource: "nodes"}
@@ -144,7 +144,7 @@ func (w *testEnv) accept(path, accept string) answer {
 	return w.do(w.client(), r)
 }
 
-func TestTablesAreMadeOfPlainObjects(t *testing.T) {
+func TestPlainObjectsAreConvertedToTable(t *testing.T) {
 	const list = "/apis/metrics.example.com/v1/nodes"
 	w := newTestEnv(t, Config{}, transport.Options{})
 	b := plainBackend(w, nodes)
@@ -183,7 +183,7 @@ func TestTablesAreMadeOfPlainObjects(t *testing.T) {
 	}
 }
 
-func TestMetadataIsMadeOfPlainObjects(t *testing.T) {
+func TestPlainObjectsAreConvertedToMetadata(t *testing.T) {
 	w := newTestEnv(t, Config{}, transport.Options{})
 	plainBackend(w, nodes)
 	w.configure(func(t *Destination) { t.ConvertMetadata = true })
@@ -206,7 +206,7 @@ func TestMetadataIsMadeOfPlainObjects(t *testing.T) {
 }
 
 // A response is not converted if the client did not request it, or if the backend converts it.
-func TestWhatIsNotConverted(t *testing.T) {
+func TestUnrequestedConversionIsSkipped(t *testing.T) {
 	const list = "/apis/metrics.example.com/v1/nodes"
 	for _, test := range []struct {
 		name, path, accept, body string
@@ -295,7 +295,7 @@ func TestWatchesAreConvertedEventByEvent(t *testing.T) {
 	}
 }
 
-func TestAWatchThatIsNoJSONIsBrokenOff(t *testing.T) {
+func TestWatchWithInvalidJSONIsAborted(t *testing.T) {
 	w := newTestEnv(t, Config{}, transport.Options{})
 	plainBackend(w, `{"type":"ADDED","object":{"kind":"Node"}} nonsense`)
 	w.configure(func(t *Destination) { t.ConvertMetadata = true })
@@ -305,7 +305,7 @@ func TestAWatchThatIsNoJSONIsBrokenOff(t *testing.T) {
 }
 
 // A subresource that an APIService declares as long-running outlives the deadline from the chain.
-func TestTheDeadlineIsTakenBackForLongRunningSubresources(t *testing.T) {
+func TestLongRunningSubresourceOutlivesDeadline(t *testing.T) {
 	w := newTestEnv(t, Config{BodyIdle: 50 * time.Millisecond}, transport.Options{})
 	const deadline = 300 * time.Millisecond
 	w.mu.Lock()
@@ -331,7 +331,7 @@ func TestTheDeadlineIsTakenBackForLongRunningSubresources(t *testing.T) {
 	}
 }
 
-func TestTheRecordSaysWhatTheClientIsTold(t *testing.T) {
+func TestRecordContainsMessageSentToClient(t *testing.T) {
 	w := newTestEnv(t, Config{}, transport.Options{})
 	dead, alive := w.deadAddress(), w.serve(&recorder{})
 	tell := func(path string) *filters.Record {

@@ -12,7 +12,7 @@ import (
 )
 
 // The bytes of a response are forwarded although no further bytes follow, also over HTTP/2 to the backend.
-func TestAPausingAnswerIsHandedOn(t *testing.T) {
+func TestPausedResponseIsFlushed(t *testing.T) {
 	w := newTestEnv(t, Config{}, transport.Options{})
 	next := make(chan struct{})
 	w.backend(w.serve(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
@@ -46,7 +46,7 @@ func TestAPausingAnswerIsHandedOn(t *testing.T) {
 
 // The beginning of a body of known length is forwarded too, when the rest does not arrive. An API server as client would
 // otherwise answer 504, because it had not received a response.
-func TestTheBeginningOfAnAnswerIsHandedOn(t *testing.T) {
+func TestBeginningOfStalledResponseIsFlushed(t *testing.T) {
 	for _, proto := range []string{"h2", "http/1.1"} {
 		t.Run(proto, func(t *testing.T) {
 			w := newTestEnv(t, Config{}, transport.Options{})

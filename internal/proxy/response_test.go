@@ -59,7 +59,7 @@ func TestResponseHeaders(t *testing.T) {
 	}
 }
 
-func TestA5Redirects(t *testing.T) {
+func TestA5BackendRedirectsAreRejected(t *testing.T) {
 	w := newTestEnv(t, Config{}, transport.Options{})
 	w.backend(w.serve(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 		code := 0
@@ -117,7 +117,7 @@ func TestA5Redirects(t *testing.T) {
 	}
 }
 
-func TestStreaming(t *testing.T) {
+func TestStreamOutlivesDeadlineAndIdleTimeout(t *testing.T) {
 	for _, proto := range []string{"h2", "http/1.1"} {
 		for _, path := range []string{"/apis/metrics.example.com/v1/nodes?watch=1", "/apis/metrics.example.com/v1/nodes/a/console"} {
 			t.Run(proto+" "+path, func(t *testing.T) {
@@ -179,7 +179,7 @@ func TestStreaming(t *testing.T) {
 	}
 }
 
-func TestDeadlineBeforeHeaders(t *testing.T) {
+func TestDeadlineBeforeHeadersReturns504(t *testing.T) {
 	for _, proto := range []string{"h2", "http/1.1"} {
 		t.Run(proto, func(t *testing.T) {
 			w := newTestEnv(t, Config{HeaderTimeout: 150 * time.Millisecond}, transport.Options{})
@@ -210,7 +210,7 @@ func TestDeadlineBeforeHeaders(t *testing.T) {
 }
 
 // A backend whose request was cancelled may end its response as if it were complete. That response must not be used.
-func TestAnAnswerAfterTheDeadline(t *testing.T) {
+func TestResponseAfterDeadlineIsDiscarded(t *testing.T) {
 	late := func(*transport.Backend) { <-time.After(500 * time.Millisecond) } // the transport has the response, and the proxy does not yet
 	w := newTestEnv(t, Config{}, transport.Options{OnSuccess: late})
 	w.deadline = 200 * time.Millisecond
@@ -221,7 +221,7 @@ func TestAnAnswerAfterTheDeadline(t *testing.T) {
 }
 
 // A response that cannot be completed must not look complete.
-func TestA28BrokenBodies(t *testing.T) {
+func TestA28BrokenBodyDoesNotLookComplete(t *testing.T) {
 	raw := func(text string) func(*testEnv) string {
 		return func(w *testEnv) string {
 			return w.raw("http/1.1", func(c *tls.Conn) {
@@ -279,7 +279,7 @@ func TestA28BrokenBodies(t *testing.T) {
 }
 
 // A short response is sent only when it is complete. If it breaks off, its client receives an error.
-func TestA28BrokenShortResponse(t *testing.T) {
+func TestA28BrokenShortResponseReturnsError(t *testing.T) {
 	for _, method := range []string{http.MethodGet, http.MethodPost} {
 		w := newTestEnv(t, Config{}, transport.Options{})
 		var asked atomic.Int64
@@ -305,7 +305,7 @@ func TestA28BrokenShortResponse(t *testing.T) {
 	}
 }
 
-func TestA28LongerThanItSaid(t *testing.T) {
+func TestA28BytesBeyondContentLengthAreDropped(t *testing.T) {
 	w := newTestEnv(t, Config{}, transport.Options{})
 	w.backend(w.raw("http/1.1", func(c *tls.Conn) {
 		if _, err := http.ReadRequest(bufio.NewReader(c)); err == nil {
@@ -320,7 +320,7 @@ func TestA28LongerThanItSaid(t *testing.T) {
 }
 
 // An ambiguous response over HTTP/1.1 is refused, its request is sent once, and other requests are not affected.
-func TestA28AnswersWithTwoReadings(t *testing.T) {
+func TestA28AmbiguousResponseIsRejected(t *testing.T) {
 	const ok, well = "HTTP/1.1 200 OK\r\n", "HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nwell"
 	for name, text := range map[string]string{
 		"folded":                 ok + "X: a\r\n b\r\nContent-Length: 0\r\n\r\n",
@@ -376,7 +376,7 @@ func TestA28AnswersWithTwoReadings(t *testing.T) {
 	}
 }
 
-func TestTrailers(t *testing.T) {
+func TestResponseTrailersAreForwarded(t *testing.T) {
 	for _, announced := range []bool{true, false} {
 		t.Run(fmt.Sprintf("announced %t", announced), func(t *testing.T) {
 			w := newTestEnv(t, Config{}, transport.Options{})
@@ -402,7 +402,7 @@ func TestTrailers(t *testing.T) {
 
 // A backend can neither set fields that apply to the whole origin, nor fields that name an identity: not in a header, not in a
 // trailer, not in an interim response.
-func TestA34WhatIsNotABackendsToSay(t *testing.T) {
+func TestA34OriginAndIdentityFieldsOfBackendAreDropped(t *testing.T) {
 	withheld := []string{"X-Remote-User", "x_remote.group", "X-Remote-Extra-Scopes", "Impersonate-User", "IMPERSONATE.GROUP", "Front-Proxy-User", "front.proxy_extra!a",
 		"Alt-Svc", "alt_svc", "Strict-Transport-Security", "Clear-Site-Data", "Public-Key-Pins", "Expect-Ct", "Nel", "Report-To", "Reporting-Endpoints",
 		"Service-Worker-Allowed", "Set-Cookie", "Access-Control-Allow-Origin", "Proxy-Authenticate"}
@@ -466,7 +466,7 @@ func TestA34WhatIsNotABackendsToSay(t *testing.T) {
 	}
 }
 
-func TestInterimResponsesStayBehind(t *testing.T) {
+func TestInterimResponsesAreNotForwarded(t *testing.T) {
 	w := newTestEnv(t, Config{}, transport.Options{})
 	w.backend(w.serve(http.HandlerFunc(func(rw http.ResponseWriter, _ *http.Request) {
 		rw.Header().Set("Link", "</style.css>; rel=preload")
@@ -487,7 +487,7 @@ func TestInterimResponsesStayBehind(t *testing.T) {
 
 // A backend that answers an expectation without reading the body must not leave the next request on a connection that
 // still has it (CVE-2024-24791).
-func TestA20ExpectContinue(t *testing.T) {
+func TestA20UnreadExpectedBodyIsNotLeftOnConnection(t *testing.T) {
 	for _, proto := range []string{"h2", "http/1.1"} {
 		w := newTestEnv(t, Config{}, transport.Options{})
 		w.backend(w.serveProtos(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
@@ -514,7 +514,7 @@ func TestA20ExpectContinue(t *testing.T) {
 }
 
 // A response that does not depend on the body must not wait for it: a client can send the body arbitrarily slowly.
-func TestAnAnswerDoesNotWaitForTheRequestBody(t *testing.T) {
+func TestResponseDoesNotWaitForRequestBody(t *testing.T) {
 	refuse := http.HandlerFunc(func(rw http.ResponseWriter, _ *http.Request) { rw.WriteHeader(http.StatusForbidden) })
 	w := newTestEnv(t, Config{}, transport.Options{})
 	for name, backend := range map[string]struct {
@@ -537,7 +537,7 @@ func TestAnAnswerDoesNotWaitForTheRequestBody(t *testing.T) {
 	}
 }
 
-func TestHead(t *testing.T) {
+func TestHeadKeepsContentLength(t *testing.T) {
 	w := newTestEnv(t, Config{}, transport.Options{})
 	w.backend(w.serve(http.HandlerFunc(func(rw http.ResponseWriter, _ *http.Request) { rw.Header().Set("Content-Length", "5") })))
 	a := w.do(w.client(), w.request(http.MethodHead, resource, nil))
@@ -546,7 +546,7 @@ func TestHead(t *testing.T) {
 	}
 }
 
-func TestLargeBodiesBothWays(t *testing.T) {
+func TestLargeBodiesAreForwardedBothWays(t *testing.T) {
 	w := newTestEnv(t, Config{}, transport.Options{})
 	w.backend(w.serve(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) { _, _ = io.Copy(rw, r.Body) })))
 	big := strings.Repeat("0123456789abcdef", 300_000)
@@ -564,7 +564,7 @@ func TestLargeBodiesBothWays(t *testing.T) {
 
 // A client that stops reading over HTTP/2 keeps its connection alive, and would otherwise hold its slot at the backend without
 // end.
-func TestD5AClientThatStopsReadingIsLetGo(t *testing.T) {
+func TestD5StalledClientReleasesBackendSlot(t *testing.T) {
 	for _, proto := range []string{"h2", "http/1.1"} {
 		t.Run(proto, func(t *testing.T) {
 			w := newTestEnv(t, Config{BodyIdle: 200 * time.Millisecond}, transport.Options{})
@@ -599,7 +599,7 @@ func TestD5AClientThatStopsReadingIsLetGo(t *testing.T) {
 }
 
 // A client that sends an invalid body receives a 400 over either protocol of the backend, and the endpoint is not blamed.
-func TestABodyThatIsNone(t *testing.T) {
+func TestInvalidRequestBodyReturns400(t *testing.T) {
 	for _, proto := range []string{"h2", "http/1.1"} {
 		w := newTestEnv(t, Config{}, transport.Options{})
 		b := w.backend(w.serveProtos(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { _, _ = io.Copy(io.Discard, r.Body) }), proto))

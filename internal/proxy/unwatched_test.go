@@ -14,7 +14,7 @@ import (
 
 // A request without a watching goroutine ends when its client leaves, at its deadline, and when its body stops. A finished
 // request leaves no entry.
-func TestUnwatchedRequestsAreEndedAllTheSame(t *testing.T) {
+func TestUnwatchedRequestEndsWithClientOrDeadline(t *testing.T) {
 	const second = time.Second
 	for name, test := range map[string]struct {
 		deadline, leaves, answered, idle time.Duration
@@ -80,7 +80,7 @@ func TestUnwatchedRequestsAreEndedAllTheSame(t *testing.T) {
 }
 
 // Err detects that the client has left, before any periodic check.
-func TestUnwatchedUpstreamContextKnowsItsClientWhenAsked(t *testing.T) {
+func TestUnwatchedUpstreamContextErrDetectsDisconnect(t *testing.T) {
 	client, leave := context.WithCancel(t.Context())
 	r, err := http.NewRequestWithContext(client, http.MethodGet, "https://x/", nil)
 	if err != nil {

@@ -33,7 +33,7 @@ func (c *answering) SetReadDeadline(time.Time) error { return nil }
 
 // A backend's response to an upgrade is one response, followed by the new protocol, byte for byte. An endless response is
 // aborted.
-func FuzzUpgradeAnswer(f *testing.F) {
+func FuzzUpgradeResponse(f *testing.F) {
 	for _, says := range []string{
 		"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n\x81\x05hello",
 		"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: SPDY/3.1\r\n\r\n",

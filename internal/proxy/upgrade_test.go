@@ -136,7 +136,7 @@ func TestUpgrade(t *testing.T) {
 	}
 }
 
-func TestBackendEndsTheTunnel(t *testing.T) {
+func TestTunnelEndsWhenBackendCloses(t *testing.T) {
 	w := newTestEnv(t, Config{}, transport.Options{})
 	w.backend(w.raw("http/1.1", func(c *tls.Conn) {
 		if _, err := http.ReadRequest(bufio.NewReader(c)); err == nil {
@@ -162,7 +162,7 @@ func (w *testEnv) upgrade(path string) (*tls.Conn, *bufio.Reader) {
 	return c, r
 }
 
-func TestA2A3UpgradesThatAreNotForwarded(t *testing.T) {
+func TestA2A3UnsafeUpgradesAreNotForwarded(t *testing.T) {
 	w := newTestEnv(t, Config{}, transport.Options{})
 	var dialled atomic.Int64
 	w.backend(w.raw("http/1.1", func(*tls.Conn) { dialled.Add(1) }))
@@ -200,7 +200,7 @@ func TestA2A3UpgradesThatAreNotForwarded(t *testing.T) {
 
 // If a backend does not switch protocols, the proxy must not forward the client's next bytes as a request. This holds for
 // every response.
-func TestA1A4UpgradeRefused(t *testing.T) {
+func TestA1A4BytesAfterRefusedUpgradeAreNotForwarded(t *testing.T) {
 	const pipelined = "GET /forged HTTP/1.1\r\nHost: x\r\nX-Remote-User: root\r\n\r\n"
 	tests := []struct {
 		name, answer string
@@ -263,7 +263,7 @@ func TestA1A4UpgradeRefused(t *testing.T) {
 	}
 }
 
-func TestUpgradeHangs(t *testing.T) {
+func TestHangingUpgradeReturns504(t *testing.T) {
 	w := newTestEnv(t, Config{UpgradeTimeout: 200 * time.Millisecond}, transport.Options{})
 	w.backend(w.raw("http/1.1", func(c *tls.Conn) { _, _ = io.Copy(io.Discard, c) }))
 	c, r := w.dial()
@@ -274,7 +274,7 @@ func TestUpgradeHangs(t *testing.T) {
 	}
 }
 
-func TestUpgradeToADeadBackend(t *testing.T) {
+func TestUpgradeToDeadBackendReturns503(t *testing.T) {
 	w := newTestEnv(t, Config{}, transport.Options{})
 	w.backend(w.deadAddress())
 	c, r := w.dial()
@@ -285,7 +285,7 @@ func TestUpgradeToADeadBackend(t *testing.T) {
 	}
 }
 
-func TestTunnelIdle(t *testing.T) {
+func TestIdleTunnelIsClosed(t *testing.T) {
 	w := newTestEnv(t, Config{TunnelIdle: 300 * time.Millisecond}, transport.Options{})
 	w.backend(w.raw("http/1.1", newEcho().handle))
 	_, r := w.upgrade(console)
@@ -296,7 +296,7 @@ func TestTunnelIdle(t *testing.T) {
 }
 
 // A tunnel is idle when no byte passes in either direction.
-func TestATunnelThatIsUsedStays(t *testing.T) {
+func TestTunnelWithTrafficStaysOpen(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const idle = time.Minute
 		client, near := net.Pipe()
@@ -327,7 +327,7 @@ func TestATunnelThatIsUsedStays(t *testing.T) {
 	})
 }
 
-func TestDrain(t *testing.T) {
+func TestDrainRefusesUpgradesAndKeepsTunnels(t *testing.T) {
 	w := newTestEnv(t, Config{}, transport.Options{})
 	w.backend(w.raw("http/1.1", newEcho().handle))
 	one, oneReader := w.upgrade(console)

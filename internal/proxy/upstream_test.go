@@ -12,7 +12,7 @@ import (
 	"portico.dev/internal/request"
 )
 
-func TestUpstreamContext(t *testing.T) {
+func TestUpstreamContextEndsWithDeadlineOrClient(t *testing.T) {
 	const second = time.Second
 	type setup struct {
 		deadline   time.Duration // of the request; 0: none
@@ -92,7 +92,7 @@ func TestUpstreamContext(t *testing.T) {
 }
 
 // Each step of a body of known length starts a new idle period.
-func TestUpstreamContextExpiryMoves(t *testing.T) {
+func TestUpstreamContextIdleTimeoutRestarts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "https://x/", nil)
 		if err != nil {

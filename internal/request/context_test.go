@@ -11,7 +11,7 @@ import (
 
 type elsewhere struct{}
 
-func TestContextValuesAreFoundByTheLibrary(t *testing.T) {
+func TestContextValuesAreFoundByAPIServer(t *testing.T) {
 	parent := context.WithValue(t.Context(), elsewhere{}, "kept")
 	f := &Context{Context: parent}
 	if _, ok := apirequest.RequestInfoFrom(f); ok {

@@ -42,7 +42,7 @@ func FuzzFastInfo(f *testing.F) {
 }
 
 // Frequent paths are parsed by fastInfo.
-func TestFastInfoIsUsed(t *testing.T) {
+func TestFrequentPathsUseFastInfo(t *testing.T) {
 	for target, method := range map[string]string{
 		"/api/v1/namespaces/n/pods/p": "GET", "/apis/g/v1/things": "GET", "/apis/g/v1/namespaces/n/things": "POST", "/api/v1/pods": "DELETE",
 		"/api/v1/pods?limit=500&resourceVersion=0&resourceVersionMatch=NotOlderThan": "GET", "/api/v1/pods?limit=500&continue=abc%3D": "GET",

@@ -180,7 +180,7 @@ func TestCanonicalPath(t *testing.T) {
 	}
 }
 
-func TestCanonicalizeChangesAllSpellingsOfThePath(t *testing.T) {
+func TestCanonicalizeChangesPathAndRawPath(t *testing.T) {
 	const in, want = "/apis/custom.metrics.k8s.io/v1beta1/nodes%2Fa%20b%2Fm", "/apis/custom.metrics.k8s.io/v1beta1/nodes/a%20b/m"
 	r := httptest.NewRequest(http.MethodGet, in+"?a=%2F", nil)
 	got, err := Canonicalize(r, in, "a=%2F")
@@ -196,7 +196,7 @@ func TestCanonicalizeChangesAllSpellingsOfThePath(t *testing.T) {
 }
 
 // (*url.URL).EscapedPath escapes a path again if it has bytes such as "|", and an escaped slash becomes a slash.
-func TestRawPathKeepsTheClientsBytes(t *testing.T) {
+func TestRawPathKeepsClientBytes(t *testing.T) {
 	for in, want := range map[string]string{"/a%2Fb|c": "/a%2Fb|c", "/a|b": "/a|b", "/a%2Fb": "/a%2Fb", "/a b": "/a%20b", "/a": "/a"} {
 		u := &url.URL{Path: in}
 		if in != "/a b" {
@@ -242,7 +242,7 @@ func TestLongRunning(t *testing.T) {
 }
 
 // The extension-apiserver-authentication Role grants a watch of one name; it works only if the name is in the attributes.
-func TestListOfOneNameCarriesTheName(t *testing.T) {
+func TestWatchOfOneNameHasNameInAttributes(t *testing.T) {
 	r := httptest.NewRequest(http.MethodGet, "/api/v1/namespaces/kube-system/configmaps?watch=1&fieldSelector=metadata.name%3Dx", nil)
 	var info *apirequest.RequestInfo
 	info, err := NewResolver().Info(r)

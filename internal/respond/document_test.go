@@ -123,7 +123,7 @@ func TestDocumentCacheControl(t *testing.T) {
 }
 
 // If a body cannot be made, the response is an error without the document's header fields, unless the client has the document.
-func TestDocumentThatCannotBeMade(t *testing.T) {
+func TestFailedDocumentReturnsErrorWithoutItsFields(t *testing.T) {
 	for name, d := range map[string]Document{
 		"making fails":   {MakeGzip: func() ([]byte, error) { return nil, errors.New("cannot make it") }},
 		"is not packed":  {Gzip: []byte("not gzip")},
@@ -172,7 +172,7 @@ func TestPack(t *testing.T) {
 }
 
 // The kept bodies of a thousand backends have no spare capacity, and share one compressor.
-func TestPackedBodiesAreOfTheirSize(t *testing.T) {
+func TestPackedBodiesHaveNoSpareCapacity(t *testing.T) {
 	for level := gzip.HuffmanOnly; level <= gzip.BestCompression; level++ {
 		for _, body := range []string{strings.Repeat("a body, ", 4000), "short", strings.Repeat("another one: ", 3000)} {
 			packed, err := Pack([]byte(body), level)

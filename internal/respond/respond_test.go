@@ -26,7 +26,7 @@ func answer(accept string, err error) *httptest.ResponseRecorder {
 	return w
 }
 
-func TestErrorIsAStatusInTheClientsEncoding(t *testing.T) {
+func TestErrorIsStatusInClientEncoding(t *testing.T) {
 	busy := apierrors.NewTooManyRequests("later", 7)
 	for name, c := range map[string]struct {
 		accept, mediaType string
@@ -79,7 +79,7 @@ func decode(t *testing.T, mediaType string, body []byte) *metav1.Status {
 	return status
 }
 
-func TestErrorKeepsWhatAnErrorCarries(t *testing.T) {
+func TestErrorKeepsStatusOfWrappedError(t *testing.T) {
 	inner := apierrors.NewNotFound(schema.GroupResource{Resource: "pods"}, "a")
 	w := answer("", fmt.Errorf("look up: %w", inner))
 	if w.Code != http.StatusNotFound || !strings.Contains(w.Body.String(), `"name":"a"`) {
@@ -94,7 +94,7 @@ func TestErrorKeepsWhatAnErrorCarries(t *testing.T) {
 	}
 }
 
-func TestErrorIsNeverCachedAsTheDocument(t *testing.T) {
+func TestErrorIsNotCachedAsDocument(t *testing.T) {
 	w := httptest.NewRecorder()
 	w.Header().Set("ETag", `"x"`)
 	w.Header().Set("Cache-Control", "public, immutable")
@@ -129,7 +129,7 @@ func TestHeadHasNoBody(t *testing.T) {
 	}
 }
 
-func TestParseAcceptSortsByQualityAndThenAsTheyCame(t *testing.T) {
+func TestParseAcceptSortsByQualityThenPosition(t *testing.T) {
 	for name, c := range map[string]struct {
 		accept []string
 		want   []string

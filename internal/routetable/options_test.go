@@ -9,7 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-func TestAnnotations(t *testing.T) {
+func TestAnnotationsSetOptions(t *testing.T) {
 	for _, c := range []struct {
 		name        string
 		annotations map[string]string
@@ -90,7 +90,7 @@ func TestAnnotations(t *testing.T) {
 	}
 }
 
-func TestReadOnlyGroupsStoreNothingByDefinition(t *testing.T) {
+func TestMetricsGroupsStoreNothing(t *testing.T) {
 	for _, tt := range []struct {
 		group      string
 		annotation string

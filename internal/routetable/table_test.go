@@ -7,7 +7,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-func TestRoutesAreInTheOrderOfLegacyDiscovery(t *testing.T) {
+func TestRoutesAreInLegacyDiscoveryOrder(t *testing.T) {
 	route := func(group, version string, groupPriority, versionPriority int32) *Route {
 		gv := schema.GroupVersion{Group: group, Version: version}
 		return &Route{GroupVersion: gv, Name: version + "." + group, GroupPriority: groupPriority, VersionPriority: versionPriority}
@@ -48,7 +48,7 @@ func TestRoutesAreInTheOrderOfLegacyDiscovery(t *testing.T) {
 	}
 }
 
-func TestTheZeroTableIsEmptyAndNotSynced(t *testing.T) {
+func TestZeroTableIsEmptyAndNotSynced(t *testing.T) {
 	var table Table
 	if _, ok := table.Lookup(schema.GroupVersion{Version: "v1"}); ok || table.Synced() || len(table.Routes()) != 0 {
 		t.Error("the zero Table has a route or is synced, want neither: a 404 for an early request makes clients delete objects")

@@ -21,7 +21,7 @@ func (e *expired) add(name string) {
 	e.all = append(e.all, name)
 }
 
-func TestDelayQueueExpiresInTheOrderOfArrival(t *testing.T) {
+func TestDelayQueueExpiresInOrderOfArrival(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var done expired
 		q := &DelayQueue[string]{Delay: 100 * time.Millisecond, Expire: done.add}
@@ -57,7 +57,7 @@ func TestDelayQueueExpiresInTheOrderOfArrival(t *testing.T) {
 	})
 }
 
-func TestDelayQueueServesManyByOneWakeup(t *testing.T) {
+func TestDelayQueueServesManyEntriesPerWakeup(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var at []time.Duration
 		start := time.Now()
@@ -75,7 +75,7 @@ func TestDelayQueueServesManyByOneWakeup(t *testing.T) {
 	})
 }
 
-func TestDelayQueueAllocatesNothing(t *testing.T) {
+func TestDelayQueueDoesNotAllocate(t *testing.T) {
 	q := &DelayQueue[*int]{Delay: time.Hour, Expire: func(*int) {}}
 	var d Delayed[*int]
 	q.Add(&d, nil, time.Now())

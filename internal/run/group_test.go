@@ -56,7 +56,7 @@ func TestMembersStartInOrderAndStopInReverse(t *testing.T) {
 	}
 }
 
-func TestAFailureStopsTheRestAndIsNamed(t *testing.T) {
+func TestFailedMemberIsNamedAndStopsOtherMembers(t *testing.T) {
 	j := &eventLog{}
 	g := &Group{}
 	g.Add(j.member("a"))
@@ -71,7 +71,7 @@ func TestAFailureStopsTheRestAndIsNamed(t *testing.T) {
 	}
 }
 
-func TestAMemberThatFailsBeforeItIsReadyStopsTheStart(t *testing.T) {
+func TestMemberFailureBeforeReadyStopsStart(t *testing.T) {
 	j := &eventLog{}
 	g := &Group{}
 	g.Add(j.member("a"))
@@ -86,7 +86,7 @@ func TestAMemberThatFailsBeforeItIsReadyStopsTheStart(t *testing.T) {
 	}
 }
 
-func TestCancellationDuringTheStartStopsIt(t *testing.T) {
+func TestCancellationStopsStart(t *testing.T) {
 	j := &eventLog{}
 	ctx, cancel := context.WithCancel(t.Context())
 	g := &Group{}

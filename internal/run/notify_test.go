@@ -66,7 +66,7 @@ func background(t *testing.T, log *zap.Logger) (stop func()) {
 	}
 }
 
-func TestReadyThenStopping(t *testing.T) {
+func TestReadyAndStoppingAreNotified(t *testing.T) {
 	m := newManager(t)
 	stop := background(t, zap.NewNop())
 	m.want("READY=1")
@@ -95,7 +95,7 @@ func TestWatchdogNotifications(t *testing.T) {
 }
 
 // A service manager that does not read has soon as much as its socket holds. The program ends all the same.
-func TestServiceManagerThatDoesNotRead(t *testing.T) {
+func TestStopDoesNotWaitForBlockedServiceManager(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes seconds")
 	}
@@ -123,7 +123,7 @@ func TestServiceManagerThatDoesNotRead(t *testing.T) {
 }
 
 // WATCHDOG_PID identifies the watched process: a child inherits both variables.
-func TestAnotherProcessIsWatched(t *testing.T) {
+func TestWatchdogOfOtherProcessIsIgnored(t *testing.T) {
 	m := newManager(t)
 	t.Setenv("WATCHDOG_USEC", "1000")
 	t.Setenv("WATCHDOG_PID", "1")
@@ -133,7 +133,7 @@ func TestAnotherProcessIsWatched(t *testing.T) {
 	m.want("STOPPING=1")
 }
 
-func TestNoServiceManager(t *testing.T) {
+func TestMissingServiceManagerIsTolerated(t *testing.T) {
 	tests := map[string]struct {
 		socket, usec string
 		warnings     int

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-func TestEveryIntervalAndNeverTwiceAtATime(t *testing.T) {
+func TestPeriodicTaskNeverOverlaps(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		began := time.Now()

@@ -81,7 +81,7 @@ func TestDistantRunsAreCoalescedAndNeverLate(t *testing.T) {
 	})
 }
 
-func TestRunWithinKeepsTheInterval(t *testing.T) {
+func TestRunWithinKeepsInterval(t *testing.T) {
 	const interval = 500 * time.Millisecond
 	during(t, func(t *testing.T, r *TimerQueue, d *runTimes) {
 		other := r.Add(every(&runTimes{start: d.start}, time.Minute))
@@ -103,7 +103,7 @@ func TestRunWithinKeepsTheInterval(t *testing.T) {
 	})
 }
 
-func TestRunWithinDuringARunIsForTheNext(t *testing.T) {
+func TestRunWithinDuringRunAppliesToNextRun(t *testing.T) {
 	during(t, func(t *testing.T, r *TimerQueue, d *runTimes) {
 		task := r.Add(func(context.Context) time.Duration {
 			d.note()
@@ -119,7 +119,7 @@ func TestRunWithinDuringARunIsForTheNext(t *testing.T) {
 	})
 }
 
-func TestHangingTaskDelaysNoOtherAndEndsWhenRemoved(t *testing.T) {
+func TestHangingTaskDelaysNoOtherTask(t *testing.T) {
 	during(t, func(t *testing.T, r *TimerQueue, d *runTimes) {
 		ended := make(chan struct{})
 		hangs := r.Add(func(ctx context.Context) time.Duration {
@@ -138,7 +138,7 @@ func TestHangingTaskDelaysNoOtherAndEndsWhenRemoved(t *testing.T) {
 	})
 }
 
-func TestRemovedTaskRunsNoMore(t *testing.T) {
+func TestRemovedTaskDoesNotRun(t *testing.T) {
 	during(t, func(t *testing.T, r *TimerQueue, d *runTimes) {
 		task := r.Add(every(d, time.Second))
 		synctest.Wait()
@@ -165,7 +165,7 @@ func TestRunEndsRunningTasks(t *testing.T) {
 	}
 }
 
-func TestTasksRunInTheOrderOfTheirTimes(t *testing.T) {
+func TestTasksRunInOrderOfTime(t *testing.T) {
 	during(t, func(t *testing.T, r *TimerQueue, d *runTimes) {
 		for i := range 200 {
 			delay := time.Duration(200-i) * 10 * time.Millisecond

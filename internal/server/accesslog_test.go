@@ -11,7 +11,7 @@ import (
 )
 
 // The verbs in the metrics equal the verbs that kube-apiserver's own functions return.
-func TestVerbsInMetrics(t *testing.T) {
+func TestVerbsInMetricsMatchKubeAPIServer(t *testing.T) {
 	factory := &apirequest.RequestInfoFactory{APIPrefixes: sets.NewString("api", "apis"), GrouplessAPIPrefixes: sets.NewString("api")}
 	const pods, pod = "/api/v1/namespaces/a/pods", "/api/v1/namespaces/a/pods/b"
 	for want, c := range map[string]struct{ method, path, contentType string }{

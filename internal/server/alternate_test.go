@@ -24,7 +24,7 @@ func (a *questioned) Authorize(_ context.Context, q authorizer.Attributes) (auth
 }
 
 // Every form of a list or a watch requires the same right, which is checked once.
-func TestC6EveryWayToReadNeedsTheSameRight(t *testing.T) {
+func TestC6AllListFormsRequireSameRight(t *testing.T) {
 	for name, c := range map[string]struct {
 		target, accept, want string
 	}{

@@ -53,7 +53,7 @@ func console(dialled *atomic.Int64) http.Handler {
 	})
 }
 
-func TestA29ARightToReadAndAConsole(t *testing.T) {
+func TestA29UpgradeRequiresCreateInStrictMode(t *testing.T) {
 	for _, test := range []struct {
 		name    string
 		strict  bool
@@ -83,7 +83,7 @@ func TestA29ARightToReadAndAConsole(t *testing.T) {
 	}
 }
 
-func TestA30WebsocketsOfOtherOrigins(t *testing.T) {
+func TestA30WebSocketFromForeignOriginIsRejected(t *testing.T) {
 	for _, test := range []struct {
 		name, origin string
 		code         int
@@ -126,7 +126,7 @@ func TestA30WebsocketsOfOtherOrigins(t *testing.T) {
 }
 
 // A gateway's clients are API servers, which forward the Origin of any page, and check none.
-func TestOriginsAreNotCheckedForAPIServers(t *testing.T) {
+func TestGatewayDoesNotCheckOriginOfAPIServers(t *testing.T) {
 	b := newBench("alice *")
 	b.config.AnyOrigin = true
 	var dialled atomic.Int64
@@ -139,7 +139,7 @@ func TestOriginsAreNotCheckedForAPIServers(t *testing.T) {
 }
 
 // A20, A1 to A9 and A16 to A21 on the assembled chain. The backend counts requests: a rejected request never reaches it.
-func TestWhatNeverReachesABackend(t *testing.T) {
+func TestRejectedRequestsDoNotReachBackend(t *testing.T) {
 	b := newBench("alice *")
 	var arrived atomic.Int64
 	b.remote(t, routetable.Options{}, http.HandlerFunc(func(http.ResponseWriter, *http.Request) { arrived.Add(1) }))
@@ -189,7 +189,7 @@ func TestWhatNeverReachesABackend(t *testing.T) {
 
 var anAddress = regexp.MustCompile(`\d+\.\d+\.\d+\.\d+|localhost|\[::`)
 
-func TestA26NoAddressIsToldToClients(t *testing.T) {
+func TestA26BackendAddressIsHiddenFromClients(t *testing.T) {
 	b := newBench("alice *")
 	backend := b.remote(t, routetable.Options{}, nil)
 	takePlaces(t, backend)
@@ -207,7 +207,7 @@ func headerText(h http.Header) string {
 	return s.String()
 }
 
-func TestD11DebugPathsAreAuthorised(t *testing.T) {
+func TestD11DebugPathsRequireAuthorization(t *testing.T) {
 	for _, path := range []string{"/debug/aggregation", "/debug/pprof/", "/metrics", "/configz", "/flagz", "/statusz", "/logs"} {
 		b := newBench("alice get /api")
 		if w := b.do(t, http.MethodGet, path, "Test-User: alice"); w.Code != http.StatusForbidden || len(b.reached) != 0 {
@@ -217,7 +217,7 @@ func TestD11DebugPathsAreAuthorised(t *testing.T) {
 }
 
 // A backend receives exactly the request that was authorized: the same bytes with the same meaning.
-func FuzzA17OneReading(f *testing.F) {
+func FuzzA17BackendReceivesAuthorizedRequest(f *testing.F) {
 	for _, target := range []string{
 		foo, foo + "/status?x=%2f&y", "/apis/up.example.com/v1/namespaces/a/foos/b%2F..%2Fc", "/apis/up.example.com/v1/foos/..;/x",
 		"/apis/up.example.com/v1/watch/foos", "/apis/up.example.com/v1/foos/%e2%80%ae?watch=1&watch=0", "//apis/up.example.com/v1/foos",
@@ -278,7 +278,7 @@ func checkSameAttributes(t *testing.T, r *http.Request) {
 
 // Escaped slashes, double escapes and empty segments below a subresource reach a backend unchanged. The attributes derive from the path
 // before the tail.
-func TestA17TailsAreForwardedByteForByte(t *testing.T) {
+func TestA17SubresourceTailIsForwardedUnchanged(t *testing.T) {
 	b := newBench()
 	asked := &recordingAuthorizer{}
 	b.config.Authorizer = asked

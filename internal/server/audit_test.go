@@ -27,7 +27,7 @@ func stagesOf(b *bench) []auditinternal.Stage {
 	return stages
 }
 
-func TestStagesOfARequest(t *testing.T) {
+func TestAuditStagesFollowRequestAndPolicy(t *testing.T) {
 	type stages = []auditinternal.Stage
 	serve := func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "served") }
 	for name, c := range map[string]struct {
@@ -63,7 +63,7 @@ func TestStagesOfARequest(t *testing.T) {
 }
 
 // The event contains the annotations that the handler of a local group adds to k8s.io/apiserver's audit context.
-func TestWhatALocalHandlerAddsIsInTheEvent(t *testing.T) {
+func TestAuditEventContainsAnnotationsOfLocalHandler(t *testing.T) {
 	b := newBench("alice *")
 	b.handler = func(w http.ResponseWriter, r *http.Request) {
 		audit.AddAuditAnnotation(r.Context(), "admission/said", "so")
@@ -88,7 +88,7 @@ func (warnsAndNotes) AuthenticateRequest(r *http.Request) (*authenticator.Respon
 
 // E4: the events of a request contain the annotations of authentication, for proxied, local and rejected requests, and the
 // client receives the warning.
-func TestE4WhatAuthenticationSaysIsInTheEvent(t *testing.T) {
+func TestE4AuditEventContainsAuthenticationAnnotations(t *testing.T) {
 	all := []auditinternal.Stage{auditinternal.StageRequestReceived, auditinternal.StageResponseComplete}
 	for name, c := range map[string]struct {
 		headers  []string
@@ -133,7 +133,7 @@ func TestE4WhatAuthenticationSaysIsInTheEvent(t *testing.T) {
 	}
 }
 
-func TestAFailedCredentialIsAudited(t *testing.T) {
+func TestUnauthenticatedRequestIsAudited(t *testing.T) {
 	b := newBench()
 	b.do(t, http.MethodGet, "/api/v1/pods")
 	if len(b.events) != 1 {
@@ -145,7 +145,7 @@ func TestAFailedCredentialIsAudited(t *testing.T) {
 }
 
 // Any client can send X-Forwarded-For. The log contains the address of the connection.
-func TestSourceIPIsThePeer(t *testing.T) {
+func TestAuditSourceIPIsConnectionPeer(t *testing.T) {
 	b := newBench("alice *")
 	b.do(t, http.MethodGet, "/api/v1/pods", "Test-User: alice", "X-Forwarded-For: 10.9.8.7")
 	if got := b.events[0].SourceIPs; !slices.Equal(got, []string{"192.0.2.1"}) {

@@ -18,7 +18,7 @@ func (f fails) Authorize(context.Context, authorizer.Attributes) (authorizer.Dec
 }
 
 // Clients give up after a 403. They retry after a 500, which reports an authorizer that could not decide.
-func TestAnAuthorizerThatFailsIsA500(t *testing.T) {
+func TestAuthorizerErrorReturns500(t *testing.T) {
 	for _, decision := range []authorizer.Decision{authorizer.DecisionNoOpinion, authorizer.DecisionDeny} {
 		b := newBench()
 		b.config.Authorizer = fails{decision}

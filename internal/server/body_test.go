@@ -13,7 +13,7 @@ import (
 )
 
 // A body that does not arrive ends with the request's deadline, over both protocols, and the client receives a Timeout status.
-func TestABodyThatDoesNotComeEndsWithTheDeadline(t *testing.T) {
+func TestMissingRequestBodyTimesOutAtDeadline(t *testing.T) {
 	b := newBench("alice *")
 	b.handler = ForLocal(nil, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		body, err := io.ReadAll(r.Body)
@@ -51,7 +51,7 @@ func TestABodyThatDoesNotComeEndsWithTheDeadline(t *testing.T) {
 }
 
 // A malformed body results in a 400.
-func TestBrokenRequestBodyIsReported(t *testing.T) {
+func TestMalformedRequestBodyReturns400(t *testing.T) {
 	b := newBench("alice *")
 	b.handler = ForLocal(nil, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if _, err := io.ReadAll(r.Body); err != nil {

@@ -166,7 +166,7 @@ func statusOf(t *testing.T, w *httptest.ResponseRecorder) metav1.Status {
 	return s
 }
 
-func TestTheChainHasEveryFilterInTheDocumentedOrder(t *testing.T) {
+func TestChainHasFiltersInDocumentedOrder(t *testing.T) {
 	all, err := chainFilters(newBench().config)
 	if err != nil {
 		t.Fatal(err)
@@ -223,7 +223,7 @@ func TestAuthenticateAndAuthorize(t *testing.T) {
 	}
 }
 
-func TestMethodsThatNoAPIHas(t *testing.T) {
+func TestTraceConnectAndAbsoluteFormAreRejected(t *testing.T) {
 	b := newBench("alice *")
 	for _, method := range []string{http.MethodTrace, http.MethodConnect} {
 		r := httptest.NewRequest(http.MethodGet, "/api", nil)
@@ -337,7 +337,7 @@ func TestAuditEventsNameTheDecision(t *testing.T) {
 	}
 }
 
-func TestAPanicIsA500AndAbortsWhatHadBegun(t *testing.T) {
+func TestPanicReturns500OrAbortsStartedResponse(t *testing.T) {
 	b := newBench("alice *")
 	b.handler = func(http.ResponseWriter, *http.Request) { panic("secret detail") }
 	w := b.do(t, http.MethodGet, "/api", "Test-User: alice")
@@ -357,7 +357,7 @@ func TestAPanicIsA500AndAbortsWhatHadBegun(t *testing.T) {
 	t.Error("the request returned normally after half a response, want a panic with http.ErrAbortHandler")
 }
 
-func TestNotReadyIsA503ThatAsksToComeBack(t *testing.T) {
+func TestNotReadyReturns503WithRetryAfter(t *testing.T) {
 	b := newBench("alice *")
 	b.config.Ready = func() error { return errors.New("no routes") }
 	w := b.do(t, http.MethodGet, "/apis/g/v1/foos", "Test-User: alice")
@@ -413,7 +413,7 @@ func TestTooManyRequests(t *testing.T) {
 	}
 }
 
-func TestTheDeadlineSparesLongRunningRequests(t *testing.T) {
+func TestDeadlineExemptsLongRunningRequests(t *testing.T) {
 	b := newBench("alice *")
 	b.config.RequestTimeout = time.Hour
 	for target, want := range map[string]time.Duration{
@@ -454,7 +454,7 @@ func TestCORS(t *testing.T) {
 	}
 }
 
-func TestDrainEndsWatchesAndLetsTheRestFinish(t *testing.T) {
+func TestDrainEndsWatchesAndCompletesOtherRequests(t *testing.T) {
 	b := newBench("alice *")
 	entered, finish := make(chan struct{}), make(chan struct{})
 	b.handler = func(_ http.ResponseWriter, r *http.Request) {
@@ -494,7 +494,7 @@ func TestDrainEndsWatchesAndLetsTheRestFinish(t *testing.T) {
 	}
 }
 
-func TestScannersDoNotFillTheMetrics(t *testing.T) {
+func TestUnknownResourcesAndVerbsAddFewSeries(t *testing.T) {
 	b := newBench("alice *")
 	reg := prometheus.NewRegistry()
 	b.config.Metrics = metrics.NewRequests(reg)
@@ -520,7 +520,7 @@ func TestScannersDoNotFillTheMetrics(t *testing.T) {
 }
 
 // The response writer must implement the interfaces that k8s.io/apiserver requires for the local groups.
-func TestTheWriterCanFlushAndBeHijackedWhereThatIsPossible(t *testing.T) {
+func TestResponseWriterSupportsFlushAndHijack(t *testing.T) {
 	for _, h2 := range []bool{false, true} {
 		srv := httptest.NewUnstartedServer(recoverFilter(zap.NewNop(), metrics.NewRequests(prometheus.NewRegistry()), newSlowClients(0, slowBudget))(
 			http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -549,7 +549,7 @@ func TestTheWriterCanFlushAndBeHijackedWhereThatIsPossible(t *testing.T) {
 	}
 }
 
-func TestDeniedUserAgents(t *testing.T) {
+func TestDeniedUserAgentIsRejected(t *testing.T) {
 	const configmaps = "/api/v1/namespaces/default/configmaps"
 	for name, c := range map[string]struct {
 		agent, target string
@@ -588,7 +588,7 @@ func TestDeniedUserAgents(t *testing.T) {
 	}
 }
 
-func TestUserAgentsThatCannotBeDenied(t *testing.T) {
+func TestInvalidUserAgentPatternsAreRejected(t *testing.T) {
 	for want, patterns := range map[string][]string{
 		"no regular expression": {"("}, "aaa": {strings.Repeat("a", 1025)}, "must have 1": {""}, "join some": make([]string, 65),
 	} {

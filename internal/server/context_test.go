@@ -14,7 +14,7 @@ import (
 	"portico.dev/internal/request"
 )
 
-func TestRequestContextHasItsDeadlineWhetherOrNotSomebodyWaits(t *testing.T) {
+func TestRequestContextExpiresWithAndWithoutWaiters(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		parent, leave := context.WithCancel(t.Context())
 		defer leave()
@@ -51,7 +51,7 @@ func TestRequestContextHasItsDeadlineWhetherOrNotSomebodyWaits(t *testing.T) {
 }
 
 // Contexts derived from a requestContext start no waiting goroutine: a watch has two or three of them.
-func TestContextsOfARequestContextCostNoGoroutine(t *testing.T) {
+func TestContextDerivedFromRequestContextStartsNoGoroutine(t *testing.T) {
 	for _, timed := range []bool{false, true} {
 		var life httpmsg.Context
 		life.SetConn(&httpmsg.ConnInfo{})
@@ -80,7 +80,7 @@ func TestContextsOfARequestContextCostNoGoroutine(t *testing.T) {
 	}
 }
 
-func TestRequestContextEndsWithItsRequestAndItsClient(t *testing.T) {
+func TestRequestContextEndsWithRequestOrClient(t *testing.T) {
 	parent, leave := context.WithCancel(t.Context())
 	for name, c := range map[string]struct {
 		wait bool

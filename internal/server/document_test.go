@@ -10,7 +10,7 @@ import (
 )
 
 // docs/security-tests.md lists the test for each attack. Every test that the page names must exist.
-func TestTheListOfSecurityTestsIsTrue(t *testing.T) {
+func TestSecurityTestsPageNamesExistingTests(t *testing.T) {
 	text := namesOnlyTests(t, "../../docs/security-tests.md")
 	for row, last := range map[string]int{"A": 42, "B": 15, "C": 23, "D": 19, "E": 16, "G": 9} {
 		for i := 1; i <= last; i++ {
@@ -22,7 +22,7 @@ func TestTheListOfSecurityTestsIsTrue(t *testing.T) {
 }
 
 // docs/http-engines.md lists the test for each published vulnerability.
-func TestTheListOfVulnerabilitiesIsTrue(t *testing.T) {
+func TestVulnerabilityPageNamesExistingTests(t *testing.T) {
 	text := namesOnlyTests(t, "../../docs/http-engines.md")
 	rows := regexp.MustCompile(`(?m)^\| (CVE-\d{4}-\d+) \|`).FindAllStringSubmatch(text, -1)
 	seen := map[string]bool{}

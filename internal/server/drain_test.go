@@ -11,7 +11,7 @@ import (
 )
 
 // A server that sheds load ends long-running requests, continues to serve, and closes client connections until Keep is called.
-func TestADrainerSheds(t *testing.T) {
+func TestDrainerShedsConnectionsUntilKeep(t *testing.T) {
 	d := NewDrainer()
 	began, ended := make(chan struct{}), make(chan struct{})
 	h := filters.RequestInfo(request.NewResolver())(d.filter()(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -267,7 +267,7 @@ func (s *sendingHTTP2) send(t *testing.T, method, target, host, name, value stri
 
 // A16, A18, A19: each byte in each element, from either version of HTTP to a backend that speaks the other. A byte outside the tables
 // is rejected and reaches no backend. A byte in the tables arrives unchanged, in one request.
-func TestA19EachByteInEachElement(t *testing.T) {
+func TestA19ByteOutsideElementTableIsRejected(t *testing.T) {
 	t.Parallel()
 	if testing.Short() {
 		t.Skip("takes seconds")

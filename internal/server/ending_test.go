@@ -67,7 +67,7 @@ func (e *endedWatch) sample(t *testing.T, name, label string) (sum float64) {
 
 // The filters process the end of a watch of an extension server once, however the watch ends. They do so when the response ends. Over HTTP/2, this is
 // long after the handler returned.
-func TestTheEndOfAWatch(t *testing.T) {
+func TestWatchEndIsProcessedOnceWhenResponseEnds(t *testing.T) {
 	t.Parallel()
 	set := transport.New(transport.Options{Engine: enginetest.Backend(t)})
 	t.Cleanup(set.Close)

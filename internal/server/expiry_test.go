@@ -21,7 +21,7 @@ func (a expiring) AuthenticateRequest(r *http.Request) (*authenticator.Response,
 	return a.byHeader.AuthenticateRequest(r)
 }
 
-func TestB10AWatchEndsWithTheIdentityThatOpenedIt(t *testing.T) {
+func TestB10WatchEndsWhenIdentityExpires(t *testing.T) {
 	for name, c := range map[string]struct {
 		target string
 		ends   time.Duration

@@ -32,7 +32,7 @@ func (panicking) AuthenticateRequest(*http.Request) (*authenticator.Response, bo
 }
 
 // A client without credentials sends requests without end. Every kind of log line that it causes is limited.
-func TestA50LinesBeforeAuthenticationAreBounded(t *testing.T) {
+func TestA50LogLinesBeforeAuthenticationAreLimited(t *testing.T) {
 	const requests, most = 2000, 1000
 	anonymous := &user.DefaultInfo{Name: user.Anonymous, Groups: []string{user.AllUnauthenticated}}
 	for name, c := range map[string]struct {
@@ -78,7 +78,7 @@ func TestA50LinesBeforeAuthenticationAreBounded(t *testing.T) {
 }
 
 // Every request of an authenticated user is logged.
-func TestTheAccessLogHasEveryRequestOfAUser(t *testing.T) {
+func TestAccessLogContainsEveryAuthenticatedRequest(t *testing.T) {
 	core, lines := observer.New(zap.InfoLevel)
 	handler := withHeader(newBenchWith(zap.New(core)).chain(t), "Test-User", "alice")
 	for range 2000 {

@@ -180,7 +180,7 @@ func send(ctx context.Context, chain http.Handler, target string) (*httptest.Res
 
 // A backend hangs. It receives many more requests than there are seats, because each request releases its seat
 // while it waits. At the backend's limit requests are rejected at once. Requests for other backends are served.
-func TestHangingBackendKeepsNoSeat(t *testing.T) {
+func TestHangingBackendReleasesSeats(t *testing.T) {
 	t.Parallel()
 	b := newBench("jane *")
 	var hung atomic.Int64
@@ -231,7 +231,7 @@ func takePlaces(t *testing.T, b *transport.Backend) {
 	}
 }
 
-func TestWatchesKeepNoSeat(t *testing.T) {
+func TestWatchReleasesItsSeat(t *testing.T) {
 	b := newBench("jane *")
 	streams := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		_, _ = io.WriteString(w, "{}\n")

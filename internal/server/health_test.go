@@ -13,7 +13,7 @@ import (
 )
 
 // A report contains the note of a check while the check passes.
-func TestNotesOfChecks(t *testing.T) {
+func TestPassingHealthCheckReportsItsNote(t *testing.T) {
 	var sick error
 	note := "of noon, 1m old"
 	h := NewHealth(zap.NewNop(), Check{Name: "state", Ask: func(context.Context) error { return sick }, Note: func() string { return note }})
@@ -137,7 +137,7 @@ func TestHealthOfBackends(t *testing.T) {
 }
 
 // A check that /readyz currently tolerates fails at its individual path and at every other endpoint.
-func TestHealthTolerates(t *testing.T) {
+func TestToleratedCheckFailsOutsideReadyz(t *testing.T) {
 	tolerated := true
 	h := NewHealth(zap.NewNop(), Check{
 		Name: "etcd", Ask: func(context.Context) error { return errors.New("lost") }, Tolerate: func() bool { return tolerated },
@@ -162,7 +162,7 @@ func TestHealthTolerates(t *testing.T) {
 }
 
 // /metrics/slis reports the results of the checks under kube-apiserver's metric names.
-func TestHealthResults(t *testing.T) {
+func TestHealthResultsUseKubeAPIServerMetricNames(t *testing.T) {
 	broken := true
 	h := NewHealth(zap.NewNop(), Check{Name: "etcd", Ask: func(context.Context) error {
 		if broken {

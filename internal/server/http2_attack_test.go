@@ -43,7 +43,7 @@ func (l *listening) attack(t testing.TB) *attacker {
 }
 
 // The server announces how many concurrent streams a connection may have.
-func TestTheLimitOfStreamsIsAnnounced(t *testing.T) {
+func TestStreamLimitIsAnnounced(t *testing.T) {
 	for configured, want := range map[int]uint32{0: maxConcurrentStreams, 250: 250} {
 		l := newBench().listen(t, time.Second, func(s *Server) { s.c.MaxConcurrentStreams = configured })
 		a := l.attack(t)
@@ -114,7 +114,7 @@ func (c *handlerCounter) ServeHTTP(_ http.ResponseWriter, r *http.Request) {
 
 // A client may open and reset any number of streams on one connection: the handlers that run for it are limited, the connection
 // is closed, and another client is served.
-func TestD1D2StreamsThatAreOpenedAndReset(t *testing.T) {
+func TestD1D2RapidStreamResetsCloseConnection(t *testing.T) {
 	for _, test := range []struct {
 		name  string
 		reset func(*attacker, uint32) error
@@ -174,7 +174,7 @@ func answered(t *testing.T, l *listening) {
 }
 
 // A client without a valid credential receives one response for each open stream, and GOAWAY.
-func TestD1AConnectionWithoutACredentialEnds(t *testing.T) {
+func TestD1UnauthenticatedConnectionGetsGoAway(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench("alice *")
 		b.memory = true
@@ -198,7 +198,7 @@ func TestD1AConnectionWithoutACredentialEnds(t *testing.T) {
 	})
 }
 
-func TestD3HeadersWithoutEnd(t *testing.T) {
+func TestD3EndlessHeadersCloseConnection(t *testing.T) {
 	b := newBench("alice *")
 	l := b.listen(t, 5*time.Second)
 	a := l.attack(t)
@@ -226,7 +226,7 @@ func TestD3HeadersWithoutEnd(t *testing.T) {
 	answered(t, l)
 }
 
-func TestD4FramesThatNobodyKnows(t *testing.T) {
+func TestD4UnknownFramesAreIgnored(t *testing.T) {
 	b := newBench("alice *")
 	l := b.listen(t, 5*time.Second)
 	a := l.attack(t)
@@ -256,7 +256,7 @@ func TestD4FramesThatNobodyKnows(t *testing.T) {
 }
 
 // A few bytes encode a large header. The limit applies to the decoded size.
-func TestD4HeaderBomb(t *testing.T) {
+func TestD4HeaderLimitAppliesToDecodedSize(t *testing.T) {
 	b := newBench("alice *")
 	l := b.listen(t, 5*time.Second)
 	a := l.attack(t)
@@ -281,7 +281,7 @@ func TestD4HeaderBomb(t *testing.T) {
 }
 
 // HTTP/2 forbids header fields that have a meaning for the next hop.
-func TestA9A18OverHTTP2(t *testing.T) {
+func TestA9A18ConnectionFieldsOverHTTP2AreRejected(t *testing.T) {
 	for name, more := range map[string][]string{
 		"A9 a connection header":            {"connection", "x-remote-user"},
 		"A19 a coding":                      {"transfer-encoding", "chunked"},
@@ -308,7 +308,7 @@ func TestA9A18OverHTTP2(t *testing.T) {
 	}
 }
 
-func TestA18TwoHostsOverHTTP2(t *testing.T) {
+func TestA18SecondHostOverHTTP2IsRejected(t *testing.T) {
 	b := newBench("alice *")
 	l := b.listen(t, 5*time.Second)
 	a := l.attack(t)

@@ -181,7 +181,7 @@ func TestA10ConstrainedImpersonation(t *testing.T) {
 	}
 }
 
-func TestTheModeThatWorkedBeforeIsAskedFirst(t *testing.T) {
+func TestLastAllowedImpersonationModeIsCheckedFirst(t *testing.T) {
 	q := &questions{allow: func(a authorizer.Attributes) bool { return a.GetVerb() == "impersonate" }}
 	filter := impersonationFilter(q)
 	for range 2 {
@@ -196,7 +196,7 @@ func TestTheModeThatWorkedBeforeIsAskedFirst(t *testing.T) {
 }
 
 // A revoked right has no effect from then on: no decision is cached.
-func TestB12ImpersonationEndsWithTheRight(t *testing.T) {
+func TestB12ImpersonationEndsWhenRightIsRevoked(t *testing.T) {
 	allowed := true
 	q := &questions{allow: func(authorizer.Attributes) bool { return allowed }}
 	filter := impersonationFilter(q)
@@ -210,7 +210,7 @@ func TestB12ImpersonationEndsWithTheRight(t *testing.T) {
 	}
 }
 
-func TestA10HeadersWithMoreThanOneReading(t *testing.T) {
+func TestA10AmbiguousImpersonationHeadersAreRejected(t *testing.T) {
 	everything := &questions{allow: func(authorizer.Attributes) bool { return true }}
 	for name, headers := range map[string]http.Header{
 		"two users":                  {"Impersonate-User": {"bob", "carol"}},
@@ -262,7 +262,7 @@ func upstreamImpersonation(a authorizer.UnconditionalAuthorizer) func(http.Handl
 
 // For all rules, Portico's filter allows the same requests as kube-apiserver's filter, with the same user and the
 // same constraint.
-func TestImpersonationIsUpstreams(t *testing.T) {
+func TestImpersonationMatchesKubeAPIServer(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		headers := http.Header{"Impersonate-User": {rapid.SampledFrom([]string{
 			"bob", "system:anonymous", "system:node:node-1", "system:node:node-2", "system:node:", "system:node:Bad_Name",
@@ -374,7 +374,7 @@ func withRequestContext(r *http.Request) *http.Request {
 }
 
 // The backend receives the impersonated user, as the authorizer does.
-func TestABackendIsToldOfTheImpersonatedUser(t *testing.T) {
+func TestBackendReceivesImpersonatedUser(t *testing.T) {
 	b := newBench("alice *", "bob *")
 	b.remote(t, routetable.Options{}, nil)
 	for user, header := range map[string][]string{"alice": {"Test-User: alice"}, "bob": {"Test-User: alice", "Impersonate-User: bob"}} {

@@ -98,7 +98,7 @@ func TestA39LargeHeadersAreBoundedForEachUser(t *testing.T) {
 	}
 }
 
-func TestLargeHeadersOfTrustedConnectionsNeedNoMemory(t *testing.T) {
+func TestLargeHeadersOfTrustedConnectionsAreNotCharged(t *testing.T) {
 	m := NewHeaderMemory(overload.Limit{}, func(*tls.ConnectionState) bool { return true })
 	fillWithHeaders(m, "192.0.2.1")
 	for certificates, want := range map[int]bool{0: false, 1: true} {
@@ -114,7 +114,7 @@ func TestLargeHeadersOfTrustedConnectionsNeedNoMemory(t *testing.T) {
 }
 
 // The same holds without a memory limit.
-func TestLargeHeadersOfAnAuthenticatedUserAreNoFlood(t *testing.T) {
+func TestLargeHeadersOfUserDoNotCountAsFlood(t *testing.T) {
 	t.Parallel()
 	b := newBench("alice *")
 	b.config.LargeHeaders = NewHeaderMemory(overload.Limit{}, nil)

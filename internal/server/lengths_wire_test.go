@@ -132,7 +132,7 @@ func overHTTP2(t *testing.T, l *listening, r sent) string {
 // A39: each length in the table, at its limit and one above, from either version of HTTP to a backend that speaks the other:
 // an allowed request arrives unchanged. A forbidden one gets the response in the table and reaches no backend. The same holds for forbidden
 // values of Content-Length, trailers and connection fields.
-func TestA39EachLengthAtItsBound(t *testing.T) {
+func TestA39LengthAboveItsLimitIsRejected(t *testing.T) {
 	for _, way := range []struct {
 		name, proto string
 		read        func(chan<- arrived) func(net.Conn)

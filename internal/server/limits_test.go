@@ -34,7 +34,7 @@ func short(s *Server) {
 }
 
 // Slow clients. A hundred of each kind are disconnected soon. Until then another client is served.
-func TestD5SlowClients(t *testing.T) {
+func TestD5SlowClientsAreDisconnected(t *testing.T) {
 	const many = 100
 	for _, test := range []struct {
 		name string
@@ -83,7 +83,7 @@ func TestD5SlowClients(t *testing.T) {
 }
 
 // A client that does not read does not block a handler forever.
-func TestD5AReaderThatTakesNothing(t *testing.T) {
+func TestD5StalledReaderDoesNotBlockHandler(t *testing.T) {
 	for _, proto := range []string{"http/1.1", "h2"} {
 		t.Run("D5 "+proto, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -119,7 +119,7 @@ func TestD5AReaderThatTakesNothing(t *testing.T) {
 }
 
 // The server closes a connection that announces a handshake message of 16 MiB. It neither waits for the message nor buffers it.
-func TestD6AHugeHandshakeMessage(t *testing.T) {
+func TestD6HugeHandshakeMessageClosesConnection(t *testing.T) {
 	b := newBench("alice *")
 	l := b.listen(t, time.Second)
 	c, err := net.Dial("tcp", l.address)
@@ -147,7 +147,7 @@ func TestD6AHugeHandshakeMessage(t *testing.T) {
 	answered(t, l)
 }
 
-func TestD7VersionsAndSuites(t *testing.T) {
+func TestD7WeakTLSVersionsAndSuitesAreRejected(t *testing.T) {
 	b := newBench("alice *")
 	l := b.listen(t, time.Second)
 	type offer struct {
@@ -189,7 +189,7 @@ func TestD7VersionsAndSuites(t *testing.T) {
 }
 
 // The certificate changes fifty times under load. Before each change, the server rejects a key that does not match.
-func TestD8CertificatesChangeUnderLoad(t *testing.T) {
+func TestD8CertificateReloadUnderLoadRejectsWrongKey(t *testing.T) {
 	b := newBench("alice *")
 	l := b.listen(t, 5*time.Second)
 	stop := make(chan struct{})
@@ -284,7 +284,7 @@ func serveWithFewDescriptors() {
 	}
 }
 
-func TestD9FileDescriptorsRunOut(t *testing.T) {
+func TestD9ServerRecoversFromDescriptorExhaustion(t *testing.T) {
 	self, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)

@@ -143,7 +143,7 @@ func TestHTTP2AndHTTP1AreServed(t *testing.T) {
 
 // Attacks that require raw bytes. Each sends one request, and some a second one after it that
 // must never be served as a separate request.
-func TestRawRequests(t *testing.T) {
+func TestMalformedRawRequestsAreRejected(t *testing.T) {
 	b := newBench("alice *")
 	reached := make(chan string, 16)
 	b.handler = func(w http.ResponseWriter, r *http.Request) { reached <- r.Method + " " + r.RequestURI }
@@ -198,7 +198,7 @@ func TestRawRequests(t *testing.T) {
 }
 
 // The bytes after each of these requests are never served as another request.
-func TestNothingIsSmuggled(t *testing.T) {
+func TestBytesAfterRequestAreNotServedAsRequest(t *testing.T) {
 	b := newBench("alice *")
 	reached := make(chan string, 16)
 	b.handler = func(w http.ResponseWriter, r *http.Request) {
@@ -273,7 +273,7 @@ func TestNothingIsSmuggled(t *testing.T) {
 	}
 }
 
-func TestShutdownEndsWatchesAndFinishesTheRest(t *testing.T) {
+func TestShutdownEndsWatchesAndCompletesOtherRequests(t *testing.T) {
 	b := newBench("alice *")
 	entered, finish := make(chan struct{}), make(chan struct{})
 	b.handler = func(w http.ResponseWriter, r *http.Request) {
@@ -322,7 +322,7 @@ func TestShutdownEndsWatchesAndFinishesTheRest(t *testing.T) {
 
 // A request without TLS gets net/http's response, and the connection is closed. For bytes that are neither HTTP nor TLS the server closes the connection without a
 // response in plain text, because TLS reports the error with an alert.
-func TestPlainHTTPOnTheTLSPortIsAnswered(t *testing.T) {
+func TestPlainHTTPOnTLSPortGetsNetHTTPResponse(t *testing.T) {
 	b := newBench("alice *")
 	b.handler = func(http.ResponseWriter, *http.Request) {
 		t.Error("a request without TLS reached the handler, want none")
@@ -363,7 +363,7 @@ func TestPlainHTTPOnTheTLSPortIsAnswered(t *testing.T) {
 }
 
 // A client that does not read the response blocks the handshake only until the write deadline.
-func TestPlainHTTPThatReadsNothingIsClosed(t *testing.T) {
+func TestStalledPlainHTTPClientIsClosed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ours, peer := net.Pipe()
 		defer peer.Close()

@@ -24,7 +24,7 @@ import (
 )
 
 // k8s.io/apiserver's latency trackers from Portico's context add up durations as upstream's do.
-func TestLatenciesAreTheLibrarys(t *testing.T) {
+func TestLatenciesMatchAPIServer(t *testing.T) {
 	theirs, _ := apirequest.LatencyTrackersFrom(apirequest.WithLatencyTrackers(t.Context()))
 	var ours *apirequest.LatencyTrackers
 	ForLocal(nil, http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
@@ -52,7 +52,7 @@ func TestLatenciesAreTheLibrarys(t *testing.T) {
 	}
 }
 
-func TestWarningsAreTheLibrarys(t *testing.T) {
+func TestWarningsMatchAPIServer(t *testing.T) {
 	warn := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		for _, text := range []string{"once", "once", `say "so"`, strings.Repeat("long", 1000), strings.Repeat("more", 100), "\n"} {
 			warning.AddWarning(r.Context(), "", text)
@@ -70,7 +70,7 @@ func TestWarningsAreTheLibrarys(t *testing.T) {
 }
 
 // An internal request that carries another request's context is a separate request.
-func TestNestedRequestHasItsOwnContext(t *testing.T) {
+func TestNestedRequestHasSeparateContext(t *testing.T) {
 	b := newBench("alice *")
 	var inner []string
 	served := http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
@@ -117,7 +117,7 @@ func factsOf(ctx context.Context) string {
 }
 
 // The API objectives exclude the time in webhooks and in a queue.
-func TestTimeElsewhere(t *testing.T) {
+func TestWaitTimeIncludesWebhooksAndQueue(t *testing.T) {
 	c := &requestContext{}
 	c.record.Waited = time.Second
 	if got := c.waitTime(); got != time.Second {

@@ -123,7 +123,7 @@ func backendsFor(t *testing.T) *transport.Set {
 	return set
 }
 
-func TestWhatTheOtherBackendAnswersIsCompared(t *testing.T) {
+func TestMirroredResponseIsComparedWithOriginal(t *testing.T) {
 	set := backendsFor(t)
 	aborts := http.HandlerFunc(func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) })
 	for name, c := range map[string]struct {
@@ -154,7 +154,7 @@ func TestWhatTheOtherBackendAnswersIsCompared(t *testing.T) {
 	}
 }
 
-func TestWhichReadsAreMirrored(t *testing.T) {
+func TestOnlyComparableReadsAreMirrored(t *testing.T) {
 	set := backendsFor(t)
 	const path = "/apis/example.com/v1/namespaces/a/widgets"
 	get := func(target string, header ...string) *http.Request {
@@ -218,7 +218,7 @@ func TestWhichReadsAreMirrored(t *testing.T) {
 }
 
 // A cached response is not compared, because no request was sent.
-func TestASharedReadIsMirroredOnce(t *testing.T) {
+func TestSharedReadIsMirroredOnce(t *testing.T) {
 	second := &requests{}
 	router := routerOf(dispatchtest.Table(t, backendsFor(t), mirroring, map[string]http.Handler{"first": saying("{}"), "second": second}))
 	router.SharedReads = sharedreads.New(sharedreads.Config{})
@@ -232,7 +232,7 @@ func TestASharedReadIsMirroredOnce(t *testing.T) {
 }
 
 // A response that Portico made, or that broke off, is not a response of the backend.
-func TestResponsesThatAreNotOfTheBackendAreNotCompared(t *testing.T) {
+func TestLocalAndBrokenResponsesAreNotCompared(t *testing.T) {
 	set := backendsFor(t)
 	breaks := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Length", "100000")
@@ -261,7 +261,7 @@ func TestResponsesThatAreNotOfTheBackendAreNotCompared(t *testing.T) {
 
 // A copy is a GET of the same user, without the client's credentials. Flow control and
 // audit do not count it as a request.
-func TestA46ACopyOfARead(t *testing.T) {
+func TestA46MirroredReadOmitsClientCredentials(t *testing.T) {
 	const target = "/apis/example.com/v1/namespaces/a/widgets?labelSelector=a%3Db"
 	set := backendsFor(t)
 	hang, second := make(chan struct{}), &requests{}
@@ -332,7 +332,7 @@ func TestA46ACopyOfARead(t *testing.T) {
 }
 
 // A queued copy is dropped if the APIRoute has changed, because other rules would apply to the comparison.
-func TestACopyOfAnEarlierSpecIsNotSent(t *testing.T) {
+func TestMirroredReadOfOldSpecIsDropped(t *testing.T) {
 	set := backendsFor(t)
 	hang, second := make(chan struct{}), &requests{}
 	slow := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -365,7 +365,7 @@ func TestACopyOfAnEarlierSpecIsNotSent(t *testing.T) {
 
 // With several replicas, the replica that reaches the selected backend counts the requests and sends the copies. A copy is not sent to another replica: that
 // replica would apply its rules to it.
-func TestMirrorAndRollbackBetweenReplicas(t *testing.T) {
+func TestReceivingReplicaCountsAndMirrorsRequest(t *testing.T) {
 	set := backendsFor(t)
 	var asked atomic.Int64
 	elsewhere := dispatchtest.Backend(t, set, "elsewhere", http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
@@ -426,7 +426,7 @@ func TestMirrorAndRollbackBetweenReplicas(t *testing.T) {
 }
 
 // A failed copy is counted as a copy, and logged in the log of copies, which is limited. It is not counted as a failed request.
-func TestACopyThatFailsIsNoRequestThatFailed(t *testing.T) {
+func TestFailedMirrorIsNotCountedAsFailedRequest(t *testing.T) {
 	set := backendsFor(t)
 	aborts := http.HandlerFunc(func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) })
 	half := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
@@ -465,7 +465,7 @@ func TestACopyThatFailsIsNoRequestThatFailed(t *testing.T) {
 }
 
 // A58: a copy is compared with the response to the request that was sent, which had none of the fields that Connection nominates.
-func TestA58AMirroredReadHasNoNominatedFields(t *testing.T) {
+func TestA58MirroredReadOmitsNominatedFields(t *testing.T) {
 	first, second := &requests{}, &requests{}
 	router := routerOf(dispatchtest.Table(t, backendsFor(t), mirroring, map[string]http.Handler{"first": first, "second": second}))
 	sent := mirrorReads(t, router, 1)

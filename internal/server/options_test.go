@@ -48,7 +48,7 @@ func (ignoresAll) Rejects(schema.GroupVersionResource) bool { return true }
 const foo = "/apis/up.example.com/v1/namespaces/n/foos/x"
 
 // A failure of a backend has the same message in the response, in the access log and in the audit event.
-func TestAFailureIsToldInTheSameWordsEverywhere(t *testing.T) {
+func TestBackendFailureHasSameMessageInResponseAndLogs(t *testing.T) {
 	b := newBench("alice *")
 	core, logs := observer.New(zap.InfoLevel)
 	b.config.AccessLog = zap.New(core)
@@ -76,7 +76,7 @@ func TestAFailureIsToldInTheSameWordsEverywhere(t *testing.T) {
 	}
 }
 
-func TestARouteThatIsDownIsToldInTheAuditEventToo(t *testing.T) {
+func TestAuditEventNamesUnavailableRoute(t *testing.T) {
 	b := newBench("alice *")
 	down := routetable.Route{
 		GroupVersion: schema.GroupVersion{Group: "down.example.com", Version: "v1"}, Name: "v1.down.example.com",
@@ -90,7 +90,7 @@ func TestARouteThatIsDownIsToldInTheAuditEventToo(t *testing.T) {
 	}
 }
 
-func TestOptionsOfARouteReachTheProxy(t *testing.T) {
+func TestRouteOptionsReachProxy(t *testing.T) {
 	b := newBench("alice *")
 	b.remote(t, routetable.Options{InitialEvents: routetable.InitialEventsReject, ConvertTable: true, ConvertMetadata: true},
 		http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
@@ -110,7 +110,7 @@ func TestOptionsOfARouteReachTheProxy(t *testing.T) {
 	}
 }
 
-func TestWhatBecomesOfInitialEventsByAnnotation(t *testing.T) {
+func TestInitialEventsFollowAnnotation(t *testing.T) {
 	for mode, code := range map[routetable.InitialEvents]int{
 		routetable.InitialEventsAuto: http.StatusUnprocessableEntity, routetable.InitialEventsReject: http.StatusUnprocessableEntity, routetable.InitialEventsPass: http.StatusOK,
 	} {
@@ -127,7 +127,7 @@ func TestWhatBecomesOfInitialEventsByAnnotation(t *testing.T) {
 
 // A subresource that its APIService lists as long-running releases its seat once it responds, outlives the deadline, is
 // counted as long-running, and ends when the server drains.
-func TestLongRunningByAnnotation(t *testing.T) {
+func TestAnnotatedSubresourceIsLongRunning(t *testing.T) {
 	t.Parallel()
 	b := newBench("alice *")
 	b.config.MaxInFlight, b.config.RequestTimeout = 1, time.Second

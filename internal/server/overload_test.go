@@ -104,7 +104,7 @@ var callers = map[string][]string{ // user and groups
 	"admin": {"system:masters"},
 }
 
-func TestD18WhoIsRefusedFirst(t *testing.T) {
+func TestD18OverloadRejectsByPriority(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newMemoryEnv(t)
 		allowed := []string{}
@@ -184,7 +184,7 @@ func TestD18WhoIsRefusedFirst(t *testing.T) {
 }
 
 // A request with impersonation has the priority of the authenticated user.
-func TestD18AnAdministratorWhoImpersonatesIsServed(t *testing.T) {
+func TestD18ImpersonatingAdministratorIsServed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newMemoryEnv(t)
 		b := newBench("admin *", "alice *")
@@ -268,7 +268,7 @@ func TestD18IdleConnectionsAreClosed(t *testing.T) {
 
 // At the critical level, new streams on an ordinary user's connection are rejected before the handler, and HTTP/1.1 requests get
 // a complete response. On a new connection a client may authenticate.
-func TestD18CriticalRefusesBeforeTheHandler(t *testing.T) {
+func TestD18CriticalLevelRejectsBeforeHandler(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		enginetest.Needs(t, enginetest.ShortOfMemory)
 		started := make(chan struct{}, 8)
@@ -339,7 +339,7 @@ func TestD18CriticalRefusesBeforeTheHandler(t *testing.T) {
 }
 
 // The connection with the most memory is closed, and its handler's context ends. The other connections stay.
-func TestD18TheLargestHolderIsCut(t *testing.T) {
+func TestD18ConnectionWithMostMemoryIsClosed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		enginetest.Needs(t, enginetest.ShortOfMemory)
 		for _, h2 := range []bool{true, false} {
@@ -387,7 +387,7 @@ func TestD18TheLargestHolderIsCut(t *testing.T) {
 }
 
 // A connection that a privileged user shares with other users, as behind a proxy, loses only the other users' streams.
-func TestD18StreamsOfThePrivilegedAreSpared(t *testing.T) {
+func TestD18PrivilegedStreamsOfSharedConnectionSurvive(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		enginetest.Needs(t, enginetest.ShortOfMemory)
 		started, ended := make(chan string, 8), make(chan string, 8)
@@ -437,7 +437,7 @@ func TestD18StreamsOfThePrivilegedAreSpared(t *testing.T) {
 }
 
 // The memory for buffered bodies is limited over all requests, and released after them.
-func TestD19BodiesThatAreReadWholeAreBounded(t *testing.T) {
+func TestD19BufferedBodyMemoryIsLimited(t *testing.T) {
 	b := newBench("alice *", "bob *", "admin *")
 	s := newMemoryEnv(t)
 	s.chain(b)
@@ -512,7 +512,7 @@ func (zeros) Read(p []byte) (int, error) {
 }
 
 // Abandoned handshakes make room for new ones. Clients that complete the handshake are served.
-func TestD19HandshakesInHandAreBounded(t *testing.T) {
+func TestD19PendingHandshakesAreLimited(t *testing.T) {
 	b := newBench("alice *")
 	m := metrics.NewOverload(prometheus.NewRegistry())
 	l := b.listen(t, time.Second, func(s *Server) { s.c.OverloadMetrics, s.c.Memory = m, overload.Limit{Bytes: 1} })
@@ -547,7 +547,7 @@ func TestD19HandshakesInHandAreBounded(t *testing.T) {
 }
 
 // A client from an address with few pending handshakes is not displaced by an address with many, even if its handshake is slow.
-func TestD19HandshakesOfOneAddressEndFirst(t *testing.T) {
+func TestD19AddressWithMostHandshakesIsDisplaced(t *testing.T) {
 	b := newBench("alice *")
 	m := metrics.NewOverload(prometheus.NewRegistry())
 	l := b.listen(t, time.Second, func(s *Server) { s.c.OverloadMetrics, s.c.Memory = m, overload.Limit{Bytes: 1} })
@@ -577,7 +577,7 @@ func TestD19HandshakesOfOneAddressEndFirst(t *testing.T) {
 	}
 }
 
-func TestNetwork(t *testing.T) {
+func TestNetworkGroupsIPv6AddressesByPrefix(t *testing.T) {
 	for address, want := range map[string]string{
 		"192.0.2.1": "192.0.2.1", "::ffff:192.0.2.1": "192.0.2.1", "2001:db8:1:2:3:4:5:6": "2001:db8:1:2::", "fe80::1%eth0": "fe80::",
 	} {
@@ -588,7 +588,7 @@ func TestNetwork(t *testing.T) {
 }
 
 // Clients that send only a ClientHello do not block other handshakes from the expensive part.
-func TestD19HandshakesThatWaitHoldNobodyUp(t *testing.T) {
+func TestD19IdleHandshakesDoNotBlockOtherHandshakes(t *testing.T) {
 	b := newBench("alice *")
 	l := b.listen(t, time.Second)
 	hello := l.clientHello(t)

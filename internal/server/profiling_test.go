@@ -9,7 +9,7 @@ import (
 	"go.uber.org/zap"
 )
 
-func TestProfilesAreServedToThoseWhoMayGetThem(t *testing.T) {
+func TestProfilesAreServedToAuthorizedUsers(t *testing.T) {
 	for name, c := range map[string]struct {
 		off    bool
 		user   string

@@ -41,7 +41,7 @@ func rollbacksOf(router *testRouter) *[]rolledBack {
 }
 
 // Eight requests of each kind. The rollback happens after the fourth failed request.
-func TestWhichRequestsHaveFailed(t *testing.T) {
+func TestRollbackCountsFailedRequests(t *testing.T) {
 	set := backendsFor(t)
 	const path = "/apis/example.com/v1/namespaces/a/widgets"
 	aborts := http.HandlerFunc(func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) })
@@ -117,7 +117,7 @@ func TestWhichRequestsHaveFailed(t *testing.T) {
 }
 
 // A client that does not read the response, or only half of it, does not count as a failure of the backend.
-func TestAClientThatDoesNotReadFailsNoBackend(t *testing.T) {
+func TestStalledClientIsNotBackendFailure(t *testing.T) {
 	set := backendsFor(t)
 	router := routerOf(dispatchtest.Table(t, set, strings.Replace(rollingBack, "FALLBACK", "", 1), map[string]http.Handler{"first": named("first"), "second": saying(`{"a":"b"}`)}))
 	found := rollbacksOf(router)
@@ -134,7 +134,7 @@ func TestAClientThatDoesNotReadFailsNoBackend(t *testing.T) {
 }
 
 // A client that disconnects during a response does not count as a failure of the backend, and the partial response is not compared.
-func TestAClientThatLeavesFailsNoBackend(t *testing.T) {
+func TestClientDisconnectIsNotBackendFailure(t *testing.T) {
 	t.Parallel()
 	set := backendsFor(t)
 	half := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

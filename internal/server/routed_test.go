@@ -71,7 +71,7 @@ func podsIn(t *testing.T, body []byte) string {
 	return strings.Join(names, " ")
 }
 
-func TestAListOfSeveralBackendsIsMerged(t *testing.T) {
+func TestListOfSeveralBackendsIsMerged(t *testing.T) {
 	set := transport.New(transport.Options{Engine: enginetest.Backend(t)})
 	t.Cleanup(set.Close)
 	const all = "/apis/custom.metrics.k8s.io/v1beta1/namespaces/a/pods/*/m"
@@ -109,7 +109,7 @@ func TestAListOfSeveralBackendsIsMerged(t *testing.T) {
 	}
 }
 
-func TestRequestsGoToTheBackendOfTheirRuleOrItsFallback(t *testing.T) {
+func TestRequestIsSentToBackendOfRuleOrFallback(t *testing.T) {
 	set := transport.New(transport.Options{Engine: enginetest.Backend(t)})
 	t.Cleanup(set.Close)
 	const root = "/apis/custom.metrics.k8s.io/v1beta1/namespaces/a/pods/"
@@ -142,7 +142,7 @@ func TestRequestsGoToTheBackendOfTheirRuleOrItsFallback(t *testing.T) {
 }
 
 // The fallback also serves requests that the selected backend did not answer before a probe detects the failure.
-func TestARequestThatIsNotAnsweredGoesToTheFallback(t *testing.T) {
+func TestUnansweredRequestIsSentToFallback(t *testing.T) {
 	set := transport.New(transport.Options{Engine: enginetest.Backend(t)})
 	t.Cleanup(set.Close)
 	broken := http.HandlerFunc(func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) })
@@ -154,7 +154,7 @@ func TestARequestThatIsNotAnsweredGoesToTheFallback(t *testing.T) {
 	}
 }
 
-func TestWhatCannotBeMergedIsRefused(t *testing.T) {
+func TestUnmergeableRequestIsRejected(t *testing.T) {
 	set := transport.New(transport.Options{Engine: enginetest.Backend(t)})
 	t.Cleanup(set.Close)
 	const route = `
@@ -193,7 +193,7 @@ metadata: {name: v1.metrics.k8s.io}
 spec: {backends: [{name: server, version: v1beta1}]}
 `
 
-func TestA44AnAliasAsksForTheVersionOfTheBackend(t *testing.T) {
+func TestA44AliasRequestsVersionOfBackend(t *testing.T) {
 	set := transport.New(transport.Options{Engine: enginetest.Backend(t)})
 	t.Cleanup(set.Close)
 	var asked []string
@@ -229,7 +229,7 @@ func TestA44AnAliasAsksForTheVersionOfTheBackend(t *testing.T) {
 }
 
 // A rule changes neither the authorized attributes nor the user that a backend receives.
-func TestA43RoutesChangeNothingThatIsAuthorized(t *testing.T) {
+func TestA43RouteKeepsAuthorizedAttributes(t *testing.T) {
 	set := transport.New(transport.Options{Engine: enginetest.Backend(t)})
 	t.Cleanup(set.Close)
 	var asked atomic.Int64 // the backends of a merged list are requested concurrently

@@ -26,7 +26,7 @@ func named(name string) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, name) })
 }
 
-func TestTheRouterAsksOneQuestionOfOneSnapshot(t *testing.T) {
+func TestRouterServesRequestByRouteState(t *testing.T) {
 	set := transport.New(transport.Options{Engine: enginetest.Backend(t)})
 	t.Cleanup(set.Close)
 	up := routetable.Route{

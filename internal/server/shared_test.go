@@ -45,7 +45,7 @@ func chainFor(u user.Info, router *testRouter) http.Handler {
 }
 
 // Of each pair of requests, the second either gets the response to the first, or is sent to the backend.
-func TestWhichReadsShareAResponse(t *testing.T) {
+func TestEquivalentReadsShareResponse(t *testing.T) {
 	set := transport.New(transport.Options{Engine: enginetest.Backend(t)})
 	t.Cleanup(set.Close)
 	alice, bob := &user.DefaultInfo{Name: "alice", Groups: []string{"g"}}, &user.DefaultInfo{Name: "bob", Groups: []string{"g"}}
@@ -124,7 +124,7 @@ func TestWhichReadsShareAResponse(t *testing.T) {
 }
 
 // While no backend is reachable, a read gets the last response with a warning.
-func TestTheLastResponseOfABackendThatIsUnavailable(t *testing.T) {
+func TestUnavailableBackendServesLastResponseWithWarning(t *testing.T) {
 	set := transport.New(transport.Options{Engine: enginetest.Backend(t)})
 	t.Cleanup(set.Close)
 	const path = "/apis/example.com/v1/namespaces/a/widgets"
@@ -159,7 +159,7 @@ func TestTheLastResponseOfABackendThatIsUnavailable(t *testing.T) {
 }
 
 // A58: the proxy removes the fields that Connection nominates, so the response does not match the request that the client sent.
-func TestA58FieldsThatConnectionNominatesPoisonNoSharedResponse(t *testing.T) {
+func TestA58NominatedFieldsDoNotPoisonSharedResponse(t *testing.T) {
 	set := transport.New(transport.Options{Engine: enginetest.Backend(t)})
 	t.Cleanup(set.Close)
 	const path = "/apis/example.com/v1/namespaces/a/widgets"
@@ -210,7 +210,7 @@ func TestA58FieldsThatConnectionNominatesPoisonNoSharedResponse(t *testing.T) {
 }
 
 // Fields that are not forwarded cannot change the response, so they do not fill the cache either.
-func TestA57FieldsThatAreNotForwardedAreNotInTheKey(t *testing.T) {
+func TestA57DroppedFieldsAreNotPartOfCacheKey(t *testing.T) {
 	set := transport.New(transport.Options{Engine: enginetest.Backend(t)})
 	t.Cleanup(set.Close)
 	backend := &countingBackend{}
@@ -228,7 +228,7 @@ func TestA57FieldsThatAreNotForwardedAreNotInTheKey(t *testing.T) {
 	}
 }
 
-func TestA58AResponseThatVariesByTheClientIsNotShared(t *testing.T) {
+func TestA58ClientDependentResponseIsNotShared(t *testing.T) {
 	set := transport.New(transport.Options{Engine: enginetest.Backend(t)})
 	t.Cleanup(set.Close)
 	backend := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -158,7 +158,7 @@ func asUser(router *testRouter) http.Handler {
 	})
 }
 
-func TestWatchesThatShareOneOfTheBackend(t *testing.T) {
+func TestEquivalentWatchesShareOneBackendWatch(t *testing.T) {
 	t.Parallel()
 	set := transport.New(transport.Options{Engine: enginetest.Backend(t)})
 	t.Cleanup(set.Close)
@@ -226,7 +226,7 @@ func TestWatchesThatShareOneOfTheBackend(t *testing.T) {
 }
 
 // Portico watches the backend under its identity, so each client must be authorized before it receives events.
-func TestA47EachClientOfASharedWatchIsAuthorized(t *testing.T) {
+func TestA47SharedWatchAuthorizesEachClient(t *testing.T) {
 	set := transport.New(transport.Options{Engine: enginetest.Backend(t)})
 	t.Cleanup(set.Close)
 	backend := &watchedBackend{}
@@ -253,7 +253,7 @@ func TestA47EachClientOfASharedWatchIsAuthorized(t *testing.T) {
 }
 
 // A client-go informer requests initial events first. The backend, which does not support them, is listed and watched once for all informers.
-func TestInformersOnASharedWatch(t *testing.T) {
+func TestInformersShareOneWatchOfBackend(t *testing.T) {
 	set := transport.New(transport.Options{Engine: enginetest.Backend(t)})
 	t.Cleanup(set.Close)
 	backend := &watchedBackend{}

@@ -86,7 +86,7 @@ func (c *slowClients) answer(all *sync.WaitGroup, name string, size int, rate in
 	return r
 }
 
-func TestD14ASeatIsGivenBackWhileAClientTakesNothing(t *testing.T) {
+func TestD14SlowReaderReleasesItsSeat(t *testing.T) {
 	for name, test := range map[string]struct {
 		size   int
 		rate   int64
@@ -136,7 +136,7 @@ func TestD14ASeatIsGivenBackWhileAClientTakesNothing(t *testing.T) {
 }
 
 // The memory of unread responses is limited, and one user's responses leave room for the responses of other users.
-func TestD14WhatUntakenAnswersHoldIsBounded(t *testing.T) {
+func TestD14UnreadResponseMemoryIsLimited(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newSlowClients(0, slowBudget)
 		var all sync.WaitGroup

@@ -108,7 +108,7 @@ func (l *listening) bystander(t *testing.T, path string) (code int, took time.Du
 
 // One user leaves as many responses unread as possible. Requests of other users at the same priority level, or under the same limit on
 // requests in flight, and requests to the same backend are still served.
-func TestD14AnswersThatNobodyTakesKeepNobodyElseOut(t *testing.T) {
+func TestD14UnreadResponsesDoNotBlockOtherUsers(t *testing.T) {
 	t.Parallel()
 	if testing.Short() {
 		t.Skip("takes seconds")
@@ -175,7 +175,7 @@ func TestD14AnswersThatNobodyTakesKeepNobodyElseOut(t *testing.T) {
 
 // The request's deadline applies to the complete response of a local handler, even if the client opens the window by a few bytes now
 // and then, or never.
-func TestD14AnAnswerThatDripsEndsWithTheRequestsDeadline(t *testing.T) {
+func TestD14TricklingReaderIsClosedAtRequestDeadline(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench("mallory *")
 		b.memory = true
@@ -220,7 +220,7 @@ func TestD14AnAnswerThatDripsEndsWithTheRequestsDeadline(t *testing.T) {
 }
 
 // Data that the server sends after the handler returned has a deadline, too. A watch has none.
-func TestD14AnAnswerWhoseHandlerHasReturnedIsGivenUp(t *testing.T) {
+func TestD14UnreadResponseAfterHandlerReturnExpires(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench("mallory *")
 		b.memory = true

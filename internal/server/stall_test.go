@@ -12,7 +12,7 @@ import (
 
 // A write to a peer that does not read ends after the limit, regardless of the time since the last write. A peer that reads sometimes keeps the
 // connection. An explicit deadline is not changed.
-func TestStalledWrites(t *testing.T) {
+func TestStalledWriteEndsAtLimit(t *testing.T) {
 	const limit = 8 * time.Second
 	for name, test := range map[string]struct {
 		before   func(c *stallConn, peer net.Conn)
@@ -61,7 +61,7 @@ func exchangeByte(c net.Conn, peer net.Conn) {
 }
 
 // Records of one batch are written together, in pieces that a slow client can still read in time.
-func TestRecordsAreGathered(t *testing.T) {
+func TestTLSRecordsAreWrittenInBatches(t *testing.T) {
 	c := &counted{}
 	s := newStallConn(c, 0)
 	s.BeginBatch()

@@ -12,7 +12,7 @@ import (
 )
 
 // Before the server accepts requests, clients receive a 503 that states so, and probes see that the process is alive.
-func TestAStartingServer(t *testing.T) {
+func TestStartingServerReturns503(t *testing.T) {
 	h := startingHandler(NewHealth(zap.NewNop(), Check{Name: "etcd", Ask: func(context.Context) error { return errors.New("not there yet") }}))
 	for _, c := range []struct {
 		method, target string

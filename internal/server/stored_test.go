@@ -133,7 +133,7 @@ func chainOf(router *testRouter, name string) http.Handler {
 	return NewInternalChain(&user.DefaultInfo{Name: name}, metrics.NewRequests(prometheus.NewRegistry()), zap.NewNop(), router.build())
 }
 
-func TestCustomResourcesBesideAServer(t *testing.T) {
+func TestCustomResourcesShareGroupVersionWithServer(t *testing.T) {
 	router, _ := storingRouter(t, widgetsOf("server", "500", "moved", "frozen", "other"))
 	h := chainOf(router, "alice")
 	const root = "/apis/example.com/v1"
@@ -170,7 +170,7 @@ func TestCustomResourcesBesideAServer(t *testing.T) {
 	}
 }
 
-func TestAListOfStoredObjectsIsWholeOrRefused(t *testing.T) {
+func TestListFailsWithoutBackendServer(t *testing.T) {
 	router, _ := storingRouter(t, nil)
 	w := httptest.NewRecorder()
 	chainOf(router, "alice").ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/apis/example.com/v1/widgets", nil))
@@ -180,7 +180,7 @@ func TestAListOfStoredObjectsIsWholeOrRefused(t *testing.T) {
 }
 
 // Only users with the right to migrate the APIRoute may select the backend. Their rights there do not change.
-func TestA48WhoMayNameTheBackend(t *testing.T) {
+func TestA48SelectingBackendRequiresMigrateRight(t *testing.T) {
 	router, _ := storingRouter(t, widgetsOf("server", "500", "moved"))
 	for _, c := range []struct {
 		user, backend string
@@ -211,7 +211,7 @@ func TestA48WhoMayNameTheBackend(t *testing.T) {
 }
 
 // Watches of moved objects end, on either backend. The other watches continue.
-func TestWatchesOfWhatMovesEnd(t *testing.T) {
+func TestWatchOfMovedObjectsEnds(t *testing.T) {
 	router, table := storingRouter(t, widgetsOf("server", "500", "moved", "frozen", "other"))
 	var tables atomic.Pointer[routetable.Table]
 	tables.Store(table)
@@ -273,7 +273,7 @@ func TestWatchesOfWhatMovesEnd(t *testing.T) {
 }
 
 // A58: Portico sets Accept for a merged list. Connection nominates the client's Accept.
-func TestA58ANominatedFieldDoesNotRemoveThatOfTheFrontDoor(t *testing.T) {
+func TestA58NominatedAcceptKeepsAcceptOfMergedList(t *testing.T) {
 	objects := widgetsOf("server", "500", "other")
 	router, _ := storingRouter(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if got := r.Header["Accept"]; len(got) != 1 || got[0] != "application/json" {

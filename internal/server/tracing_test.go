@@ -86,7 +86,7 @@ const (
 	traceparent = "Traceparent: 00-" + theirTrace + "-b7ad6b7169203331-01"
 )
 
-func TestATraceGoesFromTheClientToTheBackend(t *testing.T) {
+func TestTraceIsPropagatedFromClientToBackend(t *testing.T) {
 	spans, arrived := traced(t, 1_000_000, "Test-User: alice", traceparent, "Baggage: secret=canary", "Tracestate: a=b")
 	if len(spans) < 2 {
 		t.Fatalf("%d spans of the request, want at least 2", len(spans))
@@ -119,7 +119,7 @@ func TestATraceGoesFromTheClientToTheBackend(t *testing.T) {
 	}
 }
 
-func TestPrivilegedTracesAreContinued(t *testing.T) {
+func TestTraceOfPrivilegedClientIsContinued(t *testing.T) {
 	for _, test := range []struct {
 		name      string
 		headers   []string
@@ -143,7 +143,7 @@ func TestPrivilegedTracesAreContinued(t *testing.T) {
 	}
 }
 
-func TestD12OversizedTraceContextIsNotRead(t *testing.T) {
+func TestD12OversizedTraceContextIsIgnored(t *testing.T) {
 	for _, headers := range [][]string{
 		{traceparent + strings.Repeat("x", 1<<20)},
 		{traceparent, traceparent},
@@ -157,7 +157,7 @@ func TestD12OversizedTraceContextIsNotRead(t *testing.T) {
 }
 
 // An unreachable collector costs only spans.
-func TestACollectorThatIsAway(t *testing.T) {
+func TestUnreachableCollectorDropsSpans(t *testing.T) {
 	t.Parallel()
 	if testing.Short() {
 		t.Skip("takes seconds")

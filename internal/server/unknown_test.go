@@ -13,7 +13,7 @@ import (
 	"portico.dev/internal/transport"
 )
 
-func TestUnknownCollectionOfABackendIsReported(t *testing.T) {
+func TestUnknownCollectionOfBackendIsReported(t *testing.T) {
 	const group = "/apis/up.example.com/v1"
 	for name, c := range map[string]struct {
 		method, target string

@@ -35,7 +35,7 @@ func (oneReplica) Verify(*http.Request) (statement *peers.Statement, _ error) {
 }
 
 // Responses of the local groups while etcd is being lost.
-func TestALocalRequestWhileEtcdIsLost(t *testing.T) {
+func TestLocalRequestIsForwardedWhenEtcdIsLost(t *testing.T) {
 	set := transport.New(transport.Options{Engine: enginetest.Backend(t)})
 	t.Cleanup(set.Close)
 	elsewhere := dispatchtest.Backend(t, set, "elsewhere", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

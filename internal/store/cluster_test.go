@@ -178,7 +178,7 @@ func changed(t *testing.T, change func() error) {
 
 // The life of a cluster: it grows from a single member, with its data, to three that join at once. One dies and is replaced.
 // Two die, and the third continues alone. It runs again as a single member.
-func TestTheLifeOfACluster(t *testing.T) {
+func TestClusterGrowsReplacesMembersAndShrinks(t *testing.T) {
 	t.Parallel()
 	m := newMachines(t)
 	single := m.config("a", nil)
@@ -290,7 +290,7 @@ func HoldsEtcdIn(member string) bool {
 }
 
 // A client without a certificate opens connections and sends nothing.
-func TestA52IdleConnectionsDoNotKeepMembersOut(t *testing.T) {
+func TestA52IdleConnectionsDoNotBlockMembers(t *testing.T) {
 	before := peerHandshakeTimeout
 	peerHandshakeTimeout = time.Hour // so that no connection ends by the timeout
 	t.Cleanup(func() { peerHandshakeTimeout = before })
@@ -337,7 +337,7 @@ func TestA52IdleConnectionsDoNotKeepMembersOut(t *testing.T) {
 }
 
 // E22: a client without a certificate of the members' authority reaches neither etcd's log nor its data.
-func TestE22OnlyMembersReachAMember(t *testing.T) {
+func TestE22ClientsWithoutMemberCertificateAreRejected(t *testing.T) {
 	t.Parallel()
 	m := newMachines(t)
 	cfg := m.config("a", nil)
@@ -412,7 +412,7 @@ func refusedByTLS(t *testing.T, address string, config *tls.Config, protocol str
 	}
 }
 
-func TestWhatCannotJoinOrBeReset(t *testing.T) {
+func TestInvalidJoinsAndResetsAreRejected(t *testing.T) {
 	m := newMachines(t)
 	single := m.config("a", func() *Store { t.Error("Join was called, want no request to the cluster"); return nil })
 	joins := single.Cluster
@@ -469,7 +469,7 @@ func TestWhatCannotJoinOrBeReset(t *testing.T) {
 }
 
 // A learner that never starts blocks other learners only for a while. The same learner can begin again at once.
-func TestALearnerThatDoesNotCome(t *testing.T) {
+func TestMissingLearnerBlocksOtherLearnersTemporarily(t *testing.T) {
 	m := newMachines(t)
 	a := m.start(m.config("a", nil))
 	gone, next := freeAddress(t), freeAddress(t)
@@ -502,7 +502,7 @@ func TestALearnerThatDoesNotCome(t *testing.T) {
 }
 
 // A process whose member is cut off keeps its access to etcd: it uses the other members, and watches continue where they were.
-func TestOthersAreUsedWhileTheOwnMemberIsCutOff(t *testing.T) {
+func TestPartitionedMemberIsReplacedByOtherMembers(t *testing.T) {
 	t.Parallel()
 	m := newMachines(t)
 	a := m.start(m.config("a", nil))

@@ -75,7 +75,7 @@ func testDeadReplicasAreRemoved(t *testing.T, s *Store) {
 }
 
 // Each replica is checked by exactly one other, which leads when the checked one is gone, or leads already.
-func TestWhoAsksWhom(t *testing.T) {
+func TestEachReplicaIsCheckedByExactlyOneReplica(t *testing.T) {
 	members := map[string]replicaKey{"a": {created: 1}, "b": {created: 2}, "c": {created: 3}, "d": {created: 4}}
 	asked := map[string]string{}
 	for name := range members {

@@ -103,7 +103,7 @@ func eventually(t *testing.T, what string, try func() error) {
 
 // A disk that fills up is detected before etcd fails on it: writes that need space are refused, reads and writes that make room
 // are not, and all writes continue when there is room again.
-func TestWritesAreRefusedWhileTheDiskIsFull(t *testing.T) {
+func TestWritesAreRefusedWhileDiskIsFull(t *testing.T) {
 	t.Parallel()
 	var free atomic.Int64
 	free.Store(10 * diskResume)
@@ -325,7 +325,7 @@ func TestEtcdIsRestartedWhenItsDiskIsFull(t *testing.T) {
 }
 
 // A start needs room. On a full or nearly full disk it succeeds nevertheless, and the stored keys are readable.
-func TestAStartOnAFullDiskReadsWhatIsThere(t *testing.T) {
+func TestStartOnFullDiskServesStoredKeys(t *testing.T) {
 	t.Parallel()
 	if testing.Short() {
 		t.Skip("takes seconds")
@@ -389,7 +389,7 @@ func TestAStartOnAFullDiskReadsWhatIsThere(t *testing.T) {
 
 // A write that failed on a full disk leaves an incomplete record at the end of the log. The next start removes it, although the
 // disk has no room for the copy that etcd's repair makes first.
-func TestIncompleteRecordIsRemovedOnAFullDisk(t *testing.T) {
+func TestIncompleteRecordIsRemovedOnFullDisk(t *testing.T) {
 	t.Parallel()
 	if testing.Short() {
 		t.Skip("takes seconds")
@@ -424,7 +424,7 @@ func TestIncompleteRecordIsRemovedOnAFullDisk(t *testing.T) {
 }
 
 // With room on the disk the repair keeps a copy of the segment, and a start serves the keys from before the incomplete record.
-func TestRepairOfTheLogKeepsACopy(t *testing.T) {
+func TestLogRepairKeepsCopy(t *testing.T) {
 	f := used(t, "value")
 	end := f.tearLog(t)
 	torn, err := os.ReadFile(f.segment())
@@ -465,7 +465,7 @@ func (f files) tearLog(t *testing.T) int64 {
 }
 
 // A lack of room for a first start is reported before any write.
-func TestAFirstStartNeedsDiskSpace(t *testing.T) {
+func TestFirstStartOnFullDiskIsRejectedBeforeAnyWrite(t *testing.T) {
 	s, err := New(Config{DataDir: filepath.Join(t.TempDir(), "etcd")})
 	if err != nil {
 		t.Fatal(err)

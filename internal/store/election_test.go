@@ -22,7 +22,7 @@ func (panicking) Panicf(format string, args ...any) { panic(raftPanic{fmt.Errorf
 
 // An election between the truncation of the log in memory and the report that its entries were applied makes raft panic. The
 // panic is the reason for another attempt.
-func TestElectionWhileTheLogIsAppliedIsTriedAgain(t *testing.T) {
+func TestStartIsRetriedAfterPanicDuringElection(t *testing.T) {
 	storage := raft.NewMemoryStorage()
 	entries := make([]*raftpb.Entry, 200)
 	for i := range entries {
@@ -54,7 +54,7 @@ func TestElectionWhileTheLogIsAppliedIsTriedAgain(t *testing.T) {
 	t.Errorf("Campaign() = %v, want a panic", node.Campaign())
 }
 
-func TestOtherFailuresOfAStartAreFinal(t *testing.T) {
+func TestOnlyRecoverableStartErrorsAreRetried(t *testing.T) {
 	for err, want := range map[error]bool{
 		fmt.Errorf("failed to allocate: %w", syscall.ENOSPC): true,
 		errors.New("failed to repair WAL"):                   false,

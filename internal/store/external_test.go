@@ -81,7 +81,7 @@ func freeAddress(t *testing.T) string {
 	return net.JoinHostPort(addresses.Host, strconv.Itoa(port))
 }
 
-func TestAnExternalEtcd(t *testing.T) {
+func TestExternalEtcdRequiresValidTLS(t *testing.T) {
 	t.Parallel()
 	if testing.Short() {
 		t.Skip("takes seconds")

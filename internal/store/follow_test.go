@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-func TestFollowTellsWhatIsThereAndWhatComes(t *testing.T) {
+func TestFollowReportsExistingAndNewValues(t *testing.T) {
 	s, _ := run(t, Config{DataDir: t.TempDir()})
 	ctx := within(t)
 	put := func(key, value string) {
@@ -54,7 +54,7 @@ func TestFollowTellsWhatIsThereAndWhatComes(t *testing.T) {
 	<-done
 }
 
-func TestFollowOutlivesAStoreThatIsNotThere(t *testing.T) {
+func TestFollowOfStoppedStoreEndsWithContext(t *testing.T) {
 	s, err := New(Config{DataDir: t.TempDir()})
 	if err != nil {
 		t.Fatal(err)
@@ -64,7 +64,7 @@ func TestFollowOutlivesAStoreThatIsNotThere(t *testing.T) {
 	s.Follow(ctx, "docs/", func(string, []byte) { t.Error("Follow reported a value of a store that never ran, want none") })
 }
 
-func TestMirrorTellsDeletionsToo(t *testing.T) {
+func TestMirrorReportsDeletions(t *testing.T) {
 	s, _ := run(t, Config{DataDir: t.TempDir()})
 	ctx := within(t)
 	if err := s.Put(ctx, "debts/a", []byte("1")); err != nil {

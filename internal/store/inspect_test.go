@@ -99,7 +99,7 @@ func (f files) copyTo(t *testing.T, to files, names ...func(files) string) {
 
 // For a directory that etcd cannot start from, the error names the file and the next step in one line. etcd itself panics, or
 // waits without end.
-func TestDamagedFilesAreNamed(t *testing.T) {
+func TestErrorNamesDamagedFile(t *testing.T) {
 	t.Parallel()
 	truncate := func(name func(files) string, size int64) func(*testing.T, files) {
 		return func(t *testing.T, f files) {
@@ -241,7 +241,7 @@ func listing(t *testing.T, f files) string {
 }
 
 // An interrupted write at the end of the log was not acknowledged, and does not prevent a start.
-func TestATornEndOfTheLogIsCutOff(t *testing.T) {
+func TestIncompleteEndOfLogIsTruncated(t *testing.T) {
 	t.Parallel()
 	f := used(t, "value of one", "value of two")
 	data, err := os.ReadFile(f.segment())
@@ -268,7 +268,7 @@ func TestATornEndOfTheLogIsCutOff(t *testing.T) {
 }
 
 // A file without read permission is not a damaged file.
-func TestAFileThatCannotBeReadIsNoReasonToRestore(t *testing.T) {
+func TestUnreadableFileIsNotReportedAsDamaged(t *testing.T) {
 	f := used(t, "value")
 	if err := errors.Join(os.Remove(f.segment()), os.Symlink(f.segment(), f.segment())); err != nil {
 		t.Fatal(err)
@@ -280,7 +280,7 @@ func TestAFileThatCannotBeReadIsNoReasonToRestore(t *testing.T) {
 }
 
 // etcd writes snapshot files, but starts from its log and its database.
-func TestADamagedSnapshotFileIsNotRead(t *testing.T) {
+func TestDamagedSnapshotFileDoesNotPreventStart(t *testing.T) {
 	f := used(t, "value")
 	if err := os.WriteFile(filepath.Join(filepath.Dir(f.db()), "0000000000000002-0000000000000005.snap"), []byte("cut o"), 0o600); err != nil {
 		t.Fatal(err)
@@ -295,7 +295,7 @@ func TestADamagedSnapshotFileIsNotRead(t *testing.T) {
 }
 
 // An election without a possible winner ends the start.
-func TestAStartEndsWhenNobodyIsElected(t *testing.T) {
+func TestStartEndsIfElectionCannotSucceed(t *testing.T) {
 	t.Parallel()
 	if testing.Short() {
 		t.Skip("takes seconds")
@@ -336,7 +336,7 @@ func writeNewLog(t *testing.T, f files, entries ...*raftpb.Entry) {
 }
 
 // A first start that was interrupted, in this version or an older one, begins again.
-func TestAHalfMadeMemberIsBegunAnew(t *testing.T) {
+func TestInterruptedFirstStartBeginsAgain(t *testing.T) {
 	t.Parallel()
 	write := func(t *testing.T, name string, data []byte) {
 		t.Helper()
@@ -396,7 +396,7 @@ func TestAHalfMadeMemberIsBegunAnew(t *testing.T) {
 }
 
 // A log whose commit was not written before a power failure still contains acknowledged requests.
-func TestALogWithRequestsIsNeverThrownAway(t *testing.T) {
+func TestLogWithUncommittedRequestsIsKept(t *testing.T) {
 	i := &inspection{}
 	i.wal.files, i.wal.fromStart, i.wal.metadata, i.wal.last = 1, true, true, 1
 	if !i.neverUsed() {
@@ -408,7 +408,7 @@ func TestALogWithRequestsIsNeverThrownAway(t *testing.T) {
 	}
 }
 
-func TestThePositionOfAnEntryIsReadAsEtcdReadsIt(t *testing.T) {
+func TestEntryPositionMatchesEtcd(t *testing.T) {
 	for name, entry := range map[string]*raftpb.Entry{
 		"a request":       {Type: raftpb.EntryNormal.Enum(), Term: new(uint64(7)), Index: new(uint64(1 << 40)), Data: []byte(strings.Repeat("x", 2000))},
 		"without data":    {Type: raftpb.EntryConfChange.Enum(), Term: new(uint64(1)), Index: new(uint64(3))},

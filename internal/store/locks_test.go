@@ -63,7 +63,7 @@ func isLocked(t *testing.T, name string) bool {
 	return err != nil
 }
 
-func TestLocksOfADirectoryAreRemoved(t *testing.T) {
+func TestUnlockFilesRemovesLocks(t *testing.T) {
 	dir := t.TempDir()
 	member := filepath.Join(dir, "member")
 	inside := []string{filepath.Join(member, "snap", "db"), filepath.Join(member, "wal", "0.wal")}
@@ -109,7 +109,7 @@ func TestLocksOfADirectoryAreRemoved(t *testing.T) {
 	}
 }
 
-func TestLocksOfADirectoryThatIsNotThere(t *testing.T) {
+func TestUnlockFilesReportsMissingDirectory(t *testing.T) {
 	if err := unlockFiles(filepath.Join(t.TempDir(), "gone")); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("unlockFiles() of a missing directory: error = %v, want %v", err, os.ErrNotExist)
 	}

@@ -39,7 +39,7 @@ func asFlagsMakeIt(cfg Config) *embed.Config {
 
 // Settings that the store does not choose equal the defaults of etcd's own program, which are read from a server that this
 // program started.
-func TestAMemberIsAsEtcdWouldMakeIt(t *testing.T) {
+func TestMemberSettingsMatchEtcdDefaults(t *testing.T) {
 	t.Parallel()
 	if testing.Short() {
 		t.Skip("takes seconds")
@@ -93,7 +93,7 @@ func compare(t *testing.T, state string, ours, theirs config.ServerConfig) {
 }
 
 // A directory is used in turns by etcd's own program and by the store.
-func TestADirectoryThatEtcdMade(t *testing.T) {
+func TestStoreAndEtcdShareDirectory(t *testing.T) {
 	t.Parallel()
 	cfg := Config{DataDir: t.TempDir()}
 	for _, value := range []string{"one", "two"} {
@@ -123,7 +123,7 @@ func TestADirectoryThatEtcdMade(t *testing.T) {
 	}
 }
 
-func TestASocketIsPrivateFromTheStart(t *testing.T) {
+func TestUnixSocketIsCreatedOwnerOnly(t *testing.T) {
 	dir := t.TempDir()
 	taken := filepath.Join(dir, "taken")
 	if err := os.WriteFile(taken, []byte("keep me"), 0o600); err != nil {
@@ -152,7 +152,7 @@ func TestASocketIsPrivateFromTheStart(t *testing.T) {
 }
 
 // A client's watch at the socket does not delay the stop.
-func TestAWatchAtTheSocketEnds(t *testing.T) {
+func TestWatchOnSocketDoesNotDelayStop(t *testing.T) {
 	t.Parallel()
 	if testing.Short() {
 		t.Skip("takes seconds")
@@ -175,7 +175,7 @@ func TestAWatchAtTheSocketEnds(t *testing.T) {
 
 // A start does not wait for an election without other members: neither with a new directory, nor with a log of more than a
 // hundred entries, which etcd begins to truncate right after it has read it.
-func TestALoneMemberIsToldToStand(t *testing.T) {
+func TestSingleMemberStartsWithoutElectionDelay(t *testing.T) {
 	cfg := Config{DataDir: t.TempDir()}
 	const starts = 12
 	told := 0

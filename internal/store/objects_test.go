@@ -87,7 +87,7 @@ func TestKeysExpire(t *testing.T) {
 	}
 }
 
-func TestOnlyAVolatileStoreIsReplaced(t *testing.T) {
+func TestReplaceContentsRequiresVolatileStore(t *testing.T) {
 	s, stop := run(t, Config{DataDir: t.TempDir()})
 	defer func() {
 		if err := stop(); err != nil {

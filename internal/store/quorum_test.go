@@ -14,7 +14,7 @@ import (
 )
 
 // Without a quorum calls fail at once with a reason, and watches continue at their revision when it returns.
-func TestWithoutAQuorum(t *testing.T) {
+func TestCallsFailAtOnceWithoutQuorum(t *testing.T) {
 	t.Parallel()
 	if testing.Short() {
 		t.Skip("takes seconds")
@@ -124,7 +124,7 @@ func (w *scriptedWatcher) Watch(_ context.Context, key string, opts ...clientv3.
 }
 
 // Members without a leader end each watch. The watch is resumed after the last event, and other ends are passed on.
-func TestWatchesAreResumed(t *testing.T) {
+func TestWatchIsResumedAfterLeaderLoss(t *testing.T) {
 	t.Parallel()
 	real, err := clientv3.New(clientv3.Config{Endpoints: []string{"http://127.0.0.1:1"}, Logger: zap.NewNop()})
 	if err != nil {

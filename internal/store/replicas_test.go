@@ -68,7 +68,7 @@ func hears(t *testing.T, r *Replicas, leads bool, want ...string) {
 	}
 }
 
-func TestTheOldestReplicaLeadsUntilItEnds(t *testing.T) {
+func TestOldestReplicaLeadsUntilItStops(t *testing.T) {
 	s, _ := run(t, Config{DataDir: t.TempDir()})
 	first, stopFirst := joined(t, s, "first", time.Hour) // no test waits until it expires
 	first.Section(VerdictSection).Publish([]byte("1"))
@@ -91,7 +91,7 @@ func TestTheOldestReplicaLeadsUntilItEnds(t *testing.T) {
 }
 
 // Each section is published by a different part of the program, and does not affect the other sections.
-func TestSectionsOfAReplica(t *testing.T) {
+func TestReplicaSectionsAreIndependent(t *testing.T) {
 	s, _ := run(t, Config{DataDir: t.TempDir()})
 	a, _ := joined(t, s, "a", leaseTime)
 	b, _ := joined(t, s, "b", leaseTime)
@@ -110,7 +110,7 @@ func TestSectionsOfAReplica(t *testing.T) {
 }
 
 // An unreadable value counts as no value. A value from a release without sections is the section of verdicts.
-func TestValuesOfOtherReleases(t *testing.T) {
+func TestValuesOfOlderAndNewerReleasesAreParsed(t *testing.T) {
 	for value, want := range map[string]string{
 		"": "", "not JSON": "error", "[1]": "error", `{"sections":[]}`: "error", `{"v1.a":{"uid":"1"}}`: `{"v1.a":{"uid":"1"}}`, `{"sections":{}}`: "",
 		`{"new":1,"sections":{"new":[1],"verdicts":{"v1.a":{}}}}`: `{"v1.a":{}}`,
@@ -127,7 +127,7 @@ func TestValuesOfOtherReleases(t *testing.T) {
 }
 
 // A replica with an unreadable value counts as alive, and the error is logged once for each value.
-func TestAReplicaOfANewerRelease(t *testing.T) {
+func TestReplicaWithUnreadableValueCountsAsAlive(t *testing.T) {
 	core, logged := observer.New(zap.WarnLevel)
 	s, _ := run(t, Config{DataDir: t.TempDir(), Logger: zap.New(core)})
 	own, _ := joined(t, s, "own", leaseTime)
@@ -145,7 +145,7 @@ func TestAReplicaOfANewerRelease(t *testing.T) {
 	}
 }
 
-func TestAReplicaThatDiedIsForgottenWithItsLease(t *testing.T) {
+func TestDeadReplicaIsRemovedWhenItsLeaseExpires(t *testing.T) {
 	inBubble(t, func(t *testing.T, s *Store) {
 		lease, err := s.Client().Grant(within(t), 40)
 		if err != nil {
@@ -160,7 +160,7 @@ func TestAReplicaThatDiedIsForgottenWithItsLease(t *testing.T) {
 	})
 }
 
-func TestAReplicaThatLosesItsKeyJoinsAgainAtTheEndOfTheLine(t *testing.T) {
+func TestReplicaWithDeletedKeyRejoinsAsYoungest(t *testing.T) {
 	t.Parallel()
 	s, _ := run(t, Config{DataDir: t.TempDir()})
 	first, _ := joined(t, s, "first", leaseTime)
@@ -174,7 +174,7 @@ func TestAReplicaThatLosesItsKeyJoinsAgainAtTheEndOfTheLine(t *testing.T) {
 	hears(t, first, false, "second=")
 }
 
-func TestALeaseIsRenewed(t *testing.T) {
+func TestReplicaLeaseIsRenewed(t *testing.T) {
 	inBubble(t, func(t *testing.T, s *Store) {
 		r, _ := joined(t, s, "alone", leaseTime)
 		hears(t, r, true)
@@ -189,7 +189,7 @@ func TestALeaseIsRenewed(t *testing.T) {
 	})
 }
 
-func TestAReplicaSaysTheLastOfManyWordsInFewWrites(t *testing.T) {
+func TestRapidPublishesAreCoalesced(t *testing.T) {
 	s, _ := run(t, Config{DataDir: t.TempDir()})
 	a, _ := joined(t, s, "a", leaseTime)
 	b, _ := joined(t, s, "b", leaseTime)
@@ -213,7 +213,7 @@ func TestAReplicaSaysTheLastOfManyWordsInFewWrites(t *testing.T) {
 	}
 }
 
-func TestAnEmbeddedEtcdRemembersNoReplicaOfBefore(t *testing.T) {
+func TestEmbeddedEtcdStartsWithoutEarlierReplicas(t *testing.T) {
 	dir := t.TempDir()
 	s, stop := run(t, Config{DataDir: dir})
 	// As after a kill: a lease with a long lifetime.
@@ -234,7 +234,7 @@ func TestAnEmbeddedEtcdRemembersNoReplicaOfBefore(t *testing.T) {
 	}
 }
 
-func TestAReplicaGivesUpLeadingWhenEtcdIsGone(t *testing.T) {
+func TestReplicaStopsLeadingWhenEtcdStops(t *testing.T) {
 	s, stopStore := run(t, Config{DataDir: t.TempDir()})
 	r, _ := joined(t, s, "alone", leaseTime)
 	hears(t, r, true)

@@ -8,7 +8,7 @@ import (
 )
 
 // E6: stored data crosses no network unencrypted.
-func TestE6PlainHTTPStaysOnThisMachine(t *testing.T) {
+func TestE6PlainHTTPIsAllowedOnlyOnLoopback(t *testing.T) {
 	for server, refused := range map[string]string{
 		"http://127.0.0.1:2379":      "",
 		"http://[::1]:2379":          "",

@@ -151,7 +151,7 @@ func threeMembers(t *testing.T) (servers []string, freezers [][2]*freezer) {
 }
 
 // One frozen member of three is detected within seconds: calls and watches use the other members.
-func TestAFrozenMember(t *testing.T) {
+func TestFrozenMemberIsReplacedByOtherMembers(t *testing.T) {
 	t.Parallel()
 	if testing.Short() {
 		t.Skip("takes seconds")
@@ -242,7 +242,7 @@ func TestAFrozenMember(t *testing.T) {
 }
 
 // Without an answer of any member no member is left out, and the connections stay open.
-func TestSilentMembers(t *testing.T) {
+func TestConnectionsStayOpenIfNoMemberAnswers(t *testing.T) {
 	began := time.Now()
 	w := newMemberWatch([]string{"http://a:1", "http://b:1", "http://c:1"}, newQuorum(zap.NewNop()), zap.NewNop())
 	at := func(a, b, c, now time.Duration) string {

@@ -35,7 +35,7 @@ func save(t *testing.T, s *Store) (string, *Snapshot) {
 
 // A restored directory contains the keys at the beginning of the snapshot, and none of the later ones. A watch from a revision
 // that only the old store had ends at once with ErrCompacted.
-func TestRestoredFromASnapshot(t *testing.T) {
+func TestRestoredDirectoryHasKeysOfSnapshot(t *testing.T) {
 	s, stop := run(t, Config{DataDir: t.TempDir()})
 	ctx := within(t)
 	if err := s.Put(ctx, "kept", []byte("1")); err != nil {
@@ -130,7 +130,7 @@ func TestInvalidSnapshotIsRefused(t *testing.T) {
 }
 
 // A snapshot ends with its context, and requires a running store.
-func TestASnapshotThatIsNotRead(t *testing.T) {
+func TestSnapshotRequiresRunningStore(t *testing.T) {
 	s, stop := run(t, Config{DataDir: t.TempDir()})
 	snapshot, err := s.Snapshot(within(t))
 	if err != nil {

@@ -37,7 +37,7 @@ func compact(t *testing.T, s *Store) {
 	}
 }
 
-func TestAFullStore(t *testing.T) {
+func TestFullStoreIsReportedAndRecovers(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	const quota = 8 << 20
@@ -128,7 +128,7 @@ func size(t *testing.T, dir string) int64 {
 }
 
 // A damaged log is not repaired by a guess, and the error gives the next step.
-func TestADamagedLog(t *testing.T) {
+func TestDamagedLogIsReportedAndNotRepaired(t *testing.T) {
 	dir := t.TempDir()
 	s, stop := run(t, Config{DataDir: dir})
 	for i := range 20 {

@@ -125,7 +125,7 @@ func (s *snapshotted) await(what string, is func() bool) {
 }
 
 // A store that starts without etcd answers from the snapshot, and switches to etcd when etcd returns.
-func TestStartingFromASnapshot(t *testing.T) {
+func TestStoreServesStateSnapshotUntilEtcdReturns(t *testing.T) {
 	t.Parallel()
 	s := newSnapshotted(t)
 	s.save(map[string]string{
@@ -242,7 +242,7 @@ func TestStartingFromASnapshot(t *testing.T) {
 }
 
 // All pages of a list come from one state.
-func TestPagesOfASnapshot(t *testing.T) {
+func TestListPagesOfSnapshotAreConsistent(t *testing.T) {
 	values := map[string][]byte{"/registry/rolebindings/a": nil}
 	for i := range 25 {
 		values[fmt.Sprintf("/registry/roles/%02d", i)] = []byte{byte(i)}
@@ -276,7 +276,7 @@ func TestPagesOfASnapshot(t *testing.T) {
 
 // A snapshot that was modified, or that is from another front door, from another release or too old, is refused as a whole,
 // with one line.
-func TestSnapshotsThatAreRefused(t *testing.T) {
+func TestInvalidStateSnapshotsAreRefused(t *testing.T) {
 	c := &StateSnapshotConfig{
 		File: filepath.Join(t.TempDir(), "state"), Secret: []byte("ours"), MaxAge: time.Hour, Objects: []string{"roles"}, Own: []string{"debts/"},
 	}
@@ -348,7 +348,7 @@ func TestSnapshotsThatAreRefused(t *testing.T) {
 }
 
 // A start without a snapshot, or with a refused one, waits for etcd.
-func TestAStartThatRefusesItsSnapshot(t *testing.T) {
+func TestStartWithoutValidSnapshotWaitsForEtcd(t *testing.T) {
 	t.Parallel()
 	s := newSnapshotted(t)
 	s.save(map[string]string{aRole: "role"})
@@ -391,7 +391,7 @@ func TestAStartThatRefusesItsSnapshot(t *testing.T) {
 }
 
 // The rules for the time of the next write of the file.
-func TestWhenASnapshotIsDue(t *testing.T) {
+func TestStateSnapshotSchedule(t *testing.T) {
 	began := time.Now()
 	c := (&StateSnapshotConfig{MaxAge: time.Hour}).withDefaults()
 	for name, given := range map[string]struct {

@@ -68,7 +68,7 @@ func within(t *testing.T) context.Context {
 	return ctx
 }
 
-func TestOwnKeys(t *testing.T) {
+func TestKeysAreStoredListedAndDeleted(t *testing.T) {
 	s, _ := run(t, Config{DataDir: t.TempDir()})
 	ctx := within(t)
 	if _, ok, err := s.Get(ctx, "a/1"); ok || err != nil {
@@ -104,7 +104,7 @@ func TestOwnKeys(t *testing.T) {
 	}
 }
 
-func TestDataOutlivesTheProcess(t *testing.T) {
+func TestDataSurvivesRestart(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "made", "on", "the", "way")
 	first, stop := run(t, Config{DataDir: dir})
 	if err := first.Put(within(t), "k", []byte("v")); err != nil {
@@ -122,7 +122,7 @@ func TestDataOutlivesTheProcess(t *testing.T) {
 	}
 }
 
-func TestADirectoryBelongsToOne(t *testing.T) {
+func TestDirectoryInUseIsRejected(t *testing.T) {
 	dir := t.TempDir()
 	_, stop := run(t, Config{DataDir: dir})
 	second, err := New(Config{DataDir: dir})
@@ -139,7 +139,7 @@ func TestADirectoryBelongsToOne(t *testing.T) {
 	run(t, Config{DataDir: dir})
 }
 
-func TestADirectoryThatCannotBe(t *testing.T) {
+func TestErrorNamesInvalidDirectory(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "file")
 	if err := os.WriteFile(file, nil, 0o600); err != nil {
 		t.Fatal(err)
@@ -153,7 +153,7 @@ func TestADirectoryThatCannotBe(t *testing.T) {
 	}
 }
 
-func TestOutsideOfItsLife(t *testing.T) {
+func TestCallsFailUnlessStoreRuns(t *testing.T) {
 	s, err := New(Config{DataDir: t.TempDir()})
 	if err != nil {
 		t.Fatal(err)
@@ -173,7 +173,7 @@ func TestOutsideOfItsLife(t *testing.T) {
 	}
 }
 
-func TestNoPortIsOpened(t *testing.T) {
+func TestEmbeddedEtcdOpensNoPort(t *testing.T) {
 	before := sockets(t)
 	run(t, Config{DataDir: t.TempDir()})
 	for socket := range sockets(t) { // some sockets of earlier tests may be closed meanwhile
@@ -203,7 +203,7 @@ func sockets(t *testing.T) map[string]bool {
 	return found
 }
 
-func TestASocketForEtcdctl(t *testing.T) {
+func TestUnixSocketServesEtcdClients(t *testing.T) {
 	socket := filepath.Join(t.TempDir(), "etcd.sock")
 	server, stop := run(t, Config{DataDir: t.TempDir(), UnixSocket: socket})
 	if info, err := os.Stat(socket); err != nil || info.Mode().Perm() != 0o600 {
@@ -224,7 +224,7 @@ func TestASocketForEtcdctl(t *testing.T) {
 	}
 }
 
-func TestAFreshStartLogsNoErrors(t *testing.T) {
+func TestFirstStartLogsNoErrors(t *testing.T) {
 	core, logs := observer.New(zap.WarnLevel)
 	_, stop := run(t, Config{DataDir: filepath.Join(t.TempDir(), "new"), Logger: zap.New(core)})
 	if err := stop(); err != nil {
@@ -253,7 +253,7 @@ func TestWarningsWhileStoppingAreNotLogged(t *testing.T) {
 	}
 }
 
-func TestConfigurations(t *testing.T) {
+func TestNewValidatesConfiguration(t *testing.T) {
 	long := "/" + strings.Repeat("x", 120)
 	for _, c := range []struct {
 		name string
@@ -281,7 +281,7 @@ func TestConfigurations(t *testing.T) {
 }
 
 // The keys of front doors with different prefixes of one etcd do not overlap.
-func TestPrefixesAreSeparate(t *testing.T) {
+func TestPrefixesIsolateKeys(t *testing.T) {
 	roots := map[string]string{}
 	for _, prefix := range []string{DefaultPrefix, "/a", "/a/b", "/a/b/c", "/registry/x", "/live", "/portico-of-nobody"} {
 		s, err := New(Config{DataDir: t.TempDir(), Prefix: prefix})

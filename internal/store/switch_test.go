@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-func TestAMemberIsStoppedAfterTheCallsUnderWay(t *testing.T) {
+func TestMemberStopsAfterActiveCalls(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		start := time.Now()
 		m := &memberAPI{failure: &failure{failed: make(chan struct{})}}

@@ -66,7 +66,7 @@ func (d *deafWatchServer) Watch(both grpc.BidiStreamingServer[pb.WatchRequest, p
 }
 
 // A member that fails while it reads no requests, and while the client reads no responses, ends its stream for both sides.
-func TestAWatchStreamEndsWithItsServer(t *testing.T) {
+func TestWatchStreamEndsWithItsServer(t *testing.T) {
 	fail := make(chan struct{})
 	server := &deafWatchServer{fail: fail, released: make(chan struct{})}
 	stream, err := (&watchClient{server: server}).Watch(within(t))

@@ -133,9 +133,9 @@ func sortedFields(h http.Header) string {
 	return strings.Join(all, " ")
 }
 
-// FuzzAnswersToTheLibrary compares net/http's client with and without Portico's inspection: a response that passes is the
+// FuzzInspectedResponsesMatchNetHTTP compares net/http's client with and without Portico's inspection: a response that passes is the
 // same response, and one that fails is a malformedError. Bytes after a response are never the next response.
-func FuzzAnswersToTheLibrary(f *testing.F) {
+func FuzzInspectedResponsesMatchNetHTTP(f *testing.F) {
 	for _, a := range fine {
 		f.Add(a.method == http.MethodHead, a.text, 7)
 		f.Add(a.method == http.MethodHead, a.text+okHead+"Content-Length: 3\r\n\r\nbad", 0)

@@ -18,7 +18,7 @@ import (
 	"portico.dev/internal/pki"
 )
 
-func TestRequestReachesTheBackendAsItIs(t *testing.T) {
+func TestRequestReachesBackendUnchanged(t *testing.T) {
 	w := newTestEnv(t)
 	var host, client, proto string
 	s := w.serve(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
@@ -54,7 +54,7 @@ func TestColdStartDialsOnce(t *testing.T) {
 	}
 }
 
-func TestHTTP1WhereHTTP2IsNotOffered(t *testing.T) {
+func TestHTTP1IsUsedWithoutHTTP2Offer(t *testing.T) {
 	w := newTestEnv(t)
 	s := w.serve(text("plain"), "http/1.1")
 	b := w.backend(w.set(), s.address)
@@ -75,7 +75,7 @@ func TestHTTP1WhereHTTP2IsNotOffered(t *testing.T) {
 	}
 }
 
-func TestEndpointThatLearnsHTTP2(t *testing.T) {
+func TestRestartedEndpointIsUpgradedToHTTP2(t *testing.T) {
 	w := newTestEnv(t)
 	s := w.serveOn(w.listenApart(), text("one"), "http/1.1")
 	b := w.backend(w.set(), s.address)
@@ -94,7 +94,7 @@ func TestEndpointThatLearnsHTTP2(t *testing.T) {
 	})
 }
 
-func TestDeadEndpointIsPassedOver(t *testing.T) {
+func TestDeadEndpointIsSkipped(t *testing.T) {
 	w := newTestEnv(t)
 	s := w.serve(text("alive"))
 	for _, method := range []string{http.MethodGet, http.MethodPost} {
@@ -108,7 +108,7 @@ func TestDeadEndpointIsPassedOver(t *testing.T) {
 }
 
 // An endpoint that is slow to connect is skipped as long as there are other endpoints, and used otherwise.
-func TestASlowEndpointIsBetterThanNone(t *testing.T) {
+func TestSlowEndpointIsUsedWithoutAlternative(t *testing.T) {
 	t.Parallel()
 	w := newTestEnv(t)
 	config := pki.ServerConfig(w.serving())
@@ -136,7 +136,7 @@ func TestASlowEndpointIsBetterThanNone(t *testing.T) {
 	wg.Wait()
 }
 
-func TestEveryEndpointDead(t *testing.T) {
+func TestRequestFailsUnsentWhenAllEndpointsAreDead(t *testing.T) {
 	w := newTestEnv(t)
 	soon(t, 500*time.Millisecond, func() time.Duration {
 		var told atomic.Int64
@@ -159,7 +159,7 @@ func TestEveryEndpointDead(t *testing.T) {
 	})
 }
 
-func TestNoEndpoints(t *testing.T) {
+func TestBackendWithoutEndpointsReturnsErrNoEndpoints(t *testing.T) {
 	w := newTestEnv(t)
 	_, err := get(t, w.backend(w.set()))
 	var failed *Error
@@ -168,7 +168,7 @@ func TestNoEndpoints(t *testing.T) {
 	}
 }
 
-func TestKilledUnderLoadWithASibling(t *testing.T) {
+func TestEndpointKilledUnderLoadFailsNoRequest(t *testing.T) {
 	w := newTestEnv(t)
 	// The responses have no body: a request whose response headers arrived is not repeated.
 	empty := http.HandlerFunc(func(rw http.ResponseWriter, _ *http.Request) { rw.WriteHeader(http.StatusNoContent) })
@@ -204,7 +204,7 @@ func TestKilledUnderLoadWithASibling(t *testing.T) {
 	}
 }
 
-func TestASilentlyDeadConnectionIsFoundAndPassedOver(t *testing.T) {
+func TestSilentConnectionIsDetectedAndSkipped(t *testing.T) {
 	t.Parallel()
 	if testing.Short() {
 		t.Skip("takes seconds")
@@ -358,7 +358,7 @@ func TestRefusedStreamsAreRepeated(t *testing.T) {
 	}
 }
 
-func TestResetBeforeHeaders(t *testing.T) {
+func TestResetBeforeHeadersIsRetriedForReads(t *testing.T) {
 	tests := []struct {
 		name, method, body string
 		code               http2.ErrCode
@@ -403,7 +403,7 @@ func TestResetBeforeHeaders(t *testing.T) {
 	}
 }
 
-func TestRetryBudgetEnds(t *testing.T) {
+func TestRetriesStopWhenBudgetIsSpent(t *testing.T) {
 	w := newTestEnv(t)
 	var seen atomic.Int64
 	address := w.raw("h2", func(c *tls.Conn) {
@@ -430,7 +430,7 @@ func TestRetryBudgetEnds(t *testing.T) {
 	}
 }
 
-func TestA24WhoTheBackendIs(t *testing.T) {
+func TestA24WrongBackendCertificateIsRejected(t *testing.T) {
 	w := newTestEnv(t)
 	other := newTestEnv(t)
 	tests := []struct {
@@ -468,7 +468,7 @@ func TestA24WhoTheBackendIs(t *testing.T) {
 	})
 }
 
-func TestHeaderTimeout(t *testing.T) {
+func TestMissingResponseHeadersTimeOut(t *testing.T) {
 	w := newTestEnv(t)
 	hold := make(chan struct{})
 	s := w.serve(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { <-hold }))
@@ -481,7 +481,7 @@ func TestHeaderTimeout(t *testing.T) {
 	}
 }
 
-func TestCallerLeaves(t *testing.T) {
+func TestCanceledRequestIsCanceledAtBackend(t *testing.T) {
 	w := newTestEnv(t)
 	arrived, left := make(chan struct{}), make(chan struct{})
 	s := w.serve(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
@@ -509,7 +509,7 @@ func TestCallerLeaves(t *testing.T) {
 	}
 }
 
-func TestMoreStreamsThanOneConnectionAllows(t *testing.T) {
+func TestStreamsBeyondConnectionLimitOpenConnections(t *testing.T) {
 	w := newTestEnv(t)
 	hold := make(chan struct{})
 	var inside atomic.Int64
@@ -553,7 +553,7 @@ func (b *brokenOff) Read(p []byte) (int, error) {
 
 // A client whose body breaks off does not affect the backend: the endpoint is not ejected, the request is not repeated, and no failure
 // is counted.
-func TestABodyThatBreaksOffIsItsSendersFault(t *testing.T) {
+func TestBrokenRequestBodyIsNotBackendFailure(t *testing.T) {
 	for _, proto := range []string{"h2", "http/1.1"} {
 		for name, length := range map[string]int64{"of unknown length": -1, "short": 1000, "long": 1 << 20} {
 			t.Run(proto+" "+name, func(t *testing.T) {

@@ -54,7 +54,7 @@ func stillWaits(t *testing.T, done <-chan error, what string) {
 	}
 }
 
-func TestBlockEndsRequestsThatWaitForHeaders(t *testing.T) {
+func TestBlockEndsRequestsWaitingForHeaders(t *testing.T) {
 	for _, proto := range []string{"h2", "http/1.1"} {
 		t.Run(proto, func(t *testing.T) {
 			if proto == "http/1.1" {
@@ -110,7 +110,7 @@ func TestBlockEndsRequestsThatWaitForHeaders(t *testing.T) {
 }
 
 // The kernel still accepts connections for a stopped process.
-func TestBlockEndsRequestsThatWaitForAConnection(t *testing.T) {
+func TestBlockEndsRequestsWaitingForConnection(t *testing.T) {
 	w := newTestEnv(t)
 	connected := make(chan struct{}, 10)
 	address := w.tcp(func(c net.Conn) {
@@ -136,7 +136,7 @@ func TestBlockEndsRequestsThatWaitForAConnection(t *testing.T) {
 	}
 }
 
-func TestBlockHoldsForNewEndpoints(t *testing.T) {
+func TestBlockAppliesToNewEndpoints(t *testing.T) {
 	w := newTestEnv(t)
 	s := w.serve(text("ok"))
 	set := w.set()

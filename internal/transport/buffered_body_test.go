@@ -14,7 +14,7 @@ import (
 	"golang.org/x/net/http2"
 )
 
-func TestABodyThatIsThereIsSentAgain(t *testing.T) {
+func TestBufferedBodyIsResent(t *testing.T) {
 	for name, change := range map[string]func(*Options){
 		"read first":            func(*Options) {},
 		"kept while it is sent": func(o *Options) { o.MaxReplayTotal = 5 },
@@ -73,7 +73,7 @@ type stuck struct{ come chan struct{} }
 func (s stuck) Read([]byte) (int, error) { <-s.come; return 0, io.ErrUnexpectedEOF }
 func (s stuck) Close() error             { return nil }
 
-func TestABodyThatDoesNotCome(t *testing.T) {
+func TestStalledRequestBodyFailsUnsent(t *testing.T) {
 	w := newTestEnv(t)
 	var asked atomic.Int64
 	s := w.serve(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { asked.Add(1) }))
@@ -103,7 +103,7 @@ type here struct{ *strings.Reader }
 func (h *here) Close() error          { return nil }
 func (h *here) Buffered() (int, bool) { return h.Len(), true }
 
-func TestABodyThatIsShorterThanItsLength(t *testing.T) {
+func TestShortRequestBodyFailsUnsent(t *testing.T) {
 	w := newTestEnv(t)
 	s := w.serve(text("ok"))
 	b := w.backend(w.set(), s.address)
@@ -128,7 +128,7 @@ type failing struct{}
 func (failing) Read([]byte) (int, error) { return 0, errors.New("the client went") }
 func (failing) Close() error             { return nil }
 
-func TestAClientsBodyIsNoFaultOfTheEndpoint(t *testing.T) {
+func TestFailingRequestBodyDoesNotEjectEndpoint(t *testing.T) {
 	w := newTestEnv(t)
 	s := w.serve(text("ok"))
 	b := w.backend(w.set(), s.address)

@@ -42,7 +42,7 @@ func (g gated) Read([]byte) (int, error) { <-g.open; return 0, errSenderLeft }
 
 // An error in a request, or in its body, is attributed to the sender: the error has the sender's class, and the endpoint, the failure metrics,
 // the detection of silence and the log are unchanged. This holds for both protocols.
-func TestA35MistakesOfTheSenderAreNotTheBackends(t *testing.T) {
+func TestA35SenderErrorsAreNotBackendFailures(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes seconds")
 	}
@@ -227,7 +227,7 @@ func unharmed(t *testing.T, b *Backend, registry *prometheus.Registry, logs *obs
 }
 
 // A body that breaks off after the response has begun also ends the response. This is not a failure of the backend.
-func TestA35ABodyThatBreaksOffAfterTheAnswerBegan(t *testing.T) {
+func TestA35BodyErrorAfterResponseStartEndsResponse(t *testing.T) {
 	for _, proto := range []string{"h2", "http/1.1"} {
 		t.Run(proto, func(t *testing.T) {
 			w := newTestEnv(t)

@@ -53,7 +53,7 @@ func (p *pinged) count(conn int) int {
 	return p.pings[conn]
 }
 
-func TestOneIdleConnectionOfAnEndpointIsPinged(t *testing.T) {
+func TestOneIdleConnectionPerEndpointIsPinged(t *testing.T) {
 	t.Parallel()
 	w := newTestEnv(t)
 	var p pinged
@@ -74,7 +74,7 @@ func TestOneIdleConnectionOfAnEndpointIsPinged(t *testing.T) {
 	}
 }
 
-func TestAnEndpointThatNoClientUsesIsPingedLessOften(t *testing.T) {
+func TestUnusedEndpointIsPingedLessOften(t *testing.T) {
 	t.Parallel()
 	w := newTestEnv(t)
 	var p pinged
@@ -103,7 +103,7 @@ func TestAnEndpointThatNoClientUsesIsPingedLessOften(t *testing.T) {
 }
 
 // Without client connections, only the probe connection can detect a silent backend.
-func TestASilentConnectionThatNoClientUsesIsFound(t *testing.T) {
+func TestSilentUnusedConnectionIsDetected(t *testing.T) {
 	t.Parallel()
 	if testing.Short() {
 		t.Skip("takes seconds")
@@ -130,7 +130,7 @@ func TestASilentConnectionThatNoClientUsesIsFound(t *testing.T) {
 	}
 }
 
-func TestIdleConnectionsBesideASilentOneAreClosed(t *testing.T) {
+func TestSilentConnectionClosesIdleConnectionsOfEndpoint(t *testing.T) {
 	t.Parallel()
 	if testing.Short() {
 		t.Skip("takes seconds")
@@ -155,7 +155,7 @@ func TestIdleConnectionsBesideASilentOneAreClosed(t *testing.T) {
 	}
 }
 
-func TestNobodyIsLookedAtWithoutConnections(t *testing.T) {
+func TestCheckerStopsWithoutConnections(t *testing.T) {
 	t.Parallel()
 	w := newTestEnv(t)
 	s := w.serve(text("ok"))
@@ -192,7 +192,7 @@ func (c *checkedConn) Closed() bool { return false }
 
 // Each connection is checked once per interval. For a few connections the process wakes up once per interval. Many connections are not
 // all pinged at the same time.
-func TestConnectionsAreCheckedTogetherWhileThereAreFew(t *testing.T) {
+func TestFewConnectionsAreCheckedTogether(t *testing.T) {
 	const every, rounds = 250 * time.Millisecond, 40
 	for _, n := range []int{1, fewPools, fewPools + 1, 1000} {
 		synctest.Test(t, func(t *testing.T) {
@@ -232,7 +232,7 @@ func TestConnectionsAreCheckedTogetherWhileThereAreFew(t *testing.T) {
 }
 
 // 170 pings per second are the limit for any number of endpoints without client connections.
-func TestEndpointsThatNoClientUsesShareThePings(t *testing.T) {
+func TestUnusedEndpointsSharePingLimit(t *testing.T) {
 	const every = 250 * time.Millisecond
 	for n, interval := range map[int]time.Duration{1: 1500 * time.Millisecond, manyPools: 1500 * time.Millisecond, manyPools + 1: 3 * time.Second, 1000: 6 * time.Second} {
 		synctest.Test(t, func(t *testing.T) {
@@ -256,7 +256,7 @@ func TestEndpointsThatNoClientUsesShareThePings(t *testing.T) {
 	}
 }
 
-func TestAConnectionIsCheckedAlthoughItsGroupWasEmpty(t *testing.T) {
+func TestConnectionInEmptyGroupIsChecked(t *testing.T) {
 	const every = 250 * time.Millisecond
 	synctest.Test(t, func(t *testing.T) {
 		c := &connChecker{every: every}

@@ -32,7 +32,7 @@ func listenWithBacklog(n int) (net.Listener, error) {
 	return net.FileListener(file)
 }
 
-func TestConnectingHasItsTime(t *testing.T) {
+func TestConnectTimeoutCoversHandshake(t *testing.T) {
 	t.Parallel()
 	if testing.Short() {
 		t.Skip("takes seconds")

@@ -143,8 +143,8 @@ type failure struct {
 	class         Class
 }
 
-// Error texts of net/http's HTTP/1.1 client that are not exported as values. TestHeaderTimeout, TestA28Lies and
-// TestWhatTheLibraryMakesOfLies fail if a new Go version changes them.
+// Error texts of net/http's HTTP/1.1 client that are not exported as values. TestMissingResponseHeadersTimeOut, TestA28MalformedResponsesAreNotForwarded and
+// TestNetHTTPRejectionIsBackendProtocolError fail if a new Go version changes them.
 const (
 	textHeadersLarge  = "server response headers exceeded"
 	textMalformed     = "malformed"

@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-func TestA22Guard(t *testing.T) {
+func TestA22GuardRejectsForbiddenAddresses(t *testing.T) {
 	mine := func() ([]net.Addr, error) {
 		return []net.Addr{&net.IPNet{IP: net.ParseIP("10.1.1.1"), Mask: net.CIDRMask(8, 32)}}, nil
 	}
@@ -90,7 +90,7 @@ func TestA22Guard(t *testing.T) {
 }
 
 // The guard checks resolved addresses: a host name does not reveal its address.
-func TestA22ForbiddenAddressBehindAName(t *testing.T) {
+func TestA22NameResolvingToForbiddenAddressIsRejected(t *testing.T) {
 	w := newTestEnv(t)
 	s := w.serve(text("reached"))
 	_, port, err := net.SplitHostPort(s.address)

@@ -17,7 +17,7 @@ import (
 	"golang.org/x/net/http2/hpack"
 )
 
-func TestA28Lies(t *testing.T) {
+func TestA28MalformedResponsesAreNotForwarded(t *testing.T) {
 	h1 := func(answer string) func(*testEnv) string {
 		return func(w *testEnv) string {
 			return w.raw("http/1.1", func(c *tls.Conn) {
@@ -90,7 +90,7 @@ func (f *frames) headerBlocks(stream uint32, fields []string) {
 	}
 }
 
-func TestA28HostileSettings(t *testing.T) {
+func TestA28HostileSettingsFailRequests(t *testing.T) {
 	tests := []struct {
 		name     string
 		settings http2.Setting

@@ -105,7 +105,7 @@ func answersWell(t *testing.T, b *Backend) {
 
 func pathOf(name string) string { return "/" + strings.ReplaceAll(name, " ", "-") }
 
-func TestAnswersOverHTTP1PassAsTheyAre(t *testing.T) {
+func TestHTTP1ResponsesPassUnchanged(t *testing.T) {
 	w := newTestEnv(t)
 	answers := map[string]string{}
 	for name, a := range fine {
@@ -156,7 +156,7 @@ var (
 
 // A malformed HTTP/1.1 response of a hostile backend is never forwarded as a complete response, never becomes the response of another
 // request, and is not requested a second time (A28).
-func TestA28LiesOverHTTP1(t *testing.T) {
+func TestA28MalformedHTTP1ResponsesAreNotForwarded(t *testing.T) {
 	t.Parallel()
 	enginetest.NotOnLibraryBackend(t, "malformed responses over HTTP/1.1")
 	w := newTestEnv(t)
@@ -231,7 +231,7 @@ func TestA28MalformedResponsesAreReported(t *testing.T) {
 const forged = "HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\nforged"
 
 // Bytes after a response, in any number of pieces, never answer another request, and fail no request (A28).
-func TestA28AnswersThatNobodyAskedFor(t *testing.T) {
+func TestA28UnsolicitedResponseBytesAreDropped(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes seconds")
 	}
@@ -295,7 +295,7 @@ func (c *held) Write(p []byte) (int, error) {
 }
 
 // The connection waits for the rest of a partial TLS record that arrived before a request: the rest would complete a response.
-func TestA28AnAnswerThatIsUnderWayBeforeItsRequest(t *testing.T) {
+func TestA28PartialResponseBeforeRequestIsDetected(t *testing.T) {
 	enginetest.NotOnLibraryBackend(t, "responses over HTTP/1.1 that nobody asked for")
 	w := newTestEnv(t)
 	config := pki.ServerConfig(w.serving())
@@ -325,7 +325,7 @@ func TestA28AnAnswerThatIsUnderWayBeforeItsRequest(t *testing.T) {
 	}
 }
 
-func TestA28AnAnswerBeforeAnyRequest(t *testing.T) {
+func TestA28ResponseBeforeAnyRequestIsRejected(t *testing.T) {
 	enginetest.NotOnLibraryBackend(t, "responses over HTTP/1.1 that nobody asked for")
 	for _, method := range []string{http.MethodGet, http.MethodPost} {
 		w := newTestEnv(t)
@@ -356,7 +356,7 @@ func TestA28AnAnswerBeforeAnyRequest(t *testing.T) {
 }
 
 // A request with an upgrade switches to another protocol, which is not inspected.
-func TestPlainConnectionsSwitchProtocolsWhenAsked(t *testing.T) {
+func TestUpgradeSwitchesProtocolWithoutTLS(t *testing.T) {
 	w := newTestEnv(t)
 	b := w.backend(w.set(), w.raw("http/1.1", func(c *tls.Conn) {
 		if _, err := http.ReadRequest(bufio.NewReader(c)); err == nil {
@@ -381,7 +381,7 @@ func TestPlainConnectionsSwitchProtocolsWhenAsked(t *testing.T) {
 }
 
 // A response before the end of the request, and a body that looks like a request, are not confused with other messages.
-func TestAnAnswerBeforeItsRequestIsOver(t *testing.T) {
+func TestEarlyResponseIsMatchedToItsRequest(t *testing.T) {
 	w := newTestEnv(t)
 	b := w.backend(w.set(), w.raw("http/1.1", func(c *tls.Conn) {
 		in := bufio.NewReader(c)

@@ -179,7 +179,7 @@ func read(method string, parts ...string) (taken int, done bool, err error) {
 	return taken, false, nil
 }
 
-func TestMessageTakesAnswersWhole(t *testing.T) {
+func TestParserFindsEndOfResponses(t *testing.T) {
 	const excess = "HTTP/1.1 200 OK\r\n"
 	for name, a := range fine {
 		for cut := range len(a.text) {
@@ -195,7 +195,7 @@ func TestMessageTakesAnswersWhole(t *testing.T) {
 	}
 }
 
-func TestMessageRefusesLiesHoweverTheyCome(t *testing.T) {
+func TestParserRejectsMalformedResponsesAtAnySplit(t *testing.T) {
 	for name, lie := range headLies {
 		for cut := range len(lie.text) {
 			if n, done, err := read(http.MethodGet, lie.text[:cut], lie.text[cut:]); done || !errors.Is(err, lie.wrong) {
@@ -212,7 +212,7 @@ func TestMessageRefusesLiesHoweverTheyCome(t *testing.T) {
 	}
 }
 
-func TestParserFindsTheEndOfRequests(t *testing.T) {
+func TestParserFindsEndOfRequests(t *testing.T) {
 	for name, c := range map[string]struct {
 		text string
 		asks uint32

@@ -10,7 +10,7 @@ import (
 )
 
 // At any time, a partial record is either in the kernel or in the reader.
-func TestSocketConnIsNotEmptyWithinARecord(t *testing.T) {
+func TestSocketConnIsNotEmptyWithinRecord(t *testing.T) {
 	near, far := pair(t)
 	k := newSocketConn(near)
 	var reader sync.WaitGroup

@@ -67,7 +67,7 @@ func TestSocketConnTracksRecords(t *testing.T) {
 	}
 }
 
-func TestBytesThatNobodyAskedFor(t *testing.T) {
+func TestUnsolicitedBytesAreRejected(t *testing.T) {
 	for name, c := range map[string]struct {
 		conn *http1Conn
 		want error

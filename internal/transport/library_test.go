@@ -26,7 +26,7 @@ var takenByTheLibrary = []string{
 
 // A response of an HTTP/1.1 backend that net/http rejects is a protocol error of the backend: the request is not repeated,
 // and the connection does not count as failed.
-func TestWhatTheLibraryMakesOfLies(t *testing.T) {
+func TestNetHTTPRejectionIsBackendProtocolError(t *testing.T) {
 	w := newTestEnv(t)
 	answers := map[string]string{}
 	for name, lie := range headLies {

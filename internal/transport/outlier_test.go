@@ -157,7 +157,7 @@ func ejectedFor(b *Backend, address string) string {
 	return ""
 }
 
-func TestOneSickEndpointOfThreeIsEjectedAndReturns(t *testing.T) {
+func TestFailingEndpointOfThreeIsEjectedAndReturns(t *testing.T) {
 	for _, proto := range []string{"h2", "http/1.1"} {
 		for name, c := range map[string]struct {
 			fall, recover func(*sickness)
@@ -202,7 +202,7 @@ func TestOneSickEndpointOfThreeIsEjectedAndReturns(t *testing.T) {
 }
 
 // For clients that send few requests, one slow response is enough if a check is slow too.
-func TestOneSlowResponseIsEnoughWhenACheckIsSlowToo(t *testing.T) {
+func TestSlowCheckAndOneSlowResponseEjectEndpoint(t *testing.T) {
 	for _, proto := range []string{"h2", "http/1.1"} {
 		t.Run(proto, func(t *testing.T) {
 			t.Parallel()
@@ -232,7 +232,7 @@ func TestOneSlowResponseIsEnoughWhenACheckIsSlowToo(t *testing.T) {
 	}
 }
 
-func TestHalfOfTheEndpointsStayInUse(t *testing.T) {
+func TestAtMostHalfOfEndpointsAreEjected(t *testing.T) {
 	w := newTestEnv(t)
 	b := w.backend(w.set(), w.serve(text("1")).address, w.serve(text("2")).address, w.serve(text("3")).address)
 	all := b.Endpoints()
@@ -266,7 +266,7 @@ func TestHalfOfTheEndpointsStayInUse(t *testing.T) {
 }
 
 // A large list that is slow at every endpoint does not eject one of them.
-func TestResponsesThatAreSlowEverywhereEjectNothing(t *testing.T) {
+func TestResponseSlowOnAllEndpointsEjectsNone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := newMemoryNetwork(newTestEnv(t))
 		slow := http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {

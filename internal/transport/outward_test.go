@@ -18,7 +18,7 @@ var followers = map[string]string{
 // A client that follows a redirect sends its credentials to the host that the backend names (CVE-2023-45289, CVE-2024-45336).
 // A RoundTripper follows none. Therefore code outside tests must set CheckRedirect on every http.Client,
 // and must not use http.DefaultClient.
-func TestA6NobodyFollowsRedirects(t *testing.T) {
+func TestA6HTTPClientsSetCheckRedirect(t *testing.T) {
 	used := map[string]bool{}
 	for _, root := range []string{"../../internal", "../../cmd"} {
 		err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {

@@ -13,7 +13,7 @@ import (
 )
 
 // A Plain server receives the request unchanged, and an error states how far the request got.
-func TestPlain(t *testing.T) {
+func TestPlainServerReceivesRequestUnchanged(t *testing.T) {
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		body, _ := io.ReadAll(r.Body)
 		fmt.Fprintf(w, "%s %s %s", r.Method, r.URL.RequestURI(), body)

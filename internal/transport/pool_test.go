@@ -19,7 +19,7 @@ import (
 	"portico.dev/internal/pki"
 )
 
-func TestClientCertificateIsReplaced(t *testing.T) {
+func TestRenewedClientCertificateIsUsed(t *testing.T) {
 	for _, proto := range []string{"h2", "http/1.1"} {
 		t.Run(proto, func(t *testing.T) {
 			w := newTestEnv(t)
@@ -76,7 +76,7 @@ func protosOf(proto string) []string {
 	return []string{proto}
 }
 
-func TestEndpointLeaves(t *testing.T) {
+func TestRemovedEndpointDrainsUntilGracePeriod(t *testing.T) {
 	t.Parallel()
 	if testing.Short() {
 		t.Skip("takes seconds")
@@ -129,7 +129,7 @@ func TestEndpointLeaves(t *testing.T) {
 	eventually(t, time.Minute, "no connection to what left", func() bool { return s.openConns() == 0 })
 }
 
-func TestAnotherCAIsAnotherBackend(t *testing.T) {
+func TestChangedCACreatesNewBackend(t *testing.T) {
 	w, other := newTestEnv(t), newTestEnv(t)
 	s := w.serve(text("ok"))
 	registry := prometheus.NewRegistry()
@@ -172,7 +172,7 @@ func TestAnotherCAIsAnotherBackend(t *testing.T) {
 	}
 }
 
-func TestSetCloses(t *testing.T) {
+func TestClosedSetEndsRequests(t *testing.T) {
 	w := newTestEnv(t)
 	hold := make(chan struct{})
 	s := w.serve(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { <-hold }))
@@ -229,7 +229,7 @@ func TestAdmit(t *testing.T) {
 	}
 }
 
-func TestProbesHaveTheirOwnConnection(t *testing.T) {
+func TestProbesUseSeparateConnection(t *testing.T) {
 	w := newTestEnv(t)
 	s := w.serve(text("ok"))
 	b := w.backend(w.set(), s.address)
@@ -246,7 +246,7 @@ func TestProbesHaveTheirOwnConnection(t *testing.T) {
 }
 
 // A running probe completes on its connection, later probes use another, and requests keep theirs.
-func TestProbesAreRenewed(t *testing.T) {
+func TestLaterProbesUseNewConnection(t *testing.T) {
 	w := newTestEnv(t)
 	begun, end := make(chan struct{}), make(chan struct{})
 	release := sync.OnceFunc(func() { close(end) })
@@ -296,7 +296,7 @@ func TestProbesAreRenewed(t *testing.T) {
 	}
 }
 
-func TestDialUpgrade(t *testing.T) {
+func TestDialUpgradeOffersOnlyHTTP1(t *testing.T) {
 	w := newTestEnv(t)
 	offered := make(chan []string, 2)
 	pair := w.serving()
@@ -346,7 +346,7 @@ func TestDialUpgrade(t *testing.T) {
 }
 
 // A retry that cannot connect does not change that the first attempt was sent.
-func TestRetryKeepsSentState(t *testing.T) {
+func TestFailedRetryStaysMarkedAsSent(t *testing.T) {
 	w := newTestEnv(t)
 	var address string
 	done := make(chan struct{})
@@ -375,7 +375,7 @@ func TestRetryKeepsSentState(t *testing.T) {
 	}
 }
 
-func TestConnectionLostUnderABodyIsTold(t *testing.T) {
+func TestConnectionLostDuringBodyIsReported(t *testing.T) {
 	for _, proto := range []string{"h2", "http/1.1"} {
 		t.Run(proto, func(t *testing.T) {
 			w := newTestEnv(t)

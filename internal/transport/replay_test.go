@@ -20,7 +20,7 @@ type closeRecorder struct {
 
 func (b *closeRecorder) Close() error { b.closed = true; return nil }
 
-func TestReplay(t *testing.T) {
+func TestReplayServesCompleteBodyToLastAttempt(t *testing.T) {
 	// The last attempt reads the whole body, regardless of how much earlier attempts have read.
 	rapid.Check(t, func(t *rapid.T) {
 		content := rapid.SliceOfN(rapid.Byte(), 0, 200).Draw(t, "content")
@@ -114,7 +114,7 @@ func TestReplayBounds(t *testing.T) {
 }
 
 // The result of a read for an abandoned attempt belongs to the next attempt.
-func TestReplayReadUnderWay(t *testing.T) {
+func TestPendingReplayReadServesNextAttempt(t *testing.T) {
 	reader, writer := io.Pipe()
 	p := newReplay(reader, -1, 1<<20, &allowance{limit: 1 << 20})
 	first, err := p.newReader()

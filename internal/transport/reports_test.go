@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-func TestSuccessIsReportedOnceASecond(t *testing.T) {
+func TestSuccessIsReportedOncePerSecond(t *testing.T) {
 	w := newTestEnv(t)
 	s := w.serve(http.HandlerFunc(func(rw http.ResponseWriter, _ *http.Request) { rw.WriteHeader(http.StatusTeapot) }))
 	var told atomic.Int64
@@ -24,7 +24,7 @@ func TestSuccessIsReportedOnceASecond(t *testing.T) {
 	}
 }
 
-func TestProbesAndFailuresAreNoSuccess(t *testing.T) {
+func TestProbesAndFailuresAreNotReportedAsSuccess(t *testing.T) {
 	w := newTestEnv(t)
 	s := w.serve(text("ok"))
 	var told atomic.Int64
@@ -40,7 +40,7 @@ func TestProbesAndFailuresAreNoSuccess(t *testing.T) {
 	}
 }
 
-func TestAnIdleBackendThatGoesIsMissed(t *testing.T) {
+func TestIdleBackendStopIsReported(t *testing.T) {
 	w := newTestEnv(t)
 	s := w.serve(text("ok"))
 	var told atomic.Int64
@@ -52,7 +52,7 @@ func TestAnIdleBackendThatGoesIsMissed(t *testing.T) {
 	eventually(t, time.Minute, "the lost connection is reported", func() bool { return told.Load() == 1 })
 }
 
-func TestAnIdleBackendThatFallsSilentIsMissed(t *testing.T) {
+func TestIdleBackendSilenceIsReported(t *testing.T) {
 	t.Parallel()
 	if testing.Short() {
 		t.Skip("takes seconds")
@@ -80,7 +80,7 @@ func TestAnIdleBackendThatFallsSilentIsMissed(t *testing.T) {
 	}
 }
 
-func TestAServerThatClosesEveryConnectionIsNotMissedEachTime(t *testing.T) {
+func TestServerClosingEveryConnectionIsReportedOnce(t *testing.T) {
 	w := newTestEnv(t)
 	s := w.serve(http.HandlerFunc(func(rw http.ResponseWriter, _ *http.Request) { rw.Header().Set("Connection", "close") }))
 	var told atomic.Int64
@@ -96,7 +96,7 @@ func TestAServerThatClosesEveryConnectionIsNotMissedEachTime(t *testing.T) {
 	}
 }
 
-func TestAConnectionThatWeCloseIsNotMissed(t *testing.T) {
+func TestLocallyClosedConnectionIsNotReported(t *testing.T) {
 	w := newTestEnv(t)
 	s := w.serve(text("ok"))
 	var told atomic.Int64

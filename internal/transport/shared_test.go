@@ -7,7 +7,7 @@ import (
 )
 
 // Without sharing, a thousand backends of one authority would keep a thousand copies of its certificates.
-func TestBackendsOfOneAuthorityShareItsCertificates(t *testing.T) {
+func TestBackendsOfOneCAShareItsCertificates(t *testing.T) {
 	one, err := pki.NewAuthority("one")
 	if err != nil {
 		t.Fatal(err)

@@ -7,7 +7,7 @@ import (
 )
 
 // One user gets most of the places while no other user needs any. A user without a place gets one, regardless of how many places other users have.
-func TestD14NoUserHasAllPlaces(t *testing.T) {
+func TestD14NoUserOccupiesAllSlots(t *testing.T) {
 	for _, test := range []struct{ limit, users, each int }{
 		{1, 1, 1}, {2, 1, 1}, {2, 2, 1}, {10, 1, 8}, {300, 1, 240}, {300, 2, 133}, {300, 20, 14},
 	} {
@@ -61,7 +61,7 @@ func TestD14NoUserHasAllPlaces(t *testing.T) {
 }
 
 // A request whose client does not read the response releases its place. The number of such requests is limited.
-func TestD14APlaceIsGivenBackWhileItsClientDoesNotRead(t *testing.T) {
+func TestD14SlotIsReleasedWhileClientDoesNotRead(t *testing.T) {
 	w := newTestEnv(t)
 	spec := w.spec()
 	spec.MaxInFlight = 10

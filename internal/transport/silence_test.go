@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-func TestSilenceIsReportedOnceWhileARequestWaits(t *testing.T) {
+func TestSilenceIsReportedOnceWhileRequestWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var told atomic.Int64
 		s := &silence{overdue: func() { told.Add(1) }}
@@ -49,7 +49,7 @@ func TestSilenceIsReportedOnceWhileARequestWaits(t *testing.T) {
 	})
 }
 
-func TestABackendThatAnswersNothingIsReported(t *testing.T) {
+func TestUnresponsiveBackendIsReported(t *testing.T) {
 	t.Parallel()
 	if testing.Short() {
 		t.Skip("takes seconds")
@@ -110,7 +110,7 @@ func TestABackendThatAnswersNothingIsReported(t *testing.T) {
 	}
 }
 
-func TestResponseEndsASilence(t *testing.T) {
+func TestResponseEndsSilence(t *testing.T) {
 	w := newTestEnv(t)
 	next := make(chan string)
 	s := w.serve(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
@@ -147,7 +147,7 @@ func TestResponseEndsASilence(t *testing.T) {
 	}
 }
 
-func TestASilentConnectionFailsItsRequests(t *testing.T) {
+func TestSilentConnectionFailsItsRequests(t *testing.T) {
 	t.Parallel()
 	if testing.Short() {
 		t.Skip("takes seconds")
@@ -178,7 +178,7 @@ func TestASilentConnectionFailsItsRequests(t *testing.T) {
 }
 
 // HTTP/1.1 has no pings. A probe distinguishes a slow server from an unreachable one, because it opens a new connection.
-func TestASilentHTTP1ServerIsToldFromASlowOne(t *testing.T) {
+func TestProbeDistinguishesSilentHTTP1ServerFromSlow(t *testing.T) {
 	t.Parallel()
 	if testing.Short() {
 		t.Skip("takes seconds")

@@ -21,7 +21,7 @@ func direct(elsewhere string) *Tunnel {
 }
 
 // A tunnel may connect to any server. That server must still present the backend's certificate.
-func TestA49ATunnelThatLeadsElsewhere(t *testing.T) {
+func TestA49TunnelToWrongServerIsRejected(t *testing.T) {
 	w := newTestEnv(t)
 	right := w.serve(text("right"))
 	others := newTestEnv(t).serve(text("wrong"))
@@ -50,7 +50,7 @@ func TestA49ATunnelThatLeadsElsewhere(t *testing.T) {
 
 // The address of a node, an endpoint or an ExternalName that is sent to the tunnel's server is a valid host that the guard
 // allows.
-func TestA49AddressesThatNoTunnelIsAskedFor(t *testing.T) {
+func TestA49ForbiddenAddressIsNotSentToTunnel(t *testing.T) {
 	g := guard{own: func() []string { return []string{"10.1.1.1:6443"} }, local: net.InterfaceAddrs}
 	for address, refused := range map[string]bool{
 		"10.2.3.4:443": false, "[2001:db8::7]:443": false, "n1.example.com:10250": false, "n1:10250": false, "a_b.example.:443": false,
@@ -73,7 +73,7 @@ func TestA49AddressesThatNoTunnelIsAskedFor(t *testing.T) {
 }
 
 // The error names a failure of a tunnel, which does not count as silence or as a response of the backend.
-func TestATunnelThatFails(t *testing.T) {
+func TestTunnelFailureIsNamedInError(t *testing.T) {
 	w := newTestEnv(t)
 	tunnel := &TunnelError{Network: "cluster", Problem: TunnelUnreachable, Err: context.DeadlineExceeded}
 	s := w.set(func(o *Options) {
@@ -104,7 +104,7 @@ func TestATunnelThatFails(t *testing.T) {
 }
 
 // The socket options of a connection through a tunnel can be set.
-func TestTheSocketBelowATunnel(t *testing.T) {
+func TestTunnelConnectionAcceptsSocketOptions(t *testing.T) {
 	w := newTestEnv(t)
 	server := w.serve(text("x"), "http/1.1")
 	raw, err := new(net.Dialer).DialContext(t.Context(), "tcp", server.address)
@@ -126,7 +126,7 @@ type around struct{ net.Conn }
 func (a around) NetConn() net.Conn { return a.Conn }
 
 // A backend counts as silent behind a tunnel through which other backends respond. Otherwise the tunnel may be the cause.
-func TestSilenceBehindATunnel(t *testing.T) {
+func TestSilenceWithoutTunnelDataNamesTunnel(t *testing.T) {
 	var received time.Time
 	w := newTestEnv(t)
 	s := w.set(func(o *Options) {

@@ -7,7 +7,7 @@ import (
 	"testing/synctest"
 )
 
-func TestA53ABackendHasAShareOfTheTurns(t *testing.T) {
+func TestA53BackendIsLimitedToItsShareOfTurns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		turns := NewTurns(4, 2)
 		ctx, cancel := context.WithCancel(t.Context())

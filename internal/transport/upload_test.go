@@ -67,7 +67,7 @@ func post(ctx context.Context, b *Backend, path string, body io.Reader, length i
 }
 
 // Uploads that a backend does not read use up the windows of their connections, but block no other upload, short or long.
-func TestD17UploadsThatABackendDoesNotReadHoldNoOtherUp(t *testing.T) {
+func TestD17UnreadUploadsDoNotBlockOtherUploads(t *testing.T) {
 	w := newTestEnv(t)
 	end := make(chan struct{})
 	var unread atomic.Int64
@@ -128,7 +128,7 @@ func TestD17UploadsThatABackendDoesNotReadHoldNoOtherUp(t *testing.T) {
 }
 
 // The number of connections is limited for any number of uploads, and short uploads that are read share one connection.
-func TestD17ConnectionsForUploadsAreBounded(t *testing.T) {
+func TestD17UploadConnectionsAreLimited(t *testing.T) {
 	w := newTestEnv(t)
 	end := make(chan struct{})
 	var unread atomic.Int64
@@ -163,7 +163,7 @@ func TestD17ConnectionsForUploadsAreBounded(t *testing.T) {
 }
 
 // A backend that floods its connection loses it, and the endpoint is ejected, with or without a request in flight.
-func TestD16AFloodCountsAgainstTheEndpoint(t *testing.T) {
+func TestD16FloodingEndpointIsEjected(t *testing.T) {
 	enginetest.NotOnLibraryBackend(t, "floods of frames that carry nothing")
 	for _, busy := range []bool{true, false} {
 		w := newTestEnv(t)

@@ -14,7 +14,7 @@ import (
 
 // A caller that cancels before there is a connection does not wait for one: TestTransportCancelRequestInDial and TestTransportCancelRequestBeforeDo of
 // net/http.
-func TestCallersLeaveBeforeThereIsAConnection(t *testing.T) {
+func TestCanceledCallerDoesNotWaitForConnection(t *testing.T) {
 	w := newTestEnv(t)
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

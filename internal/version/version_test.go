@@ -6,7 +6,7 @@ import (
 )
 
 // A test is built as `go run` builds: the go command records no commit.
-func TestABuildWithoutACommitSaysSo(t *testing.T) {
+func TestBuildWithoutCommitReportsUnknown(t *testing.T) {
 	if info := Get(); info.GitCommit != Unknown || info.GitTreeState != "" {
 		t.Errorf("commit %q, tree %q", info.GitCommit, info.GitTreeState)
 	}
@@ -15,7 +15,7 @@ func TestABuildWithoutACommitSaysSo(t *testing.T) {
 	}
 }
 
-func TestTheCommitOfARelease(t *testing.T) {
+func TestReleaseCommitAndTreeStateAreReported(t *testing.T) {
 	t.Cleanup(func() { Commit, Date = "", "" })
 	for commit, want := range map[string][2]string{
 		"6503403dc4a2":       {"6503403dc4a2", "clean"},

@@ -63,7 +63,7 @@ func configMap(name string, owners ...metav1.OwnerReference) *corev1.ConfigMap {
 	return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name, OwnerReferences: owners}}
 }
 
-func TestWhatControllersOfAClusterDo(t *testing.T) {
+func TestControllersRunInTheEnvironment(t *testing.T) {
 	t.Parallel()
 	env := apitest.Start(t)
 	client, ctx := clientOf(t, env.Config), t.Context()
@@ -144,7 +144,7 @@ func TestWhatControllersOfAClusterDo(t *testing.T) {
 	})
 }
 
-func TestUsersAndRights(t *testing.T) {
+func TestUsersHaveOnlyTheirRights(t *testing.T) {
 	t.Parallel()
 	env := apitest.Start(t)
 	namespace, ctx := env.Namespace(), t.Context()
@@ -166,7 +166,7 @@ func TestUsersAndRights(t *testing.T) {
 	}
 }
 
-func TestSnapshots(t *testing.T) {
+func TestSnapshotRestoresObjects(t *testing.T) {
 	t.Parallel()
 	env := apitest.Start(t)
 	maps, ctx := clientOf(t, env.Config).CoreV1().ConfigMaps("default"), t.Context()
@@ -227,7 +227,7 @@ func write(t *testing.T, dir, name, text string) {
 	must(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600))
 }
 
-func TestDefinitionsAndWebhooksFromFiles(t *testing.T) {
+func TestFilesInstallDefinitionsAndWebhooks(t *testing.T) {
 	t.Parallel()
 	definitions, webhooks := t.TempDir(), t.TempDir()
 	write(t, definitions, "widgets.yaml", crd)
@@ -262,7 +262,7 @@ func TestDefinitionsAndWebhooksFromFiles(t *testing.T) {
 	}
 }
 
-func TestAPathThatIsNotThere(t *testing.T) {
+func TestMissingCRDPathReturnsError(t *testing.T) {
 	t.Parallel()
 	e := &apitest.Environment{CRDDirectoryPaths: []string{"nowhere"}, ErrorIfCRDPathMissing: true}
 	if _, err := e.Start(); err == nil || !strings.Contains(err.Error(), "nowhere") {
@@ -343,7 +343,7 @@ func TestBackends(t *testing.T) {
 	}
 }
 
-func TestSharedStorageKeepsEnvironmentsApart(t *testing.T) {
+func TestEnvironmentsOnSharedStorageAreIndependent(t *testing.T) {
 	t.Parallel()
 	storage, err := apitest.NewSharedStorage()
 	must(t, err)

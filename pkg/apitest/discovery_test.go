@@ -13,7 +13,7 @@ import (
 )
 
 // Clients wait for the document of a group-version, and then map kinds by the merged documents.
-func TestADefinitionThatIsServedIsInAllDiscoveryDocuments(t *testing.T) {
+func TestServedDefinitionIsInAllDiscoveryDocuments(t *testing.T) {
 	t.Parallel()
 	env := apitest.Start(t)
 	client, err := clientset.NewForConfig(env.Config)

@@ -9,7 +9,7 @@ import (
 	"go.uber.org/zap/zaptest/observer"
 )
 
-func TestWhereTheLibrariesLog(t *testing.T) {
+func TestLibraryLogsGoToTestLogOrStandardError(t *testing.T) {
 	before, stderr := observer.New(zap.InfoLevel)
 	core, ofTest := observer.New(zap.DebugLevel)
 	l := &libraryLogger{before: before}

@@ -51,7 +51,7 @@ func TestServedResources(t *testing.T) {
 }
 
 // The program's HTTPS server serves the handler. The Server only maintains trust and registration.
-func TestTheHandlerInAServerOfTheProgram(t *testing.T) {
+func TestHandlerWorksInHTTPSServerOfTheProgram(t *testing.T) {
 	t.Parallel()
 	env := apitest.Start(t)
 	authority, err := pki.NewAuthority("own")

@@ -79,7 +79,7 @@ func (s *sink) await(t *testing.T, n int) []auditv1.Event {
 }
 
 // The id of a front proxy is in the response, the access log and the audit event. The id of another client is not.
-func TestAuditIDOfTheFrontProxyOnly(t *testing.T) {
+func TestOnlyFrontProxyAuditIDIsAccepted(t *testing.T) {
 	core, logs := observer.New(zap.InfoLevel)
 	log := &sink{}
 	s := start(t, func(c *extension.Config) {

@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-func TestBodiesAreBounded(t *testing.T) {
+func TestCachedBodiesAreBounded(t *testing.T) {
 	b := newBodies(1000)
 	for i := range 500 {
 		k := bodyKey{view: uint64(i % 7), namespace: fmt.Sprint(i % 50)}
@@ -32,7 +32,7 @@ func TestBodiesAreBounded(t *testing.T) {
 	}
 }
 
-func TestBodiesAreMadeOnceForAVersion(t *testing.T) {
+func TestBodyIsBuiltOncePerVersion(t *testing.T) {
 	b := newBodies(1000)
 	var made atomic.Int32
 	ask := func(k bodyKey, version uint64) string {

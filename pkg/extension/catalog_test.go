@@ -17,7 +17,7 @@ import (
 	"portico.dev/pkg/extension"
 )
 
-func TestWhatIsHostedIsExchanged(t *testing.T) {
+func TestSetResourcesReplacesHostedResources(t *testing.T) {
 	stays, goes := extension.Of(queueDefinition(), twoQueues()), queueDefinition()
 	goes.Plural, goes.Kind = "stacks", "Stack"
 	s := start(t, nil, stays, extension.Of(goes, twoQueues()))
@@ -80,7 +80,7 @@ func customMetrics(names *atomic.Value) extension.CustomDefinition {
 	}
 }
 
-func TestAWholeGroupVersion(t *testing.T) {
+func TestCustomGroupVersionIsServed(t *testing.T) {
 	var names atomic.Value
 	names.Store([]string{"pods/requests"})
 	s := start(t, nil, extension.Of(queueDefinition(), twoQueues()), extension.Custom(customMetrics(&names)))
@@ -105,7 +105,7 @@ func TestAWholeGroupVersion(t *testing.T) {
 	s.get("/metrics").wants(t, 200, `group="custom.metrics.k8s.io",resource=""`)
 }
 
-func TestCatalogsThatCannotBe(t *testing.T) {
+func TestInvalidCatalogsAreRejected(t *testing.T) {
 	var names atomic.Value
 	names.Store([]string{})
 	good := customMetrics(&names)
@@ -137,8 +137,8 @@ func TestCatalogsThatCannotBe(t *testing.T) {
 	}
 }
 
-// TestKindsOfOneTypeHaveSchemasOfTheirOwn: resources declared in YAML share one Go type and have different schemas.
-func TestKindsOfOneTypeHaveSchemasOfTheirOwn(t *testing.T) {
+// TestKindsOfOneTypeHaveSeparateSchemas: resources declared in YAML share one Go type and have different schemas.
+func TestKindsOfOneTypeHaveSeparateSchemas(t *testing.T) {
 	one, two := queueDefinition(), queueDefinition()
 	one.Schema = json.RawMessage(`{"properties":{"first":{"type":"string"}}}`)
 	two.Plural, two.Kind, two.Schema = "stacks", "Stack", json.RawMessage(`{"properties":{"second":{"type":"string"}}}`)

@@ -72,8 +72,8 @@ func TestConnect(t *testing.T) {
 	s.get("/metrics").wants(t, 200, `subresource="talk"`)
 }
 
-// TestTheDrainEndsConversations: net/http's server does not track hijacked connections.
-func TestTheDrainEndsConversations(t *testing.T) {
+// TestDrainClosesHijackedConnections: net/http's server does not track hijacked connections.
+func TestDrainClosesHijackedConnections(t *testing.T) {
 	s := startTalking(t, func(c *extension.Config) { c.ShutdownTimeout = 50 * time.Millisecond })
 	conn, _, err := s.dial(t, talkPath, nil)
 	must(t, err)
@@ -127,7 +127,7 @@ func TestWatchOverWebSocket(t *testing.T) {
 	stopped.Wait()
 }
 
-func TestWebSocketsOfOtherSites(t *testing.T) {
+func TestCrossSiteWebSocketsAreRejected(t *testing.T) {
 	s := start(t, nil, extension.Of(queueDefinition(), twoQueues()))
 	for _, c := range []struct {
 		situation string

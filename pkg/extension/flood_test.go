@@ -10,7 +10,7 @@ import (
 )
 
 // A client without credentials sends requests without pause.
-func TestA50LinesBeforeAuthenticationAreBounded(t *testing.T) {
+func TestA50UnauthenticatedLogLinesAreBounded(t *testing.T) {
 	const requests, most = 2000, 1000
 	core, logs := observer.New(zap.InfoLevel)
 	s := start(t, func(c *extension.Config) { c.Logger, c.AccessLog = zap.New(core), true }, extension.Of(queueDefinition(), &queues{}))

@@ -87,7 +87,7 @@ func TestGoldenDocuments(t *testing.T) {
 	}
 }
 
-func TestDocumentsAreRevalidated(t *testing.T) {
+func TestDocumentsAreRevalidatedByETag(t *testing.T) {
 	s := start(t, nil, extension.Of(queueDefinition(), twoQueues()))
 	const aggregated = "Accept: application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
 	for _, path := range []string{"/apis", "/openapi/v3", "/openapi/v3/apis/stats.example.com/v1", "/openapi/v2"} {
@@ -109,7 +109,7 @@ func TestDocumentsAreRevalidated(t *testing.T) {
 	}
 }
 
-func TestOpenAPIHashMakesImmutable(t *testing.T) {
+func TestOpenAPIWithHashIsImmutable(t *testing.T) {
 	s := start(t, nil, extension.Of(queueDefinition(), twoQueues()))
 	var index struct {
 		Paths map[string]struct{ ServerRelativeURL string }
@@ -188,7 +188,7 @@ func TestReads(t *testing.T) {
 
 // A byte such as "|" makes net/url escape a path again, and an escaped slash becomes a slash. The server checks the path that the
 // client sent.
-func TestA16EscapedSlashBesideAnotherByte(t *testing.T) {
+func TestA16EscapedSlashWithAnotherByteIsRejected(t *testing.T) {
 	s := start(t, nil, extension.Of(queueDefinition(), twoQueues()))
 	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, s.url, nil)
 	must(t, err)
@@ -202,7 +202,7 @@ func TestA16EscapedSlashBesideAnotherByte(t *testing.T) {
 	}
 }
 
-func TestVerbsThatAreNotServed(t *testing.T) {
+func TestUnsupportedVerbsReturn405(t *testing.T) {
 	nowatch := queueDefinition()
 	nowatch.PollInterval = 0
 	s := start(t, nil, extension.Of(nowatch, twoQueues()))
@@ -226,7 +226,7 @@ func TestVerbsThatAreNotServed(t *testing.T) {
 	}
 }
 
-func TestProviderErrors(t *testing.T) {
+func TestProviderErrorsBecomeStatus(t *testing.T) {
 	q := twoQueues()
 	s := start(t, nil, extension.Of(queueDefinition(), q))
 	q.fail(apierrors.NewServiceUnavailable("the broker is away"))
@@ -237,7 +237,7 @@ func TestProviderErrors(t *testing.T) {
 	s.get(queuesPath).wants(t, http.StatusOK)
 }
 
-func TestASourceThatTakesTooLong(t *testing.T) {
+func TestSlowSourceReturns504(t *testing.T) {
 	list := extension.ListFunc[Queue](func(ctx context.Context, _ extension.Query) ([]Queue, error) {
 		<-ctx.Done()
 		return nil, fmt.Errorf("ask the broker: %w", ctx.Err())
@@ -258,7 +258,7 @@ func TestPanicsBecomeStatus(t *testing.T) {
 	s.get("/metrics").wants(t, http.StatusOK, "portico_panics_total 1")
 }
 
-func TestRefusals(t *testing.T) {
+func TestInvalidRequestsAreRejected(t *testing.T) {
 	deny := func(u user.Info, info *apirequest.RequestInfo) bool { return u.GetName() == "mallory" }
 	s := start(t, func(c *extension.Config) { c.Authorizer = byHeader{deny: deny} }, extension.Of(queueDefinition(), twoQueues()))
 	for _, path := range []string{queuesPath, "/apis", "/openapi/v3", "/metrics", "/version", "/", "/nowhere"} {
@@ -273,7 +273,7 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
-func TestAuthorizationThatCannotBeDecided(t *testing.T) {
+func TestFailedAuthorizationHidesInnerError(t *testing.T) {
 	s := start(t, func(c *extension.Config) { c.Authorizer = byHeader{fail: errors.New("front door secret detail")} },
 		extension.Of(queueDefinition(), twoQueues()))
 	a := s.get(queuesPath)
@@ -298,7 +298,7 @@ func TestHealth(t *testing.T) {
 	s.get("/livez").wants(t, http.StatusOK, "ok")
 }
 
-func TestOverloadIsRefusedAtOnce(t *testing.T) {
+func TestOverloadIsRejectedImmediately(t *testing.T) {
 	q := twoQueues()
 	entered, release := make(chan struct{}), make(chan struct{})
 	q.hold = func() { entered <- struct{}{}; <-release }
@@ -320,7 +320,7 @@ func TestOverloadIsRefusedAtOnce(t *testing.T) {
 	(<-done).wants(t, http.StatusOK)
 }
 
-func TestLargeBodiesAreRefused(t *testing.T) {
+func TestLargeBodiesAreRejected(t *testing.T) {
 	s := start(t, func(c *extension.Config) { c.MaxBodyBytes = 10 }, extension.Of(queueDefinition(), twoQueues()))
 	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, s.url+queuesPath, bytes.NewReader(make([]byte, 11)))
 	must(t, err)
@@ -350,7 +350,7 @@ func TestLargeListsAreCompressed(t *testing.T) {
 	}
 }
 
-func TestBothProtocols(t *testing.T) {
+func TestHTTP1AndHTTP2AreServed(t *testing.T) {
 	s := start(t, nil, extension.Of(queueDefinition(), twoQueues()))
 	if a := s.get(queuesPath); a.ProtoMajor != 2 {
 		t.Errorf("protocol of the GET = %s, want HTTP/2", a.Proto)
@@ -370,7 +370,7 @@ func TestBothProtocols(t *testing.T) {
 	}
 }
 
-func TestConfigIsChecked(t *testing.T) {
+func TestInvalidConfigIsRejected(t *testing.T) {
 	good := extension.Of(queueDefinition(), twoQueues())
 	for _, c := range []struct {
 		situation string

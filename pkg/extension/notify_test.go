@@ -30,7 +30,7 @@ func tellingDefinition() extension.Definition[Queue] {
 	return d
 }
 
-func TestWatchesOfANotifierAreImmediate(t *testing.T) {
+func TestNotifierChangeReachesWatchImmediately(t *testing.T) {
 	t.Parallel()
 	q := &tellingQueues{}
 	q.set(queue("team-a", "orders", 3))
@@ -47,7 +47,7 @@ func TestWatchesOfANotifierAreImmediate(t *testing.T) {
 	w.sees("DELETED orders", "DELETED mails")
 }
 
-func TestANotifierIsWatchableWithoutAPollInterval(t *testing.T) {
+func TestNotifierIsWatchableWithoutPollInterval(t *testing.T) {
 	t.Parallel()
 	d := tellingDefinition()
 	d.PollInterval = 0
@@ -59,7 +59,7 @@ func TestANotifierIsWatchableWithoutAPollInterval(t *testing.T) {
 	w.sees("ADDED orders")
 }
 
-func TestWatchersShareTheListAfterANotice(t *testing.T) {
+func TestWatchersShareOneListAfterNotification(t *testing.T) {
 	t.Parallel()
 	q := &tellingQueues{}
 	s := start(t, nil, extension.Of(tellingDefinition(), q))
@@ -80,7 +80,7 @@ func TestWatchersShareTheListAfterANotice(t *testing.T) {
 }
 
 // A change during a list is not lost. A source that fails after a notification is listed again.
-func TestNothingThatANotifierTellsIsLost(t *testing.T) {
+func TestNotificationsDuringListAreNotLost(t *testing.T) {
 	t.Parallel()
 	q := &tellingQueues{}
 	s := start(t, nil, extension.Of(tellingDefinition(), q))
@@ -166,7 +166,7 @@ func (c *countedStore) List(ctx context.Context, q extension.Query) ([]Queue, er
 	return c.Store.List(ctx, q)
 }
 
-func TestATypeAroundAStoreIsListed(t *testing.T) {
+func TestTypeEmbeddingStoreIsListed(t *testing.T) {
 	store := &countedStore{Store: extension.NewStore[Queue]()}
 	store.Set(queue("team-a", "orders", 1))
 	s := start(t, nil, extension.Of(queueDefinition(), store))

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-func TestPagesAreBounded(t *testing.T) {
+func TestKeptPagesAreBounded(t *testing.T) {
 	p := newPages()
 	now := time.Unix(1000, 0)
 	key := func(i int) pageKey { return pageKey{byte(i), byte(i >> 8)} }

@@ -21,7 +21,7 @@ func tenQueues() *queues {
 	return q
 }
 
-func TestPagesAreOfOneList(t *testing.T) {
+func TestPagesShareOneListVersion(t *testing.T) {
 	unversioned := queueDefinition()
 	unversioned.PollInterval = 0
 	for situation, definition := range map[string]extension.Definition[Queue]{"watchable": queueDefinition(), "not watchable": unversioned} {
@@ -55,7 +55,7 @@ func TestPagesAreOfOneList(t *testing.T) {
 	}
 }
 
-func TestPagesThatAreNotThere(t *testing.T) {
+func TestInvalidContinueTokensAreRejected(t *testing.T) {
 	s := start(t, nil, extension.Of(queueDefinition(), tenQueues()))
 	_, more := visible(t, s.get(queuesPath+"?limit=3&labelSelector=odd%3Dtrue").body)
 	for _, c := range []struct {
@@ -82,7 +82,7 @@ func TestPagesThatAreNotThere(t *testing.T) {
 	s.get(queuesPath+"?limit=2", tableAccept).wants(t, 200, `"continue":`)
 }
 
-func TestAnswersMayBeAsOldAsTheyMay(t *testing.T) {
+func TestListsWithinMaxAgeAreReused(t *testing.T) {
 	q := tenQueues()
 	definition := queueDefinition()
 	definition.PollInterval, definition.MaxAge = 0, time.Hour

@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// TestThePageShowsWhatIsCompiled: the developer's page contains the program of e2e/outside, and the program is short.
-func TestThePageShowsWhatIsCompiled(t *testing.T) {
+// TestDocPageContainsTheCompiledProgram: the developer's page contains the program of e2e/outside, and the program is short.
+func TestDocPageContainsTheCompiledProgram(t *testing.T) {
 	program, err := os.ReadFile("../../e2e/outside/server/main.go")
 	must(t, err)
 	if lines := strings.Count(string(program), "\n"); lines > 60 {
@@ -16,8 +16,8 @@ func TestThePageShowsWhatIsCompiled(t *testing.T) {
 	quoted(t, string(program))
 }
 
-// TestThePageShowsTheView: the page contains the view without its imports.
-func TestThePageShowsTheView(t *testing.T) {
+// TestDocPageContainsTheViewExample: the page contains the view without its imports.
+func TestDocPageContainsTheViewExample(t *testing.T) {
 	code, err := os.ReadFile("example_view_test.go")
 	must(t, err)
 	_, view, ok := strings.Cut(string(code), ")\n\n")

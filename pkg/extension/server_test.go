@@ -26,7 +26,7 @@ func pagesOf(names ...string) extension.Resource {
 		}))
 }
 
-func TestManifestsOfAServer(t *testing.T) {
+func TestManifestsContainTheRightsOfTheServer(t *testing.T) {
 	manifests, err := extension.Manifests(extension.Options{Port: 4443, Needs: []extension.Rule{
 		{Groups: []string{""}, Resources: []string{"nodes"}, Verbs: []string{"list"}},
 	}}, pagesOf())
@@ -43,7 +43,7 @@ func TestManifestsOfAServer(t *testing.T) {
 	}
 }
 
-func TestOptionsThatCannotWork(t *testing.T) {
+func TestInvalidOptionsAreRejected(t *testing.T) {
 	somewhere := &rest.Config{Host: "https://192.0.2.1"}
 	for want, o := range map[string]extension.Options{
 		"--kubeconfig":      {},

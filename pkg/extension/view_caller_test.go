@@ -45,8 +45,8 @@ func visible(t *testing.T, body []byte) (names []string, more string) {
 	return names, list.Metadata.Continue
 }
 
-// TestNobodySeesAnothersView sends many kinds of requests as many callers at once. Run it with the race detector.
-func TestNobodySeesAnothersView(t *testing.T) {
+// TestCallersReceiveOnlyTheirView sends many kinds of requests as many callers at once. Run it with the race detector.
+func TestCallersReceiveOnlyTheirView(t *testing.T) {
 	const users = 20
 	s := start(t, nil, extension.Of(projectDefinition(), inProjects(users)))
 	var all sync.WaitGroup
@@ -75,7 +75,7 @@ func TestNobodySeesAnothersView(t *testing.T) {
 	all.Wait()
 }
 
-func TestAPageIsForWhomItWasMade(t *testing.T) {
+func TestContinueTokenOfAnotherCallerIsExpired(t *testing.T) {
 	s := start(t, nil, extension.Of(projectDefinition(), inProjects(3)))
 	_, more := visible(t, s.send(http.MethodGet, projectsPath+"?limit=1", "", nil, "X-Test-User: user-00").body)
 	if more == "" {
@@ -85,7 +85,7 @@ func TestAPageIsForWhomItWasMade(t *testing.T) {
 	s.send(http.MethodGet, projectsPath+"?continue="+more, "", nil, "X-Test-User: user-00").wants(t, http.StatusOK, `"project-01"`)
 }
 
-func TestAWatchTellsOnlyWhatItsCallerMaySee(t *testing.T) {
+func TestWatchSendsOnlyVisibleObjects(t *testing.T) {
 	t.Parallel()
 	p := inProjects(3)
 	s := start(t, nil, extension.Of(projectDefinition(), p))

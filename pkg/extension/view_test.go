@@ -93,7 +93,7 @@ func TestViewModel(t *testing.T) {
 	}
 }
 
-func TestViewForgetsAndSaysSo(t *testing.T) {
+func TestForgottenVersionReturnsExpired(t *testing.T) {
 	value := 0
 	v := thingView(func(context.Context, Query) ([]thing, error) {
 		value++
@@ -118,7 +118,7 @@ func TestViewForgetsAndSaysSo(t *testing.T) {
 	}
 }
 
-func TestViewKeepsVersionsOfWhatDidNotChange(t *testing.T) {
+func TestViewKeepsVersionsOfUnchangedObjects(t *testing.T) {
 	labels := map[string]string{"a": "1", "b": "2"}
 	v := thingView(func(context.Context, Query) ([]thing, error) {
 		return []thing{{ObjectMeta: metav1.ObjectMeta{Name: "a", Labels: labels}}}, nil
@@ -139,7 +139,7 @@ func TestViewKeepsVersionsOfWhatDidNotChange(t *testing.T) {
 	}
 }
 
-func TestViewWaitsNoLongerThanItsCaller(t *testing.T) {
+func TestViewRefreshEndsWithCallerContext(t *testing.T) {
 	entered, release := make(chan struct{}), make(chan struct{})
 	v := thingView(func(context.Context, Query) ([]thing, error) {
 		close(entered)
@@ -163,7 +163,7 @@ func TestViewWaitsNoLongerThanItsCaller(t *testing.T) {
 	}
 }
 
-func TestVersionsOfALaterLifeAreLarger(t *testing.T) {
+func TestVersionsIncreaseAcrossRestarts(t *testing.T) {
 	earlier := newVersions(time.Unix(1000, 0))
 	var last uint64
 	for range 1000 {

@@ -52,7 +52,7 @@ func TestWarnings(t *testing.T) {
 	extension.Warn(context.Background(), "nobody hears this")
 }
 
-func TestSourcesInTroubleFailNothing(t *testing.T) {
+func TestFailingSourceDoesNotFailReadiness(t *testing.T) {
 	var trouble error
 	s := start(t, func(c *extension.Config) {
 		c.Sources = func() []extension.Source {

@@ -141,7 +141,7 @@ func TestWatchSelectsAndTranslatesTransitions(t *testing.T) {
 	w.sees("DELETED orders", "ADDED mails")
 }
 
-func TestWatchWays(t *testing.T) {
+func TestWatchParametersSelectInitialEvents(t *testing.T) {
 	s := start(t, nil, extension.Of(queueDefinition(), twoQueues()))
 	var list struct{ Metadata metav1.ListMeta }
 	must(t, json.Unmarshal(s.get(queuesPath).body, &list))
@@ -171,7 +171,7 @@ func TestWatchWays(t *testing.T) {
 	}
 }
 
-func TestWatchRefusals(t *testing.T) {
+func TestInvalidWatchesAreRejected(t *testing.T) {
 	s := start(t, nil, extension.Of(queueDefinition(), twoQueues()))
 	for _, c := range []struct {
 		situation, query string
@@ -247,7 +247,7 @@ func TestWatchersShareOnePoll(t *testing.T) {
 	}
 }
 
-func TestWatchSurvivesAFailingSource(t *testing.T) {
+func TestWatchSurvivesFailingSource(t *testing.T) {
 	t.Parallel()
 	q := twoQueues()
 	s := start(t, nil, extension.Of(queueDefinition(), q))
@@ -281,7 +281,7 @@ func (personal) List(_ context.Context, q extension.Query) ([]Queue, error) {
 	return []Queue{queue("team", "of-"+q.User.GetName(), 1)}, nil
 }
 
-func TestViewsOfCallersAreNeverShared(t *testing.T) {
+func TestPerCallerViewsAreNotShared(t *testing.T) {
 	t.Parallel()
 	definition := queueDefinition()
 	definition.PerCaller = true
@@ -304,7 +304,7 @@ func (n nosy) List(_ context.Context, q extension.Query) ([]Queue, error) {
 	return nil, nil
 }
 
-func TestProvidersOfSharedViewsAreNotToldWhoAsks(t *testing.T) {
+func TestSharedViewQueryHasNoUser(t *testing.T) {
 	n := nosy{make(chan user.Info, 1)}
 	s := start(t, nil, extension.Of(queueDefinition(), n))
 	s.get(queuesPath).wants(t, http.StatusOK)
@@ -313,8 +313,8 @@ func TestProvidersOfSharedViewsAreNotToldWhoAsks(t *testing.T) {
 	}
 }
 
-// TestInformer runs an unchanged client-go informer against a hosted resource.
-func TestInformer(t *testing.T) {
+// TestClientGoInformerSyncs runs an unchanged client-go informer against a hosted resource.
+func TestClientGoInformerSyncs(t *testing.T) {
 	t.Parallel()
 	q := twoQueues()
 	s := start(t, nil, extension.Of(queueDefinition(), q))

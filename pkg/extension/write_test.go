@@ -217,7 +217,7 @@ func TestCreate(t *testing.T) {
 	}
 }
 
-func TestWhatIsCreatedIsWatched(t *testing.T) {
+func TestCreatedObjectReachesWatch(t *testing.T) {
 	t.Parallel()
 	p := newQueueStore()
 	d := writable()
@@ -242,7 +242,7 @@ func TestWhatIsCreatedIsWatched(t *testing.T) {
 	}
 }
 
-func TestGeneratedNames(t *testing.T) {
+func TestGenerateNameRetriesTakenNames(t *testing.T) {
 	p := newQueueStore()
 	p.taken = 3
 	s := start(t, nil, extension.Of(writable(), p))
@@ -280,7 +280,7 @@ func TestUpdate(t *testing.T) {
 	put("/old", with(func(q *Queue) { q.Depth = 4; q.ResourceVersion = "" })).wants(t, 200, `"depth":4`)
 }
 
-func TestAnUpdateThatDoesNotShowYetIsNotATrap(t *testing.T) {
+func TestUpdateAfterDelayedWriteDetectsConflict(t *testing.T) {
 	p := newQueueStore(queue("team", "old", 1))
 	s := start(t, nil, extension.Of(writable(), p))
 	first := s.get(teamPath + "/old").queue(t)
@@ -338,8 +338,8 @@ func TestPatch(t *testing.T) {
 	}
 }
 
-// TestPatchesFollowEachOther: twenty patches that each add one label must leave twenty labels.
-func TestPatchesFollowEachOther(t *testing.T) {
+// TestConsecutivePatchesAreAllApplied: twenty patches that each add one label must leave twenty labels.
+func TestConsecutivePatchesAreAllApplied(t *testing.T) {
 	p := newQueueStore(queue("team", "old", 0))
 	s := start(t, nil, extension.Of(writable(), p))
 	var all sync.WaitGroup
@@ -415,7 +415,7 @@ func TestDelete(t *testing.T) {
 	}
 }
 
-func TestDryRunsThatCannotBeAreRefused(t *testing.T) {
+func TestUnsupportedDryRunsAreRejected(t *testing.T) {
 	p := newQueueStore(queue("team", "old", 1))
 	s := start(t, nil, extension.Of(queueDefinition(), p))
 	s.send(http.MethodPost, teamPath+"?dryRun=All", "", []byte(`{"metadata":{"name":"new"}}`)).wants(t, 400, "dry run")
@@ -425,7 +425,7 @@ func TestDryRunsThatCannotBeAreRefused(t *testing.T) {
 	}
 }
 
-func TestOnlyWhatAProviderCanIsOffered(t *testing.T) {
+func TestOnlySupportedVerbsAreAdvertised(t *testing.T) {
 	s := start(t, nil, extension.Of(writable(), newQueueStore()))
 	s.get("/apis/stats.example.com/v1").wants(t, 200,
 		`"verbs":["create","delete","deletecollection","get","list","patch","update","watch"]`)

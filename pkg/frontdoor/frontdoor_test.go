@@ -84,7 +84,7 @@ func get(t *testing.T, config *rest.Config, path string) (int, string) {
 	return response.StatusCode, string(body)
 }
 
-func TestClientsWithAndWithoutASocket(t *testing.T) {
+func TestClientsConnectBySocketAndInProcess(t *testing.T) {
 	t.Parallel()
 	front := start(t, frontdoor.Config{})
 	over, err := front.RESTConfig("admin", masters)
@@ -106,7 +106,7 @@ func TestClientsWithAndWithoutASocket(t *testing.T) {
 	}
 }
 
-func TestTwoInOneProcess(t *testing.T) {
+func TestTwoFrontDoorsInOneProcessAreIndependent(t *testing.T) {
 	t.Parallel()
 	one, two := start(t, frontdoor.Config{}), start(t, frontdoor.Config{NoListener: true})
 	ctx := t.Context()
@@ -122,7 +122,7 @@ func TestTwoInOneProcess(t *testing.T) {
 	}
 }
 
-func TestTheHandlerInAServerOfTheProgram(t *testing.T) {
+func TestHandlerWorksInServerOfTheProgram(t *testing.T) {
 	t.Parallel()
 	front := start(t, frontdoor.Config{NoListener: true, TokenAuthenticators: []authenticator.Token{
 		authenticator.TokenFunc(func(_ context.Context, token string) (*authenticator.Response, bool, error) {
@@ -149,7 +149,7 @@ func TestTheHandlerInAServerOfTheProgram(t *testing.T) {
 	}
 }
 
-func TestTheHandlerOfAFrontDoorThatDoesNotRun(t *testing.T) {
+func TestHandlerBeforeRunReturns503(t *testing.T) {
 	front, err := frontdoor.New(frontdoor.Config{DataDir: t.TempDir()})
 	must(t, err)
 	w := httptest.NewRecorder()
@@ -159,7 +159,7 @@ func TestTheHandlerOfAFrontDoorThatDoesNotRun(t *testing.T) {
 	}
 }
 
-func TestWithoutAnyLocalGroup(t *testing.T) {
+func TestFrontDoorRunsWithoutLocalGroups(t *testing.T) {
 	t.Parallel()
 	front := start(t, frontdoor.Config{ServedGroups: []string{}})
 	config, err := front.RESTConfig("admin", masters)
@@ -202,7 +202,7 @@ func (denySecrets) Validate(_ context.Context, a admission.Attributes, _ admissi
 	return nil
 }
 
-func TestWhatAProgramAdds(t *testing.T) {
+func TestProgramAddsComponentsHandlersAndPlugins(t *testing.T) {
 	t.Parallel()
 	started, stopped := make(chan struct{}), make(chan struct{})
 	t.Cleanup(func() { // Runs after the cleanup of start.
@@ -303,7 +303,7 @@ func TestSnapshotsAndTime(t *testing.T) {
 	}
 }
 
-func TestMistakes(t *testing.T) {
+func TestInvalidConfigReturnsError(t *testing.T) {
 	for _, c := range []struct {
 		situation string
 		config    frontdoor.Config

@@ -112,7 +112,7 @@ func boxGroup() frontdoor.Group {
 	}
 }
 
-func TestAKindOfTheProgram(t *testing.T) {
+func TestProgramDefinedKindIsServed(t *testing.T) {
 	t.Parallel()
 	front := start(t, frontdoor.Config{Groups: []frontdoor.Group{boxGroup()}, Definitions: definitions, ServedGroups: []string{""}})
 	config, err := front.RESTConfig("admin", masters)

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-func TestWithDefaults(t *testing.T) {
+func TestDefaultTimingsAreAddedForEnvtest(t *testing.T) {
 	added := []string{"--heartbeat-interval=20", "--election-timeout=100"}
 	for name, c := range map[string]struct {
 		args  []string

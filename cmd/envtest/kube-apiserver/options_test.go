@@ -31,7 +31,7 @@ func parse(t *testing.T, args ...string) (*options, []string, error) {
 }
 
 // The command line of controller-runtime v0.25.
-func TestTheFlagsOfEnvtestAreTaken(t *testing.T) {
+func TestEnvtestFlagsAreAccepted(t *testing.T) {
 	o, notices, err := parse(t, "--allow-privileged=true", "--authorization-mode=RBAC", "--bind-address=127.0.0.1", "--cert-dir=c",
 		"--client-ca-file=c/client-cert-auth-ca.crt", "--disable-admission-plugins=ServiceAccount", "--etcd-servers=http://127.0.0.1:2379",
 		"--secure-port=7443", "--service-account-issuer=https://127.0.0.1:7443/", "--service-account-key-file=c/sa-signer.crt",
@@ -45,7 +45,7 @@ func TestTheFlagsOfEnvtestAreTaken(t *testing.T) {
 	}
 }
 
-func TestFlagsOfKubeAPIServer(t *testing.T) {
+func TestKubeAPIServerFlagsAreMappedOrReported(t *testing.T) {
 	for name, c := range map[string]struct {
 		args   []string
 		notice string

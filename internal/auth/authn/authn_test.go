@@ -234,7 +234,7 @@ func TestCredentialID(t *testing.T) {
 }
 
 // A UID distinguishes a user from an earlier user of the same name. An ambiguous UID is rejected.
-func TestB10UIDOfACertificate(t *testing.T) {
+func TestB10AmbiguousCertificateUIDIsRejected(t *testing.T) {
 	d := open(t)
 	for _, c := range []struct {
 		name    string
@@ -294,7 +294,7 @@ func TestAnonymousPaths(t *testing.T) {
 }
 
 // A connection may outlive the validity of its certificate. The certificate and the authority are checked for every request.
-func TestTrustIsCheckedPerRequest(t *testing.T) {
+func TestCertificateTrustIsCheckedPerRequest(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes seconds")
 	}
@@ -339,7 +339,7 @@ func TestTrustIsCheckedPerRequest(t *testing.T) {
 	})
 }
 
-func TestDangerousTrust(t *testing.T) {
+func TestUnsafeTrustConfigurationsAreRejected(t *testing.T) {
 	shared := func(names ...string) func(*Config, *testServer) {
 		return func(c *Config, d *testServer) {
 			c.RequestHeader.ClientCA = authtest.Bundle(t, d.clients.Cert)
@@ -403,9 +403,9 @@ func TestDangerousTrust(t *testing.T) {
 	})
 }
 
-// TestB9AnonymousWhereItIsAllowed checks that anonymous requests are allowed only on listed paths, by flag or by a rule that may change, and never
+// TestB9AnonymousRequestsAreLimitedToListedPaths checks that anonymous requests are allowed only on listed paths, by flag or by a rule that may change, and never
 // in place of a bad credential.
-func TestB9AnonymousWhereItIsAllowed(t *testing.T) {
+func TestB9AnonymousRequestsAreLimitedToListedPaths(t *testing.T) {
 	rule := func(said, enabled bool, paths ...string) func(*Config, *testServer) {
 		return func(c *Config, _ *testServer) {
 			c.AnonymousRule = func() (bool, bool, []string) { return said, enabled, paths }
@@ -450,9 +450,9 @@ func TestB9AnonymousWhereItIsAllowed(t *testing.T) {
 	}
 }
 
-// TestB8TokensAreKeptAsHashes checks that tokens are looked up by their SHA-256. The time of a look-up does not depend on how much of a
+// TestB8TokensAreStoredAsHashes checks that tokens are looked up by their SHA-256. The time of a look-up does not depend on how much of a
 // token was guessed, and the memory contains no usable token.
-func TestB8TokensAreKeptAsHashes(t *testing.T) {
+func TestB8TokensAreStoredAsHashes(t *testing.T) {
 	static, err := LoadTokenFile(tokenFileWith(t, tokens))
 	if err != nil {
 		t.Fatal(err)
@@ -467,8 +467,8 @@ func TestB8TokensAreKeptAsHashes(t *testing.T) {
 	}
 }
 
-// TestAuthenticatorsAreAskedInOrder checks that a token that one authenticator accepts or rejects is not passed to the next.
-func TestAuthenticatorsAreAskedInOrder(t *testing.T) {
+// TestTokenAuthenticatorsAreTriedInOrder checks that a token that one authenticator accepts or rejects is not passed to the next.
+func TestTokenAuthenticatorsAreTriedInOrder(t *testing.T) {
 	var last atomic.Int32
 	issuer := authenticator.TokenFunc(func(_ context.Context, token string) (*authenticator.Response, bool, error) {
 		if token == "of a dead issuer" {

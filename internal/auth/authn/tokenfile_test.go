@@ -61,7 +61,7 @@ func TestLoadTokenFile(t *testing.T) {
 	}
 }
 
-func TestTokenFileIsFollowed(t *testing.T) {
+func TestTokenFileIsReloadedOnChange(t *testing.T) {
 	name := filepath.Join(t.TempDir(), "tokens.csv")
 	write := func(text string) {
 		t.Helper()

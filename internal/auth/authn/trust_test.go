@@ -17,7 +17,7 @@ import (
 	"portico.dev/internal/pki"
 )
 
-func TestOverlap(t *testing.T) {
+func TestOverlapOfClientAndFrontProxyCAs(t *testing.T) {
 	clients, proxies := authtest.NewCA(t, "clients"), authtest.NewCA(t, "proxies")
 	renewed := *clients
 	renewed.Cert = clients.CrossSign(t, clients)
@@ -43,7 +43,7 @@ func TestOverlap(t *testing.T) {
 
 // The property behind A12: for all authorities and names, the identity headers of a request with a certificate that only the client CA signed are never
 // accepted, unless an administrator listed the certificate's name.
-func TestClientLeafNeverSpeaksForOthers(t *testing.T) {
+func TestClientCertificateCannotSendIdentityHeaders(t *testing.T) {
 	a, b := authtest.NewCA(t, "a"), authtest.NewCA(t, "b")
 	cross := b.CrossSign(t, a)
 	leaves := map[string]*tls.Certificate{}
@@ -105,7 +105,7 @@ func TestWithAuthenticated(t *testing.T) {
 	}
 }
 
-func TestTokensThatFail(t *testing.T) {
+func TestUnauthenticatedTokensAreRejected(t *testing.T) {
 	trust := &Trust{}
 	request := func() *http.Request { return &http.Request{Header: http.Header{"Authorization": {"Bearer t"}}} }
 	t.Run("nobody recognises it", func(t *testing.T) {

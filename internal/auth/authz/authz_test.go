@@ -19,7 +19,7 @@ const (
 	none  = authorizer.DecisionNoOpinion
 )
 
-func TestOrderOfAuthorizers(t *testing.T) {
+func TestAuthorizersDecideInConfiguredOrder(t *testing.T) {
 	allowing, denying, silent := serve(t, allows), serve(t, denies), serve(t, isSilent)
 	at := func(s *server) string { return kubeconfigOf(t, s.URL, s.RootPEM) }
 	for name, c := range map[string]struct {
@@ -54,7 +54,7 @@ func TestOrderOfAuthorizers(t *testing.T) {
 	}
 }
 
-func TestConfigurationsThatAreRefused(t *testing.T) {
+func TestInvalidConfigurationsAreRejected(t *testing.T) {
 	s := serve(t, allows)
 	good := kubeconfigOf(t, s.URL, s.RootPEM)
 	plain := kubeconfigOf(t, strings.Replace(s.URL, "https", "http", 1), s.RootPEM)
@@ -100,7 +100,7 @@ func TestConfigurationsThatAreRefused(t *testing.T) {
 	}
 }
 
-func TestEditsTakeEffectAndBadOnesDoNot(t *testing.T) {
+func TestInvalidConfigurationEditsAreIgnored(t *testing.T) {
 	file := configFile(t, rbacEntry)
 	c := complete(Config{File: file})
 	a, err := New(c)
@@ -155,7 +155,7 @@ func TestEditsTakeEffectAndBadOnesDoNot(t *testing.T) {
 	}
 }
 
-func TestRulesOfOneself(t *testing.T) {
+func TestRulesForIsIncompleteWithWebhook(t *testing.T) {
 	s := serve(t, allows)
 	rules, _, incomplete, err := open(t, Config{}).RulesFor(t.Context(), reader, "ns")
 	if len(rules) != 1 || !slices.Equal(rules[0].GetResources(), []string{"pods"}) || incomplete || err != nil {
@@ -168,7 +168,7 @@ func TestRulesOfOneself(t *testing.T) {
 	}
 }
 
-func TestADecisionByRBACAllocatesNothing(t *testing.T) {
+func TestRBACDecisionDoesNotAllocate(t *testing.T) {
 	a := open(t, Config{})
 	for name, who := range map[string]user.Info{"allowed": reader, "refused": alice, "system:masters": master} {
 		var question authorizer.Attributes = getPod(who)

@@ -23,7 +23,7 @@ import (
 // secret is text in the webhook's response that must not reach a client.
 const secret = "the-words-of-the-webhook"
 
-func TestC13WebhooksThatFail(t *testing.T) {
+func TestC13FailedWebhooksFollowFailurePolicy(t *testing.T) {
 	elsewhere := serve(t, allows)
 	for name, answer := range map[string]func(http.ResponseWriter, *http.Request, *authorizationv1.SubjectAccessReview){
 		"hung": neverSays,
@@ -85,7 +85,7 @@ func TestC13WebhooksThatFail(t *testing.T) {
 	}
 }
 
-func TestConnectionsAreMadeByDial(t *testing.T) {
+func TestWebhookConnectionsUseConfiguredDial(t *testing.T) {
 	s := serve(t, allows)
 	var dialled atomic.Int32
 	a := open(t, Config{
@@ -100,7 +100,7 @@ func TestConnectionsAreMadeByDial(t *testing.T) {
 	}
 }
 
-func TestAWebhookMustProveItsName(t *testing.T) {
+func TestWebhookWithWrongServerNameIsRejected(t *testing.T) {
 	s, other := serve(t, allows), serve(t, allows)
 	a := open(t, Config{File: configFile(t, webhookEntry("gate", kubeconfigOf(t, s.URL, other.RootPEM), "30s", "Deny"))})
 	if got, _, err := a.Authorize(t.Context(), getPod(alice)); got != deny || err == nil || len(s.calls()) != 0 {
@@ -110,7 +110,7 @@ func TestAWebhookMustProveItsName(t *testing.T) {
 
 // A webhook that does not respond delays only the requests that require it, each until its deadline, and a limited number of them at once.
 // Other requests do not wait.
-func TestAHungWebhookCostsOnlyWhatIsAskedOfIt(t *testing.T) {
+func TestHungWebhookDelaysOnlyItsOwnRequests(t *testing.T) {
 	arrived := make(chan struct{}, maxCalls)
 	s := serve(t, func(w http.ResponseWriter, r *http.Request, review *authorizationv1.SubjectAccessReview) {
 		arrived <- struct{}{}
@@ -157,7 +157,7 @@ func TestAHungWebhookCostsOnlyWhatIsAskedOfIt(t *testing.T) {
 }
 
 // Without a share for each user, requests of one user occupied all calls to a slow webhook, and requests of other users failed.
-func TestA53OneUserDoesNotUseAllCalls(t *testing.T) {
+func TestA53OneUserCannotOccupyAllWebhookCalls(t *testing.T) {
 	s := serve(t, func(w http.ResponseWriter, r *http.Request, review *authorizationv1.SubjectAccessReview) {
 		if review.Spec.User == alice.GetName() {
 			neverSays(w, r, review)
@@ -193,7 +193,7 @@ func TestA53OneUserDoesNotUseAllCalls(t *testing.T) {
 }
 
 // KEP-4601: a webhook receives the selectors of a list or watch. RBAC ignores them.
-func TestSelectorsReachWebhooks(t *testing.T) {
+func TestSelectorsAreSentToWebhooks(t *testing.T) {
 	s := serve(t, allows)
 	a := open(t, Config{File: configFile(t, rbacEntry, webhookEntry("gate", kubeconfigOf(t, s.URL, s.RootPEM), "30s", "Deny"))})
 	question := getPod(alice)
@@ -229,7 +229,7 @@ func TestSelectorsReachWebhooks(t *testing.T) {
 	}
 }
 
-func TestConditionsKeepRequestsFromAWebhook(t *testing.T) {
+func TestUnmetMatchConditionsSkipWebhook(t *testing.T) {
 	s := serve(t, denies)
 	conditions := `matchConditions: [{expression: "has(request.resourceAttributes)"}, {expression: "request.resourceAttributes.namespace == 'ns'"}, ` +
 		`{expression: "request.extra['scope'][0] == 'all'"}]`
@@ -260,7 +260,7 @@ func TestConditionsKeepRequestsFromAWebhook(t *testing.T) {
 	}
 }
 
-func TestAnswersAreRememberedAsConfigured(t *testing.T) {
+func TestWebhookDecisionsAreCachedForConfiguredTTL(t *testing.T) {
 	for name, c := range map[string]struct {
 		answer func(http.ResponseWriter, *http.Request, *authorizationv1.SubjectAccessReview)
 		more   string
@@ -287,7 +287,7 @@ func TestAnswersAreRememberedAsConfigured(t *testing.T) {
 	}
 }
 
-func TestVersionsOfTheReview(t *testing.T) {
+func TestConfiguredAccessReviewVersionIsSent(t *testing.T) {
 	for flag, want := range map[string]string{"": "authorization.k8s.io/v1beta1", "v1beta1": "authorization.k8s.io/v1beta1", "v1": "authorization.k8s.io/v1"} {
 		s := serve(t, allows)
 		a := open(t, Config{Modes: []string{ModeWebhook}, WebhookVersion: flag, WebhookConfigFile: kubeconfigOf(t, s.URL, s.RootPEM)})

@@ -58,7 +58,7 @@ func authenticate(t *testing.T, s *corev1.Secret, token string) (*authenticator.
 }
 
 // The rows correspond to kube-apiserver's own test.
-func TestB16BootstrapTokens(t *testing.T) {
+func TestB16OnlyValidBootstrapTokensAreAccepted(t *testing.T) {
 	const good = id + "." + secret
 	groups := func(names ...string) []string { return names }
 	for name, c := range map[string]struct {
@@ -109,7 +109,7 @@ func TestB16BootstrapTokens(t *testing.T) {
 	}
 }
 
-func TestSecretsThatCannotBeRead(t *testing.T) {
+func TestUnreadableSecretFailsAuthentication(t *testing.T) {
 	a := &Authenticator{Secret: func(string) (*corev1.Secret, error) { return nil, errors.New("away") }, Now: time.Now, Logger: zap.NewNop()}
 	_, ok, err := a.AuthenticateToken(t.Context(), id+"."+secret)
 	if ok || err == nil || strings.Contains(err.Error(), secret) {
@@ -118,7 +118,7 @@ func TestSecretsThatCannotBeRead(t *testing.T) {
 }
 
 // A token review for audiences of other servers does not reveal a bootstrap token.
-func TestB3AudiencesOfABootstrapToken(t *testing.T) {
+func TestB3BootstrapTokenIsRejectedForOtherAudiences(t *testing.T) {
 	a := authenticator.WrapAudienceAgnosticToken(authenticator.Audiences{"us"}, &Authenticator{
 		Secret: func(string) (*corev1.Secret, error) { return tokenSecret(nil), nil }, Now: time.Now, Logger: zap.NewNop(),
 	})

@@ -101,7 +101,7 @@ func TestAuthenticateRequest(t *testing.T) {
 }
 
 // A server that does not authorize accepts only front proxies.
-func TestG1OnlyFrontProxiesAreBelieved(t *testing.T) {
+func TestG1IdentityHeadersRequireFrontProxyCertificate(t *testing.T) {
 	ca, own := newAuthorities(t), authtest.NewCA(t, "our own")
 	data := ca.published("front-proxy-client")
 	data[proxyCAKey] += string(own.PEM())
@@ -144,7 +144,7 @@ func TestG1OnlyFrontProxiesAreBelieved(t *testing.T) {
 	}
 }
 
-func TestTokenReviewIsRemembered(t *testing.T) {
+func TestTokenReviewIsCached(t *testing.T) {
 	f := openFrontDoor(t, newAuthorities(t).published())
 	f.tokens["good"] = authenticationv1.TokenReviewStatus{Authenticated: true, User: authenticationv1.UserInfo{Username: "tina"}}
 	r := start(t, f)
@@ -179,7 +179,7 @@ func TestTokenAudiences(t *testing.T) {
 	}
 }
 
-func TestTokenReviewFails(t *testing.T) {
+func TestFailedTokenReviewIsReported(t *testing.T) {
 	f := openFrontDoor(t, newAuthorities(t).published())
 	r := start(t, f, func(c *Config) { c.AnonymousAllowed = true })
 	f.set(func() {

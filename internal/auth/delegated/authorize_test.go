@@ -115,7 +115,7 @@ func TestAccessReviewSpec(t *testing.T) {
 	})
 }
 
-func TestQuestionsThatAreTooLargeToRemember(t *testing.T) {
+func TestLargeAccessReviewsAreNotCached(t *testing.T) {
 	f := openFrontDoor(t, newAuthorities(t).published())
 	d := start(t, f).d
 	info := &apirequest.RequestInfo{IsResourceRequest: true, Verb: "get", Resource: "foos", Name: strings.Repeat("x", maxRememberedBytes)}
@@ -129,7 +129,7 @@ func TestQuestionsThatAreTooLargeToRemember(t *testing.T) {
 	}
 }
 
-func TestRequestsThatNeedTheSameAnswerAskOnce(t *testing.T) {
+func TestConcurrentEqualRequestsShareOneAccessReview(t *testing.T) {
 	f := openFrontDoor(t, newAuthorities(t).published())
 	release := make(chan struct{})
 	f.access = func(authorizationv1.SubjectAccessReviewSpec) authorizationv1.SubjectAccessReviewStatus {
@@ -154,7 +154,7 @@ func TestRequestsThatNeedTheSameAnswerAskOnce(t *testing.T) {
 	}
 }
 
-func TestFrontDoorThatCannotAnswer(t *testing.T) {
+func TestFailedAccessReviewIsRetriedOnce(t *testing.T) {
 	t.Parallel()
 	info := &apirequest.RequestInfo{IsResourceRequest: true, Verb: "get", Resource: "foos"}
 	tests := []struct {
@@ -198,7 +198,7 @@ func TestFrontDoorThatCannotAnswer(t *testing.T) {
 	}
 }
 
-func TestAnswerWithoutEnd(t *testing.T) {
+func TestUnboundedAccessReviewResponseIsRejected(t *testing.T) {
 	endless := authtest.Serve(t, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		_, _ = w.Write([]byte(`{"kind":"SubjectAccessReview","status":{"allowed":true,"reason":"`))
 		for chunk := bytes.Repeat([]byte("x"), 64<<10); ; {

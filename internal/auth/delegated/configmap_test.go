@@ -12,7 +12,7 @@ import (
 	"portico.dev/internal/auth/authtest"
 )
 
-func TestStart(t *testing.T) {
+func TestStartRequiresValidConfigMap(t *testing.T) {
 	t.Parallel()
 	if testing.Short() {
 		t.Skip("takes seconds")
@@ -80,7 +80,7 @@ func TestStart(t *testing.T) {
 }
 
 // The error contains the front door's last response, not the timeout of the last attempt.
-func TestLastAnswerIsReported(t *testing.T) {
+func TestStartErrorContainsLastResponse(t *testing.T) {
 	t.Parallel()
 	if testing.Short() {
 		t.Skip("takes seconds")
@@ -102,7 +102,7 @@ func TestLastAnswerIsReported(t *testing.T) {
 	}
 }
 
-func TestFrontDoorThatIsStillStarting(t *testing.T) {
+func TestStartWaitsForConfigMap(t *testing.T) {
 	t.Parallel()
 	f := openFrontDoor(t, nil)
 	published := make(chan struct{})
@@ -117,7 +117,7 @@ func TestFrontDoorThatIsStillStarting(t *testing.T) {
 	<-published
 }
 
-func TestChangesAreFollowed(t *testing.T) {
+func TestConfigMapChangesTakeEffect(t *testing.T) {
 	before, after := newAuthorities(t), newAuthorities(t)
 	f := openFrontDoor(t, before.published("front-proxy-client"))
 	r := start(t, f)
@@ -161,7 +161,7 @@ func TestChangesAreFollowed(t *testing.T) {
 	}
 }
 
-func TestWithoutTheRightToWatch(t *testing.T) {
+func TestConfigMapIsPolledWithoutWatchPermission(t *testing.T) {
 	t.Parallel()
 	if testing.Short() {
 		t.Skip("takes seconds")

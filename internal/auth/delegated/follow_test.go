@@ -166,7 +166,7 @@ func (f follower) trusts(ca authorities) bool {
 	return f.current.Load().data[proxyCAKey] == string(ca.proxies.PEM())
 }
 
-func TestNewCAIsInForceSoonAfterAnOutage(t *testing.T) {
+func TestNewCAIsLoadedSoonAfterOutage(t *testing.T) {
 	for name, refused := range map[string]time.Duration{"answers at once": 0, "answers 403 at first": 2 * time.Second} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -196,7 +196,7 @@ func TestNewCAIsInForceSoonAfterAnOutage(t *testing.T) {
 	}
 }
 
-func TestRequestOfAnUnknownSignerCausesARead(t *testing.T) {
+func TestUnknownSignerTriggersConfigMapRead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		before, after := newAuthorities(t), newAuthorities(t)
 		a := newAPIServer(before.published())
@@ -214,7 +214,7 @@ func TestRequestOfAnUnknownSignerCausesARead(t *testing.T) {
 	})
 }
 
-func TestReadsThatRequestsCauseAreLimited(t *testing.T) {
+func TestReadsTriggeredByRequestsAreRateLimited(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ca, unknown := newAuthorities(t), newAuthorities(t)
 		a := newAPIServer(ca.published())
@@ -243,7 +243,7 @@ func TestReadsThatRequestsCauseAreLimited(t *testing.T) {
 	})
 }
 
-func TestRefusedWatchIsPolledEveryFewSeconds(t *testing.T) {
+func TestForbiddenWatchIsReplacedByPolling(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := newAPIServer(newAuthorities(t).published())
 		a.watched = http.StatusForbidden

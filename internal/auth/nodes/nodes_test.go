@@ -48,7 +48,7 @@ func filled() *Authorizer {
 }
 
 // The rows are cases of kube-apiserver's own test of its Node authorizer, with its reasons.
-func TestWhatNodesMayDo(t *testing.T) {
+func TestNodePermissionsMatchKubeAPIServer(t *testing.T) {
 	a, n1 := filled(), nodeUser("n1")
 	const (
 		unrelated = "no relationship found between node 'n1' and this object"
@@ -196,7 +196,7 @@ func TestWhatNodesMayDo(t *testing.T) {
 }
 
 // Every reference of a pod to an object allows the pod's node, and no other node, to read the object.
-func TestNodesReadWhatTheirPodsReferTo(t *testing.T) {
+func TestNodesMayReadObjectsReferencedByTheirPods(t *testing.T) {
 	a := filled()
 	may := func(node, resource, name string) bool {
 		decision, _, _ := a.Authorize(t.Context(), question(nodeUser(node), "get", resource, "", "ns", name, ""))
@@ -226,7 +226,7 @@ func TestNodesReadWhatTheirPodsReferTo(t *testing.T) {
 }
 
 // A node creates its mirror pods, so they grant it no rights.
-func TestC24AMirrorPodGivesItsNodeNothing(t *testing.T) {
+func TestC24MirrorPodGrantsItsNodeNoRights(t *testing.T) {
 	a, pod := New(), everything("ns", "p1", "n1")
 	pod.Annotations = map[string]string{corev1.MirrorPodAnnotationKey: "x"}
 	a.graph.set(pod)
@@ -248,7 +248,7 @@ func TestC24AMirrorPodGivesItsNodeNothing(t *testing.T) {
 	}
 }
 
-func TestWhoIsANode(t *testing.T) {
+func TestOnlyNodeIdentitiesAreAuthorized(t *testing.T) {
 	a := filled()
 	for name, c := range map[string]struct {
 		who    user.Info
@@ -277,7 +277,7 @@ func TestWhoIsANode(t *testing.T) {
 }
 
 // A pod gets its node, claims or ephemeral containers later, and is replaced by a pod of the same name on another node.
-func TestChangesOfPods(t *testing.T) {
+func TestPodChangesUpdateNodePermissions(t *testing.T) {
 	a := New()
 	may := func(node, resource, name string) bool {
 		decision, _, _ := a.Authorize(t.Context(), question(nodeUser(node), "get", resource, "", "ns", name, ""))
@@ -306,7 +306,7 @@ func TestChangesOfPods(t *testing.T) {
 }
 
 // After any changes the graph equals a graph that was filled with the final objects, without leftovers.
-func TestTheGraphForgets(t *testing.T) {
+func TestGraphEqualsFreshGraphAfterChanges(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	changed, final := newGraph(), newGraph()
 	kept := map[int]*corev1.Pod{}
@@ -354,7 +354,7 @@ func TestTheGraphForgets(t *testing.T) {
 	}
 }
 
-func TestRunFollowsInformers(t *testing.T) {
+func TestRunAppliesInformerEvents(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	changes := watch.NewFake()
 	pod := everything("ns", "p1", "n1")

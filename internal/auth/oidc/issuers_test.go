@@ -38,7 +38,7 @@ func TestFlags(t *testing.T) {
 	}
 }
 
-func TestConfigurationsThatAreRefused(t *testing.T) {
+func TestInvalidConfigurationsAreRejected(t *testing.T) {
 	const issuer = "jwt:\n- issuer: {url: https://a.example, audiences: [x]}\n  claimMappings: {username: {claim: sub, prefix: \"\"}}\n"
 	file := func(text string) func(*Config) {
 		return func(c *Config) {
@@ -131,8 +131,8 @@ func TestConfigurationFile(t *testing.T) {
 	}
 }
 
-// TestIssuersInTrouble checks that no issuer delays another, or the start.
-func TestIssuersInTrouble(t *testing.T) {
+// TestFailingIssuersDelayNeitherStartNorOtherIssuers checks that no issuer delays another, or the start.
+func TestFailingIssuersDelayNeitherStartNorOtherIssuers(t *testing.T) {
 	good, stuck, late, gone := serve(t, alive), serve(t, hung), serve(t, dead), serve(t, dead)
 	moved, liar := serve(t, alive), serve(t, alive)
 	moved.elsewhere = "http://127.0.0.1:1/keys"
@@ -165,7 +165,7 @@ func TestIssuersInTrouble(t *testing.T) {
 	}
 }
 
-func TestConfigurationIsFollowed(t *testing.T) {
+func TestConfigurationFileIsReloadedOnChange(t *testing.T) {
 	t.Parallel()
 	first, second := serve(t, alive), serve(t, alive)
 	file := filepath.Join(t.TempDir(), "authentication.yaml")

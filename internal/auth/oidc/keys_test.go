@@ -99,7 +99,7 @@ func (l *looker) good(t *testing.T, token string) bool {
 	return err == nil
 }
 
-func TestKeysOverTime(t *testing.T) {
+func TestIssuerKeysAreRefreshed(t *testing.T) {
 	nothing := func(*looker) {}
 	t.Run("a key that is new is looked for", func(t *testing.T) {
 		inTime(t, nothing, func(t *testing.T, l *looker) {
@@ -190,7 +190,7 @@ func TestKeysOverTime(t *testing.T) {
 	})
 }
 
-func TestIssuerThatReturnsIsReadSoon(t *testing.T) {
+func TestRecoveredIssuerIsReadSoon(t *testing.T) {
 	inTime(t, func(l *looker) { l.err = errors.New("down") }, func(t *testing.T, l *looker) {
 		time.Sleep(time.Hour)
 		l.change(func() { l.err = nil })
@@ -204,7 +204,7 @@ func TestIssuerThatReturnsIsReadSoon(t *testing.T) {
 	})
 }
 
-func TestWhatIsRemembered(t *testing.T) {
+func TestVerifiedTokensAreCachedUntilExpiry(t *testing.T) {
 	t.Run("B12 a token is not remembered beyond its end", func(t *testing.T) {
 		inTime(t, func(*looker) {}, func(t *testing.T, l *looker) {
 			token := signed("ec-1")

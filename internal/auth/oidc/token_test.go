@@ -21,8 +21,8 @@ import (
 	"portico.dev/internal/auth/authtest"
 )
 
-// TestForgedTokens tests the rows B1 to B7 with tokens that name an issuer.
-func TestForgedTokens(t *testing.T) {
+// TestForgedTokensAreRejected tests the rows B1 to B7 with tokens that name an issuer.
+func TestForgedTokensAreRejected(t *testing.T) {
 	p := serve(t, alive)
 	var elsewhere atomic.Int32
 	attacker := authtest.Serve(t, http.HandlerFunc(func(http.ResponseWriter, *http.Request) { elsewhere.Add(1) }))
@@ -111,7 +111,7 @@ func TestForgedTokens(t *testing.T) {
 	}
 }
 
-func TestB4TimesToTheSecond(t *testing.T) {
+func TestB4ExpiryAndNotBeforeAreExact(t *testing.T) {
 	now := time.Unix(2_000_000_000, 0)
 	for name, c := range map[string]struct {
 		expires, notBefore time.Duration // from now
@@ -130,7 +130,7 @@ func TestB4TimesToTheSecond(t *testing.T) {
 	}
 }
 
-func TestKeysThatArePassedOver(t *testing.T) {
+func TestUnusableKeysAreIgnored(t *testing.T) {
 	k := keysOfTests()
 	short, err := rsa.GenerateKey(rand.Reader, 1024)
 	if err != nil {
@@ -180,7 +180,7 @@ func TestKeysThatArePassedOver(t *testing.T) {
 	})
 }
 
-func TestB3AudiencesOfATokenReview(t *testing.T) {
+func TestB3TokenReviewAudiencesAreChecked(t *testing.T) {
 	p := serve(t, alive)
 	s := start(t, Config{Flags: p.flags(t)})
 	eventually(t, s, p.token(), "1234")

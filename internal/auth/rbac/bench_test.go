@@ -90,7 +90,7 @@ func BenchmarkAuthorize(b *testing.B) {
 	}
 }
 
-func TestADecisionAllocatesNothing(t *testing.T) {
+func TestDecisionDoesNotAllocate(t *testing.T) {
 	r := loaded(large())
 	for _, d := range decisions() {
 		var asked authorizer.Attributes = d.what

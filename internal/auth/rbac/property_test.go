@@ -94,7 +94,7 @@ func drawQuestion(t *rapid.T) authorizer.AttributesRecord {
 	}
 	a.ResourceRequest = true
 	a.APIGroup = rapid.SampledFrom([]string{"", "apps", "batch", "*"}).Draw(t, "group")
-	// No slashes: upstream's rule evaluation has no subresource apart from the resource. TestResourcesWithASlash covers them.
+	// No slashes: upstream's rule evaluation has no subresource apart from the resource. TestResourceNameWithSlashIsComparedWhole covers them.
 	a.Resource = rapid.SampledFrom([]string{"pods", "jobs", "*", "a"}).Draw(t, "resource")
 	a.Subresource = rapid.SampledFrom([]string{"", "", "log", "scale", "*", "b/c", "c"}).Draw(t, "subresource")
 	a.Name = rapid.SampledFrom([]string{"", "x", "z", "*"}).Draw(t, "name")
@@ -165,7 +165,7 @@ func applies(subjects []rbacv1.Subject, u user.Info, namespace string) bool {
 }
 
 // The property behind C16: the index returns the same decisions as an evaluation of every binding.
-func TestIndexAnswersAsANaiveEvaluator(t *testing.T) {
+func TestIndexMatchesNaiveEvaluation(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		p := drawPolicy(t)
 		r := loaded(p)

@@ -161,7 +161,7 @@ func TestDecisions(t *testing.T) {
 
 // An access review may name a resource with a slash. Kubernetes joins it with the subresource and compares the
 // whole name. A wildcard for a subresource matches only an explicit subresource.
-func TestResourcesWithASlash(t *testing.T) {
+func TestResourceNameWithSlashIsComparedWhole(t *testing.T) {
 	tests := []struct {
 		rule, resource, subresource string
 		want                        bool
@@ -194,7 +194,7 @@ func TestResourcesWithASlash(t *testing.T) {
 	}
 }
 
-func TestBeforeTheRulesAreLoaded(t *testing.T) {
+func TestRequestsFailUntilRulesAreLoaded(t *testing.T) {
 	r := New(zap.NewNop())
 	what := on("get", "", "pods")
 	what.User = person("alice")
@@ -259,7 +259,7 @@ func TestAggregation(t *testing.T) {
 }
 
 // For C16: an aggregated role grants the rules that it aggregates, regardless of its stored rules.
-func TestRoleRules(t *testing.T) {
+func TestAggregatedRoleIgnoresItsStoredRules(t *testing.T) {
 	r := loaded(Bootstrap())
 	ref := func(kind, name string) rbacv1.RoleRef { return rbacv1.RoleRef{Kind: kind, Name: name} }
 	admin, err := r.RoleRules(t.Context(), "ns", ref("ClusterRole", "admin"))

@@ -11,9 +11,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// TestBootstrapIsKubernetes compares each object with the objects that a kube-apiserver v1.37.1 and its controller manager had
+// TestBootstrapObjectsMatchKubeAPIServer compares each object with the objects that a kube-apiserver v1.37.1 and its controller manager had
 // written a minute after their first start.
-func TestBootstrapIsKubernetes(t *testing.T) {
+func TestBootstrapObjectsMatchKubeAPIServer(t *testing.T) {
 	theirs, ours := recorded(t), map[string]policyObject{}
 	p := Bootstrap()
 	for _, r := range p.ClusterRoles {

@@ -14,7 +14,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-func TestChangesTakeEffect(t *testing.T) {
+func TestRoleAndBindingChangesTakeEffect(t *testing.T) {
 	for name, transform := range map[string]cache.TransformFunc{
 		"informers that hold bindings whole": nil, "informers that hold what is needed of them": func(obj any) (any, error) { return TransformBinding(obj), nil },
 	} {

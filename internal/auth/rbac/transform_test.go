@@ -14,7 +14,7 @@ import (
 )
 
 // A binding with fields removed results in the same decisions and reasons.
-func TestLeanBindingSaysTheSame(t *testing.T) {
+func TestTrimmedBindingGivesSameDecisions(t *testing.T) {
 	about := func(name, namespace string) metav1.ObjectMeta {
 		return metav1.ObjectMeta{
 			Name: name, Namespace: namespace, UID: "u", ResourceVersion: "7", Generation: 3, CreationTimestamp: metav1.NewTime(time.Unix(1, 0)),
@@ -76,7 +76,7 @@ func TestLeanBindingSaysTheSame(t *testing.T) {
 }
 
 // There are about as many bindings as users: most bindings have one subject, and most subjects have one binding.
-func TestWhatMostHaveIsOneObject(t *testing.T) {
+func TestCommonBindingPartsAreShared(t *testing.T) {
 	bound := func(name string, users ...string) *rbacv1.RoleBinding {
 		b := &rbacv1.RoleBinding{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: name}, RoleRef: rbacv1.RoleRef{Kind: "ClusterRole", Name: "reader"}}
 		for _, u := range users {

@@ -10,7 +10,7 @@ import (
 )
 
 // An updated index equals a new index of the final objects.
-func TestAnIndexThatIsUpdatedAnswersAsANewOne(t *testing.T) {
+func TestUpdatedIndexEqualsNewIndex(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		p := drawPolicy(t)
 		roles := Policy{ClusterRoles: p.ClusterRoles, Roles: p.Roles}
@@ -89,8 +89,8 @@ func answers(t *rapid.T, x *index) (all []string) {
 	return all
 }
 
-// BenchmarkAChangedBinding measures a change of one of 10,000 bindings.
-func BenchmarkAChangedBinding(b *testing.B) {
+// BenchmarkUpdateBinding measures a change of one of 10,000 bindings.
+func BenchmarkUpdateBinding(b *testing.B) {
 	p := large()
 	x := newIndex(p)
 	before := trimBinding(&p.RoleBindings[4000].ObjectMeta, p.RoleBindings[4000].RoleRef, p.RoleBindings[4000].Subjects)

@@ -22,7 +22,7 @@ import (
 
 func unix(t time.Time) string { return strconv.FormatInt(t.Unix(), 10) }
 
-func TestForgedTokens(t *testing.T) {
+func TestForgedTokensAreRejected(t *testing.T) {
 	now := time.Now() // constant, because generating and parsing megabytes of tokens takes seconds
 	tokens := newTokens(t, func(c *Config) { c.Now = func() time.Time { return now } })
 	ec, rsaID := keyID(t, keys().ec), keyID(t, keys().rsa)
@@ -130,7 +130,7 @@ func strayBits(token string) string {
 	return token[:len(token)-1] + string("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"[last|1])
 }
 
-func TestAudiencesOfTheContext(t *testing.T) {
+func TestContextAudiencesAreChecked(t *testing.T) {
 	tokens := newTokens(t)
 	issued, err := tokens.Issue(t.Context(), IssueRequest{Namespace: "ns", Name: "robot", Spec: spec("ext-a", "ext-b")})
 	if err != nil {
@@ -150,7 +150,7 @@ func TestAudiencesOfTheContext(t *testing.T) {
 	})
 }
 
-func TestBoundObjects(t *testing.T) {
+func TestTokenOfDeletedBoundObjectIsRejected(t *testing.T) {
 	going := func(ago time.Duration) func(metav1.Object) {
 		return func(o metav1.Object) {
 			at := metav1.NewTime(time.Now().Add(-ago))
@@ -204,7 +204,7 @@ func TestBoundObjects(t *testing.T) {
 	}
 }
 
-func TestExpiryIsNotRemembered(t *testing.T) {
+func TestCachedTokenIsRejectedAfterExpiry(t *testing.T) {
 	tokens := newTokens(t)
 	keys()
 	synctest.Test(t, func(t *testing.T) {
@@ -223,7 +223,7 @@ func TestExpiryIsNotRemembered(t *testing.T) {
 	})
 }
 
-func TestLookupThatFails(t *testing.T) {
+func TestLookupErrorFailsAuthentication(t *testing.T) {
 	tokens := newTokens(t, func(c *Config) { c.Lookup = failing{} })
 	token := authtest.Token(`{"alg":"ES256","kid":"`+keyID(t, keys().ec)+`"}`, body(), authtest.ES256(keys().ec))
 	if _, ok, err := tokens.AuthenticateToken(t.Context(), token); ok || !errors.Is(err, errStorage) {

@@ -94,7 +94,7 @@ func TestIssuedIdentity(t *testing.T) {
 	}
 }
 
-func TestIssueRefuses(t *testing.T) {
+func TestInvalidTokenRequestsAreRejected(t *testing.T) {
 	seconds := func(n int64) authenticationv1.TokenRequestSpec {
 		return authenticationv1.TokenRequestSpec{ExpirationSeconds: &n}
 	}
@@ -159,7 +159,7 @@ func TestKeyRotation(t *testing.T) {
 	}
 }
 
-func TestKeysThatAreRefused(t *testing.T) {
+func TestInvalidKeyConfigurationsAreRejected(t *testing.T) {
 	small, err := rsa.GenerateKey(rand.Reader, 1024)
 	if err != nil {
 		t.Fatal(err)
@@ -197,7 +197,7 @@ func TestKeysThatAreRefused(t *testing.T) {
 }
 
 // A client can verify a token with only the documents.
-func TestDiscoveryDocuments(t *testing.T) {
+func TestTokenIsVerifiableWithDiscoveryDocuments(t *testing.T) {
 	tokens := newTokens(t)
 	var config struct {
 		Issuer  string   `json:"issuer"`
@@ -251,7 +251,7 @@ func TestDiscoveryDocuments(t *testing.T) {
 	}
 }
 
-func TestTokensThatAKubeletAsksFor(t *testing.T) {
+func TestKubeletPodTokensHaveExtendedLifetime(t *testing.T) {
 	keys()
 	pod := func(change ...func(*authenticationv1.TokenRequestSpec)) authenticationv1.TokenRequestSpec {
 		s := boundTo("Pod")

@@ -28,7 +28,7 @@ func legacyBody(replace ...string) string {
 		`"kubernetes.io/serviceaccount/service-account.uid":"sa-1","sub":"system:serviceaccount:ns:robot"}`)
 }
 
-func TestTokensOfSecrets(t *testing.T) {
+func TestSecretTokensRequireTheirSecret(t *testing.T) {
 	head := `{"alg":"RS256","kid":"` + keyID(t, keys().rsa) + `"}`
 	token := authtest.Token(head, legacyBody(), authtest.RS256(keys().rsa))
 	moved := legacyBody(`"system:serviceaccount:ns:robot"`, `"system:serviceaccount:ns:other"`)
@@ -127,7 +127,7 @@ func TestTokensOfSecrets(t *testing.T) {
 }
 
 // Operators look for the traces of such tokens before they disable them (KEP-2799).
-func TestTracesOfTokensOfSecrets(t *testing.T) {
+func TestUseOfSecretTokensIsRecorded(t *testing.T) {
 	head := `{"alg":"RS256","kid":"` + keyID(t, keys().rsa) + `"}`
 	token := authtest.Token(head, legacyBody(), authtest.RS256(keys().rsa))
 	const (

@@ -12,7 +12,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-func TestLive(t *testing.T) {
+func TestLiveLookupFallsBackToAPIServer(t *testing.T) {
 	accounts := cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{})
 	account := func(name, uid string) *corev1.ServiceAccount {
 		return &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name, UID: types.UID("uid-" + uid)}}

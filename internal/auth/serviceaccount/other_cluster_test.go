@@ -19,7 +19,7 @@ import (
 
 // All clusters use the same issuer for tokens of Secrets, so only a server with the key may reject such a token: a token with another key is
 // passed to the next authenticators.
-func TestATokenOfASecretOfAnotherCluster(t *testing.T) {
+func TestSecretTokenOfOtherClusterIsLeftToNextAuthenticator(t *testing.T) {
 	ours, theirs := keys().ec, keys().otherEC
 	accounts, err := New(Config{
 		Issuer: "https://front.example", VerifyKeyFiles: []string{publicFile(t, ours)}, Lookup: LiveLookup{},

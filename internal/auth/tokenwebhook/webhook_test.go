@@ -113,7 +113,7 @@ func open(t *testing.T, s *reviewer, change ...func(*Config)) *Webhook {
 	return w
 }
 
-func TestWhatTheServerSays(t *testing.T) {
+func TestReviewResultsAreReturned(t *testing.T) {
 	s := serve(t)
 	for _, version := range []string{"v1", "v1beta1"} {
 		w := open(t, s, func(c *Config) { c.Version = version })
@@ -148,7 +148,7 @@ func TestWhatTheServerSays(t *testing.T) {
 	}
 }
 
-func TestConnectionsAreMadeByDial(t *testing.T) {
+func TestWebhookConnectionsUseConfiguredDial(t *testing.T) {
 	var dialled atomic.Int32
 	w := open(t, serve(t), func(c *Config) {
 		c.Dial = func(ctx context.Context, network, address string) (net.Conn, error) {
@@ -161,7 +161,7 @@ func TestConnectionsAreMadeByDial(t *testing.T) {
 	}
 }
 
-func TestB3Audiences(t *testing.T) {
+func TestB3ReviewAudiencesAreChecked(t *testing.T) {
 	s := serve(t)
 	w := open(t, s)
 	for name, tt := range map[string]struct {
@@ -186,7 +186,7 @@ func TestB3Audiences(t *testing.T) {
 	}
 }
 
-func TestB12WhatIsRemembered(t *testing.T) {
+func TestB12ReviewResultsAreCached(t *testing.T) {
 	ending := func(in time.Duration) string {
 		return authtest.Token(`{"alg":"ES256"}`, fmt.Sprintf(`{"exp":%d}`, time.Now().Add(in).Unix()), nil)
 	}
@@ -225,9 +225,9 @@ func TestB12WhatIsRemembered(t *testing.T) {
 	})
 }
 
-// TestAServerThatHangs checks that canceled callers return, that the number of waiting callers is limited, and that requests without tokens are
+// TestHangingServerBlocksOnlyItsReviews checks that canceled callers return, that the number of waiting callers is limited, and that requests without tokens are
 // not affected.
-func TestAServerThatHangs(t *testing.T) {
+func TestHangingServerBlocksOnlyItsReviews(t *testing.T) {
 	s := serve(t)
 	w := open(t, s)
 	ctx, cancel := context.WithCancel(t.Context())
@@ -266,7 +266,7 @@ func TestAServerThatHangs(t *testing.T) {
 }
 
 // Without a share for each client, unknown tokens of one client occupied all reviews of a slow server, and valid tokens of other users were rejected.
-func TestA53OneClientDoesNotUseAllReviews(t *testing.T) {
+func TestA53OneClientCannotOccupyAllReviews(t *testing.T) {
 	s := serve(t)
 	w := open(t, s)
 	from := func(address string) context.Context {
@@ -301,7 +301,7 @@ func await(t *testing.T, until func() bool) {
 	}
 }
 
-func TestConfigurationsThatAreRefused(t *testing.T) {
+func TestInvalidConfigurationsAreRejected(t *testing.T) {
 	s := serve(t)
 	tests := map[string]struct {
 		change func(*Config)

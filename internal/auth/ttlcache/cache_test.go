@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-func TestMemory(t *testing.T) {
+func TestCacheExpiresAndEvictsEntries(t *testing.T) {
 	t.Run("an answer lasts until its deadline and not a moment longer", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			m := New[string, int](4)

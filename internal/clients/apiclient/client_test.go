@@ -48,7 +48,7 @@ func TestRequestAndResponse(t *testing.T) {
 	}
 }
 
-func TestARefusalIsNotTheCallers(t *testing.T) {
+func TestRejectedRequestNamesServerIdentity(t *testing.T) {
 	for _, c := range []struct {
 		situation string
 		code      int
@@ -76,7 +76,7 @@ func TestARefusalIsNotTheCallers(t *testing.T) {
 	}
 }
 
-func TestWhatCannotBeRead(t *testing.T) {
+func TestInvalidResponseReturnsError(t *testing.T) {
 	c := dial(t, func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "{") })
 	var out any
 	if err := c.Get(t.Context(), "/x", nil, "", &out); err == nil || !strings.Contains(err.Error(), "decode answer") {

@@ -17,7 +17,7 @@ import (
 )
 
 // This client reads responses and refusals as client-go's clientset does.
-func TestResponsesAreReadAsClientGoDoes(t *testing.T) {
+func TestResponseParsingMatchesClientGo(t *testing.T) {
 	for _, c := range []struct {
 		situation string
 		code      int

@@ -8,7 +8,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-func TestWatchesShareNothing(t *testing.T) {
+func TestWatchesReceiveSeparateCopies(t *testing.T) {
 	client := NewClientset(&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "settings", Namespace: "default"}})
 	maps := client.CoreV1().ConfigMaps("default")
 	received := make([]*corev1.ConfigMap, 2)
@@ -30,7 +30,7 @@ func TestWatchesShareNothing(t *testing.T) {
 	}
 }
 
-func TestAStoppedWatchLeavesNothingBehind(t *testing.T) {
+func TestStoppedWatchLeavesNoGoroutine(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) { // fails if a goroutine stays
 		client := NewClientset(&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "settings", Namespace: "default"}})
 		events, err := client.CoreV1().ConfigMaps("default").Watch(t.Context(), metav1.ListOptions{})

@@ -22,7 +22,7 @@ func table() []Plugin {
 	return []Plugin{{Name: "First", Default: true, Check: check}, {Name: "Second", Check: check}, {Name: "Third", Default: true}}
 }
 
-func TestWhichPluginsAreOn(t *testing.T) {
+func TestEnableAndDisableFlagsSelectPlugins(t *testing.T) {
 	for name, c := range map[string]struct {
 		config Config
 		want   []string
@@ -42,7 +42,7 @@ func TestWhichPluginsAreOn(t *testing.T) {
 	}
 }
 
-func TestSettingsThatCannotWork(t *testing.T) {
+func TestInvalidPluginSettingsAreRejected(t *testing.T) {
 	dir := t.TempDir()
 	file := func(name, text string) string {
 		path := filepath.Join(dir, name)
@@ -94,7 +94,7 @@ func TestSettingsThatCannotWork(t *testing.T) {
 	}
 }
 
-func TestAPluginGetsItsConfiguration(t *testing.T) {
+func TestPluginReceivesOnlyItsConfiguration(t *testing.T) {
 	dir := t.TempDir()
 	for name, text := range map[string]string{
 		"config": `

@@ -20,7 +20,7 @@ import (
 
 // k8s.io/apiserver's policies become ready with their caches and do not wait for the next poll. The clock of a bubble stands
 // still unless all goroutines sleep.
-func TestPoliciesAreReadWithoutWaiting(t *testing.T) {
+func TestPoliciesAreReadyWithoutPollDelay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		client := fake.NewClientset()
 		chain, err := New(Config{Plugins: []Plugin{

@@ -25,7 +25,7 @@ func webhookClient(t *testing.T, host string) *http.Client {
 	return client
 }
 
-func TestC13AWebhookLeadsNowhereElse(t *testing.T) {
+func TestC13WebhookRedirectsAreNotFollowed(t *testing.T) {
 	asked := false
 	other := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { asked = true }))
 	defer other.Close()
@@ -39,7 +39,7 @@ func TestC13AWebhookLeadsNowhereElse(t *testing.T) {
 	}
 }
 
-func TestC13AWebhookThatAnswersWithoutEnd(t *testing.T) {
+func TestC13UnboundedWebhookResponseIsCutOff(t *testing.T) {
 	hook := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		chunk := make([]byte, 1<<20)
 		for r.Context().Err() == nil {

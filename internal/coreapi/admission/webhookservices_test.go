@@ -113,7 +113,7 @@ func servicesTo(t testing.TB, address string) *WebhookServices {
 
 // Clients of several plugins share connections only if the Service and the CA are the same. Backends that no object names are
 // closed, including those of an earlier caBundle, and created again for clients in the cache of k8s.io/apiserver.
-func TestBackendsOfWebhooks(t *testing.T) {
+func TestWebhooksShareBackendsByServiceAndCA(t *testing.T) {
 	server, bundle := hookServer(t)
 	_, otherBundle := hookServer(t)
 	services := servicesTo(t, server.Listener.Addr().String())
@@ -170,7 +170,7 @@ func TestBackendsOfWebhooks(t *testing.T) {
 	}
 }
 
-func TestBackendsOfWebhooksUnderChange(t *testing.T) {
+func TestWebhookRequestsSucceedWhileReferencesChange(t *testing.T) {
 	server, bundle := hookServer(t)
 	services := servicesTo(t, server.Listener.Addr().String())
 	var mu sync.Mutex

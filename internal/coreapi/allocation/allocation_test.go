@@ -231,7 +231,7 @@ const (
 	allocatedHere = "*" // an address of the range
 )
 
-func TestWhatANewServiceGets(t *testing.T) {
+func TestNewServiceGetsAddressesAndPorts(t *testing.T) {
 	for name, c := range map[string]struct {
 		ranges   []string
 		s        *corev1.Service
@@ -310,7 +310,7 @@ func TestWhatANewServiceGets(t *testing.T) {
 	}
 }
 
-func TestWhatAnUpdateChanges(t *testing.T) {
+func TestServiceUpdateAllocatesAndReleases(t *testing.T) {
 	balancer := kind(corev1.ServiceTypeLoadBalancer)
 	clear := func(s *corev1.ServiceSpec) {
 		s.ClusterIP, s.ClusterIPs, s.IPFamilies, s.IPFamilyPolicy = "", nil, nil, nil
@@ -400,7 +400,7 @@ func TestWhatAnUpdateChanges(t *testing.T) {
 	}
 }
 
-func TestOnePortByTwoProtocols(t *testing.T) {
+func TestNodePortIsSharedByTwoProtocols(t *testing.T) {
 	w := newTestEnv(t, v4)
 	s, err := w.write(service("dns", func(s *corev1.ServiceSpec) {
 		s.Type = corev1.ServiceTypeNodePort
@@ -412,7 +412,7 @@ func TestOnePortByTwoProtocols(t *testing.T) {
 	w.agree()
 }
 
-func TestAFullRange(t *testing.T) {
+func TestFullAddressRangeReturnsError(t *testing.T) {
 	w := newTestEnv(t, "10.0.0.0/28")
 	for i := range 13 { // 16 addresses without network, broadcast and first address
 		if _, err := w.write(service(string(rune('a'+i))), nil); err != nil {
@@ -430,7 +430,7 @@ func TestAFullRange(t *testing.T) {
 	w.agree()
 }
 
-func TestADryRunClaimsNothing(t *testing.T) {
+func TestDryRunClaimsNoAddressOrPort(t *testing.T) {
 	w := newTestEnv(t, v4)
 	ctx, tx := w.a.Begin(t.Context())
 	s := service("a", nodePort(0))
@@ -441,7 +441,7 @@ func TestADryRunClaimsNothing(t *testing.T) {
 	w.agree()
 }
 
-func TestAWriteWhoseAnswerGotLost(t *testing.T) {
+func TestLostWriteResponseKeepsClaims(t *testing.T) {
 	w := newTestEnv(t, v4)
 	ctx, tx := w.a.Begin(t.Context())
 	s := service("a")
@@ -456,7 +456,7 @@ func TestAWriteWhoseAnswerGotLost(t *testing.T) {
 
 // A request that ends before etcd answers releases its claims at once. The write can no longer succeed, because its entry is
 // deleted.
-func TestARequestThatEndedEarlyGivesItsClaimBack(t *testing.T) {
+func TestCanceledRequestReleasesClaims(t *testing.T) {
 	w := newTestEnv(t, v4)
 	ctx, cancel := context.WithCancel(t.Context())
 	ctx, tx := w.a.Begin(ctx)
@@ -476,7 +476,7 @@ func TestARequestThatEndedEarlyGivesItsClaimBack(t *testing.T) {
 
 // If the end of a write cannot be stored in etcd, its claims remain until the longest duration of a request. Repair then deletes
 // the entry before the claims.
-func TestAWriteWhoseEndIsNotToldLeavesItsClaimToRepair(t *testing.T) {
+func TestUnrecordedWriteEndLeavesClaimsToRepair(t *testing.T) {
 	w := newTestEnv(t, v4)
 	ctx, tx := w.a.Begin(t.Context())
 	if err := tx.Settle(ctx, service("a", nodePort(30001)), nil, false); err != nil {
@@ -509,7 +509,7 @@ func TestAWriteWhoseEndIsNotToldLeavesItsClaimToRepair(t *testing.T) {
 
 // One check releases the claims of an ended process, even for a Service with the same name. Claims of another process for an
 // unfinished write are kept.
-func TestClaimsOfADeadProcessAreFreeAtOnce(t *testing.T) {
+func TestClaimsOfEndedProcessAreReleasedByOneCheck(t *testing.T) {
 	w := newTestEnv(t, v4)
 	begin := func(name string, dead bool, port int32) *Transaction {
 		w.writes.dead = dead
@@ -554,7 +554,7 @@ func TestClaimsOfADeadProcessAreFreeAtOnce(t *testing.T) {
 
 // An unreadable claim is kept, independently of the port's holder. An unreadable entry counts as a write in flight until the
 // longest duration of a request.
-func TestClaimsAndEntriesOfANewerRelease(t *testing.T) {
+func TestUnreadableClaimsOfNewerReleaseAreKept(t *testing.T) {
 	w := newTestEnv(t, v4)
 	owner := Owner{types.NamespacedName{Namespace: "default", Name: "writing"}, "uid"}
 	for port, held := range map[int32]Held{30001: {ID: "1", Unreadable: true}, 30002: {ID: "2", Owner: owner}} {
@@ -597,7 +597,7 @@ func (w *testEnv) touch(_ context.Context, s *corev1.Service) error {
 	return err
 }
 
-func TestRepairGivesOldServicesWhatTheyLack(t *testing.T) {
+func TestRepairAllocatesMissingAddressesAndPorts(t *testing.T) {
 	w := newTestEnv(t, v4)
 	for _, s := range []*corev1.Service{
 		service("never-had-one"), service("had-a-port", nodePort(0)), service("lost-its-claims", ip("10.0.0.50"), nodePort(30005)),
@@ -621,7 +621,7 @@ func TestRepairGivesOldServicesWhatTheyLack(t *testing.T) {
 	w.agree()
 }
 
-func TestTheOrderOfARange(t *testing.T) {
+func TestDynamicAddressesStartAboveStaticBand(t *testing.T) {
 	for _, text := range []string{"10.0.0.0/24", "10.0.0.0/28", "10.0.0.8/29", "fd00::/120", "fd00::/64", "10.0.0.0/12"} {
 		p := netip.MustParsePrefix(text)
 		seen := map[netip.Addr]bool{}

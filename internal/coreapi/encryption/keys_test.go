@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-func TestFingerprintsOfKeys(t *testing.T) {
+func TestFingerprintsChangeWithWriteKeys(t *testing.T) {
 	read := func(providers string) keys {
 		t.Helper()
 		file := filepath.Join(t.TempDir(), "encryption.yaml")

@@ -103,7 +103,7 @@ func TestPolicyBindings(t *testing.T) {
 
 // includes is new in 1.37. A replica of the previous version may run at the same time and would ignore the field, so it may not
 // be written yet. Stored objects with the field are accepted.
-func TestExpressionsOfANewerLibrary(t *testing.T) {
+func TestExpressionsOfNewerCELLibraryAreRejected(t *testing.T) {
 	policy := func(expression, label string) *admissionregistrationv1.ValidatingAdmissionPolicy {
 		return kindtest.Decode[admissionregistrationv1.ValidatingAdmissionPolicy](t, "metadata: {name: a, resourceVersion: '1', labels: {l: '"+label+"'}}\nspec: {matchConstraints: {resourceRules: "+
 			someRules+"}, validations: [{expression: '"+expression+"'}]}")

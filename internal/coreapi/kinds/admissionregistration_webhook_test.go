@@ -69,7 +69,7 @@ func TestWebhooks(t *testing.T) {
 	})
 }
 
-func TestAnOldWebhookCanStillBeEdited(t *testing.T) {
+func TestStoredInvalidWebhookCanBeUpdated(t *testing.T) {
 	const hook = "{name: a.example.com, sideEffects: Some, admissionReviewVersions: [v0], clientConfig: {url: 'https://a'}}"
 	stored := kindtest.Decode[admissionregistrationv1.MutatingWebhookConfiguration](t,
 		"metadata: {name: a, resourceVersion: '1'}\nwebhooks: ["+hook+", "+hook+"]")

@@ -96,7 +96,7 @@ func toInternal(t *testing.T, a *apiregistrationv1.APIService) *internal.APIServ
 	return out
 }
 
-func TestAPIServiceStatusHasThreeValues(t *testing.T) {
+func TestAPIServiceConditionStatusMustBeKnown(t *testing.T) {
 	stored := remote(func(a *apiregistrationv1.APIService) { a.ResourceVersion = "1" })
 	next := stored.DeepCopy()
 	next.Status.Conditions = []apiregistrationv1.APIServiceCondition{

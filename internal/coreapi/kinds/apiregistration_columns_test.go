@@ -8,7 +8,7 @@ import (
 	"portico.dev/internal/coreapi/kinds/kindtest"
 )
 
-func TestRegistrationRegistrationTables(t *testing.T) {
+func TestAPIServiceTables(t *testing.T) {
 	kindtest.Table[apiregistrationv1.APIService](t,
 		"metadata: {name: v1.}\nstatus: {conditions: [{type: Available, status: 'True', reason: Local}]}",
 		"metadata: {name: v1.up.example.com}\nspec: {groupPriorityMinimum: 1, versionPriority: 1, service: {namespace: ns, name: s}}\nstatus: {conditions: [{type: Other, status: 'False'}, {type: Available, status: 'True', reason: Passed}]}",

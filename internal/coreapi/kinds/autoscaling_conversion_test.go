@@ -104,7 +104,7 @@ func drawAutoscaler(t *rapid.T) *autoscalingv2.HorizontalPodAutoscaler {
 	return a
 }
 
-func TestAutoscalersLoseNothingInTheOldVersion(t *testing.T) {
+func TestAutoscalerConversionThroughV1IsLossless(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		in := drawAutoscaler(t)
 		before := in.DeepCopy()

@@ -58,7 +58,7 @@ func TestJobs(t *testing.T) {
 	})
 }
 
-func TestTheEndOfAJobIsFinal(t *testing.T) {
+func TestFinishedJobStatusIsImmutable(t *testing.T) {
 	at := metav1.Now()
 	running := jobOf(t, "completions: 1")
 	running.Status = batchv1.JobStatus{StartTime: &at, Active: 1}
@@ -78,7 +78,7 @@ func TestTheEndOfAJobIsFinal(t *testing.T) {
 		"status.active: Invalid value: 1: active>0 is invalid for finished job")
 }
 
-func TestSchedulingOfJobsIsDropped(t *testing.T) {
+func TestSchedulingOfNewJobsIsDropped(t *testing.T) {
 	spec := batchv1.JobSpec{Scheduling: &batchv1.JobSchedulingConfiguration{}}
 	for name, anew := range map[string]func() runtime.Object{
 		"a job": func() runtime.Object { return &batchv1.Job{Spec: *spec.DeepCopy()} },

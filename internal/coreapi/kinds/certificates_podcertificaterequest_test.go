@@ -35,7 +35,7 @@ func podCertificateOf(t *testing.T) (*certificatesv1.PodCertificateRequest, cryp
 	}, public
 }
 
-func TestPodCertificatesAreAskedFor(t *testing.T) {
+func TestInvalidPodCertificateRequestsAreRejected(t *testing.T) {
 	for situation, c := range map[string]struct {
 		change func(*certificatesv1.PodCertificateRequestSpec)
 		want   []string
@@ -69,7 +69,7 @@ func TestPodCertificatesAreAskedFor(t *testing.T) {
 }
 
 // A decision is final, and the issued certificate must match the request.
-func TestPodCertificatesAreIssued(t *testing.T) {
+func TestPodCertificateDecisionIsFinal(t *testing.T) {
 	asked, key := podCertificateOf(t)
 	condition := func(kind string) []metav1.Condition {
 		return []metav1.Condition{{Type: kind, Status: metav1.ConditionTrue, Reason: "R", LastTransitionTime: metav1.Now()}}

@@ -55,7 +55,7 @@ func certificateOf(t *testing.T) []byte {
 	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
 }
 
-func TestCertificateRequestsAreRefused(t *testing.T) {
+func TestInvalidCertificateRequestsAreRejected(t *testing.T) {
 	for situation, c := range map[string]struct {
 		change func(*certificatesv1.CertificateSigningRequest)
 		want   []string
@@ -89,7 +89,7 @@ func TestCertificateRequestsAreRefused(t *testing.T) {
 	}
 }
 
-func TestEachSubresourceOfACertificateRequestChangesItsPart(t *testing.T) {
+func TestCSRSubresourcesChangeOnlyTheirFields(t *testing.T) {
 	condition := func(kind certificatesv1.RequestConditionType) certificatesv1.CertificateSigningRequestCondition {
 		return certificatesv1.CertificateSigningRequestCondition{Type: kind, Status: corev1.ConditionTrue}
 	}

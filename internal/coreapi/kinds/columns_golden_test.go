@@ -37,7 +37,7 @@ func TestComponentStatusTable(t *testing.T) {
 		"metadata: {name: etcd-1}\nconditions: [{type: Healthy, status: 'False', error: gone}]", "metadata: {name: unknown}")...)
 }
 
-func TestOfSeveralDefaultClassesTheNewestIsMarked(t *testing.T) {
+func TestNewestDefaultClassIsMarked(t *testing.T) {
 	class := func(name string, age time.Duration, isDefault string) storagev1.StorageClass {
 		return storagev1.StorageClass{ObjectMeta: metav1.ObjectMeta{
 			Name: name, CreationTimestamp: metav1.NewTime(kindtest.Now.Add(-age)),

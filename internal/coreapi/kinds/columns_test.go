@@ -33,7 +33,7 @@ func decode(t *testing.T, obj runtime.Object, manifest string) runtime.Object {
 	return obj
 }
 
-func TestAListCarriesWhatClientsGoOnFrom(t *testing.T) {
+func TestListTableHasVersionAndContinueToken(t *testing.T) {
 	list := &corev1.NamespaceList{
 		ListMeta: metav1.ListMeta{ResourceVersion: "42", Continue: "next", RemainingItemCount: ptr.To[int64](3)},
 		Items:    []corev1.Namespace{{ObjectMeta: metav1.ObjectMeta{Name: "a"}}, {ObjectMeta: metav1.ObjectMeta{Name: "b"}}},
@@ -58,21 +58,21 @@ func TestAListCarriesWhatClientsGoOnFrom(t *testing.T) {
 	}
 }
 
-func TestAnEmptyListIsATableWithHeaders(t *testing.T) {
+func TestEmptyListTableHasHeaders(t *testing.T) {
 	table, err := convertorOf(schema.GroupKind{Kind: "Secret"}).ConvertToTable(t.Context(), &corev1.SecretList{}, &metav1.TableOptions{})
 	if err != nil || len(table.ColumnDefinitions) != 4 || table.Rows == nil || len(table.Rows) != 0 {
 		t.Errorf("table of an empty list = %+v, %v, want 4 columns and no rows", table, err)
 	}
 }
 
-func TestOneObjectCarriesItsVersion(t *testing.T) {
+func TestSingleObjectTableHasResourceVersion(t *testing.T) {
 	table, err := convertorOf(schema.GroupKind{Kind: "Pod"}).ConvertToTable(t.Context(), &corev1.Pod{ObjectMeta: metav1.ObjectMeta{ResourceVersion: "9"}}, nil)
 	if err != nil || table.ResourceVersion != "9" {
 		t.Errorf("table of a pod = %+v, %v, want the resourceVersion 9", table, err)
 	}
 }
 
-func TestKindsWithoutColumnsShowWhenTheyWereCreated(t *testing.T) {
+func TestKindsWithoutColumnsShowCreationTime(t *testing.T) {
 	for _, kind := range []schema.GroupKind{{Group: rbacv1.GroupName, Kind: "Role"}, {Group: rbacv1.GroupName, Kind: "ClusterRole"}, {Group: "example.com", Kind: "Thing"}} {
 		role := &rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Name: "a", CreationTimestamp: metav1.NewTime(kindtest.Born)}}
 		table, err := convertorOf(kind).ConvertToTable(t.Context(), role, nil)
@@ -85,13 +85,13 @@ func TestKindsWithoutColumnsShowWhenTheyWereCreated(t *testing.T) {
 	}
 }
 
-func TestAnObjectOfAnotherKindIsAnError(t *testing.T) {
+func TestTableOfWrongKindReturnsError(t *testing.T) {
 	if _, err := convertorOf(schema.GroupKind{Kind: "Pod"}).ConvertToTable(t.Context(), &corev1.Node{}, nil); err == nil {
 		t.Error("ConvertToTable of a node as a pod returned no error, want an error")
 	}
 }
 
-func TestFlowSchemasAreListedInTheOrderTheyAreTried(t *testing.T) {
+func TestFlowSchemasAreListedInMatchingOrder(t *testing.T) {
 	schemaOf := func(name string, precedence int32) flowcontrolv1.FlowSchema {
 		return flowcontrolv1.FlowSchema{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: flowcontrolv1.FlowSchemaSpec{MatchingPrecedence: precedence}}
 	}

@@ -12,7 +12,7 @@ import (
 
 const aVolume = "metadata: {name: pv}\nspec: {capacity: {storage: 1Gi}, accessModes: [ReadWriteOnce], "
 
-func TestVolumesAreRefused(t *testing.T) {
+func TestInvalidVolumesAreRejected(t *testing.T) {
 	const csi = "csi: {driver: csi.example.com, volumeHandle: v1}"
 	volume := func(spec string) *corev1.PersistentVolume {
 		return kindtest.Decode[corev1.PersistentVolume](t, aVolume+spec+"}")

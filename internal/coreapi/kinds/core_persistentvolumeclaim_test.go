@@ -12,7 +12,7 @@ import (
 
 const aClaim = "metadata: {name: data, namespace: ns}\nspec: {accessModes: [ReadWriteOnce], resources: {requests: {storage: 1Gi}}"
 
-func TestClaimsAreRefused(t *testing.T) {
+func TestInvalidVolumeClaimsAreRejected(t *testing.T) {
 	claim := func(rest string) *corev1.PersistentVolumeClaim {
 		return kindtest.Decode[corev1.PersistentVolumeClaim](t, aClaim+rest+"}")
 	}

@@ -43,7 +43,7 @@ func TestPodDefaults(t *testing.T) {
 	}
 }
 
-func TestPodAddressesOfOldAndNewWriters(t *testing.T) {
+func TestPodIPAndPodIPsAreKeptInSync(t *testing.T) {
 	old := corev1.PodStatus{PodIP: "10.0.0.1"}
 	core.PodIPs(&old)
 	if len(old.PodIPs) != 1 || old.PodIPs[0].IP != "10.0.0.1" {

@@ -11,7 +11,7 @@ import (
 	"portico.dev/internal/coreapi/kinds/kindtest"
 )
 
-func TestDevicesInStatusesOfPods(t *testing.T) {
+func TestInvalidDeviceStatusesOfPodsAreRejected(t *testing.T) {
 	spec := corev1.PodSpec{
 		ResourceClaims: []corev1.PodResourceClaim{{Name: "c"}},
 		Containers: []corev1.Container{{Name: "a", Resources: corev1.ResourceRequirements{

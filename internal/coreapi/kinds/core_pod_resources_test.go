@@ -36,7 +36,7 @@ func TestPodResources(t *testing.T) {
 	}
 }
 
-func TestNodesHaveBothFieldsOfTheirRange(t *testing.T) {
+func TestPodCIDRAndPodCIDRsAreKeptInSync(t *testing.T) {
 	for situation, c := range map[string]struct{ cidr, cidrs, want string }{
 		"only the old field":   {"192.0.2.0/24", "", "192.0.2.0/24"},
 		"the old field wins":   {"192.0.2.0/24", "192.0.3.0/24", "192.0.2.0/24"},

@@ -82,7 +82,7 @@ func TestPods(t *testing.T) {
 	})
 }
 
-func TestWhatMayChangeOfAPod(t *testing.T) {
+func TestPodSpecUpdatesAreRestricted(t *testing.T) {
 	const other = "spec: Forbidden: pod updates may not change fields other than ..."
 	stored := podOf(t, "containers: [{name: c, image: i, resources: {requests: {cpu: 1}}}], activeDeadlineSeconds: 10, "+
 		"tolerations: [{key: k, operator: Exists, effect: NoExecute}], schedulingGates: [{name: g}]")

@@ -8,7 +8,7 @@ import (
 	"portico.dev/internal/coreapi/kinds/kindtest"
 )
 
-func TestQuotasAndLimitsAreRefused(t *testing.T) {
+func TestInvalidQuotasAndLimitRangesAreRejected(t *testing.T) {
 	quota := func(spec string) *corev1.ResourceQuota {
 		return kindtest.Decode[corev1.ResourceQuota](t, "metadata: {name: a, namespace: ns}\nspec: "+spec)
 	}

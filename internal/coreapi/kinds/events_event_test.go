@@ -52,7 +52,7 @@ func TestNewEvents(t *testing.T) {
 	}
 }
 
-func TestEventsAreHistory(t *testing.T) {
+func TestEventsAllowOnlySeriesUpdates(t *testing.T) {
 	kindtest.Changes(t, newer(t), map[string]kindtest.Change[*eventsv1.Event]{
 		"the series goes on": {func(e *eventsv1.Event) {
 			e.Series = &eventsv1.EventSeries{Count: 2, LastObservedTime: metav1.NewMicroTime(time.Unix(2, 0))}
@@ -65,7 +65,7 @@ func TestEventsAreHistory(t *testing.T) {
 	})
 }
 
-func TestEventsLoseNothingOnTheWay(t *testing.T) {
+func TestEventConversionIsLossless(t *testing.T) {
 	t.Run("from core and back", func(t *testing.T) {
 		rapid.Check(t, func(t *rapid.T) {
 			in := rapid.Make[corev1.Event]().Draw(t, "event")

@@ -8,7 +8,7 @@ import (
 	"portico.dev/internal/coreapi/kinds/kindtest"
 )
 
-func TestNetworksAreRefused(t *testing.T) {
+func TestInvalidNetworkingObjectsAreRejected(t *testing.T) {
 	ingress := func(spec string) *networkingv1.Ingress {
 		return kindtest.Decode[networkingv1.Ingress](t, "metadata: {name: a, namespace: ns}\nspec: "+spec)
 	}

@@ -54,7 +54,7 @@ func TestRoleBindings(t *testing.T) {
 	})
 }
 
-func TestTheRoleOfABindingStays(t *testing.T) {
+func TestRoleRefOfBindingIsImmutable(t *testing.T) {
 	stored := kindtest.Decode[rbacv1.ClusterRoleBinding](t, "metadata: {name: a, resourceVersion: '1'}\nroleRef: {kind: ClusterRole, name: view}")
 	next := stored.DeepCopy()
 	next.RoleRef.Name = "cluster-admin"

@@ -23,7 +23,7 @@ func TestDefaultsOfDevices(t *testing.T) {
 	})
 }
 
-func TestTaintsAreDated(t *testing.T) {
+func TestTaintWithoutTimeGetsCurrentTime(t *testing.T) {
 	before := time.Now().Add(-time.Second)
 	rule := kindtest.Decode[resourcev1.DeviceTaintRule](t, "spec: {taint: {key: k, effect: None}}")
 	slice := kindtest.Decode[resourcev1.ResourceSlice](t, "spec: {devices: [{name: a, taints: [{key: k, effect: None}]}]}")

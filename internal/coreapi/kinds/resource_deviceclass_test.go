@@ -64,7 +64,7 @@ func TestDeviceTaintRules(t *testing.T) {
 }
 
 // The time that a claim tolerates a taint begins at the last change of the taint's effect.
-func TestAnotherEffectIsDatedAnew(t *testing.T) {
+func TestTaintTimeRestartsWhenEffectChanges(t *testing.T) {
 	old := kindtest.Decode[resourcev1.DeviceTaintRule](t, "metadata: {name: a, generation: 3}\nspec: {taint: {key: k, effect: NoSchedule, timeAdded: '2020-01-02T03:04:05Z'}}")
 	for situation, c := range map[string]struct {
 		change  func(*resourcev1.DeviceTaint)

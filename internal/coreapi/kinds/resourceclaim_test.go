@@ -72,7 +72,7 @@ func allocatedClaim(t *testing.T, status string) *resourcev1.ResourceClaim {
 		"spec: {devices: {requests: [{name: one, exactly: {deviceClassName: c}}]}}\nstatus: {"+status+"}")
 }
 
-func TestStatusesOfClaims(t *testing.T) {
+func TestInvalidClaimStatusesAreRejected(t *testing.T) {
 	const reserved = "reservedFor: [{resource: pods, name: p, uid: u}]"
 	for situation, c := range map[string]struct {
 		old, new string
@@ -110,7 +110,7 @@ func TestStatusesOfClaims(t *testing.T) {
 }
 
 // A client that deallocates a claim may not know the status of devices.
-func TestDevicesThatAreGoneHaveNoStatus(t *testing.T) {
+func TestDeallocatedDevicesLoseTheirStatus(t *testing.T) {
 	old := allocatedClaim(t, "allocation: {devices: {results: [{request: one, driver: d.example.com, pool: p, device: x}, {request: one, driver: d.example.com, pool: p, device: z}]}}, "+
 		"devices: [{driver: d.example.com, pool: p, device: x}, {driver: d.example.com, pool: p, device: z}]")
 	strategy := kindtest.StrategyOf(t, old)
@@ -136,7 +136,7 @@ func TestDevicesThatAreGoneHaveNoStatus(t *testing.T) {
 }
 
 // Fields of disabled features are dropped, unless the stored object has them.
-func TestAlphaFieldsOfClaims(t *testing.T) {
+func TestAlphaFieldsOfNewClaimsAreDropped(t *testing.T) {
 	const derived = "derivedAttributes: [{name: example.com/a, expression: '1'}]"
 	c := claimOf(t, "{requests: [{name: a, exactly: {deviceClassName: c, "+derived+"}}, {name: b, firstAvailable: [{name: x, deviceClassName: c, "+derived+"}]}]}")
 	strategy := kindtest.StrategyOf(t, c)

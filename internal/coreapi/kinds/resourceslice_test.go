@@ -90,7 +90,7 @@ func TestSharedCapacity(t *testing.T) {
 	})
 }
 
-func TestAlphaFieldsOfSlices(t *testing.T) {
+func TestAlphaFieldsOfNewSlicesAreDropped(t *testing.T) {
 	const with = "nodeName: n, partitionTypeAttribute: example.com/t, skipNodeOperations: ['*'], devices: [{name: x, attributes: {example.com/t: {string: a}, l: {ints: [1, 2]}}, " +
 		"nodeAllocatableResources: {memory: {overhead: {perPod: 1Gi}}}, consumesCounters: [{counterSet: s, counters: {c: {value: 1}}, compatibilityGroups: [g]}]}]"
 	alpha := func(s *resourcev1.ResourceSlice) (n int) {
@@ -117,7 +117,7 @@ func TestAlphaFieldsOfSlices(t *testing.T) {
 }
 
 // As in kube-apiserver, an update that only changes fields of disabled features increments the generation.
-func TestGenerationsOfSlices(t *testing.T) {
+func TestSliceGenerationMatchesKubeAPIServer(t *testing.T) {
 	const devices = "devices: [{name: x}]"
 	for name, c := range map[string]struct {
 		change func(*resourcev1.ResourceSlice)

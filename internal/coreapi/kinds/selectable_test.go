@@ -96,7 +96,7 @@ func TestFieldSelectors(t *testing.T) {
 	}
 }
 
-func TestUnknownFieldsAreRefused(t *testing.T) {
+func TestUnsupportedFieldSelectorsAreRejected(t *testing.T) {
 	scheme := newScheme(t)
 	for situation, c := range map[string]struct {
 		gvk         schema.GroupVersionKind
@@ -123,7 +123,7 @@ func TestUnknownFieldsAreRefused(t *testing.T) {
 }
 
 // A selectable label whose field Attrs does not set would match no object and report no error.
-func TestEveryLabelHasAValue(t *testing.T) {
+func TestEverySelectableFieldHasValue(t *testing.T) {
 	scheme := newScheme(t)
 	for _, kind := range selectableKinds() {
 		obj, err := scheme.New(kind.gvk)
@@ -143,7 +143,7 @@ func TestEveryLabelHasAValue(t *testing.T) {
 	}
 }
 
-func TestNoFieldsOfSomethingWithoutMetadata(t *testing.T) {
+func TestObjectWithoutMetadataHasNoSelectableFields(t *testing.T) {
 	if _, _, err := attrsOf(&metav1.Status{}); err == nil {
 		t.Error("attrsOf(Status) returned no error, want an error")
 	}

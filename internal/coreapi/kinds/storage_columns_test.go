@@ -8,7 +8,7 @@ import (
 	"portico.dev/internal/coreapi/kinds/kindtest"
 )
 
-func TestStorageStorageTables(t *testing.T) {
+func TestStorageTables(t *testing.T) {
 	kindtest.Table[storagev1.StorageClass](t,
 		"metadata: {name: plain}\nprovisioner: example.com/disk",
 		"metadata: {name: fast, annotations: {storageclass.kubernetes.io/is-default-class: 'true'}}\nprovisioner: example.com/ssd\nreclaimPolicy: Retain\nvolumeBindingMode: WaitForFirstConsumer\nallowVolumeExpansion: true")

@@ -10,7 +10,7 @@ import (
 	"portico.dev/internal/coreapi/kinds/kindtest"
 )
 
-func TestStorageIsRefused(t *testing.T) {
+func TestInvalidStorageObjectsAreRejected(t *testing.T) {
 	kindtest.Refuses(t, []kindtest.Create{
 		{"a class of nobody", kindtest.Decode[storagev1.StorageClass](t, "metadata: {name: a}\nreclaimPolicy: Recycle\nvolumeBindingMode: Later"), []string{
 			"provisioner: Required value", `reclaimPolicy: Unsupported value: "Recycle": supported values: "Delete", "Retain"`,

@@ -29,7 +29,7 @@ func TestMigrations(t *testing.T) {
 	})
 }
 
-func TestMigrationsEndOnce(t *testing.T) {
+func TestFinishedMigrationStatusIsImmutable(t *testing.T) {
 	const reason = ", reason: r, message: m, lastTransitionTime: '2026-01-02T03:04:05Z'}"
 	for situation, c := range map[string]struct {
 		old, new string

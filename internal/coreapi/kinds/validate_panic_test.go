@@ -13,7 +13,7 @@ import (
 )
 
 // A client with the right to write can send every object that decodes. The server may reject it and must not panic.
-func TestNoObjectIsTooOddToBeJudged(t *testing.T) {
+func TestValidationDoesNotPanic(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes seconds")
 	}

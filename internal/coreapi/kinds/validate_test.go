@@ -48,7 +48,7 @@ func samples(t *testing.T) []runtime.Object {
 	return all
 }
 
-func TestEveryKindHasASample(t *testing.T) {
+func TestEveryKindHasSample(t *testing.T) {
 	for _, g := range cluster.All() {
 		for _, r := range g.Resources {
 			if len(r.Samples) == 0 {
@@ -70,7 +70,7 @@ func TestSamplesAreAccepted(t *testing.T) {
 	}
 }
 
-func TestNamesAndScopeOfEveryKind(t *testing.T) {
+func TestNamesAreRequiredAndImmutable(t *testing.T) {
 	for _, obj := range samples(t) {
 		nameless := obj.DeepCopyObject()
 		nameless.(metav1.Object).SetName("")
@@ -94,7 +94,7 @@ func isCoreEvent(obj runtime.Object) bool {
 	return yes
 }
 
-func TestAnObjectOfAnotherKindReplacesNothing(t *testing.T) {
+func TestUpdateWithAnotherKindIsRejected(t *testing.T) {
 	namespace, configMap := &corev1.Namespace{}, &corev1.ConfigMap{}
 	errs := kindtest.UpdateErrors(configMap, namespace)
 	if !strings.Contains(errs.ToAggregate().Error(), "*v1.ConfigMap cannot replace *v1.Namespace") {

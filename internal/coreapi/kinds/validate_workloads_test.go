@@ -23,7 +23,7 @@ func selecting(more string, replace ...string) string {
 	return strings.NewReplacer(replace...).Replace(strings.TrimSuffix(selectingManifest, "}") + ", " + more + "}")
 }
 
-func TestControllersOfPods(t *testing.T) {
+func TestInvalidWorkloadsAreRejected(t *testing.T) {
 	kindtest.Refuses(t, []kindtest.Create{
 		{"a deployment of nothing", kindtest.Decode[appsv1.Deployment](t, "metadata: {name: a, namespace: ns}\nspec: {selector: {}, replicas: -1, template: {spec: {restartPolicy: Never, activeDeadlineSeconds: 1}}}"), []string{
 			"spec.replicas: Invalid value: -1: must be greater than or equal to 0", "spec.selector: Invalid value: {}: empty selector is invalid for deployment",
@@ -62,7 +62,7 @@ func TestControllersOfPods(t *testing.T) {
 	})
 }
 
-func TestWhatMayChangeOfControllers(t *testing.T) {
+func TestWorkloadUpdatesAreRestricted(t *testing.T) {
 	kindtest.Changes(t, kindtest.Decode[appsv1.StatefulSet](t, selectingManifest), map[string]kindtest.Change[*appsv1.StatefulSet]{
 		"more pods":   {func(s *appsv1.StatefulSet) { s.Spec.Replicas = ptr.To[int32](3) }, nil},
 		"other names": {func(s *appsv1.StatefulSet) { s.Spec.ServiceName = "Other" }, []string{`spec.serviceName: Invalid value: "Other": field is immutable`}},
@@ -79,7 +79,7 @@ func TestWhatMayChangeOfControllers(t *testing.T) {
 	kindtest.Refused(t, kindtest.UpdateErrors(next, broken))
 }
 
-func TestWarningsOfPods(t *testing.T) {
+func TestDeprecatedPodFieldsCauseWarnings(t *testing.T) {
 	got := kindtest.Warnings(kindtest.Decode[appsv1.Deployment](t, "metadata: {name: a.b, namespace: ns}\nspec: {selector: {matchLabels: {app: a}}, template: {metadata: {labels: {app: a}}, spec: "+
 		"{nodeSelector: {beta.kubernetes.io/os: linux}, terminationGracePeriodSeconds: -1, imagePullSecrets: [{}], volumes: [{name: g, gitRepo: {repository: r}}], "+
 		"topologySpreadConstraints: [{maxSkew: 1, topologyKey: k, whenUnsatisfiable: DoNotSchedule}], containers: [{name: c, image: i, env: [{name: A, value: x}, "+

@@ -33,7 +33,7 @@ func found(t *table, ids ...identity) []string {
 	return texts
 }
 
-func TestAnEncodingIsForTheVeryObjectOnly(t *testing.T) {
+func TestEncodingIsFoundOnlyForItsObject(t *testing.T) {
 	c := New()
 	objects, _ := c.table(tableKey{"a", form{}})
 	one := configMap("one", "1")
@@ -54,7 +54,7 @@ func TestAnEncodingIsForTheVeryObjectOnly(t *testing.T) {
 	}
 }
 
-func TestTheFirstListKeepsNothing(t *testing.T) {
+func TestFirstListIsNotCached(t *testing.T) {
 	c := New()
 	key := tableKey{"a", form{}}
 	if _, keep := c.table(key); keep {
@@ -70,7 +70,7 @@ func TestTheFirstListKeepsNothing(t *testing.T) {
 	}
 }
 
-func TestWhatIsNotUsedIsDropped(t *testing.T) {
+func TestUnusedEncodingsAreDropped(t *testing.T) {
 	c := New()
 	key := tableKey{"a", form{}}
 	objects, _ := c.table(key)
@@ -96,7 +96,7 @@ func TestWhatIsNotUsedIsDropped(t *testing.T) {
 	}
 }
 
-func TestTheCacheIsBounded(t *testing.T) {
+func TestCacheSizeIsBounded(t *testing.T) {
 	c := New()
 	c.limit.Store(100_000)
 	objects, _ := c.table(tableKey{"a", form{}})
@@ -134,7 +134,7 @@ func (r *recorder) Write(p []byte) (int, error) {
 	return r.ResponseRecorder.Write(p)
 }
 
-func FuzzOutputIsWhatWasWritten(f *testing.F) {
+func FuzzOutputEqualsInput(f *testing.F) {
 	f.Add(uint32(10), uint32(20_000), false)
 	f.Add(uint32(70_000), uint32(3), false)
 	f.Add(uint32(65_536), uint32(2), true)
@@ -179,7 +179,7 @@ func FuzzOutputIsWhatWasWritten(f *testing.F) {
 	})
 }
 
-func TestTheLibraryServesWhatHasAnotherShape(t *testing.T) {
+func TestUnsupportedListShapesFallBackToAPIServer(t *testing.T) {
 	for name, body := range map[string]string{
 		"no place":    `{"kind":"List","apiVersion":"v1"}`,
 		"two places":  `{"kind":"List","apiVersion":"v1","items":[],"more":{"items":[]}}`,

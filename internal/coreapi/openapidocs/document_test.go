@@ -35,7 +35,7 @@ func each(t *testing.T, test func(t *testing.T, d Document, body []byte, parsed 
 	}
 }
 
-func TestHashesAreOfTheContent(t *testing.T) {
+func TestDocumentHashesMatchTheirContent(t *testing.T) {
 	each(t, func(t *testing.T, d Document, body []byte, _ *spec3.OpenAPI) {
 		if got := fmt.Sprintf("%X", sha512.Sum512(body)); got != d.Hash {
 			t.Errorf("hash of the document %s = %s, want %s", d.Path, d.Hash, got)
@@ -43,7 +43,7 @@ func TestHashesAreOfTheContent(t *testing.T) {
 	})
 }
 
-func TestPathsAreOfTheGroupVersion(t *testing.T) {
+func TestDocumentsDescribeOnlyTheirGroupVersion(t *testing.T) {
 	each(t, func(t *testing.T, d Document, _ []byte, parsed *spec3.OpenAPI) {
 		for path := range parsed.Paths.Paths {
 			if !strings.HasPrefix(path, "/"+d.Path+"/") {
@@ -54,7 +54,7 @@ func TestPathsAreOfTheGroupVersion(t *testing.T) {
 }
 
 // kubectl explain fails at a reference to an undefined schema.
-func TestReferencesLeadSomewhere(t *testing.T) {
+func TestSchemaReferencesAreDefined(t *testing.T) {
 	each(t, func(t *testing.T, _ Document, body []byte, parsed *spec3.OpenAPI) {
 		const prefix = "#/components/schemas/"
 		for rest := string(body); ; {
@@ -71,7 +71,7 @@ func TestReferencesLeadSomewhere(t *testing.T) {
 	})
 }
 
-func TestWhatKubectlLooksFor(t *testing.T) {
+func TestDocumentsHaveTheFieldsKubectlReads(t *testing.T) {
 	documents := map[string]*spec3.OpenAPI{}
 	each(t, func(t *testing.T, d Document, body []byte, parsed *spec3.OpenAPI) {
 		documents[d.Path] = parsed

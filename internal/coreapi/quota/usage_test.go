@@ -40,7 +40,7 @@ func pod(change ...func(*corev1.Pod)) *corev1.Pod {
 	return p
 }
 
-func TestWhatObjectsUse(t *testing.T) {
+func TestUsageOfObjectsIsCounted(t *testing.T) {
 	now := time.Date(2026, 5, 4, 3, 2, 1, 0, time.UTC)
 	ran := list("count/pods", "1", "pods", "1", "cpu", "300m", "requests.cpu", "300m", "memory", "64Mi", "requests.memory", "64Mi",
 		"limits.cpu", "1", "limits.memory", "128Mi")
@@ -123,7 +123,7 @@ func TestWhatObjectsUse(t *testing.T) {
 	}
 }
 
-func TestScopesOfPods(t *testing.T) {
+func TestPodsMatchQuotaScopes(t *testing.T) {
 	seconds := int64(60)
 	deadline := func(p *corev1.Pod) { p.Spec.ActiveDeadlineSeconds = &seconds }
 	bestEffort := func(p *corev1.Pod) { p.Spec.Containers = []corev1.Container{container("a", nil, nil)} }
@@ -167,7 +167,7 @@ func TestScopesOfPods(t *testing.T) {
 	}
 }
 
-func TestWhatContainersHaveToSay(t *testing.T) {
+func TestContainersWithoutRequiredResourcesAreNamed(t *testing.T) {
 	required := []corev1.ResourceName{"limits.cpu", "requests.memory", "pods", "requests.example.com/gpu"}
 	err := podRequires(required, pod())
 	if err == nil || err.Error() != "must specify limits.cpu for: b; requests.memory for: b" {
@@ -179,7 +179,7 @@ func TestWhatContainersHaveToSay(t *testing.T) {
 	}
 }
 
-func TestNamesOfNothing(t *testing.T) {
+func TestUnknownQuotaNamesMatchNoKind(t *testing.T) {
 	for _, name := range []string{"whatever", "count/", "count/events", "count/events.events.k8s.io", "requests.kubernetes.io/x", "limits.example.com/gpu"} {
 		if kinds := Kinds(corev1.ResourceName(name)); len(kinds) > 0 {
 			t.Errorf("Kinds(%s) = %v, want none", name, kinds)
@@ -211,7 +211,7 @@ func (c cluster) pod(_, name string) (*corev1.Pod, error) {
 	return nil, errors.New("there is no such pod")
 }
 
-func TestWhatClaimsOnDevicesUse(t *testing.T) {
+func TestUsageOfDeviceClaimsIsCounted(t *testing.T) {
 	exactly := func(name, class string, mode resourcev1.DeviceAllocationMode, n int64) resourcev1.DeviceRequest {
 		return resourcev1.DeviceRequest{Name: name, Exactly: &resourcev1.ExactDeviceRequest{DeviceClassName: class, AllocationMode: mode, Count: n}}
 	}
@@ -260,7 +260,7 @@ func TestWhatClaimsOnDevicesUse(t *testing.T) {
 	}
 }
 
-func TestNamesOfDevices(t *testing.T) {
+func TestDeviceQuotaNamesMatchTheirKinds(t *testing.T) {
 	in := cluster{offered: map[string]string{"a": "example.com/gpu"}}
 	e := evaluatorFor(deviceClaims, nil, in, time.Now)
 	names := []corev1.ResourceName{"count/resourceclaims.resource.k8s.io", "b.deviceclass.resource.k8s.io/devices", "requests.deviceclass.resource.kubernetes.io/a", "requests.example.com/gpu"}

@@ -15,7 +15,7 @@ func (b *named) Name() string             { return string(*b) }
 func (b *named) Probe() http.RoundTripper { return nil }
 func (b *named) RenewProbes()             {}
 
-func TestEachRouteOfABackendIsVisitedAndNoOther(t *testing.T) {
+func TestEachVisitsOnlyRoutesOfBackend(t *testing.T) {
 	one, two, gone := named("one"), named("two"), named("gone")
 	c := NewCollector(Config[string]{
 		Adopt:   func(r Route, _, _ *string) *string { return &r.APIService },

@@ -21,7 +21,7 @@ func request() remote.Request {
 	}
 }
 
-func TestFetchUsesOurIdentity(t *testing.T) {
+func TestFetchUsesFrontDoorIdentity(t *testing.T) {
 	b := remotetest.NewTLS(t, "ns/name:443", remotetest.Answers(http.StatusOK, "application/json", "{}"))
 	a, err := remote.NewFetcher(1).Fetch(t.Context(), b, request())
 	if err != nil {
@@ -44,7 +44,7 @@ func TestFetchUsesOurIdentity(t *testing.T) {
 	}
 }
 
-func TestFetchRefuses(t *testing.T) {
+func TestFetchRejectsInvalidResponses(t *testing.T) {
 	elsewhere := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
 		t.Error("a redirect was followed, want no request to its target")
 	}))
@@ -79,7 +79,7 @@ func TestFetchRefuses(t *testing.T) {
 	}
 }
 
-func TestFetchGivesUpOnABackendThatHangs(t *testing.T) {
+func TestFetchOfHangingBackendTimesOut(t *testing.T) {
 	b := remotetest.NewTLS(t, "ns/name:443", remotetest.Hangs())
 	q := request()
 	q.Timeout = 50 * time.Millisecond
@@ -89,7 +89,7 @@ func TestFetchGivesUpOnABackendThatHangs(t *testing.T) {
 }
 
 // A backend that sends only its headers holds one of the slots for bodies, but only until its deadline.
-func TestFetchWaitsForAPlaceToReadABodyNoLongerThanItsDeadline(t *testing.T) {
+func TestFetchWaitsForBodySlotUntilDeadline(t *testing.T) {
 	started := make(chan struct{})
 	stalls := remotetest.NewTLS(t, "ns/stalls:443", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.WriteHeader(http.StatusOK)
@@ -123,7 +123,7 @@ func TestFetchWaitsForAPlaceToReadABodyNoLongerThanItsDeadline(t *testing.T) {
 }
 
 // One backend with many group-versions whose bodies do not arrive once used all slots for bodies.
-func TestA53SlowBodiesOfABackendDelayNoOther(t *testing.T) {
+func TestA53SlowBodiesDoNotDelayOtherBackends(t *testing.T) {
 	const places = 4
 	begun := make(chan struct{}, places)
 	slow := remotetest.NewTLS(t, "ns/slow:443", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

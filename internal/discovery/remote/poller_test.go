@@ -62,7 +62,7 @@ var errNo = errors.New("no")
 
 func fails(int) (bool, error) { return false, errNo }
 
-func TestABackendThatKeepsChangingIsPolledOnceAMinute(t *testing.T) {
+func TestChangingBackendIsPolledOncePerMinute(t *testing.T) {
 	c := &pollRecorder{result: func(int) (bool, error) { return true, nil }}
 	runPoller(t, c, func(*poller, Backend) {
 		if at := <-c.polls; at != 0 {
@@ -77,7 +77,7 @@ func TestABackendThatKeepsChangingIsPolledOnceAMinute(t *testing.T) {
 	})
 }
 
-func TestTheIntervalGrowsUntilSomethingChanges(t *testing.T) {
+func TestPollIntervalGrowsUntilChange(t *testing.T) {
 	c := &pollRecorder{result: func(poll int) (bool, error) { return poll == 8, nil }}
 	runPoller(t, c, func(*poller, Backend) {
 		last := <-c.polls
@@ -89,7 +89,7 @@ func TestTheIntervalGrowsUntilSomethingChanges(t *testing.T) {
 	})
 }
 
-func TestAFailureResetsTheInterval(t *testing.T) {
+func TestFailureResetsInterval(t *testing.T) {
 	c := &pollRecorder{result: func(poll int) (bool, error) {
 		if poll == 6 {
 			return false, errNo
@@ -121,7 +121,7 @@ func TestFailuresAreRetriedWithBackoff(t *testing.T) {
 	})
 }
 
-func TestPollNowPollsAtOnceWithAMinimalGap(t *testing.T) {
+func TestPollNowKeepsMinimalGap(t *testing.T) {
 	c := &pollRecorder{result: func(poll int) (bool, error) {
 		if poll < 20 {
 			return false, errNo
@@ -144,7 +144,7 @@ func TestPollNowPollsAtOnceWithAMinimalGap(t *testing.T) {
 	})
 }
 
-func TestPollSoonPollsNoMoreThanOnceAMinute(t *testing.T) {
+func TestPollSoonPollsAtMostOncePerMinute(t *testing.T) {
 	c := &pollRecorder{}
 	runPoller(t, c, func(p *poller, b Backend) {
 		var last time.Duration
@@ -173,7 +173,7 @@ func TestPollSoonPollsNoMoreThanOnceAMinute(t *testing.T) {
 	})
 }
 
-func TestARemovedBackendIsNotPolled(t *testing.T) {
+func TestRemovedBackendIsNotPolled(t *testing.T) {
 	c := &pollRecorder{}
 	runPoller(t, c, func(p *poller, b Backend) {
 		<-c.polls

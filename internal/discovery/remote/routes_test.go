@@ -15,7 +15,7 @@ import (
 	"portico.dev/internal/routetable"
 )
 
-func TestHowARouteIsSeen(t *testing.T) {
+func TestRouteStateFollowsCondition(t *testing.T) {
 	since := time.Unix(1e9, 0)
 	available := apiregistrationv1.APIServiceCondition{Status: apiregistrationv1.ConditionTrue, Reason: "Passed"}
 	dead := apiregistrationv1.APIServiceCondition{Status: apiregistrationv1.ConditionFalse, Reason: "MissingEndpoints", LastTransitionTime: metav1.NewTime(since)}
@@ -61,7 +61,7 @@ func TestHowARouteIsSeen(t *testing.T) {
 	}
 }
 
-func TestHowATableIsSeen(t *testing.T) {
+func TestViewSelectsRoutesOfTable(t *testing.T) {
 	gv := func(group string) schema.GroupVersion { return schema.GroupVersion{Group: group, Version: "v1"} }
 	part := func(name string) *routetable.Route {
 		return &routetable.Route{GroupVersion: gv("split"), Name: name, Of: "v1.split"}

@@ -71,7 +71,7 @@ func TestWarningText(t *testing.T) {
 	}
 }
 
-func TestWarningIsBounded(t *testing.T) {
+func TestWarningIsTruncated(t *testing.T) {
 	for _, length := range []int{10, 60, 253} {
 		var stale []StaleAPIService
 		for i := range 1000 {
@@ -125,7 +125,7 @@ func TestServeWithWarning(t *testing.T) {
 
 // Replicas have the same tag, although each of them detected the outage separately. A client that keeps a warning for a long
 // time does not keep a wrong one.
-func TestTagOfAWarning(t *testing.T) {
+func TestWarningTagIsEqualOnAllReplicas(t *testing.T) {
 	tag := func(change func(*StaleAPIService), more ...StaleAPIService) string {
 		s := StaleAPIService{Name: "v1.a", Unavailable: true, Reason: "FailedDiscoveryCheck", Since: since}
 		if change != nil {

@@ -29,7 +29,7 @@ func errorEvent(code int, reason, details string) string {
 	return fmt.Sprintf(`{"type":"ERROR","object":{"kind":"Status","apiVersion":"v1","status":"Failure","code":%d,"reason":%q%s}}`, code, reason, details) + "\n"
 }
 
-func TestVerdictsOnAnswers(t *testing.T) {
+func TestProbeVerdictFollowsResponse(t *testing.T) {
 	for _, test := range []struct {
 		situation string
 		code      int
@@ -74,7 +74,7 @@ func TestVerdictsOnAnswers(t *testing.T) {
 	}
 }
 
-func TestTheRequestOfAProbe(t *testing.T) {
+func TestProbeRequestSelectsNothing(t *testing.T) {
 	b := remotetest.NewTLS(t, "shop/widgets:443", remotetest.Redirects("https://elsewhere.example.com/"))
 	for of, path := range map[schema.GroupVersionResource]string{
 		widgets:                         "/apis/shop.example.com/v1/widgets",
@@ -115,7 +115,7 @@ func (s silent) RoundTrip(r *http.Request) (*http.Response, error) {
 	return &http.Response{StatusCode: 200, Body: reader}, nil
 }
 
-func TestVerdictsOnSilence(t *testing.T) {
+func TestProbeVerdictFollowsSilence(t *testing.T) {
 	for _, test := range []struct {
 		situation string
 		server    silent
@@ -142,7 +142,7 @@ func TestVerdictsOnSilence(t *testing.T) {
 	}
 }
 
-func TestAStoppedProbeSaysNothing(t *testing.T) {
+func TestCanceledProbeIsUndetermined(t *testing.T) {
 	for situation, server := range map[string]silent{"in the stream": {body: added}, "before headers": {noResponse: "sent"}} {
 		t.Run(situation, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

@@ -136,7 +136,7 @@ func (b *bench) expect(t *testing.T, when string, verdict Verdict, rejects bool,
 	}
 }
 
-func TestAServerThatIgnoresInitialEvents(t *testing.T) {
+func TestInitialEventsAreRejectedForIgnoringServer(t *testing.T) {
 	inBench(t, func(t *testing.T, b *bench) {
 		if !b.Rejects(widgets) {
 			t.Error("Rejects() of an unknown resource = false, want true")
@@ -168,7 +168,7 @@ func TestAServerThatIgnoresInitialEvents(t *testing.T) {
 	})
 }
 
-func TestAServerThatStopsToHonourInitialEvents(t *testing.T) {
+func TestInitialEventsAreRejectedAfterServerStopsHonouring(t *testing.T) {
 	inBench(t, func(t *testing.T, b *bench) {
 		b.server.become(200, bookmark)
 		b.set(b.route(true, "widgets"))
@@ -187,7 +187,7 @@ func TestAServerThatStopsToHonourInitialEvents(t *testing.T) {
 	})
 }
 
-func TestAServerThatIgnoresInitialEventsIsRememberedThroughAnOutage(t *testing.T) {
+func TestIgnoringVerdictSurvivesOutage(t *testing.T) {
 	inBench(t, func(t *testing.T, b *bench) {
 		b.server.become(200, added)
 		b.set(b.route(true, "widgets"))
@@ -203,7 +203,7 @@ func TestAServerThatIgnoresInitialEventsIsRememberedThroughAnOutage(t *testing.T
 }
 
 // The server that returns after an outage can be a different program.
-func TestAServerThatHonoursInitialEventsIsProbedAnewAfterAnOutage(t *testing.T) {
+func TestHonouringServerIsProbedAgainAfterOutage(t *testing.T) {
 	inBench(t, func(t *testing.T, b *bench) {
 		b.server.become(200, bookmark)
 		b.set(b.route(true, "widgets"))
@@ -222,7 +222,7 @@ func TestAServerThatHonoursInitialEventsIsProbedAnewAfterAnOutage(t *testing.T) 
 }
 
 // A probe without a verdict is repeated at increasing intervals.
-func TestAServerThatCannotBeAsked(t *testing.T) {
+func TestUndeterminedProbeIsRepeatedWithBackoff(t *testing.T) {
 	inBench(t, func(t *testing.T, b *bench) {
 		b.server.become(403, "")
 		b.set(b.route(true, "widgets"))
@@ -245,7 +245,7 @@ func TestAServerThatCannotBeAsked(t *testing.T) {
 }
 
 // A different server, or a new APIService of the same name, starts without a verdict.
-func TestAnotherServer(t *testing.T) {
+func TestReplacedServerStartsWithoutVerdict(t *testing.T) {
 	for change, apply := range map[string]func(r *Route){
 		"another Service":       func(r *Route) { r.Revision = "other" },
 		"created again":         func(r *Route) { r.UID = "2" },
@@ -278,7 +278,7 @@ func TestAnotherServer(t *testing.T) {
 	}
 }
 
-func TestFewProbesAtOnce(t *testing.T) {
+func TestConcurrentProbesPerBackendAreLimited(t *testing.T) {
 	inBench(t, func(t *testing.T, b *bench) {
 		var names []string
 		for i := range 40 {
@@ -298,7 +298,7 @@ func TestFewProbesAtOnce(t *testing.T) {
 }
 
 // Probes of one silent server once used all slots.
-func TestA53ASlowServerDelaysNoProbeOfAnother(t *testing.T) {
+func TestA53SlowServerDoesNotDelayOtherProbes(t *testing.T) {
 	inBench(t, func(t *testing.T, b *bench) {
 		var names []string
 		for i := range 40 {
@@ -319,7 +319,7 @@ func TestA53ASlowServerDelaysNoProbeOfAnother(t *testing.T) {
 }
 
 // A resource that discovery does not contain yet counts as not probed yet, for a while.
-func TestAResourceThatIsNotKnownYet(t *testing.T) {
+func TestUnknownResourceIsTreatedAsUnprobedBriefly(t *testing.T) {
 	inBench(t, func(t *testing.T, b *bench) {
 		b.set(b.route(false))
 		if !b.Rejects(widgets) {
@@ -336,7 +336,7 @@ func TestAResourceThatIsNotKnownYet(t *testing.T) {
 	})
 }
 
-func TestALookupDoesNotAllocate(t *testing.T) {
+func TestLookupDoesNotAllocate(t *testing.T) {
 	p := NewProber(Config{Metrics: metrics.NewDiscovery(prometheus.NewRegistry()), Logger: zap.NewNop()})
 	p.follow([]Route{{Route: remote.Route{GroupVersion: widgets.GroupVersion(), Available: true, Backend: &fakeServer{}}, Resources: []string{"widgets"}}})
 	for _, of := range []schema.GroupVersionResource{widgets, {Group: "other.example.com"}} {

@@ -13,7 +13,7 @@ import (
 	"portico.dev/internal/routetable"
 )
 
-func TestWhichRoutesAreProbed(t *testing.T) {
+func TestProberSkipsLocalSplitAndPassingRoutes(t *testing.T) {
 	route := func(group string, change func(*routetable.Route)) *routetable.Route {
 		r := &routetable.Route{GroupVersion: schema.GroupVersion{Group: group, Version: "v1"}, Name: "v1." + group}
 		change(r)

@@ -71,7 +71,7 @@ func follow(t *testing.T, d *fakeFrontDoor) *custommetrics.Objects {
 	return o
 }
 
-func TestTheCatalogueFollowsDiscovery(t *testing.T) {
+func TestCatalogueFollowsDiscovery(t *testing.T) {
 	d := &fakeFrontDoor{groups: `{"kind":"APIGroupList"}`}
 	o := follow(t, d)
 	hosttest.Eventually(t, "a front door without aggregated discovery is told", func() bool {

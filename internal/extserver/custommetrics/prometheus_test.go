@@ -191,7 +191,7 @@ func (h *testHost) custom(t *testing.T, version string) custom_metrics.CustomMet
 
 const rates = `sum(rate(http_requests_total{namespace="shop",pod=~"web-1|web-2"}[2m])) by (pod)`
 
-func TestTheAutoscalersClientReadsCustomMetrics(t *testing.T) {
+func TestAutoscalerClientReadsCustomMetrics(t *testing.T) {
 	h := open(t)
 	h.prometheus.set(func() {
 		h.prometheus.vectors = map[string]string{
@@ -236,7 +236,7 @@ func TestTheAutoscalersClientReadsCustomMetrics(t *testing.T) {
 	}
 }
 
-func TestTheAutoscalersClientReadsExternalMetrics(t *testing.T) {
+func TestAutoscalerClientReadsExternalMetrics(t *testing.T) {
 	h := open(t)
 	h.prometheus.set(func() {
 		h.prometheus.vectors = map[string]string{
@@ -255,7 +255,7 @@ func TestTheAutoscalersClientReadsExternalMetrics(t *testing.T) {
 	}
 }
 
-func TestDiscoveryListsPairsOfResourceAndMetric(t *testing.T) {
+func TestDiscoveryListsResourceMetricPairs(t *testing.T) {
 	h := open(t)
 	client, err := discovery.NewDiscoveryClientForConfig(h.As("hpa"))
 	must(t, err)
@@ -301,7 +301,7 @@ const (
 	rate = "/http_requests_per_second"
 )
 
-func TestRefusals(t *testing.T) {
+func TestInvalidMetricRequestsAreRejected(t *testing.T) {
 	h := open(t)
 	h.prometheus.set(func() {
 		h.prometheus.vectors = map[string]string{

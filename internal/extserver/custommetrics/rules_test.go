@@ -40,7 +40,7 @@ func catalogue() *custommetrics.Catalogue {
 	return custommetrics.NewObjects(custommetrics.ObjectsConfig{}).Catalogue()
 }
 
-func TestAnAdaptersFileIsReadWhole(t *testing.T) {
+func TestPrometheusAdapterFileIsReadCompletely(t *testing.T) {
 	c := adapterRules(t)
 	if len(c.Rules) != 3 || len(c.ExternalRules) != 2 || c.Resource == nil {
 		t.Fatalf("file has %d rules, %d external rules, resource rules %v, want 3, 2 and resource rules", len(c.Rules), len(c.ExternalRules), c.Resource)
@@ -59,7 +59,7 @@ func TestAnAdaptersFileIsReadWhole(t *testing.T) {
 	}
 }
 
-func TestSeriesAreNamed(t *testing.T) {
+func TestSeriesFiltersAndNamesGiveMetricNames(t *testing.T) {
 	c := adapterRules(t)
 	for _, s := range []struct {
 		situation    string
@@ -169,7 +169,7 @@ func TestQueries(t *testing.T) {
 }
 
 // Names come from the path of a request and may contain any character. Some templates insert them into a query unchanged.
-func TestNothingBreaksOutOfAQuery(t *testing.T) {
+func TestQueryInjectionIsRejected(t *testing.T) {
 	c := adapterRules(t)
 	for _, name := range []string{`x"} or vector(1) or s{y="`, "x\ny", `x\`, "a|b", ".*", "x,y", "ä", "x y", "$(x)"} {
 		for i, r := range []*custommetrics.Rule{c.Rules[0], c.Rules[2]} {
@@ -191,7 +191,7 @@ func TestNothingBreaksOutOfAQuery(t *testing.T) {
 	}
 }
 
-func TestAConfigMapIsReadAsWell(t *testing.T) {
+func TestRulesAreReadFromConfigMap(t *testing.T) {
 	text := `apiVersion: v1
 kind: Namespace
 metadata: {name: monitoring}
@@ -220,7 +220,7 @@ data:
 	}
 }
 
-func TestAMistakeNamesLineFieldAndWhatWasExpected(t *testing.T) {
+func TestRuleErrorNamesLineFieldAndExpectedType(t *testing.T) {
 	good := "rules:\n- seriesQuery: up\n  resources: {template: <<.Resource>>}\n  metricsQuery: <<.Series>>\n"
 	for _, s := range []struct{ situation, text, want string }{
 		{"a field that is not there", good + "  metricQuery: x\n", "r:5: rules[0].metricQuery: is not a field here; want one of metricsQuery, name"},
@@ -281,7 +281,7 @@ func FuzzRead(f *testing.F) {
 	})
 }
 
-func TestConvertTakesTheRulesOutAndExplainsThem(t *testing.T) {
+func TestConvertExtractsAndExplainsRules(t *testing.T) {
 	data, err := os.ReadFile("testdata/adapter.yaml")
 	if err != nil {
 		t.Fatal(err)

@@ -7,7 +7,7 @@ import (
 )
 
 // Every supported template must have the same result as in text/template, which prometheus-adapter uses.
-func TestTemplatesMeanWhatGosMean(t *testing.T) {
+func TestTemplatesMatchTextTemplate(t *testing.T) {
 	values := map[string]string{"pod": "a|b", "namespace": "shop"}
 	ours := queryParts("http_requests", []string{`pod=~"a|b"`}, values, []string{"pod", "container"})
 	theirs := map[string]any(ours)
@@ -36,7 +36,7 @@ func TestTemplatesMeanWhatGosMean(t *testing.T) {
 	}
 }
 
-func TestWhatATemplateCannotSay(t *testing.T) {
+func TestUnsupportedTemplatesAreRejected(t *testing.T) {
 	ours := queryParts("s", nil, map[string]string{}, []string{"pod"})
 	for text, want := range map[string]string{
 		"<<.Serie>>":                "there is no .Serie; want one of .GroupBy, .GroupBySlice, .LabelMatchers, .LabelValuesByName, .Series",

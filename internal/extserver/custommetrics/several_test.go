@@ -78,7 +78,7 @@ func share(t *testing.T, first, second adapter, trouble error) *hosttest.Server 
 	return hosttest.Serve(t, nil, resources...)
 }
 
-func TestTheFirstThatKnowsTheMetricAnswers(t *testing.T) {
+func TestFirstSourceWithTheMetricServesIt(t *testing.T) {
 	away := errors.New("connection refused")
 	for _, c := range []struct {
 		situation     string
@@ -118,7 +118,7 @@ func TestTheFirstThatKnowsTheMetricAnswers(t *testing.T) {
 	}
 }
 
-func TestDiscoveryOfSeveralIsOneList(t *testing.T) {
+func TestDiscoveryMergesSources(t *testing.T) {
 	s := share(t, adapter{metrics: []string{"b", "a"}}, adapter{metrics: []string{"b", "c"}}, errors.New("away"))
 	for path, want := range map[string]string{
 		"/apis/custom.metrics.k8s.io/v1beta2":   `"pods/a" "pods/b" "pods/c"`,
@@ -137,7 +137,7 @@ func TestDiscoveryOfSeveralIsOneList(t *testing.T) {
 }
 
 // The exact responses of prometheus-adapter. Autoscalers of all versions read them.
-func TestTheShapeOfAnswers(t *testing.T) {
+func TestResponsesMatchPrometheusAdapter(t *testing.T) {
 	s := share(t, adapter{metrics: []string{"a"}, value: 3}, adapter{}, nil)
 	for path, want := range map[string]string{
 		"/apis/custom.metrics.k8s.io/v1beta2/namespaces/ns/pods/p/a": `{"kind":"MetricValueList","apiVersion":"custom.metrics.k8s.io/v1beta2","metadata":{},"items":[{` +

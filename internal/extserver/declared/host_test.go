@@ -170,7 +170,7 @@ const (
 	queuesV = "/apis/stats.example.com/v1/queues"
 )
 
-func TestAnUnchangedInformerSyncsAndSeesChanges(t *testing.T) {
+func TestInformerSyncsAndReceivesChanges(t *testing.T) {
 	t.Parallel()
 	if testing.Short() {
 		t.Skip("takes seconds")
@@ -224,7 +224,7 @@ func TestAnUnchangedInformerSyncsAndSeesChanges(t *testing.T) {
 	expect("delete default/a 2")
 }
 
-func TestFormsOfADeclaredResource(t *testing.T) {
+func TestDeclaredResourceIsServedInEveryFormat(t *testing.T) {
 	t.Parallel()
 	b := newBroker(t, `[{"id": "a", "team": "x", "depth": 1}, {"id": "b", "team": "y", "depth": 5}]`)
 	file := filepath.Join(t.TempDir(), "queues.yaml")
@@ -269,7 +269,7 @@ func TestFormsOfADeclaredResource(t *testing.T) {
 	})
 }
 
-func TestTheLastGoodAnswerIsServedWithItsAge(t *testing.T) {
+func TestFailingSourceServesLastResponseWithWarning(t *testing.T) {
 	t.Parallel()
 	if testing.Short() {
 		t.Skip("takes seconds")
@@ -315,7 +315,7 @@ func TestTheLastGoodAnswerIsServedWithItsAge(t *testing.T) {
 	})
 }
 
-func TestASourceThatHasNeverAnswered(t *testing.T) {
+func TestResourceWithoutFirstResponseReturns503(t *testing.T) {
 	b := newBroker(t, "")
 	b.set(http.StatusBadGateway, "")
 	file := filepath.Join(t.TempDir(), "queues.yaml")
@@ -327,7 +327,7 @@ func TestASourceThatHasNeverAnswered(t *testing.T) {
 	}
 }
 
-func TestFilesAreFollowed(t *testing.T) {
+func TestChangedFilesAreReloaded(t *testing.T) {
 	t.Parallel()
 	b := newBroker(t, `[{"id": "a", "depth": 1}]`)
 	dir := t.TempDir()

@@ -64,7 +64,7 @@ func alive(t *testing.T, more string, test func(l *liveResource, f *faulty)) {
 	})
 }
 
-func TestAnAnswerIsOnlySoOldAsMaxAgeSays(t *testing.T) {
+func TestResponseOlderThanMaxAgeIsNotServed(t *testing.T) {
 	alive(t, "  every: 10s\n  maxAge: 1m\n", func(l *liveResource, f *faulty) {
 		f.now(func(context.Context) (any, error) { return nil, errors.New("gone away") })
 		time.Sleep(30 * time.Second)
@@ -90,7 +90,7 @@ func TestAnAnswerIsOnlySoOldAsMaxAgeSays(t *testing.T) {
 	})
 }
 
-func TestASlowSourceIsNeverAskedTwiceAtATime(t *testing.T) {
+func TestSlowSourceIsFetchedOnceAtATime(t *testing.T) {
 	alive(t, "  every: 1s\n", func(l *liveResource, f *faulty) {
 		f.now(func(ctx context.Context) (any, error) {
 			<-ctx.Done() // after the timeout and the grace period
@@ -109,7 +109,7 @@ func TestASlowSourceIsNeverAskedTwiceAtATime(t *testing.T) {
 	})
 }
 
-func TestAnAnswerThatIsNotAsDeclaredIsAFailure(t *testing.T) {
+func TestMismatchedResponseIsReportedAsError(t *testing.T) {
 	alive(t, "  items: .data[*]\n", func(l *liveResource, _ *faulty) {
 		if err := l.LastError(); err == nil || !strings.Contains(err.Error(), "never answered: items: ") {
 			t.Errorf("LastError of a source with another format = %v, want an error that contains \"never answered: items: \"", err)

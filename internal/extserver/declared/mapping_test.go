@@ -77,7 +77,7 @@ func TestItemsBecomeObjects(t *testing.T) {
 	}
 }
 
-func TestWhereItemsAre(t *testing.T) {
+func TestItemsPathFindsItems(t *testing.T) {
 	const one = `- {group: a.b, version: v1, plural: things, kind: Thing, source: {file: {path: /a}}, items: 'ITEMS', object: {name: 'NAME'}}` + "\n"
 	for _, c := range []struct {
 		situation, items, name, answer string
@@ -105,7 +105,7 @@ func TestWhereItemsAre(t *testing.T) {
 	}
 }
 
-func TestAnswersThatAreNotAsDeclared(t *testing.T) {
+func TestItemsPathWithoutListReturnsError(t *testing.T) {
 	for items, answer := range map[string]string{".data": `{"dta": []}`, ".data[*]": `{"data": 5}`, ".a.b[*]": `{"a": []}`} {
 		p, err := parsePath(items)
 		must(t, err)
@@ -117,7 +117,7 @@ func TestAnswersThatAreNotAsDeclared(t *testing.T) {
 	}
 }
 
-func TestEveryNameIsValidAndItsOwn(t *testing.T) {
+func TestGeneratedNamesAreValidAndUnique(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		a, b := rapid.String().Draw(t, "a"), rapid.String().Draw(t, "b")
 		for _, name := range []string{subdomainName(a), labelName(a)} {
@@ -140,7 +140,7 @@ func TestEveryNameIsValidAndItsOwn(t *testing.T) {
 	}
 }
 
-func TestAnObjectSurvivesItsJSON(t *testing.T) {
+func TestObjectRoundTripsThroughJSON(t *testing.T) {
 	objects, _ := mapped(t, queues, `{"data": [{"id": "a", "team": "b", "depth": 1}, {"id": "z", "team": "b", "depth": 1}]}`)
 	objects[0].Kind, objects[0].APIVersion = "Queue", "stats.example.com/v1"
 	raw, err := json.Marshal(objects[0])
@@ -192,7 +192,7 @@ func TestInferredSchema(t *testing.T) {
 }
 
 // A mapping with identifiers as keys must not produce a schema that grows without bound.
-func TestAMappingWithKeysOfItsOwnBecomesATable(t *testing.T) {
+func TestMappingWithManyKeysGetsAdditionalProperties(t *testing.T) {
 	s := &shape{}
 	news := 0
 	for i := range 1000 {

@@ -18,7 +18,7 @@ const pathDocument = `{
 
 // Paths are a subset of client-go's JSONPath and have the same results. A path without a result is an error or an empty result in
 // JSONPath.
-func TestPathsAreJSONPaths(t *testing.T) {
+func TestPathsMatchJSONPath(t *testing.T) {
 	var document any
 	if err := json.Unmarshal([]byte(pathDocument), &document); err != nil {
 		t.Fatal(err)
@@ -64,7 +64,7 @@ func TestPathsAreJSONPaths(t *testing.T) {
 }
 
 // An expression equals a CEL expression that concatenates the same values.
-func TestExpressionsAreWhatCELMakes(t *testing.T) {
+func TestExpressionsMatchCEL(t *testing.T) {
 	var document any
 	if err := json.Unmarshal([]byte(pathDocument), &document); err != nil {
 		t.Fatal(err)

@@ -33,7 +33,7 @@ func write(t *testing.T, file, text string) {
 	must(t, os.Rename(file+".tmp", file))
 }
 
-func TestTheExamplesAreGood(t *testing.T) {
+func TestExamplesAreValid(t *testing.T) {
 	dir := filepath.Join("..", "..", "..", "deploy", "extserver", "examples")
 	s, err := New(Config{Paths: []string{dir}, AllowExec: true})
 	must(t, err)
@@ -58,7 +58,7 @@ const minimal = `- group: stats.example.com
     name: .id
 `
 
-func TestMistakesSayWhereAndWhat(t *testing.T) {
+func TestMistakesAreReportedWithPositionAndCause(t *testing.T) {
 	for _, c := range []struct {
 		situation, text string
 		want            []string

@@ -14,7 +14,7 @@ import (
 
 // If a machine has no inotify instances left or a directory is missing for a moment, the resources stay served and the files are found
 // again.
-func TestFilesThatCannotBeWatchedAreLookedAt(t *testing.T) {
+func TestUnwatchableFilesArePolled(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "mounted")
 	file := filepath.Join(dir, "f.yaml")
 	must(t, os.Mkdir(dir, 0o700))
@@ -50,7 +50,7 @@ func TestFilesThatCannotBeWatchedAreLookedAt(t *testing.T) {
 }
 
 // OpenAPI clients poll rarely. They would see a schema that is added after the resource minutes later.
-func TestAResourceThatIsDeclaredLaterHasItsSchemaFromTheBeginning(t *testing.T) {
+func TestLateResourceIsFirstServedWithSchema(t *testing.T) {
 	dir := t.TempDir()
 	data := filepath.Join(dir, "queues.json")
 	write(t, data, `[{"id": "a", "depth": 1}]`)

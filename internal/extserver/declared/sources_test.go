@@ -41,7 +41,7 @@ func web(url, caFile string) *HTTP {
 		Timeout: 10 * time.Second, MaxBytes: MaxBytes}
 }
 
-func TestHTTPOverTLSWithAHeaderFromAFile(t *testing.T) {
+func TestHTTPSSourceSendsHeaderFromFile(t *testing.T) {
 	url, ca := secure(t, func(w http.ResponseWriter, r *http.Request) {
 		fmt.Fprintf(w, `{"key": %q, "accept": %q, "big": 9007199254740993, "half": 0.5}`, r.Header.Get("X-Key"), r.Header.Get("Accept"))
 	})
@@ -63,7 +63,7 @@ func TestHTTPOverTLSWithAHeaderFromAFile(t *testing.T) {
 	}
 }
 
-func TestHTTPFailures(t *testing.T) {
+func TestHTTPFailuresReturnErrors(t *testing.T) {
 	var elsewhere int
 	other := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { elsewhere++ }))
 	defer other.Close()
@@ -193,7 +193,7 @@ func TestExec(t *testing.T) {
 	}
 }
 
-func TestExecKillsTheWholeGroup(t *testing.T) {
+func TestExecKillsProcessGroupAtDeadline(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "pid")
 	e := script(t, "sleep 1000 & echo $! > "+file+"; wait")
@@ -224,7 +224,7 @@ func running(pid int) bool {
 	return err == nil && !strings.Contains(string(stat), ") Z ")
 }
 
-func TestProcfsOfThisMachine(t *testing.T) {
+func TestProcfsListsProcessesOfThisMachine(t *testing.T) {
 	for _, table := range TableNames() {
 		got, err := (&Procfs{Table: table}).Fetch(t.Context())
 		must(t, err)

@@ -60,7 +60,7 @@ func echo(w http.ResponseWriter, r *http.Request) {
 	_, _ = io.WriteString(w, name+" "+r.Header.Get("Authorization")+" "+r.Header.Get("X-Scope-OrgID"))
 }
 
-func TestClientCredentials(t *testing.T) {
+func TestClientSendsItsCredentials(t *testing.T) {
 	ca := authority(t)
 	address := serve(t, ca, echo)
 	cert, key, err := ca.Issue(pki.Leaf{CommonName: "us", Client: true})
@@ -100,7 +100,7 @@ func TestClientCredentials(t *testing.T) {
 	}
 }
 
-func TestAServerThatIsNotTrusted(t *testing.T) {
+func TestUntrustedServerCertificateIsRejected(t *testing.T) {
 	address := serve(t, authority(t), echo)
 	if _, err := client(t, Config{TLS: TLS{CA: authority(t).PEM()}}).Get(t.Context(), address, "", 100); err == nil || !strings.Contains(err.Error(), "certificate") {
 		t.Errorf("Get from an untrusted server: error = %v, want an error that contains \"certificate\"", err)
@@ -118,7 +118,7 @@ func TestRedirectsAreNotFollowed(t *testing.T) {
 	}
 }
 
-func TestAnswersAreBounded(t *testing.T) {
+func TestOversizedResponseIsRejected(t *testing.T) {
 	ca := authority(t)
 	address := serve(t, ca, func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, strings.Repeat("x", 101)) })
 	c := client(t, Config{TLS: TLS{CA: ca.PEM()}})
@@ -130,7 +130,7 @@ func TestAnswersAreBounded(t *testing.T) {
 	}
 }
 
-func TestFilesAreReadAgain(t *testing.T) {
+func TestChangedCAFileIsReloaded(t *testing.T) {
 	dir := t.TempDir()
 	write := func(name string, data []byte) string {
 		name = filepath.Join(dir, name)
@@ -165,7 +165,7 @@ func TestFilesAreReadAgain(t *testing.T) {
 	})
 }
 
-func TestConfigsThatAreRefused(t *testing.T) {
+func TestInvalidConfigsAreRejected(t *testing.T) {
 	ca := authority(t)
 	cert, _, err := ca.Issue(pki.Leaf{CommonName: "us", Client: true})
 	must(t, err)

@@ -24,7 +24,7 @@ func podNames(t *testing.T, b *Cache, namespace, name string) string {
 	return strings.Join(names, " ")
 }
 
-func TestWhatTheCacheShows(t *testing.T) {
+func TestCacheListsPodsByNamespaceAndName(t *testing.T) {
 	at := time.Now()
 	b := &Cache{}
 	b.Publish(Measurement{
@@ -63,7 +63,7 @@ func TestWhatTheCacheShows(t *testing.T) {
 	}
 }
 
-func TestAMeasurementExpires(t *testing.T) {
+func TestExpiredMeasurementIsNotServed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := &Cache{}
 		b.Publish(Measurement{Nodes: []NodeUsage{{Name: "n"}}, Expires: time.Now().Add(time.Minute)})
@@ -77,7 +77,7 @@ func TestAMeasurementExpires(t *testing.T) {
 	})
 }
 
-func TestUsageFromTwoReadings(t *testing.T) {
+func TestUsageIsComputedFromTwoReadings(t *testing.T) {
 	start := time.Unix(1700000000, 0)
 	at := func(s int) time.Time { return start.Add(time.Duration(s) * time.Second) }
 	for _, c := range []struct {
@@ -112,7 +112,7 @@ func TestUsageFromTwoReadings(t *testing.T) {
 	}
 }
 
-func TestPodsAreWholeOrAbsent(t *testing.T) {
+func TestPodsWithMissingContainersAreOmitted(t *testing.T) {
 	start := time.Now()
 	key := PodKey{"ns", "p"}
 	at := func(s int, containers ...string) map[PodKey]map[string]Reading {
@@ -152,7 +152,7 @@ func TestPodsAreWholeOrAbsent(t *testing.T) {
 	}
 }
 
-func TestObjectsAreMadeOncePerMeasurement(t *testing.T) {
+func TestObjectsAreBuiltOncePerMeasurement(t *testing.T) {
 	b := &Cache{}
 	p := podsV1(b)
 	list := func(q extension.Query) (first *string, n int) {

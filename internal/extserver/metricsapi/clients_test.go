@@ -65,7 +65,7 @@ func serve(t *testing.T, source metricsapi.Source) *rest.Config {
 }
 
 // The clients are the clients of the HorizontalPodAutoscaler and of kubectl top. They prefer protobuf.
-func TestTheLibrarysClientsReadBothVersions(t *testing.T) {
+func TestMetricsClientsReadBothVersions(t *testing.T) {
 	cache := &metricsapi.Cache{}
 	span := metricsapi.Span{Timestamp: time.Now(), Window: 15 * time.Second}
 	pod := func(name, app string, cores float64) metricsapi.PodUsage {

@@ -16,7 +16,7 @@ import (
 
 const fixtures = "testdata/proc"
 
-func TestReadingOfAFixture(t *testing.T) {
+func TestFixtureReadingMatchesKernelCounters(t *testing.T) {
 	s, err := NewHostSource(HostConfig{Node: "n", ProcPath: fixtures})
 	must(t, err)
 	r, err := readNode(s.fs)
@@ -60,7 +60,7 @@ func (m machine) spent(node, unit time.Duration) {
 	m.write(m.cgroup, "system.slice/a.service/cpu.stat", fmt.Sprintf("usage_usec %d\n", unit.Microseconds()))
 }
 
-func TestSamplerOverTime(t *testing.T) {
+func TestSamplerComputesUsageOverTime(t *testing.T) {
 	m := newMachine(t)
 	m.spent(time.Second, time.Second)
 	synctest.Test(t, func(t *testing.T) {
@@ -158,7 +158,7 @@ func TestHostSourceOnThisMachine(t *testing.T) {
 	must(t, <-done)
 }
 
-func TestHostConfigsThatAreRefused(t *testing.T) {
+func TestInvalidHostConfigsAreRejected(t *testing.T) {
 	for situation, c := range map[string]HostConfig{
 		"no node":                  {},
 		"no procfs":                {Node: "n", ProcPath: filepath.Join(t.TempDir(), "nothing")},

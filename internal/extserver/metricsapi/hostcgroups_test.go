@@ -29,7 +29,7 @@ func lines(f podReadings) []string {
 	return out
 }
 
-func TestPodsOfKubelets(t *testing.T) {
+func TestKubeletCgroupsBecomePods(t *testing.T) {
 	short := func(c string) string { return strings.Repeat(c, shortID) }
 	for _, c := range []struct {
 		situation, tree, logs string
@@ -62,7 +62,7 @@ func TestPodsOfKubelets(t *testing.T) {
 	}
 }
 
-func TestUnits(t *testing.T) {
+func TestSystemdUnitsBecomePods(t *testing.T) {
 	for _, c := range []struct {
 		situation, tree string
 		want            []string
@@ -93,7 +93,7 @@ func TestUnits(t *testing.T) {
 	}
 }
 
-func TestMachinesWithoutCgroups(t *testing.T) {
+func TestMachineWithoutCgroupsReturnsError(t *testing.T) {
 	for _, tree := range []string{"testdata/cgroup-useless", "testdata/nothing", t.TempDir()} {
 		if _, err := findCgroups(tree); !errors.Is(err, errNoCgroups) {
 			t.Errorf("findCgroups(%q): error = %v, want errNoCgroups", tree, err)
@@ -101,7 +101,7 @@ func TestMachinesWithoutCgroups(t *testing.T) {
 	}
 }
 
-func TestWhichPodsAreShown(t *testing.T) {
+func TestGroupingSelectsPods(t *testing.T) {
 	for _, c := range []struct {
 		situation string
 		by        Grouping
@@ -153,7 +153,7 @@ func ourGroup(t *testing.T) string {
 	return name
 }
 
-func TestTheLargestAreKept(t *testing.T) {
+func TestLargestPodsAreKept(t *testing.T) {
 	f := podReadings{}
 	for i := range 10 {
 		f.add("host", fmt.Sprintf("p%d", i), nil, Reading{WorkingSet: uint64(i) << 20})
@@ -165,7 +165,7 @@ func TestTheLargestAreKept(t *testing.T) {
 }
 
 // Units with the same prefix are measured separately.
-func TestA51LongNamesOfUnitsStayApart(t *testing.T) {
+func TestA51LongUnitNamesStayDistinct(t *testing.T) {
 	begin := strings.Repeat("x", 63)
 	for name, spell := range map[string]func(string) string{"pod": dnsName, "container": dnsLabel} {
 		if one, two := spell(begin+"1.service"), spell(begin+"2.service"); one == two {
@@ -174,7 +174,7 @@ func TestA51LongNamesOfUnitsStayApart(t *testing.T) {
 	}
 }
 
-func TestNamesAreValid(t *testing.T) {
+func TestGeneratedNamesAreValid(t *testing.T) {
 	for _, name := range []string{
 		"nginx.service", "user@1000.service", `systemd-fsck@dev-disk-by\x2duuid-1.service`, "memfd:sealed-91", "(sd-pam)",
 		"...", "", "-", "Größe", strings.Repeat("x", 62) + "-.service", "kworker/u8:2-kvfree_rcu_reclaim", "a..b", "A_b",
@@ -192,7 +192,7 @@ func TestNamesAreValid(t *testing.T) {
 }
 
 // Reading must succeed on every machine, and every machine has at least one process.
-func TestPodsOfThisMachine(t *testing.T) {
+func TestPodsAreFoundOnThisMachine(t *testing.T) {
 	s, err := NewHostSource(HostConfig{Node: "n"})
 	must(t, err)
 	found, err := s.pods.read()

@@ -39,7 +39,7 @@ func (m machine) run(processes ...fakeProcess) {
 	}
 }
 
-func TestProcessesByUnitOrCommand(t *testing.T) {
+func TestProcessesAreGroupedByUnitOrCommand(t *testing.T) {
 	m := newMachine(t)
 	fs, err := procfs.NewFS(m.proc)
 	must(t, err)

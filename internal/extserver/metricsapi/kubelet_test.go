@@ -56,7 +56,7 @@ func pods(t *testing.T, s Source) map[string]PodUsage {
 
 func near(got, want float64) bool { return math.Abs(got-want) < want/5 }
 
-func TestNodesAndPodsOfKubelets(t *testing.T) {
+func TestKubeletMetricsBecomeNodesAndPods(t *testing.T) {
 	f := newFakeCluster(t)
 	f.node("n1", 2, "shop/web-1")
 	f.node("n2", 0.5, "shop/web-2", "kube-system/dns")
@@ -75,7 +75,7 @@ func TestNodesAndPodsOfKubelets(t *testing.T) {
 	}
 }
 
-func TestAKubeletThatFails(t *testing.T) {
+func TestFailedKubeletKeepsLastMeasurement(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes seconds")
 	}
@@ -112,7 +112,7 @@ func TestAKubeletThatFails(t *testing.T) {
 	}
 }
 
-func TestOldMeasurementsAreDropped(t *testing.T) {
+func TestMeasurementsOlderThanMaxAgeAreDropped(t *testing.T) {
 	f := newFakeCluster(t)
 	bad := f.node("bad", 1, "shop/web")
 	f.node("good", 1)
@@ -125,7 +125,7 @@ func TestOldMeasurementsAreDropped(t *testing.T) {
 	})
 }
 
-func TestNodesThatGo(t *testing.T) {
+func TestDeletedNodesAreDroppedAfterList(t *testing.T) {
 	f := newFakeCluster(t)
 	f.node("n1", 1)
 	s, err := NewKubeletSource(KubeletConfig{Client: f.serve(), AddressTypes: []corev1.NodeAddressType{corev1.NodeInternalIP}})
@@ -146,7 +146,7 @@ func TestNodesThatGo(t *testing.T) {
 	must(t, <-done)
 }
 
-func TestWithoutTheRightToListPods(t *testing.T) {
+func TestPodsWithoutListRightHaveNoLabels(t *testing.T) {
 	f := newFakeCluster(t)
 	f.noPods = true
 	f.node("n1", 1, "shop/web")
@@ -158,7 +158,7 @@ func TestWithoutTheRightToListPods(t *testing.T) {
 	eventually(t, "trouble that names pods", func() bool { return s.LastError() != nil && strings.Contains(s.LastError().Error(), "list pods") })
 }
 
-func TestAServerOfAnotherCAIsNotTrusted(t *testing.T) {
+func TestKubeletWithAnotherCAIsRejected(t *testing.T) {
 	f := newFakeCluster(t)
 	k := f.node("n1", 1)
 	other := newFakeCluster(t)
@@ -214,7 +214,7 @@ func TestAddresses(t *testing.T) {
 	}
 }
 
-func TestKubeletConfigsThatAreRefused(t *testing.T) {
+func TestInvalidKubeletConfigsAreRejected(t *testing.T) {
 	client := &rest.Config{Host: "http://127.0.0.1:1"}
 	for situation, c := range map[string]KubeletConfig{
 		"no API":                      {},
@@ -229,7 +229,7 @@ func TestKubeletConfigsThatAreRefused(t *testing.T) {
 	}
 }
 
-func TestKubeletsThatHangHoldUpNobodyElse(t *testing.T) {
+func TestHangingKubeletsDoNotDelayOtherNodes(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes seconds")
 	}

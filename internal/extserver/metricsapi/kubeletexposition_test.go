@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-func TestWhatAKubeletTells(t *testing.T) {
+func TestKubeletResourceMetricsAreParsed(t *testing.T) {
 	body, err := os.ReadFile("testdata/resource.txt")
 	must(t, err)
 	e, err := parse(body, time.Now())

@@ -70,7 +70,7 @@ func startLister(t *testing.T, i *lister) {
 	})
 }
 
-func TestPodsAreListedByPages(t *testing.T) {
+func TestPodsAreListedInPages(t *testing.T) {
 	d := &listServer{pages: [][]string{{"a", "b"}, {"c"}}}
 	server := httptest.NewServer(d)
 	defer server.Close()
@@ -111,7 +111,7 @@ func TestPodsAreListedByPages(t *testing.T) {
 	eventually(t, "the end of trouble", func() bool { return i.LastError() == nil })
 }
 
-func TestNodesAreListedWhole(t *testing.T) {
+func TestNodesAreListedAsWholeObjects(t *testing.T) {
 	server := httptest.NewServer(&listServer{pages: [][]string{{"n1"}}})
 	defer server.Close()
 	i, err := newNodeLister(listerConfig{Client: &rest.Config{Host: server.URL}, Labels: "zone=a"})
@@ -126,7 +126,7 @@ func TestNodesAreListedWhole(t *testing.T) {
 }
 
 // The lister keeps the same Nodes that client-go's pager reads from the same server.
-func TestNodesAreThoseOfClientGo(t *testing.T) {
+func TestListedNodesMatchClientGo(t *testing.T) {
 	server := httptest.NewServer(&listServer{pages: [][]string{{"n1", "n2"}, {"n3"}}})
 	defer server.Close()
 	config := &rest.Config{Host: server.URL}
@@ -163,7 +163,7 @@ func TestNodesAreThoseOfClientGo(t *testing.T) {
 	}
 }
 
-func TestPagesThatNeverEnd(t *testing.T) {
+func TestEndlessPagesAreAborted(t *testing.T) {
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		fmt.Fprint(w, `{"metadata":{"continue":"more"},"items":[]}`)
 	}))

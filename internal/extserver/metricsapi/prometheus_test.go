@@ -102,7 +102,7 @@ func startPrometheusSource(t *testing.T, s *PrometheusSource) {
 	})
 }
 
-func TestNodesAndPodsOfAPrometheus(t *testing.T) {
+func TestPrometheusSeriesBecomeNodesAndPods(t *testing.T) {
 	p := &prometheusServer{answers: map[string]string{
 		"node_cpu_seconds_total": elements(element("1.5", "instance", "N1:9100"), element("2", "node", "n2", "instance", "10.0.0.2:9100"), element("NaN", "node", "n3")),
 		"node_memory_MemTotal":   elements(element("1073741824", "instance", "n1:9100"), element("1024", "node", "n2"), element("1024", "node", "n3"), element("1024", "node", "n4")),
@@ -155,7 +155,7 @@ func TestNodesAndPodsOfAPrometheus(t *testing.T) {
 	eventually(t, "the end of trouble", func() bool { return s.LastError() == nil })
 }
 
-func TestAPrometheusThatIsGone(t *testing.T) {
+func TestUnreachablePrometheusGivesNoMetrics(t *testing.T) {
 	server := httptest.NewServer(http.NotFoundHandler())
 	server.Close()
 	s, err := NewPrometheusSource(PrometheusConfig{Prometheus: prometheus.Config{URL: server.URL}, Resolution: 20 * time.Millisecond})

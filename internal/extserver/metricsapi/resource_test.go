@@ -23,7 +23,7 @@ func (f staticSource) Pods(context.Context, extension.Query) ([]PodUsage, error)
 	return f.pods, f.err
 }
 
-func TestQuantitiesAreMetricsServers(t *testing.T) {
+func TestQuantitiesMatchMetricsServer(t *testing.T) {
 	at := time.Unix(1700000000, 0)
 	n := nodesV1(staticSource{nodes: []NodeUsage{{Name: "a", Usage: Usage{1.25, 3000001 << 10}, Span: Span{at, 10*time.Second + 3*time.Millisecond + 7*time.Microsecond}}}})
 	items, err := n.List(t.Context(), extension.Query{})
@@ -39,7 +39,7 @@ func TestQuantitiesAreMetricsServers(t *testing.T) {
 	}
 }
 
-func TestBothVersionsSayTheSame(t *testing.T) {
+func TestBothVersionsServeEqualItems(t *testing.T) {
 	source := staticSource{
 		nodes: []NodeUsage{{Name: "a", Labels: map[string]string{"k": "v"}, Usage: Usage{0.5, 1 << 20}}},
 		pods: []PodUsage{{Namespace: "ns", Name: "p", Labels: map[string]string{"app": "x"}, Containers: []ContainerUsage{
@@ -79,7 +79,7 @@ func TestBothVersionsSayTheSame(t *testing.T) {
 	}
 }
 
-func TestNothingMeasuredYet(t *testing.T) {
+func TestListBeforeFirstMeasurementIsEmpty(t *testing.T) {
 	n := podsV1(&Cache{})
 	items, err := n.List(t.Context(), extension.Query{})
 	if err != nil || items == nil || len(items) != 0 {
@@ -90,7 +90,7 @@ func TestNothingMeasuredYet(t *testing.T) {
 	}
 }
 
-func TestSourceThatFails(t *testing.T) {
+func TestSourceErrorIsReturned(t *testing.T) {
 	broken := errors.New("no counters")
 	if _, err := nodesV1beta1(staticSource{err: broken}).List(t.Context(), extension.Query{}); !errors.Is(err, broken) {
 		t.Errorf("List of a source that fails: error = %v, want %v", err, broken)

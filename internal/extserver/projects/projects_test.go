@@ -20,7 +20,7 @@ import (
 	"portico.dev/internal/extserver/projects"
 )
 
-func TestUsersSeeTheirProjects(t *testing.T) {
+func TestUsersSeeOnlyTheirProjects(t *testing.T) {
 	d := newFakeFrontDoor("a", "b", "c")
 	d.bind("a", "alice", "view")
 	d.bind("b", "alice", "admin")
@@ -49,7 +49,7 @@ func TestUsersSeeTheirProjects(t *testing.T) {
 	}
 }
 
-func TestAQuestionThatCannotBeAskedIsNotAShorterList(t *testing.T) {
+func TestFailedAccessReviewReturns500(t *testing.T) {
 	d := newFakeFrontDoor("a", "b")
 	d.bind("a", "alice", "view")
 	s := serve(t, d, nil)
@@ -65,7 +65,7 @@ func TestAQuestionThatCannotBeAskedIsNotAShorterList(t *testing.T) {
 	}
 }
 
-func TestAnAnswerIsRememberedForOneCaller(t *testing.T) {
+func TestAccessReviewsAreCachedPerCaller(t *testing.T) {
 	d := newFakeFrontDoor("a", "b")
 	d.bind("a", "alice", "view")
 	s := serve(t, d, func(c *projects.Config) { c.ReviewAge = time.Hour })
@@ -88,7 +88,7 @@ func (d *fakeFrontDoor) has(name string) (n *corev1.Namespace) {
 	return n
 }
 
-func TestARequestMakesANamespaceAndItsAdmin(t *testing.T) {
+func TestProjectRequestCreatesNamespaceAndAdmin(t *testing.T) {
 	d := newFakeFrontDoor("taken")
 	s := serve(t, d, func(c *projects.Config) { c.Roles = []string{"admin", "project-owner"} })
 	a := ask(s, "alice", request("shop"))
@@ -127,7 +127,7 @@ func TestARequestMakesANamespaceAndItsAdmin(t *testing.T) {
 	})
 }
 
-func TestARequestIsRefused(t *testing.T) {
+func TestInvalidProjectRequestsAreRejected(t *testing.T) {
 	d := newFakeFrontDoor("taken")
 	s := serve(t, d, nil)
 	for _, c := range []struct {
@@ -155,7 +155,7 @@ func TestARequestIsRefused(t *testing.T) {
 }
 
 // A namespace without an admin must not stay and block the name.
-func TestWhatCannotBeFinishedIsUndone(t *testing.T) {
+func TestFailedProjectRequestIsRolledBack(t *testing.T) {
 	for situation, c := range map[string]struct {
 		path string
 		lose bool
@@ -188,7 +188,7 @@ func TestWhatCannotBeFinishedIsUndone(t *testing.T) {
 	}
 }
 
-func TestOneNameHasOneOwner(t *testing.T) {
+func TestConcurrentRequestsForOneNameGiveOneOwner(t *testing.T) {
 	d := newFakeFrontDoor()
 	s := serve(t, d, nil)
 	codes := make([]int, 12)
@@ -213,7 +213,7 @@ func TestOneNameHasOneOwner(t *testing.T) {
 	})
 }
 
-func TestTheBoundHoldsForSimultaneousRequests(t *testing.T) {
+func TestProjectLimitHoldsForConcurrentRequests(t *testing.T) {
 	d := newFakeFrontDoor()
 	s := serve(t, d, func(c *projects.Config) { c.MaxPerUser = 3 })
 	var wg sync.WaitGroup
@@ -234,7 +234,7 @@ func TestTheBoundHoldsForSimultaneousRequests(t *testing.T) {
 	}
 }
 
-func TestTheOpenShiftGroup(t *testing.T) {
+func TestProjectsAreServedInOpenShiftGroup(t *testing.T) {
 	d := newFakeFrontDoor()
 	s := serve(t, d, func(c *projects.Config) { c.Group = projects.OpenShiftGroup })
 	body := strings.Replace(request("shop"), "project.portico.dev", "project.openshift.io", 1)
@@ -249,7 +249,7 @@ func TestTheOpenShiftGroup(t *testing.T) {
 
 // Callers connect and disconnect while rights change. No caller may receive a namespace that it was never allowed to get. Run this
 // test with -race.
-func TestNothingIsSharedBetweenCallers(t *testing.T) {
+func TestCallersReceiveOnlyTheirNamespaces(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes seconds")
 	}
@@ -330,7 +330,7 @@ func watchAs(t *testing.T, s *hosttest.Server, user string) watch.Interface {
 	return w
 }
 
-func TestWhoLosesTheRightIsToldThatItIsGone(t *testing.T) {
+func TestRevokedRightCausesDeletedEvent(t *testing.T) {
 	d := newFakeFrontDoor("a")
 	d.bind("a", "alice", "view")
 	s := serve(t, d, nil)

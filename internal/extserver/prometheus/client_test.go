@@ -46,7 +46,7 @@ func vector(elements string) string {
 	return `{"status":"success","data":{"resultType":"vector","result":[` + elements + `]}}`
 }
 
-func TestWhatQueriesGive(t *testing.T) {
+func TestQueryReturnsSamplesOrError(t *testing.T) {
 	for _, c := range []struct {
 		situation string
 		code      int
@@ -98,7 +98,7 @@ func TestWhatQueriesGive(t *testing.T) {
 	}
 }
 
-func TestHowQuestionsAreAsked(t *testing.T) {
+func TestQueriesAreSentWithParametersAndHeaders(t *testing.T) {
 	var seen *http.Request
 	var form url.Values
 	client := newClient(t, func(w http.ResponseWriter, r *http.Request) {
@@ -129,7 +129,7 @@ func TestHowQuestionsAreAsked(t *testing.T) {
 	}
 }
 
-func TestAServerThatHangs(t *testing.T) {
+func TestQueryOfHangingServerTimesOut(t *testing.T) {
 	release := make(chan struct{})
 	client := newClient(t, func(_ http.ResponseWriter, r *http.Request) {
 		select {
@@ -146,7 +146,7 @@ func TestAServerThatHangs(t *testing.T) {
 	}
 }
 
-func TestWhoLeavesSaysNothingAboutTheServer(t *testing.T) {
+func TestCanceledQueryLeavesLastErrorUnchanged(t *testing.T) {
 	client := newClient(t, says(200, vector("")))
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
@@ -155,7 +155,7 @@ func TestWhoLeavesSaysNothingAboutTheServer(t *testing.T) {
 	}
 }
 
-func TestURLsThatAreRefused(t *testing.T) {
+func TestInvalidURLsAreRejected(t *testing.T) {
 	for _, u := range []string{"", "localhost:9090", "ftp://x", "http://", "http://u:p@x", "http://x?y=z", "http://x y"} {
 		if _, err := New(Config{URL: u}); err == nil {
 			t.Errorf("New with the URL %q: error = nil, want an error", u)

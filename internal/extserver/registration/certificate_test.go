@@ -10,7 +10,7 @@ import (
 	"portico.dev/internal/pki"
 )
 
-func TestCertificateProvesItsNames(t *testing.T) {
+func TestCertificateVerifiesForItsNames(t *testing.T) {
 	s, err := NewCertificate(CertificateConfig{Names: []string{"metrics.kube-system.svc", "localhost"}})
 	must(t, err)
 	verify(t, s, "metrics.kube-system.svc")
@@ -20,7 +20,7 @@ func TestCertificateProvesItsNames(t *testing.T) {
 	}
 }
 
-func TestRenewalIsInTimeAndByTheSameAuthority(t *testing.T) {
+func TestCertificateIsRenewedBySameAuthorityInTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, err := NewCertificate(CertificateConfig{Names: []string{"metrics.kube-system.svc"}, TTL: 90 * time.Hour})
 		must(t, err)
@@ -50,7 +50,7 @@ func TestRenewalIsInTimeAndByTheSameAuthority(t *testing.T) {
 	})
 }
 
-func TestNoNames(t *testing.T) {
+func TestCertificateWithoutNamesIsRejected(t *testing.T) {
 	if _, err := NewCertificate(CertificateConfig{}); err == nil {
 		t.Error("NewCertificate without names: error = nil, want an error")
 	}

@@ -54,7 +54,7 @@ func running(t *testing.T, c CertificateConfig) *Certificate {
 	return s
 }
 
-func TestYearsOfRotationWithoutAHandshakeThatFails(t *testing.T) {
+func TestTwoYearsOfRotationFailNoHandshake(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes seconds")
 	}
@@ -93,7 +93,7 @@ func TestYearsOfRotationWithoutAHandshakeThatFails(t *testing.T) {
 	})
 }
 
-func TestNothingIsSignedByAnAuthorityThatNobodyHasPublished(t *testing.T) {
+func TestUnpublishedAuthorityDoesNotSign(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := running(t, CertificateConfig{Names: []string{name}})
 		first := s.CABundle()
@@ -127,7 +127,7 @@ func due(t *testing.T) state {
 
 // Uses sockets and real time. Clients that trust only the published bundle send requests on new and on kept connections without pause.
 // They receive new bundles with a delay.
-func TestClientsSeeNoFailureWhileTheAuthorityIsReplaced(t *testing.T) {
+func TestAuthorityReplacementFailsNoRequest(t *testing.T) {
 	t.Parallel()
 	if testing.Short() {
 		t.Skip("takes seconds")
@@ -224,7 +224,7 @@ func ask(ctx context.Context, address string, keep bool, published *atomic.Point
 	}
 }
 
-func TestARestartGoesOnWhereItWas(t *testing.T) {
+func TestRestartKeepsCertificateAndBundle(t *testing.T) {
 	dir := t.TempDir()
 	config := CertificateConfig{Names: []string{name}, Dir: dir}
 	first, err := NewCertificate(config)
@@ -253,7 +253,7 @@ func TestARestartGoesOnWhereItWas(t *testing.T) {
 	must(t, shake(pki.ServerConfig(lost.KeyPair()), lost.CABundle()))
 }
 
-func TestARestartInTheMiddleOfAReplacement(t *testing.T) {
+func TestRestartDuringReplacementKeepsNextAuthority(t *testing.T) {
 	dir := t.TempDir()
 	st := due(t)
 	next, err := pki.NewAuthorityFor("new", time.Hour)
@@ -268,7 +268,7 @@ func TestARestartInTheMiddleOfAReplacement(t *testing.T) {
 	}
 }
 
-func TestAnAuthorityThatEndedWhileNothingRan(t *testing.T) {
+func TestAuthorityExpiredWhileStoppedIsReplaced(t *testing.T) {
 	dir := t.TempDir()
 	ended, err := pki.NewAuthorityFor("ended", -time.Minute)
 	must(t, err)
@@ -279,7 +279,7 @@ func TestAnAuthorityThatEndedWhileNothingRan(t *testing.T) {
 	must(t, shake(pki.ServerConfig(s.KeyPair()), s.CABundle()))
 }
 
-func TestStatesThatAreRefused(t *testing.T) {
+func TestInvalidStateFilesAreRejected(t *testing.T) {
 	good := due(t)
 	for _, c := range []struct {
 		situation, want string
@@ -300,7 +300,7 @@ func TestStatesThatAreRefused(t *testing.T) {
 	}
 }
 
-func TestADiskThatIsFullChangesNothing(t *testing.T) {
+func TestFailedSaveKeepsPreviousState(t *testing.T) {
 	dir := t.TempDir()
 	st := due(t)
 	must(t, st.save(dir))

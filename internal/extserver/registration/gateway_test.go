@@ -8,7 +8,7 @@ import (
 )
 
 // A server that maintains its registration stays behind its gateway and reports a new authority to the gateway.
-func TestAnAdoptedAPIServiceStaysBehindItsGateway(t *testing.T) {
+func TestAdoptedAPIServiceStaysBehindGateway(t *testing.T) {
 	if originalService != adoption.OriginalServiceAnnotation || originalCABundle != adoption.OriginalCABundleAnnotation {
 		t.Fatalf("annotations %q and %q differ from package adoption, want equal names", originalService, originalCABundle)
 	}

@@ -92,7 +92,7 @@ func TestValidate(t *testing.T) {
 	}
 }
 
-func TestFrontDoorThatIsAwayIsWaitedFor(t *testing.T) {
+func TestRegistrationRetriesUntilFrontDoorIsReady(t *testing.T) {
 	t.Parallel()
 	if testing.Short() {
 		t.Skip("takes seconds")
@@ -132,7 +132,7 @@ PATCH /prefix/apis/apiregistration.k8s.io/v1/apiservices/v1beta1.metrics.k8s.io?
 	}
 }
 
-func TestRefusalSaysWhatToDo(t *testing.T) {
+func TestForbiddenRegistrationNamesTheManifests(t *testing.T) {
 	for _, code := range []int{400, 401, 403, 404, 422, 302} {
 		synctest.Test(t, func(t *testing.T) {
 			refuses := once(func(r *http.Request) (*http.Response, error) {
@@ -163,7 +163,7 @@ func (o once) client(t *testing.T) *apiclient.Client {
 	return c
 }
 
-func TestRegistrationIsKept(t *testing.T) {
+func TestRegistrationIsReappliedPeriodically(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var writes atomic.Int64
 		var broken atomic.Bool

@@ -88,7 +88,7 @@ func keeping(t *testing.T, f *frontDoor, registration func() Registration, test 
 	return <-done
 }
 
-func TestWhatIsNotServedAnyMoreIsUnregistered(t *testing.T) {
+func TestUnservedAPIServicesAreUnregistered(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &frontDoor{objects: map[string]map[string]any{}}
 		r := registration()
@@ -115,7 +115,7 @@ func TestWhatIsNotServedAnyMoreIsUnregistered(t *testing.T) {
 	})
 }
 
-func TestEveryMissingPermissionIsToldAtOnce(t *testing.T) {
+func TestAllMissingPermissionsAreReportedTogether(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &frontDoor{objects: map[string]map[string]any{}, refuse: func(*http.Request) int { return http.StatusForbidden }}
 		err := keeping(t, f, registration, func(*Registrar) { time.Sleep(time.Minute) })
@@ -165,7 +165,7 @@ func (f *frontDoor) apply(t *testing.T, objects []Manifest) {
 	}
 }
 
-func TestRightsToUpdateAreEnoughForWhatAnAdministratorApplied(t *testing.T) {
+func TestAppliedManifestsNeedOnlyUpdateRights(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &frontDoor{objects: map[string]map[string]any{}}
 		f.refuse = f.updateOnly
@@ -189,7 +189,7 @@ func TestRightsToUpdateAreEnoughForWhatAnAdministratorApplied(t *testing.T) {
 	})
 }
 
-func TestWhatIsMissingAndMayNotBeCreatedIsTold(t *testing.T) {
+func TestMissingObjectWithoutCreateRightIsReported(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &frontDoor{objects: map[string]map[string]any{}}
 		f.refuse = f.updateOnly
@@ -206,7 +206,7 @@ func TestWhatIsMissingAndMayNotBeCreatedIsTold(t *testing.T) {
 }
 
 // An administrator grants rights and starts the server at once. The front door applies the rights when it next reads them.
-func TestRightsMayArriveAMomentLate(t *testing.T) {
+func TestDelayedRightsAreRetried(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		granted := time.Now().Add(time.Second)
 		f := &frontDoor{objects: map[string]map[string]any{}, refuse: func(*http.Request) int {
@@ -219,7 +219,7 @@ func TestRightsMayArriveAMomentLate(t *testing.T) {
 	})
 }
 
-func TestADeletionThatIsForbiddenDoesNotStopTheRest(t *testing.T) {
+func TestForbiddenDeletionDoesNotStopRegistration(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &frontDoor{objects: map[string]map[string]any{}, refuse: func(r *http.Request) int {
 			if r.Method == http.MethodDelete {
@@ -261,7 +261,7 @@ func (c *rotating) bundles() []string {
 	return slices.Clone(c.published)
 }
 
-func TestABundleIsPublishedOnlyWhenEveryRegistrationHasIt(t *testing.T) {
+func TestBundleIsPublishedAfterAllRegistrationsHaveIt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var mu sync.Mutex // guards refuse and r
 		refuse, r := "", registration()
@@ -304,7 +304,7 @@ func TestABundleIsPublishedOnlyWhenEveryRegistrationHasIt(t *testing.T) {
 	})
 }
 
-func TestWhatSomebodyDeletesComesBack(t *testing.T) {
+func TestDeletedRegistrationsAreRecreated(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &frontDoor{objects: map[string]map[string]any{}}
 		must(t, keeping(t, f, registration, func(*Registrar) {

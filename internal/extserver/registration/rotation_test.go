@@ -82,7 +82,7 @@ func (v *verifying) probe(server *pki.KeyPair) error {
 
 // Combines a certificate that is replaced repeatedly with a registration that is maintained. The front door trusts only the
 // registration. Its bundle always verifies the server.
-func TestAuthoritiesAreReplacedBehindAFrontDoorThatVerifies(t *testing.T) {
+func TestAuthorityRotationFailsNoVerifiedHandshake(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes seconds")
 	}

@@ -38,7 +38,7 @@ func metricsServer(port int32, caBundle []byte) *apiregistrationv1.APIService {
 	}
 }
 
-func TestAReleaseRestoresExactly(t *testing.T) {
+func TestReleaseRestoresTheOriginalAPIService(t *testing.T) {
 	ours := authority(t, "gateway")
 	for name, before := range map[string]*apiregistrationv1.APIService{
 		"without verification": metricsServer(443, nil),
@@ -78,7 +78,7 @@ func TestAReleaseRestoresExactly(t *testing.T) {
 }
 
 // A client that writes spec.caBundle of an adopted APIService sets the CA of its server, as without a gateway.
-func TestABundleOfOthersIsTheServers(t *testing.T) {
+func TestForeignCABundleBecomesTheServersCA(t *testing.T) {
 	ours, former, next := authority(t, gateway.ServingAuthorityName()), authority(t, gateway.ServingAuthorityName()), authority(t, "server")
 	for name, tt := range map[string]struct {
 		insecure      bool
@@ -122,7 +122,7 @@ func TestABundleOfOthersIsTheServers(t *testing.T) {
 	}
 }
 
-func TestWhatCannotBeAdopted(t *testing.T) {
+func TestIneligibleAPIServicesAreNotAdopted(t *testing.T) {
 	local := metricsServer(443, nil)
 	local.Spec.Service = nil
 	managed := metricsServer(443, nil)
@@ -151,7 +151,7 @@ func TestWhatCannotBeAdopted(t *testing.T) {
 	}
 }
 
-func TestAnnotationsByHand(t *testing.T) {
+func TestHandWrittenAnnotationsAreValidated(t *testing.T) {
 	for text, want := range map[string]string{
 		"kube-system/metrics-server":       "kube-system/metrics-server:443",
 		" kube-system/metrics-server:8443": "kube-system/metrics-server:8443",
@@ -213,7 +213,7 @@ func TestTrustIsAddedAndRemoved(t *testing.T) {
 	}
 }
 
-func TestG8TrustThatMustNotBeWritten(t *testing.T) {
+func TestG8InvalidTrustIsNotWritten(t *testing.T) {
 	cluster, own := string(authority(t, "ca")), authority(t, gateway.FrontProxyAuthorityName())
 	for _, names := range []string{"", "[]"} {
 		data := map[string]string{proxyCAKey: cluster, allowedNamesKey: names}

@@ -132,7 +132,7 @@ func (c *objects) adopt(caBundle []byte) {
 	}
 }
 
-func TestPrintedCommandsMakeTheObjectsOfAdopt(t *testing.T) {
+func TestPrintedCommandsProduceTheObjectsOfAdopt(t *testing.T) {
 	ours := authority(t, "gateway")
 	role := func(names ...string) *rbacv1.ClusterRole {
 		r := &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: gateway.AdoptedRole()}}

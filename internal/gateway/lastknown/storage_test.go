@@ -81,7 +81,7 @@ func TestDocumentsAreStoredOnChange(t *testing.T) {
 	}
 }
 
-func TestOtherConfigMapsAreNoDocuments(t *testing.T) {
+func TestUnrelatedConfigMapsAreIgnored(t *testing.T) {
 	client := fake.NewClientset()
 	s := Storage{Client: client.CoreV1().ConfigMaps("ns"), Key: Discovery, Logger: zap.NewNop()}
 	client.PrependReactor("list", "configmaps", func(a clienttesting.Action) (bool, runtime.Object, error) {

@@ -18,7 +18,7 @@ import (
 	"portico.dev/internal/httpengine/http2/client"
 )
 
-// Texts of errors of golang.org/x/net/http2 that have no type. TestTheLibrarysTexts fails when a new version changes them.
+// Texts of errors of golang.org/x/net/http2 that have no type. TestErrorTextsMatchXNetHTTP2 fails when a new version changes them.
 // An error that is not recognized counts as Lost, after which only idempotent requests are repeated.
 const (
 	textUnusable       = "http2: client conn not usable"

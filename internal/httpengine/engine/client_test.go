@@ -257,7 +257,7 @@ func eventually(t *testing.T, what string, ok func() bool) {
 }
 
 // Both engines report the same progress of a request for every kind of failure.
-func TestA42HowFarARequestGot(t *testing.T) {
+func TestA42EnginesReportSameRequestProgress(t *testing.T) {
 	begin := func(p *peer, id uint32, more ...string) {
 		p.headers(id, false, append([]string{":status", "200"}, more...)...)
 	}
@@ -460,7 +460,7 @@ func notOnLibrary(t *testing.T, n engine.Name, row string) {
 }
 
 // GOAWAY identifies the processed requests. The connection accepts no new requests and ends with its last one.
-func TestGoAwayEndsAConnectionWithItsLastRequest(t *testing.T) {
+func TestGoAwayEndsConnectionAfterLastRequest(t *testing.T) {
 	script := settled(func(p *peer) {
 		first := p.request()
 		second := p.request()
@@ -505,7 +505,7 @@ func TestGoAwayEndsAConnectionWithItsLastRequest(t *testing.T) {
 }
 
 // Repeatable requests that wait for a header fail. Other requests and the connection continue.
-func TestAbandonWaiting(t *testing.T) {
+func TestAbandonWaitingFailsOnlyWaitingRequests(t *testing.T) {
 	both := make(chan [2]uint32, 2)
 	answer := make(chan struct{}, 2)
 	script := settled(func(p *peer) {
@@ -551,7 +551,7 @@ func TestAbandonWaiting(t *testing.T) {
 }
 
 // The server's SETTINGS limit the number of requests. The server may change the limit.
-func TestTheServersLimit(t *testing.T) {
+func TestClientFollowsServerStreamLimit(t *testing.T) {
 	script := settled(func(p *peer) {
 		p.next(http2.FramePing)
 		_ = p.WriteSettings(http2.Setting{ID: http2.SettingMaxConcurrentStreams, Val: 1 << 31})
@@ -571,7 +571,7 @@ func TestTheServersLimit(t *testing.T) {
 }
 
 // A server that does not speak HTTP/2 receives no request, and its connection is closed.
-func TestServersThatDoNotSpeak(t *testing.T) {
+func TestNonHTTP2ServerGetsNoRequest(t *testing.T) {
 	for name, test := range map[string]struct {
 		script func(*peer)
 		kind   engine.ErrorKind
@@ -612,7 +612,7 @@ func TestServersThatDoNotSpeak(t *testing.T) {
 	}
 }
 
-func TestAServerThatHangs(t *testing.T) {
+func TestHeaderTimeoutKeepsConnectionOpen(t *testing.T) {
 	script := settled(func(p *peer) { p.drain() })
 	onBothInTime(t, script, func(c *engine.ClientConfig) { c.HeaderTimeout = 20 * time.Second }, func(t *testing.T, n engine.Name, c engine.ClientConn) {
 		if _, err := c.RoundTrip(newRequest(t, http.MethodGet, nil)); kindOf(err) != engine.HeaderTimeout {
@@ -625,7 +625,7 @@ func TestAServerThatHangs(t *testing.T) {
 }
 
 // Unanswered PINGs end the connection after a number of checks. All received bytes count as an answer.
-func TestAServerThatFallsSilent(t *testing.T) {
+func TestUnansweredPingsEndConnection(t *testing.T) {
 	silent := settled(func(p *peer) {
 		for {
 			if _, err := p.ReadFrame(); err != nil {
@@ -667,7 +667,7 @@ func TestAServerThatFallsSilent(t *testing.T) {
 }
 
 // A server that violates the protocol without a request is reported.
-func TestViolationsOfAnIdleServer(t *testing.T) {
+func TestProtocolViolationWithoutRequestIsReported(t *testing.T) {
 	made := make(chan struct{}) // An end during the setup is another case.
 	after := func(script func(*peer)) func(*peer) {
 		return settled(func(p *peer) {
@@ -692,7 +692,7 @@ func TestViolationsOfAnIdleServer(t *testing.T) {
 	})
 }
 
-func TestFloodsEndTheConnection(t *testing.T) {
+func TestFloodEndsConnection(t *testing.T) {
 	made := make(chan struct{}) // Before that, no connection exists.
 	script := settled(func(p *peer) {
 		select {
@@ -714,7 +714,7 @@ func TestFloodsEndTheConnection(t *testing.T) {
 }
 
 // The acknowledgement of SETTINGS and the rest of a header block have a deadline.
-func TestWhatTheProtocolAsksOfAServer(t *testing.T) {
+func TestServerProtocolStepsHaveDeadline(t *testing.T) {
 	quick := func(c *engine.ClientConfig) { c.ProtocolTimeout = time.Second }
 	for name, script := range map[string]func(*peer){
 		"no acknowledgement of SETTINGS": func(p *peer) { _ = p.WriteSettings(); p.drain() },
@@ -749,7 +749,7 @@ type failing struct{}
 func (failing) Read([]byte) (int, error) { return 0, errBody }
 
 // An invalid request or a failing body has its own error kind, and the body is closed.
-func TestMistakesOfTheSender(t *testing.T) {
+func TestInvalidRequestsAndBodiesHaveTheirOwnErrors(t *testing.T) {
 	script := settled(func(p *peer) {
 		for {
 			id := p.request()
@@ -809,7 +809,7 @@ func TestMistakesOfTheSender(t *testing.T) {
 }
 
 // A body ends at its length, even if its reader has more bytes. A stream that the server resets ends without the body.
-func TestBodiesAndTheirReaders(t *testing.T) {
+func TestBodyEndsAtItsLengthOrReset(t *testing.T) {
 	got := make(chan string, 1)
 	script := settled(func(p *peer) {
 		id := p.request()
@@ -847,7 +847,7 @@ func TestBodiesAndTheirReaders(t *testing.T) {
 }
 
 // A window that the server does not open counts as closed, so that other uploads use other connections.
-func TestAWindowThatIsUsedUp(t *testing.T) {
+func TestUnopenedWindowCountsAsClosed(t *testing.T) {
 	onBothInTime(t, settled((*peer).drain), nil, func(t *testing.T, n engine.Name, c engine.ClientConn) {
 		if now, most := c.Window(); now < most/2 {
 			t.Errorf("window before the first request = %d of %d, want at least half", now, most)
@@ -871,7 +871,7 @@ type zeros struct{}
 func (zeros) Read(p []byte) (int, error) { clear(p); return len(p), nil }
 
 // The client searches for these texts of x/net. Texts that no peer can cause in a test are compared with its constants.
-func TestTheLibrarysTexts(t *testing.T) {
+func TestErrorTextsMatchXNetHTTP2(t *testing.T) {
 	script := settled(func(p *peer) {
 		_ = p.WriteSettings(http2.Setting{ID: http2.SettingMaxHeaderListSize, Val: 100})
 		for {

@@ -17,7 +17,7 @@ import (
 
 // A40: the memory of an idle connection is bounded and at most that of net/http, after small and after large headers. The client's
 // half of TLS is included. After large records crypto/tls keeps 20 KiB for reading.
-func TestA40MemoryOfIdleConnections(t *testing.T) {
+func TestA40IdleConnectionMemoryIsBounded(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes seconds")
 	}

@@ -98,7 +98,7 @@ func countGroups(w http.ResponseWriter, r *http.Request) {
 	fmt.Fprint(w, len(groups))
 }
 
-func TestLargeHeadersOfTrustedClients(t *testing.T) {
+func TestTrustedClientsMaySendLargeHeaders(t *testing.T) {
 	budget := &headerBudget{trusts: true}
 	onBothServers(t, engine.ServerConfig{LargeHeaders: budget}, countGroups, func(t *testing.T, s *serving) {
 		s.each(t, func(t *testing.T, c *http.Client) {
@@ -120,7 +120,7 @@ func TestLargeHeadersOfTrustedClients(t *testing.T) {
 	})
 }
 
-func TestLargeHeadersAreGrantedMemory(t *testing.T) {
+func TestLargeHeadersReserveMemory(t *testing.T) {
 	budget := &headerBudget{limit: 32 << 20}
 	onBothServers(t, engine.ServerConfig{LargeHeaders: budget}, countGroups, func(t *testing.T, s *serving) {
 		s.each(t, func(t *testing.T, c *http.Client) {
@@ -145,7 +145,7 @@ func TestLargeHeadersAreGrantedMemory(t *testing.T) {
 	})
 }
 
-func TestLargeHeadersWithoutMemoryAreRefusedWithAStatus(t *testing.T) {
+func TestLargeHeadersWithoutMemoryAreRefusedWithStatus(t *testing.T) {
 	budget := &headerBudget{}
 	onBothServers(t, engine.ServerConfig{LargeHeaders: budget}, countGroups, func(t *testing.T, s *serving) {
 		s.each(t, func(t *testing.T, c *http.Client) {
@@ -172,7 +172,7 @@ func TestLargeHeadersWithoutMemoryAreRefusedWithAStatus(t *testing.T) {
 }
 
 // A stream returns the memory of its header for every possible end.
-func TestGrantsOfStreamsThatAreResetAreReturned(t *testing.T) {
+func TestHeaderMemoryIsReturnedWhenStreamEnds(t *testing.T) {
 	budget := &headerBudget{limit: 64 << 20}
 	var groups []string
 	for i := range 600 {
@@ -203,7 +203,7 @@ func TestGrantsOfStreamsThatAreResetAreReturned(t *testing.T) {
 	})
 }
 
-func TestAClientWithoutACredentialMaySendFewLargeHeaders(t *testing.T) {
+func TestUnauthenticatedClientMaySendFewLargeHeaders(t *testing.T) {
 	budget := &headerBudget{limit: 64 << 20}
 	var groups []string
 	for i := range 600 {

@@ -19,7 +19,7 @@ import (
 )
 
 // net/http's behavior equals its description in docs/http-engines.md. A row must be removed when net/http improves.
-func TestWhatTheLibraryCannotPromise(t *testing.T) {
+func TestDocumentedNetHTTPLimitationsApply(t *testing.T) {
 	const host = "Host: a\r\n"
 	// raw returns a function that sends text over HTTP/1.1 and returns the statuses. A later request is shown as "probe".
 	raw := func(text string) func(*testing.T, *serving) string {
@@ -184,7 +184,7 @@ func TestWhatTheLibraryCannotPromise(t *testing.T) {
 var update = flag.Bool("update", false, "write the table of docs/http-engines.md")
 
 // The table is generated from the list by which tests are skipped.
-func TestTheTableOfPromisesIsTheList(t *testing.T) {
+func TestNetHTTPLimitationTableIsCurrent(t *testing.T) {
 	const page, begin, end = "../../../docs/http-engines.md", "<!-- begin promises -->\n", "<!-- end promises -->"
 	text, err := os.ReadFile(page)
 	if err != nil {
@@ -207,12 +207,12 @@ func TestTheTableOfPromisesIsTheList(t *testing.T) {
 		return
 	}
 	if got != table.String() {
-		t.Errorf("table of %s differs from the list of package enginetest, want equal text; run: go test ./internal/httpengine/engine -run TestTheTableOfPromisesIsTheList -args -update", page)
+		t.Errorf("table of %s differs from the list of package enginetest, want equal text; run: go test ./internal/httpengine/engine -run TestNetHTTPLimitationTableIsCurrent -args -update", page)
 	}
 }
 
 // Both engines refuse every request that the rule table refuses, with the same status and without a call of the handler.
-func TestRulesOnBothEngines(t *testing.T) {
+func TestBothEnginesEnforceRuleTable(t *testing.T) {
 	const head = " HTTP/1.1\r\nHost: a\r\n"
 	overHTTP1 := map[string]string{
 		"400 a quotation mark in the path":        "GET /a\"b" + head,

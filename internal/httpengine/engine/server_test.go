@@ -224,7 +224,7 @@ func receive[T any](t *testing.T, from <-chan T, what string) (v T) {
 	return v
 }
 
-func TestWhatHandlersSee(t *testing.T) {
+func TestHandlersReceiveSentRequest(t *testing.T) {
 	onBothServers(t, engine.ServerConfig{}, func(w http.ResponseWriter, r *http.Request) {
 		body, err := io.ReadAll(r.Body)
 		if err != nil || r.TLS == nil || r.TLS.Version == 0 || r.Context().Value(http.LocalAddrContextKey) == nil || r.RemoteAddr == "" {
@@ -267,7 +267,7 @@ func TestWhatHandlersSee(t *testing.T) {
 	})
 }
 
-func TestOptionsOfTheServer(t *testing.T) {
+func TestServerWideOPTIONSReachesHandler(t *testing.T) {
 	onBothServers(t, engine.ServerConfig{}, func(w http.ResponseWriter, r *http.Request) {
 		_, _ = io.WriteString(w, r.Method+" "+r.URL.Path)
 	}, func(t *testing.T, s *serving) {
@@ -283,7 +283,7 @@ func TestOptionsOfTheServer(t *testing.T) {
 	})
 }
 
-func TestHeadsThatAreTooLarge(t *testing.T) {
+func TestOversizedHeadersAreRejected(t *testing.T) {
 	onBothServers(t, engine.ServerConfig{MaxHeaderBytes: 8 << 10}, func(http.ResponseWriter, *http.Request) {}, func(t *testing.T, s *serving) {
 		for size, want := range map[int]int{4 << 10: 200, 10 << 10: 431, 15 << 10: 431} {
 			r, _ := http.NewRequest("GET", s.url("/"), nil)
@@ -309,7 +309,7 @@ func TestHeadsThatAreTooLarge(t *testing.T) {
 	})
 }
 
-func TestExpectations(t *testing.T) {
+func TestExpectContinueIsAnswered(t *testing.T) {
 	onBothServers(t, engine.ServerConfig{}, func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/refused" {
 			w.WriteHeader(http.StatusForbidden)
@@ -335,7 +335,7 @@ func TestExpectations(t *testing.T) {
 	})
 }
 
-func TestPanicsOfHandlers(t *testing.T) {
+func TestHandlerPanicEndsOnlyItsRequest(t *testing.T) {
 	onBothServers(t, engine.ServerConfig{}, func(w http.ResponseWriter, r *http.Request) {
 		switch r.URL.Path {
 		case "/silent":
@@ -365,7 +365,7 @@ func TestPanicsOfHandlers(t *testing.T) {
 }
 
 // An event arrives when it is flushed. If a client disconnects, the context of its watch ends.
-func TestWatches(t *testing.T) {
+func TestWatchEventsArriveWhenFlushed(t *testing.T) {
 	left := make(chan struct{}, 1)
 	onBothServers(t, engine.ServerConfig{}, func(w http.ResponseWriter, r *http.Request) {
 		for i := range 3 {
@@ -399,7 +399,7 @@ func TestWatches(t *testing.T) {
 }
 
 // A body may continue during the response.
-func TestBothWaysAtOnce(t *testing.T) {
+func TestRequestBodyContinuesDuringResponse(t *testing.T) {
 	onBothServers(t, engine.ServerConfig{}, func(w http.ResponseWriter, r *http.Request) {
 		flush := http.NewResponseController(w).Flush
 		_ = flush()
@@ -600,7 +600,7 @@ func TestClose(t *testing.T) {
 	})
 }
 
-func TestIdleConnectionsEnd(t *testing.T) {
+func TestIdleConnectionsAreClosed(t *testing.T) {
 	inTime(t, func(t *testing.T, n engine.Name) {
 		s := serveInMemory(t, n, engine.ServerConfig{IdleTimeout: time.Minute}, func(http.ResponseWriter, *http.Request) {})
 		for range 2 {
@@ -624,7 +624,7 @@ func TestIdleConnectionsEnd(t *testing.T) {
 }
 
 // CloseIdle ends only connections without a request.
-func TestCloseIdle(t *testing.T) {
+func TestCloseIdleKeepsActiveConnections(t *testing.T) {
 	inTime(t, func(t *testing.T, n engine.Name) {
 		entered, finish := make(chan struct{}, 2), make(chan struct{})
 		s := serveInMemory(t, n, engine.ServerConfig{}, func(w http.ResponseWriter, r *http.Request) {
@@ -682,7 +682,7 @@ func TestCloseIdle(t *testing.T) {
 	})
 }
 
-func TestHeadsThatDoNotCome(t *testing.T) {
+func TestConnectionWithoutHeaderEndsAfterTimeout(t *testing.T) {
 	inTime(t, func(t *testing.T, n engine.Name) {
 		s := serveInMemory(t, n, engine.ServerConfig{HeaderTimeout: 30 * time.Second}, func(http.ResponseWriter, *http.Request) {})
 		for _, begun := range []string{"", "GET / HTTP/1.1\r\nHost: a\r\n"} {
@@ -699,7 +699,7 @@ func TestHeadsThatDoNotCome(t *testing.T) {
 }
 
 // A connection ends if its client does not answer PINGs.
-func TestPings(t *testing.T) {
+func TestUnansweredPingEndsConnection(t *testing.T) {
 	inTime(t, func(t *testing.T, n engine.Name) {
 		entered := make(chan struct{}, 1)
 		s := serveInMemory(t, n, engine.ServerConfig{PingAfter: 10 * time.Second, PingTimeout: 20 * time.Second}, func(_ http.ResponseWriter, r *http.Request) {
@@ -714,7 +714,7 @@ func TestPings(t *testing.T) {
 }
 
 // If an HTTP/2 client does not open its window, its stream is reset and its connection stays open. Watches are exempt.
-func TestAnswersThatAreNotTaken(t *testing.T) {
+func TestUnreadResponseResetsItsStream(t *testing.T) {
 	inTime(t, func(t *testing.T, n engine.Name) {
 		ended := make(chan error, 2)
 		s := serveInMemory(t, n, engine.ServerConfig{StallTimeout: 30 * time.Second}, func(w http.ResponseWriter, r *http.Request) {
@@ -754,7 +754,7 @@ func TestAnswersThatAreNotTaken(t *testing.T) {
 }
 
 // A handler may leak its response writer. A late deadline or write must not affect another request or end the process.
-func TestWritersThatAreUsedTooLate(t *testing.T) {
+func TestLateUseOfResponseWriterIsHarmless(t *testing.T) {
 	kept := make(chan http.ResponseWriter, 1)
 	onBothServers(t, engine.ServerConfig{}, func(w http.ResponseWriter, _ *http.Request) {
 		_, _ = io.WriteString(w, "done")
@@ -777,7 +777,7 @@ func TestWritersThatAreUsedTooLate(t *testing.T) {
 	})
 }
 
-func TestStreamsAreBounded(t *testing.T) {
+func TestConcurrentStreamsAreBounded(t *testing.T) {
 	entered, finish := make(chan struct{}, 100), make(chan struct{})
 	var now, most atomic.Int32
 	onBothServers(t, engine.ServerConfig{MaxConcurrentStreams: 5}, func(_ http.ResponseWriter, r *http.Request) {

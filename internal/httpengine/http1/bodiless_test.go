@@ -10,7 +10,7 @@ import (
 
 // A39: a response without a body has no length, no coding and no body bytes, independent of its handler. An interim response has no
 // connection-specific fields.
-func TestA39AnswersWithoutABodyHaveNoLength(t *testing.T) {
+func TestA39BodilessResponsesHaveNoLength(t *testing.T) {
 	a := implementations[1].open(t, rules{}, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		code, _ := strconv.Atoi(r.URL.Path[1:])
 		h := w.Header()

@@ -236,7 +236,7 @@ var otherwise = map[string][]apart{
 	"the handler closes, spelled otherwise": {{why: "HTTP/1.0 closes by itself", variants: "HTTP/1.0", without: "  \"Connection\": [\"x, Close\"]\n"}, {variants: "HTTP/1.0 with"}},
 }
 
-func TestBothServersAnswers(t *testing.T) {
+func TestBothServersResponses(t *testing.T) {
 	for _, c := range answered {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()

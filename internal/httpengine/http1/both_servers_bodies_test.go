@@ -22,7 +22,7 @@ func inChunks(n, size int) string {
 }
 
 // Handlers that do not simply read the body. Results have the format of verdict.
-func TestBothServersBodiesThatAreNotRead(t *testing.T) {
+func TestBothServersUnreadBodies(t *testing.T) {
 	ignore := func(w http.ResponseWriter, _ *http.Request) { say(w, "ignored") }
 	flushed := func(w http.ResponseWriter, _ *http.Request) { say(w, "ignored"); flush(w) }
 	some := func(w http.ResponseWriter, r *http.Request) {
@@ -100,7 +100,7 @@ func TestBothServersBodiesThatAreNotRead(t *testing.T) {
 }
 
 // The request and the response writer are unusable after the handler has returned.
-func TestBothServersAfterTheHandler(t *testing.T) {
+func TestBothServersRejectUseAfterHandler(t *testing.T) {
 	type kept struct {
 		w http.ResponseWriter
 		r *http.Request
@@ -231,7 +231,7 @@ func TestBothServersHijack(t *testing.T) {
 }
 
 // Bytes that arrived while the server waited for a disconnect are not lost. After Hijack only the handler reads the connection.
-func TestBothServersHijackAfterAWhile(t *testing.T) {
+func TestBothServersHijackKeepsReceivedBytes(t *testing.T) {
 	began, release, ended := make(chan struct{}), make(chan struct{}), make(chan struct{}, 2)
 	onBoth(t, rules{listen: time.Millisecond}, func(w http.ResponseWriter, r *http.Request) {
 		began <- struct{}{}
@@ -271,7 +271,7 @@ func TestBothServersHijackAfterAWhile(t *testing.T) {
 }
 
 // Many clients send the complete request before they read. They must receive an early response.
-func TestBothServersAnEarlyAnswer(t *testing.T) {
+func TestBothServersDeliverEarlyResponse(t *testing.T) {
 	a := implementations[1].open(t, rules{tls: true}, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.WriteHeader(http.StatusRequestEntityTooLarge)
 		say(w, "too large")
@@ -293,7 +293,7 @@ func TestBothServersAnEarlyAnswer(t *testing.T) {
 }
 
 // A goroutine that still reads an incomplete body after its handler has returned does not delay the response.
-func TestBothServersABodyThatIsStillRead(t *testing.T) {
+func TestBothServersBodyReaderDoesNotDelayResponse(t *testing.T) {
 	left := make(chan error, 1)
 	reading := make(chan struct{})
 	a := implementations[1].open(t, rules{tls: true}, probed(func(w http.ResponseWriter, r *http.Request) {
@@ -331,7 +331,7 @@ func TestBothServersABodyThatIsStillRead(t *testing.T) {
 }
 
 // The disconnect check has stopped when Hijack returns.
-func TestBothServersHijackOfAConnectionThatIsListenedTo(t *testing.T) {
+func TestBothServersHijackStopsDisconnectCheck(t *testing.T) {
 	returned := make(chan struct{})
 	a := implementations[1].open(t, rules{tls: true, listen: time.Millisecond}, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		x := w.(*response).x

@@ -34,7 +34,7 @@ func write(t *testing.T, c net.Conn, s string) {
 }
 
 // The context of a running handler ends when its client disconnects.
-func TestBothServersTheClientLeaves(t *testing.T) {
+func TestBothServersDisconnectCancelsRequest(t *testing.T) {
 	for _, c := range []struct {
 		name    string
 		raw     string
@@ -90,7 +90,7 @@ func TestBothServersTheClientLeaves(t *testing.T) {
 }
 
 // A client that sends another request is served after the handler has returned, independent of its duration.
-func TestBothServersTheClientGoesOn(t *testing.T) {
+func TestBothServersServeRequestAfterLongHandler(t *testing.T) {
 	began, release := make(chan struct{}), make(chan struct{})
 	onBoth(t, rules{tls: true}, probed(func(w http.ResponseWriter, r *http.Request) {
 		began <- struct{}{}
@@ -125,7 +125,7 @@ func TestBothServersTheClientGoesOn(t *testing.T) {
 }
 
 // Connections that exceed a timeout end without a response.
-func TestBothServersSlowClients(t *testing.T) {
+func TestBothServersDisconnectSlowClients(t *testing.T) {
 	for _, c := range []struct {
 		name  string
 		rules rules
@@ -193,7 +193,7 @@ func untilItEnds(c net.Conn, drips bool) (string, error) {
 }
 
 // Deadlines set by a handler apply to its request only.
-func TestBothServersDeadlinesOfHandlers(t *testing.T) {
+func TestBothServersHandlerDeadlines(t *testing.T) {
 	t.Run("of a body that comes slowly", func(t *testing.T) {
 		onBoth(t, rules{tls: true}, func(w http.ResponseWriter, r *http.Request) {
 			if err := http.NewResponseController(w).SetReadDeadline(time.Now().Add(100 * time.Millisecond)); err != nil {

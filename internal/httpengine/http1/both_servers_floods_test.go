@@ -13,7 +13,7 @@ import (
 )
 
 // Ten thousand requests at once from a client that reads only after it has sent all of them.
-func TestBothServersTenThousandPipelined(t *testing.T) {
+func TestBothServersServeTenThousandPipelinedRequests(t *testing.T) {
 	const many = 10_000
 	a := implementations[1].open(t, rules{tls: true}, probed(func(w http.ResponseWriter, r *http.Request) { say(w, r.URL.Path) }))
 	conn := a.dial(t)
@@ -36,7 +36,7 @@ func TestBothServersTenThousandPipelined(t *testing.T) {
 	}
 }
 
-func TestBothServersTinyChunks(t *testing.T) {
+func TestBothServersAcceptTinyChunks(t *testing.T) {
 	const many = 100_000
 	onBoth(t, rules{tls: true}, probed(func(w http.ResponseWriter, r *http.Request) {
 		n, err := io.Copy(io.Discard, r.Body)
@@ -52,7 +52,7 @@ func TestBothServersTinyChunks(t *testing.T) {
 	})
 }
 
-func TestBothServersManySmallWrites(t *testing.T) {
+func TestBothServersDeliverManySmallWrites(t *testing.T) {
 	const many = 3000
 	onBoth(t, rules{tls: true}, probed(func(w http.ResponseWriter, _ *http.Request) {
 		for range many {
@@ -67,7 +67,7 @@ func TestBothServersManySmallWrites(t *testing.T) {
 }
 
 // Three hundred clients at once. Each must receive its own responses, and the server must release their memory.
-func TestBothServersThreeHundredClients(t *testing.T) {
+func TestBothServersServeThreeHundredClients(t *testing.T) {
 	const clients, each = 300, 6
 	h := func(w http.ResponseWriter, r *http.Request) {
 		body, err := io.ReadAll(r.Body)

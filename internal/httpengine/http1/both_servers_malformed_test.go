@@ -279,7 +279,7 @@ var malformedRequests = []struct{ name, raw, ours, library, why string }{
 	{"HTTP/1.0 that wants to keep and to close", "GET / HTTP/1.0\r\nConnection: keep-alive, close\r\n\r\n", "fine", "fine, probe", "close is the safer of the two"},
 }
 
-func TestBothServersRequestsThatAreNotFine(t *testing.T) {
+func TestBothServersMalformedRequests(t *testing.T) {
 	both := map[string]*serverUnderTest{}
 	for _, p := range implementations {
 		both[p.name] = p.open(t, rules{}, probed(heard))

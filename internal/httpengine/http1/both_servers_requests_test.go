@@ -166,7 +166,7 @@ var fine = []struct{ name, raw string }{
 	{"two kinds", "POST /a HTTP/1.1\r\nHost: x\r\nContent-Length: 3\r\n\r\nabcGET /b HTTP/1.1\r\nHost: x\r\n\r\nPOST /c HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n1\r\nx\r\n0\r\n\r\n"},
 }
 
-func TestBothServersRequestsThatAreFine(t *testing.T) {
+func TestBothServersValidRequests(t *testing.T) {
 	both := map[string]*serverUnderTest{}
 	for _, p := range implementations {
 		both[p.name] = p.open(t, rules{tls: true}, probed(tell))
@@ -209,7 +209,7 @@ func brief(s string) string {
 }
 
 // The split of the bytes into reads does not affect the result.
-func TestBothServersEverySplit(t *testing.T) {
+func TestBothServersIgnoreReadBoundaries(t *testing.T) {
 	const raw = "POST /a HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\nTrailer: T\r\nA: b\r\n\r\n3;e\r\nabc\r\n0\r\nT: v\r\n\r\n" +
 		"\r\nPUT /b HTTP/1.1\r\nHost: y\r\nContent-Length: 4\r\n\r\nabcd" + probe
 	onBoth(t, rules{}, probed(tell), func(t *testing.T, a *serverUnderTest) {
@@ -229,7 +229,7 @@ func TestBothServersEverySplit(t *testing.T) {
 }
 
 // A client that waits for 100 (Continue) receives it when the handler reads the body, and only then.
-func TestBothServersExpecting(t *testing.T) {
+func TestBothServersSendContinueWhenBodyIsRead(t *testing.T) {
 	for _, c := range []struct {
 		name    string
 		handler http.HandlerFunc

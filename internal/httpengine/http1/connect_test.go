@@ -11,7 +11,7 @@ var statuses = regexp.MustCompile(`HTTP/1\.1 [0-9]{3} `)
 
 // A client may send data for the tunnel directly after CONNECT. If the connection stayed open after a refusal, these bytes would be
 // parsed as the next request. net/http's server keeps it open.
-func TestCONNECTIsTheLastRequestOfAConnection(t *testing.T) {
+func TestCONNECTIsLastRequestOfConnection(t *testing.T) {
 	for name, raw := range map[string]string{
 		"alone":           "CONNECT example.com:443 HTTP/1.1\r\nHost: example.com:443\r\n\r\n",
 		"with a length":   "CONNECT example.com:443 HTTP/1.1\r\nHost: example.com:443\r\nContent-Length: 3\r\n\r\nabc",

@@ -35,7 +35,7 @@ func (c *counted) SetReadDeadline(at time.Time) error {
 }
 
 // A request costs one read, one write, no deadline and no goroutine.
-func TestWhatARequestAsksOfTheConnection(t *testing.T) {
+func TestRequestCostsOneReadAndOneWrite(t *testing.T) {
 	goroutines := 1 << 30 // The minimum over all handlers, because the runtime starts goroutines occasionally.
 	s := New(Config{Logf: t.Logf, DisconnectCheckDelay: time.Hour, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		goroutines = min(goroutines, runtime.NumGoroutine())
@@ -65,7 +65,7 @@ func TestWhatARequestAsksOfTheConnection(t *testing.T) {
 	}
 }
 
-func TestAConnectionThatWaitsKeepsLittle(t *testing.T) {
+func TestIdleConnectionReleasesLastRequest(t *testing.T) {
 	var request weak.Pointer[http.Request]
 	conns := make(chan *conn, 1)
 	s := start(t, Config{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -96,8 +96,8 @@ func TestAConnectionThatWaitsKeepsLittle(t *testing.T) {
 	}
 }
 
-// TestAllocations bounds the allocations of a GET with ten headers and a response of 1 KB, including two of the handler.
-func TestAllocations(t *testing.T) {
+// TestAllocationsOfGETAreBounded bounds the allocations of a GET with ten headers and a response of 1 KB, including two of the handler.
+func TestAllocationsOfGETAreBounded(t *testing.T) {
 	s := start(t, Config{Handler: benchHandler(1 << 10), DisconnectCheckDelay: time.Hour})
 	c, err := tls.Dial("tcp", s.address, &tls.Config{RootCAs: s.roots, ServerName: "example.com"})
 	if err != nil {

@@ -189,7 +189,7 @@ func listened(x *exchange) bool {
 	return x.watch.ended != nil
 }
 
-func TestNobodyListensWhileABodyIsToBeRead(t *testing.T) {
+func TestDisconnectCheckIsStoppedDuringBody(t *testing.T) {
 	s := start(t, Config{DisconnectCheckDelay: time.Hour, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		x := w.(*response).x
 		look := func() bool {

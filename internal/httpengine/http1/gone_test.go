@@ -15,7 +15,7 @@ import (
 )
 
 // A handler may return while another goroutine uses the hijacked connection.
-func TestNothingIsDoneToWhatWasHijacked(t *testing.T) {
+func TestHijackedConnectionIsNotTouchedAfterHandler(t *testing.T) {
 	var heard chan string
 	inTime(t, func(w http.ResponseWriter, r *http.Request) {
 		time.Sleep(time.Second) // so that the disconnect check runs
@@ -62,7 +62,7 @@ func (d *dying) Read(p []byte) (int, error) {
 }
 
 // The error of a dead client is a timeout too, but not a deadline of the server.
-func TestAHandlerHearsThatItsClientHasDied(t *testing.T) {
+func TestTimeoutErrorOfDeadClientCancelsRequest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := New(Config{Handler: http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() })})
 		near, far := net.Pipe()
@@ -91,7 +91,7 @@ func (l *lingering) Close() error {
 	return l.Conn.Close()
 }
 
-func TestShutdownWaitsForNoClientLongerThanItMay(t *testing.T) {
+func TestShutdownReturnsAtItsDeadline(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := New(Config{Handler: http.HandlerFunc(echo), Logf: t.Logf})
 		near, far := net.Pipe()
@@ -115,7 +115,7 @@ func TestShutdownWaitsForNoClientLongerThanItMay(t *testing.T) {
 }
 
 // An incomplete header has one second, because it needs no credentials.
-func TestShutdownWaitsForHalfAHeadForASecond(t *testing.T) {
+func TestShutdownWaitsOneSecondForIncompleteHeader(t *testing.T) {
 	inTime(t, echo, func(s *Server, p *peer, ended <-chan struct{}) {
 		p.say(get + "GET / HT")
 		p.answer("GET")
@@ -143,7 +143,7 @@ func TestShutdownWaitsForHalfAHeadForASecond(t *testing.T) {
 }
 
 // The first request of a new client is in flight.
-func TestShutdownWaitsForAFirstRequestForASecond(t *testing.T) {
+func TestShutdownWaitsOneSecondForFirstRequest(t *testing.T) {
 	inTime(t, echo, func(s *Server, p *peer, ended <-chan struct{}) {
 		synctest.Wait()
 		over := make(chan error, 1)
@@ -172,7 +172,7 @@ func TestShutdownWaitsForAFirstRequestForASecond(t *testing.T) {
 }
 
 // A connection that was accepted before Shutdown counts, even if it is served later.
-func TestShutdownWaitsForConnectionsThatHaveBegun(t *testing.T) {
+func TestShutdownWaitsForAcceptedConnections(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := New(Config{Handler: http.HandlerFunc(echo), Logf: t.Logf})
 		near, far := net.Pipe()
@@ -193,7 +193,7 @@ func TestShutdownWaitsForConnectionsThatHaveBegun(t *testing.T) {
 }
 
 // Close does not wait for clients that still read the last response.
-func TestCloseEndsParting(t *testing.T) {
+func TestCloseDoesNotWaitForLingeringClients(t *testing.T) {
 	inTime(t, echo, func(s *Server, p *peer, ended <-chan struct{}) {
 		p.say("GET\r\n\r\n")
 		p.answer("GET")
@@ -207,7 +207,7 @@ func TestCloseEndsParting(t *testing.T) {
 	})
 }
 
-func TestPartingEnds(t *testing.T) {
+func TestLingeringCloseIsBounded(t *testing.T) {
 	for _, c := range []struct {
 		name  string
 		every time.Duration
@@ -240,7 +240,7 @@ func TestPartingEnds(t *testing.T) {
 	}
 }
 
-func TestShutdownHurriesParting(t *testing.T) {
+func TestShutdownShortensLingeringClose(t *testing.T) {
 	inTime(t, echo, func(s *Server, p *peer, ended <-chan struct{}) {
 		p.say("GET\r\n\r\n")
 		p.answer("GET")
@@ -264,7 +264,7 @@ func TestShutdownHurriesParting(t *testing.T) {
 }
 
 // Without 100 (Continue), the client may send its body or another request. The server cannot know which.
-func TestABodyThatNobodyAskedForEndsTheConnection(t *testing.T) {
+func TestUnreadBodyWithoutContinueEndsConnection(t *testing.T) {
 	inTime(t, func(w http.ResponseWriter, r *http.Request) {
 		w.WriteHeader(http.StatusAccepted)
 		go func() { _, _ = r.Body.Read(make([]byte, 10)) }()
@@ -278,7 +278,7 @@ func TestABodyThatNobodyAskedForEndsTheConnection(t *testing.T) {
 }
 
 // Most clients send the complete request before they read. They must receive the refusal.
-func TestAClientThatSendsAllReadsTheAnswer(t *testing.T) {
+func TestClientSendingWholeRequestReceivesRefusal(t *testing.T) {
 	s := start(t, Config{Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusForbidden) })})
 	for _, head := range []string{"Content-Length: 5000000\r\n", "Transfer-Encoding: chunked\r\n\r\n4c4b40"} {
 		for range 5 {

@@ -15,7 +15,7 @@ import (
 
 // Concurrent clients, some of which disconnect, with handlers whose duration equals the delay of the disconnect check. An error in its
 // start or stop would mix up or lose responses.
-func TestManyAtOnce(t *testing.T) {
+func TestConcurrentClientsGetTheirOwnResponses(t *testing.T) {
 	var served atomic.Int64
 	s := start(t, Config{DisconnectCheckDelay: time.Millisecond, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		n := served.Add(1)

@@ -123,7 +123,7 @@ func echo(w http.ResponseWriter, r *http.Request) {
 	_, _ = io.WriteString(w, r.Method+" "+r.URL.Path+" "+string(body))
 }
 
-func TestAnswersInTurn(t *testing.T) {
+func TestResponsesFollowRequestOrder(t *testing.T) {
 	s := start(t, Config{Handler: http.HandlerFunc(echo)})
 	p := s.dial(t)
 	for _, c := range []struct{ name, sent, want string }{

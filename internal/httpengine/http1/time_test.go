@@ -37,7 +37,7 @@ func (p *peer) endsAfter() (string, time.Duration) {
 	return string(rest), time.Since(began)
 }
 
-func TestAConnectionThatWaitsTooLongEnds(t *testing.T) {
+func TestConnectionEndsAfterHeaderOrIdleTimeout(t *testing.T) {
 	for _, c := range []struct {
 		name, sent string
 		answers    int
@@ -71,7 +71,7 @@ func TestAConnectionThatWaitsTooLongEnds(t *testing.T) {
 }
 
 // An old idle deadline is renewed. A recent one is kept.
-func TestTheIdleDeadlineIsSetNowAndThen(t *testing.T) {
+func TestIdleDeadlineIsRenewedOnlyWhenOld(t *testing.T) {
 	inTime(t, echo, func(_ *Server, p *peer, _ <-chan struct{}) {
 		ask := func() {
 			p.say(get)
@@ -88,7 +88,7 @@ func TestTheIdleDeadlineIsSetNowAndThen(t *testing.T) {
 	})
 }
 
-func TestTheIdleDeadlineIsNotTheBodys(t *testing.T) {
+func TestIdleDeadlineDoesNotApplyToBody(t *testing.T) {
 	inTime(t, echo, func(_ *Server, p *peer, _ <-chan struct{}) {
 		p.say(get)
 		p.answer("GET")
@@ -106,7 +106,7 @@ func TestTheIdleDeadlineIsNotTheBodys(t *testing.T) {
 	})
 }
 
-func TestTheIdleDeadlineIsNotTheHandlers(t *testing.T) {
+func TestIdleDeadlineDoesNotApplyToHandler(t *testing.T) {
 	inTime(t, func(w http.ResponseWriter, r *http.Request) {
 		time.Sleep(time.Hour)
 		if r.Context().Err() != nil {
@@ -123,7 +123,7 @@ func TestTheIdleDeadlineIsNotTheHandlers(t *testing.T) {
 	})
 }
 
-func TestAHandlerHearsOfItsClientsEnd(t *testing.T) {
+func TestDisconnectCancelsHandler(t *testing.T) {
 	for _, c := range []struct{ name, sent string }{
 		{"without a body", get},
 		{"with a body that is read", "POST /b HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\nab"},
@@ -148,7 +148,7 @@ func TestAHandlerHearsOfItsClientsEnd(t *testing.T) {
 	}
 }
 
-func TestAHandlerHearsOfItsClientsEndHoursLater(t *testing.T) {
+func TestLateDisconnectCancelsHandler(t *testing.T) {
 	var heard chan time.Time
 	inTime(t, func(_ http.ResponseWriter, r *http.Request) {
 		if r.URL.Path != "/a" {
@@ -169,7 +169,7 @@ func TestAHandlerHearsOfItsClientsEndHoursLater(t *testing.T) {
 	})
 }
 
-func TestAHandlerThatReadsHearsOfItsClientsEnd(t *testing.T) {
+func TestDisconnectEndsBodyReadAndCancelsHandler(t *testing.T) {
 	var ended chan error
 	inTime(t, func(_ http.ResponseWriter, r *http.Request) {
 		_, err := io.ReadAll(r.Body)
@@ -188,7 +188,7 @@ func TestAHandlerThatReadsHearsOfItsClientsEnd(t *testing.T) {
 }
 
 // Bytes that arrive while a handler runs belong to the next request. They are not a disconnect.
-func TestWhatIsHeardWhileAHandlerRunsIsKept(t *testing.T) {
+func TestBytesReceivedDuringHandlerAreKept(t *testing.T) {
 	inTime(t, func(w http.ResponseWriter, r *http.Request) {
 		time.Sleep(time.Second)
 		if r.Context().Err() != nil {
@@ -208,7 +208,7 @@ func TestWhatIsHeardWhileAHandlerRunsIsKept(t *testing.T) {
 	})
 }
 
-func TestDeadlinesOfAHandler(t *testing.T) {
+func TestHandlerDeadlinesApply(t *testing.T) {
 	inTime(t, func(w http.ResponseWriter, r *http.Request) {
 		if r.Method != http.MethodPost {
 			return
@@ -243,7 +243,7 @@ func TestDeadlinesOfAHandler(t *testing.T) {
 }
 
 // An unread body may be drained for the next request, but only for a limited time.
-func TestABodyThatNobodyWants(t *testing.T) {
+func TestUnreadBodyIsDrainedForLimitedTime(t *testing.T) {
 	for _, c := range []struct {
 		name, head, rest string
 		closes           bool // The response has Connection: close.
@@ -292,7 +292,7 @@ func TestABodyThatNobodyWants(t *testing.T) {
 }
 
 // A deadline between two chunks or in trailers does not end the body. Later bytes keep their meaning.
-func TestADeadlineWithinChunks(t *testing.T) {
+func TestDeadlineBetweenChunksDoesNotEndBody(t *testing.T) {
 	inTime(t, func(w http.ResponseWriter, r *http.Request) {
 		control := http.NewResponseController(w)
 		var got []byte
@@ -322,7 +322,7 @@ func TestADeadlineWithinChunks(t *testing.T) {
 }
 
 // A goroutine may still read the body after the handler has returned, for example a transport after an early response.
-func TestAReaderThatOutlivesTheHandler(t *testing.T) {
+func TestBodyReadAfterHandlerFailsWithDeadline(t *testing.T) {
 	var over chan error
 	inTime(t, func(w http.ResponseWriter, r *http.Request) {
 		if r.Method == http.MethodPost {

@@ -10,7 +10,7 @@ import (
 // Cases of the tests of Go's HTTP libraries that no other Portico test covered (docs/http-engines-tests.md).
 
 // A handler may suppress the length that the server would send: TestDisableContentLength of net/http.
-func TestALengthThatTheHandlerDoesNotWant(t *testing.T) {
+func TestHandlerCanSuppressContentLength(t *testing.T) {
 	handler := probed(func(w http.ResponseWriter, _ *http.Request) {
 		w.Header()["Content-Length"] = nil
 		say(w, "hello")
@@ -22,7 +22,7 @@ func TestALengthThatTheHandlerDoesNotWant(t *testing.T) {
 }
 
 // Some handlers still use CloseNotify to detect a disconnect: TestCloseNotifier of net/http.
-func TestCloseNotify(t *testing.T) {
+func TestCloseNotifyReportsDisconnect(t *testing.T) {
 	for _, p := range implementations {
 		t.Run(p.name, func(t *testing.T) {
 			begun, told := make(chan struct{}), make(chan bool, 1)

@@ -15,7 +15,7 @@ import (
 
 // Valid and invalid responses of servers, and the results for the caller. Words after "want" of an error are Portico's error kinds.
 // net/http has no names for them.
-func TestAnswersOfServers(t *testing.T) {
+func TestResponsesOfServers(t *testing.T) {
 	many := func(n int) (list []string) {
 		for i := range n {
 			list = append(list, fmt.Sprint("x-", i), strings.Repeat("y", 1000))

@@ -18,7 +18,7 @@ import (
 )
 
 // If a caller cancels a request, the stream is reset and the connection continues.
-func TestLeavingResetsTheStream(t *testing.T) {
+func TestCanceledRequestResetsItsStream(t *testing.T) {
 	for _, c := range callers {
 		for _, when := range []string{"before the answer", "within the body", "by closing the body"} {
 			t.Run(c.name+", "+when, func(t *testing.T) {
@@ -146,7 +146,7 @@ func (b *backend) receive(window uint32, late int64) {
 }
 
 // A server may respond before it has the complete request. The caller receives the response and the connection continues.
-func TestEarlyAnswers(t *testing.T) {
+func TestEarlyResponseIsDelivered(t *testing.T) {
 	for _, c := range callers {
 		for _, way := range []string{"and says so", "and says nothing"} {
 			t.Run(c.name+", "+way, func(t *testing.T) {
@@ -189,7 +189,7 @@ func TestEarlyAnswers(t *testing.T) {
 
 // A response beyond the window is an error of the stream or the connection. A response within the window waits for its reader and does
 // not block other streams.
-func TestResponsesKeepToTheWindow(t *testing.T) {
+func TestResponseBeyondWindowIsRejected(t *testing.T) {
 	for _, c := range callers {
 		for more, what := range []string{"all that it may", "a byte more"} {
 			t.Run(c.name+", "+what, func(t *testing.T) {
@@ -250,7 +250,7 @@ func TestResponsesKeepToTheWindow(t *testing.T) {
 }
 
 // The client obeys a stream limit that the server sets or lowers, or fails the request. No request is lost.
-func TestTheServersLimitOfStreams(t *testing.T) {
+func TestClientObeysServerStreamLimit(t *testing.T) {
 	address, _ := listenByHand(t, func(b *backend) {
 		b.settle(http2.Setting{ID: http2.SettingMaxConcurrentStreams, Val: 3})
 		for range 2 {

@@ -12,7 +12,7 @@ import (
 )
 
 // A36: frames on closed streams count as frames without meaning. A connection may send 10,000 of them at once and 1,000 per second.
-func TestA36FramesOnStreamsThatAreOver(t *testing.T) {
+func TestA36FramesOnClosedStreamsAreLimited(t *testing.T) {
 	raw := func(kind http2.FrameType, flags http2.Flags, payload string) func(*peer, *bytes.Buffer) {
 		var b bytes.Buffer
 		_ = http2.NewFramer(&b, nil).WriteRawFrame(kind, flags, 1, []byte(payload))
@@ -43,7 +43,7 @@ func TestA36FramesOnStreamsThatAreOver(t *testing.T) {
 }
 
 // A36: the same applies to DATA for a handler that has closed the body and still runs.
-func TestA36DataThatNobodyReads(t *testing.T) {
+func TestA36DataAfterBodyCloseIsLimited(t *testing.T) {
 	s := sides[1].start(t, options{window: 16 << 20}, http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		_ = r.Body.Close()
 		<-r.Context().Done()
@@ -60,7 +60,7 @@ func TestA36DataThatNobodyReads(t *testing.T) {
 }
 
 // A36: frames that were in flight when a stream was reset are not a flood, for any number of resets.
-func TestA36WhatWasOnItsWayIsFree(t *testing.T) {
+func TestA36FramesInFlightAtResetAreNotCounted(t *testing.T) {
 	s := sides[1].start(t, options{}, http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
 	p := s.greet(t)
 	_ = p.conn.SetDeadline(time.Now().Add(patience))
@@ -82,7 +82,7 @@ func TestA36WhatWasOnItsWayIsFree(t *testing.T) {
 }
 
 // A37: WINDOW_UPDATE frames stay cheap while a hundred responses wait for a window. One-byte updates do not pay for each other.
-func TestA37UpdatesOfAByteWhileStreamsStarve(t *testing.T) {
+func TestA37OneByteWindowUpdatesStayCheap(t *testing.T) {
 	const streams = 100
 	began := make(chan struct{}, streams)
 	s := sides[1].start(t, options{}, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

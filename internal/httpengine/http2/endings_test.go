@@ -18,7 +18,7 @@ import (
 )
 
 // Streams beyond the limit are refused, so that a client may send them again. Streams within the limit are served.
-func TestStreamsBeyondTheLimitAreRefused(t *testing.T) {
+func TestStreamsBeyondLimitAreRefused(t *testing.T) {
 	const limit = 5
 	var now, most atomic.Int64
 	release := make(chan struct{})
@@ -73,7 +73,7 @@ func TestStreamsBeyondTheLimitAreRefused(t *testing.T) {
 }
 
 // Streams count until they have ended for the client. A stream whose last bytes wait for a window is open.
-func TestStreamsThatWaitForAWindowAreOpen(t *testing.T) {
+func TestStreamsWaitingForWindowCountAsOpen(t *testing.T) {
 	const limit = 5
 	onBothSides(t, options{streams: limit}, download, func(t *testing.T, s *testServer, side string) {
 		p := s.greet(t, http2.Setting{ID: http2.SettingInitialWindowSize, Val: 0})
@@ -98,7 +98,7 @@ func TestStreamsThatWaitForAWindowAreOpen(t *testing.T) {
 }
 
 // A client that returns small windows for each DATA frame and for the connection is slow and not hostile.
-func TestSmallWindowsAreNoFlood(t *testing.T) {
+func TestSmallWindowUpdatesAreNotFlood(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes seconds")
 	}
@@ -177,7 +177,7 @@ func TestShutdownLosesNoRequest(t *testing.T) {
 }
 
 // A client that receives GOAWAY has its earlier requests served. Requests after the last GOAWAY are not served.
-func TestGoAwayByHand(t *testing.T) {
+func TestRequestsBeforeLastGoAwayAreServed(t *testing.T) {
 	var release chan struct{}
 	handler := func(_ http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/wait" {
@@ -227,7 +227,7 @@ func TestGoAwayByHand(t *testing.T) {
 	})
 }
 
-func TestIdleConnectionsEnd(t *testing.T) {
+func TestIdleConnectionsEndWithGoAway(t *testing.T) {
 	onBothInTime(t, options{idle: 20 * time.Second}, waits, func(t *testing.T, s *testServer, _ string) {
 		p := s.greet(t)
 		if got := p.verdict(); got != "served" {

@@ -69,7 +69,7 @@ func heap() int64 {
 }
 
 // Memory that one flooding client occupies is bounded, and other clients are served at once.
-func TestFloods(t *testing.T) {
+func TestFloodMemoryIsBoundedAndOtherClientsAreServed(t *testing.T) {
 	const calm = "ENHANCE_YOUR_CALM"
 	fixed := func(kind http2.FrameType, flags http2.Flags, stream uint32, payload string) func(*peer, *bytes.Buffer) {
 		var b bytes.Buffer
@@ -215,7 +215,7 @@ func (p *peer) flood(each func(*peer, *bytes.Buffer), n int) int {
 }
 
 // References to a large field have one byte each. The size of the referenced field counts.
-func TestHeaderBomb(t *testing.T) {
+func TestHeaderBombIsRejected(t *testing.T) {
 	c := &handlerCounter{}
 	for _, side := range sides {
 		t.Run(side.name, func(t *testing.T) {
@@ -243,7 +243,7 @@ func TestHeaderBomb(t *testing.T) {
 
 // Connections of clients that send the preface or a header one byte at a time, or send nothing, are closed. net/http's server has
 // ReadHeaderTimeout for this, for connections only. This test does not cover it.
-func TestSlowClientsDoNotStay(t *testing.T) {
+func TestSlowClientsAreDisconnected(t *testing.T) {
 	for name, say := range map[string]func(*peer, io.Writer) []byte{
 		"no preface":     func(*peer, io.Writer) []byte { return nil },
 		"half a preface": func(*peer, io.Writer) []byte { return []byte(http2.ClientPreface[:10]) },
@@ -280,7 +280,7 @@ func TestSlowClientsDoNotStay(t *testing.T) {
 func hello() []byte { return append([]byte(http2.ClientPreface), 0, 0, 0, 4, 0, 0, 0, 0, 0) }
 
 // A client that requests responses and neither reads nor writes is disconnected. Its handlers are released.
-func TestAClientThatReadsNothingIsCutOff(t *testing.T) {
+func TestClientThatReadsNothingIsDisconnected(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const streams = 5
 		done := make(chan error, streams)
@@ -308,7 +308,7 @@ func TestAClientThatReadsNothingIsCutOff(t *testing.T) {
 
 // A header that is too large is answered with 431 and has no other effect. If a client sends many of them, the connection ends,
 // because each one costs more than a hundred requests and needs no credentials. net/http's server allows them.
-func TestD15HeadersThatAreTooLargeEndTheConnection(t *testing.T) {
+func TestD15RepeatedOversizedHeadersEndConnection(t *testing.T) {
 	s := sides[1].start(t, options{}, &handlerCounter{})
 	other := s.greet(t)
 	p := s.greet(t)

@@ -58,7 +58,7 @@ func (p *peer) collect(id uint32, n int) (ended bool) {
 }
 
 // A server sends exactly the allowed bytes for all sequences of window changes.
-func TestDownloadsKeepToTheWindows(t *testing.T) {
+func TestDownloadsStayWithinWindows(t *testing.T) {
 	window := func(n uint32) http2.Setting { return http2.Setting{ID: http2.SettingInitialWindowSize, Val: n} }
 	type step struct {
 		do   func(*peer)
@@ -103,7 +103,7 @@ func TestDownloadsKeepToTheWindows(t *testing.T) {
 }
 
 // A stream with a closed window does not block other streams.
-func TestAStreamThatMayNotSendKeepsNoOtherWaiting(t *testing.T) {
+func TestClosedStreamWindowBlocksNoOtherStream(t *testing.T) {
 	onBothSides(t, options{}, download, func(t *testing.T, s *testServer, _ string) {
 		p := s.greet(t, http2.Setting{ID: http2.SettingInitialWindowSize, Val: 10})
 		p.deaf = true
@@ -119,7 +119,7 @@ func TestAStreamThatMayNotSendKeepsNoOtherWaiting(t *testing.T) {
 }
 
 // DATA beyond the window ends the stream or the connection. Unread bytes count as unread.
-func TestUploadsKeepToTheWindows(t *testing.T) {
+func TestUploadBeyondWindowIsRejected(t *testing.T) {
 	const window = 70_000
 	release := make(chan struct{})
 	handler := func(_ http.ResponseWriter, r *http.Request) {
@@ -149,7 +149,7 @@ func TestUploadsKeepToTheWindows(t *testing.T) {
 }
 
 // The connection's window is returned for unread data: of streams that are answered early, reset by the client, or padded.
-func TestTheConnectionsWindowComesBack(t *testing.T) {
+func TestConnectionWindowIsReturnedForUnreadData(t *testing.T) {
 	handler := func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/wait" {
 			<-r.Context().Done()
@@ -200,7 +200,7 @@ func TestTheConnectionsWindowComesBack(t *testing.T) {
 }
 
 // A client that reads a response in small pieces sends many WINDOW_UPDATE frames for each DATA frame. This is not a flood.
-func TestD16AClientThatReadsLittleByLittleIsNoFlood(t *testing.T) {
+func TestD16SlowlyReadingClientIsNotFlood(t *testing.T) {
 	onBothSides(t, options{}, download, func(t *testing.T, s *testServer, _ string) {
 		res, err := s.client(t).Get("https://" + s.address + "/?50000000")
 		if err != nil {

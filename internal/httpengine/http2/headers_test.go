@@ -37,7 +37,7 @@ func (p *peer) write(id uint32, end bool, block []byte) {
 
 // A38: one header that is too large fails only its stream, even if it is a single field. The connection may be shared by the clients
 // of a proxy. Other streams continue, and later blocks are decoded with the correct table.
-func TestA38OneLargeHeaderCostsItsStreamOnly(t *testing.T) {
+func TestA38OversizedHeaderFailsOnlyItsStream(t *testing.T) {
 	release := make(chan struct{})
 	h := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/other" {
@@ -89,7 +89,7 @@ func TestA38OneLargeHeaderCostsItsStreamOnly(t *testing.T) {
 
 // A40: one-byte references on every stream with closed windows (CVE-2026-49975, CVE-2026-47774). A connection can make the server hold
 // at most 500 fields for each of its streams. Each cookie crumb counts as a field.
-func TestA40ReferencesWhileWindowsAreShut(t *testing.T) {
+func TestA40HeaderReferencesAreBoundedPerStream(t *testing.T) {
 	const streams = 100
 	s := sides[1].start(t, options{}, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		_, _ = w.Write(make([]byte, 64))

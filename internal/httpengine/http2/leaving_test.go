@@ -15,7 +15,7 @@ import (
 )
 
 // A handler whose client has disconnected receives a canceled context and write errors.
-func TestTheEndOfAClientEndsTheRequest(t *testing.T) {
+func TestDisconnectCancelsRequest(t *testing.T) {
 	for name, leave := range map[string]func(*peer, uint32){
 		"RST_STREAM":                func(p *peer, id uint32) { p.tell(p.WriteRSTStream(id, http2.ErrCodeCancel)) },
 		"the end of the connection": func(p *peer, _ uint32) { _ = p.conn.NetConn().Close() },
@@ -63,7 +63,7 @@ func TestTheEndOfAClientEndsTheRequest(t *testing.T) {
 }
 
 // A handler that waits for a window is released when its client disconnects.
-func TestBlockedWritersEndWithTheClient(t *testing.T) {
+func TestBlockedWritersEndOnDisconnect(t *testing.T) {
 	blocked, done := make(chan struct{}), make(chan error)
 	handler := func(w http.ResponseWriter, _ *http.Request) {
 		close := func() { blocked <- struct{}{} }
@@ -87,7 +87,7 @@ func TestBlockedWritersEndWithTheClient(t *testing.T) {
 	})
 }
 
-func TestDeadlinesOfHandlers(t *testing.T) {
+func TestHandlerDeadlines(t *testing.T) {
 	result := make(chan string, 1)
 	past := time.Unix(1, 0)
 	soon := func() time.Time { return time.Now().Add(20 * time.Millisecond) }

@@ -12,7 +12,7 @@ import (
 
 // docs/http-engines-tests.md maps each test of Go's HTTP libraries to a Portico test. Tests in a new version of either source need a
 // row. A renamed Portico test must not leave a stale row.
-func TestTheListOfOthersTestsIsWhole(t *testing.T) {
+func TestUpstreamTestListIsComplete(t *testing.T) {
 	text, err := os.ReadFile(filepath.Join("..", "..", "..", "docs", "http-engines-tests.md"))
 	if err != nil {
 		t.Fatal(err)

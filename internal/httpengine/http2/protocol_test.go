@@ -25,7 +25,7 @@ func waits(w http.ResponseWriter, r *http.Request) {
 
 // Server behavior that RFC 9113 requires for invalid client behavior. If a stream error and a connection error are both allowed (5.4),
 // both are listed.
-func TestRulesOfTheProtocol(t *testing.T) {
+func TestInvalidClientFramesAreRejected(t *testing.T) {
 	const (
 		served       = "served"
 		wrong        = "GOAWAY PROTOCOL_ERROR"

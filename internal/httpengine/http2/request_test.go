@@ -55,7 +55,7 @@ func spelled(h http.Header) string {
 }
 
 // A handler receives the same request on both servers, equal to the request that the client sent.
-func TestRequestsAreWhatWasSent(t *testing.T) {
+func TestHandlersReceiveSentRequest(t *testing.T) {
 	for _, test := range []struct {
 		name   string
 		fields []string
@@ -151,7 +151,7 @@ func TestRequestsAreWhatWasSent(t *testing.T) {
 
 // A request whose method, path, query or host contains an invalid byte is answered with a Status, and the handler is not called. The
 // same applies to values that only the other HTTP version cannot carry: a space in a path would break a request line of HTTP/1.1.
-func TestElementsThatCannotBe(t *testing.T) {
+func TestInvalidBytesInRequestAreRejected(t *testing.T) {
 	handler := func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path != "/good" {
 			t.Errorf("handler was called with %s %s, want no call", r.Method, r.RequestURI)
@@ -208,7 +208,7 @@ func TestElementsThatCannotBe(t *testing.T) {
 }
 
 // A client that waits for 100 (Continue) receives it when the handler reads the body, and only then.
-func TestExpectContinue(t *testing.T) {
+func TestContinueIsSentWhenBodyIsRead(t *testing.T) {
 	handler := func(w http.ResponseWriter, r *http.Request) {
 		if r.Header.Get("Expect") != "" {
 			t.Error("handler received the header Expect, want none")
@@ -237,7 +237,7 @@ func TestExpectContinue(t *testing.T) {
 }
 
 // Bodies larger than the windows arrive completely from many simultaneous requests.
-func TestUploads(t *testing.T) {
+func TestConcurrentUploadsArriveCompletely(t *testing.T) {
 	handler := func(w http.ResponseWriter, r *http.Request) {
 		n, err := io.Copy(io.Discard, r.Body)
 		fmt.Fprintf(w, "%d %v", n, err)

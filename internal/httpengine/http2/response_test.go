@@ -52,7 +52,7 @@ func (a *answer) told() string {
 	return strings.Join(words, " | ")
 }
 
-func TestResponsesAreWhatTheHandlerSaid(t *testing.T) {
+func TestClientsReceiveHandlerResponse(t *testing.T) {
 	say := func(s string) func(http.ResponseWriter, *http.Request) {
 		return func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, s) }
 	}

@@ -12,7 +12,7 @@ import (
 // Cases of the tests of Go's HTTP libraries that no other Portico test covered (docs/http-engines-tests.md).
 
 // A handler may suppress the length that the server would send: TestServerContentLengthCanBeDisabled of golang.org/x/net/http2.
-func TestALengthThatTheHandlerDoesNotWant(t *testing.T) {
+func TestHandlerCanSuppressContentLength(t *testing.T) {
 	handler := func(w http.ResponseWriter, _ *http.Request) {
 		w.Header()["Content-Length"] = nil
 		_, _ = io.WriteString(w, "OK")
@@ -27,7 +27,7 @@ func TestALengthThatTheHandlerDoesNotWant(t *testing.T) {
 }
 
 // A handler may reuse its buffer when Write returns: TestServerWriteDoesNotRetainBufferAfterReturn.
-func TestWhatWasWrittenIsTheHandlersAgain(t *testing.T) {
+func TestHandlerMayReuseWriteBuffer(t *testing.T) {
 	const writes, size = 20, 9000
 	handler := func(w http.ResponseWriter, _ *http.Request) {
 		p := make([]byte, size)
@@ -52,7 +52,7 @@ func TestWhatWasWrittenIsTheHandlersAgain(t *testing.T) {
 }
 
 // A block with an error in its first frame is read to its end, because it changes the table: TestServerContinuationAfterInvalidHeader.
-func TestABlockThatIsWrongFromItsFirstFrame(t *testing.T) {
+func TestInvalidHeaderBlockIsReadToItsEnd(t *testing.T) {
 	handler := func(w http.ResponseWriter, r *http.Request) { _, _ = io.WriteString(w, r.Header.Get("X-Late")) }
 	onBothInTime(t, options{}, handler, func(t *testing.T, s *testServer, side string) {
 		p := s.greet(t)
@@ -73,7 +73,7 @@ func TestABlockThatIsWrongFromItsFirstFrame(t *testing.T) {
 }
 
 // Cookies are sent as crumbs, and hosts in Punycode: TestTransportCookieHeaderSplit and TestAPITransportIDNA.
-func TestWhatARequestBecomes(t *testing.T) {
+func TestCookiesAndHostsAreEncoded(t *testing.T) {
 	for _, c := range callers {
 		t.Run(c.name, func(t *testing.T) {
 			address, _ := listenByHand(t, func(b *backend) {
@@ -114,7 +114,7 @@ func TestWhatARequestBecomes(t *testing.T) {
 
 // Connection-specific fields have no meaning in HTTP/2. They could have one if the response is forwarded over HTTP/1.1:
 // TestTransportResponseConnHeaders.
-func TestFieldsAboutConnectionsInAnswers(t *testing.T) {
+func TestConnectionFieldsOfResponsesAreRemoved(t *testing.T) {
 	for name, fields := range map[string][]string{
 		"transfer-encoding":                    {"transfer-encoding", "chunked"},
 		"connection and keep-alive":            {"connection", "keep-alive, x", "keep-alive", "timeout=5"},

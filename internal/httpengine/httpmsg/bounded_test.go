@@ -43,7 +43,7 @@ func echoes(t *testing.T, client, server net.Conn) {
 	}
 }
 
-func TestA52ANewConnectionReplacesTheOldestUntrustedOne(t *testing.T) {
+func TestA52NewConnectionReplacesOldestUntrustedOne(t *testing.T) {
 	plain, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)

@@ -8,7 +8,7 @@ import (
 )
 
 // A caller that observes Done must get an error from Err. Otherwise package context panics and ends the process.
-func TestAContextThatHasEndedHasAnError(t *testing.T) {
+func TestEndedContextHasError(t *testing.T) {
 	for range 20_000 {
 		l := &Context{}
 		var looking atomic.Bool

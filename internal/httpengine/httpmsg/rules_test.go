@@ -10,7 +10,7 @@ import (
 )
 
 // The expected tables are repeated here by their refused bytes, so that an accidental change of a row fails.
-func TestTables(t *testing.T) {
+func TestRuleTablesRejectExpectedBytes(t *testing.T) {
 	controls := byteRange(0, 0x1f) + "\x7f"
 	beyondASCII := byteRange(0x80, 0xff)
 	separators := " \"(),/:;<=>?@[\\]{}"
@@ -103,7 +103,7 @@ func TestAuthorities(t *testing.T) {
 }
 
 // An outgoing request is checked in the form in which it will be written.
-func TestRequestsThatCannotBeSent(t *testing.T) {
+func TestInvalidOutgoingRequestsAreRejected(t *testing.T) {
 	for _, test := range []struct {
 		name    string
 		change  func(*http.Request)

@@ -54,7 +54,7 @@ func signed(m *corev1.ConfigMap) (ids []string) {
 	return ids
 }
 
-func TestWhichTokensSign(t *testing.T) {
+func TestOnlyValidSigningTokensSign(t *testing.T) {
 	now := time.Date(2026, 7, 1, 12, 0, 0, 0, time.UTC)
 	named := func(name string, s *corev1.Secret) *corev1.Secret { s.Name = name; return s }
 	typed := func(kind string, s *corev1.Secret) *corev1.Secret { s.Type = corev1.SecretType(kind); return s }
@@ -95,7 +95,7 @@ func TestWhichTokensSign(t *testing.T) {
 	}
 }
 
-func TestWhenTheSignaturesAreWritten(t *testing.T) {
+func TestSignaturesAreWrittenOnlyOnChange(t *testing.T) {
 	now := time.Now()
 	good, _, err := sign(clusterInfo(), []*corev1.Secret{token("abcdef")}, now)
 	if err != nil {
@@ -144,7 +144,7 @@ func running(t *testing.T, test func(client *fake.Clientset), objects ...runtime
 	})
 }
 
-func TestTokensComeAndExpire(t *testing.T) {
+func TestExpiredTokensAndSignaturesAreDeleted(t *testing.T) {
 	other := token("other1")
 	other.Namespace = "default" // in another namespace a Secret is not a token, and is not deleted
 	other.Data["expiration"] = []byte("1999-01-01T00:00:00Z")
@@ -187,7 +187,7 @@ func TestTokensComeAndExpire(t *testing.T) {
 	}, clusterInfo(), token("abcdef"), token("old123", "expiration", "1999-01-01T00:00:00Z"), token("bad123", "expiration", "never"), other)
 }
 
-func TestThereIsNothingToSign(t *testing.T) {
+func TestClusterInfoCreatedLaterIsSigned(t *testing.T) {
 	running(t, func(client *fake.Clientset) {
 		if _, err := client.CoreV1().ConfigMaps("kube-public").Create(t.Context(), clusterInfo(), metav1.CreateOptions{}); err != nil {
 			t.Fatal(err)

@@ -98,7 +98,7 @@ func email(r *x509.CertificateRequest) { r.EmailAddresses = []string{"a@example.
 func uri(r *x509.CertificateRequest)   { r.URIs = []*url.URL{{Scheme: "spiffe", Host: "x"}} }
 
 // The rows are from kube-controller-manager's tests.
-func TestB17WhatSignersAccept(t *testing.T) {
+func TestB17InvalidRequestsAreRejectedBySigners(t *testing.T) {
 	usages := func(u ...certificatesv1.KeyUsage) []certificatesv1.KeyUsage { return u }
 	for name, c := range map[string]struct {
 		signer  string
@@ -173,7 +173,7 @@ func certificateOf(t *testing.T, data []byte) *x509.Certificate {
 }
 
 // The certificate has the names and the key of the request, but not its CA flag and its other extensions.
-func TestB17WhatIsSigned(t *testing.T) {
+func TestB17CertificateOmitsRequestedExtensions(t *testing.T) {
 	ca, now := newAuthority(t, 365*24*time.Hour), time.Now().Truncate(time.Second)
 	constraints, err := asn1.Marshal(struct {
 		IsCA bool `asn1:"optional"`
@@ -227,7 +227,7 @@ func TestB17WhatIsSigned(t *testing.T) {
 	}
 }
 
-func TestHowLongCertificatesAreValid(t *testing.T) {
+func TestCertificateValidityIsBounded(t *testing.T) {
 	seconds := func(n int32) *int32 { return &n }
 	for name, c := range map[string]struct {
 		asked *int32
@@ -247,7 +247,7 @@ func TestHowLongCertificatesAreValid(t *testing.T) {
 	}
 }
 
-func TestPairsThatCannotSign(t *testing.T) {
+func TestInvalidAuthoritiesAreRejected(t *testing.T) {
 	a, err := pki.NewAuthority("test")
 	if err != nil {
 		t.Fatal(err)
@@ -326,7 +326,7 @@ func versionOne(t *testing.T) (certPEM, keyPEM []byte) {
 	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), keyPEM
 }
 
-func TestAnAuthorityOfVersionOneSigns(t *testing.T) {
+func TestVersion1AuthoritySigns(t *testing.T) {
 	certPEM, keyPEM := versionOne(t)
 	pair, err := pki.StaticKeyPair(certPEM, keyPEM)
 	if err != nil {
@@ -411,7 +411,7 @@ func object(t *testing.T, name, user, signer string, usages []certificatesv1.Key
 	return o
 }
 
-func TestB17WhoIsApprovedAndSigned(t *testing.T) {
+func TestB17OnlyPermittedRequestsAreApprovedAndSigned(t *testing.T) {
 	approved, denied, failed := certificatesv1.CertificateApproved, certificatesv1.CertificateDenied, certificatesv1.CertificateFailed
 	clients, others := newAuthority(t, 365*24*time.Hour), newAuthority(t, 365*24*time.Hour)
 	rights := map[string]bool{"bootstrapper nodeclient": true, "system:node:n1 selfnodeclient": true, "powerful nodeclient": true, "powerful selfnodeclient": true}
@@ -476,7 +476,7 @@ func TestB17WhoIsApprovedAndSigned(t *testing.T) {
 	}, all...)
 }
 
-func TestOldRequestsAreDeleted(t *testing.T) {
+func TestOldCertificateRequestsAreDeleted(t *testing.T) {
 	now := time.Now()
 	ago := func(d time.Duration) metav1.Time { return metav1.NewTime(now.Add(-d)) }
 	ca := newAuthority(t, 365*24*time.Hour)

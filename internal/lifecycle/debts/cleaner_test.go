@@ -16,7 +16,7 @@ import (
 // noon is a time of the backend's clock and of the cleaner's clock.
 var noon = time.Now().Add(-time.Hour).Truncate(time.Second)
 
-func TestWhatACleanupDeletes(t *testing.T) {
+func TestCleanupDeletesOnlyObjectsOfOldNamespace(t *testing.T) {
 	old := object("gone", "old", "u1", noon.Add(-time.Minute))
 	tests := map[string]struct {
 		object  metav1.PartialObjectMetadata
@@ -151,7 +151,7 @@ func (o *cleanerEnv) until(t *testing.T, what string, true func() bool) {
 	}
 }
 
-func TestDebtsAreCleanedUpWhenTheBackendReturns(t *testing.T) {
+func TestDebtsArePaidWhenBackendReturns(t *testing.T) {
 	b, k := newBackend(t), &fakeEtcd{}
 	o, stop := open(t, k, b)
 	o.become(APIServiceState{Registered: true, Reason: "FailedDiscoveryCheck"})
@@ -185,7 +185,7 @@ func TestDebtsAreCleanedUpWhenTheBackendReturns(t *testing.T) {
 	}
 }
 
-func TestAFailedCleanupIsReportedAndRetried(t *testing.T) {
+func TestFailedCleanupIsReportedAndRetried(t *testing.T) {
 	b := newBackend(t)
 	b.answers = on("/widgets", http.StatusInternalServerError)
 	b.put(object("gone", "x", "u1", noon.Add(-time.Minute)))
@@ -204,7 +204,7 @@ func TestAFailedCleanupIsReportedAndRetried(t *testing.T) {
 	o.until(t, "paid", func() bool { return len(o.store.All()) == 0 })
 }
 
-func TestDebtsOfAnAPIServiceThatIsGone(t *testing.T) {
+func TestDebtOfDeletedAPIServiceCanBeForgotten(t *testing.T) {
 	b := newBackend(t)
 	o, _ := open(t, &fakeEtcd{}, b)
 	d := o.owe(t, "gone", "ns-1", noon)
@@ -230,7 +230,7 @@ func TestDebtsOfAnAPIServiceThatIsGone(t *testing.T) {
 	}
 }
 
-func TestTheNumberOfDebtsIsBounded(t *testing.T) {
+func TestNumberOfDebtsIsBounded(t *testing.T) {
 	b := newBackend(t)
 	o, _ := open(t, &fakeEtcd{}, b)
 	full := map[string]Debt{}
@@ -245,7 +245,7 @@ func TestTheNumberOfDebtsIsBounded(t *testing.T) {
 }
 
 // An unreadable debt is not ignored: its backend stays unavailable, and so does every backend that it may be about.
-func TestADebtThatCannotBeRead(t *testing.T) {
+func TestUnreadableDebtKeepsBackendUnavailable(t *testing.T) {
 	const other = "v1.other.example.com"
 	written := func(change func(*Debt)) []byte {
 		d := NewDebt("gone", "ns-1", shop, service, "dead")
@@ -298,7 +298,7 @@ func TestADebtThatCannotBeRead(t *testing.T) {
 }
 
 // A release without versions wrote the same debt without one.
-func TestADebtWithoutAVersion(t *testing.T) {
+func TestDebtWithoutVersionIsRead(t *testing.T) {
 	d := decodeDebt("a", []byte(`{"id":"a","namespace":"gone","namespaceUID":"u","groupVersion":"shop.example.com/v1","apiService":"v1.shop.example.com","since":"2026-11-20T21:46:04Z"}`))
 	if d.unreadable != "" || d.APIService != service {
 		t.Errorf("decodeDebt() = %+v, want a readable debt of %s", d, service)

@@ -13,7 +13,7 @@ import (
 // A model of a backend's history: namespaces of one name follow each other, with objects of the same few names. The backend
 // dies, answers wrongly and returns, and the front door restarts. In every history no object of a live namespace is deleted,
 // and no object of a deleted namespace is left after all debts are paid.
-func TestTheNewNamespaceIsNeverTouched(t *testing.T) {
+func TestCleanupNeverDeletesObjectsOfNewNamespace(t *testing.T) {
 	b := newBackend(t)
 	rapid.Check(t, func(rt *rapid.T) {
 		m := &history{b: b, fakeEtcd: &fakeEtcd{}, now: time.Now().Add(-24 * time.Hour), of: map[types.UID]int{}}

@@ -56,7 +56,7 @@ func withCollector(t *testing.T, furnish func(*env), story func(t *testing.T, h 
 
 func after(d time.Duration) { <-time.After(d) }
 
-func TestAnOwnerIsNotGoneWhile(t *testing.T) {
+func TestUnreadableOwnerIsNotTreatedAsDeleted(t *testing.T) {
 	gone := metav1.OwnerReference{APIVersion: "shop.example.com/v1", Kind: "Widget", Name: "w", UID: "gone"}
 	at := widgets.GroupVersion()
 	for name, wrong := range map[string]func(*env){
@@ -101,7 +101,7 @@ func TestAnOwnerIsNotGoneWhile(t *testing.T) {
 	}
 }
 
-func TestALocalDependentGoesInAMomentWhileBackendsHang(t *testing.T) {
+func TestLocalDependentIsDeletedWhileBackendsHang(t *testing.T) {
 	withCollector(t, func(h *env) {
 		h.faults = map[schema.GroupVersion]fault{widgets.GroupVersion(): hangs, gadgets.GroupVersion(): hangs}
 		for i := range 500 { // all of them wait for a backend that does not answer
@@ -128,7 +128,7 @@ func TestALocalDependentGoesInAMomentWhileBackendsHang(t *testing.T) {
 	})
 }
 
-func TestReferencesThatAreWrong(t *testing.T) {
+func TestInvalidOwnerReferencesAreReported(t *testing.T) {
 	withCollector(t, nil, func(t *testing.T, h *env) {
 		elsewhere := h.create(configMaps, "blue", "elsewhere")
 		h.create(configMaps, "red", "abroad", refTo(configMaps, elsewhere))
@@ -163,7 +163,7 @@ func TestReferencesThatAreWrong(t *testing.T) {
 	})
 }
 
-func TestObjectsThatOwnEachOtherGoInTheForeground(t *testing.T) {
+func TestOwnershipCycleIsDeletedInForeground(t *testing.T) {
 	withCollector(t, nil, func(t *testing.T, h *env) {
 		a := h.create(configMaps, "red", "a")
 		b := h.create(configMaps, "red", "b", refTo(configMaps, a))
@@ -180,7 +180,7 @@ func TestObjectsThatOwnEachOtherGoInTheForeground(t *testing.T) {
 	})
 }
 
-func TestOrphansOfADeadBackendAreWaitedFor(t *testing.T) {
+func TestOrphaningWaitsForDeadBackend(t *testing.T) {
 	withCollector(t, func(h *env) {
 		h.faults = map[schema.GroupVersion]fault{widgets.GroupVersion(): unavailable}
 		h.discovery.Store(healthy().with(widgets.GroupVersion(), func(g *GroupVersion) { g.Current = false }))
@@ -207,7 +207,7 @@ func TestOrphansOfADeadBackendAreWaitedFor(t *testing.T) {
 	})
 }
 
-func TestOrphaningDoesNotWaitForAResourceThatCannotBeListed(t *testing.T) {
+func TestOrphaningIgnoresUnlistableResources(t *testing.T) {
 	noList := func(_ context.Context, verb string, at schema.GroupVersionResource, _ string) (*metav1.PartialObjectMetadata, error, bool) {
 		return nil, apierrors.NewMethodNotSupported(at.GroupResource(), verb), verb == "list"
 	}
@@ -221,7 +221,7 @@ func TestOrphaningDoesNotWaitForAResourceThatCannotBeListed(t *testing.T) {
 	})
 }
 
-func TestADependentKeepsTheOwnersThatLive(t *testing.T) {
+func TestDependentKeepsReferencesToLiveOwners(t *testing.T) {
 	withCollector(t, nil, func(t *testing.T, h *env) {
 		one, two := h.create(boats, "red", "one"), h.create(widgets, "red", "two")
 		h.create(configMaps, "red", "both", refTo(boats, one), refTo(widgets, two))
@@ -235,7 +235,7 @@ func TestADependentKeepsTheOwnersThatLive(t *testing.T) {
 	})
 }
 
-func TestOnlyTheLeaderCollects(t *testing.T) {
+func TestOnlyLeaderCollects(t *testing.T) {
 	withCollector(t, func(h *env) { h.leads.Store(false) }, func(t *testing.T, h *env) {
 		owner := h.create(configMaps, "red", "owner")
 		h.create(configMaps, "red", "dependent", refTo(configMaps, owner))
@@ -261,7 +261,7 @@ func TestOnlyTheLeaderCollects(t *testing.T) {
 	})
 }
 
-func TestADefinitionTakesItsDependentsAlong(t *testing.T) {
+func TestDependentIsDeletedAfterRemovalOfOwnerKind(t *testing.T) {
 	withCollector(t, nil, func(t *testing.T, h *env) {
 		boat := h.create(boats, "red", "boat")
 		h.create(configMaps, "red", "rudder", refTo(boats, boat))

@@ -91,7 +91,7 @@ func TestHiddenObjectsOwnHiddenObjects(t *testing.T) {
 	})
 }
 
-func TestOwnersOutliveTheirAPIService(t *testing.T) {
+func TestHiddenOwnersSurviveDeletionOfAPIService(t *testing.T) {
 	withHidden(t, func(h *env, hidden *model) {
 		h.create(configMaps, "red", "dependent", refTo(widgets, hidden.create(widgets, "red", "owner")))
 	}, func(t *testing.T, h *env, hidden *model) {

@@ -2,5 +2,5 @@
 
 package garbage
 
-// restarts is how often collectors are started in TestAThousandRestartsDeleteNothingThatHasAnOwner.
+// restarts is how often collectors are started in TestThousandRestartsDeleteNoObjectWithOwner.
 const restarts = 1000

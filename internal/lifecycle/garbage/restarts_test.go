@@ -146,7 +146,7 @@ func newSimulation(seed uint64, r rules) *simulation {
 
 // The scoreboard's row R11: backends and discovery fail in every way at every start, and no object with an owner is deleted.
 // Objects without an owner are deleted after the faults end.
-func TestAThousandRestartsDeleteNothingThatHasAnOwner(t *testing.T) {
+func TestThousandRestartsDeleteNoObjectWithOwner(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes seconds")
 	}
@@ -184,7 +184,7 @@ func (l *simulation) garbage() (left []string) {
 }
 
 // Without each of the rules the simulation finds a wrongful deletion.
-func TestEveryRuleIsNeeded(t *testing.T) {
+func TestSimulationDetectsEachMissingRule(t *testing.T) {
 	careless := func(denies func(error) bool) rules {
 		return rules{
 			serves:        func(GroupVersion) bool { return true },

@@ -40,7 +40,7 @@ func (w *env) after(f *Finalizer, d time.Duration) time.Duration {
 	return time.Since(start)
 }
 
-func TestHowLongABackendIsWaitedFor(t *testing.T) {
+func TestNamespaceWaitsForDeadBackendAsConfigured(t *testing.T) {
 	const long = 2 * time.Hour
 	policy := func(gv *GroupVersion) { gv.FinalizeAfter = 10 * time.Minute }
 	tests := map[string]struct {
@@ -95,7 +95,7 @@ func (w *env) wantDebt(because string) {
 	}
 }
 
-func TestTheConditionSaysWhenAndWhy(t *testing.T) {
+func TestConditionStatesTimeAndReason(t *testing.T) {
 	w := blockedEnv(t, func(gv *GroupVersion) { gv.FinalizeAfter = time.Hour })
 	if _, err := w.finalizer().reconcile(t.Context(), "doomed"); err != nil {
 		t.Fatal(err)
@@ -112,7 +112,7 @@ func TestTheConditionSaysWhenAndWhy(t *testing.T) {
 }
 
 // A crash between the two writes must leave the debt, and not an orphan.
-func TestTheDebtIsWrittenBeforeTheNamespaceGoes(t *testing.T) {
+func TestDebtIsWrittenBeforeNamespaceIsDeleted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := blockedEnv(t, func(gv *GroupVersion) { gv.FinalizeAfter = time.Second })
 		time.Sleep(5 * time.Second)
@@ -133,7 +133,7 @@ func TestTheDebtIsWrittenBeforeTheNamespaceGoes(t *testing.T) {
 	})
 }
 
-func TestADebtThatCannotBeWrittenKeepsTheNamespace(t *testing.T) {
+func TestFailedDebtWriteKeepsNamespace(t *testing.T) {
 	w := blockedEnv(t, func(gv *GroupVersion) { gv.FinalizeAfter = time.Nanosecond })
 	f := w.finalizer()
 	f.Debts = debts.NewStore(&brokenEtcd{}, f.Logger)
@@ -149,7 +149,7 @@ type brokenEtcd struct{ fakeEtcd }
 func (*brokenEtcd) Put(context.Context, string, []byte) error { return errBroken }
 
 // The policy gives up one backend, but not the other dead one.
-func TestAPolicyIsForOneBackend(t *testing.T) {
+func TestFinalizePolicyAppliesToOneBackend(t *testing.T) {
 	w := blockedEnv(t, func(gv *GroupVersion) { gv.FinalizeAfter = time.Nanosecond })
 	other := shop(dead)
 	other.Group, other.APIService = "other.example.com", "v1.other.example.com"
@@ -167,7 +167,7 @@ func TestAPolicyIsForOneBackend(t *testing.T) {
 
 // The backend returns between the debt and the end of the namespace. Its group-version stays closed until the debt is paid, so
 // that the namespace must not wait for it.
-func TestABackendThatReturnsAtTheLastMoment(t *testing.T) {
+func TestBackendReturningAfterDebtStaysClosed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := blockedEnv(t, func(gv *GroupVersion) { gv.FinalizeAfter = time.Second })
 		time.Sleep(5 * time.Second)

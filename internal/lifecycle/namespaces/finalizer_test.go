@@ -58,7 +58,7 @@ func anyVerb(gvr schema.GroupVersionResource, err error) func(context.Context, s
 	}
 }
 
-func TestNamespaceIsKept(t *testing.T) {
+func TestNamespaceWithRemainingContentIsKept(t *testing.T) {
 	unavailable := apierrors.NewServiceUnavailable("APIService v1.shop.example.com is not available")
 	tests := map[string]struct {
 		prepare func(*env)
@@ -278,7 +278,7 @@ func TestNamespaceIsFinalized(t *testing.T) {
 	}
 }
 
-func TestPodsGoFirst(t *testing.T) {
+func TestPodsAreDeletedFirst(t *testing.T) {
 	w := newEnv(t, terminating("doomed", "1"))
 	w.metadata.put(pods, "doomed", "p", "example.com/hold")
 	w.metadata.put(configMaps, "doomed", "mounted-by-p")
@@ -295,7 +295,7 @@ func TestPodsGoFirst(t *testing.T) {
 	}
 }
 
-func TestRunningPodsAreGivenTheirGrace(t *testing.T) {
+func TestRunningPodsGetGracePeriod(t *testing.T) {
 	now := time.Now()
 	ends, seconds := metav1.NewTime(now.Add(20*time.Second)), int64(30)
 	past := metav1.NewTime(now.Add(-time.Second))
@@ -321,7 +321,7 @@ func TestRunningPodsAreGivenTheirGrace(t *testing.T) {
 }
 
 // An empty answer of discovery would make every namespace look empty.
-func TestNothingIsDoneBeforeDiscovery(t *testing.T) {
+func TestNamespaceIsKeptUntilDiscoveryIsComplete(t *testing.T) {
 	for name, served := range map[string][]GroupVersion{"no answer yet": nil, "remote groups only": {shop(nil)}} {
 		t.Run(name, func(t *testing.T) {
 			w := newEnv(t, terminating("doomed", "1"))
@@ -336,7 +336,7 @@ func TestNothingIsDoneBeforeDiscovery(t *testing.T) {
 	}
 }
 
-func TestNamespaceRecreatedDuringTheDeletionIsNotTouched(t *testing.T) {
+func TestNamespaceRecreatedDuringDeletionIsKept(t *testing.T) {
 	w := newEnv(t, terminating("doomed", "1"))
 	w.served = append(w.served, shop(nil))
 	reads := 0
@@ -359,7 +359,7 @@ func TestNamespaceRecreatedDuringTheDeletionIsNotTouched(t *testing.T) {
 	}
 }
 
-func TestHangingBackendDelaysNobody(t *testing.T) {
+func TestHangingBackendDelaysOnlyItsOwnObjects(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newEnv(t, terminating("doomed", "1"))
 		w.served = append(w.served, shop(func(gv *GroupVersion) { gv.Resources = append(gv.Resources, everyVerb("gadgets")) }))
@@ -388,7 +388,7 @@ func TestHangingBackendDelaysNobody(t *testing.T) {
 	})
 }
 
-func TestWaitingForABackendDeletesNothingAgain(t *testing.T) {
+func TestWaitingForBackendDoesNotRepeatDeletion(t *testing.T) {
 	w := newEnv(t, terminating("doomed", "1"))
 	w.served = append(w.served, shop(dead))
 	f := w.finalizer()
@@ -419,7 +419,7 @@ func TestWaitingForABackendDeletesNothingAgain(t *testing.T) {
 
 // The objects of a namespace stay for a second after its deletion: extension servers have to receive the deletion, and `kubectl
 // delete -f` of a manifest with the namespace and its objects has to find them.
-func TestWhatIsInANamespaceStaysForASecond(t *testing.T) {
+func TestNamespaceContentIsKeptForOneSecond(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newEnv(t, terminating("doomed", "1"))
 		w.metadata.put(configMaps, "doomed", "a")
@@ -449,7 +449,7 @@ func TestWhatIsInANamespaceStaysForASecond(t *testing.T) {
 }
 
 // A custom resource can be created before discovery, on which the sweep relies, includes its definition.
-func TestANamespaceWaitsForDiscoveryOfWhatIsDefined(t *testing.T) {
+func TestNamespaceWaitsForDiscoveryOfCustomResources(t *testing.T) {
 	boats := schema.GroupVersionResource{Group: "sea.example.com", Version: "v1", Resource: "boats"}
 	w := newEnv(t, terminating("doomed", "1"))
 	w.metadata.put(boats, "doomed", "a")
@@ -485,7 +485,7 @@ func settled(d time.Duration) {
 }
 
 // From the deletion to the end, as users see it: only the informer calls the controller.
-func TestDeletedNamespaceGoes(t *testing.T) {
+func TestInformerEventTriggersNamespaceDeletion(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newEnv(t)
 		w.serve(coreV1(), shop(dead))
@@ -569,7 +569,7 @@ func TestHiddenObjectsAreDeletedWithTheirNamespace(t *testing.T) {
 }
 
 // A resource of the same name at an extension server has different objects from the resource that is stored here.
-func TestLocalObjectsAreDeletedBesideAnExtensionServerOfAnotherVersion(t *testing.T) {
+func TestLocalObjectsAreDeletedNextToExtensionServer(t *testing.T) {
 	older := schema.GroupVersionResource{Group: widgets.Group, Version: "v1beta1", Resource: "widgets"}
 	w := newEnv(t, terminating("doomed", "1"))
 	w.served = append(w.served, shop(nil), GroupVersion{GroupVersion: older.GroupVersion(), Known: true, Current: true, Resources: []Resource{everyVerb("widgets")}})
@@ -587,7 +587,7 @@ func TestLocalObjectsAreDeletedBesideAnExtensionServerOfAnotherVersion(t *testin
 }
 
 // The namespace waits until discovery includes its hidden custom resources.
-func TestNamespaceWaitsForTheHiddenDefinition(t *testing.T) {
+func TestNamespaceWaitsForHiddenDefinition(t *testing.T) {
 	w := newEnv(t, terminating("doomed", "1"))
 	w.served = append(w.served, shop(nil))
 	cfg := w.config()

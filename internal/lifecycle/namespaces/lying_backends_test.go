@@ -11,7 +11,7 @@ import (
 )
 
 // The calls and delays of a deletion do not depend on whether a backend without objects of the namespace is alive.
-func TestADeadMetricsServerChangesNothing(t *testing.T) {
+func TestDeadMetricsServerDoesNotDelayDeletion(t *testing.T) {
 	metrics := schema.GroupVersion{Group: "metrics.k8s.io", Version: "v1"}
 	history := func(alive bool) (calls []string) {
 		w := newEnv(t, terminating("doomed", "1"))
@@ -42,7 +42,7 @@ func TestADeadMetricsServerChangesNothing(t *testing.T) {
 }
 
 // Objects that reappear are deleted again and again, and the condition reports it.
-func TestObjectsThatReappear(t *testing.T) {
+func TestReappearingObjectsAreDeletedAndReported(t *testing.T) {
 	w := newEnv(t, terminating("doomed", "1"))
 	w.served = append(w.served, shop(nil))
 	w.metadata.put(widgets, "doomed", "phoenix")
@@ -63,7 +63,7 @@ func TestObjectsThatReappear(t *testing.T) {
 	}
 }
 
-func TestAListThatForgetsAResource(t *testing.T) {
+func TestResourceMissingFromDiscoveryIsStillDeleted(t *testing.T) {
 	missing := apierrors.NewGenericServerResponse(404, "list", widgets.GroupResource(), "", "", 0, true)
 	nothing := func(gv *GroupVersion) { gv.Resources = nil }
 	tests := map[string]struct {

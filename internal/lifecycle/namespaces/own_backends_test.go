@@ -94,7 +94,7 @@ func drive(t *testing.T, w *env, f *Finalizer, namespaces ...string) time.Durati
 	return time.Since(start)
 }
 
-func TestContentGoesWhileItsBackendIsAlive(t *testing.T) {
+func TestContentIsDeletedBeforeItsBackend(t *testing.T) {
 	tests := map[string]struct {
 		namespaces []string
 		backends   []GroupVersion
@@ -139,7 +139,7 @@ func TestContentGoesWhileItsBackendIsAlive(t *testing.T) {
 }
 
 // An object that cannot be deleted keeps the backend alive, and the condition names it.
-func TestABackendIsKeptForWhatNeedsIt(t *testing.T) {
+func TestBackendIsKeptForUndeletableObjects(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, f := selfHosted(t, []string{"a", "b"}, hosted(widgets, "a"))
 		w.metadata.put(widgets, "b", "held", "example.com/hold")
@@ -162,7 +162,7 @@ func TestABackendIsKeptForWhatNeedsIt(t *testing.T) {
 }
 
 // The backend was gone before the deletion: it receives no requests, and after the grace period the namespace does not wait.
-func TestBackendGoneBeforeNamespaceDeletion(t *testing.T) {
+func TestBackendRemovedEarlierDoesNotBlockNamespace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, f := selfHosted(t, []string{"doomed"}, hosted(widgets, "doomed"), hosted(gadgets, "doomed"))
 		w.metadata.release(pods)
@@ -187,7 +187,7 @@ func TestBackendGoneBeforeNamespaceDeletion(t *testing.T) {
 }
 
 // An empty result counts only until the backend is alive again: it may have received new objects since.
-func TestEmptyVersionsAreForgotten(t *testing.T) {
+func TestEmptyResultExpiresWhenBackendReturns(t *testing.T) {
 	ns, gv := terminating("b", "uid-of-b"), hosted(widgets, "a")
 	other := gv
 	other.UID = "another registration"

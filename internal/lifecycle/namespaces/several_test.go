@@ -31,7 +31,7 @@ func (w *env) finalizerAt(at map[string]*fakeMetadata) *Finalizer {
 }
 
 // Each of several backends has its own objects, independent of objects with the same name at other backends.
-func TestTheObjectsOfAllBackendsAreDeleted(t *testing.T) {
+func TestObjectsOfAllBackendsAreDeleted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, at := severalEnv(t, func(*GroupVersion) {})
 		w.after(w.finalizerAt(at), time.Minute)
@@ -43,7 +43,7 @@ func TestTheObjectsOfAllBackendsAreDeleted(t *testing.T) {
 
 // A namespace waits for a dead one of several backends as it waits for a single one, and the objects at the other backends are
 // deleted meanwhile.
-func TestADeadBackendOfSeveral(t *testing.T) {
+func TestNamespaceWaitsForOneDeadBackendOfSeveral(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, at := severalEnv(t, dead)
 		if w.after(w.finalizerAt(at), time.Hour); w.gone("doomed") {
@@ -73,7 +73,7 @@ func TestADeadBackendOfSeveral(t *testing.T) {
 	})
 }
 
-func TestDebtsOfSeveralBackendsAreSeveral(t *testing.T) {
+func TestEachBackendHasItsOwnDebt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, at := severalEnv(t, func(gv *GroupVersion) {
 			dead(gv)

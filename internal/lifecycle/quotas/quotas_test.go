@@ -186,7 +186,7 @@ func hardLimits(of map[corev1.ResourceName]int64) corev1.ResourceList {
 }
 
 // A deletion makes room within a second, although other writes change the status every 0.3 seconds.
-func TestAStatusThatKeepsMovingIsLowered(t *testing.T) {
+func TestFrequentlyWrittenStatusIsLowered(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := newQuotaNamespace(t, hardLimits(map[corev1.ResourceName]int64{"configmaps": 5, "secrets": 1000}))
 		time.Sleep(2 * time.Second)
@@ -241,7 +241,7 @@ func TestChargesOfFailedWritesAreReleased(t *testing.T) {
 // Objects are created, deleted and fail concurrently, with counts that take between nothing and seconds. The status always
 // covers the stored objects and the writes under way (mustCover), no limit is exceeded, a deletion makes room within a second
 // plus the time of a count, and the final status equals the stored objects.
-func TestChurnNeverPassesALimit(t *testing.T) {
+func TestConcurrentChangesNeverExceedLimit(t *testing.T) {
 	for seed := range uint64(20) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

@@ -143,7 +143,7 @@ func TestTrustIsPublished(t *testing.T) {
 	}
 }
 
-func TestTrustFollowsRotationAndRepairsItself(t *testing.T) {
+func TestTrustFollowsRotationAndIsRepaired(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		first, second := authority(t, "first", time.Now().Add(time.Hour)), authority(t, "second", time.Now().Add(time.Hour))
 		var bundle atomic.Pointer[[]byte]
@@ -177,7 +177,7 @@ func TestTrustFollowsRotationAndRepairsItself(t *testing.T) {
 	})
 }
 
-func TestConflictIsTriedAgain(t *testing.T) {
+func TestPublishSucceedsAfterConflict(t *testing.T) {
 	client := clientstest.NewClientset(existing(nil))
 	conflicts := 0
 	client.PrependReactor("update", "configmaps", func(clienttesting.Action) (bool, runtime.Object, error) {

@@ -46,7 +46,7 @@ func publishing(t *testing.T, bundle func() []byte, test func(client *fake.Clien
 }
 
 // Both programs write the same, so that neither reverts the other's write.
-func TestTheRootCAIsDescribedAsUpstreamDescribesIt(t *testing.T) {
+func TestRootCAConfigMapMatchesUpstream(t *testing.T) {
 	old := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: rootCAName}, Data: map[string]string{rootCAKey: "root"}}
 	publishing(t, func() []byte { return []byte("root") }, func(client *fake.Clientset) {
 		for _, ns := range []string{"default", "kube-system"} { // one from an older version, and a new one
@@ -59,7 +59,7 @@ func TestTheRootCAIsDescribedAsUpstreamDescribesIt(t *testing.T) {
 }
 
 // There is one ConfigMap in each namespace, and their common content is stored once.
-func TestPublishedRootCAsShareTheirContent(t *testing.T) {
+func TestPublishedRootCAsShareMemory(t *testing.T) {
 	l := &latestMaps{}
 	received := func(ca string) *corev1.ConfigMap {
 		obj, err := l.share(&corev1.ConfigMap{
@@ -90,7 +90,7 @@ func TestPublishedRootCAsShareTheirContent(t *testing.T) {
 	}
 }
 
-func TestRootCAFollowsItsBundle(t *testing.T) {
+func TestRootCAFollowsBundleChanges(t *testing.T) {
 	var renewed atomic.Bool
 	bundle := func() []byte {
 		if renewed.Load() {
@@ -109,7 +109,7 @@ func TestRootCAFollowsItsBundle(t *testing.T) {
 }
 
 // A replica without known CA certificates neither publishes nor replaces any.
-func TestAnUnknownRootCAIsNotPublished(t *testing.T) {
+func TestUnknownRootCAIsNotPublished(t *testing.T) {
 	others := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "app", Name: rootCAName}, Data: map[string]string{rootCAKey: "of another"}}
 	publishing(t, func() []byte { return nil }, func(client *fake.Clientset) {
 		m, err := client.CoreV1().ConfigMaps("app").Get(t.Context(), rootCAName, metav1.GetOptions{})

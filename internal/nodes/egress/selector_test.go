@@ -9,7 +9,7 @@ import (
 	"portico.dev/internal/transport"
 )
 
-func TestWhichTunnelsThereAre(t *testing.T) {
+func TestSelectorReturnsConfiguredTunnels(t *testing.T) {
 	dir := t.TempDir()
 	uds := "proxyProtocol: GRPC\n    transport: {uds: {udsName: /run/konnectivity}}"
 	for name, wanted := range map[string][3]bool{"cluster": {true}, "Cluster": {true}, "master": {false, true}, "controlplane": {false, true}, "etcd": {false, false, true}} {
@@ -29,7 +29,7 @@ func TestWhichTunnelsThereAre(t *testing.T) {
 	}
 }
 
-func TestFilesThatAreRefused(t *testing.T) {
+func TestInvalidConfigurationFilesAreRejected(t *testing.T) {
 	dir := t.TempDir()
 	for name, data := range map[string]string{"open.key": "", "none.crt": ""} {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(data), 0o600); err != nil {

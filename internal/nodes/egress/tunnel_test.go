@@ -85,7 +85,7 @@ func (f *fake) counts(t *testing.T, wanted string, names ...string) {
 	t.Error(err)
 }
 
-func TestConnectionsThroughATunnel(t *testing.T) {
+func TestTunnelRelaysConnection(t *testing.T) {
 	for _, k := range kinds {
 		t.Run(k.String(), func(t *testing.T) {
 			at := echo(t)
@@ -150,7 +150,7 @@ portico_egress_pending_dials{network="cluster"} 0
 	}
 }
 
-func TestTheServerAtTheOtherEndCloses(t *testing.T) {
+func TestCloseOfRemoteServerEndsConnection(t *testing.T) {
 	for _, k := range kinds {
 		t.Run(k.String(), func(t *testing.T) {
 			f := newFake(t, k, func(string) (net.Conn, error) {
@@ -178,7 +178,7 @@ func TestTheServerAtTheOtherEndCloses(t *testing.T) {
 }
 
 // The cause and the text of failed dials.
-func TestFailedDials(t *testing.T) {
+func TestFailedDialReturnsCause(t *testing.T) {
 	t.Parallel()
 	refusedOf := map[kind]string{
 		connectUDS: "it answered 500 Internal Server Error: currently no tunnels available: No agent available",
@@ -291,7 +291,7 @@ func TestFailedDials(t *testing.T) {
 }
 
 // The client sends no request to a server with another identity.
-func TestTheServerOfATunnelProvesWhoItIs(t *testing.T) {
+func TestTunnelServerWithWrongIdentityGetsNoRequest(t *testing.T) {
 	f := newFake(t, connectTLS, dialling)
 	dir := t.TempDir()
 	_, connection := mutual(t, dir) // of another authority
@@ -310,7 +310,7 @@ func is(t *testing.T, err error, problem transport.TunnelProblem, text string) {
 }
 
 // A server that hangs during a connection does not block Close and leaves no goroutines.
-func TestAServerThatHangsWithAnOpenConnection(t *testing.T) {
+func TestHangingServerDoesNotBlockClose(t *testing.T) {
 	t.Parallel()
 	for _, k := range kinds {
 		t.Run(k.String(), func(t *testing.T) {
@@ -361,7 +361,7 @@ func TestAServerThatHangsWithAnOpenConnection(t *testing.T) {
 }
 
 // A server that forwards nothing has at most the allowed number of pending dials, and all of them end.
-func TestDialsThatWaitAreBounded(t *testing.T) {
+func TestPendingDialsAreBounded(t *testing.T) {
 	f := newFake(t, connectUDS, hanging)
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
@@ -384,7 +384,7 @@ portico_egress_pending_dials{network="cluster"} %d
 }
 
 // Responses to CONNECT are bounded. Early bytes of the server are not treated as bytes of the address.
-func TestA49HostileAnswersToConnect(t *testing.T) {
+func TestA49ConnectResponsesAreBounded(t *testing.T) {
 	for name, c := range map[string]struct{ answer, wanted string }{
 		"endless headers": {"HTTP/1.1 200 OK\r\n" + strings.Repeat("A: "+strings.Repeat("b", 1000)+"\r\n", 100) + "\r\n",
 			"refused to connect: the headers of its response to CONNECT are larger than 16384 bytes"},
@@ -431,7 +431,7 @@ func TestA49HostileAnswersToConnect(t *testing.T) {
 }
 
 // By RFC 9110 these codes describe the address. konnectivity also uses them for its agents.
-func TestCodesOfConnect(t *testing.T) {
+func TestConnectErrorsDistinguishAddressFromAgent(t *testing.T) {
 	for text, about := range map[string]bool{
 		"<html>": true, "": true, "dial tcp 10.0.0.1:1: i/o timeout": true,
 		"Backend context error: context canceled": false, "Failed to tunnel dial request: EOF": false, "Backend dial timeout: x": false,

@@ -131,7 +131,7 @@ func (b *bench) log(o *corev1.PodLogOptions) (string, error) {
 	return string(text), err
 }
 
-func TestLogsAskTheKubelet(t *testing.T) {
+func TestLogOptionsAreSentToKubelet(t *testing.T) {
 	b := newBench(t, func(w http.ResponseWriter, r *http.Request) {
 		fmt.Fprintf(w, "%s %s", r.Method, r.URL.RequestURI())
 	})
@@ -149,7 +149,7 @@ func TestLogsAskTheKubelet(t *testing.T) {
 	}
 }
 
-func TestLogsThatAreRefused(t *testing.T) {
+func TestInvalidLogRequestsAreRejected(t *testing.T) {
 	b := newBench(t, func(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "container has no log", http.StatusBadRequest)
 	})
@@ -175,7 +175,7 @@ func TestLogsThatAreRefused(t *testing.T) {
 }
 
 // The error for an unreachable kubelet contains its name, the failed step and the time of its last response.
-func TestADeadKubeletIsNamed(t *testing.T) {
+func TestErrorNamesUnreachableKubelet(t *testing.T) {
 	b := newBench(t, func(http.ResponseWriter, *http.Request) {})
 	address := b.server.Listener.Addr().String()
 	where := "the server is currently unable to handle the request: the kubelet of node n1 at " + address + " (InternalIP): "
@@ -238,7 +238,7 @@ func (b *bench) proxyToKubelet(t *testing.T) http.Handler {
 }
 
 // Requests reach kubelets and Pods without headers that could impersonate other clients, and with an unchanged path.
-func TestK1WhatPassesToAKubelet(t *testing.T) {
+func TestK1KubeletRequestsHaveNoIdentityHeaders(t *testing.T) {
 	b := newBench(t, func(w http.ResponseWriter, r *http.Request) {
 		for _, name := range []string{"Authorization", "Cookie", "X-Remote-User", "X-Remote-Group", "X_Remote_User", "Impersonate-User", "Via", "Proxy-Authorization"} {
 			if v := r.Header.Values(name); len(v) > 0 {
@@ -267,7 +267,7 @@ func TestK1WhatPassesToAKubelet(t *testing.T) {
 
 // Generated clients escape the slashes of a proxied path. The path after the subresource is sent unchanged, even if it begins with an
 // empty segment, and never as the URL of another host.
-func TestA17TailsReachAKubeletByteForByte(t *testing.T) {
+func TestA17ProxiedPathReachesKubeletUnchanged(t *testing.T) {
 	b := newBench(t, func(w http.ResponseWriter, r *http.Request) {
 		if r.Header.Get("Upgrade") != "" {
 			switching(w, r)
@@ -303,7 +303,7 @@ func TestA17TailsReachAKubeletByteForByte(t *testing.T) {
 }
 
 // Redirects stay below the proxied path, or are refused.
-func TestK2RedirectsOfAKubelet(t *testing.T) {
+func TestK2KubeletRedirectsStayBelowProxiedPath(t *testing.T) {
 	b := newBench(t, func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Location", strings.ReplaceAll(r.URL.Query().Get("to"), "SELF", r.Host))
 		w.WriteHeader(http.StatusFound)
@@ -335,7 +335,7 @@ func TestK2RedirectsOfAKubelet(t *testing.T) {
 }
 
 // No proxied request reaches loopback, link-local addresses or metadata services, for all Nodes, Pods and EndpointSlices.
-func TestK3AddressesThatAreNotProxied(t *testing.T) {
+func TestK3ForbiddenAddressesAreNotProxied(t *testing.T) {
 	b := newBench(t, func(w http.ResponseWriter, _ *http.Request) { t.Error("kubelet received a request, want none") })
 	ctx := contextOf("ns", "pods", "proxy")
 	for _, ip := range []string{"127.0.0.1", "169.254.169.254", "::1", "fe80::1", "0.0.0.0", "224.0.0.1", ""} {
@@ -360,7 +360,7 @@ func TestK3AddressesThatAreNotProxied(t *testing.T) {
 }
 
 // An endpoint of a Service counts only if it is a Pod of the namespace with the Pod's address.
-func TestK4EndpointsThatAreNoPods(t *testing.T) {
+func TestK4EndpointsWithoutMatchingPodAreRejected(t *testing.T) {
 	b := newBench(t, func(http.ResponseWriter, *http.Request) {})
 	b.pod.Status.PodIPs = []corev1.PodIP{{IP: "10.0.0.9"}}
 	b.services["s"] = &corev1.Service{Spec: corev1.ServiceSpec{Ports: []corev1.ServicePort{{Name: "http", Port: 80}}}}
@@ -394,7 +394,7 @@ func TestK4EndpointsThatAreNoPods(t *testing.T) {
 }
 
 // Only WebSocket and SPDY upgrades are accepted. A request without an upgrade does not reach a console.
-func TestK5UpgradesToAKubelet(t *testing.T) {
+func TestK5OnlyWebSocketAndSPDYUpgradesReachKubelet(t *testing.T) {
 	b := newBench(t, func(w http.ResponseWriter, r *http.Request) { t.Errorf("kubelet received %s, want no request", r.URL) })
 	ctx := contextOf("ns", "pods", "exec")
 	h, err := b.Exec(ctx, b.objects, "a", &corev1.PodExecOptions{Command: []string{"id"}, Stdout: true})
@@ -413,7 +413,7 @@ func TestK5UpgradesToAKubelet(t *testing.T) {
 }
 
 // The path of a console request contains only object names and the parsed parameters.
-func TestConsolesAskTheKubelet(t *testing.T) {
+func TestConsolePathContainsOnlyParsedParameters(t *testing.T) {
 	asked := make(chan string, 1)
 	b := newBench(t, func(w http.ResponseWriter, r *http.Request) {
 		asked <- r.Method + " " + r.URL.RequestURI() + " " + r.Header.Get("Upgrade")
@@ -452,7 +452,7 @@ func TestConsolesAskTheKubelet(t *testing.T) {
 }
 
 // Unused servers are forgotten. Servers in use are kept.
-func TestServersAreForgotten(t *testing.T) {
+func TestUnusedServersAreRemoved(t *testing.T) {
 	b := newBench(t, func(http.ResponseWriter, *http.Request) {})
 	_, release, err := b.acquire(key{name: podKey, address: "10.0.0.1:1"})
 	if err != nil {

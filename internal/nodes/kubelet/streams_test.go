@@ -69,7 +69,7 @@ func TestWebsocketsAreRelayed(t *testing.T) {
 }
 
 // A connection that k8s.io/apimachinery's proxy copies ends with the drain. After its start no new connection is made.
-func TestTranslatedConnectionsEndWithTheDrain(t *testing.T) {
+func TestTranslatedConnectionsEndWithDrain(t *testing.T) {
 	b := newBench(t, switching)
 	at, err := b.locate(t.Context(), b.objects, "n1")
 	if err != nil {

@@ -36,7 +36,7 @@ func paths(t reflect.Type, word, at string, found map[string]bool) {
 func isLeafOfAnother(f reflect.StructField) bool { return f.Type.Kind() == reflect.Bool }
 
 // A field that the next version of Kubernetes adds fails this test until Secrets, ConfigMaps or VolumeSecrets covers it.
-func TestEveryFieldThatNamesASecretOrAConfigMap(t *testing.T) {
+func TestEverySecretAndConfigMapFieldIsCovered(t *testing.T) {
 	container := func(kind string, fields ...string) (all []string) {
 		for _, f := range fields {
 			all = append(all, kind+"."+f)
@@ -77,7 +77,7 @@ func TestEveryFieldThatNamesASecretOrAConfigMap(t *testing.T) {
 	}
 }
 
-func TestNothingIsNamed(t *testing.T) {
+func TestEmptyReferencesAreIgnored(t *testing.T) {
 	pod := &corev1.Pod{}
 	pod.Spec.ImagePullSecrets = []corev1.LocalObjectReference{{}}
 	pod.Spec.Volumes = []corev1.Volume{{}, {VolumeSource: corev1.VolumeSource{RBD: &corev1.RBDVolumeSource{}, PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{}}}}

@@ -167,7 +167,7 @@ func within(t *testing.T) context.Context {
 	return ctx
 }
 
-func TestJoining(t *testing.T) {
+func TestReplicaJoinsWithToken(t *testing.T) {
 	f := newFixture(t)
 	f.etcd.errs = []error{fmt.Errorf("%w: another member joins", store.ErrBusy)}
 	j := f.joiner(f.token(), ours)
@@ -188,7 +188,7 @@ func TestJoining(t *testing.T) {
 }
 
 // E17: a replica without a valid token neither gets the keys nor becomes a member.
-func TestE17WithoutAGoodTokenNobodyJoins(t *testing.T) {
+func TestE17JoinWithoutValidTokenIsRejected(t *testing.T) {
 	f := newFixture(t)
 	good := f.token()
 	expired, deleted := f.token(), f.token()
@@ -238,7 +238,7 @@ func TestE17WithoutAGoodTokenNobodyJoins(t *testing.T) {
 }
 
 // E18: a joining replica sends its token only to the cluster of the token and trusts only that cluster.
-func TestE18WhoJoinsBelievesTheCAOfTheTokenOnly(t *testing.T) {
+func TestE18JoiningReplicaTrustsOnlyTokenCA(t *testing.T) {
 	f := newFixture(t)
 	other, err := pki.NewAuthority("ca")
 	if err != nil {
@@ -296,7 +296,7 @@ func TestE18WhoJoinsBelievesTheCAOfTheTokenOnly(t *testing.T) {
 }
 
 // E19: the keys are readable only with the secret, and answer one request.
-func TestE19WhatIsHandedOverIsSealed(t *testing.T) {
+func TestE19KeysAreSealedForOneRequest(t *testing.T) {
 	ca, err := pki.NewAuthority("ca")
 	if err != nil {
 		t.Fatal(err)
@@ -341,7 +341,7 @@ func TestE19WhatIsHandedOverIsSealed(t *testing.T) {
 }
 
 // An answer that was recorded does not do for another request, over the whole protocol.
-func TestARecordedAnswerIsRefused(t *testing.T) {
+func TestReplayedAnswerIsRejected(t *testing.T) {
 	f := newFixture(t)
 	token := f.token()
 	var recorded []byte
@@ -365,7 +365,7 @@ func TestARecordedAnswerIsRefused(t *testing.T) {
 	}
 }
 
-func TestOtherVersionsAreRefused(t *testing.T) {
+func TestOtherProtocolVersionsAreRejected(t *testing.T) {
 	f := newFixture(t)
 	for name, change := range map[string]func(*Versions){
 		"etcd is 3.7 in this cluster":                          func(v *Versions) { v.Etcd = "3.6" },
@@ -389,7 +389,7 @@ func TestOtherVersionsAreRefused(t *testing.T) {
 	}
 }
 
-func TestMembersThatCannotBeReachedAreRefused(t *testing.T) {
+func TestUnreachableMembersAreRejected(t *testing.T) {
 	f := newFixture(t)
 	j := f.joiner(f.token(), ours)
 	for address, want := range map[string]string{
@@ -437,7 +437,7 @@ func FuzzParseToken(f *testing.F) {
 	})
 }
 
-func TestTheLifeOfTokens(t *testing.T) {
+func TestTokenLifetimeAndCountAreBounded(t *testing.T) {
 	f := newFixture(t)
 	ctx := t.Context()
 	for _, ttl := range []time.Duration{-time.Hour, time.Second, maxTTL + 1} {
@@ -515,7 +515,7 @@ func TestE20AttemptsAreLimited(t *testing.T) {
 }
 
 // E21: every read has a limit, and only the protocol is served.
-func TestE21OtherRequestsAreRefused(t *testing.T) {
+func TestE21RequestsOutsideProtocolAreRejected(t *testing.T) {
 	f := newFixture(t)
 	token := f.token()
 	for name, c := range map[string]struct {
@@ -544,7 +544,7 @@ func TestE21OtherRequestsAreRefused(t *testing.T) {
 	}
 }
 
-func TestTheCertificateForWhoJoinsIsRenewed(t *testing.T) {
+func TestServerCertificateForJoinsIsRenewed(t *testing.T) {
 	f := newFixture(t)
 	first, err := f.server.certificate()
 	if err != nil {
@@ -560,7 +560,7 @@ func TestTheCertificateForWhoJoinsIsRenewed(t *testing.T) {
 }
 
 // A member that is away is waited for; ctx ends the wait.
-func TestWhoJoinsWaits(t *testing.T) {
+func TestJoinWaitsForUnavailableMember(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ca, err := pki.NewAuthority("ca")
 		if err != nil {
@@ -594,7 +594,7 @@ type roundTripper func(*http.Request) (*http.Response, error)
 
 func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
-func TestAdministration(t *testing.T) {
+func TestAdminManagesMembersAndTokens(t *testing.T) {
 	f := newFixture(t)
 	admin := NewAdmin(f.etcd, f.tokens, "https://192.0.2.1:6443", zap.NewNop())
 	ask := func(method, path, body string) *httptest.ResponseRecorder {

@@ -126,7 +126,7 @@ func handed(t *testing.T, from, over *Peers, method, target string) *http.Reques
 	return got
 }
 
-func TestAStatement(t *testing.T) {
+func TestVerifiedStatementContainsUserAndRequest(t *testing.T) {
 	e := newEtcd()
 	a, b := join(t, e, "a", "192.0.2.1:6443"), join(t, e, "b", "192.0.2.2:6443")
 	knows(t, b, "a", true)
@@ -144,7 +144,7 @@ func TestAStatement(t *testing.T) {
 }
 
 // Only the statement of a live replica is valid, and only for the request that it describes.
-func TestStatementsThatAreRefused(t *testing.T) {
+func TestInvalidStatementsAreRejected(t *testing.T) {
 	const target = "/apis/x.example.com/v1/things"
 	e := newEtcd()
 	a, b, c := join(t, e, "a", "192.0.2.1:6443"), join(t, e, "b", "192.0.2.2:6443"), join(t, e, "c", "192.0.2.3:6443")
@@ -251,7 +251,7 @@ func listen(t *testing.T) net.Listener {
 }
 
 // A request with a body is forwarded to a live replica, and never to another server at its address.
-func TestARequestIsHandedOn(t *testing.T) {
+func TestRequestIsForwardedToReplica(t *testing.T) {
 	e, listener := newEtcd(), listen(t)
 	a := join(t, e, "a", "192.0.2.1:6443")
 	b := join(t, e, "b", listener.Addr().String())
@@ -313,7 +313,7 @@ func TestARequestIsHandedOn(t *testing.T) {
 	}
 }
 
-func TestGroupVersionsOfOthers(t *testing.T) {
+func TestServingListsReplicasOfGroupVersion(t *testing.T) {
 	e := newEtcd()
 	v1, v2 := schema.GroupVersion{Group: "apps", Version: "v1"}, schema.GroupVersion{Group: "apps", Version: "v2"}
 	a := join(t, e, "a", "192.0.2.1:6443", v1)
@@ -336,7 +336,7 @@ func TestGroupVersionsOfOthers(t *testing.T) {
 
 // The statements of a replica with an expired lease stay valid for a while: it may have lost only etcd, and forwards requests
 // that need etcd. No requests are forwarded to it.
-func TestAReplicaWhoseLeaseEnded(t *testing.T) {
+func TestExpiredReplicaStatementStaysValidTemporarily(t *testing.T) {
 	const target = "/api/v1/namespaces/default/configmaps"
 	e := newEtcd()
 	a, b := join(t, e, "a", "192.0.2.1:6443"), join(t, e, "b", "192.0.2.2:6443")
@@ -392,7 +392,7 @@ func TestDepartedReplicasAreBounded(t *testing.T) {
 }
 
 // A replica of a release that describes itself otherwise gets no requests. Fields that it adds are ignored.
-func TestDescriptionsOfANewerRelease(t *testing.T) {
+func TestUnreadableReplicaDescriptionGetsNoRequests(t *testing.T) {
 	e := newEtcd()
 	e.set("newer", []byte(`{"address":["192.0.2.1:6443"],"certificate":"x"}`))
 	e.set("added", []byte(`{"address":"192.0.2.2:6443","certificate":"y","zones":["a"]}`))
@@ -403,7 +403,7 @@ func TestDescriptionsOfANewerRelease(t *testing.T) {
 	}
 }
 
-func TestUnreadableValuesAreNewOnce(t *testing.T) {
+func TestUnreadableValueIsReportedOnce(t *testing.T) {
 	var u unreadable
 	for i, c := range []struct {
 		name, value string

@@ -19,7 +19,7 @@ import (
 	"portico.dev/internal/metrics"
 )
 
-func TestWhichKeysMatch(t *testing.T) {
+func TestKeysMatch(t *testing.T) {
 	keys := func(uses, accepts string) Keys { return Keys{strings.Fields(uses), strings.Fields(accepts)} }
 	for _, c := range []struct {
 		situation string
@@ -98,7 +98,7 @@ func inGroup(t *testing.T, test func(t *testing.T, ctx context.Context, g *group
 	})
 }
 
-func TestAReplicaWithOtherKeysDoesNotStart(t *testing.T) {
+func TestReplicaWithDifferentKeysDoesNotStart(t *testing.T) {
 	inGroup(t, func(t *testing.T, ctx context.Context, g *group) {
 		one, _ := g.start(ctx, "one", "right")
 		synctest.Wait()
@@ -131,7 +131,7 @@ func TestAReplicaWithOtherKeysDoesNotStart(t *testing.T) {
 
 // A replica waits until the lease of a dead replica with other keys has expired. The dead one may have been the same replica
 // before it got these keys.
-func TestKeysOfADeadReplicaAreWaitedOut(t *testing.T) {
+func TestStartWaitsForLeaseOfDeadReplicaWithDifferentKeys(t *testing.T) {
 	inGroup(t, func(t *testing.T, ctx context.Context, g *group) {
 		text, err := json.Marshal(sharedKeys{Serves: true, Keys: map[Purpose]Keys{ClientCA: {Uses: []string{"old"}, Accepts: []string{"old"}}}})
 		if err != nil {
@@ -154,7 +154,7 @@ func TestKeysOfADeadReplicaAreWaitedOut(t *testing.T) {
 }
 
 // When keys differ later, the minority or the younger replicas are not ready.
-func TestWhoIsNotReadyWhenKeysDiffer(t *testing.T) {
+func TestMinorityWithDifferentKeysIsNotReady(t *testing.T) {
 	for _, c := range []struct{ keys, ready string }{
 		{"aa", "++"}, {"ab", "+-"}, {"baa", "-++"}, {"aba", "+-+"}, {"aab", "++-"}, {"abc", "+--"}, {"aabb", "++--"}, {"abbb", "-+++"},
 	} {
@@ -188,7 +188,7 @@ func TestWhoIsNotReadyWhenKeysDiffer(t *testing.T) {
 	}
 }
 
-func TestClockSkew(t *testing.T) {
+func TestClockSkewIsComputedFromDate(t *testing.T) {
 	at := func(s float64) time.Time { return time.Unix(0, int64(s*1e9)) }
 	for _, c := range []struct {
 		theirs          int64
@@ -204,7 +204,7 @@ func TestClockSkew(t *testing.T) {
 	}
 }
 
-func TestClocksThatDiffer(t *testing.T) {
+func TestClockSkewBetweenReplicasIsReported(t *testing.T) {
 	e, gauges := newEtcd(), prometheus.NewRegistry()
 	core, logs := observer.New(zap.InfoLevel)
 	p, err := New(Config{Section: section{e, "one"}, Name: "one", Metrics: metrics.NewPeers(gauges), Logger: zap.New(core)})
@@ -243,7 +243,7 @@ func TestClocksThatDiffer(t *testing.T) {
 }
 
 // Keys that a newer release writes in another format are not compared, which is logged once. Unknown fields are ignored.
-func TestKeysOfANewerRelease(t *testing.T) {
+func TestUnreadableKeysAreNotCompared(t *testing.T) {
 	inGroup(t, func(t *testing.T, ctx context.Context, g *group) {
 		core, logged := observer.New(zap.WarnLevel)
 		g.logger = zap.New(core)

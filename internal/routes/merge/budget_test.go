@@ -66,7 +66,7 @@ func requestOf(ctx context.Context, name, query string) *filters.Request {
 }
 
 // A56: many collections are listed at once, each with the largest permitted size.
-func TestA56MergedListsAreChargedWhileTheyAreRead(t *testing.T) {
+func TestA56MergedListIsChargedWhileItIsRead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const size = 100 << 10
 		m := New(8 * byteFactor * size)
@@ -107,7 +107,7 @@ func TestA56MergedListsAreChargedWhileTheyAreRead(t *testing.T) {
 	})
 }
 
-func TestA56AListThatNeverFitsIsTooLarge(t *testing.T) {
+func TestA56ListAboveUserShareReturns413(t *testing.T) {
 	m := New(600 << 10)
 	w := httptest.NewRecorder()
 	m.Serve(w, requestOf(t.Context(), "alice", ""), collectionOf("id", listOf(101<<10, nil)), false)
@@ -116,7 +116,7 @@ func TestA56AListThatNeverFitsIsTooLarge(t *testing.T) {
 	}
 }
 
-func TestA56OneUserMergesHalfOfTheListsOfACollection(t *testing.T) {
+func TestA56UserIsLimitedToHalfOfMergedLists(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := New(0)
 		ctx, cancel := context.WithCancel(t.Context())
@@ -155,7 +155,7 @@ func (w *blockedWriter) Write(p []byte) (int, error) {
 func (w *blockedWriter) Flush() {}
 
 // A56: without the budget, 64 events of 8 MiB could wait for each client.
-func TestA56EventsThatWaitAreCharged(t *testing.T) {
+func TestA56QueuedEventsAreCharged(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := New(2 << 20)
 		event := `{"type":"ADDED","object":{"kind":"Widget","apiVersion":"example.com/v1","metadata":{"name":"w","resourceVersion":"6"},"pad":"` + strings.Repeat("x", 200<<10) + `"}}` + "\n"

@@ -304,8 +304,8 @@ func (c *client) watch(ctx context.Context, query string) {
 	}
 }
 
-// TestClientsMissNothingAndSeeNothingTwice combines writes, broken watches, compactions and moves of namespaces.
-func TestClientsMissNothingAndSeeNothingTwice(t *testing.T) {
+// TestMergedWatchLosesAndDuplicatesNoEvent combines writes, broken watches, compactions and moves of namespaces.
+func TestMergedWatchLosesAndDuplicatesNoEvent(t *testing.T) {
 	for seed := range uint64(60) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) { simulate(t, seed) })
@@ -393,7 +393,7 @@ func (w *env) get(t *testing.T, query string, watch bool, accept string) (int, s
 	return resp.StatusCode, string(body)
 }
 
-func TestRefusals(t *testing.T) {
+func TestUnsupportedMergedRequestsAreRejected(t *testing.T) {
 	w := newEnv()
 	w.stores[0].write("ADDED", "a", "one", 1)
 	_, body := w.get(t, "", false, "")
@@ -432,7 +432,7 @@ func TestRefusals(t *testing.T) {
 	})
 }
 
-func TestTables(t *testing.T) {
+func TestMergedTableCombinesColumns(t *testing.T) {
 	w := newEnv()
 	w.stores[0].tables, w.stores[0].columns = true, []string{"Name", "Size", "Age"}
 	w.stores[1].tables, w.stores[1].columns = true, []string{"Name", "Age", "Colour"}
@@ -490,8 +490,8 @@ func TestTables(t *testing.T) {
 	})
 }
 
-// TestAClientGoesOnFromABookmark checks that a bookmark with the next position follows each batch of events.
-func TestAClientGoesOnFromABookmark(t *testing.T) {
+// TestClientResumesFromBookmark checks that a bookmark with the next position follows each batch of events.
+func TestClientResumesFromBookmark(t *testing.T) {
 	w := newEnv()
 	w.stores[0].write("ADDED", "a", "one", 1)
 	watch := func(version string) (*json.Decoder, func()) {
@@ -533,8 +533,8 @@ func TestAClientGoesOnFromABookmark(t *testing.T) {
 	next(events, "BOOKMARK")
 }
 
-// TestAServerThatHasForgotten checks that the client gets a 410, both if the server sends it as a response and as an event.
-func TestAServerThatHasForgotten(t *testing.T) {
+// TestExpiredSourceVersionReturns410 checks that the client gets a 410, both if the server sends it as a response and as an event.
+func TestExpiredSourceVersionReturns410(t *testing.T) {
 	w := newEnv()
 	w.stores[0].write("ADDED", "a", "one", 3)
 	_, body := w.get(t, "", false, "")
@@ -556,7 +556,7 @@ func TestAServerThatHasForgotten(t *testing.T) {
 	}
 }
 
-func TestListsPassObjectsOnAsTheyAre(t *testing.T) {
+func TestMergedListKeepsObjectsUnchanged(t *testing.T) {
 	w := newEnv()
 	w.stores[0].write("ADDED", "a", "one", 1)
 	_, body := w.get(t, "", false, "")
@@ -565,7 +565,7 @@ func TestListsPassObjectsOnAsTheyAre(t *testing.T) {
 	}
 }
 
-func TestPositions(t *testing.T) {
+func TestPositionsAreOrderedAndDecodable(t *testing.T) {
 	c := &Collection{ID: "uid", Epoch: 3, Sources: []Source{{Name: "a"}, {Name: "b"}}}
 	order := [][]string{{"", "7"}, {"1", "7"}, {"1", "8"}, {"2", "8"}, {"2", "10"}, {"18446744073709551615", "10"}}
 	for i, versions := range order {
@@ -613,7 +613,7 @@ func FuzzPositions(f *testing.F) {
 }
 
 // Lists of one collection wait for each other if a source hangs. Lists of other collections do not wait.
-func TestAServerThatHangsKeepsNoOtherCollectionWaiting(t *testing.T) {
+func TestHangingSourceDoesNotDelayOtherCollections(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newEnv()
 		hung := w.collection()
@@ -644,8 +644,8 @@ func TestAServerThatHangsKeepsNoOtherCollectionWaiting(t *testing.T) {
 	})
 }
 
-// TestAWatchThatBeginsWhileItsObjectsMove checks that the client gets a 410 to list again, and not the error of a dead server.
-func TestAWatchThatBeginsWhileItsObjectsMove(t *testing.T) {
+// TestWatchDuringObjectMoveReturns410 checks that the client gets a 410 to list again, and not the error of a dead server.
+func TestWatchDuringObjectMoveReturns410(t *testing.T) {
 	for _, query := range []string{"watch=true", "watch=true&resourceVersion="} {
 		asked := make(chan struct{}, 2)
 		waits := func(ctx context.Context, _ bool, _ []string, _ url.Values) (*http.Response, error) {

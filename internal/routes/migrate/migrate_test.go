@@ -40,7 +40,7 @@ func rules(s *v1alpha1.APIRouteSpec) string {
 }
 
 // A namespace is frozen, moved and moved back. Other rules stay, and the spec is valid after each step.
-func TestTheRulesOfAMigration(t *testing.T) {
+func TestMigrationStepsProduceValidRules(t *testing.T) {
 	m, s := migration(true), spec()
 	s.Rules = []v1alpha1.APIRouteRule{{Name: "ponds", Matches: []v1alpha1.APIRouteMatch{{Resources: []string{"ponds"}}}, BackendRefs: []v1alpha1.BackendRef{{Name: "custom"}}}}
 	for _, step := range []struct {
@@ -85,7 +85,7 @@ func TestTheRulesOfAMigration(t *testing.T) {
 	}
 }
 
-func TestManyNamespacesHaveRoomInARule(t *testing.T) {
+func TestRuleHoldsManyNamespaces(t *testing.T) {
 	m, s := migration(true), spec()
 	for i := range 3*namespacesOfMatch + 1 {
 		m.assign(s, fmt.Sprintf("n-%03d", i), "custom")
@@ -104,7 +104,7 @@ func object(t *testing.T, text string) *unstructured.Unstructured {
 	return o
 }
 
-func TestWhereACopyDiffers(t *testing.T) {
+func TestDifferenceNamesFirstDifferingField(t *testing.T) {
 	m := migration(true)
 	m.config.Ignore = []string{"spec.mode"}
 	const o = `{"kind":"Widget","apiVersion":"example.com/v1","metadata":{"name":"a","uid":"1","resourceVersion":"5","labels":{"x":"y"},"ownerReferences":[{"uid":"1","kind":"Widget","name":"b","apiVersion":"example.com/v1"}]},"spec":{"size":3}}`
@@ -119,7 +119,7 @@ func TestWhereACopyDiffers(t *testing.T) {
 	}
 }
 
-func TestACopyHasNothingThatItsServerSets(t *testing.T) {
+func TestCopyOmitsServerSetFields(t *testing.T) {
 	o := object(t, `{"kind":"Widget","apiVersion":"example.com/v1","metadata":{"name":"a","namespace":"n","uid":"1","resourceVersion":"5","generation":3,"creationTimestamp":"2026-11-20T10:00:00Z","finalizers":["f"],"managedFields":[{"manager":"kubectl"}]},"spec":{"size":3}}`)
 	made, err := template(o).MarshalJSON()
 	if want := `{"apiVersion":"example.com/v1","kind":"Widget","metadata":{"annotations":{"routing.portico.dev/migrated-from-uid":"1"},"finalizers":["f"],"managedFields":[{"manager":"kubectl"}],"name":"a","namespace":"n"},"spec":{"size":3}}` + "\n"; err != nil || string(made) != want {
@@ -128,7 +128,7 @@ func TestACopyHasNothingThatItsServerSets(t *testing.T) {
 }
 
 // Namespaces with a common prefix get separate rules.
-func TestA51LongNamesHaveRulesOfTheirOwn(t *testing.T) {
+func TestA51LongNamespaceNamesHaveSeparateRules(t *testing.T) {
 	m, s := migration(true), spec()
 	m.config.Resource.Resource = "verylongwidgets"
 	begin := strings.Repeat("n", 46) + "-" // with this prefix the name of the truncated rule ended with a hyphen
@@ -156,7 +156,7 @@ func TestA51LongNamesHaveRulesOfTheirOwn(t *testing.T) {
 }
 
 // Backends with a common prefix also get separate rules.
-func TestA51LongNamesOfBackends(t *testing.T) {
+func TestA51LongBackendNamesHaveSeparateRules(t *testing.T) {
 	m, s := migration(true), spec()
 	begin := strings.Repeat("b", 60)
 	s.Backends = append(s.Backends, v1alpha1.APIRouteBackend{Name: begin + "1"}, v1alpha1.APIRouteBackend{Name: begin + "2"})

@@ -15,7 +15,7 @@ func response(m *Mirror, kind, body string) *Response {
 	return r
 }
 
-func TestWhatDiffers(t *testing.T) {
+func TestCompareNamesDifferingField(t *testing.T) {
 	const (
 		object      = `{"kind":"Widget","metadata":{"name":"w","resourceVersion":"1","uid":"a","creationTimestamp":"2020-01-01T00:00:00Z","generation":1,"managedFields":[{}],"selfLink":"/x","labels":{"a":"b"}},"spec":{"n":1,"password":"one"}}`
 		copied      = `{"metadata":{"labels":{"a":"b"},"resourceVersion":"7","name":"w","uid":"b","managedFields":[]},"spec":{"password":"one","n":1},"kind":"Widget"}`

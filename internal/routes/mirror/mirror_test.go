@@ -104,7 +104,7 @@ func (h *env) read(send func(context.Context, http.ResponseWriter) error) {
 	h.End(r)
 }
 
-func TestWhatBecomesOfACopy(t *testing.T) {
+func TestMirrorResultIsCountedAndLogged(t *testing.T) {
 	for name, c := range map[string]struct {
 		send   func(context.Context, http.ResponseWriter) error
 		result string
@@ -154,7 +154,7 @@ func TestWhatBecomesOfACopy(t *testing.T) {
 }
 
 // A hanging backend holds a limited number of copies. The queue holds more, the rest is dropped. The original requests do not wait.
-func TestCopiesAreBounded(t *testing.T) {
+func TestMirrorQueueIsLimited(t *testing.T) {
 	during(t, Config{MaxInFlight: 2, MaxWaiting: 3, Timeout: time.Hour}, func(h *env) {
 		hang := make(chan struct{})
 		var under atomic.Int64
@@ -179,7 +179,7 @@ func TestCopiesAreBounded(t *testing.T) {
 	})
 }
 
-func TestBodiesAreBounded(t *testing.T) {
+func TestRecordedBodiesAreLimited(t *testing.T) {
 	during(t, Config{MaxBody: 10, MaxBytes: 25}, func(h *env) {
 		record := func(n int) *Read {
 			r := h.Begin("route", "other", "/path")
@@ -206,7 +206,7 @@ func TestBodiesAreBounded(t *testing.T) {
 	})
 }
 
-func TestRunEndsWithWhatIsUnderWay(t *testing.T) {
+func TestRunWaitsForMirrorsInFlight(t *testing.T) {
 	during(t, Config{MaxInFlight: 1, Timeout: time.Hour}, func(h *env) {
 		ended := false
 		for range 3 {
@@ -230,7 +230,7 @@ func TestRunEndsWithWhatIsUnderWay(t *testing.T) {
 	})
 }
 
-func TestTheLogIsNotFlooded(t *testing.T) {
+func TestMirrorLogIsRateLimited(t *testing.T) {
 	during(t, Config{LogInterval: 10 * time.Second}, func(h *env) {
 		differ := func(n int) {
 			for range n {

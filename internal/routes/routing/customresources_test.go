@@ -7,7 +7,7 @@ import (
 
 const customHead = "metadata: {name: v1.example.com}\nspec:\n  backends: [{name: server}, {name: custom, customResources: {}}]\n"
 
-func TestAnObjectIsStoredInOnePlace(t *testing.T) {
+func TestRulesSplittingStoredObjectsAreInvalid(t *testing.T) {
 	const one = "each object is stored in one place"
 	for text, want := range map[string]string{
 		"metadata: {name: v1.example.com}\nspec: {backends: [{name: a, customResources: {}, service: {namespace: n, name: n}}]}":  "spec.backends[0].service: Forbidden: custom resources are served by the front door itself",
@@ -44,7 +44,7 @@ func TestAnObjectIsStoredInOnePlace(t *testing.T) {
 	}
 }
 
-func TestWhoStoresWhat(t *testing.T) {
+func TestChooseReturnsBackendsStoringObjects(t *testing.T) {
 	r := compile(t, customHead+`  rules:
   - {name: ponds, matches: [{resources: [ponds]}], backendRefs: [{name: custom}]}
   - {name: frozen, readOnly: true, matches: [{resources: [widgets], namespaces: [b]}], backendRefs: [{name: server}]}

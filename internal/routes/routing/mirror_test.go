@@ -17,7 +17,7 @@ spec:
   - {name: half, matches: [{resources: [others]}], backendRefs: [{name: old}, {name: new}], mirror: {backend: new}}
 `
 
-func TestWhereCopiesGo(t *testing.T) {
+func TestMirrorBackendFollowsRuleAndPercentage(t *testing.T) {
 	r := compile(t, mirrored)
 	choose := func(resource, user string) *Choice {
 		return r.Choose(ask(t, http.MethodGet, "/apis/example.com/v1/"+resource, user, nil), nil)[0]
@@ -52,7 +52,7 @@ func TestWhereCopiesGo(t *testing.T) {
 }
 
 // A copy of any other request could change data.
-func TestA46WhatMayBeCopied(t *testing.T) {
+func TestA46OnlyReadsMayBeMirrored(t *testing.T) {
 	for request, want := range map[string]bool{
 		"GET /apis/example.com/v1/namespaces/a/widgets":                           true,
 		"GET /apis/example.com/v1/namespaces/a/widgets/w":                         true,

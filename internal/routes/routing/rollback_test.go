@@ -23,7 +23,7 @@ spec:
     rollback: {errorPercent: 50, minRequests: 10, interval: 10s}
 `
 
-func TestErrorRate(t *testing.T) {
+func TestErrorRateExceedsLimitAfterEnoughRequests(t *testing.T) {
 	type step struct {
 		after      time.Duration // since the previous step
 		ok, failed int
@@ -65,7 +65,7 @@ func TestErrorRate(t *testing.T) {
 	}
 }
 
-func TestErrorRateIsCountedByManyAtOnce(t *testing.T) {
+func TestErrorRateCountsConcurrentRequests(t *testing.T) {
 	e := newErrorRate(&v1alpha1.Rollback{ErrorPercent: 100, MinRequests: new(int32(10_000)), Interval: &metav1.Duration{Duration: time.Hour}})
 	now := time.Unix(1_700_000_000, 0)
 	var times, requests atomic.Int64
@@ -96,7 +96,7 @@ func backendsOf(t *testing.T, r *Route) map[string]int {
 	return got
 }
 
-func TestABackendThatFailsIsNotChosenAnyMore(t *testing.T) {
+func TestRolledBackBackendIsNotChosen(t *testing.T) {
 	r := compile(t, canary)
 	before := backendsOf(t, r)
 	if before["stable"] == 0 || before["canary"] == 0 || before["third"] == 0 {
@@ -124,7 +124,7 @@ func TestABackendThatFailsIsNotChosenAnyMore(t *testing.T) {
 }
 
 // The status applies only to the generation of the spec that it observed.
-func TestTheStatusRollsBack(t *testing.T) {
+func TestStatusAppliesRollbackOfItsGeneration(t *testing.T) {
 	o := decode(t, canary)
 	condition := metav1.Condition{Type: v1alpha1.ConditionRolledBack, Status: metav1.ConditionTrue, ObservedGeneration: 3}
 	o.Status.Rules = []v1alpha1.RuleStatus{{Name: "all", Conditions: []metav1.Condition{condition}, RolledBack: []string{"canary"}}}

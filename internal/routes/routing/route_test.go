@@ -79,7 +79,7 @@ spec:
   - {name: night, matches: [{namespaces: ["night-*"], resources: [pods]}, {metrics: [owls], names: ["owl-?"]}], backendRefs: [{name: night}]}
 `
 
-func TestMetricsGoToTheBackendOfTheirName(t *testing.T) {
+func TestMetricsAreRoutedByName(t *testing.T) {
 	r := compile(t, metricsRoute)
 	const root = "/apis/custom.metrics.k8s.io/v1beta1"
 	for target, want := range map[string]string{
@@ -104,7 +104,7 @@ func TestMetricsGoToTheBackendOfTheirName(t *testing.T) {
 	}
 }
 
-func TestExternalMetricsGoToTheBackendOfTheirName(t *testing.T) {
+func TestExternalMetricsAreRoutedByName(t *testing.T) {
 	r := compile(t, `
 metadata: {name: v1beta1.external.metrics.k8s.io}
 spec:
@@ -124,7 +124,7 @@ spec:
 	}
 }
 
-func TestRequestsGoByResourceNamespaceNameAccessAndHeader(t *testing.T) {
+func TestRequestsAreRoutedByAttributesAndHeader(t *testing.T) {
 	r := compile(t, `
 metadata: {name: v1.example.com}
 spec:
@@ -167,7 +167,7 @@ spec:
 	}
 }
 
-func TestWeightsHoldPerUserForReadsAndPerObjectForWrites(t *testing.T) {
+func TestWeightsApplyPerUserForReadsPerObjectForWrites(t *testing.T) {
 	r := compile(t, `
 metadata: {name: v1.example.com}
 spec:
@@ -202,7 +202,7 @@ spec:
 	}
 }
 
-func TestEachObjectOfAListHasOneBackend(t *testing.T) {
+func TestListedObjectHasOneBackend(t *testing.T) {
 	r := compile(t, metricsRoute)
 	q := ask(t, "GET", "/apis/custom.metrics.k8s.io/v1beta1/namespaces/a/pods/*/owls", "u", nil)
 	for name, want := range map[string]string{"owl-1": "night(night)", "owl-12": "adapter()", "web": "adapter()"} {
@@ -230,7 +230,7 @@ func TestBackendsInUse(t *testing.T) {
 	}
 }
 
-func TestPatterns(t *testing.T) {
+func TestPatternsMatchWildcards(t *testing.T) {
 	for _, c := range []struct {
 		pattern, name string
 		want          bool
@@ -355,7 +355,7 @@ func TestValidation(t *testing.T) {
 	}
 }
 
-func TestA43WhoIsAskingSelectsNoBackend(t *testing.T) {
+func TestA43IdentityHeaderMatchIsRejected(t *testing.T) {
 	for _, name := range []string{"Authorization", "authorization", "Cookie", "X-Remote-User", "x-remote-extra-a", "Impersonate-User", "X-Forwarded-For", "Proxy-Authorization", "a b", "a:b"} {
 		o := decode(t, "metadata: {name: v1.example.com}\nspec: {backends: [{name: a}], rules: [{name: r, backendRefs: [{name: a}]}]}")
 		o.Spec.Rules[0].Matches = []v1alpha1.APIRouteMatch{{Headers: []v1alpha1.HeaderMatch{{Name: name, Value: "x"}}}}
@@ -368,7 +368,7 @@ func TestA43WhoIsAskingSelectsNoBackend(t *testing.T) {
 	}
 }
 
-func TestWarnings(t *testing.T) {
+func TestWarningsNameIneffectiveRules(t *testing.T) {
 	const head = "metadata: {name: v1.example.com}\nspec:\n  backends: [{name: a}, {name: b, service: {namespace: n, name: n}}]\n"
 	for text, want := range map[string][]string{
 		head + "  rules: [{name: all, backendRefs: [{name: a}]}, {name: late, matches: [{resources: [x]}], backendRefs: [{name: b}]}]":                                {"rule late never matches: rule all before it", "backend b gets no requests"},
@@ -393,7 +393,7 @@ func TestWarnings(t *testing.T) {
 }
 
 // A choice for a plain request must not allocate.
-func TestChoosingDoesNotAllocate(t *testing.T) {
+func TestChooseDoesNotAllocate(t *testing.T) {
 	r := compile(t, metricsRoute)
 	info := &apirequest.RequestInfo{IsResourceRequest: true, Verb: "get", APIGroup: customMetrics, APIVersion: "v1beta1", Namespace: "a", Resource: "pods", Name: "web", Subresource: "requests"}
 	header := http.Header{}

@@ -71,7 +71,7 @@ func askAtOnce(t *testing.T, n int, c *Cache, p Policy, send func(http.ResponseW
 	return all
 }
 
-func TestEqualReadsShareAResponse(t *testing.T) {
+func TestEqualReadsShareResponse(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &server{code: http.StatusOK, header: http.Header{"Content-Type": {"application/json"}}, body: "{}"}
 		c := New(Config{})
@@ -99,7 +99,7 @@ func TestEqualReadsShareAResponse(t *testing.T) {
 }
 
 // Keys are compared completely. A key with the same hash does not get the response of another key.
-func TestKeysWithTheSameHash(t *testing.T) {
+func TestKeysWithSameHashDoNotShareResponse(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &server{code: http.StatusOK, body: "first"}
 		c := New(Config{})
@@ -128,7 +128,7 @@ func TestKeysWithTheSameHash(t *testing.T) {
 }
 
 // Without a maximum age, only requests that wait for a response share it.
-func TestNothingIsKeptWithoutAnAge(t *testing.T) {
+func TestResponseIsNotCachedWithoutMaxAge(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &server{code: http.StatusOK, body: "{}"}
 		c := New(Config{})
@@ -144,7 +144,7 @@ func TestNothingIsKeptWithoutAnAge(t *testing.T) {
 	})
 }
 
-func TestWhatIsNotShared(t *testing.T) {
+func TestUncacheableResponseIsNotShared(t *testing.T) {
 	for name, s := range map[string]*server{
 		"not found":    {code: http.StatusNotFound, body: "no such object"},
 		"forbidden":    {code: http.StatusForbidden, body: "for somebody else"},
@@ -177,7 +177,7 @@ func TestWhatIsNotShared(t *testing.T) {
 }
 
 // If the client of the shared request disconnects, the waiting requests still get a response, and few requests are sent.
-func TestTheClientOfTheFirstRequestLeaves(t *testing.T) {
+func TestWaitersGetResponseAfterFirstClientDisconnects(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := New(Config{})
 		ctx, leave := context.WithCancel(t.Context())
@@ -209,7 +209,7 @@ func TestTheClientOfTheFirstRequestLeaves(t *testing.T) {
 }
 
 // If a waiting client disconnects, the proxy records the outcome as without sharing.
-func TestAClientThatWaitsLeaves(t *testing.T) {
+func TestWaiterDisconnectIsRecorded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := New(Config{})
 		s := &server{code: http.StatusOK, body: "{}"}
@@ -227,7 +227,7 @@ func TestAClientThatWaitsLeaves(t *testing.T) {
 	})
 }
 
-func TestStaleResponses(t *testing.T) {
+func TestStaleResponseIsServedOnFailure(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := New(Config{})
 		policy := Policy{MaxAge: maxAge, StaleIfError: time.Minute}
@@ -268,7 +268,7 @@ func TestStaleResponses(t *testing.T) {
 	})
 }
 
-func TestResponsesAreBounded(t *testing.T) {
+func TestCachedResponsesAreLimited(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const most = 100 << 10
 		c := New(Config{MaxBytes: most, MaxResponse: 20 << 10})
@@ -291,7 +291,7 @@ func TestResponsesAreBounded(t *testing.T) {
 }
 
 // A57: a user who sends ?junk=1..n fills the cache with responses that are never requested again.
-func TestA57OneUserDoesNotEvictTheResponsesOfOthers(t *testing.T) {
+func TestA57UserCannotEvictResponsesOfOtherUsers(t *testing.T) {
 	c := New(Config{MaxBytes: 100 << 10, MaxResponse: 20 << 10})
 	s := &server{code: http.StatusOK, body: strings.Repeat("x", 4<<10)}
 	send := func(w http.ResponseWriter) {
@@ -325,7 +325,7 @@ func TestA57OneUserDoesNotEvictTheResponsesOfOthers(t *testing.T) {
 	}
 }
 
-func TestA57OneUserReceivesHalfOfTheSharedBytes(t *testing.T) {
+func TestA57UserIsLimitedToHalfOfSharedBytes(t *testing.T) {
 	c := New(Config{MaxBytes: 1000})
 	for _, step := range []struct {
 		user  string

@@ -66,7 +66,7 @@ func (h *env) listEndlessly(pause time.Duration) (maxOpen *int, peak *int64) {
 }
 
 // A56: 30 watches of large collections by a user who may only watch.
-func TestA56ListsAreChargedWhileTheyAreRead(t *testing.T) {
+func TestA56ListIsChargedWhileItIsRead(t *testing.T) {
 	const maxBytes = 256 << 10
 	during(t, Config{MaxBytes: maxBytes}, func(h *env) {
 		maxOpen, peak := h.listEndlessly(time.Millisecond)
@@ -88,7 +88,7 @@ func TestA56ListsAreChargedWhileTheyAreRead(t *testing.T) {
 	})
 }
 
-func TestA56ASlowListKeepsNoOtherUserWaiting(t *testing.T) {
+func TestA56SlowListDoesNotDelayOtherUsers(t *testing.T) {
 	during(t, Config{}, func(h *env) {
 		h.listEndlessly(time.Hour)
 		began := time.Now()
@@ -124,7 +124,7 @@ func TestA56ASlowListKeepsNoOtherUserWaiting(t *testing.T) {
 }
 
 // A56: an event counts while it is read. The attacker loses its stream. The user whose stream has grown does not.
-func TestA56AnEventIsChargedWhileItIsRead(t *testing.T) {
+func TestA56EventIsChargedWhileItIsRead(t *testing.T) {
 	during(t, Config{MaxBytes: 1 << 20}, func(h *env) {
 		c := h.watch(h.request("100"))
 		c.wants("")
@@ -140,7 +140,7 @@ func TestA56AnEventIsChargedWhileItIsRead(t *testing.T) {
 	})
 }
 
-func TestA57AVersionOfTheFutureDoesNotPinTheStream(t *testing.T) {
+func TestA57FutureVersionDoesNotPinStream(t *testing.T) {
 	during(t, Config{}, func(h *env) {
 		for range 2 { // It starts the stream and then joins it.
 			attack := h.watch(h.requestOf("attacker", "key", "999999999999"))
@@ -161,7 +161,7 @@ func TestA57AVersionOfTheFutureDoesNotPinTheStream(t *testing.T) {
 	})
 }
 
-func TestA57AVersionOfThePastDoesNotEndTheStream(t *testing.T) {
+func TestA57PastVersionDoesNotEndStream(t *testing.T) {
 	during(t, Config{}, func(h *env) {
 		attack := h.watch(h.requestOf("attacker", "key", "1"))
 		<-attack.done
@@ -174,7 +174,7 @@ func TestA57AVersionOfThePastDoesNotEndTheStream(t *testing.T) {
 	})
 }
 
-func TestA57OneUserHasHalfOfTheStreams(t *testing.T) {
+func TestA57UserIsLimitedToHalfOfStreams(t *testing.T) {
 	during(t, Config{MaxStreams: 8}, func(h *env) {
 		var attacks []*client
 		for i := range 20 {
@@ -203,7 +203,7 @@ func (h *env) other(objects int) *server {
 	return s
 }
 
-func TestA57TheStreamOfTheLargestUserIsCut(t *testing.T) {
+func TestA57StreamOfLargestUserIsClosed(t *testing.T) {
 	during(t, Config{MaxBytes: 40_000}, func(h *env) {
 		initial := func(user string, objects int) *client {
 			q := h.requestOf(user, user, "")
@@ -233,7 +233,7 @@ func TestA57TheStreamOfTheLargestUserIsCut(t *testing.T) {
 }
 
 // A57: a user who has used its share does not prevent other users from sharing the same collection.
-func TestA57TheRefusalOfOneUserIsNotThatOfOthers(t *testing.T) {
+func TestA57RejectionOfUserDoesNotAffectOtherUsers(t *testing.T) {
 	during(t, Config{MaxBytes: 40_000}, func(h *env) {
 		for i := range 50 {
 			h.server.set(strconv.Itoa(i)) // up to 150
@@ -255,7 +255,7 @@ func TestA57TheRefusalOfOneUserIsNotThatOfOthers(t *testing.T) {
 	})
 }
 
-func TestObjectsThatDoNotFitAreNotShared(t *testing.T) {
+func TestObjectsAboveMemoryLimitAreNotShared(t *testing.T) {
 	during(t, Config{MaxBytes: 20_000}, func(h *env) {
 		for i := range 100 {
 			h.server.set(strconv.Itoa(i)) // up to 200
@@ -271,7 +271,7 @@ func TestObjectsThatDoNotFitAreNotShared(t *testing.T) {
 	})
 }
 
-func TestTheRoomForEventsIsThatOfAllStreams(t *testing.T) {
+func TestEventMemoryIsSharedByAllStreams(t *testing.T) {
 	during(t, Config{MaxBytes: 20_000}, func(h *env) {
 		var clients []*client
 		for i := range 5 {
@@ -302,7 +302,7 @@ func TestTheRoomForEventsIsThatOfAllStreams(t *testing.T) {
 }
 
 // A56: clients that requested the objects and did not read them used to hold one copy each.
-func TestA56ClientsThatDoNotReadHoldNoCopiesOfObjects(t *testing.T) {
+func TestA56StalledClientsHoldNoObjectCopies(t *testing.T) {
 	key := objectKey{"a", "w"}
 	h := &history{maxFrames: 1, maxBytes: 1, base: "1", objects: map[objectKey]json.RawMessage{key: json.RawMessage(`{"metadata":{}}`)}}
 	objects, _, _ := h.initial(false)
@@ -312,7 +312,7 @@ func TestA56ClientsThatDoNotReadHoldNoCopiesOfObjects(t *testing.T) {
 }
 
 // A57: a watch from a future version makes the front door read the current one. This must not read a complete list.
-func TestA57AVersionIsReadWithoutTheItems(t *testing.T) {
+func TestA57CurrentVersionIsReadWithoutItems(t *testing.T) {
 	items := &repeat{text: `{"metadata":{"name":"a"}},`}
 	l, err := readList(io.MultiReader(strings.NewReader(`{"kind":"WidgetList","apiVersion":"example.com/v1","metadata":{"resourceVersion":"7"},"items":[`), items), func() {})
 	if err != nil || l.version != "7" || items.n > 64<<10 {

@@ -180,7 +180,7 @@ func (c *client) wants(what string) {
 	}
 }
 
-func TestOneWatchFeedsAll(t *testing.T) {
+func TestOneBackendWatchServesAllClients(t *testing.T) {
 	during(t, Config{}, func(h *env) {
 		first := h.watch(h.request("100"))
 		first.wants("")
@@ -237,7 +237,7 @@ func prometheusOf(h *env, name string) prometheus.Collector {
 	return g
 }
 
-func TestInitialEvents(t *testing.T) {
+func TestInitialEventsEndWithBookmark(t *testing.T) {
 	during(t, Config{}, func(h *env) {
 		h.server.set("a")
 		h.server.set("b")
@@ -278,7 +278,7 @@ func TestInitialEvents(t *testing.T) {
 }
 
 // The objects are listed when a client requests them, even if the stream began without objects.
-func TestInitialEventsOfAStreamThatBeganWithout(t *testing.T) {
+func TestInitialEventsAreListedLaterOnDemand(t *testing.T) {
 	during(t, Config{}, func(h *env) {
 		h.server.set("a")
 		first := h.watch(h.request("101"))
@@ -308,7 +308,7 @@ func TestInitialEventsOfAStreamThatBeganWithout(t *testing.T) {
 }
 
 // A list may be older than events that arrived before its response, and newer than events that arrive after it.
-func TestTheObjectsAreAsOldAsTheyAreSaidToBe(t *testing.T) {
+func TestInitialEventsMatchTheirResourceVersion(t *testing.T) {
 	event := func(version int, kind, name string) *event {
 		e, err := parse([]byte(change{version, kind, name}.line()))
 		if err != nil {
@@ -358,7 +358,7 @@ func TestTheObjectsAreAsOldAsTheyAreSaidToBe(t *testing.T) {
 	check(newer, "106", "b", "c")
 }
 
-func TestHowWatchesEnd(t *testing.T) {
+func TestWatchEndIsCountedByReason(t *testing.T) {
 	reason := func(h *env, name string) float64 {
 		families, err := h.reg.Gather()
 		if err != nil {
@@ -490,7 +490,7 @@ func TestHowWatchesEnd(t *testing.T) {
 	})
 }
 
-func TestA47WhatIsNotShared(t *testing.T) {
+func TestA47UnsuitableWatchIsNotShared(t *testing.T) {
 	for name, c := range map[string]struct {
 		config  Config
 		prepare func(*env)

@@ -19,7 +19,7 @@ func write(t *testing.T, root string, files map[string]string) {
 	}
 }
 
-func TestTheLeastLimitOfTheGroupsAroundCounts(t *testing.T) {
+func TestLowestLimitOfAncestorCgroupsApplies(t *testing.T) {
 	root := t.TempDir()
 	const unlimited = "9223372036854771712\n"
 	write(t, root, map[string]string{
@@ -59,7 +59,7 @@ func TestTheLeastLimitOfTheGroupsAroundCounts(t *testing.T) {
 	}
 }
 
-func TestPagesOfFilesAreNotInUse(t *testing.T) {
+func TestFilePagesDoNotCountAsUsed(t *testing.T) {
 	root := t.TempDir()
 	write(t, root, map[string]string{
 		"pod/memory.max": "1000\n", "pod/memory.current": "900\n", "pod/memory.stat": "anon 500\ninactive_file 200\nactive_file 100\nsock 50\n",

@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-func TestTheHeapHasRoomForWhatIsAllocated(t *testing.T) {
+func TestGCPercentFollowsLiveHeapAndAllocationRate(t *testing.T) {
 	const mib = 1 << 20
 	for name, c := range map[string]struct {
 		live, rate, most uint64 // MiB
@@ -48,7 +48,7 @@ func TestTheHeapHasRoomForWhatIsAllocated(t *testing.T) {
 	}
 }
 
-func TestTheRoomFollowsTheLoad(t *testing.T) {
+func TestGCPercentFollowsLoad(t *testing.T) {
 	const mib = 1 << 20
 	type look struct {
 		grown, live uint64
@@ -88,7 +88,7 @@ func TestTheRoomFollowsTheLoad(t *testing.T) {
 	}
 }
 
-func TestMemoryIsLetGoAfterALoad(t *testing.T) {
+func TestMemoryIsReleasedAfterLoad(t *testing.T) {
 	t.Setenv("GOGC", "")
 	t.Setenv("GOMEMLIMIT", "")
 	alive := make([]byte, 2*minRoom)
@@ -124,7 +124,7 @@ func TestMemoryIsLetGoAfterALoad(t *testing.T) {
 
 var load []byte // escapes
 
-func TestTheEnvironmentHasTheLastWord(t *testing.T) {
+func TestEnvironmentVariablesDisableTuning(t *testing.T) {
 	for _, name := range []string{"GOGC", "GOMEMLIMIT"} {
 		t.Setenv(name, "off")
 		TuneGC(t.Context(), nil) // returns at once, or the test hangs

@@ -53,7 +53,7 @@ func residentFile(t *testing.T) int {
 	return kib
 }
 
-func TestMemoryOfThisMachine(t *testing.T) {
+func TestMachineMemoryIsRead(t *testing.T) {
 	if got := available(); got < 1<<20 || got > math.MaxInt64 {
 		t.Errorf("memory of the machine = %d bytes, want at least 1 MiB", got)
 	}

@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-func TestProcessorsFollowTheLoad(t *testing.T) {
+func TestProcessorsFollowLoad(t *testing.T) {
 	type step struct {
 		intervals int
 		busy      float64 // processors
@@ -109,7 +109,7 @@ func (l *load) after(d time.Duration) (processors, looks int) {
 	return l.processors, l.looks - was
 }
 
-func TestAProcessAtRestIsRarelyLookedAt(t *testing.T) {
+func TestIdleProcessIsRarelyChecked(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := adapting(t)
 		if n, _ := l.after(calm*interval + interval/2); n != 1 {
@@ -121,7 +121,7 @@ func TestAProcessAtRestIsRarelyLookedAt(t *testing.T) {
 	})
 }
 
-func TestWhatIsAskedOfAProcessAtRestGetsProcessorsAsSoon(t *testing.T) {
+func TestRequestToIdleProcessRaisesProcessorsSoon(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := adapting(t)
 		for _, rested := range []time.Duration{10 * restInterval, 10*restInterval + restInterval/3, 10*restInterval - time.Millisecond} {
@@ -141,7 +141,7 @@ func TestWhatIsAskedOfAProcessAtRestGetsProcessorsAsSoon(t *testing.T) {
 	})
 }
 
-func TestWhatIsAskedJustBeforeALookIsNotForgotten(t *testing.T) {
+func TestRequestJustBeforeCheckIsCounted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := adapting(t)
 		l.after(10*restInterval + restInterval/2)
@@ -155,7 +155,7 @@ func TestWhatIsAskedJustBeforeALookIsNotForgotten(t *testing.T) {
 	})
 }
 
-func TestALoadThatNobodyAskedForIsNoticedToo(t *testing.T) {
+func TestLoadWithoutRequestsIsDetected(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := adapting(t)
 		l.after(10*restInterval + restInterval/2)
@@ -166,7 +166,7 @@ func TestALoadThatNobodyAskedForIsNoticedToo(t *testing.T) {
 	})
 }
 
-func TestAskedReachesTheAdapterThatRuns(t *testing.T) {
+func TestNoteWorkReachesRunningAdapter(t *testing.T) {
 	NoteWork() // without an adapter, the call has no effect
 	a := newAdapter(used, setProcessors)
 	current.Store(a)
@@ -180,7 +180,7 @@ func TestAskedReachesTheAdapterThatRuns(t *testing.T) {
 // GOMAXPROCS is of the process: the tests that change it do not run in parallel.
 
 // The use is simulated: on an overloaded machine, a process cannot use all its processors.
-func TestAnIdleProcessUsesOneAndGivesAllBack(t *testing.T) {
+func TestIdleProcessUsesOneProcessor(t *testing.T) {
 	t.Setenv("GOMAXPROCS", "")
 	runtime.SetDefaultGOMAXPROCS()
 	most := runtime.GOMAXPROCS(0)
@@ -213,7 +213,7 @@ func TestAnIdleProcessUsesOneAndGivesAllBack(t *testing.T) {
 	}
 }
 
-func TestUseOfProcessorsIsRead(t *testing.T) {
+func TestProcessorUseIsRead(t *testing.T) {
 	before, ok := used()
 	if !ok {
 		t.Skip("it cannot be read on this system")
@@ -228,7 +228,7 @@ func TestUseOfProcessorsIsRead(t *testing.T) {
 	}
 }
 
-func TestTheEnvironmentDecides(t *testing.T) {
+func TestGOMAXPROCSDisablesAdaptation(t *testing.T) {
 	t.Setenv("GOMAXPROCS", "2")
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()

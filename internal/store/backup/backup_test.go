@@ -88,7 +88,7 @@ var someKeys = []KeyFile{
 }
 
 // The restored state equals the written state, encrypted or not, and with or without the keys.
-func TestWrittenAndRestored(t *testing.T) {
+func TestRestoredStateEqualsBackup(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes seconds")
 	}
@@ -199,7 +199,7 @@ func TestWrittenAndRestored(t *testing.T) {
 	}
 }
 
-func TestADirectoryInUseIsToldSo(t *testing.T) {
+func TestRestoreIntoDirectoryInUseIsRefused(t *testing.T) {
 	dir := t.TempDir()
 	s, err := store.New(store.Config{DataDir: filepath.Join(dir, "etcd")})
 	if err != nil {
@@ -226,7 +226,7 @@ func TestADirectoryInUseIsToldSo(t *testing.T) {
 }
 
 // A damaged backup, or a file that was never one, is refused, and no directory is created.
-func TestWhatIsNoBackupIsRefused(t *testing.T) {
+func TestInvalidBackupIsRefused(t *testing.T) {
 	s := running(t)
 	file := filepath.Join(t.TempDir(), "b")
 	writeFile(t, file, nil, contentsOf(t, s, someKeys...))
@@ -380,7 +380,7 @@ func rewritten(t *testing.T, whole []byte, change func(*Manifest), names map[str
 }
 
 // A backup that cannot be written leaves the former file unchanged, and no other file.
-func TestAFileIsThereAsAWholeOrNotAtAll(t *testing.T) {
+func TestFailedWriteKeepsPreviousFile(t *testing.T) {
 	dir := t.TempDir()
 	file := filepath.Join(dir, "b")
 	if err := os.WriteFile(file, []byte("of yesterday"), 0o600); err != nil {
@@ -406,7 +406,7 @@ func TestAFileIsThereAsAWholeOrNotAtAll(t *testing.T) {
 }
 
 // An etcd that ends early, or that sends different data, produces no backup.
-func TestASnapshotWithoutItsSum(t *testing.T) {
+func TestTruncatedSnapshotIsRejected(t *testing.T) {
 	c := contentsOf(t, running(t))
 	whole, err := io.ReadAll(c.Snapshot)
 	if err != nil {
@@ -424,7 +424,7 @@ func TestASnapshotWithoutItsSum(t *testing.T) {
 	}
 }
 
-func TestPassphrasesAndKeysThatCannotWork(t *testing.T) {
+func TestInvalidPassphrasesAndKeysAreRejected(t *testing.T) {
 	dir := t.TempDir()
 	write := func(name, text string, mode os.FileMode) string {
 		file := filepath.Join(dir, name)

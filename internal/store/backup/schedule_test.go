@@ -111,7 +111,7 @@ func after(d time.Duration) {
 	synctest.Wait()
 }
 
-func TestBackupsAreMadeAndTheOldestGo(t *testing.T) {
+func TestScheduledBackupsReplaceOldest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newScheduled(t)
 		if err := os.MkdirAll(s.Dir, 0o700); err != nil {
@@ -171,7 +171,7 @@ func TestBackupsAreMadeAndTheOldestGo(t *testing.T) {
 }
 
 // A failure, such as a full disk, is logged once for each attempt, deletes no existing backup, and is temporary.
-func TestAFailedBackupIsToldAndTriedAgain(t *testing.T) {
+func TestFailedBackupIsLoggedAndRetried(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newScheduled(t)
 		stop := s.start()
@@ -208,7 +208,7 @@ func TestAFailedBackupIsToldAndTriedAgain(t *testing.T) {
 	})
 }
 
-func TestOnlyTheLeaderMakesBackups(t *testing.T) {
+func TestOnlyLeaderMakesBackups(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newScheduled(t)
 		s.change(func() { s.leads = false })

@@ -58,7 +58,7 @@ func shipped(t *testing.T, base string) alertGroups {
 	return want
 }
 
-func TestAlertsWithoutLinksAreTheFile(t *testing.T) {
+func TestAlertsWithoutLinksEqualShippedFile(t *testing.T) {
 	if out, err := printAlerts(t); err != nil || out != monitoring.Alerts {
 		t.Errorf("alerts without links = %v:\n%s\nwant the shipped file", err, out)
 	}
@@ -90,7 +90,7 @@ func TestEveryAlertLinksToItsRunbook(t *testing.T) {
 	}
 }
 
-func TestAlertsAsAnObjectForTheOperator(t *testing.T) {
+func TestAlertsArePrintedAsPrometheusRule(t *testing.T) {
 	out, err := printAlerts(t, "--prometheus-rule", "--runbook-url", "https://wiki.example.com")
 	if err != nil {
 		t.Fatal(err)
@@ -111,7 +111,7 @@ func TestAlertsAsAnObjectForTheOperator(t *testing.T) {
 	}
 }
 
-func TestWhatIsNoURLOfRunbooks(t *testing.T) {
+func TestInvalidRunbookURLIsRejected(t *testing.T) {
 	for _, base := range []string{"docs", "wiki.example.com/portico", "ftp://example.com", "https://", "https://example.com/#top", "https://exa mple.com", "https://example.com/\n"} {
 		if out, err := printAlerts(t, "--runbook-url", base); err == nil || !strings.Contains(err.Error(), "--runbook-url") || out != "" {
 			t.Errorf("alerts with the runbook URL %q = %v, %s; want an error that names the flag", base, err, out)

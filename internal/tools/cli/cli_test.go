@@ -34,7 +34,7 @@ func TestYAML(t *testing.T) {
 }
 
 // Every command with JSON output offers YAML.
-func TestHelpSaysYAML(t *testing.T) {
+func TestCommandsWithJSONOutputOfferYAML(t *testing.T) {
 	var look func(c *cobra.Command)
 	look = func(c *cobra.Command) {
 		for _, below := range c.Commands() {
@@ -50,7 +50,7 @@ func TestHelpSaysYAML(t *testing.T) {
 }
 
 // A program without local front doors drills only an explicit cluster.
-func TestDrillsNeedACluster(t *testing.T) {
+func TestDrillsNeedCluster(t *testing.T) {
 	_, err := execute(t, "drill", "run", "refuse")
 	var exit *ExitError
 	if !errors.As(err, &exit) || exit.Code != exitDrillUsage || !strings.Contains(err.Error(), "--context or --kubeconfig") {
@@ -59,7 +59,7 @@ func TestDrillsNeedACluster(t *testing.T) {
 }
 
 // The doctor suggests the intended command if it gets a name alone, before it sends a request.
-func TestTheDoctorNamesTheCommandThatWasMeant(t *testing.T) {
+func TestDoctorSuggestsTheIntendedCommand(t *testing.T) {
 	for _, c := range []struct {
 		args []string
 		want string

@@ -26,7 +26,7 @@ func TestStatesAreColoured(t *testing.T) {
 }
 
 // Text in pieces, as from a tabwriter, is coloured when the line is complete.
-func TestColoursOfALineInPieces(t *testing.T) {
+func TestSplitLineIsColoured(t *testing.T) {
 	var out bytes.Buffer
 	p := &painter{out: &out}
 	for _, piece := range []string{"a   fai", "led\nb   o", "k"} {
@@ -41,7 +41,7 @@ func TestColoursOfALineInPieces(t *testing.T) {
 }
 
 // A file gets no colours, regardless of the environment.
-func TestAFileHasNoColours(t *testing.T) {
+func TestFileOutputHasNoColours(t *testing.T) {
 	f, err := os.Create(filepath.Join(t.TempDir(), "out"))
 	if err != nil {
 		t.Fatal(err)

@@ -61,7 +61,7 @@ func full(t *testing.T, cards []*conformance.Report) {
 	}
 }
 
-func TestOursAskedDirectlyHasFullMarks(t *testing.T) {
+func TestDirectExtensionServerPassesAllChecks(t *testing.T) {
 	t.Parallel()
 	if testing.Short() {
 		t.Skip("takes seconds")
@@ -75,7 +75,7 @@ func TestOursAskedDirectlyHasFullMarks(t *testing.T) {
 	}
 }
 
-func TestOursThroughAFrontDoorHasFullMarks(t *testing.T) {
+func TestExtensionServerBehindFrontDoorPassesAllChecks(t *testing.T) {
 	t.Parallel()
 	if testing.Short() {
 		t.Skip("takes seconds")
@@ -86,7 +86,7 @@ func TestOursThroughAFrontDoorHasFullMarks(t *testing.T) {
 	golden(t, "ours-through-front", cards)
 }
 
-func TestWhatCannotBeExaminedIsAnError(t *testing.T) {
+func TestInvalidTargetsReturnErrors(t *testing.T) {
 	w := build(t)
 	away := w.server()
 	away.URL = "https://127.0.0.1:1"
@@ -119,7 +119,7 @@ func TestWhatCannotBeExaminedIsAnError(t *testing.T) {
 	}
 }
 
-func TestPrintedForPrograms(t *testing.T) {
+func TestReportsArePrintedAsTextJSONAndJUnit(t *testing.T) {
 	cards := []*conformance.Report{{GroupVersion: "g/v1", Server: "https://server", Results: []conformance.Result{
 		{ID: "a/passes", Expected: "e", Why: "w", Outcome: conformance.Pass},
 		{ID: "a/warns", Expected: "e", Why: "w", Outcome: conformance.Warn, Detail: "dear"},

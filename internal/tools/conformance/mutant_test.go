@@ -83,8 +83,8 @@ func (m mutant) serve(t *testing.T, w *testFrontDoor) *authtest.Server {
 	return authtest.Serve(t, handler)
 }
 
-// TestEachFaultFailsItsCheckAlone: every check has a faulty server that fails only that check.
-func TestEachFaultFailsItsCheckAlone(t *testing.T) {
+// TestEachFaultFailsOnlyItsCheck: every check has a faulty server that fails only that check.
+func TestEachFaultFailsOnlyItsCheck(t *testing.T) {
 	t.Parallel()
 	if testing.Short() {
 		t.Skip("takes seconds")

@@ -343,7 +343,7 @@ func pictureDiffers(want, got image.Image) string {
 func abs(n int) int { return max(n, -n) }
 
 // Differences that the comparison must find and must ignore.
-func TestPicturesAreTold(t *testing.T) {
+func TestPictureComparisonFindsDifferences(t *testing.T) {
 	read := func(name string) image.Image {
 		file, err := os.Open(filepath.Join("testdata", "pictures", name+".png"))
 		if err != nil {

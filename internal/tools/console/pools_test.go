@@ -8,7 +8,7 @@ import (
 	"portico.dev/internal/transport"
 )
 
-func TestPoolsOfOneServiceStayApart(t *testing.T) {
+func TestPoolsOfOneServiceAreShownSeparately(t *testing.T) {
 	const service = "monitoring/adapter:443"
 	pool := func(name, path, failure string) apiservice.BackendState {
 		return apiservice.BackendState{

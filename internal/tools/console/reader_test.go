@@ -52,7 +52,7 @@ func heard(t *testing.T, ctx context.Context) []node {
 
 // Requirements of screen readers: landmarks and one heading of the first level, headings that skip no level, tables with a name
 // and headers, controls and charts with a name, and states in words, not only in colours.
-func TestWhatScreenReadersAreTold(t *testing.T) {
+func TestPagesMeetScreenReaderRequirements(t *testing.T) {
 	c := pictured(t, frontDoorWithTrouble(), 20)
 	addRun(c, "v1.orders.example.com")
 	ctx := opened(t, chromium(t), c)
@@ -123,7 +123,7 @@ func TestWhatScreenReadersAreTold(t *testing.T) {
 
 // The keyboard: the first stop is the link past the sections, an opened section has the focus, and neither new data nor a
 // change of the focused line removes it. Changes are announced.
-func TestTheFocusStays(t *testing.T) {
+func TestKeyboardFocusSurvivesUpdates(t *testing.T) {
 	f := frontDoorWithTrouble()
 	c := pictured(t, f, 2)
 	ctx := opened(t, chromium(t), c)

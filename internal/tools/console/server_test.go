@@ -106,7 +106,7 @@ func (c *Console) origin() string { return "http://" + c.guard.host }
 func withCookie(c *Console) []string { return []string{"Cookie", cookieName + "=" + c.guard.cookie} }
 
 // The link works once, from the page itself, and gives a cookie that scripts cannot read and other sites do not send.
-func TestTheLinkWorksOnce(t *testing.T) {
+func TestLoginLinkWorksOnce(t *testing.T) {
 	c := started(t, &rest.Config{Host: apiServer(t, 1).URL})
 	token := strings.TrimPrefix(c.URL(), "http://"+c.guard.host+"/#token=")
 	body := fmt.Sprintf(`{"token":%q}`, token)
@@ -123,7 +123,7 @@ func TestTheLinkWorksOnce(t *testing.T) {
 	}
 }
 
-func TestTheLinkExpires(t *testing.T) {
+func TestLoginLinkExpires(t *testing.T) {
 	now := time.Now()
 	g, err := newGuard("127.0.0.1:1", func() time.Time { return now })
 	if err != nil {
@@ -135,7 +135,7 @@ func TestTheLinkExpires(t *testing.T) {
 	}
 }
 
-func TestWhatIsRefused(t *testing.T) {
+func TestForeignOriginsAndSessionsAreRejected(t *testing.T) {
 	c := started(t, &rest.Config{Host: apiServer(t, 1).URL})
 	cookie := withCookie(c)
 	api := c.guard.prefix + "api/"
@@ -167,7 +167,7 @@ func TestWhatIsRefused(t *testing.T) {
 }
 
 // The policy allows only files of the page, and the page has no inline script or style.
-func TestThePageLoadsNothingOfOthers(t *testing.T) {
+func TestPageLoadsOnlyItsFiles(t *testing.T) {
 	c := started(t, &rest.Config{Host: apiServer(t, 1).URL})
 	a := send(t, c, "GET", "/", "")
 	csp := a.header.Get("Content-Security-Policy")
@@ -228,7 +228,7 @@ func stream(t *testing.T, c *Console) func(event string) []byte {
 	}
 }
 
-func TestAThousandAPIServices(t *testing.T) {
+func TestConsoleShowsThousandAPIServices(t *testing.T) {
 	c := started(t, &rest.Config{Host: apiServer(t, 1000).URL})
 	var got changes
 	if err := json.Unmarshal(stream(t, c)("apiservices"), &got); err != nil {
@@ -249,7 +249,7 @@ func TestAThousandAPIServices(t *testing.T) {
 	}
 }
 
-func TestStreamsAreBounded(t *testing.T) {
+func TestStreamsOverTheLimitAreRejected(t *testing.T) {
 	c := started(t, &rest.Config{Host: apiServer(t, 1).URL})
 	for range maxStreams {
 		stream(t, c)("overview")
@@ -260,7 +260,7 @@ func TestStreamsAreBounded(t *testing.T) {
 }
 
 // The audit list has every refused and every executed action.
-func TestAudit(t *testing.T) {
+func TestAuditListHasEveryAction(t *testing.T) {
 	c := started(t, &rest.Config{Host: apiServer(t, 1).URL})
 	send(t, c, "POST", c.guard.prefix+"api/doctor", "{}", withCookie(c)...)
 	var deeds []deed
@@ -272,14 +272,14 @@ func TestAudit(t *testing.T) {
 	}
 }
 
-func TestConsoleNeedsAReasonableInterval(t *testing.T) {
+func TestShortConsoleIntervalIsRejected(t *testing.T) {
 	if _, err := New(Config{Client: &rest.Config{Host: "http://127.0.0.1:1"}, Interval: time.Millisecond}); err == nil {
 		t.Error("New with an interval of a millisecond returned no error, want one")
 	}
 }
 
 // Another user of the machine opens connections and sends no data.
-func TestA52IdleConnectionsBlockNobody(t *testing.T) {
+func TestA52IdleConnectionsDoNotBlockRequests(t *testing.T) {
 	c := startedWith(t, Config{Client: &rest.Config{Host: apiServer(t, 1).URL}, headerTimeout: time.Hour}) // none ends by the timeout
 	next := stream(t, c)                                                                                   // a page that is open
 	for range maxConnections + 6 {

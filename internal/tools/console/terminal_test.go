@@ -56,7 +56,7 @@ func (s *screenOf) awaitText(t *testing.T, text string) {
 // inReverse are the commands around the line with the cursor.
 var inReverse = strings.NewReplacer("\x1b[7m", "", "\x1b[27m", "")
 
-func TestTheTerminal(t *testing.T) {
+func TestTerminalShowsStateAndReadsKeys(t *testing.T) {
 	const width, height = 100, 12
 	c, err := newConsole(Config{Client: &rest.Config{Host: apiServer(t, 40).URL}, Context: "test", Interval: time.Second})
 	if err != nil {
@@ -132,7 +132,7 @@ func TestTheTerminal(t *testing.T) {
 }
 
 // Text from the cluster moves no cursor, ends no line and changes no text direction.
-func TestTextOfTheClusterIsNoCommand(t *testing.T) {
+func TestControlCharactersOfClusterTextAreReplaced(t *testing.T) {
 	for said, shown := range map[string]string{
 		"plain": "plain", "\x1b[2J\x1b]0;title\a": "?[2J?]0;title?", "a\r\nb\tc": "a? b c", "\u202egnp.exe": "?gnp.exe", "größer 世界": "größer 世界", "\x9b31m": "�31m",
 	} {
@@ -142,7 +142,7 @@ func TestTextOfTheClusterIsNoCommand(t *testing.T) {
 	}
 }
 
-func TestLinesAreCut(t *testing.T) {
+func TestLongLinesAreShortened(t *testing.T) {
 	l := list{titles: []string{"A", "B"}, lines: []line{
 		{cells: []cell{{"name", plain}, {"0123456789", plain}}}, {cells: []cell{{"a longer name", bad}, {"x", plain}}},
 	}}

@@ -11,7 +11,7 @@ import (
 
 // The pods of most clusters are not reachable from an operator's machine. The API server's report counts then, and the
 // remaining states stay unknown.
-func TestFromAnotherNetwork(t *testing.T) {
+func TestUnreachablePodsUseTheAPIServersReport(t *testing.T) {
 	condition := func(message string) []apiregistrationv1.APIServiceCondition {
 		return []apiregistrationv1.APIServiceCondition{{
 			Type: apiregistrationv1.Available, Status: apiregistrationv1.ConditionFalse, Reason: "FailedDiscoveryCheck", Message: message,
@@ -85,7 +85,7 @@ func TestFromAnotherNetwork(t *testing.T) {
 }
 
 // The reverse case: this machine reaches addresses that the API server cannot or must not reach.
-func TestWhatTheAPIServerAloneCannotReach(t *testing.T) {
+func TestFaultsSeenOnlyByTheAPIServerAreDiagnosed(t *testing.T) {
 	for _, test := range []struct{ name, reason, message, hop, fix string }{
 		{
 			"a network policy", "FailedDiscoveryCheck",
@@ -121,7 +121,7 @@ func TestWhatTheAPIServerAloneCannotReach(t *testing.T) {
 }
 
 // Recorded from kube-apiserver v1.37.1: with its flag for endpoints it reports this for an ExternalName, only in the condition.
-func TestAnAPIServerThatFollowsNoNames(t *testing.T) {
+func TestUnsupportedExternalNameIsDiagnosed(t *testing.T) {
 	const said = `unsupported service type "ExternalName"`
 	w := newTestCluster(t)
 	external("localhost")(w)
@@ -156,7 +156,7 @@ func (r *Report) foundAt(hop string) string {
 }
 
 // Messages as kube-apiserver writes them.
-func TestHopOfAvailabilityMessage(t *testing.T) {
+func TestAvailabilityMessageIsMappedToHop(t *testing.T) {
 	const check = "failing or missing response from https://10.0.0.1:443/apis/a/v1: "
 	for message, want := range map[string]string{
 		check + `Get "https://10.0.0.1:443/apis/a/v1": dial tcp 10.0.0.1:443: i/o timeout`:                                 HopTCP,

@@ -22,7 +22,7 @@ import (
 )
 
 // The doctor reports no faults for these states.
-func TestNoFalseFaults(t *testing.T) {
+func TestValidStatesReportNoFaults(t *testing.T) {
 	refused := refusing(http.StatusUnprocessableEntity, metav1.StatusReasonInvalid, "sendInitialEvents is forbidden")
 	for _, test := range []struct {
 		name  string
@@ -82,7 +82,7 @@ func (w *testCluster) moveEndpoints(port string) {
 	w.slice.Endpoints = nil
 }
 
-func TestEndpointsOfAServiceWithoutSelector(t *testing.T) {
+func TestSelectorlessServiceEndpointsAreExamined(t *testing.T) {
 	for _, tt := range []struct {
 		name     string
 		change   func(*testCluster)
@@ -129,7 +129,7 @@ func (w *testCluster) offer(verbs ...string) {
 	})
 }
 
-func TestAWatchThatIsOfferedAndNotThere(t *testing.T) {
+func TestAdvertisedWatchWith405IsDiagnosed(t *testing.T) {
 	w := newTestCluster(t)
 	w.server.watch = withVerdict(http.StatusMethodNotAllowed, "text/plain", "405")
 	w.open()
@@ -138,7 +138,7 @@ func TestAWatchThatIsOfferedAndNotThere(t *testing.T) {
 	}
 }
 
-func TestSlowDiscoveryIsNotANetworkFault(t *testing.T) {
+func TestSlowDiscoveryIsReportedAsSlowServer(t *testing.T) {
 	t.Parallel()
 	w := newTestCluster(t)
 	discovery := w.server.discovery
@@ -162,7 +162,7 @@ func TestSlowDiscoveryIsNotANetworkFault(t *testing.T) {
 	}
 }
 
-func TestPatienceOfTheServerThatChecks(t *testing.T) {
+func TestPatienceDependsOnTheCheckingServer(t *testing.T) {
 	for name, test := range map[string]struct {
 		portico bool
 		gateway *Gateway
@@ -179,7 +179,7 @@ func TestPatienceOfTheServerThatChecks(t *testing.T) {
 	}
 }
 
-func TestAllInTheOrderOfTheirNames(t *testing.T) {
+func TestAllAPIServicesAreExaminedInNameOrder(t *testing.T) {
 	w := newTestCluster(t)
 	local := &apiregistrationv1.APIService{ObjectMeta: metav1.ObjectMeta{Name: "v1.apps"}, Spec: apiregistrationv1.APIServiceSpec{Group: "apps", Version: "v1"}}
 	lost := w.apiService.DeepCopy()
@@ -235,7 +235,7 @@ func TestAllInTheOrderOfTheirNames(t *testing.T) {
 	}
 }
 
-func TestAnAPIServerThatCannotBeReached(t *testing.T) {
+func TestUnreachableAPIServerReturnsError(t *testing.T) {
 	d, err := New(Config{Client: &rest.Config{Host: fmt.Sprintf("https://127.0.0.1:%d", closedPort(t))}, Timeout: time.Second})
 	if err != nil {
 		t.Fatal(err)
@@ -247,7 +247,7 @@ func TestAnAPIServerThatCannotBeReached(t *testing.T) {
 }
 
 // The report of a cancelled examination marks the hops that were not examined.
-func TestInterrupted(t *testing.T) {
+func TestCanceledExaminationLeavesHopsUnknown(t *testing.T) {
 	w := newTestCluster(t)
 	w.open()
 	d, err := New(w.cfg)

@@ -268,7 +268,7 @@ func (w *testCluster) text(r *Report) string {
 }
 
 // Every fixture is diagnosed without the condition, which was never written.
-func TestDiagnoses(t *testing.T) {
+func TestFixturesAreDiagnosedWithoutCondition(t *testing.T) {
 	for _, f := range fixtures() {
 		t.Run(f.name, func(t *testing.T) {
 			t.Parallel()

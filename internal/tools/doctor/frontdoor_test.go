@@ -38,7 +38,7 @@ func unreachedBehind(code int, text string) http.HandlerFunc {
 	})
 }
 
-func TestABackendThatIsAFrontDoor(t *testing.T) {
+func TestFrontDoorAsBackendIsReported(t *testing.T) {
 	aggregates := answering(http.StatusOK, metav1.APIResourceList{
 		TypeMeta: metav1.TypeMeta{Kind: "APIResourceList", APIVersion: "v1"}, GroupVersion: "apiregistration.k8s.io/v1",
 		APIResources: []metav1.APIResource{{Name: "apiservices", Kind: "APIService"}},
@@ -127,7 +127,7 @@ func TestABackendThatIsAFrontDoor(t *testing.T) {
 	}
 }
 
-func TestNothingToExamine(t *testing.T) {
+func TestEmptyReportIsPrinted(t *testing.T) {
 	var text, data strings.Builder
 	if err := WriteSummary(&text, nil); err != nil || text.String() != "No APIService leads to an extension server.\n" {
 		t.Errorf("WriteSummary without reports = %v: %q; want a sentence", err, text.String())
@@ -138,7 +138,7 @@ func TestNothingToExamine(t *testing.T) {
 }
 
 // If the API server is closer to the pods, its refused connections count, not the dropped packets of this machine.
-func TestRefusedAsTheAPIServerSeesIt(t *testing.T) {
+func TestAPIServersRefusedConnectionTakesPrecedence(t *testing.T) {
 	t.Parallel()
 	w := newTestCluster(t)
 	w.slice.Ports[0].Port = new(fullPort(t))
@@ -156,7 +156,7 @@ func TestRefusedAsTheAPIServerSeesIt(t *testing.T) {
 	}
 }
 
-func TestReplicasThatDisagreeAreFound(t *testing.T) {
+func TestDisagreeingReplicasAreReported(t *testing.T) {
 	x := &exam{
 		object: &apiregistrationv1.APIService{
 			Spec: apiregistrationv1.APIServiceSpec{Service: &apiregistrationv1.ServiceReference{Namespace: "shop", Name: "orders"}},
@@ -172,7 +172,7 @@ func TestReplicasThatDisagreeAreFound(t *testing.T) {
 	}
 }
 
-func TestEjectedEndpointsAreFound(t *testing.T) {
+func TestEjectedEndpointsAreReported(t *testing.T) {
 	x := &exam{
 		object: &apiregistrationv1.APIService{
 			Spec: apiregistrationv1.APIServiceSpec{Service: &apiregistrationv1.ServiceReference{Namespace: "shop", Name: "orders"}},

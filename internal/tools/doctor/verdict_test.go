@@ -73,7 +73,7 @@ func (w *testCluster) verdict() apiregistrationv1.APIServiceCondition {
 
 // The sentence that stands in the condition, and with it in the Event and in the 503, stands in the doctor's report: when
 // the API server has written it, and when it has not.
-func TestTheSentenceOfTheCondition(t *testing.T) {
+func TestReportContainsTheConditionMessage(t *testing.T) {
 	for _, f := range fixtures() {
 		t.Run(f.name, func(t *testing.T) {
 			t.Parallel()

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-func TestEveryDrillSaysWhatItIs(t *testing.T) {
+func TestEveryDrillIsDescribed(t *testing.T) {
 	seen := map[string]bool{}
 	for _, d := range All() {
 		switch {
@@ -23,7 +23,7 @@ func TestEveryDrillSaysWhatItIs(t *testing.T) {
 	}
 }
 
-func TestTheDrillsThatWerePromisedAreThere(t *testing.T) {
+func TestCatalogueHasTheListedDrills(t *testing.T) {
 	promised := strings.Fields(`refuse blackhole hang slow-drip reset-mid-body goaway-storm expired-certificate wrong-ca wrong-name
 		garbage-discovery vanishing-discovery huge-openapi flapping namespace-dead-storageless namespace-dead-storage-bearing
 		namespace-policy namespace-self-hosted-cycle gc-owner-behind-dead-server restart-everything-dead
@@ -39,14 +39,14 @@ func TestTheDrillsThatWerePromisedAreThere(t *testing.T) {
 	}
 }
 
-func TestADrillThatIsNotThere(t *testing.T) {
+func TestUnknownDrillReturnsError(t *testing.T) {
 	_, err := Find("refuse", "earthquake")
 	if err == nil || !strings.Contains(err.Error(), "earthquake") || !strings.Contains(err.Error(), "blackhole") {
 		t.Errorf("Find of an unknown drill: error = %v, want one with the unknown and the known names", err)
 	}
 }
 
-func TestProductionIsToldByItsNames(t *testing.T) {
+func TestProductionClusterIsRecognizedByName(t *testing.T) {
 	for _, names := range [][]string{
 		{"prod"}, {"eu-prod-1"}, {"PRODUCTION"}, {"arn:aws:eks:eu-west-1:1:cluster/live"}, {"admin@prd"},
 		{"kind-test", "https://api.prod.example.com:6443"}, {"customer_7"},
@@ -62,7 +62,7 @@ func TestProductionIsToldByItsNames(t *testing.T) {
 	}
 }
 
-func TestSkippedIsSaidWithItsReason(t *testing.T) {
+func TestSkippedDrillHasReason(t *testing.T) {
 	restarts := slices.IndexFunc(All(), func(d Drill) bool { return d.Needs == Restart })
 	r := Run(t.Context(), All()[restarts], Target{Name: "elsewhere"}, func(string) {})
 	if r.Verdict != Skipped || r.Why == "" {

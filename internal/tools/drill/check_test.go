@@ -11,7 +11,7 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-func TestATargetThatCannotBeDrilledSaysWhy(t *testing.T) {
+func TestUnsuitableTargetReportsTheCause(t *testing.T) {
 	const unreachable = "http://127.0.0.1:1" // not a port that was free a moment ago: one of the servers below may get it
 	posts := 0
 	serve := func(apiServices bool, denied string) string {

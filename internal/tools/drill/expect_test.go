@@ -49,7 +49,7 @@ func change(h *History, who, phase string, edit func(*Request)) {
 	edit(&h.Requests[i])
 }
 
-func TestASurvivedFaultPasses(t *testing.T) {
+func TestSurvivedFaultPasses(t *testing.T) {
 	refuse, err := Find("refuse")
 	if err != nil {
 		t.Fatal(err)
@@ -61,7 +61,7 @@ func TestASurvivedFaultPasses(t *testing.T) {
 	}
 }
 
-func TestARequestFromBeforeTheFaultWasThereIsNotHeldAgainstAnybody(t *testing.T) {
+func TestRequestBeforeTheFaultIsNotCounted(t *testing.T) {
 	h := survived()
 	h.Broken = broke.Add(100 * time.Millisecond)
 	change(h, Subject, "during", func(r *Request) { r.Code = 200 })
@@ -84,7 +84,7 @@ func served(h *History) {
 	}
 }
 
-func TestAPartitionThatNobodyNotices(t *testing.T) {
+func TestUnnoticedPartitionPasses(t *testing.T) {
 	h := survived()
 	served(h)
 	h.Requests = append(h.Requests, Request{Who: Subject, Verb: "watch", Start: began, Took: 2500 * time.Millisecond, Code: 200})
@@ -94,7 +94,7 @@ func TestAPartitionThatNobodyNotices(t *testing.T) {
 }
 
 // Each mutant is a history with one defect. The expectation about that defect must fail, and no unrelated one.
-func TestMutantsOfAHistoryFail(t *testing.T) {
+func TestMutatedHistoriesFail(t *testing.T) {
 	tests := []struct {
 		name   string
 		mutate func(*History)
@@ -194,7 +194,7 @@ func TestMutantsOfAHistoryFail(t *testing.T) {
 
 // A front door that is stopped on purpose answers no requests. That counts for no expectation, unlike failures before and
 // after.
-func TestAnOutageOnPurposeExcusesWhatTouchesIt(t *testing.T) {
+func TestIntentionalOutageExcusesItsRequests(t *testing.T) {
 	h := survived()
 	h.Outage = Span{broke.Add(time.Second), broke.Add(2 * time.Second)}
 	lost := func(at time.Time) {
@@ -222,7 +222,7 @@ func TestAnOutageOnPurposeExcusesWhatTouchesIt(t *testing.T) {
 
 // A machine that stalls fails every request at once. The stall excuses the requests that it touched, is reported, and excuses
 // no others.
-func TestAStandstillOfTheMachineExcusesWhatTouchesIt(t *testing.T) {
+func TestMachineStallExcusesItsRequests(t *testing.T) {
 	h := survived()
 	h.Stalls = []Span{{broke, broke.Add(time.Second)}}
 	h.Requests = append(h.Requests, Request{Who: Bystander, Verb: "get", Start: broke.Add(-time.Millisecond), Took: 2 * time.Second, Code: 503})
@@ -239,7 +239,7 @@ func TestAStandstillOfTheMachineExcusesWhatTouchesIt(t *testing.T) {
 	}
 }
 
-func TestMeasuresOfEveryDrill(t *testing.T) {
+func TestSurvivedFaultHasExpectedMeasures(t *testing.T) {
 	got := map[string]Measure{}
 	for _, m := range measures(survived()) {
 		got[m.Name] = m

@@ -6,7 +6,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-func TestAConditionThatNamesTheGuilty(t *testing.T) {
+func TestConditionNamesTheUnavailableServer(t *testing.T) {
 	for name, test := range map[string]struct {
 		status  corev1.ConditionStatus
 		message string

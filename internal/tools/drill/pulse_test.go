@@ -7,7 +7,7 @@ import (
 )
 
 // A busy machine is often late by a short time. Deadlines fail as on a stalled machine, so frequent short delays count as a stall.
-func TestPulse(t *testing.T) {
+func TestLongDelaysAreReportedAsStalls(t *testing.T) {
 	for name, c := range map[string]struct {
 		gaps  []time.Duration // between beats, repeated for ten seconds
 		stood bool

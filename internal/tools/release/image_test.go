@@ -26,7 +26,7 @@ import (
 
 // An image has all platforms of its program, in an archive that is an OCI layout and is identical for every build. It contains
 // the program and no operating system.
-func TestImages(t *testing.T) {
+func TestImagesHaveAllPlatformsAndAreReproducible(t *testing.T) {
 	at := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	var outs [2]string
 	for i := range outs {
@@ -137,7 +137,7 @@ func checkImage(t *testing.T, made v1.Image, program, arch string, at time.Time)
 }
 
 // Images of a release start as the images of the Containerfile do.
-func TestImagesAreThoseOfTheContainerfile(t *testing.T) {
+func TestImagesMatchTheContainerfile(t *testing.T) {
 	text, err := os.ReadFile("../../../deploy/container/Containerfile")
 	if err != nil {
 		t.Fatal(err)
@@ -159,7 +159,7 @@ func TestImagesAreThoseOfTheContainerfile(t *testing.T) {
 }
 
 // The program in an image is the one of the release, and runs.
-func TestTheProgramOfAnImageRuns(t *testing.T) {
+func TestProgramInImageRuns(t *testing.T) {
 	if runtime.GOOS != "linux" {
 		t.Skip("images are for Linux")
 	}

@@ -36,7 +36,7 @@ type listed struct {
 // Every program type-checks on every platform of a release, on any build machine. The test finds a declaration in a file for
 // another platform only, or with another signature there, in half a minute. Compiling all takes an hour. Only declarations of
 // other modules are checked.
-func TestTypesOnEveryPlatform(t *testing.T) {
+func TestProgramsTypeCheckOnEveryPlatform(t *testing.T) {
 	if !*checkPlatforms {
 		t.Skip("it takes half a minute, and minutes with the race detector: only with -platforms, which .ci/release-checks sets")
 	}
@@ -164,7 +164,7 @@ type importerFunc func(string) (*types.Package, error)
 func (f importerFunc) Import(path string) (*types.Package, error) { return f(path) }
 
 // The test finds a file that only some platforms have, and one whose function has another signature there.
-func TestWhatIsWrongOnAPlatformIsFound(t *testing.T) {
+func TestPlatformSpecificErrorsAreFound(t *testing.T) {
 	dir := t.TempDir()
 	for name, text := range map[string]string{
 		"main.go":       "package main\n\nfunc main() { var n int = open(); _ = n }\n",

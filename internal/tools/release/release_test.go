@@ -67,7 +67,7 @@ func contents(t *testing.T, dir string) map[string]string {
 
 // Two users who build one commit in two directories with different settings get the same bytes. Verification needs only the
 // key.
-func TestTheSameCommitGivesTheSameBytes(t *testing.T) {
+func TestBuildsOfOneCommitAreIdentical(t *testing.T) {
 	skipUnlessBuilding(t)
 	key, publicFile := newKey(t)
 	here := target{"kubectl-portico", runtime.GOOS, runtime.GOARCH}
@@ -215,7 +215,7 @@ func checkChart(t *testing.T, archive string) {
 	}
 }
 
-func TestWhatCannotBeReleased(t *testing.T) {
+func TestUncleanTreeAndInvalidArgumentsAreRejected(t *testing.T) {
 	dir := clone(t)
 	if err := os.WriteFile(filepath.Join(dir, "new.go"), nil, 0o600); err != nil {
 		t.Fatal(err)
@@ -242,7 +242,7 @@ func TestWhatCannotBeReleased(t *testing.T) {
 	}
 }
 
-func TestNotes(t *testing.T) {
+func TestChangelogSectionBecomesReleaseNotes(t *testing.T) {
 	const log = "# Changelog\n\n## Unreleased\n\n- new\n\n## [1.2.0] - 2026-01-02\n\n### Added\n- a\n\n## 1.1.0\n- b\n"
 	for name, want := range map[string]string{"1.2.0": "### Added\n- a\n", "1.1.0": "- b\n", "Unreleased": "- new\n"} {
 		if got, ok := section(log, name); !ok || got != want {

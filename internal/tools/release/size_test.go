@@ -31,7 +31,7 @@ var sizes = []struct {
 	{"kubectl-portico", 25_000_000, 9_500_000},
 }
 
-func TestProgramsOfAReleaseAreSmall(t *testing.T) {
+func TestReleaseProgramsStayBelowSizeLimit(t *testing.T) {
 	skipUnlessBuilding(t)
 	for _, size := range sizes {
 		binary := filepath.Join(t.TempDir(), size.program)

@@ -64,7 +64,7 @@ func documents() []apidiscoveryv2.APIGroupDiscovery {
 	}
 }
 
-func TestResourcesAreThoseThatClientGoMakesOfTheDocument(t *testing.T) {
+func TestResourcesMatchClientGo(t *testing.T) {
 	groups := documents()
 	_, want, failed := discovery.SplitGroupsAndResources(apidiscoveryv2.APIGroupDiscoveryList{Items: groups})
 	got := fromAggregated(groups)
@@ -99,7 +99,7 @@ func older(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-func TestDiscoveryOfAServerWithoutTheAggregatedDocument(t *testing.T) {
+func TestDiscoveryFallsBackToLegacyDocuments(t *testing.T) {
 	all, err := serve(t, older).Discover(t.Context())
 	if err != nil {
 		t.Fatal(err)
@@ -116,7 +116,7 @@ func TestDiscoveryOfAServerWithoutTheAggregatedDocument(t *testing.T) {
 	}
 }
 
-func TestDiscoveryOfAServerWithTheAggregatedDocument(t *testing.T) {
+func TestDiscoveryReadsTheAggregatedDocument(t *testing.T) {
 	c := serve(t, func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/api" { // one that is refused is not there
 			w.WriteHeader(http.StatusForbidden)
@@ -136,14 +136,14 @@ func TestDiscoveryOfAServerWithTheAggregatedDocument(t *testing.T) {
 	}
 }
 
-func TestADeadServerHasNoDiscovery(t *testing.T) {
+func TestDiscoveryOfDeadServerReturnsError(t *testing.T) {
 	c := serve(t, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusBadGateway) })
 	if all, err := c.Discover(t.Context()); err == nil {
 		t.Errorf("Discover of a dead server = %v, want an error", all)
 	}
 }
 
-func TestWordsForResources(t *testing.T) {
+func TestResourceNamesAreResolved(t *testing.T) {
 	all := append([]GroupVersion{{GroupVersion: schema.GroupVersion{Version: "v1"}, Resources: []metav1.APIResource{
 		{Name: "pods", SingularName: "pod", Kind: "Pod", ShortNames: []string{"po"}}, {Name: "pods/log", Kind: "Log"},
 	}}}, fromAggregated(documents())...)

@@ -78,7 +78,7 @@ func TestExplain(t *testing.T) {
 }
 
 // Each missing right is listed in the finding that lacks it.
-func TestExplainMissingRights(t *testing.T) {
+func TestExplainListsMissingRights(t *testing.T) {
 	for name, c := range map[string]struct {
 		q             Query
 		binding, says string

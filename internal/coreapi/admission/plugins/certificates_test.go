@@ -53,7 +53,7 @@ func certificateAttributes(obj, old runtime.Object, operation admission.Operatio
 		gv.WithResource("certificatesigningrequests"), subresource, operation, nil, false, &user.DefaultInfo{Name: "jane"})
 }
 
-func TestWhoMayApproveAndSign(t *testing.T) {
+func TestApprovingAndSigningNeedTheSignerRight(t *testing.T) {
 	const signer = "example.com/client"
 	signed := func(r *certificatesv1.CertificateSigningRequest) { r.Status.Certificate = []byte("x") }
 	failed := func(r *certificatesv1.CertificateSigningRequest) {
@@ -90,7 +90,7 @@ func TestWhoMayApproveAndSign(t *testing.T) {
 	}
 }
 
-func TestNobodyAsksForTheGroupThatMayEverything(t *testing.T) {
+func TestCertificateRequestsForSystemMastersAreRejected(t *testing.T) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		t.Fatal(err)
@@ -125,7 +125,7 @@ func TestNobodyAsksForTheGroupThatMayEverything(t *testing.T) {
 	}
 }
 
-func TestWhoMayAttest(t *testing.T) {
+func TestAttestingTrustBundlesNeedsTheSignerRight(t *testing.T) {
 	const signer = "example.com/ca"
 	bundle := func(signer, text string) *certificatesv1.ClusterTrustBundle {
 		return &certificatesv1.ClusterTrustBundle{Spec: certificatesv1.ClusterTrustBundleSpec{SignerName: signer, TrustBundle: text}}

@@ -9,7 +9,7 @@ import (
 	"k8s.io/apiserver/pkg/authentication/user"
 )
 
-func TestC11ExternalAddressesOfServices(t *testing.T) {
+func TestC11NewExternalIPsOfServicesAreDenied(t *testing.T) {
 	service := func(ips ...string) *corev1.Service {
 		return &corev1.Service{Spec: corev1.ServiceSpec{ExternalIPs: ips}}
 	}

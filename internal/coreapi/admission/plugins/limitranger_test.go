@@ -63,7 +63,7 @@ func limitAttributes(obj, old runtime.Object, operation admission.Operation, sub
 		corev1.SchemeGroupVersion.WithResource(plural), subresource, operation, nil, false, nil)
 }
 
-func TestWhatALimitRangeRefuses(t *testing.T) {
+func TestLimitRangeRejectsPodsOutsideItsBounds(t *testing.T) {
 	perContainer := func(min, max, ratio corev1.ResourceList) corev1.LimitRangeItem {
 		return corev1.LimitRangeItem{Type: corev1.LimitTypeContainer, Min: min, Max: max, MaxLimitRequestRatio: ratio}
 	}
@@ -123,7 +123,7 @@ func TestWhatALimitRangeRefuses(t *testing.T) {
 	}
 }
 
-func TestWhatALimitRangeFillsIn(t *testing.T) {
+func TestLimitRangeSetsDefaultRequestsAndLimits(t *testing.T) {
 	item := corev1.LimitRangeItem{
 		Type: corev1.LimitTypeContainer, Default: resources("cpu", "2", "memory", "1Gi"), DefaultRequest: resources("cpu", "1"),
 	}
@@ -142,7 +142,7 @@ func TestWhatALimitRangeFillsIn(t *testing.T) {
 	}
 }
 
-func TestAServerWithoutLimitRanges(t *testing.T) {
+func TestPodsAreAdmittedWithoutLimitRangeLister(t *testing.T) {
 	if err := (limitRanger{}).Validate(t.Context(), limitAttributes(limitedPod(), nil, admission.Create, ""), nil); err != nil {
 		t.Error(err)
 	}

@@ -209,7 +209,7 @@ var (
 )
 
 // The rows match kube-apiserver's test of NodeRestriction.
-func TestNodesAndPods(t *testing.T) {
+func TestNodesWriteOnlyPodsBoundToThem(t *testing.T) {
 	label := func(p *corev1.Pod) { p.Labels = map[string]string{"a": "b"} }
 	no, yes := false, true
 	evict := func(name string) *policyv1.Eviction {
@@ -290,7 +290,7 @@ func TestNodesAndPods(t *testing.T) {
 	}
 }
 
-func TestNodesAndTheirNode(t *testing.T) {
+func TestNodesWriteOnlyTheirNode(t *testing.T) {
 	node := func(change ...func(*corev1.Node)) *corev1.Node {
 		n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "me"}}
 		for _, f := range change {
@@ -372,7 +372,7 @@ func signingRequest(t *testing.T, signer, commonName string) *certificatesv1.Cer
 	})
 }
 
-func TestNodesAndWhatHasTheirName(t *testing.T) {
+func TestNodesWriteOnlyLeasesAndCSINodesOfTheirName(t *testing.T) {
 	leases, csiNodes := coordinationv1.SchemeGroupVersion.WithResource("leases"), storagev1.SchemeGroupVersion.WithResource("csinodes")
 	slices, requests := resourcev1.SchemeGroupVersion.WithResource("resourceslices"), certificatesv1.SchemeGroupVersion.WithResource("certificatesigningrequests")
 	claims := corev1.SchemeGroupVersion.WithResource("persistentvolumeclaims")
@@ -435,7 +435,7 @@ func TestNodesAndWhatHasTheirName(t *testing.T) {
 	}
 }
 
-func TestTokensThatNodesRequest(t *testing.T) {
+func TestNodesRequestTokensOnlyForTheirPods(t *testing.T) {
 	bound := func(pod, uid string, audiences ...string) *authenticationv1.TokenRequest {
 		return &authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{
 			Audiences: audiences, BoundObjectRef: &authenticationv1.BoundObjectReference{APIVersion: "v1", Kind: "Pod", Name: pod, UID: "pod-uid"},
@@ -488,7 +488,7 @@ func TestTokensThatNodesRequest(t *testing.T) {
 }
 
 // The drivers that replaced volumes are the drivers to which k8s.io/csi-translation-lib translates.
-func TestDriversOfVolumesOfCloudProviders(t *testing.T) {
+func TestInTreeVolumesMapToCSIDrivers(t *testing.T) {
 	translator, p := csitranslation.New(), nodeRestriction{}
 	for name, source := range map[string]corev1.VolumeSource{
 		"EBS":       {AWSElasticBlockStore: &corev1.AWSElasticBlockStoreVolumeSource{VolumeID: "vol-1"}},
@@ -516,7 +516,7 @@ func TestDriversOfVolumesOfCloudProviders(t *testing.T) {
 	}
 }
 
-func TestCertificatesOfPodsThatNodesRequest(t *testing.T) {
+func TestNodesRequestCertificatesOnlyForTheirPods(t *testing.T) {
 	request := func(change ...func(*certificatesv1.PodCertificateRequestSpec)) *certificatesv1.PodCertificateRequest {
 		r := &certificatesv1.PodCertificateRequest{Spec: certificatesv1.PodCertificateRequestSpec{
 			SignerName: "example.com/signer", NodeName: "me", NodeUID: "node-uid", PodName: "p-certificate", PodUID: "pod-uid",

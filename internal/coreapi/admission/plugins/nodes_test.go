@@ -37,7 +37,7 @@ func nodeAttributes(obj, old runtime.Object, kind, resource, subresource string,
 	return admission.NewAttributesRecord(obj, old, gv.WithKind(kind), "ns", "x", gv.WithResource(resource), subresource, operation, nil, false, nil)
 }
 
-func TestANewNodeIsNotReady(t *testing.T) {
+func TestNewNodeGetsNotReadyTaint(t *testing.T) {
 	notReady := corev1.Taint{Key: corev1.TaintNodeNotReady, Effect: corev1.TaintEffectNoSchedule}
 	own := corev1.Taint{Key: "own", Effect: corev1.TaintEffectNoExecute}
 	for name, taints := range map[string][]corev1.Taint{"without taints": nil, "with its own": {own}, "that says so": {notReady, own}} {
@@ -57,7 +57,7 @@ func TestANewNodeIsNotReady(t *testing.T) {
 	}
 }
 
-func TestAPodIsToldWhereItIs(t *testing.T) {
+func TestPodGetsTopologyLabelsOfItsNode(t *testing.T) {
 	p := podTopologyLabels{Nodes: nodeLister(t)}
 	there := map[string]string{corev1.LabelTopologyZone: "z", corev1.LabelTopologyRegion: "r"}
 	pod := func(node string, labels map[string]string) *corev1.Pod {
@@ -91,7 +91,7 @@ func TestAPodIsToldWhereItIs(t *testing.T) {
 	}
 }
 
-func TestAPodGrowsNoLargerThanItsNode(t *testing.T) {
+func TestResizeBeyondNodeCapacityIsRejected(t *testing.T) {
 	p := podResizeValidator{Nodes: nodeLister(t)}
 	pod := func(node, cpu string, generation int64) *corev1.Pod {
 		return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Generation: generation}, Spec: corev1.PodSpec{

@@ -55,7 +55,7 @@ func podOwnedBy(refs ...metav1.OwnerReference) *corev1.Pod {
 	return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "p", OwnerReferences: refs}}
 }
 
-func TestC4OwnersNeedTheRightToDelete(t *testing.T) {
+func TestC4ChangingOwnersNeedsTheRightToDelete(t *testing.T) {
 	const mayDelete = "delete /pods/ ns/p"
 	for name, c := range map[string]struct {
 		rights      ownerRights

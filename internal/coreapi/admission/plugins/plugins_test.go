@@ -26,7 +26,7 @@ var (
 		ExtendedResourceToleration OwnerReferencesPermissionEnforcement DenyServiceExternalIPs AlwaysDeny`)
 )
 
-func TestTheTableIsInUpstreamsOrder(t *testing.T) {
+func TestPluginOrderMatchesKubeAPIServer(t *testing.T) {
 	last := -1
 	for _, p := range All() {
 		at := slices.Index(upstream, p.Name)
@@ -45,7 +45,7 @@ func TestTheTableIsInUpstreamsOrder(t *testing.T) {
 }
 
 // Each plugin of kube-apiserver exists here, or a specific message reports that it does not.
-func TestEveryPluginOfUpstreamHasAnAnswer(t *testing.T) {
+func TestEveryKubeAPIServerPluginIsSupportedOrExplained(t *testing.T) {
 	for _, name := range upstream {
 		config, complaint := admission.Config{Plugins: All(), Enable: []string{name}}, ""
 		config.Validate(func(_, format string, args ...any) { complaint = format })
@@ -56,7 +56,7 @@ func TestEveryPluginOfUpstreamHasAnAnswer(t *testing.T) {
 }
 
 // A configuration error of a plugin is reported before the start. A configuration of an unused plugin is also an error.
-func TestMistakesInConfigurationsOfPlugins(t *testing.T) {
+func TestInvalidPluginConfigurationsAreReported(t *testing.T) {
 	const limited = "{apiVersion: apiserver.config.k8s.io/v1, kind: ResourceQuotaConfiguration, limitedResources: "
 	for name, c := range map[string]struct{ plugin, config, want string }{
 		"quotas":                      {"ResourceQuota", limited + "[{resource: pods, matchContains: [cpu]}]}", ""},

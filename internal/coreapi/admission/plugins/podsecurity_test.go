@@ -37,7 +37,7 @@ func labelledNamespace(labels ...string) *corev1.Namespace {
 	return ns
 }
 
-func TestPodsKeepTheStandardOfTheirNamespace(t *testing.T) {
+func TestPodsViolatingNamespacePodSecurityAreRejected(t *testing.T) {
 	deployment := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Name: "d", Namespace: "ns"}}
 	deployment.Spec.Template.Spec = securityPod(true).Spec
 	worse := securityPod(true)
@@ -103,7 +103,7 @@ func TestPodsKeepTheStandardOfTheirNamespace(t *testing.T) {
 	}
 }
 
-func TestAConfigurationThatCannotBe(t *testing.T) {
+func TestInvalidPodSecurityConfigurationIsRejected(t *testing.T) {
 	for name, config := range map[string]string{
 		"no such level": "apiVersion: pod-security.admission.config.k8s.io/v1\nkind: PodSecurityConfiguration\ndefaults: {enforce: strict}",
 		"another kind":  "apiVersion: v1\nkind: Pod",

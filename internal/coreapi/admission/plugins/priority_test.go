@@ -46,7 +46,7 @@ func ofPod(pod *corev1.Pod, old runtime.Object, operation admission.Operation) a
 
 func number(n int32) *int32 { return &n }
 
-func TestThePriorityOfAPod(t *testing.T) {
+func TestPodPriorityComesFromItsClass(t *testing.T) {
 	high, plain, base := priorityClass("high", 1000, &never, false), priorityClass("plain", 10, nil, false), priorityClass("base", 5, &lower, true)
 	for name, c := range map[string]struct {
 		classes []*schedulingv1.PriorityClass
@@ -90,7 +90,7 @@ func TestThePriorityOfAPod(t *testing.T) {
 }
 
 // A client that sends its original manifest again does not set the two defaulted fields.
-func TestAnUpdateKeepsThePriority(t *testing.T) {
+func TestUpdateKeepsDefaultedPriority(t *testing.T) {
 	pod := &corev1.Pod{}
 	old := &corev1.Pod{Spec: corev1.PodSpec{Priority: number(5), PreemptionPolicy: &never}}
 	if err := withClasses(t).Admit(t.Context(), ofPod(pod, old, admission.Update), nil); err != nil {
@@ -101,7 +101,7 @@ func TestAnUpdateKeepsThePriority(t *testing.T) {
 	}
 }
 
-func TestOneClassIsTheDefault(t *testing.T) {
+func TestSecondGlobalDefaultPriorityClassIsRejected(t *testing.T) {
 	for name, c := range map[string]struct {
 		class     *schedulingv1.PriorityClass
 		operation admission.Operation

@@ -50,7 +50,7 @@ func createAttributes(pod *corev1.Pod, subresource string) admission.Attributes 
 		corev1.SchemeGroupVersion.WithResource("pods"), subresource, admission.Create, nil, false, nil)
 }
 
-func TestWhatAClassMakesOfAPod(t *testing.T) {
+func TestRuntimeClassSetsOverheadAndScheduling(t *testing.T) {
 	named := func(name string) corev1.PodSpec { return corev1.PodSpec{RuntimeClassName: &name} }
 	with := func(spec corev1.PodSpec, change func(*corev1.PodSpec)) corev1.PodSpec {
 		change(&spec)
@@ -106,7 +106,7 @@ func TestWhatAClassMakesOfAPod(t *testing.T) {
 	}
 }
 
-func TestOtherRequestsPass(t *testing.T) {
+func TestRuntimeClassIgnoresBindingsAndUpdates(t *testing.T) {
 	gone := "gone"
 	pod := &corev1.Pod{Spec: corev1.PodSpec{RuntimeClassName: &gone}}
 	if err := runtimeClassPlugin(t).Admit(t.Context(), createAttributes(pod, "binding"), nil); err != nil {
@@ -121,7 +121,7 @@ func TestOtherRequestsPass(t *testing.T) {
 }
 
 // The plugin does not modify the cached class.
-func TestAClassStaysAsItWas(t *testing.T) {
+func TestCachedRuntimeClassIsNotModified(t *testing.T) {
 	p := runtimeClassPlugin(t)
 	name := "full"
 	pod := &corev1.Pod{Spec: corev1.PodSpec{RuntimeClassName: &name}}

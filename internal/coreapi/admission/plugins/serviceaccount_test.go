@@ -58,7 +58,7 @@ func serviceAccountAttributes(p *corev1.Pod, old runtime.Object, operation admis
 		corev1.SchemeGroupVersion.WithResource("pods"), subresource, operation, nil, false, nil)
 }
 
-func TestWhatAPodIsGiven(t *testing.T) {
+func TestPodGetsServiceAccountTokenAndPullSecrets(t *testing.T) {
 	p := accountPod(func(p *corev1.Pod) {
 		p.Spec.InitContainers = []corev1.Container{{Name: "i"}}
 		p.Spec.Containers = append(p.Spec.Containers, corev1.Container{
@@ -102,7 +102,7 @@ func TestWhatAPodIsGiven(t *testing.T) {
 	}
 }
 
-func TestWhoGetsNoToken(t *testing.T) {
+func TestAutomountSettingDecidesTokenVolume(t *testing.T) {
 	no, yes := false, true
 	for name, c := range map[string]struct {
 		account, pod *bool
@@ -126,7 +126,7 @@ func TestWhoGetsNoToken(t *testing.T) {
 	}
 }
 
-func TestWhatAPodIsRefusedFor(t *testing.T) {
+func TestPodsWithDisallowedAccountOrSecretsAreRejected(t *testing.T) {
 	strict := account("strict", func(a *corev1.ServiceAccount) {
 		a.Annotations[enforceMountable] = "true"
 		a.Secrets = []corev1.ObjectReference{{Name: "mine"}}
@@ -189,7 +189,7 @@ func TestWhatAPodIsRefusedFor(t *testing.T) {
 	}
 }
 
-func TestADebuggerCannotReachMoreSecrets(t *testing.T) {
+func TestEphemeralContainersCannotUseOtherSecrets(t *testing.T) {
 	strict := account("strict", func(a *corev1.ServiceAccount) { a.Annotations[enforceMountable] = "true" })
 	p := accountPod(func(p *corev1.Pod) {
 		p.Spec.ServiceAccountName = "strict"
@@ -209,7 +209,7 @@ func TestADebuggerCannotReachMoreSecrets(t *testing.T) {
 
 // A controller creates the account "default" after the namespace. Pods with that account wait for it. Pods with another
 // account do not wait.
-func TestThePodThatComesBeforeItsAccount(t *testing.T) {
+func TestPodWaitsOnlyForDefaultServiceAccount(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		asked := 0
 		plugin := withAccounts(t)

@@ -43,7 +43,7 @@ func creating(obj runtime.Object, gv schema.GroupVersion, kind, resource string)
 	return admission.NewAttributesRecord(obj, nil, gv.WithKind(kind), "ns", "x", gv.WithResource(resource), "", admission.Create, nil, false, nil)
 }
 
-func TestTheClassOfAClaim(t *testing.T) {
+func TestClaimGetsNewestDefaultStorageClass(t *testing.T) {
 	const beta = "storageclass.beta.kubernetes.io/is-default-class"
 	named := func(name string) *string { return &name }
 	for name, c := range map[string]struct {
@@ -78,7 +78,7 @@ func TestTheClassOfAClaim(t *testing.T) {
 	}
 }
 
-func TestTheClassOfAnIngress(t *testing.T) {
+func TestIngressGetsDefaultClass(t *testing.T) {
 	mark := networkingv1.AnnotationIsDefaultIngressClass
 	plugin := defaultIngressClass{networkinglisters.NewIngressClassLister(indexOf(t, []*networkingv1.IngressClass{
 		{ObjectMeta: marked("old", 1, mark, "true")}, {ObjectMeta: marked("new", time.Now().Unix(), mark, "true")}, {ObjectMeta: marked("x", 3, mark, "no")},
@@ -106,7 +106,7 @@ func TestTheClassOfAnIngress(t *testing.T) {
 	}
 }
 
-func TestAServerWithoutClasses(t *testing.T) {
+func TestObjectsAreAdmittedWithoutClassListers(t *testing.T) {
 	claim := &corev1.PersistentVolumeClaim{}
 	if err := (defaultStorageClass{}).Admit(t.Context(), creating(claim, corev1.SchemeGroupVersion, "PersistentVolumeClaim", "persistentvolumeclaims"), nil); err != nil {
 		t.Error(err)
@@ -116,7 +116,7 @@ func TestAServerWithoutClasses(t *testing.T) {
 	}
 }
 
-func TestTheGrowthOfAClaim(t *testing.T) {
+func TestClaimGrowthNeedsExpandableStorageClass(t *testing.T) {
 	yes, no := true, false
 	elastic := &storagev1.StorageClass{ObjectMeta: marked("elastic", 1, "", ""), AllowVolumeExpansion: &yes}
 	rigid := &storagev1.StorageClass{ObjectMeta: marked("rigid", 1, "", ""), AllowVolumeExpansion: &no}

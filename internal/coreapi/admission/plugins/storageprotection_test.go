@@ -12,7 +12,7 @@ import (
 	"k8s.io/apiserver/pkg/admission"
 )
 
-func TestStorageProtection(t *testing.T) {
+func TestStorageObjectsGetProtectionFinalizer(t *testing.T) {
 	has := func(finalizers ...string) metav1.ObjectMeta {
 		return metav1.ObjectMeta{Name: "a", Finalizers: finalizers}
 	}

@@ -47,7 +47,7 @@ func (reached) PortForward(context.Context, registry.Objects, string, *corev1.Po
 }
 
 // A websocket begins with a GET. The right to get is not enough to open a console.
-func TestK6AWebsocketTakesTheRightToCreate(t *testing.T) {
+func TestK6WebSocketExecNeedsTheRightToCreate(t *testing.T) {
 	for path, options := range map[string]runtime.Object{
 		"exec": &corev1.PodExecOptions{}, "attach": &corev1.PodAttachOptions{}, "portforward": &corev1.PodPortForwardOptions{},
 	} {
@@ -76,7 +76,7 @@ func TestK6AWebsocketTakesTheRightToCreate(t *testing.T) {
 }
 
 // The subresources exist without a Connector and report that no node is reachable.
-func TestConnectionsWithoutAConnector(t *testing.T) {
+func TestConnectWithoutConnectorReturns503(t *testing.T) {
 	e := &registry.Environment{}
 	if _, err := nodeStorages(e, nil)["nodes/proxy"].(rest.Connecter).Connect(t.Context(), "n", &corev1.NodeProxyOptions{}, nil); !apierrors.IsServiceUnavailable(err) {
 		t.Errorf("nodes/proxy without a Connector: error = %v, want ServiceUnavailable", err)

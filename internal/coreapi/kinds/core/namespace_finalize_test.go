@@ -9,7 +9,7 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-func TestFinalizingANamespace(t *testing.T) {
+func TestInvalidNamespaceFinalizersAreRejected(t *testing.T) {
 	deleting := &corev1.Namespace{
 		ObjectMeta: metav1.ObjectMeta{Name: "a", ResourceVersion: "1", DeletionTimestamp: ptr.To(metav1.Unix(100, 0))},
 		Spec:       corev1.NamespaceSpec{Finalizers: []corev1.FinalizerName{"kubernetes"}},

@@ -12,7 +12,7 @@ import (
 )
 
 // The documentation lists exactly the cases that tests skip with net/http.
-func TestTheTableOfBackendsIsWhatIsSkipped(t *testing.T) {
+func TestBackendLimitationTableMatchesSkippedTests(t *testing.T) {
 	skips := regexp.MustCompile(`(?:NotOnLibraryBackend\(t, |NotOnLibrary\(t, n, |\brow: )"([^"]+)"`)
 	skipped := map[string]bool{}
 	for _, room := range []string{"httpengine/engine", "transport", "proxy", "httpengine/http2"} {

@@ -15,7 +15,7 @@ import (
 
 // For each flood of a server, the client reads only a small part and ends the connection with an error that names the flood. Floods
 // that arrive at once exceed the bound many times. Floods over time arrive in portions with checks between them.
-func TestD16FloodsOfServers(t *testing.T) {
+func TestD16ServerFloodsEndConnection(t *testing.T) {
 	const calm = frame.EnhanceYourCalm
 	always := func(write func(p *peer, id uint32) error, n int) func(*peer, uint32, int) {
 		return func(p *peer, id uint32, _ int) {
@@ -143,7 +143,7 @@ func TestD16FloodsOfServers(t *testing.T) {
 
 // Frames that normal servers send in addition to responses end no connection: the preface, acknowledgements, window updates, and
 // frames in flight when requests are canceled.
-func TestD16WhatServersUsuallySayIsNoFlood(t *testing.T) {
+func TestD16UsualServerFramesAreNotFlood(t *testing.T) {
 	const requests = 3000
 	c := connect(t, serve(t, nil, func(p *peer) {
 		_ = p.WriteSettingsAck()
@@ -172,7 +172,7 @@ func TestD16WhatServersUsuallySayIsNoFlood(t *testing.T) {
 }
 
 // A server that reads an upload in small pieces sends many WINDOW_UPDATE frames for each DATA frame.
-func TestD16AServerThatReadsLittleByLittleIsNoFlood(t *testing.T) {
+func TestD16SlowlyReadingServerIsNotFlood(t *testing.T) {
 	c := connect(t, library(t, http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		piece := make([]byte, 4<<10)
 		for {

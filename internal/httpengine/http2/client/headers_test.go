@@ -33,7 +33,7 @@ func (p *peer) large(id uint32, n int, kept string) {
 
 // A38: one response header that is too large fails its request and no other request on the connection. Later blocks are decoded with
 // the correct table.
-func TestA38OneLargeHeaderFailsItsRequestOnly(t *testing.T) {
+func TestA38OversizedHeaderFailsOnlyItsRequest(t *testing.T) {
 	asked := make(chan struct{})
 	let := sync.OnceFunc(func() { close(asked) })
 	c := connect(t, serve(t, nil, func(p *peer) {
@@ -76,7 +76,7 @@ func (c *Conn) newestStream() uint32 {
 }
 
 // A40: an idle connection keeps no headers of the last response.
-func TestA40HeadersOfResponsesAreNotKept(t *testing.T) {
+func TestA40IdleConnectionKeepsNoResponseHeaders(t *testing.T) {
 	c := connect(t, serve(t, nil, func(p *peer) {
 		_ = p.WriteSettingsAck()
 		p.large(p.request(), config().MaxHeaderBytes/2, "it")

@@ -11,7 +11,7 @@ import (
 
 // A server that violates the protocol ends the stream or the connection with the code of RFC 9113. The caller never receives a
 // complete response.
-func TestAServerThatBreaksTheProtocol(t *testing.T) {
+func TestProtocolViolationsEndStreamOrConnection(t *testing.T) {
 	const (
 		protocol = http2.ErrCodeProtocol
 		flow     = http2.ErrCodeFlowControl

@@ -114,7 +114,7 @@ func readAll(t *testing.T, resp *http.Response) string {
 	return string(b)
 }
 
-func TestRequestsAndResponsesAreWhole(t *testing.T) {
+func TestRequestsAndResponsesAreComplete(t *testing.T) {
 	large := strings.Repeat("0123456789abcdef", 1<<16) // twice a stream's window
 	echo := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Query().Get("early") != "" {
@@ -212,7 +212,7 @@ func TestRequestsAndResponsesAreWhole(t *testing.T) {
 	}
 }
 
-func TestTheEndOfAContextEndsARequest(t *testing.T) {
+func TestCanceledContextEndsRequest(t *testing.T) {
 	gone := make(chan struct{}, 1)
 	c := connect(t, library(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/body" {

@@ -14,7 +14,7 @@ import (
 // A caller may send another request as soon as it has the outcome of the previous one. The server must know by then that the previous
 // stream is closed. Otherwise it would count one stream too many. Many servers, net/http's among them, refuse such a stream, some with
 // a connection error.
-func TestALimitOfStreamsIsKeptWhileRequestsEndEarly(t *testing.T) {
+func TestStreamLimitIsObeyedWhenRequestsEndEarly(t *testing.T) {
 	const requests = 3000
 	for name, end := range map[string]func(p *peer, id uint32, leave func()){
 		"callers leave":       func(_ *peer, _ uint32, leave func()) { leave() },

@@ -31,7 +31,7 @@ func send(c *Conn, r *http.Request) *sent {
 	return s
 }
 
-func TestGoAwaySaysWhichRequestsWereNotLookedAt(t *testing.T) {
+func TestRequestsAfterGoAwayAreUnprocessed(t *testing.T) {
 	finish := make(chan struct{})
 	c := connect(t, serve(t, nil, func(p *peer) {
 		first, _ := p.request(), p.request()
@@ -75,7 +75,7 @@ func wait(t *testing.T, what string, ok func() bool) {
 	}
 }
 
-func TestStreamsThatTheServerGivesUp(t *testing.T) {
+func TestServerResetsAreReported(t *testing.T) {
 	for _, test := range []struct {
 		name string
 		say  func(p *peer, id uint32)
@@ -128,7 +128,7 @@ func TestStreamsThatTheServerGivesUp(t *testing.T) {
 	}
 }
 
-func TestLateHeaders(t *testing.T) {
+func TestHeaderTimeoutStartsAfterRequestIsSent(t *testing.T) {
 	given := make(chan http2.ErrCode, 1)
 	c := connect(t, serve(t, nil, func(p *peer) {
 		p.request()
@@ -156,7 +156,7 @@ func TestLateHeaders(t *testing.T) {
 	}
 }
 
-func TestASilentConnectionIsGivenUpAfterLooksAndNotAfterTime(t *testing.T) {
+func TestSilentConnectionEndsAfterNumberOfChecks(t *testing.T) {
 	answer := make(chan bool, 100)
 	c := connect(t, serve(t, nil, func(p *peer) {
 		for p.next(http2.FramePing) != nil {
@@ -198,7 +198,7 @@ func TestASilentConnectionIsGivenUpAfterLooksAndNotAfterTime(t *testing.T) {
 	c.Wait()
 }
 
-func TestARequestOnASilentConnectionFails(t *testing.T) {
+func TestRequestOnSilentConnectionFails(t *testing.T) {
 	c := connect(t, serve(t, nil, func(p *peer) { p.drain() }), func(c *Config) { c.PingTimeout = 100 * time.Millisecond })
 	look(t, c, false)
 	if _, err := c.RoundTrip(newRequest(t, http.MethodGet, "/", nil)); kindOf(err) != PingTimeout || !c.PingTimedOut() {
@@ -206,7 +206,7 @@ func TestARequestOnASilentConnectionFails(t *testing.T) {
 	}
 }
 
-func TestTheServerSaysHowManyStreams(t *testing.T) {
+func TestMaxStreamsFollowsServerSettings(t *testing.T) {
 	changed := make(chan struct{})
 	c := connect(t, serve(t, []http2.Setting{{ID: http2.SettingMaxConcurrentStreams, Val: 7}}, func(p *peer) {
 		<-changed
@@ -220,7 +220,7 @@ func TestTheServerSaysHowManyStreams(t *testing.T) {
 	wait(t, "more are allowed", func() bool { return c.MaxStreams() == maxStreamsPerConn })
 }
 
-func TestServersWithoutSettings(t *testing.T) {
+func TestServerWithoutSettingsIsRejected(t *testing.T) {
 	for name, handle := range map[string]func(net.Conn){
 		"nothing": func(nc net.Conn) { _, _ = io.Copy(io.Discard, nc) },
 		"the end": func(net.Conn) {},
@@ -256,7 +256,7 @@ func TestServersWithoutSettings(t *testing.T) {
 	}
 }
 
-func TestWindows(t *testing.T) {
+func TestUploadsWaitForServerWindows(t *testing.T) {
 	t.Run("a body waits for those of the server", func(t *testing.T) {
 		body := bytes.Repeat([]byte("0123456789"), 3000)
 		for name, r := range map[string]*http.Request{
@@ -372,7 +372,7 @@ var errBroken = errors.New("the client's body broke")
 func (b *brokenBody) Read([]byte) (int, error) { return 0, errBroken }
 func (b *brokenBody) Close() error             { close(b.closed); return nil }
 
-func TestABodyThatFails(t *testing.T) {
+func TestFailingBodyResetsItsStream(t *testing.T) {
 	given := make(chan http2.ErrCode, 1)
 	c := connect(t, serve(t, nil, func(p *peer) {
 		p.request()
@@ -391,7 +391,7 @@ func TestABodyThatFails(t *testing.T) {
 	}
 }
 
-func TestWhatCannotBeSent(t *testing.T) {
+func TestInvalidRequestsAreNotSent(t *testing.T) {
 	c := connect(t, library(t, http.NotFoundHandler()))
 	for name, change := range map[string]func(*http.Request){
 		"a header name":    func(r *http.Request) { r.Header["X Y"] = []string{"z"} },
@@ -419,7 +419,7 @@ func TestWhatCannotBeSent(t *testing.T) {
 	}
 }
 
-func TestReadyIsWhetherAReadWouldWait(t *testing.T) {
+func TestReadyReportsWhetherReadBlocks(t *testing.T) {
 	next := make(chan struct{})
 	c := connect(t, serve(t, nil, func(p *peer) {
 		id := p.request()
@@ -477,7 +477,7 @@ func (e *ending) Done() <-chan struct{} {
 }
 func (e *ending) Err() error { e.mu.Lock(); defer e.mu.Unlock(); return e.reason }
 
-func TestAContextThatTellsOfItsEnd(t *testing.T) {
+func TestContextCallbackIsUsedAndRemoved(t *testing.T) {
 	c := connect(t, library(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/hold" {
 			<-r.Context().Done()
@@ -509,7 +509,7 @@ func TestAContextThatTellsOfItsEnd(t *testing.T) {
 	}
 }
 
-func TestCloseEndsEverything(t *testing.T) {
+func TestCloseEndsAllRequests(t *testing.T) {
 	ended := make(chan struct{})
 	c := connect(t, serve(t, nil, func(p *peer) {
 		p.headers(p.request(), false, ":status", "200")
@@ -534,7 +534,7 @@ func TestCloseEndsEverything(t *testing.T) {
 }
 
 // The header of a short response waits for the body, but not for a body that does not arrive.
-func TestSlowShortResponse(t *testing.T) {
+func TestShortResponseHeaderDoesNotWaitForSlowBody(t *testing.T) {
 	rest := make(chan struct{})
 	c := connect(t, serve(t, nil, func(p *peer) {
 		id := p.request()

@@ -14,7 +14,7 @@ import (
 // Cases of the tests of Go's HTTP libraries that no other Portico test covered (docs/http-engines-tests.md).
 
 // The server receives no more bytes than announced: TestTransportBodyLargerThanSpecifiedContentLength of golang.org/x/net/http2.
-func TestABodyLongerThanItsLength(t *testing.T) {
+func TestBodyBeyondContentLengthIsNotSent(t *testing.T) {
 	for name, body := range map[string]io.Reader{
 		"in one piece": strings.NewReader("123456"),
 		"in two":       io.MultiReader(strings.NewReader("12"), strings.NewReader("3456")),
@@ -47,7 +47,7 @@ func (b *unread) Read([]byte) (int, error) { b.read.Store(true); return 0, error
 func (b *unread) Close() error             { b.closed.Store(true); return nil }
 
 // The body of a request that is not sent is closed and not read: TestRoundTripDoesntConsumeRequestBodyEarly.
-func TestABodyOfARequestThatIsNotSentIsNotRead(t *testing.T) {
+func TestBodyOfUnsentRequestIsNotRead(t *testing.T) {
 	c := connect(t, serve(t, nil, func(p *peer) {
 		_ = p.WriteGoAway(p.request(), http2.ErrCodeNo, nil)
 		p.drain()

@@ -18,7 +18,7 @@ type consumedCounter struct{ n atomic.Int64 }
 
 func (l *consumedCounter) Consumed(n int) { l.n.Add(int64(n)) }
 
-func TestBodyIsReadAsItCame(t *testing.T) {
+func TestBodyIsReadUnchanged(t *testing.T) {
 	var l consumedCounter
 	b := &frame.Body{Consumer: &l}
 	want := pattern(100_000)
@@ -45,7 +45,7 @@ func TestBodyIsReadAsItCame(t *testing.T) {
 	}
 }
 
-func TestBodyEnds(t *testing.T) {
+func TestBodyReturnsErrorAtItsEnd(t *testing.T) {
 	reset := errors.New("reset")
 	for _, test := range []struct {
 		name     string

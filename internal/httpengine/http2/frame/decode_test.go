@@ -48,7 +48,7 @@ func code(err error) (c frame.Code, connection bool) {
 	return frame.NoError, false
 }
 
-func TestDecoderReadsOrSaysWhoseFaultItIs(t *testing.T) {
+func TestDecoderReturnsStreamOrConnectionError(t *testing.T) {
 	long := strings.Repeat("v", 4000)
 	var list []string
 	for range 21 {
@@ -109,7 +109,7 @@ func TestDecoderReadsOrSaysWhoseFaultItIs(t *testing.T) {
 }
 
 // Table entries of a refused block are available to later blocks.
-func TestDecoderFollowsTheTableThroughWhatItRefuses(t *testing.T) {
+func TestDecoderUpdatesTableFromRefusedBlocks(t *testing.T) {
 	var b bytes.Buffer
 	e := hpack.NewEncoder(&b)
 	d := frame.NewDecoder(someLimits)
@@ -132,7 +132,7 @@ func TestDecoderFollowsTheTableThroughWhatItRefuses(t *testing.T) {
 }
 
 // An invalid field is also refused if a later block refers to it, even if it was added after another error.
-func TestDecoderChecksWhatIsInTheTable(t *testing.T) {
+func TestDecoderRejectsInvalidTableEntries(t *testing.T) {
 	for name, field := range map[string][2]string{"name": {"x bad", "value"}, "value": {"x-bad", "line\nend"}} {
 		for before, already := range map[string]error{"first": nil, "after an error": errors.New("refused")} {
 			t.Run(name+", "+before, func(t *testing.T) {
@@ -169,7 +169,7 @@ func TestDecoderStopsCallingAtItsLimit(t *testing.T) {
 }
 
 // A block slightly over the limit is probably a mistake. It is decoded to its end, so that later blocks can be decoded.
-func TestD15BlocksThatAreTooLargeAreReadToTheirEnd(t *testing.T) {
+func TestD15OversizedBlocksAreDecodedToTheirEnd(t *testing.T) {
 	var b bytes.Buffer
 	e := hpack.NewEncoder(&b)
 	d := frame.NewDecoder(someLimits)
@@ -253,7 +253,7 @@ func newFrame(kind frame.Type, flags uint8, stream uint32, payload []byte) *fram
 	return &frame.Frame{Type: kind, Flags: flags, Stream: stream, Payload: payload}
 }
 
-func TestBlockPutsABlockTogether(t *testing.T) {
+func TestBlockJoinsFrames(t *testing.T) {
 	const end, last, padded, priority = frame.FlagEndStream, frame.FlagEndHeaders, frame.FlagPadded, frame.FlagPriority
 	headers, more := frame.Headers, frame.Continuation
 	onNothing := "\x00\x00\x00\x00\x10"
@@ -314,7 +314,7 @@ func TestBlockPutsABlockTogether(t *testing.T) {
 }
 
 // CVE-2023-45288: the number of bytes and the number of empty frames are limited.
-func TestBlockEndsAFlood(t *testing.T) {
+func TestBlockSizeAndEmptyFramesAreLimited(t *testing.T) {
 	for name, size := range map[string]int{"full frames": 16384, "frames of a byte": 1, "empty frames": 0} {
 		t.Run(name, func(t *testing.T) {
 			b := frame.NewBlockAssembler(64 << 10)
@@ -382,7 +382,7 @@ func FuzzBlock(f *testing.F) {
 	})
 }
 
-func TestSettingsThatNobodyMaySend(t *testing.T) {
+func TestInvalidSettingsAreRejected(t *testing.T) {
 	for _, test := range []struct {
 		id   frame.SettingID
 		v    uint32

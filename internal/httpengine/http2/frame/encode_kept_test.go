@@ -16,7 +16,7 @@ func (m manyFields) EncodeHeaders(e *Encoder) {
 }
 
 // A40: between header blocks, a connection keeps only its tables, independent of the size of the blocks.
-func TestA40LargeHeadersAreNotKept(t *testing.T) {
+func TestA40LargeHeaderMemoryIsReleased(t *testing.T) {
 	o := NewWriter(io.Discard, 0, func(error) {})
 	s := &SendStream{ID: 1}
 	if err := o.WriteHeaders(s, manyFields{15, 1000}, nil, false); err != nil {

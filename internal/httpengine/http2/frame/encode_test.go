@@ -63,7 +63,7 @@ func FuzzEncoder(f *testing.F) {
 	})
 }
 
-func TestEncoderSendsAFieldOnce(t *testing.T) {
+func TestEncoderIndexesRepeatedFields(t *testing.T) {
 	e := NewEncoder()
 	e.begin()
 	e.WriteField("x-some-name", "some value")
@@ -87,7 +87,7 @@ func TestEncoderSendsAFieldOnce(t *testing.T) {
 }
 
 // The numbers of entries wrap around at 2^32.
-func TestEncoderWraps(t *testing.T) {
+func TestEncoderEntryNumbersWrapAround(t *testing.T) {
 	e := NewEncoder()
 	e.newest = 1<<32 - 3
 	var got []hpack.HeaderField
@@ -108,7 +108,7 @@ func TestEncoderWraps(t *testing.T) {
 }
 
 // The static table equals x/net's.
-func TestStaticTable(t *testing.T) {
+func TestStaticTableMatchesXNet(t *testing.T) {
 	var got []hpack.HeaderField
 	d := hpack.NewDecoder(4096, func(f hpack.HeaderField) { got = append(got, f) })
 	for i := range staticFields {

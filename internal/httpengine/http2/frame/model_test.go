@@ -162,7 +162,7 @@ func (a *account) must(err error) {
 
 // For all sequences of window changes with many simultaneous streams, the received data equals the sent data and stays within the
 // windows.
-func TestOutAgainstAModel(t *testing.T) {
+func TestWriterMatchesModel(t *testing.T) {
 	seeds := uint64(40)
 	if testing.Short() {
 		seeds = 5

@@ -31,7 +31,7 @@ type pieces struct {
 
 func (p pieces) Read(b []byte) (int, error) { return p.from.Read(b[:min(len(b), p.n)]) }
 
-func TestReaderGivesTheFramesHoweverTheyArrive(t *testing.T) {
+func TestReaderIgnoresReadBoundaries(t *testing.T) {
 	var sent bytes.Buffer
 	framer := http2.NewFramer(&sent, nil)
 	for i, n := range sizesAroundRooms {
@@ -70,7 +70,7 @@ func TestReaderGivesTheFramesHoweverTheyArrive(t *testing.T) {
 	}
 }
 
-func TestReaderMeetsTheEnd(t *testing.T) {
+func TestReaderReportsEndOfInput(t *testing.T) {
 	whole := []byte{0, 0, 4, 6, 0, 0, 0, 0, 0, 'a', 'b', 'c', 'd'}
 	reset := errors.New("reset by peer")
 	for _, test := range []struct {
@@ -106,14 +106,14 @@ func TestReaderMeetsTheEnd(t *testing.T) {
 	}
 }
 
-func TestReaderHidesTheReservedBit(t *testing.T) {
+func TestReaderClearsReservedBit(t *testing.T) {
 	r := frame.NewReader(bytes.NewReader([]byte{0, 0, 0, 0, 0, 0x80, 0, 0, 1}))
 	if f, err := r.Next(); err != nil || f.Stream != 1 {
 		t.Errorf("Next = stream %d, error %v, want stream 1 without the reserved bit", f.Stream, err)
 	}
 }
 
-func TestReaderSkipsThePreface(t *testing.T) {
+func TestReaderSkipsPreface(t *testing.T) {
 	r := frame.NewReader(iotest.OneByteReader(bytes.NewReader([]byte(frame.Preface + "\x00\x00\x00\x04\x00\x00\x00\x00\x00"))))
 	if b, err := r.Skip(len(frame.Preface)); err != nil || string(b) != frame.Preface {
 		t.Fatalf("Skip = %q, error %v, want the client preface", b, err)
@@ -163,7 +163,7 @@ func FuzzReader(f *testing.F) {
 }
 
 // OnPartial supports timeouts for header blocks. It is called only for a frame that has arrived incompletely.
-func TestReaderTellsOfFramesThatAreNotThere(t *testing.T) {
+func TestReaderReportsPartialFrames(t *testing.T) {
 	whole := []byte{0, 0, 2, 1, 4, 0, 0, 0, 1, 'a', 'b'}
 	for name, test := range map[string]struct {
 		read io.Reader

@@ -12,7 +12,7 @@ import (
 )
 
 // A37: an update of the connection's window wakes one of the waiting streams, in order.
-func TestA37WhoWaitsForTheWindowHasItsTurn(t *testing.T) {
+func TestA37WindowUpdateWakesOneStreamInOrder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const streams, piece = 100, 300
 		here, there := net.Pipe()
@@ -76,7 +76,7 @@ func TestA37WhoWaitsForTheWindowHasItsTurn(t *testing.T) {
 }
 
 // A36: a long download does not accumulate allowance for a flood of window updates.
-func TestA36UpdatesAreNotSavedUp(t *testing.T) {
+func TestA36WindowUpdateAllowanceDoesNotAccumulate(t *testing.T) {
 	out := frame.NewWriter(io.Discard, 0, func(error) {})
 	var updates frame.UpdateCounter
 	s := &frame.SendStream{ID: 1}

@@ -104,7 +104,7 @@ func initialWindow(n uint32) []frame.Setting {
 }
 
 // The Writer sends exactly the bytes that the windows allow.
-func TestOutKeepsToTheWindows(t *testing.T) {
+func TestWriterStaysWithinWindows(t *testing.T) {
 	type out = frame.Writer
 	for _, test := range []struct {
 		name  string
@@ -166,7 +166,7 @@ func TestOutKeepsToTheWindows(t *testing.T) {
 }
 
 // The end of a stream needs no window, even if the window is negative.
-func TestOutEndsAStreamWithoutAWindow(t *testing.T) {
+func TestWriterEndsStreamWithoutWindow(t *testing.T) {
 	for name, initial := range map[string]uint32{"the window is used up": 1000, "the window is below nothing": 10} {
 		for way, end := range map[string]func(*frame.Writer, *frame.SendStream) error{
 			"DATA 1 0 end": func(o *frame.Writer, s *frame.SendStream) error { return o.WriteData(s, nil, true) },
@@ -197,7 +197,7 @@ func TestOutEndsAStreamWithoutAWindow(t *testing.T) {
 	}
 }
 
-func TestOutRefusesWindowsThatAreTooLarge(t *testing.T) {
+func TestWriterRejectsWindowOverflow(t *testing.T) {
 	o := frame.NewWriter(io.Discard, 0, neverFails(t))
 	s := &frame.SendStream{ID: 5}
 	if err := errors.Join(o.AddConnWindow(frame.MaxWindow-frame.InitialWindow), o.AddStreamWindow(s, frame.MaxWindow-frame.InitialWindow)); err != nil {
@@ -219,7 +219,7 @@ func TestOutRefusesWindowsThatAreTooLarge(t *testing.T) {
 }
 
 // Header blocks of several frames stay contiguous while other streams write. All frames arrive in order.
-func TestOutKeepsBlocksWhole(t *testing.T) {
+func TestWriterKeepsHeaderBlocksContiguous(t *testing.T) {
 	const streams, rounds = 16, 20
 	var conn open
 	o := frame.NewWriter(&conn, 1, neverFails(t))
@@ -284,7 +284,7 @@ func TestOutKeepsBlocksWhole(t *testing.T) {
 }
 
 // Frames that are added during a write are sent together in the next write.
-func TestOutWritesOnceForMany(t *testing.T) {
+func TestWriterBatchesFramesAddedDuringWrite(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := newGate()
 		o := frame.NewWriter(g, 1, neverFails(t))
@@ -311,7 +311,7 @@ func TestOutWritesOnceForMany(t *testing.T) {
 }
 
 // If several messages are in preparation, the first writer waits for the other ones. They need no lock and no separate write.
-func TestOutLetsTheOthersGoFirst(t *testing.T) {
+func TestWriterWaitsForMessagesInPreparation(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := newGate()
 		o := frame.NewWriter(g, 0, neverFails(t))
@@ -329,7 +329,7 @@ func TestOutLetsTheOthersGoFirst(t *testing.T) {
 }
 
 // Required responses, such as acknowledgements, do not wait. Their number is bounded.
-func TestOutEndsAFloodOfAnswers(t *testing.T) {
+func TestWriterBoundsRequiredResponses(t *testing.T) {
 	for name, answer := range map[string]func(*frame.Writer) error{
 		"PING":          func(o *frame.Writer) error { return o.WritePingAck(make([]byte, 8)) },
 		"SETTINGS":      func(o *frame.Writer) error { return o.AckSettings(nil) },
@@ -363,7 +363,7 @@ func TestOutEndsAFloodOfAnswers(t *testing.T) {
 }
 
 // Messages wait while the queue is long, which bounds the memory. They continue afterwards.
-func TestOutHasMessagesWaitForSpace(t *testing.T) {
+func TestWriterBlocksMessagesWhileQueueIsLong(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := newGate()
 		o := frame.NewWriter(g, 0, neverFails(t))
@@ -391,7 +391,7 @@ func TestOutHasMessagesWaitForSpace(t *testing.T) {
 }
 
 // All waiting calls, for a window or for space, return the error that ended the wait.
-func TestOutWakesEverybodyWhoWaits(t *testing.T) {
+func TestWriterErrorWakesAllWaiters(t *testing.T) {
 	why := errors.New("why")
 	for _, test := range []struct {
 		name string
@@ -482,7 +482,7 @@ type opening struct {
 
 func (o opening) Opened(id uint32) error { return o.opened(id) }
 
-func TestOutOpensStreamsInTheirOrder(t *testing.T) {
+func TestWriterOpensStreamsInOrder(t *testing.T) {
 	var conn open
 	o := frame.NewWriter(&conn, 1, neverFails(t))
 	o.AddActive(8)
@@ -523,7 +523,7 @@ func TestOutOpensStreamsInTheirOrder(t *testing.T) {
 
 // OpenStream sends the allowed part and does not wait. The rest is sent when windows open. Everything is written when WaitFlushed
 // returns.
-func TestOutBeginsWithoutWaiting(t *testing.T) {
+func TestOpenStreamDoesNotWaitForWindow(t *testing.T) {
 	for _, test := range []struct {
 		body, window int
 		want         string

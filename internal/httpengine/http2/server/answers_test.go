@@ -23,7 +23,7 @@ import (
 )
 
 // Actions of a handler and the resulting frames.
-func TestAnswers(t *testing.T) {
+func TestHandlerActionsProduceExpectedFrames(t *testing.T) {
 	long := strings.Repeat("z", 10_000)
 	for _, test := range []struct {
 		name    string
@@ -178,7 +178,7 @@ func say(what string) http.HandlerFunc {
 }
 
 // A request in its handler.
-func TestRequests(t *testing.T) {
+func TestHandlersReceiveSentRequest(t *testing.T) {
 	seen := make(chan *http.Request, 1)
 	read := make(chan string, 1)
 	httpServer := &http.Server{ReadHeaderTimeout: time.Second}
@@ -212,7 +212,7 @@ func TestRequests(t *testing.T) {
 }
 
 // The context of a request ends with the first end of the request, the stream or the connection, and wakes its waiters.
-func TestTheContextEnds(t *testing.T) {
+func TestContextEndsWithRequestStreamOrConnection(t *testing.T) {
 	for _, test := range []struct {
 		name string
 		end  func(*peer)
@@ -259,7 +259,7 @@ func TestTheContextEnds(t *testing.T) {
 }
 
 // A response waits for the client's windows. A handler that waits is woken when the stream ends.
-func TestWindows(t *testing.T) {
+func TestResponsesWaitForClientWindows(t *testing.T) {
 	result := make(chan error, 1)
 	s := start(t, Config{Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		_, err := w.Write(make([]byte, 100_000))
@@ -289,7 +289,7 @@ func TestWindows(t *testing.T) {
 
 // A shutdown may begin between the handshake of a connection and its first frame, which must still be SETTINGS. The first request is
 // served.
-func TestShutdownOfAConnectionThatHasJustBegun(t *testing.T) {
+func TestShutdownDuringPrefaceServesFirstRequest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := New(Config{Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "ok") })})
 		ours, theirs := net.Pipe()
@@ -346,7 +346,7 @@ func TestShutdownOfAConnectionThatHasJustBegun(t *testing.T) {
 }
 
 // GOAWAY loses no request. Requests in flight are served. Later requests are known to be unprocessed.
-func TestGoAwayInTwoSteps(t *testing.T) {
+func TestTwoStepGoAwayLosesNoRequest(t *testing.T) {
 	finish := make(chan struct{})
 	s := start(t, Config{GoAwayGrace: 20 * time.Second, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		<-finish
@@ -389,7 +389,7 @@ func TestGoAwayInTwoSteps(t *testing.T) {
 	}
 }
 
-func TestConnectionCloseBeginsToLeave(t *testing.T) {
+func TestConnectionCloseHeaderSendsGoAway(t *testing.T) {
 	s := start(t, Config{GoAwayGrace: 50 * time.Millisecond, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Connection", "close")
 	})})
@@ -400,7 +400,7 @@ func TestConnectionCloseBeginsToLeave(t *testing.T) {
 	}
 }
 
-func TestShutdownWaitsNoLongerThanItMay(t *testing.T) {
+func TestShutdownReturnsAtItsDeadline(t *testing.T) {
 	s := start(t, Config{GoAwayGrace: 10 * time.Millisecond, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.(http.Flusher).Flush()
 		<-r.Context().Done()
@@ -425,7 +425,7 @@ func TestShutdownWaitsNoLongerThanItMay(t *testing.T) {
 }
 
 // Expect: 100-continue with net/http's client.
-func TestContinueWithTheLibrary(t *testing.T) {
+func TestExpectContinueWithNetHTTPClient(t *testing.T) {
 	s := start(t, Config{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { _, _ = io.Copy(w, r.Body) })})
 	var continued atomic.Bool
 	ctx := httptrace.WithClientTrace(t.Context(), &httptrace.ClientTrace{Got100Continue: func() { continued.Store(true) }})

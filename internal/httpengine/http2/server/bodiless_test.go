@@ -8,7 +8,7 @@ import (
 )
 
 // A39: a response without a body has no length, no coding and no DATA, independent of its handler.
-func TestA39AnswersWithoutABodyHaveNoLength(t *testing.T) {
+func TestA39BodilessResponsesHaveNoLength(t *testing.T) {
 	s := start(t, Config{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		code, _ := strconv.Atoi(r.URL.Path[1:])
 		h := w.Header()

@@ -37,7 +37,7 @@ func fetch(t *testing.T, c *http.Client, url string) (code int, body, trailer st
 	return res.StatusCode, string(text), res.Trailer.Get("Sum"), err
 }
 
-func TestAResponseThatGoesOnAfterTheHandler(t *testing.T) {
+func TestResponseMayContinueAfterHandler(t *testing.T) {
 	for name, c := range map[string]struct {
 		handler func(w http.ResponseWriter, r *http.Request, rest func(func()))
 		code    int
@@ -170,7 +170,7 @@ func waiting(t *testing.T, c Config) (s *served, ended <-chan error, words chan<
 	return start(t, c), over, say
 }
 
-func TestAResponseThatGoesOnEndsWithItsClient(t *testing.T) {
+func TestContinuedResponseEndsWithItsClient(t *testing.T) {
 	s, ended, _ := waiting(t, Config{})
 	res, err := s.client(t).Get("https://" + s.address)
 	if err != nil {
@@ -183,7 +183,7 @@ func TestAResponseThatGoesOnEndsWithItsClient(t *testing.T) {
 }
 
 // Such a response counts as a running handler. The client has no more streams than allowed, and a shutdown waits.
-func TestAResponseThatGoesOnCounts(t *testing.T) {
+func TestContinuedResponseCountsAsRunningHandler(t *testing.T) {
 	s, ended, words := waiting(t, Config{MaxConcurrentStreams: 2})
 	client := s.client(t)
 	lines := make(chan string)
@@ -241,7 +241,7 @@ func TestAResponseThatGoesOnCounts(t *testing.T) {
 }
 
 // The handler's worker, which has a large stack, serves the next request.
-func TestAResponseThatGoesOnFreesItsWorker(t *testing.T) {
+func TestContinuedResponseReleasesItsWorker(t *testing.T) {
 	const responses = 90
 	went := make(chan struct{}, responses)
 	release := make(chan struct{})

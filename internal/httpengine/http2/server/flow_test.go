@@ -32,7 +32,7 @@ func (p *peer) quiet() {
 }
 
 // Padding is not read and counts for the window.
-func TestPaddingIsGivenBack(t *testing.T) {
+func TestPaddingIsReturnedToWindow(t *testing.T) {
 	s := start(t, Config{Handler: http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { _, _ = io.Copy(io.Discard, r.Body) })})
 	p := s.dial(t)
 	p.open(1, false, post...)
@@ -46,7 +46,7 @@ func TestPaddingIsGivenBack(t *testing.T) {
 }
 
 // Unread bodies do not use up the connection's window. Data in flight is not a client error.
-func TestBodiesThatAreNotRead(t *testing.T) {
+func TestUnreadBodiesReturnConnectionWindow(t *testing.T) {
 	s := start(t, Config{Handler: http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { _, _ = io.ReadFull(r.Body, make([]byte, 1)) })})
 	p := s.dial(t)
 	for i := range uint32(50) {
@@ -63,7 +63,7 @@ func TestBodiesThatAreNotRead(t *testing.T) {
 }
 
 // A client with a request that answers PING stays connected without limit. A client that does not answer is disconnected.
-func TestPings(t *testing.T) {
+func TestUnansweredPingsEndConnection(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := New(Config{Handler: http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() })})
 		ours, theirs := net.Pipe()
@@ -117,7 +117,7 @@ func TestPings(t *testing.T) {
 
 // Unread uploads fill their own windows and leave room in the connection's window for other streams (golang/go#16510): up to three
 // uploads with the default windows.
-func TestUploadsThatNobodyReadsLeaveSpaceForOthers(t *testing.T) {
+func TestUnreadUploadsLeaveConnectionWindow(t *testing.T) {
 	release := make(chan struct{})
 	s := start(t, Config{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/stuck" {

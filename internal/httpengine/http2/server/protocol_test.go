@@ -13,7 +13,7 @@ import (
 const noCode = http2.ErrCode(998)
 
 // Each case ends the connection or one stream, or is tolerated. Valid clients are served at the same time.
-func TestWhatClientsMustNotDo(t *testing.T) {
+func TestInvalidClientFramesAreRejected(t *testing.T) {
 	large := strings.Repeat("x", 20_000)
 	for _, test := range []struct {
 		name   string
@@ -156,7 +156,7 @@ func (p *peer) fieldsOnly(pairs ...string) {
 }
 
 // Each flood ends in GOAWAY with the given code.
-func TestFloods(t *testing.T) {
+func TestFloodsEndWithGoAway(t *testing.T) {
 	for name, flood := range map[string]func(p *peer, i int) error{
 		"SETTINGS":                 func(p *peer, _ int) error { return p.WriteSettings() },
 		"PING":                     func(p *peer, _ int) error { return p.WritePing(false, [8]byte{}) },
@@ -202,7 +202,7 @@ func TestFloods(t *testing.T) {
 }
 
 // A running handler counts even if its stream was reset.
-func TestHandlersOfStreamsThatWereResetCount(t *testing.T) {
+func TestHandlersOfResetStreamsCountTowardLimit(t *testing.T) {
 	begun, finish := make(chan struct{}, 100), make(chan struct{})
 	s := start(t, Config{MaxConcurrentStreams: 2, Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		begun <- struct{}{}
@@ -232,7 +232,7 @@ func TestHandlersOfStreamsThatWereResetCount(t *testing.T) {
 	}
 }
 
-func TestStreamsBeyondTheLimitAreRefused(t *testing.T) {
+func TestStreamsBeyondLimitAreRefused(t *testing.T) {
 	s := start(t, Config{MaxConcurrentStreams: 2, Handler: http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() })})
 	p := s.dial(t)
 	p.open(1, true)
@@ -244,7 +244,7 @@ func TestStreamsBeyondTheLimitAreRefused(t *testing.T) {
 }
 
 // Timeouts.
-func TestSlowAndSilentClients(t *testing.T) {
+func TestSlowAndSilentClientsTimeOut(t *testing.T) {
 	const moment = 500 * time.Millisecond
 	quick := Config{PrefaceTimeout: time.Hour, HeaderTimeout: time.Hour, IdleTimeout: time.Hour, PingAfter: time.Hour, PingTimeout: time.Hour, GoAwayGrace: moment}
 	for _, test := range []struct {
@@ -290,7 +290,7 @@ func TestSlowAndSilentClients(t *testing.T) {
 }
 
 // A request keeps a connection from being idle. An answered PING keeps it open.
-func TestAConnectionInUseStays(t *testing.T) {
+func TestActiveConnectionIsNotIdle(t *testing.T) {
 	const moment = 100 * time.Millisecond
 	s := start(t, Config{IdleTimeout: 5 * moment, PingAfter: moment, PingTimeout: 20 * time.Second, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		<-time.After(10 * moment)

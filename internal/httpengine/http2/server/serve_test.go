@@ -72,7 +72,7 @@ func (s *served) client(t testing.TB) *http.Client {
 	return &http.Client{Transport: tr, Timeout: 30 * time.Second}
 }
 
-func TestRequestsAndAnswers(t *testing.T) {
+func TestRequestsGetCompleteResponses(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes seconds")
 	}

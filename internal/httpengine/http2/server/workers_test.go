@@ -13,7 +13,7 @@ import (
 )
 
 // Idle workers are reused, the most recent one first. Their number is limited, and they end after a timeout.
-func TestWorkersWaitAndEnd(t *testing.T) {
+func TestIdleWorkersAreReusedAndEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := &workerPool{maxIdle: 3}
 		begun, finish := make(chan *worker, 10), make(chan struct{})
@@ -61,7 +61,7 @@ func TestWorkersWaitAndEnd(t *testing.T) {
 }
 
 // A response contains no data of the previous request on the same worker. Late writes are refused.
-func TestNothingIsLeftOnAWorker(t *testing.T) {
+func TestWorkerKeepsNoDataOfPreviousRequest(t *testing.T) {
 	late := make(chan http.ResponseWriter, 1)
 	s := start(t, Config{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch r.URL.Path {
@@ -116,7 +116,7 @@ func TestNothingIsLeftOnAWorker(t *testing.T) {
 	}
 }
 
-func TestAStreamIsNoLargerThanItsClass(t *testing.T) {
+func TestStreamFitsItsSizeClass(t *testing.T) {
 	t.Log(unsafe.Sizeof(stream{}), unsafe.Sizeof(response{}), unsafe.Sizeof(body{}), unsafe.Sizeof(http.Request{}), unsafe.Sizeof(conn{}))
 	if n := unsafe.Sizeof(stream{}); n > 1152 {
 		t.Errorf("size of a stream = %d bytes, want at most 1152", n)

@@ -121,7 +121,7 @@ func (f *front) silent(path string) {
 	}
 }
 
-func TestRefusedConnectionsAndTheSamePortAfterwards(t *testing.T) {
+func TestRefusingServerKeepsItsPort(t *testing.T) {
 	f := start(t, true)
 	port := f.server.Port()
 	f.get(widgets)
@@ -136,7 +136,7 @@ func TestRefusedConnectionsAndTheSamePortAfterwards(t *testing.T) {
 	}
 }
 
-func TestSilence(t *testing.T) {
+func TestBlackholeAndHangSendNoResponse(t *testing.T) {
 	t.Parallel()
 	for name, fault := range map[string]Fault{"blackhole": Blackhole, "hang": Hang} {
 		t.Run(name, func(t *testing.T) {
@@ -174,7 +174,7 @@ func (f *front) as(name string, authority *pki.Authority) *front {
 }
 
 // A server can run in a separate process, which can be stopped and continued.
-func TestAProcessOfItsOwn(t *testing.T) {
+func TestSeparateProcessIsStoppedAndContinued(t *testing.T) {
 	t.Setenv(asProcess, "1")
 	f := start(t, true, os.Args[0])
 	authority, err := pki.NewAuthority("front proxies")
@@ -190,7 +190,7 @@ func TestAProcessOfItsOwn(t *testing.T) {
 }
 
 // A partition is between the server and one of its clients, on connections of before as on new ones.
-func TestAPartition(t *testing.T) {
+func TestPartitionBlocksOnlyOneClient(t *testing.T) {
 	t.Parallel()
 	f := start(t, true)
 	authority, err := pki.NewAuthority("front proxies")
@@ -232,7 +232,7 @@ func (n named) CloseIdleConnections() {
 	}
 }
 
-func TestABlackholeLetsConnectionsBeMade(t *testing.T) {
+func TestBlackholeAcceptsConnections(t *testing.T) {
 	f := start(t, true)
 	f.runFault(Blackhole)
 	c, err := net.DialTimeout("tcp", fmt.Sprintf("127.0.0.1:%d", f.server.Port()), time.Minute)
@@ -242,7 +242,7 @@ func TestABlackholeLetsConnectionsBeMade(t *testing.T) {
 	_ = c.Close()
 }
 
-func TestASlowDripStartsAndDoesNotEnd(t *testing.T) {
+func TestSlowDripStartsAndDoesNotEnd(t *testing.T) {
 	t.Parallel()
 	if testing.Short() {
 		t.Skip("takes seconds")
@@ -265,7 +265,7 @@ func TestASlowDripStartsAndDoesNotEnd(t *testing.T) {
 	}
 }
 
-func TestHalfABodyIsVisiblyBroken(t *testing.T) {
+func TestResetWithinBodyReturnsError(t *testing.T) {
 	f := start(t, true)
 	f.runFault(ResetMidBody)
 	if code, text, err := f.do(t.Context(), http.MethodGet, widgets, ""); err == nil {
@@ -274,7 +274,7 @@ func TestHalfABodyIsVisiblyBroken(t *testing.T) {
 	f.get("/apis/" + group + "/v1") // discovery is whole
 }
 
-func TestAGoAwayStormEndsConnections(t *testing.T) {
+func TestGoAwayStormEndsConnections(t *testing.T) {
 	f := start(t, true)
 	f.runFault(GoAwayStorm)
 	connections := map[string]bool{}
@@ -291,7 +291,7 @@ func TestAGoAwayStormEndsConnections(t *testing.T) {
 	}
 }
 
-func TestCertificatesThatMustNotBeAccepted(t *testing.T) {
+func TestCertificateFaultsFailVerification(t *testing.T) {
 	for name, tt := range map[string]struct {
 		fault Fault
 		says  string
@@ -318,7 +318,7 @@ func TestCertificatesThatMustNotBeAccepted(t *testing.T) {
 	}
 }
 
-func TestLiesOfDiscovery(t *testing.T) {
+func TestDiscoveryFaultsChangeTheDocument(t *testing.T) {
 	f := start(t, true)
 	version := "/apis/" + group + "/v1"
 	if text := f.get(version); !strings.Contains(text, `"widgets"`) {
@@ -336,7 +336,7 @@ func TestLiesOfDiscovery(t *testing.T) {
 	f.get(widgets)
 }
 
-func TestAnOpenAPIDocumentWithoutEnd(t *testing.T) {
+func TestHugeOpenAPIDocumentDoesNotEnd(t *testing.T) {
 	f := start(t, true)
 	f.runFault(HugeOpenAPI)
 	if _, text, err := f.do(t.Context(), http.MethodGet, "/openapi/v3", ""); err != nil || len(text) != 1<<20 {
@@ -374,7 +374,7 @@ func TestStorage(t *testing.T) {
 }
 
 // Informers begin with a watch with initial events, and wait for the bookmark after them.
-func TestAWatchWithInitialEvents(t *testing.T) {
+func TestWatchSendsInitialEventsAndBookmark(t *testing.T) {
 	t.Parallel()
 	f := start(t, true)
 	if _, err := f.server.store.create(object{ObjectMeta: metav1.ObjectMeta{Name: "a", Namespace: "ns"}}); err != nil {
@@ -387,7 +387,7 @@ func TestAWatchWithInitialEvents(t *testing.T) {
 	}
 }
 
-func TestAServerThatStoresNothing(t *testing.T) {
+func TestServerWithoutStorageRejectsDelete(t *testing.T) {
 	f := start(t, false)
 	readings := "/apis/" + group + "/v1/namespaces/ns/readings"
 	f.get(readings)

@@ -46,7 +46,7 @@ func results() []*drill.Result {
 	}
 }
 
-func TestTextSaysWhatDidNotHold(t *testing.T) {
+func TestTextListsFailedExpectations(t *testing.T) {
 	var out bytes.Buffer
 	if err := Text(&out, results()); err != nil {
 		t.Fatal(err)
@@ -64,7 +64,7 @@ func TestTextSaysWhatDidNotHold(t *testing.T) {
 	}
 }
 
-func TestJSONIsReadBack(t *testing.T) {
+func TestJSONReportRoundTrips(t *testing.T) {
 	var out bytes.Buffer
 	if err := JSON(&out, results()); err != nil {
 		t.Fatal(err)
@@ -92,7 +92,7 @@ func TestJUnitCountsEachVerdict(t *testing.T) {
 	}
 }
 
-func TestThePageIsWholeAndEscapesWhatServersSaid(t *testing.T) {
+func TestPageIsCompleteAndEscapesServerText(t *testing.T) {
 	text := string(HTML(results()))
 	for _, want := range []string{"<svg viewBox", `class="fault"`, "detected</text>", "recovered</text>", "one &lt;waited&gt; 9 s", "</html>"} {
 		if !strings.Contains(text, want) {
@@ -107,7 +107,7 @@ func TestThePageIsWholeAndEscapesWhatServersSaid(t *testing.T) {
 }
 
 // The page is the same as html/template generates: the place of each value, and its escaping.
-func TestThePageIsWhatATemplateMakes(t *testing.T) {
+func TestPageEqualsHTMLTemplateOutput(t *testing.T) {
 	all := results()
 	all[1].Commands = []drill.Command{{Args: []string{"kubectl", "get", `"><script>`}, Exit: 1, Took: drill.Seconds(time.Second), Output: "it's & <that>"}}
 	all[1].Left = []string{"namespace <one>", "two"}
@@ -144,7 +144,7 @@ func TestThePageIsWhatATemplateMakes(t *testing.T) {
 	}
 }
 
-func TestTheTimelinePutsThingsWhereTheyWere(t *testing.T) {
+func TestTimelinePlacesFaultsAndRequests(t *testing.T) {
 	tl := newTimeline(results()[1].History)
 	second := width / 5
 	if tl.Fault.X != left+second || tl.Fault.W != 2*second {
@@ -162,7 +162,7 @@ func TestTheTimelinePutsThingsWhereTheyWere(t *testing.T) {
 }
 
 // The page is usable on small and dark screens and without distinguishing red from green.
-func TestThePageCanBeReadByEverybody(t *testing.T) {
+func TestPageIsAccessible(t *testing.T) {
 	text := string(HTML(results()))
 	for _, want := range []string{
 		`name="viewport"`, "prefers-color-scheme: dark", "@media (max-width: 600px)", "overflow-x: auto",
