@@ -2,10 +2,12 @@ package apiservice
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"log"
 	"net"
 	"net/http"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -17,6 +19,7 @@ import (
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	crdfake "k8s.io/apiextensions-apiserver/pkg/client/clientset/clientset/fake"
 	crdinformers "k8s.io/apiextensions-apiserver/pkg/client/informers/externalversions"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -84,11 +87,15 @@ func newEnv(t *testing.T, objects []runtime.Object, opts ...option) *env {
 		o.UID = types.UID(o.Name + "-" + time.Now().String())
 		return false, nil, nil
 	})
-	// The tracker also lets a write of the status restore an older spec; the API server does not.
+	// The tracker also lets a write of the status restore an older spec, and overwrite a newer status; the API server does not.
+	var mu sync.Mutex
+	version := 1
 	h.api.PrependReactor("update", "apiservices", func(a clienttesting.Action) (bool, runtime.Object, error) {
 		if a.GetSubresource() != "status" {
 			return false, nil, nil
 		}
+		mu.Lock()
+		defer mu.Unlock()
 		o := a.(clienttesting.UpdateAction).GetObject().(*apiregistrationv1.APIService)
 		kind := apiregistrationv1.SchemeGroupVersion.WithResource("apiservices")
 		there, err := h.api.Tracker().Get(kind, "", o.Name)
@@ -96,7 +103,11 @@ func newEnv(t *testing.T, objects []runtime.Object, opts ...option) *env {
 			return true, nil, err
 		}
 		now := there.(*apiregistrationv1.APIService).DeepCopy()
-		now.Status = o.Status
+		if o.ResourceVersion != now.ResourceVersion {
+			return true, nil, apierrors.NewConflict(kind.GroupResource(), o.Name, fmt.Errorf("resourceVersion is %s, not %s", now.ResourceVersion, o.ResourceVersion))
+		}
+		version++
+		now.Status, now.ResourceVersion = o.Status, strconv.Itoa(version)
 		return true, now, h.api.Tracker().Update(kind, now, "")
 	})
 	for _, o := range objects {
