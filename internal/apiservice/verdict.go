@@ -57,7 +57,7 @@ const (
 const (
 	// caBundleValid is False (NotParsable) if spec.caBundle is not a PEM bundle, and True (Parsed) if it is.
 	caBundleValid apiregistrationv1.APIServiceConditionType = "CABundleValid"
-	// servingCertExpires is True (NearExpiry) in the last week of the backend's serving certificate.
+	// servingCertExpires is True (NearExpiry) from a week before the backend's serving certificate expires.
 	servingCertExpires apiregistrationv1.APIServiceConditionType = "ServingCertExpiring"
 	// orphaned is True (ServiceNotFound) when the Service has been missing for ten minutes.
 	orphaned apiregistrationv1.APIServiceConditionType = "Orphaned"

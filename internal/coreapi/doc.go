@@ -17,6 +17,8 @@
 //     Environment, the parts of the server that kinds may use.
 //   - validate, columns, defaults and selectable contain building blocks for kinds of several groups, such as the
 //     validation of metadata and pod templates. They do not depend on the table of kinds.
+//   - admission contains the plugins and calls webhooks, allocation allocates cluster IPs and node ports, quota counts the usage
+//     of ResourceQuotas, encryption encrypts at rest, listcache keeps encodings of listed objects, crds serves custom resources.
 //   - coreapi itself assembles codecs, storage in etcd, the server and its in-process client.
 //
 // Imports point downward only: coreapi, lists of groups, groups, registry, shared parts (TestImportsInsideGoDownward).

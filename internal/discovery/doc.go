@@ -6,6 +6,6 @@
 //
 // Requests only read a Snapshot. Its documents are encoded when something changes (snapshot.go, documents.go). Backends are
 // polled in the background (merger.go, fetch.go, package remote). The last resources of a backend are kept while the
-// backend is down and across restarts of this process. A backend's response is not always accepted: freshness.go contains
+// backend is down, and in etcd or a ConfigMap across restarts of this process (remote/storage.go). A backend's response is not always accepted: freshness.go contains
 // the rules, without I/O.
 package discovery

@@ -11,7 +11,7 @@ import (
 )
 
 // computed contains the groups with objects that are never stored. If such a resource is missing, no controller deletes
-// objects.
+// objects. routetable has the same groups as readOnlyGroups, for the deletion of namespaces.
 var computed = []string{"metrics.k8s.io", "custom.metrics.k8s.io", "external.metrics.k8s.io"}
 
 // uniteParts sets the resources of a group-version to the union of the resources of all its backends. It is Stale if one of

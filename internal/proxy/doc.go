@@ -13,9 +13,9 @@
 //
 // # Double checks
 //
-//   - Authentication and impersonation remove credentials and identity headers. The proxy removes them again, by a name
-//     that is folded like a careless backend folds it: X_Remote.Group is X-Remote-Group to WSGI, CGI and some proxies
-//     (CVE-2025-64484 and similar). A name that is not a token is dropped in both directions.
+//   - Authentication removes credentials and identity headers (authn.Headers.Strip), and impersonation its own headers. The
+//     proxy removes all of them again (withheldFromBackend), by a name that is folded like a careless backend folds it:
+//     X_Remote.Group is X-Remote-Group to WSGI, CGI and some proxies (CVE-2025-64484 and similar). A name that is not a token is dropped in both directions.
 //   - The proxy drops hop-by-hop headers and rebuilds Connection before it writes the identity. The identity is written
 //     last on plain and upgraded requests alike, so that no client header can nominate it for removal at the next hop
 //     (CVE-2021-31999, CVE-2024-45410).

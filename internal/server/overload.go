@@ -126,8 +126,8 @@ func (s *connCloser) CutLargest(n int64) {
 	s.metrics.Closed.WithLabelValues("largest").Add(float64(s.clients.CutLargest(n)))
 }
 
-// BodyMemory limits the memory of request bodies of ordinary users that are read completely into memory, which only
-// the local groups do. No user can use all of it.
+// BodyMemory limits the memory of request bodies of ordinary users that local groups read completely into memory, and of
+// lists that the proxy holds as a whole (ForLists). No user can use all of it.
 type BodyMemory struct {
 	limit   int64
 	metrics *metrics.Overload

@@ -221,7 +221,7 @@ func (s *silence) arm(wait time.Duration) {
 	}
 }
 
-// check clears armed before it reads since, and requestSent writes since before it reads armed. So at least one of
+// check clears armed before it reads start, and requestSent writes start before it reads armed. So at least one of
 // them observes the other's write.
 func (s *silence) check() {
 	s.armed.Store(false)

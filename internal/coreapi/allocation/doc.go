@@ -1,7 +1,7 @@
 // Package allocation allocates unique cluster IPs and node ports for Services.
 //
 // Addresses and ports are claimed in etcd before the Service is written: an address by an IPAddress object with its name, a
-// port by a separate key. A claim is a create, which succeeds only once for each name, on any replica. So a stored Service
+// port by a separate key (addressClaims in kinds/core/service_storage.go, EtcdPorts here). A claim is a create, which succeeds only once for each name, on any replica. So a stored Service
 // holds its claims, and:
 //
 //   - a failed write releases its claims, unless the Service is stored after all, or its state is unknown: an unused claim

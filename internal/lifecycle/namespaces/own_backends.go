@@ -45,7 +45,7 @@ func terminatingNamespaces(namespaces coreinformers.NamespaceInformer) []*corev1
 // emptyVersions records the group-versions of ending backends that were found empty for a terminating namespace. The namespace
 // does not wait for them after the backend has disappeared with its own namespace. After a restart it waits for them.
 type emptyVersions struct {
-	mu      sync.Mutex // guards of
+	mu      sync.Mutex // guards records
 	records map[string]emptyRecord
 }
 

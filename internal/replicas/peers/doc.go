@@ -13,4 +13,7 @@
 // a Statement that it signs with the key of its certificate. The Statement is valid for one method and target, for
 // seconds. The receiving replica does not trust any other header about the user. It authorizes the request again,
 // sends it to the backend or to its local groups, and never forwards it, so that a request is forwarded at most once.
+//
+// internal/dispatch decides which requests are forwarded (peers.go, remote.go, unrouted.go), from the verdicts that replicas
+// publish (internal/apiservice, replicas.go).
 package peers
