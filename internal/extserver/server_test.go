@@ -239,10 +239,11 @@ func TestTrustedFrontProxies(t *testing.T) {
 		f.allow = func(s authorizationv1.SubjectAccessReviewSpec) bool { asked <- s.User; return true }
 	})
 	carol := s.client(f.clients, pki.Leaf{CommonName: "carol", Client: true})
-	if code, _ := s.get(carol, "/version", "X-Remote-User: root", "X-Remote-Group: system:masters"); code == http.StatusOK {
-		if who := <-asked; who != "carol" {
-			t.Errorf("user of the request = %q, want carol", who)
-		}
+	if code, body := s.get(carol, "/version", "X-Remote-User: root", "X-Remote-Group: system:masters"); code != http.StatusOK {
+		t.Fatalf("GET /version of carol = %d, want 200: %s", code, body)
+	}
+	if who := <-asked; who != "carol" {
+		t.Errorf("user of the request = %q, want carol", who)
 	}
 }
 

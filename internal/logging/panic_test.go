@@ -14,9 +14,9 @@ func TestE1PanicIsLoggedWithoutItsValue(t *testing.T) {
 		panics     func()
 		kind, deep string
 	}{
-		"a text":                       {func() { panic("canary") }, "string", "TestE1APanicIsTold"},
-		"an error":                     {func() { panic(errors.New("canary")) }, "*errors.errorString", "TestE1APanicIsTold"},
-		"a fault that the runtime met": {func() { none["canary"] = 1 }, "assignment to entry in nil map", "TestE1APanicIsTold"},
+		"a text":                       {func() { panic("canary") }, "string", "TestE1PanicIsLogged"},
+		"an error":                     {func() { panic(errors.New("canary")) }, "*errors.errorString", "TestE1PanicIsLogged"},
+		"a fault that the runtime met": {func() { none["canary"] = 1 }, "assignment to entry in nil map", "TestE1PanicIsLogged"},
 		"one of another goroutine":     {func() { panic("canary\ngoroutine 7 [running]:\nfar.away()") }, "string", "far.away()"},
 	} {
 		t.Run(name, func(t *testing.T) {
