@@ -27,6 +27,8 @@ import (
 type report struct {
 	Packages []testedPackage `json:"packages"`
 	Tests    []testedTest    `json:"tests"`
+
+	found func(count int) // see countDescendants
 }
 
 // testedPackage is one test binary. Durations are in seconds.

@@ -31,12 +31,11 @@ func (r *report) measure(p listed, alone time.Duration) error {
 	if pkg.Link, pkg.LinkCPU, err = linked(graph); err != nil {
 		return err
 	}
-	start := time.Now()
-	whole, used, err := execute(p.Dir, binary, "-test.v=test2json")
+	whole, used, err := r.execute(p.Dir, binary, "-test.v=test2json")
 	if err != nil {
 		return err
 	}
-	pkg.Seconds, pkg.CPU, pkg.Processes, pkg.Failed = time.Since(start).Seconds(), used.cpu.Seconds(), used.processes, used.failed
+	pkg.Seconds, pkg.CPU, pkg.Processes, pkg.Failed = used.wall.Seconds(), used.cpu.Seconds(), used.processes, used.failed
 	tests, err := durations(whole)
 	if err != nil {
 		return err
@@ -47,23 +46,28 @@ func (r *report) measure(p listed, alone time.Duration) error {
 		t.Package = p.ImportPath
 		if t.Seconds >= alone.Seconds() {
 			if none == nil {
-				if _, none, err = execute(p.Dir, binary, "-test.run=^$"); err != nil {
+				if _, none, err = r.execute(p.Dir, binary, "-test.run=^$"); err != nil {
 					return err
 				}
 			}
-			_, used, err := execute(p.Dir, binary, "-test.run=^"+regexp.QuoteMeta(t.Test)+"$")
+			_, used, err := r.execute(p.Dir, binary, "-test.run=^"+regexp.QuoteMeta(t.Test)+"$")
 			if err != nil {
 				return err
 			}
-			t.Alone = true
-			t.CPU = max(0, used.cpu-none.cpu).Seconds()
-			t.Wait = max(0, (used.wall-none.wall)-(used.cpu-none.cpu)).Seconds()
-			t.Processes = max(0, used.processes-none.processes)
+			t.charge(used, none)
 		}
 		r.Tests = append(r.Tests, t)
 	}
 	r.Packages = append(r.Packages, pkg)
 	return nil
+}
+
+// charge sets the costs of a test to what it used beyond a run of its binary without tests.
+func (t *testedTest) charge(used, none *usage) {
+	t.Alone = true
+	t.CPU = max(0, used.cpu-none.cpu).Seconds()
+	t.Wait = max(0, (used.wall-none.wall)-(used.cpu-none.cpu)).Seconds()
+	t.Processes = max(0, used.processes-none.processes)
 }
 
 // linked reads the real time and the CPU time of linking from the go command's action graph.
@@ -95,7 +99,7 @@ type usage struct {
 }
 
 // execute runs a test binary in the directory of its package, and returns its output. Failed tests do not cause an error.
-func execute(dir, binary string, args ...string) ([]byte, *usage, error) {
+func (r *report) execute(dir, binary string, args ...string) ([]byte, *usage, error) {
 	cmd := exec.Command(binary, append(args, "-test.timeout="+limit.String())...)
 	cmd.Dir = dir
 	var out bytes.Buffer
@@ -105,7 +109,7 @@ func execute(dir, binary string, args ...string) ([]byte, *usage, error) {
 	if err := cmd.Start(); err != nil {
 		return nil, nil, err
 	}
-	count := countDescendants(cmd.Process.Pid)
+	count := countDescendants(cmd.Process.Pid, r.found)
 	err := cmd.Wait()
 	u := &usage{wall: time.Since(start), processes: count()}
 	var exit *exec.ExitError

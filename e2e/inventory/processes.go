@@ -9,15 +9,20 @@ import (
 )
 
 // countDescendants counts the processes started below pid until stop is called. It polls a hundred times a second, so that it can
-// miss a process that lives for less than 10 ms. On systems without /proc it finds none.
-func countDescendants(pid int) (stop func() int) {
+// miss a process that lives for less than 10 ms. On systems without /proc it finds none. Unless found is nil, it is called with the
+// number of processes whenever that has grown.
+func countDescendants(pid int, found func(count int)) (stop func() int) {
 	ending, counted := make(chan struct{}), make(chan int)
 	go func() {
 		tick := time.NewTicker(10 * time.Millisecond)
 		defer tick.Stop()
 		known := map[int]bool{pid: true}
 		for {
+			before := len(known)
 			addChildren(known)
+			if found != nil && len(known) > before {
+				found(len(known) - 1)
+			}
 			select {
 			case <-tick.C:
 			case <-ending:
