@@ -1,6 +1,6 @@
 // Command aggregator is a front door for Kubernetes-style APIs.
 //
-//	dev         run everything in one process, with a demonstration extension server
+//	dev         run a front door and a demonstration extension server
 //	serve       run the front door
 //	config      print the configuration of the front door as a file
 //	kubeconfig  write client credentials
@@ -42,7 +42,7 @@ func root() *cobra.Command {
 		SilenceUsage:  true,
 		SilenceErrors: true,
 	}
-	cmd.AddCommand(devCommand(), serveCommand(), configCommand(), kubeconfigCommand(), pkiCommand(), gatewayCommand(), backupCommand(), restoreCommand(), memberCommand(), tokenCommand())
+	cmd.AddCommand(devCommand(), devExtserverCommand(), serveCommand(), configCommand(), kubeconfigCommand(), pkiCommand(), gatewayCommand(), backupCommand(), restoreCommand(), memberCommand(), tokenCommand())
 	cmd.AddCommand(cli.Commands(cli.Options{Fronts: &ownFronts{config: aggregator.Default()}})...)
 	return cmd
 }

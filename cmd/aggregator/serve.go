@@ -29,11 +29,11 @@ proxies every other group-version to the extension server that its APIService na
 
 The first start creates keys, etcd and admin.kubeconfig (for an administrator's kubectl) in the
 data directory, except those that flags name. With a --client-ca-file that does not have the
-data directory's client CA there is no admin.kubeconfig.
+data directory's client CA, admin.kubeconfig is not created.
 
-Every flag can be a field of a configuration file (--config) as well; aggregator config print
-prints one. SIGHUP has the file read again, and the log says which settings were taken over and
-which need a restart.`,
+Every flag can also be a field of a configuration file (--config); aggregator config print
+prints one. SIGHUP reloads the file, and the log lists the settings that were applied and the
+settings that require a restart.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			r := &reloader{file: file, running: sets, given: changedFlags(sets)}
@@ -71,17 +71,19 @@ func devCommand() *cobra.Command {
 	nodes := aggregator.SimulatedNodes{Kwok: "kwok"}
 	cmd := &cobra.Command{
 		Use:   "dev [--ephemeral [-- COMMAND [ARGUMENT]...]]",
-		Short: "Run a front door and an extension server in one process, to try it",
-		Long: `Run everything in one process without preparation: an embedded etcd, keys that are created at
-the first start, the front door, and an extension server that serves metrics.k8s.io from the
-procfs of this machine. The extension server is registered through the public API like any other.
+		Short: "Run a front door and an extension server, to try them",
+		Long: `Run everything without preparation: an embedded etcd, keys that are created at the first start,
+the front door, and an extension server that serves metrics.k8s.io from the procfs of this machine.
+The extension server is registered through the public API like any other. It is a child process:
+extserver.pid in the data directory has its process ID, and extserver.log its log. Stop it with kill
+to see how clients notice; it starts again after a minute. kill -STOP and kill -CONT make it hang.
 
-With --ephemeral there is only the front door, on a free port unless --secure-port is given. It keeps
-everything in memory and in a temporary directory, which is removed at the end. COMMAND runs with
-KUBECONFIG set to an administrator's kubeconfig, and the program ends with its exit status.
+With --ephemeral only the front door runs, on a free port unless --secure-port is given. It keeps
+its data in memory and in a temporary directory, which is removed at exit. COMMAND runs with
+KUBECONFIG set to an administrator's kubeconfig, and the program exits with its exit status.
 
-With --nodes there are that many Nodes, node-1 and so on, which kwok (https://kwok.sigs.k8s.io) simulates. Pods
-that are assigned to one of them run, and have logs. kwok must be installed.`,
+With --nodes, kwok (https://kwok.sigs.k8s.io) simulates that many Nodes, named node-1 and so on. Pods that are
+assigned to one of them run, and have logs. kwok must be installed.`,
 		Example: "  aggregator dev\n  aggregator dev --nodes 3\n  aggregator dev --ephemeral -- kubectl apply --server-side -f manifests/",
 		Args: func(cmd *cobra.Command, args []string) error {
 			if ephemeral && nodes.Count != 0 {
@@ -113,9 +115,29 @@ that are assigned to one of them run, and have logs. kwok must be installed.`,
 		},
 	}
 	addGroups(cmd, settings(&config, &logs))
-	cmd.Flags().BoolVar(&ephemeral, "ephemeral", false, "keep nothing: run the front door alone, with storage in memory, for the time of COMMAND or until it is interrupted")
-	cmd.Flags().IntVar(&nodes.Count, "nodes", 0, "how many Nodes kwok simulates, at most 1000")
-	cmd.Flags().StringVar(&nodes.Kwok, "kwok-binary", nodes.Kwok, "kwok, for --nodes: a path, or a name that is looked up in PATH")
+	cmd.Flags().BoolVar(&ephemeral, "ephemeral", false, "run only the front door, with in-memory storage, until COMMAND exits or the program is interrupted")
+	cmd.Flags().IntVar(&nodes.Count, "nodes", 0, "number of Nodes that kwok simulates, at most 1000")
+	cmd.Flags().StringVar(&nodes.Kwok, "kwok-binary", nodes.Kwok, "path of the kwok executable for --nodes, or its name in PATH")
+	return cmd
+}
+
+// devExtserverCommand is the child process of the command dev.
+func devExtserverCommand() *cobra.Command {
+	logs := logging.Default()
+	var kubeconfig, node string
+	cmd := &cobra.Command{
+		Use: aggregator.DevExtserverCommand, Short: "Run the extension server of the command dev", Args: cobra.NoArgs, Hidden: true,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			log, err := logs.New()
+			if err != nil {
+				return err
+			}
+			defer func() { _ = log.Sync() }() // flush buffered lines
+			return aggregator.DevExtserver(cmd.Context(), kubeconfig, node, cmd.InOrStdin(), cmd.OutOrStdout(), log)
+		},
+	}
+	cmd.Flags().StringVar(&kubeconfig, "kubeconfig", "", "kubeconfig of the extension server")
+	cmd.Flags().StringVar(&node, "node-name", "", "name of this machine's Node")
 	return cmd
 }
 

@@ -23,16 +23,14 @@ import (
 	"k8s.io/client-go/util/retry"
 
 	"portico.dev/internal/clients"
-	"portico.dev/internal/extserver"
 	"portico.dev/internal/pki"
 	"portico.dev/internal/run"
 	"portico.dev/internal/version"
-	"portico.dev/pkg/extension"
 )
 
 // Dev runs a front door with an extension server for the metrics of this machine, and prints instructions to out. The
-// extension server has a separate port, certificate and service account, and is registered through the public API,
-// without a shortcut inside the process. In addition, kwok simulates the Nodes.
+// extension server is a child process (devProcess) with a separate port, certificate and service account, and is registered through
+// the public API. In addition, kwok simulates the Nodes.
 func Dev(ctx context.Context, c Config, nodes SimulatedNodes, out io.Writer, log *zap.Logger) error {
 	started := time.Now()
 	kwok, err := nodes.find()
@@ -45,7 +43,7 @@ func Dev(ctx context.Context, c Config, nodes SimulatedNodes, out io.Writer, log
 	if err != nil {
 		return err
 	}
-	d := &devExtserver{config: c, front: front, nodes: nodes, kwok: kwok, log: log.Named("dev"), ready: make(chan struct{})}
+	d := &devExtserver{config: c, front: front, nodes: nodes, kwok: kwok, out: out, log: log.Named("dev"), ready: make(chan struct{})}
 	g := &run.Group{}
 	// The first member stops last: a backend that stopped before the front door would be reported as an outage.
 	g.Add(run.Member{Name: "demonstration", Run: d.run})
@@ -56,7 +54,7 @@ func Dev(ctx context.Context, c Config, nodes SimulatedNodes, out io.Writer, log
 		case <-ctx.Done():
 			return nil
 		}
-		if err := printInstructions(out, front.URL(), c.AdminKubeconfig(), time.Since(started)); err != nil {
+		if err := printInstructions(out, front.URL(), c.AdminKubeconfig(), (&devProcess{dataDir: c.DataDir}).pidFile(), time.Since(started)); err != nil {
 			return err
 		}
 		front.awaitAvailable(ctx, devNamespace, devName, quietStart)
@@ -67,7 +65,7 @@ func Dev(ctx context.Context, c Config, nodes SimulatedNodes, out io.Writer, log
 	return g.Run(ctx)
 }
 
-func printInstructions(out io.Writer, url, kubeconfig string, took time.Duration) error {
+func printInstructions(out io.Writer, url, kubeconfig, pidFile string, took time.Duration) error {
 	path, err := filepath.Abs(kubeconfig)
 	if err != nil {
 		return err
@@ -80,7 +78,12 @@ Try:
   kubectl get apiservices
   kubectl top nodes
   kubectl create configmap a --from-literal=k=v
-`, url, took.Seconds(), shellQuote(path))
+
+Stop the extension server behind kubectl top, which starts again after a minute:
+  kill $(cat %s)
+  kubectl top nodes
+  aggregator doctor
+`, url, took.Seconds(), shellQuote(path), shellQuote(pidFile))
 	return err
 }
 
@@ -100,8 +103,9 @@ type devExtserver struct {
 	front  *Aggregator
 	nodes  SimulatedNodes
 	kwok   string // path of the program; empty without simulated Nodes
+	out    io.Writer
 	log    *zap.Logger
-	ready  chan struct{}
+	ready  chan struct{} // closed when the extension server is ready
 }
 
 const prepareTimeout = 30 * time.Second
@@ -132,32 +136,20 @@ func (d *devExtserver) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	client, err := extserver.LoadClient(kubeconfig)
+	program, err := os.Executable()
 	if err != nil {
-		return err
+		return fmt.Errorf("path of this program: %w", err)
 	}
-	server, err := extserver.New(extserver.Options{
-		Options: extension.Options{
-			Client: client, BindAddress: "127.0.0.1", Port: 0, Register: true,
-			ServiceNamespace: devNamespace, ServiceName: devName, Logger: d.log.Named("extserver"),
-		},
-		NodeName: node.Name,
-	})
-	if err != nil {
-		return err
+	process := &devProcess{
+		program: program, kubeconfig: kubeconfig, node: node.Name, dataDir: d.config.DataDir, out: d.out, pause: devPause, ready: d.ready,
 	}
 	g := &run.Group{}
 	g.Add(run.Member{Name: "token", Run: token.renew})
 	g.Add(run.Member{Name: "pending pods", Run: func(ctx context.Context) error { return (&pendingPods{d.nodes.Count, d.log}).run(ctx, admin) }})
-	g.Add(run.Member{Name: "extension server", Run: server.Run, Ready: server.Ready()})
+	g.Add(run.Member{Name: "extension server", Run: process.run, Ready: d.ready})
 	if d.kwok != "" {
 		g.Add(run.Member{Name: "kwok", Run: simulated.run})
 	}
-	g.Add(run.Member{Name: "announcement", Run: func(ctx context.Context) error {
-		close(d.ready)
-		<-ctx.Done()
-		return nil
-	}})
 	return g.Run(ctx)
 }
 

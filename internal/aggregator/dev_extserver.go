@@ -141,7 +141,7 @@ func (t *tokenFile) renew(ctx context.Context) error {
 		wait = tokenRenew
 		bounded, cancel := context.WithTimeout(ctx, prepareTimeout)
 		if err := t.write(bounded); err != nil && ctx.Err() == nil {
-			t.log.Warn("renew the extension server's token; the old one is still good for a while", zap.Error(err))
+			t.log.Warn("failed to renew the extension server's token; the current token is still valid", zap.Error(err))
 			wait = tokenRetry
 		}
 		cancel()

@@ -145,7 +145,7 @@ func (k *kwok) run(ctx context.Context) error {
 	defer func() { _ = log.Close() }() // the log is read while kwok runs
 	cmd.Stdout, cmd.Stderr = log, log
 	if err := cmd.Run(); ctx.Err() == nil {
-		k.log.Warn("kwok has ended: nobody simulates the Nodes and their pods any more", zap.String("log", log.Name()), zap.Error(err))
+		k.log.Warn("kwok exited; the Nodes and their pods are no longer simulated", zap.String("log", log.Name()), zap.Error(err))
 		<-ctx.Done()
 	}
 	return nil

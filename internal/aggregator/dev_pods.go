@@ -52,7 +52,7 @@ func (p *pendingPods) run(ctx context.Context, admin *rest.Config) error {
 		told, err = tellPending(round, client, pendingMessage(p.nodes), told, time.Now())
 		cancel()
 		if err != nil && ctx.Err() == nil {
-			p.log.Debug("look for pods that stay Pending", zap.Error(err))
+			p.log.Debug("failed to check for pending pods", zap.Error(err))
 		}
 		run.Pause(ctx, pendingFor)
 	}

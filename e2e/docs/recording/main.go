@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"html"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"time"
@@ -72,7 +73,9 @@ func perform(built, home string) (shown []line, err error) {
 		shown = append(shown, line{text: "$ " + command, typed: true, at: at})
 		at += typing / 2
 		for _, text := range strings.Split(strings.TrimRight(printed, "\n"), "\n") {
-			shown = append(shown, line{text: strings.ReplaceAll(text, home, "/home/you/portico"), at: at})
+			for _, part := range wrap(strings.ReplaceAll(text, home, "/home/you/portico")) {
+				shown = append(shown, line{text: part, at: at})
+			}
 		}
 		at += reading
 	}
@@ -89,40 +92,47 @@ func perform(built, home string) (shown []line, err error) {
 	if err != nil {
 		return nil, err
 	}
-	kubectl := programs.Kubectl(built, home, kubeconfig)
-	if err := programs.Poll(dev.Exited(), func() error {
-		if _, err := kubectl("top", "nodes"); err != nil {
-			return err
-		}
-		return programs.CheckDiscovery(kubeconfig)
-	}); err != nil {
+	run := func(command string) string {
+		cmd := exec.Command("bash", "-c", command)
+		cmd.Dir = home
+		cmd.Env = []string{"PATH=" + built + ":" + os.Getenv("PATH"), "HOME=" + home, "KUBECONFIG=" + kubeconfig}
+		out, _ := cmd.CombinedOutput() // that a command fails is part of the recording
+		return string(out)
+	}
+	wait := func(command, want string) error {
+		return programs.Poll(dev.Exited(), func() error {
+			if printed := run(command); !strings.Contains(printed, want) {
+				return fmt.Errorf("%s printed %q, want %q in it", command, printed, want)
+			}
+			return nil
+		})
+	}
+	if err := wait("kubectl top nodes", "CPU(cores)"); err != nil {
 		return nil, err
 	}
-	show("aggregator dev &", dev.Output())
+	if err := programs.Poll(dev.Exited(), func() error { return programs.CheckDiscovery(kubeconfig) }); err != nil {
+		return nil, err
+	}
+	banner, _, _ := strings.Cut(dev.Output(), "\nTry:")
+	show("aggregator dev &", banner)
 	show("export KUBECONFIG="+kubeconfig, "")
 	shown = shown[:len(shown)-1] // the command prints nothing
 	shown[len(shown)-1].text = strings.ReplaceAll(shown[len(shown)-1].text, home, "/home/you/portico")
-	for _, c := range []struct{ command, keep string }{
-		{"kubectl get apiservices | grep -v Local", "Local"},
-		{"kubectl top nodes", ""},
-		{"kubectl create configmap a --from-literal=k=v", ""},
-		{"kubectl get configmaps", ""},
+	for _, c := range []struct{ command, await, want string }{
+		{"kubectl top nodes", "", ""},
+		{"kubectl create namespace demo", "", ""},
+		{"kill $(cat portico-data/extserver.pid)", "kubectl get apiservice v1.metrics.k8s.io", "False (FailedDiscoveryCheck)"},
+		{"kubectl top nodes", "", ""},
+		{"time kubectl delete namespace demo", "", ""},
+		{"aggregator doctor apiservice v1.metrics.k8s.io | head -10", "", ""},
 	} {
-		first, _, _ := strings.Cut(c.command, " | ")
-		printed, err := kubectl(strings.Fields(first)[1:]...)
-		if err != nil {
+		show(c.command, run("TIMEFORMAT='%1R s'; "+c.command))
+		if c.await == "" {
+			continue
+		}
+		if err := wait(c.await, c.want); err != nil {
 			return nil, err
 		}
-		if c.keep != "" {
-			var kept []string
-			for _, text := range strings.Split(printed, "\n") {
-				if !strings.Contains(text, c.keep) {
-					kept = append(kept, text)
-				}
-			}
-			printed = strings.Join(kept, "\n")
-		}
-		show(c.command, printed)
 	}
 	return shown, nil
 }
@@ -130,8 +140,18 @@ func perform(built, home string) (shown []line, err error) {
 const (
 	fontSize, lineHeight = 13, 19
 	charWidth            = 7.83
+	columns              = 108
 	margin, bar          = 16, 30
 )
+
+// wrap breaks a line at the width of the terminal.
+func wrap(text string) (parts []string) {
+	letters := []rune(text)
+	for len(letters) > columns {
+		parts, letters = append(parts, string(letters[:columns])), letters[columns:]
+	}
+	return append(parts, string(letters))
+}
 
 // draw renders the terminal. Without animation all lines are visible; with animation each line appears at its time.
 func draw(shown []line) []byte {
@@ -141,7 +161,7 @@ func draw(shown []line) []byte {
 	}
 	width, height := int(float64(widest)*charWidth)+2*margin, bar+margin+len(shown)*lineHeight+margin/2
 	var b strings.Builder
-	fmt.Fprintf(&b, `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %d %d" width="%d" height="%d" role="img" aria-label="aggregator dev, and kubectl commands with what they print">
+	fmt.Fprintf(&b, `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %d %d" width="%d" height="%d" role="img" aria-label="aggregator dev, its extension server is killed, and commands with what they print">
 <!-- made by: make recording -->
 <style>
 text { font: %dpx ui-monospace, SFMono-Regular, Menlo, Consolas, "DejaVu Sans Mono", monospace; fill: #d3d7de; white-space: pre }
