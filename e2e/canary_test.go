@@ -324,7 +324,7 @@ func checkLog(t *testing.T, text string) {
 	if !strings.Contains(text, "forged") {
 		t.Error("the log has no forged text, want some as proof that it is complete")
 	}
-	if strings.Contains(text, "spans were lost") {
+	if strings.Contains(text, "failed to export spans") {
 		t.Error("spans were lost because of an invalid UTF-8 byte, want none lost")
 	}
 	for line := range strings.Lines(text) {

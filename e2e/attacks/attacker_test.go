@@ -28,7 +28,7 @@ const attackerRole = "attacker"
 type orders struct {
 	Front            string // the address of the front door
 	Certificate, Key []byte // of the attacker's extension servers
-	NULCertificate   []byte // of a server whose name has a NUL suffix
+	NULCertificate   []byte // of a server with a NUL suffix in its name
 	NULKey           []byte
 	NULServices      []string // the Services with the NUL certificate
 }
@@ -53,7 +53,7 @@ type report struct {
 	Faults      []string         // responses that must not occur
 }
 
-// attack is the attacker's process.
+// attack is the main function of the attacker's process.
 func attack() error {
 	in := bufio.NewReader(os.Stdin)
 	line, err := in.ReadBytes('\n')
@@ -198,13 +198,13 @@ func (a *attackRun) fault(format string, args ...any) {
 	}
 }
 
-// sent counts.
+// sent counts sent frames and bytes.
 func (a *attackRun) sent(frames, bytes int) {
 	a.frames.Add(int64(frames))
 	a.bytes.Add(int64(bytes))
 }
 
-// mostOf notes how much one connection carried.
+// mostOf records the number of frames on one connection if it is the maximum.
 func (a *attackRun) mostOf(n int64) {
 	for m := a.most.Load(); n > m && !a.most.CompareAndSwap(m, n); m = a.most.Load() {
 	}
@@ -274,7 +274,7 @@ func (a *attackRun) again(many int, f func() error) {
 	all.Wait()
 }
 
-// brief is an error without addresses.
+// brief returns the message of an error without addresses.
 func brief(err error) string {
 	var alert tls.AlertError
 	switch {
@@ -292,5 +292,5 @@ func brief(err error) string {
 	return text
 }
 
-// things is a collection; in it, small is an object and the collection itself is 100 KB.
+// things returns the path of a collection of 100 KB with an object named small.
 func things() string { return bench.Path(0) }

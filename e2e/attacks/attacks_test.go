@@ -19,17 +19,17 @@ import (
 // lists its results.
 func TestAttacks(t *testing.T) {
 	if runtime.GOOS != "linux" {
-		t.Skip("what another process uses is only known on Linux")
+		t.Skip("the resource use of another process is available only on Linux")
 	}
 	if *write && !*whole {
-		t.Fatal("flag -write without -whole, want both: the page has results of whole attacks")
+		t.Fatal("flag -write without -whole, want both: the page needs results of -whole")
 	}
 	p := page{Engines: map[string]run{}}
 	for _, engine := range chosenEngines() {
 		t.Run(engine, func(t *testing.T) {
 			machine := measure.ThisMachine()
 			if *program != "" {
-				machine.Commit = "unknown, of a program that was given by -aggregator, attacked by " + machine.Commit
+				machine.Commit = "unknown (program of the flag -aggregator); attacked by commit " + machine.Commit
 			}
 			rest, results := attackEngine(t, engine, chosenRows(t, engine))
 			p.Engines[engine] = run{machine, rest}
@@ -160,7 +160,7 @@ func (e *environment) try(t *testing.T, engine string, a *attackRow, b *bystande
 		r.Ours.CPUSeconds, r.Ours.PeakMiB, r.Ours.RSSMiB, r.Ours.KeptMiB, during.Requests, during.Failures, during.P50.Round(100*time.Microsecond), during.P99.Round(100*time.Microsecond), during.WatchP99.Round(100*time.Microsecond), attacker.Outcomes)
 	for _, broken := range r.Broken {
 		if engine == library {
-			t.Logf("the library does not promise this: %s", broken)
+			t.Logf("not guaranteed for this engine: %s", broken)
 		} else {
 			t.Errorf("broken bound: %s, want none", broken)
 		}

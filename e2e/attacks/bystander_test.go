@@ -19,9 +19,9 @@ import (
 const (
 	// each is the interval of the bystander's requests over each version of HTTP, independent of earlier responses.
 	each = 20 * time.Millisecond
-	// unanswered is how many of its requests may be under way; more are failures.
+	// unanswered is the maximum number of pending requests; further requests count as failures.
 	unanswered = 100
-	// tooLate is when it gives a request up.
+	// tooLate is the timeout of a request.
 	tooLate = 10 * time.Second
 )
 
@@ -41,7 +41,7 @@ type Bystander struct {
 	During Latencies `json:"bystander"`
 }
 
-// bystander is an innocent client: a GET of a proxied object over HTTP/2 and one over HTTP/1.1 at a fixed rate, each on a
+// bystander is a client with normal requests: a GET of a proxied object over HTTP/2 and one over HTTP/1.1 at a fixed rate, each on a
 // connection that it keeps, and a watch.
 type bystander struct {
 	server *bench.Server

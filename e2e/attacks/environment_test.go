@@ -33,7 +33,7 @@ const (
 		attackerToken + "," + attackerName + `,u-2,"dev"` + "\n"
 )
 
-// environment is a front door on one engine, an innocent extension server, and an attacker.
+// environment is a front door on one engine, a valid extension server, and an attacker.
 type environment struct {
 	t      *testing.T
 	front  *bench.Front
@@ -64,7 +64,7 @@ func newEnvironment(t *testing.T, engine string, chosen []*attackRow) *environme
 		t.Fatal(err)
 	}
 	flags := []string{"--token-auth-file", tokens}
-	if *program == "" || engine != portico { // a program that was given may be too old to have a choice
+	if *program == "" || engine != portico { // the program of the flag may be too old for the choice
 		flags = append(flags, "--http-engine="+engine, "--backend-engine="+engine)
 	}
 	e := &environment{t: t, logged: y.Log}
@@ -216,7 +216,7 @@ func resident(pid int) (now, peak int64, err error) {
 	return now, peak, nil
 }
 
-// resetPeak has the kernel count the peak from now on.
+// resetPeak resets the kernel's peak value.
 func resetPeak(pid int) error {
 	return os.WriteFile(fmt.Sprintf("/proc/%d/clear_refs", pid), []byte("5"), 0o200)
 }
@@ -252,13 +252,13 @@ func (e *environment) heap(ctx context.Context) (int64, error) {
 	return int64(total), lines.Err()
 }
 
-// order has the attacker do something, and waits.
+// order sends an order to the attacker and waits for its report.
 func (e *environment) order(o order) (report, error) {
 	question, err := json.Marshal(o)
 	if err != nil {
 		return report{}, err
 	}
-	line, err := e.child.Ask(string(question))
+	line, err := e.child.Query(string(question))
 	if err != nil {
 		return report{}, fmt.Errorf("the attacker has ended: %w", err)
 	}

@@ -33,7 +33,7 @@ type hostile struct {
 	now    atomic.Pointer[attackRun]
 }
 
-// attackedName is the object that attacks answer for.
+// attackedName is the name of the object that the attack serves.
 const attackedName = "attack"
 
 func newHostile(o orders) (*hostile, error) {
@@ -88,7 +88,7 @@ func (h *hostile) ports() string {
 
 func (h *hostile) under(a *attackRun) { h.now.Store(a) }
 
-// service is the name of the Service that an attack needs, "" if none, and which of the ports it is at.
+// service returns the name of the Service that an attack needs, "" if none, and the index of its port.
 func (a *attackRow) service() (string, int) {
 	switch {
 	case a.h2 != nil:
@@ -110,7 +110,7 @@ func (a *attackRow) number() int {
 	return -1
 }
 
-// path is the collection behind that Service.
+// path returns the path of the collection behind that Service.
 func (a *attackRow) path() string {
 	service, _ := a.service()
 	return "/apis/" + bench.GroupOf(service) + "/v1/namespaces/" + bench.Namespace + "/" + bench.Resource
@@ -225,7 +225,7 @@ func (c *hostile2) request(f *http2.MetaHeadersFrame) {
 		}
 	}
 	if a := c.h.now.Load(); a != nil && strings.HasSuffix(path, "/"+attackedName) {
-		if c.a == nil { // an attack has its extension server to itself, so that it stays this one
+		if c.a == nil { // each attack has a separate extension server, so that this does not change
 			c.a = a
 		}
 		switch {
@@ -248,7 +248,7 @@ func (c *hostile2) request(f *http2.MetaHeadersFrame) {
 	_ = c.answer(f.StreamID, "200", kind, string(text))
 }
 
-// mirror looks at a request as an extension server would.
+// mirror checks a request as an extension server does.
 func (h *hostile) mirror(a *attackRun, method, path, user string) {
 	if strings.Contains(path, "smuggled") || method == "SMUGGLED" {
 		a.fault("the extension server was asked for %s %s, which nobody sent as a request", method, path)

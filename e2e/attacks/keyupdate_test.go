@@ -100,7 +100,7 @@ func (r *records) keyUpdate(to []byte) ([]byte, error) {
 	return to, r.derive()
 }
 
-// keyUpdates floods with them.
+// keyUpdates floods connections with KeyUpdates.
 func keyUpdates(a *attackRun) {
 	a.again(2, func() error {
 		var log keyLog

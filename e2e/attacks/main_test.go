@@ -11,14 +11,14 @@ import (
 )
 
 var (
-	whole   = flag.Bool("whole", false, "all attacks on every engine, as long as the record needs; default a reduced set")
-	write   = flag.Bool("write", false, "with -whole: write docs/attacks.md and docs/attacks.json")
-	judge   = flag.Bool("judge", false, "hold the figures of the page against the bounds as they are now, attack nobody, and write the page")
-	engines = flag.String("engines", "", "which engines, separated by commas; default portico, and library for a handful")
-	only    = flag.String("only", "", "a regular expression: only attacks whose names match")
+	whole   = flag.Bool("whole", false, "all attacks on all engines, for the duration of the recorded results; default a reduced set")
+	write   = flag.Bool("write", false, "with -whole: write e2e/attacks/README.md and e2e/attacks/results.json")
+	judge   = flag.Bool("judge", false, "check the recorded results against the current bounds without attacks, and write the page")
+	engines = flag.String("engines", "", "engines, separated by commas; default portico, and library for a few attacks")
+	only    = flag.String("only", "", "regular expression; only attacks with a matching name")
 	side    = flag.String("side", "", "server or client: only attacks on that side")
-	lasts   = flag.Duration("lasts", 0, "how long each attack lasts; default 2.5s with -whole and 700ms without")
-	program = flag.String("aggregator", "", "attack this program; default one built from the tree")
+	lasts   = flag.Duration("lasts", 0, "duration of each attack; default 2.5s with -whole and 700ms without")
+	program = flag.String("aggregator", "", "attacked program; default one built from the tree")
 )
 
 func TestMain(m *testing.M) {

@@ -16,7 +16,7 @@ import (
 	"golang.org/x/net/http2/hpack"
 )
 
-// pieces is how much is written at once.
+// pieces is the minimum number of bytes of a write.
 const pieces = 15 << 10
 
 // peer is an HTTP/2 client without a library. flush sends the frames that its Framer wrote.
@@ -31,7 +31,7 @@ type peer struct {
 	frames  int64
 
 	mute atomic.Bool   // it acknowledges nothing
-	deaf atomic.Bool   // it gives no windows back
+	deaf atomic.Bool   // it sends no WINDOW_UPDATE for received data
 	told chan struct{} // closed on a GOAWAY with an error code, or at the end of the stream
 	gone chan struct{} // closed when nothing more can be read
 	how  string        // valid then
@@ -71,7 +71,7 @@ func newPeer(a *attackRun, conn *tls.Conn) *peer {
 	return p
 }
 
-// encode is a header block of these fields.
+// encode returns a header block of these fields.
 func (p *peer) encode(fields ...string) []byte {
 	p.block.Reset()
 	for i := 0; i+1 < len(fields); i += 2 {
@@ -80,7 +80,7 @@ func (p *peer) encode(fields ...string) []byte {
 	return bytes.Clone(p.block.Bytes())
 }
 
-// request are the fields of one of the attacker's, with more after them.
+// request returns the fields of a request of the attacker, followed by more.
 func request(method, path string, more ...string) []string {
 	return append([]string{":method", method, ":scheme", "https", ":authority", "front.example.com", ":path", path, "authorization", "Bearer " + attackerToken}, more...)
 }
@@ -102,7 +102,7 @@ func (p *peer) open(end bool, fields ...string) uint32 {
 	return id
 }
 
-// opened is open with a block that is encoded already.
+// opened is open with an encoded block.
 func (p *peer) opened(end bool, block []byte) uint32 {
 	id := p.id()
 	_ = p.WriteHeaders(http2.HeadersFrameParam{StreamID: id, BlockFragment: block, EndHeaders: true, EndStream: end})
@@ -156,7 +156,7 @@ func (p *peer) word() string {
 	return p.how
 }
 
-// flood sends pieces until the time is over or the peer stops reading. It reports how the connection ended.
+// flood sends frames until the attack is over or the front door ends the connection.
 func (p *peer) flood(each func(*peer)) {
 	for !p.a.over() {
 		for p.out.Len() < pieces {
@@ -183,7 +183,7 @@ func (p *peer) ended() bool {
 }
 
 // leave ends the connection and records which side ended it, and with which code. A connection that only the end of the attack
-// closed counts as tolerated if it was open for half of the attack.
+// closed counts as left open if it existed for half of the attack.
 func (p *peer) leave() {
 	p.a.mostOf(p.frames)
 	patience := time.Second
@@ -200,7 +200,7 @@ func (p *peer) leave() {
 	case p.how != "":
 		p.a.came("ended: %s", p.how)
 	case time.Since(p.began) > time.Since(p.a.began)/2:
-		p.a.came("let be")
+		p.a.came("left open")
 	}
 }
 
@@ -284,7 +284,7 @@ func windowUpdate(stream, n uint32) []byte {
 	return binary.BigEndian.AppendUint32(b, n)
 }
 
-// expect is the status of a stream's answer, once it is there.
+// expect returns a channel that receives the status of a stream's response.
 func (p *peer) expect(id uint32) <-chan string {
 	c := make(chan string, 1)
 	p.mu.Lock()
@@ -347,7 +347,7 @@ func floods(begin, each func(*peer), settings ...http2.Setting) func(*attackRun)
 	}
 }
 
-// frame is one that is the same every time.
+// frame returns a function that writes the same frame every time.
 func frame(kind http2.FrameType, flags http2.Flags, stream uint32, payload string) func(*peer) {
 	var b bytes.Buffer
 	_ = http2.NewFramer(&b, nil).WriteRawFrame(kind, flags, stream, []byte(payload))
@@ -382,7 +382,7 @@ func deafFloods(begin, each func(*peer)) func(*attackRun) {
 			case err != nil:
 				a.came("ended: %s", brief(err))
 			case time.Since(began) > time.Since(a.began)/2:
-				a.came("let be")
+				a.came("left open")
 			}
 			a.close(conn.NetConn())
 			return nil

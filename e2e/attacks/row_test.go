@@ -72,7 +72,7 @@ func (b bound) withDefaults() bound {
 	return b
 }
 
-// String is for the page: the unusual limits and the permitted results.
+// String returns the non-default limits and the permitted results, for the page.
 func (b bound) String() string {
 	var parts []string
 	if b.CPU != ordinaryCPU {
@@ -109,7 +109,7 @@ type result struct {
 	Attacker report   `json:"attacker"`
 	Ours     used     `json:"ours"`
 	Bystander
-	// Broken are the bounds that did not hold. The test fails if portico has any.
+	// Broken lists the exceeded bounds. The test fails if portico has any.
 	Broken []string `json:"broken,omitempty"`
 }
 
@@ -121,7 +121,7 @@ type used struct {
 	RSSMiB     float64 `json:"rssMiB"`  // resident, the peak itself
 }
 
-// judge records the bounds that did not hold. lenient is for machines with other load.
+// judge records the exceeded bounds. lenient is for machines with other load.
 func (r *result) judge(rest Latencies, lenient bool) {
 	say := func(format string, args ...any) { r.Broken = append(r.Broken, fmt.Sprintf(format, args...)) }
 	b := r.Bound
@@ -154,7 +154,7 @@ func (r *result) judge(rest Latencies, lenient bool) {
 			}
 		}
 		if len(r.Attacker.Outcomes) == 0 {
-			say("nothing came of it")
+			say("no outcome was recorded")
 		}
 	}
 	for _, f := range r.Attacker.Faults {
@@ -164,7 +164,7 @@ func (r *result) judge(rest Latencies, lenient bool) {
 		say("%d of %d requests of the bystander failed: %s", r.During.Failures, r.During.Requests, strings.Join(r.During.Reasons, "; "))
 	}
 	if r.During.Requests == 0 {
-		say("the bystander asked for nothing")
+		say("the bystander sent no requests")
 	}
 	limit := max(b.P99, slower*rest.P99)
 	if lenient {

@@ -22,7 +22,7 @@ func serverConnections() []*attackRow {
 	rows := []*attackRow{
 		{name: "no preface", cves: slow, sends: "400 connections that complete the TLS handshake and send nothing", quick: true, proof: "server.TestD5SlowClientsAreDisconnected, http2.TestSlowClientsAreDisconnected",
 			do: openMany(400, func(a *attackRun) (io.ReadWriteCloser, error) { return a.dial("h2") }), bound: held},
-		{name: "half a header block", cves: slow, sends: "400 connections that send a preface, SETTINGS, and an incomplete header block", proof: "server.TestD5SlowClientsAreDisconnected, http2.TestSlowClientsAreDisconnected",
+		{name: "incomplete HTTP/2 header block", cves: slow, sends: "400 connections that send a preface, SETTINGS, and an incomplete header block", proof: "server.TestD5SlowClientsAreDisconnected, http2.TestSlowClientsAreDisconnected",
 			do: openMany(400, func(a *attackRun) (io.ReadWriteCloser, error) {
 				c, err := a.dial("h2")
 				if err == nil {
@@ -30,7 +30,7 @@ func serverConnections() []*attackRow {
 				}
 				return c, err
 			}), bound: held},
-		{name: "half a head of HTTP/1.1", cves: slow, sends: "400 connections that send half of the request headers", proof: "server.TestD5SlowClientsAreDisconnected",
+		{name: "incomplete HTTP/1.1 headers", cves: slow, sends: "400 connections that send half of the request headers", proof: "server.TestD5SlowClientsAreDisconnected",
 			do: openMany(400, func(a *attackRun) (io.ReadWriteCloser, error) {
 				c, err := a.dial("http/1.1")
 				if err == nil {
@@ -38,7 +38,7 @@ func serverConnections() []*attackRow {
 				}
 				return c, err
 			}), bound: held},
-		{name: "half a handshake", cves: slow, sends: "1,000 TCP connections that send half of a ClientHello", quick: true, proof: "server.TestD5SlowClientsAreDisconnected",
+		{name: "incomplete TLS handshake", cves: slow, sends: "1,000 TCP connections that send half of a ClientHello", quick: true, proof: "server.TestD5SlowClientsAreDisconnected",
 			do: openMany(1000, func(a *attackRun) (io.ReadWriteCloser, error) {
 				c, err := a.raw()
 				if err == nil {
@@ -46,7 +46,7 @@ func serverConnections() []*attackRow {
 				}
 				return c, err
 			}), bound: held},
-		{name: "a handshake without end", cves: slow, sends: "a handshake message with a length of 16 MB", proof: "server.TestD6HugeHandshakeMessageClosesConnection",
+		{name: "endless TLS handshake", cves: slow, sends: "a handshake message with a length of 16 MB", proof: "server.TestD6HugeHandshakeMessageClosesConnection",
 			do: func(a *attackRun) {
 				record := append([]byte{22, 3, 1, 0x40, 0}, make([]byte, 16<<10)...)
 				copy(record[5:], []byte{1, 0xff, 0xff, 0xff})
@@ -71,8 +71,8 @@ func serverConnections() []*attackRow {
 					return nil
 				})
 			}, bound: bound{Frames: 1000, CPU: 8, Outcomes: "ended: closed"}},
-		{name: "handshakes one after the other", cves: []string{"CVE-2025-68121"}, sends: "TLS handshakes, each of which tries to resume the session of the one before, and nothing else", quick: true,
-			proof: "auth/authn.TestCertificateTrustIsCheckedPerRequest (a session is never resumed: what is trusted is of the moment)",
+		{name: "consecutive TLS handshakes", cves: []string{"CVE-2025-68121"}, sends: "TLS handshakes without requests; each tries to resume the previous session", quick: true,
+			proof: "auth/authn.TestCertificateTrustIsCheckedPerRequest (sessions are never resumed, because certificate trust can change)",
 			do: func(a *attackRun) {
 				sessions := tls.NewLRUClientSessionCache(10)
 				a.again(4, func() error {
@@ -84,30 +84,30 @@ func serverConnections() []*attackRow {
 					if c.ConnectionState().DidResume {
 						a.fault("a session was resumed")
 					}
-					a.came("shaken hands")
+					a.came("handshake completed")
 					a.close(c.NetConn())
 					return nil
 				})
-			}, bound: bound{CPU: 6, Outcomes: "shaken hands|no connection: .*"}},
-		{name: "KeyUpdate flood", cves: slow, sends: "TLS 1.3 KeyUpdates that request a KeyUpdate in return, in hand-made records", quick: true,
-			do: keyUpdates, bound: bound{Frames: 100_000, Outcomes: "ended: .*"}, proof: "crypto/tls bounds them: CVE-2026-32283"},
-		{name: "idle connections of HTTP/1.1", cves: slow, sends: "10,000 connections with one request each, which stay open (300 in the reduced set)",
+			}, bound: bound{CPU: 6, Outcomes: "handshake completed|no connection: .*"}},
+		{name: "KeyUpdate flood", cves: slow, sends: "TLS 1.3 KeyUpdates that request a KeyUpdate in return, in handwritten records", quick: true,
+			do: keyUpdates, bound: bound{Frames: 100_000, Outcomes: "ended: .*"}, proof: "crypto/tls limits them: CVE-2026-32283"},
+		{name: "idle HTTP/1.1 connections", cves: slow, sends: "10,000 connections with one request each, which stay open (300 in the reduced set)",
 			proof: "http1.TestBothServersServeThreeHundredClients, server.TestD9ServerRecoversFromDescriptorExhaustion", do: idle("http/1.1", 10_000), most: 45 * time.Second, bound: bound{CPU: 8, Memory: 900, Heap: 300, P99: time.Second, Outcomes: "held|no connection: .*"}},
-		{name: "idle connections of HTTP/2", cves: slow, sends: "2,000 connections with one request each, which stay open",
+		{name: "idle HTTP/2 connections", cves: slow, sends: "2,000 connections with one request each, which stay open",
 			proof: "http2.TestIdleConnectionsEndWithGoAway", do: idle("h2", 2000), most: 15 * time.Second, bound: bound{CPU: 8, Heap: 80, P99: time.Second, Outcomes: "held|answered: 200|no connection: .*"}},
-		{name: "idle connections that have had large headers", cves: slow, sends: "500 connections with one request with 60 KB of headers each, which stay open", quick: true,
+		{name: "idle connections after large headers", cves: slow, sends: "500 connections with one request with 60 KB of headers each, which stay open", quick: true,
 			proof: "http2.TestIdleConnectionsEndWithGoAway", do: idleAfterLarge(500), most: 8 * time.Second, bound: bound{CPU: 12, Memory: 256, Heap: 64, Outcomes: "held|answered: .*|no connection: .*"}},
 	}
 	for _, a := range rows {
 		a.class = "handshakes"
 	}
 	return append(rows, &attackRow{
-		class: "late", name: "a certificate whose names hold a NUL", cves: []string{"CVE-2026-47778"}, sends: "GETs with an untrusted client certificate whose common name is root, a NUL and more", quick: true,
+		class: "late", name: "a certificate with a NUL in its names", cves: []string{"CVE-2026-47778"}, sends: "GETs with an untrusted client certificate; its common name is root, a NUL and a suffix", quick: true,
 		do: nulCertificate, bound: bound{CPU: 8, Outcomes: "answered: 401|answered: 403"}, proof: "auth/authn.TestAuthenticateRequest, pki.TestInvalidBundleKeepsPreviousBundle",
 	})
 }
 
-// openMany opens connections that stay until the attack is over.
+// openMany opens connections that stay open until the attack is over.
 func openMany(many int, open func(*attackRun) (io.ReadWriteCloser, error)) func(*attackRun) {
 	return func(a *attackRun) {
 		a.atOnce(many, func() error {
@@ -123,7 +123,7 @@ func openMany(many int, open func(*attackRun) (io.ReadWriteCloser, error)) func(
 	}
 }
 
-// atOnce does something so many times, a few at a time, as long as there is time.
+// atOnce calls do the given number of times, a few in parallel, until the attack is over.
 func (a *attackRun) atOnce(many int, do func() error) {
 	var all sync.WaitGroup
 	turns := make(chan struct{}, 4) // the test measures established connections, not their creation
@@ -143,7 +143,7 @@ func (a *attackRun) atOnce(many int, do func() error) {
 	all.Wait()
 }
 
-// idle opens connections, has a request answered on each, and leaves them.
+// idle opens connections, sends one request on each, and keeps them open.
 func idle(protocol string, many int) func(*attackRun) {
 	return func(a *attackRun) {
 		if time.Until(a.until) < 5*time.Second {
@@ -156,7 +156,7 @@ func idle(protocol string, many int) func(*attackRun) {
 					return err
 				}
 				if got := p.ask("GET", things()+"/small"); got != "200" {
-					a.fault("a request was answered %q", got)
+					a.fault("the response to a request was %q", got)
 				}
 				a.came("held")
 				return nil
@@ -168,7 +168,7 @@ func idle(protocol string, many int) func(*attackRun) {
 			got, _ := exchange(c, message("GET", things()+"/small"), 1)
 			a.sent(1, 0)
 			if got != "200" {
-				a.fault("a request was answered %q", got)
+				a.fault("the response to a request was %q", got)
 			}
 			a.came("held")
 			return nil
@@ -235,7 +235,7 @@ func nulCertificate(a *attackRun) {
 	})
 }
 
-// message is a request of the attacker's over HTTP/1.1. more are lines of its head.
+// message returns a request of the attacker over HTTP/1.1. more are additional header lines.
 func message(method, target string, more ...string) string {
 	return method + " " + target + " HTTP/1.1\r\nHost: front.example.com\r\nAuthorization: Bearer " + attackerToken + "\r\n" + strings.Join(append(more, ""), "\r\n") + "\r\n"
 }

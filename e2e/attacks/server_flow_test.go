@@ -10,24 +10,24 @@ import (
 func serverWindows() []*attackRow {
 	leak := []string{"golang/go#40423", "golang/go#16510"}
 	rows := []*attackRow{
-		{class: "windows", name: "uploads that are cancelled", cves: leak, sends: "200 uploads of 16 KB on one connection, each reset half-way, which is three times the connection window; then an upload that must succeed", quick: true, hand: true,
-			do: cancelledUploads, proof: "http2.TestConnectionWindowIsReturnedForUnreadData", bound: bound{Outcomes: "reset: .*|answered: .*|let be|ended: closed|went through"}},
-		{class: "windows", name: "one slow stream", cves: []string{"golang/go#28204"}, sends: "20 unread responses and 20 stalled uploads on one connection, and other requests on it, which must be answered", quick: true,
-			do: slowStreams, proof: "http2.TestClosedStreamWindowBlocksNoOtherStream", bound: bound{Outcomes: "reset: .*|answered: .*|let be|ended: closed|went through"}},
-		{class: "windows", name: "every stream of a connection in use", cves: []string{"golang/go#32388"}, sends: "connections with 100 streams, all of which are stalled uploads", proof: "transport.TestD17UnreadUploadsDoNotBlockOtherUploads",
+		{class: "windows", name: "cancelled uploads", cves: leak, sends: "200 uploads on one connection, each reset after 16 KB, three times the connection window in total; then an upload that must succeed", quick: true, hand: true,
+			do: cancelledUploads, proof: "http2.TestConnectionWindowIsReturnedForUnreadData", bound: bound{Outcomes: "reset: .*|answered: .*|left open|ended: closed|went through"}},
+		{class: "windows", name: "one slow stream", cves: []string{"golang/go#28204"}, sends: "20 unread responses and 20 stalled uploads on one connection; other requests on it must get responses", quick: true,
+			do: slowStreams, proof: "http2.TestClosedStreamWindowBlocksNoOtherStream", bound: bound{Outcomes: "reset: .*|answered: .*|left open|ended: closed|went through"}},
+		{class: "windows", name: "all streams of a connection in use", cves: []string{"golang/go#32388"}, sends: "connections with 100 stalled uploads", proof: "transport.TestD17UnreadUploadsDoNotBlockOtherUploads",
 			do: holding(2, func(p *peer) {
 				for range 100 {
 					p.open(false, request("POST", things(), "content-length", "100000")...)
 				}
 			}), bound: bound{Heap: 64, Outcomes: "held|reset: .*|answered: .*|ended: .*"}},
-		{class: "zero-window", name: "windows of zero", cves: []string{"CVE-2016-1546"}, sends: "8 connections with 100 GETs of 100 KB each and windows of zero", quick: true, hand: true,
+		{class: "zero-window", name: "zero windows", cves: []string{"CVE-2016-1546"}, sends: "8 connections with 100 GETs of 100 KB each and windows of zero", quick: true, hand: true,
 			do: holding(8, func(p *peer) {
 				for range 100 {
 					p.open(true, request("GET", things())...)
 				}
 			}, http2.Setting{ID: http2.SettingInitialWindowSize, Val: 0}), bound: bound{CPU: 100, Memory: 384, Heap: 192, P99: 2 * time.Second, Outcomes: "held|answered: .*|reset: .*|ended: .*"},
 			proof: "server.TestD14UnreadResponsesDoNotBlockOtherUsers, server.TestD14UnreadResponseMemoryIsLimited"},
-		{class: "zero-window", name: "connections that are not read", cves: []string{"CVE-2016-1546"}, sends: "8 connections with 100 GETs of 100 KB each and windows of 2 GiB; the attacker reads nothing",
+		{class: "zero-window", name: "unread connections", cves: []string{"CVE-2016-1546"}, sends: "8 connections with 100 GETs of 100 KB each and windows of 2 GiB; the attacker reads nothing",
 			do: func(a *attackRun) {
 				for range 8 {
 					conn, err := a.dial("h2")
@@ -48,7 +48,7 @@ func serverWindows() []*attackRow {
 				}
 				a.rest()
 			}, bound: bound{CPU: 100, Memory: 384, Heap: 192, P99: 2 * time.Second, Outcomes: "held|no connection: .*"}, proof: "server.TestD5StalledReaderDoesNotBlockHandler, server.TestD14UnreadResponseMemoryIsLimited"},
-		{class: "zero-window", name: "slow readers of HTTP/1.1", cves: []string{"CVE-2016-1546"}, sends: "100 connections that repeatedly request 100 KB and read nothing",
+		{class: "zero-window", name: "slow HTTP/1.1 readers", cves: []string{"CVE-2016-1546"}, sends: "100 connections that repeatedly request 100 KB and read nothing",
 			do: func(a *attackRun) {
 				a.atOnce(100, func() error {
 					c, err := a.dial("http/1.1")
@@ -63,7 +63,7 @@ func serverWindows() []*attackRow {
 				})
 				a.rest()
 			}, bound: bound{CPU: 100, Memory: 384, Heap: 192, P99: 2 * time.Second, Outcomes: "held|no connection: .*"}, proof: "server.TestD5StalledReaderDoesNotBlockHandler"},
-		{class: "late", name: "work after a reset", cves: []string{"CVE-2026-26311"}, sends: "watches that are reset when their responses have begun; their handlers must end", quick: true,
+		{class: "late", name: "work after a reset", cves: []string{"CVE-2026-26311"}, sends: "watches that are reset after their responses have begun; their handlers must end", quick: true,
 			do: func(a *attackRun) {
 				a.again(4, func() error {
 					p, err := a.greet()
@@ -83,12 +83,12 @@ func serverWindows() []*attackRow {
 					p.leave()
 					return nil
 				})
-			}, bound: bound{CPU: 10, Outcomes: calm + "|answered: .*|let be"}, proof: "http2.TestFloodMemoryIsBoundedAndOtherClientsAreServed, proxy.TestDrainEndsWatch"},
+			}, bound: bound{CPU: 10, Outcomes: calm + "|answered: .*|left open"}, proof: "http2.TestFloodMemoryIsBoundedAndOtherClientsAreServed, proxy.TestDrainEndsWatch"},
 	}
 	return rows
 }
 
-// data sends n bytes of a body when the connection's window has room for them.
+// data sends n bytes of a body when the connection's window permits it.
 func (p *peer) data(id uint32, end bool, n int) bool {
 	until := time.Now().Add(3 * time.Second)
 	for p.window.Load() < int64(n) {
@@ -116,21 +116,21 @@ func cancelledUploads(a *attackRun) {
 			id := p.open(false, request("POST", things(), "content-length", "32000")...)
 			if !p.data(id, false, 16_000) {
 				if !a.over() {
-					a.fault("an upload found no window: what was cancelled before has leaked it")
+					a.fault("an upload got no window: the cancelled uploads leaked it")
 				}
 				break
 			}
 			_ = p.WriteRSTStream(id, http2.ErrCodeCancel)
 		}
 		if !a.over() {
-			p.through("after 200 uploads that were cancelled")
+			p.through("after 200 cancelled uploads")
 		}
 		p.leave()
 		return nil
 	})
 }
 
-// through has an upload and a download go through on a connection.
+// through checks that an upload completes on a connection.
 func (p *peer) through(when string) {
 	answer := p.expect(p.next)
 	id := p.open(false, request("POST", things(), "content-length", "16000")...)
@@ -141,7 +141,7 @@ func (p *peer) through(when string) {
 		}
 	}
 	if !p.a.over() {
-		p.a.fault("%s an upload on the same connection does not go through", when)
+		p.a.fault("%s, an upload on the same connection did not complete", when)
 	}
 }
 
@@ -157,11 +157,11 @@ func slowStreams(a *attackRun) {
 		}
 		for range 20 {
 			if got := p.ask("GET", things()+"/small"); got != "200" && !a.over() {
-				a.fault("beside slow streams, a request on the same connection was answered %q", got)
+				a.fault("with slow streams, the response to a request on the same connection was %q", got)
 			}
 		}
 		if !a.over() {
-			p.through("beside slow streams")
+			p.through("with slow streams")
 		}
 		p.leave()
 		return nil

@@ -11,7 +11,7 @@ import (
 	"golang.org/x/net/http2/hpack"
 )
 
-// literal is a block of fields that no table remembers.
+// literal returns a header block of fields that are not stored in the dynamic table.
 func literal(fields ...string) []byte {
 	var b bytes.Buffer
 	e := hpack.NewEncoder(&b)
@@ -28,7 +28,7 @@ func serverHeaders() []*attackRow {
 	endless := func(p *peer) {
 		_ = p.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: p.encode(request("GET", things()+"/small")...)})
 	}
-	mute := func(begin func(*peer)) func(*peer) { // an acknowledgement must not come within the block
+	mute := func(begin func(*peer)) func(*peer) { // an acknowledgement within the block would be invalid
 		return func(p *peer) {
 			p.mute.Store(true)
 			begin(p)
@@ -44,7 +44,7 @@ func serverHeaders() []*attackRow {
 			do: floods(mute(endless), func(p *peer) { _ = p.WriteContinuation(1, false, []byte("\x00\x01a\x01b")) })},
 		{class: "continuation", name: "CONTINUATION flood of zero length", cves: []string{"CVE-2026-33871"}, sends: "an endless header block with empty CONTINUATIONs", quick: true,
 			do: floods(mute(endless), frame(http2.FrameContinuation, 0, 1, ""))},
-		{class: "continuation", name: "CONTINUATION flood and then the next", cves: []string{"CVE-2024-27983"}, sends: "HEADERS and one CONTINUATION; then the attacker drops the connection",
+		{class: "continuation", name: "incomplete CONTINUATION, then a new connection", cves: []string{"CVE-2024-27983"}, sends: "HEADERS and one CONTINUATION; then the attacker drops the connection",
 			do: func(a *attackRun) {
 				a.again(4, func() error {
 					p, err := a.greet()
@@ -66,19 +66,19 @@ func serverHeaders() []*attackRow {
 			do: floods(nil, func(p *peer) {
 				p.opened(true, append(p.encode(request("GET", small, "bomb", strings.Repeat("b", 3900))...), repeat("\xbe", bombSize)...))
 			}), bound: bound{CPU: 8}},
-		{class: "hpack", name: "header CPU by Huffman codes", cves: []string{"CVE-2022-41723"}, sends: "60 KB of Huffman codes in one field that is not stored in the dynamic table",
+		{class: "hpack", name: "Huffman decoding", cves: []string{"CVE-2022-41723"}, sends: "60 KB of Huffman codes in one field that is not stored in the dynamic table",
 			do: floods(nil, func(p *peer) {
 				p.long(true, append(p.encode(request("GET", small)...), huffman("x-huffman", strings.Repeat("0", 60_000))...))
-			}), bound: bound{CPU: 30, P99: time.Second, Outcomes: refused + "|answered: 200|let be"}},
+			}), bound: bound{CPU: 30, P99: time.Second, Outcomes: refused + "|answered: 200|left open"}},
 		{class: "hpack", name: "many tiny fields", sends: "1,500 fields of two bytes in one block",
 			do: floods(nil, func(p *peer) {
 				p.opened(true, append(p.encode(request("GET", small)...), repeat("\x10\x01a\x01b", 1500)...))
-			}), bound: bound{CPU: 60, P99: 2 * time.Second, Outcomes: refused + "|answered: .*|let be"}},
+			}), bound: bound{CPU: 60, P99: 2 * time.Second, Outcomes: refused + "|answered: .*|left open"}},
 		{class: "hpack", name: "cookie crumbs", sends: "one header block with 1,500 Cookie fields, which the server has to join",
 			do: floods(nil, func(p *peer) {
 				p.opened(true, append(p.encode(request("GET", small)...), repeat("\x0f\x11\x01b", 1500)...))
-			}), bound: bound{CPU: 60, P99: 2 * time.Second, Outcomes: refused + "|answered: .*|let be"}},
-		{class: "hpack", name: "references of one byte while no window is open", sends: "1,500 references of one byte on each of 100 concurrent streams; all windows are zero, so that no stream ends", quick: true,
+			}), bound: bound{CPU: 60, P99: 2 * time.Second, Outcomes: refused + "|answered: .*|left open"}},
+		{class: "hpack", name: "one-byte references with closed windows", sends: "1,500 references of one byte on each of 100 concurrent streams; all windows are zero, so that no stream ends", quick: true,
 			do: holding(8, func(p *peer) {
 				head := p.encode(request("GET", things(), "a", "b")...)
 				for range 100 {
@@ -87,28 +87,28 @@ func serverHeaders() []*attackRow {
 				}
 			}, http2.Setting{ID: http2.SettingInitialWindowSize, Val: 0}), bound: bound{Memory: 512, Heap: 320, CPU: 100, P99: 2 * time.Second, Outcomes: refused + "|answered: .*|held"},
 			proof: "server.TestD14UnreadResponseMemoryIsLimited"},
-		{class: "hpack", name: "changes of the table's size", sends: "4,000 changes of the dynamic table size in one header block",
+		{class: "hpack", name: "changes of the dynamic table size", sends: "4,000 changes of the dynamic table size in one header block",
 			do: floods(nil, func(p *peer) {
 				p.opened(true, append(repeat("\x20\x3f\xe1\x1f", 4000), p.encode(request("GET", small)...)...))
-			}), bound: bound{CPU: 30, P99: time.Second, Outcomes: refused + "|answered: .*|let be"}},
-		{class: "hpack", name: "one header that is too large, on a connection that others share", sends: "headers of 1.1 MB now and then, and other requests on the same connection, which must be answered", quick: true,
-			do: sharing, bound: bound{Outcomes: "answered: (200|431)|reset: .*|let be"}, proof: "http2.TestD15RepeatedOversizedHeadersEndConnection"},
-		{class: "hpack", name: "headers that are too large, one after the other", sends: "headers of 1.1 MB",
+			}), bound: bound{CPU: 30, P99: time.Second, Outcomes: refused + "|answered: .*|left open"}},
+		{class: "hpack", name: "one oversized header block on a shared connection", sends: "occasional headers of 1.1 MB; other requests on the same connection must get responses", quick: true,
+			do: sharing, bound: bound{Outcomes: "answered: (200|431)|reset: .*|left open"}, proof: "http2.TestD15RepeatedOversizedHeadersEndConnection"},
+		{class: "hpack", name: "consecutive oversized header blocks", sends: "headers of 1.1 MB",
 			do: floods(nil, func(p *peer) {
 				p.long(true, append(p.encode(request("GET", small)...), repeat(string(literal("x-filler", strings.Repeat("y", 1000))), 1100)...))
 			}), bound: bound{CPU: 30}, proof: "http2.TestD15RepeatedOversizedHeadersEndConnection"},
 
-		{class: "unexpected", name: "frames at random", cves: []string{"CVE-2026-27141"}, sends: "frames of every known and unknown type, with any flags, lengths and streams", quick: true, hand: true,
-			do: random(false), bound: bound{Outcomes: "ended: .*|reset: .*|answered: .*|let be|no connection: .*"}, proof: "http2.TestInvalidClientFramesAreRejected"},
+		{class: "unexpected", name: "random frames", cves: []string{"CVE-2026-27141"}, sends: "frames of known and unknown types, with random flags, lengths and streams", quick: true, hand: true,
+			do: random(false), bound: bound{Outcomes: "ended: .*|reset: .*|answered: .*|left open|no connection: .*"}, proof: "http2.TestInvalidClientFramesAreRejected"},
 		{class: "unexpected", name: "frames after GOAWAY", cves: []string{"CVE-2026-27135"}, sends: "GOAWAY, and then frames of every type",
-			do: random(true), bound: bound{Outcomes: "ended: .*|reset: .*|answered: .*|let be|no connection: .*"}, proof: "http2.TestInvalidClientFramesAreRejected"},
-		{class: "unexpected", name: "frames that nobody knows", sends: "frames of an unknown type", proof: "server.TestD4UnknownFramesAreIgnored",
+			do: random(true), bound: bound{Outcomes: "ended: .*|reset: .*|answered: .*|left open|no connection: .*"}, proof: "http2.TestInvalidClientFramesAreRejected"},
+		{class: "unexpected", name: "frames of an unknown type", sends: "frames of an unknown type", proof: "server.TestD4UnknownFramesAreIgnored",
 			do: floods(nil, frame(0x77, 0, 0, "")), bound: bound{Outcomes: calm}},
-		{class: "unexpected", name: "frames after GOAWAY of the front door", sends: "PING until GOAWAY ENHANCE_YOUR_CALM, and more PING after it", proof: floodsProof,
+		{class: "unexpected", name: "frames after the front door's GOAWAY", sends: "PING until GOAWAY ENHANCE_YOUR_CALM, and more PING after it", proof: floodsProof,
 			do: floods(func(p *peer) { p.past = true }, frame(http2.FramePing, 0, 0, "12345678")), bound: bound{Frames: 3_000_000, Outcomes: calm}},
 	}
 	for _, size := range []uint32{0, 1, 16_383, 1 << 24, 1<<32 - 1} {
-		rows = append(rows, &attackRow{class: "frame-size", name: fmt.Sprintf("frames of at most %d bytes", size), cves: []string{"CVE-2026-33814"},
+		rows = append(rows, &attackRow{class: "frame-size", name: fmt.Sprintf("maximum frame size %d", size), cves: []string{"CVE-2026-33814"},
 			sends: fmt.Sprintf("GETs of 100 KB, and SETTINGS_MAX_FRAME_SIZE %d", size), quick: size == 0, hand: size == 0,
 			do: floods(func(p *peer) { p.open(true, request("GET", things())...) }, func(p *peer) {
 				_ = p.WriteSettings(http2.Setting{ID: http2.SettingMaxFrameSize, Val: size})
@@ -140,7 +140,7 @@ func huffman(name, value string) []byte {
 	return hpack.AppendHuffmanString(append(b, byte(n)), value)
 }
 
-// holding is an attack with open connections: each sends its beginning once, and stays open.
+// holding is an attack with open connections: begin is called once for each connection, which then stays open.
 func holding(many int, begin func(*peer), settings ...http2.Setting) func(*attackRun) {
 	return func(a *attackRun) {
 		var all []*peer
@@ -168,7 +168,7 @@ func holding(many int, begin func(*peer), settings ...http2.Setting) func(*attac
 	}
 }
 
-// sharing is a connection for several users, one of which sends a header that is too large.
+// sharing is an attack on a connection with other requests: some header blocks are oversized.
 func sharing(a *attackRun) {
 	a.again(1, func() error {
 		p, err := a.greet()
@@ -180,7 +180,7 @@ func sharing(a *attackRun) {
 			p.long(true, append(p.encode(request("GET", things()+"/small")...), filler...))
 			for range 5 {
 				if got := p.ask("GET", things()+"/small"); got != "200" && !a.over() {
-					a.fault("beside a header that is too large, a request on the same connection was answered %q", got)
+					a.fault("after an oversized header block, the response to a request on the same connection was %q", got)
 				}
 			}
 		}
@@ -189,7 +189,7 @@ func sharing(a *attackRun) {
 	})
 }
 
-// random sends frames that make no sense, on connections that are each begun well.
+// random sends random frames on connections that begin with valid frames.
 func random(left bool) func(*attackRun) {
 	return func(a *attackRun) {
 		r := rand.New(rand.NewPCG(1, 2)) // the same frames every time

@@ -39,7 +39,7 @@ func exchange(c *tls.Conn, text string, most int) (statuses string, ended bool) 
 	}
 }
 
-// messages are HTTP/1.1 requests without a library, each on a separate connection.
+// messages sends handwritten HTTP/1.1 requests, each on a separate connection.
 func messages(all ...string) func(*attackRun) {
 	return func(a *attackRun) {
 		a.again(2, func() error {
@@ -70,7 +70,7 @@ func smuggled(a *attackRow) string {
 	return "GET " + a.path() + "/smuggled HTTP/1.1\r\nHost: front.example.com\r\n\r\n"
 }
 
-// ended matches a refusal after which the connection is not read any more.
+// ended matches an error response after which the connection is closed.
 const ended = `answered: (400|501|505|403|404|405|431|413|417|100 400), closed`
 
 func serverMessages() []*attackRow {
@@ -118,7 +118,7 @@ func serverMessages() []*attackRow {
 			}
 			return all
 		}),
-		text(&row{class: "framing", name: "bare LF", cves: []string{"CVE-2025-22871"}, sends: "headers and chunks whose lines end in a bare LF", quick: true,
+		text(&row{class: "framing", name: "bare LF", cves: []string{"CVE-2025-22871"}, sends: "headers and chunks with lines that end in a bare LF", quick: true,
 			bound: bound{Outcomes: ended}, proof: "server.TestBytesAfterRequestAreNotServedAsRequest, http1.TestBothServersMalformedRequests"}, func(path, smuggled string) []string {
 			chunky := message("POST", path, "Transfer-Encoding: chunked")
 			return []string{
@@ -126,7 +126,7 @@ func serverMessages() []*attackRow {
 				chunky + "1;a\nb\r\nx\r\n0\r\n\r\n" + smuggled, chunky + "0\r\nA: b\n\r\n" + smuggled, strings.Replace(message("GET", path), "\r\n", "\n", 1) + smuggled,
 			}
 		}),
-		text(&row{class: "framing", name: "chunk extensions", cves: []string{"CVE-2025-55315", "CVE-2025-58056", "CVE-2026-33870"}, sends: "chunk extensions with line ends, quotes and CR in them, followed by a request", quick: true,
+		text(&row{class: "framing", name: "chunk extensions", cves: []string{"CVE-2025-55315", "CVE-2025-58056", "CVE-2026-33870"}, sends: "chunk extensions that contain line ends, quotes and CR, followed by a request", quick: true,
 			bound: bound{Outcomes: ended}, proof: "http1.TestBothServersMalformedRequests, http1.TestBothServersAcceptTinyChunks"}, func(path, smuggled string) []string {
 			chunky := message("POST", path, "Transfer-Encoding: chunked")
 			return []string{
@@ -134,9 +134,9 @@ func serverMessages() []*attackRow {
 				chunky + "-1\r\nx\r\n0\r\n\r\n" + smuggled, chunky + "10000000000000001\r\nx\r\n0\r\n\r\n" + smuggled, chunky + "1\r\nxx\r\n0\r\n\r\n" + smuggled,
 			}
 		}),
-		text(&row{class: "framing", name: "chunk extensions without end", sends: "a body of chunks of one byte, each with 30 bytes of chunk extension", bound: bound{CPU: 8, Outcomes: ended + "|answered: .*"}, proof: "http1.TestBothServersAcceptTinyChunks"},
+		text(&row{class: "framing", name: "endless chunk extensions", sends: "a body in chunks of one byte, each with 30 bytes of chunk extension", bound: bound{CPU: 8, Outcomes: ended + "|answered: .*"}, proof: "http1.TestBothServersAcceptTinyChunks"},
 			chunked(strings.Repeat("1;"+strings.Repeat("x", 30)+"\r\nx\r\n", 20_000)+"0\r\n\r\n")),
-		text(&row{class: "framing", name: "0.CL and Expect", cves: []string{"CVE-2026-2835"}, sends: "Expect in several spellings with a request as its body; HTTP/1.0 with a Transfer-Encoding; a GET with a Content-Length in a folded name", quick: true,
+		text(&row{class: "framing", name: "0.CL and Expect", cves: []string{"CVE-2026-2835"}, sends: "Expect in several spellings, with a request as the body; HTTP/1.0 with a Transfer-Encoding; a GET with a folded Content-Length", quick: true,
 			bound: bound{Outcomes: ended + "|answered: (100 )?20[01]( 40[0-9])?(, closed)?|answered: (417|400)( 40[0-9])?(, closed)?|answered: nothing(, closed)?|answered: 100 400.*"}, proof: "http1.TestBothServersSendContinueWhenBodyIsRead, proxy.TestA20UnreadExpectedBodyIsNotLeftOnConnection"}, func(path, smuggled string) []string {
 			n := fmt.Sprint("Content-Length: ", len(smuggled))
 			return []string{
@@ -144,11 +144,11 @@ func serverMessages() []*attackRow {
 				message("GET", path, "Content-Length:\r\n "+fmt.Sprint(len(smuggled))) + smuggled, strings.Replace(message("POST", path, "Transfer-Encoding: chunked"), "HTTP/1.1", "HTTP/1.0", 1) + "0\r\n\r\n" + smuggled,
 			}
 		}),
-		text(&row{class: "names", name: "names of fields", cves: []string{"CVE-2019-16276", "CVE-2021-40346", "CVE-2023-25725"}, sends: "spaces before the colon, empty names, NUL, CR and folded lines, names of 300 bytes that contain a Content-Length, 2,000 fields, names and values of 100 KB", quick: true,
+		text(&row{class: "names", name: "header field names", cves: []string{"CVE-2019-16276", "CVE-2021-40346", "CVE-2023-25725"}, sends: "spaces before the colon, empty names, NUL, CR and folded lines, names of 300 bytes that contain a Content-Length, 2,000 fields, names and values of 100 KB", quick: true,
 			bound: bound{Outcomes: ended + "|answered: (200|400|431)( 40[0-9])?.*"}, proof: "http1.TestBothServersMalformedRequests, server.TestMalformedRawRequestsAreRejected"}, head(
 			"X-Remote-User : root", ": empty", "X\x00: a", "X: a\x00b", "X: a\rb", "X: a\r\n folded", "Content-Length0"+strings.Repeat("a", 255)+": 1", strings.Repeat("a", 100_000)+": b", "X: "+strings.Repeat("b", 100_000),
 			strings.TrimSuffix(strings.Repeat("X: a\r\n", 2000), "\r\n"), "X", "(x): y", "X-Remote-User\t: root")),
-		fields(&row{class: "downgrade", name: "lengths and codings smuggled into HTTP/1.1", cves: []string{"CVE-2021-21409"}, sends: "HTTP/2 bodies that are longer or shorter than their Content-Length, Transfer-Encodings, and two Content-Lengths, to an HTTP/1.1 extension server", quick: true, hand: true,
+		fields(&row{class: "downgrade", name: "smuggled lengths and transfer codings", cves: []string{"CVE-2021-21409"}, sends: "HTTP/2 bodies that are longer or shorter than their Content-Length, Transfer-Encodings, and two Content-Lengths, to an HTTP/1.1 extension server", quick: true, hand: true,
 			bound: bound{Frames: taken, Outcomes: closedOrReset}, proof: "server.TestA19ByteOutsideElementTableIsRejected, httpmsg.TestInvalidOutgoingRequestsAreRejected"}, func(p *peer, path string) {
 			hidden := []byte("xGET " + path + "/smuggled HTTP/1.1\r\nHost: x\r\n\r\n")
 			switch p.a.serial.Add(1) % 4 {
@@ -162,7 +162,7 @@ func serverMessages() []*attackRow {
 				_ = p.WriteData(p.open(false, request("POST", path, "content-length", "1", "content-length", fmt.Sprint(len(hidden)))...), true, hidden)
 			}
 		}),
-		fields(&row{class: "downgrade", name: "line ends in fields of HTTP/2", cves: []string{"CVE-2021-21409"}, sends: "CR LF and a request in the value, the name, the path, the method, the authority and the scheme, to an HTTP/1.1 extension server", quick: true,
+		fields(&row{class: "downgrade", name: "line ends in HTTP/2 fields", cves: []string{"CVE-2021-21409"}, sends: "CR LF and a request in the value, the name, the path, the method, the authority and the scheme, to an HTTP/1.1 extension server", quick: true,
 			bound: bound{Frames: taken, Outcomes: closedOrReset}, proof: "server.TestA19ByteOutsideElementTableIsRejected, httpmsg.FuzzParseTarget"}, func(p *peer, path string) {
 			hidden := " HTTP/1.1\r\nHost: x\r\n\r\nGET " + path + "/smuggled HTTP/1.1\r\nHost: x\r\n\r\n"
 			f := request("GET", path, "x", "y")
@@ -182,11 +182,11 @@ func serverMessages() []*attackRow {
 			}
 			_ = p.WriteHeaders(http2.HeadersFrameParam{StreamID: p.id(), BlockFragment: literal(f...), EndHeaders: true, EndStream: true})
 		}),
-		text(&row{class: "upgrade", name: "upgrades that are early", cves: []string{"CVE-2026-2833"}, sends: "a WebSocket GET directly followed by another request, to an extension server that does not switch protocols", quick: true,
+		text(&row{class: "upgrade", name: "data before the upgrade response", cves: []string{"CVE-2026-2833"}, sends: "a WebSocket GET directly followed by another request, to an extension server that does not switch protocols", quick: true,
 			bound: bound{Outcomes: "answered: (200|400|426|502|503|501)( (400|403|404))?(, closed)?|answered: nothing(, closed)?"}, proof: "proxy.TestA1A4BytesAfterRefusedUpgradeAreNotForwarded"}, func(path, smuggled string) []string {
 			return []string{message("GET", path, "Connection: Upgrade", "Upgrade: websocket", "Sec-WebSocket-Version: 13", "Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==") + smuggled}
 		}),
-		text(&row{class: "upgrade", name: "upgrades with a body", cves: []string{"CVE-2026-58055"}, sends: "upgrades with a Content-Length and a Transfer-Encoding, whose bodies are requests",
+		text(&row{class: "upgrade", name: "upgrades with a body", cves: []string{"CVE-2026-58055"}, sends: "upgrades with a Content-Length or a Transfer-Encoding; their bodies are requests",
 			bound: bound{Outcomes: "answered: (200|201|400|403|426|502|501)( (400|403|404))?(, closed)?|answered: nothing(, closed)?"}, proof: "proxy.TestA1A4BytesAfterRefusedUpgradeAreNotForwarded, http1.TestBothServersMalformedRequests"}, func(path, smuggled string) []string {
 			upgrade := []string{"Connection: Upgrade", "Upgrade: websocket", "Sec-WebSocket-Version: 13", "Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA=="}
 			return []string{
@@ -201,7 +201,7 @@ func serverMessages() []*attackRow {
 				http2.ClientPreface + "\x00\x00\x00\x04\x00\x00\x00\x00\x00",
 			}
 		}),
-		text(&row{class: "connect", name: "CONNECT with a body", cves: []string{"GHSA-3ccp-42pg-hgv6"}, sends: "CONNECT with a Content-Length, with a Transfer-Encoding and with neither; its body is a request", quick: true,
+		text(&row{class: "connect", name: "CONNECT with a body", cves: []string{"GHSA-3ccp-42pg-hgv6"}, sends: "CONNECT with a Content-Length, with a Transfer-Encoding and with neither; the body is a request", quick: true,
 			bound: bound{Outcomes: ended}, proof: "server.TestMalformedRawRequestsAreRejected, server.TestTraceConnectAndAbsoluteFormAreRejected"}, func(path, smuggled string) []string {
 			return []string{
 				message("CONNECT", "example.com:443", fmt.Sprint("Content-Length: ", len(smuggled))) + smuggled, message("CONNECT", "example.com:443") + smuggled,
@@ -216,14 +216,14 @@ func serverMessages() []*attackRow {
 			}
 			p.open(false, ":method", "CONNECT", ":protocol", "websocket", ":scheme", "https", ":authority", "example.com", ":path", path, "authorization", "Bearer "+attackerToken)
 		}),
-		text(&row{class: "connection", name: "Connection names identity headers", cves: []string{"CVE-2021-33197", "CVE-2021-32813"}, sends: "Connection that names X-Remote-User, X-Forwarded-For and Authorization, to an extension server that reads the identity of the caller", quick: true, hand: true,
+		text(&row{class: "connection", name: "identity headers in Connection", cves: []string{"CVE-2021-33197", "CVE-2021-32813"}, sends: "Connection with the names X-Remote-User, X-Remote-Group and X-Forwarded-For, to an extension server that reads the caller's identity", quick: true, hand: true,
 			bound: bound{Outcomes: "answered: (200|400)( (400|403|404|200))?(, closed)?"}, proof: "proxy.TestA7A8A9ForgedHeadersAreDropped"}, head(
 			"Connection: close, X-Remote-User, X-Remote-Group\r\nX-Remote-User: root", "Connection: X-Forwarded-For, keep-alive", "Connection: X-Remote-User\r\nConnection: close")),
-		text(&row{class: "identity", name: "identity headers in another spelling", cves: []string{"CVE-2025-64484", "CVE-2026-54763", "CVE-2026-88011"}, sends: "X_Remote_User, X.Remote.User and similar names, to an extension server that reads the identity of the caller", quick: true, hand: true,
+		text(&row{class: "identity", name: "alternative spellings of identity headers", cves: []string{"CVE-2025-64484", "CVE-2026-54763", "CVE-2026-88011"}, sends: "X_Remote_User, X.Remote.User and similar names, to an extension server that reads the caller's identity", quick: true, hand: true,
 			bound: bound{Outcomes: "answered: (200|400)( (400|403|404|200))?(, closed)?"}, proof: "proxy.TestA7A8A9ForgedHeadersAreDropped, auth/authn.TestIdentityHeaders"}, head(
 			"X_Remote_User: root\r\nX_Remote_Group: system:masters", "X.Remote.User: root", "X-Remote_User: root", "x-remote-user: root", "X-REMOTE-GROUP: system:masters", "X~Remote~User: root")),
-		{class: "identity", name: "identity headers in another spelling over HTTP/2", cves: []string{"CVE-2025-64484", "CVE-2026-54763", "CVE-2026-88011"}, sends: "the same over HTTP/2, to an HTTP/2 extension server",
-			beside: 2, bound: bound{CPU: 30, Outcomes: calm + "|answered: (200|400|429)|let be|reset: .*|ended: GOAWAY .*"}, proof: "proxy.TestA7A8A9ForgedHeadersAreDropped", do: func(a *attackRun) {
+		{class: "identity", name: "alternative spellings of identity headers over HTTP/2", cves: []string{"CVE-2025-64484", "CVE-2026-54763", "CVE-2026-88011"}, sends: "the same over HTTP/2, to an HTTP/2 extension server",
+			beside: 2, bound: bound{CPU: 30, Outcomes: calm + "|answered: (200|400|429)|left open|reset: .*|ended: GOAWAY .*"}, proof: "proxy.TestA7A8A9ForgedHeadersAreDropped", do: func(a *attackRun) {
 				a.again(2, func() error {
 					p, err := a.greet()
 					if err != nil {
@@ -262,7 +262,7 @@ func serverMessages() []*attackRow {
 			}
 			return all
 		}),
-		text(&row{class: "redirects", name: "a WebSocket's GET that does what POST may", cves: []string{"kubernetes/kubernetes#136550"}, sends: "GETs of exec with a WebSocket upgrade, by a user without permission",
+		text(&row{class: "redirects", name: "a WebSocket GET of exec without permission", cves: []string{"kubernetes/kubernetes#136550"}, sends: "GETs of exec with a WebSocket upgrade, by a user without permission",
 			bound: bound{Outcomes: "answered: 403( (400|403|404))?(, closed)?"}, proof: "server.TestA29UpgradeRequiresCreateInStrictMode"}, func(path, smuggled string) []string {
 			return []string{message("GET", "/apis/"+strings.Split(path, "/")[2]+"/v1/namespaces/default/things/x/exec", "Connection: Upgrade", "Upgrade: websocket", "Sec-WebSocket-Version: 13", "Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==") + smuggled}
 		}),

@@ -23,7 +23,7 @@ func TestConformance(t *testing.T) {
 	}
 	out := examine("url", fmt.Sprintf("https://127.0.0.1:%d", port), "--insecure-skip-tls-verify", "--kubeconfig", k.Kubeconfig, "--write", "--rotate",
 		"--client-certificate", k.Keys().Path("front-proxy-client.crt"), "--client-key", k.Keys().Path("front-proxy-client.key"))
-	recorded, err := os.ReadFile(filepath.Join("..", "..", "docs", "conformance", "sample-apiserver-v0.37.2.txt"))
+	recorded, err := os.ReadFile(filepath.Join("..", "..", "internal", "tools", "conformance", "scores", "sample-apiserver-v0.37.2.txt"))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -14,20 +14,20 @@ func TestExtensionServer(t *testing.T) {
 	k := control(t, false)
 	s := install(t, k)
 	steps := book.steps(t)
-	steps.does("registers itself, and everything it hosts becomes available", func(t *testing.T) {
+	steps.does("registers itself, and all its APIServices become available", func(t *testing.T) {
 		eventually(t, "available", func() error { return s.available(t) })
 	})
 	steps.does("serves kubectl top", s.top)
 	steps.does("serves custom and external metrics", s.metrics)
 	steps.does("scales a Deployment: the HorizontalPodAutoscaler of kube-controller-manager reads an external metric", s.autoscale)
-	steps.does("serves what a YAML file declares, with Table and OpenAPI", s.declared)
+	steps.does("serves the resources that a YAML file declares, with Table and OpenAPI", s.declared)
 	steps.does("shows each caller their own projects", s.projects)
-	steps.does("asks kube-apiserver who somebody is and what they may (TokenReview, SubjectAccessReview)", s.reviews)
-	steps.does("believes no X-Remote headers but the front proxy's", s.forged)
-	steps.does("has a watch that an informer keeps over restarts of either side", s.informer)
-	steps.does("follows a front-proxy authority that is replaced", s.rotate)
-	steps.does("registers a new authority of its own when it has lost the old one", s.newAuthority)
-	steps.does("has full marks from aggregator conformance for its resources", s.examined)
+	steps.does("authenticates and authorizes callers with kube-apiserver (TokenReview, SubjectAccessReview)", s.reviews)
+	steps.does("accepts X-Remote headers only from the front proxy", s.forged)
+	steps.does("serves a watch that an informer resumes after a restart of either side", s.informer)
+	steps.does("follows the replacement of the front-proxy authority", s.rotate)
+	steps.does("registers a new serving authority after the old one is lost", s.newAuthority)
+	steps.does("gets the full score from aggregator conformance for its resources", s.examined)
 }
 
 func (s *installed) top(t *testing.T) {

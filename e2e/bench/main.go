@@ -42,8 +42,8 @@ type report interface {
 type benchmark struct {
 	name string
 	run  func(ctx context.Context, program string, quick bool, say func(string, ...any)) (report, error)
-	// asked is true if the benchmark runs only when it is named
-	asked bool
+	// explicit is true if the benchmark runs only when it is named
+	explicit bool
 }
 
 var benchmarks = []benchmark{
@@ -75,7 +75,7 @@ var benchmarks = []benchmark{
 		}
 		return shared.Run(ctx, program, settings, say)
 	}},
-	{name: "objects", asked: true, run: func(ctx context.Context, program string, quick bool, say func(string, ...any)) (report, error) {
+	{name: "objects", explicit: true, run: func(ctx context.Context, program string, quick bool, say func(string, ...any)) (report, error) {
 		settings := objects.Full()
 		if quick {
 			settings = objects.Quick()
@@ -88,7 +88,7 @@ var benchmarks = []benchmark{
 
 // manyBackends also measures kube-apiserver if its programs are given.
 func manyBackends(theirs environment.Kubernetes) benchmark {
-	return benchmark{name: "backends", asked: true, run: func(ctx context.Context, program string, quick bool, say func(string, ...any)) (report, error) {
+	return benchmark{name: "backends", explicit: true, run: func(ctx context.Context, program string, quick bool, say func(string, ...any)) (report, error) {
 		settings := backends.Full()
 		if quick {
 			settings = backends.Quick()
@@ -99,7 +99,7 @@ func manyBackends(theirs environment.Kubernetes) benchmark {
 
 // underLoad measures memory, also of kube-apiserver if its programs are given.
 func underLoad(theirs environment.Kubernetes) benchmark {
-	return benchmark{name: "memory", asked: true, run: func(ctx context.Context, program string, quick bool, say func(string, ...any)) (report, error) {
+	return benchmark{name: "memory", explicit: true, run: func(ctx context.Context, program string, quick bool, say func(string, ...any)) (report, error) {
 		settings := memory.Full()
 		if quick {
 			settings = memory.Quick()
@@ -110,7 +110,7 @@ func underLoad(theirs environment.Kubernetes) benchmark {
 
 // manyNodes returns the benchmark with count Nodes. 0 selects the default.
 func manyNodes(theirs environment.Kubernetes, count int) benchmark {
-	return benchmark{name: "nodes", asked: true, run: func(ctx context.Context, program string, quick bool, say func(string, ...any)) (report, error) {
+	return benchmark{name: "nodes", explicit: true, run: func(ctx context.Context, program string, quick bool, say func(string, ...any)) (report, error) {
 		settings := nodes.Full(count)
 		if quick {
 			settings = nodes.Quick()
@@ -119,8 +119,8 @@ func manyNodes(theirs environment.Kubernetes, count int) benchmark {
 	}}
 }
 
-// besides returns the benchmarks that need the programs of Kubernetes. They run only if these are given.
-func besides(theirs environment.Kubernetes, nodes int) []benchmark {
+// kubernetesBenchmarks returns the benchmarks that are available if the programs of Kubernetes are given.
+func kubernetesBenchmarks(theirs environment.Kubernetes, nodes int) []benchmark {
 	return []benchmark{
 		{name: "incumbent", run: func(ctx context.Context, program string, quick bool, say func(string, ...any)) (report, error) {
 			settings := incumbent.Full()
@@ -144,7 +144,7 @@ func besides(theirs environment.Kubernetes, nodes int) []benchmark {
 
 // atScale measures the given parts of the page. Without parts, it measures all.
 func atScale(parts ...string) benchmark {
-	return benchmark{name: "load", asked: true, run: func(ctx context.Context, program string, quick bool, say func(string, ...any)) (report, error) {
+	return benchmark{name: "load", explicit: true, run: func(ctx context.Context, program string, quick bool, say func(string, ...any)) (report, error) {
 		settings := load.Full(parts...)
 		if quick {
 			settings = load.Quick(parts...)
@@ -176,17 +176,17 @@ func main() {
 }
 
 func run() error {
-	out := flag.String("out", "", "directory for the pages; default docs/bench, with -quick a temporary one")
-	quick := flag.Bool("quick", false, "short stretches, few clients: only to see whether everything works")
+	out := flag.String("out", "", "directory for the pages; default e2e/bench/results, with -quick a temporary one")
+	quick := flag.Bool("quick", false, "short intervals and few clients, only to check that everything works")
 	program := flag.String("aggregator", "", "measure this program; default one built from the tree")
-	before := flag.String("before", "", "another build of the aggregator, which \"builds\" compares with")
+	before := flag.String("before", "", "another build of the aggregator, with which \"builds\" compares")
 	var theirs environment.Kubernetes
-	flag.StringVar(&theirs.APIServer, "kube-apiserver", "", "measure the aggregator beside, and behind, this program, and nothing else")
-	flag.StringVar(&theirs.ControllerManager, "kube-controller-manager", "", "of the same version, for what needs its controllers")
+	flag.StringVar(&theirs.APIServer, "kube-apiserver", "", "compare the aggregator with this program, or measure it behind this program; disables the other benchmarks")
+	flag.StringVar(&theirs.ControllerManager, "kube-controller-manager", "", "of the same version; required with -kube-apiserver")
 	flag.StringVar(&theirs.Scheduler, "kube-scheduler", "", "of the same version, for nodes")
 	flag.StringVar(&theirs.Kwok, "kwok", "", "simulates Nodes, for nodes")
-	count := flag.Int("nodes", 0, "how many Nodes \"nodes\" has, with ten Pods each; default 1000")
-	part := flag.String("part", "", "these parts of \"load\", with commas between them; default all of "+strings.Join(load.Parts, ", "))
+	count := flag.Int("nodes", 0, "number of Nodes of \"nodes\", with ten Pods each; default 1000")
+	part := flag.String("part", "", "comma-separated parts of \"load\"; default all of "+strings.Join(load.Parts, ", "))
 	flag.Usage = func() {
 		fmt.Fprintln(flag.CommandLine.Output(), "usage: bench [-quick] [-out DIR] [-aggregator FILE] [proxied] [scale] [local] [shared] [objects] [backends] [memory] [load]\n"+
 			"       bench [-quick] [-out DIR] [-aggregator FILE] -part PART[,PART] load\n"+
@@ -238,7 +238,7 @@ func run() error {
 }
 
 // record is the directory of the published pages.
-const record = "docs/bench"
+const record = "e2e/bench/results"
 
 // compareWithRecord returns an error if a figure of the pages in a directory is worse than in the published pages.
 func compareWithRecord(args []string) error {
@@ -249,7 +249,7 @@ func compareWithRecord(args []string) error {
 	if err != nil {
 		return err
 	}
-	for _, name := range found.Elsewhere {
+	for _, name := range found.OtherMachine {
 		fmt.Printf("%s: the record was made on another machine; only ratios are compared\n", name)
 	}
 	for _, f := range found.Worse {
@@ -282,10 +282,10 @@ func choose(names []string, before string, theirs environment.Kubernetes, nodes 
 	}
 	known := append(slices.Clone(benchmarks), atScale(parts...))
 	if theirs != (environment.Kubernetes{}) {
-		known = besides(theirs, nodes)
+		known = kubernetesBenchmarks(theirs, nodes)
 	}
 	if len(names) == 0 {
-		return slices.DeleteFunc(slices.Clone(known), func(b benchmark) bool { return b.asked }), nil
+		return slices.DeleteFunc(slices.Clone(known), func(b benchmark) bool { return b.explicit }), nil
 	}
 	var chosen []benchmark
 	for _, name := range names {

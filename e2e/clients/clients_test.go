@@ -10,11 +10,11 @@ import (
 // client is one client program of the test.
 type client interface {
 	party() *compat.Party
-	// begin starts it and puts it through the steps that are its own.
+	// begin starts the program and runs its own steps.
 	begin(t *testing.T, w *testEnv)
-	// works makes it do all that it is for, in a namespace, under a name that was not used before.
+	// works exercises the program in a namespace, with objects of an unused name.
 	works(t *testing.T, w *testEnv, namespace, name string)
-	// emptied is called after its namespace has been deleted.
+	// emptied is called after the deletion of its namespace.
 	emptied(t *testing.T, w *testEnv, namespace, name string)
 }
 
@@ -62,7 +62,7 @@ func TestClients(t *testing.T) {
 	})
 }
 
-// each puts the clients through a step of all of them.
+// each runs a common step for all clients.
 func each(t *testing.T, what string, clients []client, run func(*testing.T, client)) {
 	t.Helper()
 	together(t, what, clients, func(t *testing.T, c client) {

@@ -110,7 +110,7 @@ func (w *testEnv) trusting(authorities ...*pki.Authority) *tls.Config {
 	return &tls.Config{RootCAs: bundle.Pool(), ServerName: "localhost", MinVersion: tls.VersionTLS12}
 }
 
-// namespace makes one.
+// namespace creates a namespace.
 func (w *testEnv) namespace(t *testing.T, name string) {
 	t.Helper()
 	eventually(t, "make namespace "+name, func(ctx context.Context) error {

@@ -12,7 +12,7 @@ import (
 	"portico.dev/e2e/compat"
 )
 
-// installer is e2e/clients/installer, run once for each thing that Helm does.
+// installer is e2e/clients/installer, run once for each Helm operation.
 type installer struct {
 	tool
 	chart string

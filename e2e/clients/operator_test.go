@@ -22,14 +22,14 @@ type operator struct{ *program }
 
 func (*operator) party() *compat.Party { return clientGo }
 
-// The account that it is.
+// The service account of the operator.
 const (
 	operators    = "operators"
 	operatorName = "operator"
 	tokenFile    = "operator.token"
 )
 
-// begin gives the operator the least that it can do its work with.
+// begin grants the operator the minimal permissions and starts it.
 func (o *operator) begin(t *testing.T, w *testEnv) {
 	ctx, name := context.Background(), operatorName
 	o.identify(t, w)
@@ -65,7 +65,7 @@ func (o *operator) begin(t *testing.T, w *testEnv) {
 	})
 }
 
-// identify makes the operator a service account, and writes a token of it where the operator looks for it.
+// identify creates the operator's service account, and writes its token to the operator's token file.
 func (o *operator) identify(t *testing.T, w *testEnv) {
 	t.Helper()
 	w.namespace(t, operators)

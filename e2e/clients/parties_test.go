@@ -4,10 +4,10 @@ import "portico.dev/e2e/compat"
 
 // The operations on all clients.
 const (
-	restarted  = "restart of the front door, which then shows everybody the new authority's certificate"
-	rotated    = "another authority of the serving certificate, with overlap"
+	restarted  = "restart of the front door, after which all connections use the new CA's certificate"
+	rotated    = "change of the serving certificate's CA, with overlap"
 	registered = "deletion and re-creation of an APIService that it uses"
-	emptied    = "deletion of the namespace that it works in"
+	emptied    = "deletion of its namespace"
 )
 
 // survives returns the common steps of all clients.
@@ -23,15 +23,15 @@ const (
 	everyVerb  = "get, list, create, update, patches (merge, JSON, strategic), apply, status, scale, token, binding, eviction, delete, deletecollection"
 	reconciles = "typed, unstructured and metadata watches, finalizers, owned objects, conditions, events"
 
-	grants  = "Roles and RoleBindings for service accounts with an annotation, as a service account of few rights"
-	refuses = "what it has not got itself it cannot give"
+	grants  = "Roles and RoleBindings for annotated service accounts, as a service account with few permissions"
+	refuses = "grants of permissions that it does not have are rejected"
 
 	follows = "typed (protobuf), dynamic and metadata informers of local kinds, custom resources and a remote group"
 
 	typed = "apply, diff, label, scale, get, wait, api-resources, auth can-i, delete, while a backend is dead"
 
 	cycle  = "install, upgrade, rollback, history, uninstall of a chart with a CRD, while a backend is dead"
-	desert = "the same when every extension server is dead"
+	desert = "the same while all extension servers are dead"
 )
 
 var (
@@ -41,17 +41,17 @@ var (
 		Steps: survives(leads, everyVerb, reconciles),
 	}
 	clientGo = &compat.Party{
-		Name: "client-go, an operator of service accounts", Module: "k8s.io/client-go",
+		Name: "client-go, an operator for service accounts", Module: "k8s.io/client-go",
 		Is:    "A controller that uses a service account token and has only the permissions that it needs.",
 		Steps: survives(grants, refuses),
 	}
 	watchLists = &compat.Party{
-		Name: "client-go, shared informers that watch-list", Module: "k8s.io/client-go",
-		Is:    "Informers with their defaults. Every event must arrive exactly once.",
+		Name: "client-go, shared informers with WatchList", Module: "k8s.io/client-go",
+		Is:    "Informers with default options. Every event must arrive exactly once.",
 		Steps: survives(follows),
 	}
 	lists = &compat.Party{
-		Name: "client-go, shared informers that list and watch", Module: "k8s.io/client-go",
+		Name: "client-go, shared informers with list and watch", Module: "k8s.io/client-go",
 		Is:    "The same informers with KUBE_FEATURE_WatchListClient=false, as in older releases.",
 		Steps: survives(follows),
 	}
@@ -62,7 +62,7 @@ var (
 	}
 	commandLine = &compat.Party{
 		Name: "kubectl", Module: "k8s.io/kubectl", In: "e2e/kubectl",
-		Is:    "Module v0.x.y is kubectl v1.x.y. Apart from these steps, the scenarios in e2e/testdata use it too.",
+		Is:    "Module version v0.x.y is kubectl v1.x.y. The scenarios in e2e/testdata also run kubectl.",
 		Steps: survives(typed),
 	}
 

@@ -14,7 +14,7 @@ import (
 	"portico.dev/e2e/programs"
 )
 
-// tool is a program that is run once for each thing that it does.
+// tool is a program that is run once for each operation.
 type tool struct {
 	program string
 	args    []string // before all further ones

@@ -97,9 +97,9 @@ func (b *Book) Close(update bool) error {
 	missed := b.missed()
 	switch {
 	case update && len(missed) > 0:
-		return fmt.Errorf("compatibility page not written: not passed in this run: %s", strings.Join(missed, ", "))
+		return fmt.Errorf("compatibility page not written: steps that did not pass in this run: %s", strings.Join(missed, ", "))
 	case !partial() && len(missed) > 0:
-		return fmt.Errorf("docs/compatibility.md would claim what was not passed: %s", strings.Join(missed, ", "))
+		return fmt.Errorf("docs/compatibility.md would list steps that did not pass: %s", strings.Join(missed, ", "))
 	}
 	chapter, err := b.render()
 	if err != nil {

@@ -40,7 +40,7 @@ func TestChapterListsPassedSteps(t *testing.T) {
 		t.Error(err)
 	}
 	const want = "before\n<!-- begin Servers -->\n## Servers\n\n### a server v1\n\nIt serves.\n\n" +
-		"| exercised | result | known difference |\n|---|---|---|\n| this | pass |  |\n| a\\|b | differs | not quite |\n<!-- end Servers -->\nafter\n"
+		"| step | result | known difference |\n|---|---|---|\n| this | pass |  |\n| a\\|b | differs | not quite |\n<!-- end Servers -->\nafter\n"
 	if got, err := os.ReadFile(page); err != nil || string(got) != want {
 		t.Errorf("the page is %q, want %q, %v", got, want, err)
 	}

@@ -28,7 +28,7 @@ func (b *Book) render() (string, error) {
 		if p.Is != "" {
 			fmt.Fprintf(&to, "%s\n\n", p.Is)
 		}
-		to.WriteString("| exercised | result | known difference |\n|---|---|---|\n")
+		to.WriteString("| step | result | known difference |\n|---|---|---|\n")
 		for _, s := range p.Steps {
 			result := "pass"
 			if s.Differs != "" {
@@ -71,7 +71,7 @@ func compare(name, title, chapter string, update bool) error {
 		return nil
 	}
 	if !update {
-		return fmt.Errorf("chapter %q of %s is not what was tested: %w", title, name, errStale)
+		return fmt.Errorf("chapter %q of %s differs from the tested steps: %w", title, name, errStale)
 	}
 	return os.WriteFile(name, []byte(before+chapter+after), 0o644)
 }

@@ -283,7 +283,7 @@ func (m *monitored) raise(t *testing.T) {
 	}
 	output(t, m.env, "kubectl", "create", "clusterrole", "new", "--verb=get", "--resource=pods")
 	if err := programs.Poll(m.first.Exited(), func() error {
-		if !strings.Contains(m.first.Output(), "the state snapshot is not written") {
+		if !strings.Contains(m.first.Output(), "failed to write the state snapshot") {
 			return errors.New("the first front door does not log that the state snapshot is not written")
 		}
 		return nil

@@ -29,7 +29,7 @@ func TestRecordedFacts(t *testing.T) {
 	right := make([]map[string]string, len(asked.steps))
 	for i, s := range asked.steps {
 		if right[i] = said[s.Name]; right[i] == nil {
-			t.Errorf("%s: no recorded response of a kube-apiserver, want one; see docs/differential.md", s.Name)
+			t.Errorf("%s: no recorded response of a kube-apiserver, want one; see e2e/differential/README.md", s.Name)
 		}
 		delete(said, s.Name)
 	}

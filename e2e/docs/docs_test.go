@@ -22,29 +22,40 @@ func TestMain(m *testing.M) {
 
 const root = "../.."
 
-// pages are README.md and the pages below docs, except for the generated reference.
+// pages are the pages with commands, relative to root: those at the root, those below docs except for the generated reference, and
+// those beside the code.
 func pages(t *testing.T) []string {
 	t.Helper()
-	found, err := filepath.Glob(filepath.Join(root, "docs", "*.md"))
-	if err != nil || len(found) == 0 {
-		t.Fatalf("pages in docs: error %v, want at least one page", err)
+	all := []string{"README.md", "CONTRIBUTING.md"}
+	for _, pattern := range []string{"docs/*.md", "internal/*/README.md", "e2e/*/README.md"} {
+		found, err := filepath.Glob(filepath.Join(root, filepath.FromSlash(pattern)))
+		if err != nil || len(found) == 0 {
+			t.Fatalf("pages %s: error %v, want at least one page", pattern, err)
+		}
+		for _, file := range found {
+			name, err := filepath.Rel(root, file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			all = append(all, name)
+		}
 	}
-	return append([]string{filepath.Join(root, "README.md"), filepath.Join(root, "CONTRIBUTING.md")}, found...)
+	return all
 }
 
 func TestEveryCommandOfThePages(t *testing.T) {
-	for _, file := range pages(t) {
-		t.Run(strings.TrimSuffix(filepath.Base(file), ".md"), func(t *testing.T) {
+	for _, name := range pages(t) {
+		t.Run(strings.TrimSuffix(name, ".md"), func(t *testing.T) {
 			t.Parallel()
-			text, err := os.ReadFile(file)
+			text, err := os.ReadFile(filepath.Join(root, name))
 			if err != nil {
 				t.Fatal(err)
 			}
 			blocks, err := readPage(string(text))
 			if err != nil {
-				t.Fatalf("page %s:%v, want a valid page", filepath.Base(file), err)
+				t.Fatalf("page %s:%v, want a valid page", name, err)
 			}
-			runPage(t, filepath.Base(file), blocks)
+			runPage(t, name, blocks)
 		})
 	}
 }

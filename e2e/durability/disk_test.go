@@ -176,7 +176,7 @@ func TestAFullDisk(t *testing.T) {
 	if now := d.process.PID(); now != pid {
 		t.Errorf("PID of the front door = %d, want %d", now, pid)
 	}
-	t.Logf("etcd met the full disk before it was seen, and was restarted, %d times", strings.Count(d.process.Output(), "which is restarted in this process"))
+	t.Logf("etcd met the full disk before it was seen, and was restarted, %d times", strings.Count(d.process.Output(), "stopped after a disk error; restarting it"))
 	r.verdict("unix://" + filepath.Join(d.dir, "etcd.sock"))
 	d.stop()
 }

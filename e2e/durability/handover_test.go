@@ -53,7 +53,9 @@ func TestHandOver(t *testing.T) {
 			other.await("that the endpoint is gone", func(ctx context.Context) error { return endpoints(ctx, other, 1) })
 			t.Logf("%s (which took %s): the other one leads after %s, the endpoint is gone after %s", end.how,
 				ended.Round(time.Millisecond), led.Round(time.Millisecond), time.Since(began).Round(time.Millisecond))
-			saidSo := func() bool { return strings.Contains(other.process.Output()[said:], "its lease is ended") }
+			saidSo := func() bool {
+				return strings.Contains(other.process.Output()[said:], "revoked the lease of a dead replica")
+			}
 			if end.dies { // the output of a process may arrive later than its responses
 				other.await("heard to have ended the lease", func(context.Context) error {
 					if !saidSo() {

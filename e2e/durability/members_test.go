@@ -288,7 +288,7 @@ func TestFrontDoorsJoinEachOther(t *testing.T) {
 	a.with(nil, "--cluster-init")
 	a.start()
 	a.has(w.acknowledged())
-	if out, err := a.run("member", "list"); err == nil || !strings.Contains(out, "no member of a cluster") {
+	if out, err := a.run("member", "list"); err == nil || !strings.Contains(out, "not a member of a cluster") {
 		t.Errorf("member list of a single front door = %v\n%s\nwant an error", err, out)
 	}
 	w = startMemberWriter(t, a)

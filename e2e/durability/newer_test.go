@@ -63,7 +63,7 @@ func TestValuesOfANewerRelease(t *testing.T) {
 	put(live, clientv3.WithLease(lease.ID))
 	maps.Copy(kept, live)
 	for _, line := range []string{
-		"a cleanup debt cannot be read", "claims are damaged, or of a newer release", "ignoring the verdicts of a replica", "ignoring an unreadable stored document",
+		"cannot decode a cleanup debt", "claims are damaged or written by a newer release", "ignoring the unreadable verdicts of a replica", "ignoring an unreadable stored document",
 	} {
 		fronts[0].await("logging that "+line, func(context.Context) error {
 			if !strings.Contains(fronts[0].process.Output()+fronts[1].process.Output(), line) {

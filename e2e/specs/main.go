@@ -8,10 +8,10 @@
 //
 //	go run ./e2e/specs -programs DIR -server kube-apiserver
 //	go run ./e2e/specs -programs DIR -server portico
-//	go run ./e2e/specs -write docs/upstream-specs.md
+//	go run ./e2e/specs -write e2e/specs/README.md
 //
 // The results files contain one line of JSON for each spec. Lines are added as specs end: an interrupted run resumes where it
-// stopped. The last line of a spec counts.
+// stopped. If a spec has several lines, the last one is used.
 package main
 
 import (
@@ -39,17 +39,17 @@ func run(ctx context.Context) error {
 	r := &runner{}
 	var only, page string
 	flag.StringVar(&r.programs, "programs", "", "directory of the programs")
-	flag.StringVar(&r.server, "server", "", "which API server: portico or kube-apiserver")
-	flag.IntVar(&r.nodes, "nodes", 4, "how many Nodes kwok simulates; 0: neither kwok nor kube-scheduler runs")
-	flag.IntVar(&r.processes, "processes", 20, "how many specs run at once")
-	flag.DurationVar(&r.limit, "limit", time.Minute, "how long a spec may take")
+	flag.StringVar(&r.server, "server", "", "API server: portico or kube-apiserver")
+	flag.IntVar(&r.nodes, "nodes", 4, "number of Nodes that kwok simulates; 0: neither kwok nor kube-scheduler runs")
+	flag.IntVar(&r.processes, "processes", 20, "number of specs that run in parallel")
+	flag.DurationVar(&r.limit, "limit", time.Minute, "time limit of a spec")
 	flag.DurationVar(&r.last, "for", 0, "end the run after this; specs that have not ended are not recorded; 0: run all")
-	flag.StringVar(&r.scratch, "scratch", "", "directory for logs, which is kept; default a temporary one")
+	flag.StringVar(&r.scratch, "scratch", "", "directory for logs, which is kept; default a temporary directory")
 	flag.StringVar(&r.results, "results", "", "file of results; default e2e/specs/SERVER.jsonl")
-	flag.StringVar(&only, "run", "", "regular expression of names; only such specs are run")
+	flag.StringVar(&only, "run", "", "regular expression; only specs with a matching name are run")
 	flag.StringVar(&r.passed, "passed", "", "file of results of another server; only specs that pass there are run")
-	flag.BoolVar(&r.again, "again", false, "run also what the results have")
-	flag.StringVar(&page, "write", "", "write the comparison into this page, and run nothing")
+	flag.BoolVar(&r.again, "again", false, "also run specs that have results")
+	flag.StringVar(&page, "write", "", "write the comparison to this page; no specs are run")
 	flag.Parse()
 	if page != "" {
 		return writePage(page)

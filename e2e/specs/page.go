@@ -36,7 +36,7 @@ type notes struct {
 	Runs map[string]provenance `json:"runs"`
 	// Reasons maps names of specs that pass on kube-apiserver only to the reasons why Portico does not pass them.
 	Reasons map[string]string `json:"reasons"`
-	// NotRun is the reason why specs that kube-apiserver passes were not run on Portico; empty if there are none.
+	// NotRun is the reason why specs that kube-apiserver passes were not run on Portico; empty if all were run.
 	NotRun string `json:"notRun,omitempty"`
 }
 
@@ -156,7 +156,7 @@ func (c *comparison) problems() (all []string) {
 	for _, r := range c.Differ {
 		differ[r.Name] = true
 		if c.reason(r) == "" {
-			all = append(all, fmt.Sprintf("kube-apiserver passes it, Portico: %s, and notes.yaml does not say why: %s", r.Ours, r.Name))
+			all = append(all, fmt.Sprintf("kube-apiserver passes it, Portico: %s, and notes.yaml has no reason: %s", r.Ours, r.Name))
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(c.Reasons)) {
@@ -231,36 +231,37 @@ func cell(text string) string {
 
 var page = template.Must(template.New("page").Funcs(template.FuncMap{"cell": cell, "sum": sum}).Parse(`# Kubernetes' specs on a cluster
 
-Upstream's end-to-end specs, unmodified ({{.Suite}}), on two clusters that differ in the API server only: kube-controller-manager and
-kube-scheduler of the same version, and {{.Nodes}} Nodes that kwok {{.Kwok}} simulates, with kwok's own stages and its kubelet. No container
-runs: a spec that waits for what a container says cannot pass on either. [Kubernetes' end-to-end specs](upstream-conformance.md) has the
-ones that need neither nodes nor controllers, against ` + "`aggregator dev`" + `.
+This page compares the results of upstream's end-to-end specs ({{.Suite}}, unmodified) on two clusters that differ only in the
+API server. Both have kube-controller-manager and kube-scheduler of the same version, and {{.Nodes}} Nodes that kwok {{.Kwok}} simulates, with kwok's
+default stages and kubelet server. No containers run: a spec that waits for the output of a container passes on neither cluster.
+[Kubernetes' end-to-end specs](../upstream/README.md) lists the specs that need neither Nodes nor controllers, against ` + "`aggregator dev`" + `.
 
 <!-- not run: it runs specs for an hour -->
 
     $ go run ./e2e/specs -programs DIR -server kube-apiserver
     $ go run ./e2e/specs -programs DIR -server portico
-    $ go run ./e2e/specs -write docs/upstream-specs.md
+    $ go run ./e2e/specs -write e2e/specs/README.md
 
-` + "`make upstream-specs`" + ` does all of it, and builds the programs. Twenty specs run at once; those that upstream marks as serial run alone. Upstream lets
-a spec wait for five minutes and more; here each has a limit. A run that is cut goes on where it was; the last result of a spec counts.
+` + "`make upstream-specs`" + ` builds the programs and runs all three commands. Twenty specs run in parallel; specs that upstream marks as serial run
+alone. Upstream's timeouts are five minutes and longer; here each spec has a shorter limit. An interrupted run resumes where it stopped. If a
+spec has several results, the page has the last one.
 
-| | API server | limit of a spec | last run |
+| | API server | time limit of a spec | last run |
 |---|---|---|---|
 {{range $name, $run := .Runs}}| {{$name}} | {{$run.Server}} | {{$run.Limit}} | {{$run.Date}} |
 {{end}}
-Portico runs seven of the controllers itself, as by default. Two of its flags make it like kube-apiserver: ` + "`--authorization-mode=Node,RBAC`" + ` and
-` + "`--enable-admission-plugins=StorageObjectInUseProtection`" + `, which is on by default there.
+Portico runs seven controllers in its own process, which is the default. Two flags match kube-apiserver's configuration:
+` + "`--authorization-mode=Node,RBAC`" + `, and ` + "`--enable-admission-plugins=StorageObjectInUseProtection`" + `, a plugin that kube-apiserver enables by default.
 
-All Conformance specs are selected, and these besides:
+All Conformance specs are selected. The following specs are selected too:
 
-| names | because |
+| names | reason |
 |---|---|
 {{range .Selection.Also}}| ` + "`{{cell .Names}}`" + ` | {{cell .Because}} |
 {{end}}
-Left out:
+Of these, the following specs are not run:
 
-| names | because |
+| names | reason |
 |---|---|
 {{range .Selection.LeftOut}}| ` + "`{{cell .Names}}`" + ` | {{cell .Because}} |
 {{end}}
@@ -295,7 +296,7 @@ None.
 {{end}}
 ## Neither passes
 
-"limit" is a spec that took longer than it may, "skipped" one that skips itself, "not run" one for which there was no time left.
+*limit*: the spec exceeded the time limit. *skipped*: the spec skipped itself. *not run*: the run ended without a result for the spec.
 
 | spec | kube-apiserver | Portico |
 |---|---|---|

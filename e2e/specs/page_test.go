@@ -33,9 +33,9 @@ func TestRecorded(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	got, err := os.ReadFile(filepath.Join("..", "..", "docs", "upstream-specs.md"))
+	got, err := os.ReadFile("README.md")
 	if err != nil || !bytes.Equal(got, want) {
-		t.Errorf("docs/upstream-specs.md differs from the records (%v), want equal content: go run ./e2e/specs -write docs/upstream-specs.md", err)
+		t.Errorf("e2e/specs/README.md differs from the records (%v), want equal content: go run ./e2e/specs -write e2e/specs/README.md", err)
 	}
 }
 
@@ -54,7 +54,7 @@ func TestCompare(t *testing.T) {
 		t.Errorf("sum of the groups = %+v, want 6 run, 3 and 1 passed", total)
 	}
 	problems := strings.Join(c.problems(), "\n")
-	for _, want := range []string{"Portico: not run, and notes.yaml does not say why: [sig-b] five", "does not differ: [sig-b] four"} {
+	for _, want := range []string{"Portico: not run, and notes.yaml has no reason: [sig-b] five", "does not differ: [sig-b] four"} {
 		if !strings.Contains(problems, want) {
 			t.Errorf("problems have no %q, want it: %s", want, problems)
 		}

@@ -37,7 +37,7 @@ var suite string
 // suiteLimit bounds the run of all groups.
 const suiteLimit = time.Hour
 
-// unchecked are the groups without a check of the result, with the reason. docs/upstream-conformance.md repeats them.
+// unchecked are the groups without a check of the result, with the reason. e2e/upstream/README.md repeats them.
 var unchecked = map[string]string{
 	"run_multi_resources_tests": "reads a manifest from raw.githubusercontent.com",
 }

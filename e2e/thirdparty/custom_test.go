@@ -27,12 +27,12 @@ import (
 )
 
 const (
-	customWildcard  = "metrics of all objects that a selector finds: the name *"
-	customNames     = "metrics of one object, of a namespace, of what is in no namespace, of resources with a group in their name"
-	customDiscovery = "its resources are listed although its aggregated document is empty"
+	customWildcard  = "metrics of all objects that match a selector, with the name *"
+	customNames     = "metrics of one object, of a namespace, of a cluster-scoped object, and of a resource with a group in its name"
+	customDiscovery = "discovery lists its resources although its aggregated document is empty"
 	customHPA       = "the custom metrics client of HorizontalPodAutoscalers"
 	customExternal  = "the external metrics client of HorizontalPodAutoscalers"
-	customTable     = "its 406 for a Table, and its 404 for a metric that is not there"
+	customTable     = "406 for a Table; 404 for an unknown metric"
 )
 
 var customMetrics = &compat.Party{
@@ -40,7 +40,7 @@ var customMetrics = &compat.Party{
 	Is: "The example adapter of the library for custom and external metrics.",
 	Steps: life(
 		compat.Step{What: customWildcard}, compat.Step{What: customNames},
-		compat.Step{What: customDiscovery, Differs: "kube-apiserver shows these group-versions without resources; the front door uses legacy discovery for group-versions that an aggregated document leaves out"},
+		compat.Step{What: customDiscovery, Differs: "kube-apiserver lists these group-versions without resources; the front door uses legacy discovery for group-versions that are missing from an aggregated document"},
 		compat.Step{What: customHPA}, compat.Step{What: customExternal}, compat.Step{What: customTable},
 	),
 }

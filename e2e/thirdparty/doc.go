@@ -1,6 +1,6 @@
-// Package thirdparty runs extension servers that others wrote, unmodified, behind the front door.
+// Package thirdparty runs unmodified third-party extension servers behind the front door.
 //
-// Each is built from the module that a nested go.mod pins, started as its own manifests start it, registered with a Service
-// and an APIService, asked for everything it has, and then put through what happens to servers in their lives: restarts,
-// rotations, expiry, deletion. Every step is a line of docs/compatibility.md (package compat).
+// Each server is built from the module that a nested go.mod pins, and started with the flags of its manifests. The tests register
+// it with a Service and an APIService, use all of its resources, and then restart it, rotate and expire its certificates, and
+// delete its APIService and its namespace. Every step is a row of docs/compatibility.md (package compat).
 package thirdparty

@@ -31,10 +31,10 @@ import (
 const (
 	metricsTopNode  = "kubectl top node, with percentages"
 	metricsTopPod   = "kubectl top pod, by label, with containers"
-	metricsTable    = "kubectl get as Table, whose columns it makes up"
-	metricsSelector = "selectors: labels of the Node, 400 for a field that it does not know"
-	metricsWatch    = "its 405 for a watch"
-	metricsOpenAPI  = "its OpenAPI, in the merged documents as protobuf (metrics-server issue 1868), and kubectl explain"
+	metricsTable    = "kubectl get as Table, with columns that the server defines"
+	metricsSelector = "label selectors on Nodes; 400 for an unknown field in a field selector"
+	metricsWatch    = "405 for a watch"
+	metricsOpenAPI  = "OpenAPI in the merged documents, as protobuf (metrics-server issue 1868); kubectl explain"
 )
 
 var metricsServer = &compat.Party{

@@ -24,10 +24,10 @@ import (
 )
 
 const (
-	promCustom   = "custom metrics of one object, and of all that a selector finds"
+	promCustom   = "custom metrics of one object, and of all objects that match a selector"
 	promHPA      = "the custom metrics client of HorizontalPodAutoscalers"
 	promExternal = "external metrics"
-	promOld      = "its old client: it lists and then watches"
+	promOld      = "informers of its old client-go: list, then watch"
 )
 
 var prometheusAdapter = &compat.Party{

@@ -17,17 +17,17 @@ import (
 )
 
 const (
-	sampleReady     = "becomes ready: its informers of ten resources, its admission and fairness"
+	sampleReady     = "becomes ready: informers of ten resources, admission, API Priority and Fairness"
 	sampleObjects   = "create, get, list in pages, update, JSON and merge patch, delete, deletecollection"
-	sampleApply     = "server-side apply, and its conflicts"
+	sampleApply     = "server-side apply, with conflicts"
 	sampleKubectl   = "kubectl apply, diff, label, get as Table, delete"
-	sampleVersions  = "one object in both of its versions"
-	sampleAdmission = "its own admission plugin, and its validation"
-	sampleRights    = "its own question about rights: 403"
+	sampleVersions  = "one object in both API versions"
+	sampleAdmission = "the server's admission plugin and validation"
+	sampleRights    = "delegated authorization: 403"
 	sampleExplain   = "kubectl explain"
-	sampleWatch     = "watch: events, bookmarks, resumed"
+	sampleWatch     = "watch: events, bookmarks, resumption"
 	sampleWatchList = "an informer with WatchList"
-	sampleWebsocket = "watch by websocket; without an Origin 403"
+	sampleWebsocket = "watch over WebSocket; 403 without an Origin header"
 	sampleNamespace = "deletion of a namespace with its objects"
 )
 

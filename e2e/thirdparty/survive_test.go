@@ -19,14 +19,14 @@ import (
 // The events in the life cycle of a server.
 const (
 	reRegistered    = "survives the deletion and re-creation of its APIService"
-	restarted       = "survives being killed and started again; meanwhile clients are told 503 and why"
+	restarted       = "survives being killed and restarted; until then, requests get 503 with the name of the APIService"
 	frontRestarted  = "survives a restart of the front door"
 	frontProxyMoved = "survives a rotation of the front-proxy CA with overlap"
-	expired         = "an expired serving certificate is named, and its renewal is picked up"
-	namespaceGone   = "survives the deletion and re-creation of the namespace that holds it"
+	expired         = "an expired serving certificate is reported in the APIService's condition; the renewed one is picked up"
+	namespaceGone   = "survives the deletion and re-creation of its namespace"
 )
 
-// life returns those steps, for every party.
+// life appends the common steps of all parties.
 func life(before ...compat.Step) []compat.Step {
 	for _, what := range []string{reRegistered, restarted, frontRestarted, frontProxyMoved, expired, namespaceGone} {
 		before = append(before, compat.Step{What: what})
@@ -34,7 +34,7 @@ func life(before ...compat.Step) []compat.Step {
 	return before
 }
 
-// survive puts all servers behind a front door through their lives, side by side.
+// survive runs the life-cycle steps of all servers behind a front door in parallel.
 func (d *frontDoor) survive(t *testing.T) {
 	d.each(t, reRegistered, func(t *testing.T, s *third) {
 		s.unregister(t)
@@ -91,7 +91,7 @@ func (d *frontDoor) survive(t *testing.T) {
 	})
 }
 
-// each runs a step for every server of a front door, side by side.
+// each runs a step for all servers of a front door in parallel.
 func (d *frontDoor) each(t *testing.T, what string, run func(t *testing.T, s *third)) {
 	t.Run(what, func(t *testing.T) {
 		for _, s := range d.parties {
@@ -123,7 +123,7 @@ func (d *frontDoor) rotateFrontProxies(t *testing.T) {
 		s.awaitAvailable(t)
 	}
 	d.trust(t, after)
-	eventually(t, "nobody is told to trust the old authority", func() error { return d.distrust(t.Context(), before, after) })
+	eventually(t, "the old authority is removed from the published CAs", func() error { return d.distrust(t.Context(), before, after) })
 	d.each(t, frontProxyMoved, func(t *testing.T, s *third) {
 		s.awaitTrust(t, before, false)
 		s.awaitAvailable(t) // would be refused on connections of before, too: certificates are verified with every request

@@ -24,13 +24,13 @@ import (
 )
 
 const (
-	upgradeTrust     = "its own check of the client certificate, of X-Remote-User and of X-Remote-Group"
-	upgradeRights    = "its own question about rights, by a SubjectAccessReview in protobuf"
-	upgradeAction    = "an action: PUT without a body, answered 202 without one"
-	upgradeDiscovery = "legacy discovery only, of nothing but subresources"
-	upgradeOpenAPI   = "OpenAPI v2 only: its v3 document is made of it"
-	upgradeRefused   = "an upgrade that it refuses: its 409 is passed on"
-	upgradeConsole   = "a websocket console that is silent for three times the request timeout, and answers then"
+	upgradeTrust     = "the server's check of the client certificate, X-Remote-User and X-Remote-Group"
+	upgradeRights    = "delegated authorization by a SubjectAccessReview in protobuf"
+	upgradeAction    = "an action: PUT without a body; the response is 202 without a body"
+	upgradeDiscovery = "legacy discovery only, with subresources only"
+	upgradeOpenAPI   = "OpenAPI v2 only: the front door converts it to a v3 document"
+	upgradeRefused   = "an upgrade that the server refuses: its 409 reaches the client"
+	upgradeConsole   = "a WebSocket console that is idle for three times the request timeout and still works"
 )
 
 // patience is the request timeout of the front door of the consoles, in place of the usual minute.
@@ -44,8 +44,8 @@ var (
 )
 
 var upgrader = &compat.Party{
-	Name: "a server in KubeVirt's manner", Version: "(ours)",
-	Is: "KubeVirt's virt-api needs a cluster. This server of about a hundred lines uses a front door in the same way.",
+	Name: "a server like KubeVirt's virt-api", Version: "(ours)",
+	Is: "virt-api itself needs a cluster. This server of about a hundred lines uses a front door in the same way.",
 	Steps: life(
 		compat.Step{What: upgradeTrust}, compat.Step{What: upgradeRights}, compat.Step{What: upgradeAction}, compat.Step{What: upgradeDiscovery},
 		compat.Step{What: upgradeOpenAPI}, compat.Step{What: upgradeRefused}, compat.Step{What: upgradeConsole},

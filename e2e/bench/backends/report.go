@@ -75,19 +75,18 @@ Portico is compared with kube-apiserver {{.Version}}, which runs with kube-contr
 
     go run ./e2e/bench{{if .Version}} -kube-apiserver FILE -kube-controller-manager FILE{{end}} backends
 
-{{.Settings.APIServices}} APIServices are registered, {{.Settings.PerSecond}} a second. Each has a Service, a group and a backend of its own, with a port, a
-certificate and a certificate authority, and describes its group in about 25 KiB of OpenAPI. All backends are one process. When all
-APIServices are Available, the servers are left alone. Memory is resident memory and is read every {{.Settings.Sample}}; the first number is
-before anything was registered, the following ones are how much more it is: the median, and the minimum and the maximum in brackets.
-CPU is of all processes of a server, its etcd included.
+{{.Settings.APIServices}} APIServices are registered, {{.Settings.PerSecond}} a second. Each has its own Service, group and backend, with a separate port, certificate and
+certificate authority, and about 25 KiB of OpenAPI. All backends run in one process. When all APIServices are Available, the servers
+are left idle. Memory is resident memory and is read every {{.Settings.Sample}}. The first number is the memory before the registrations. The others are
+the growth since then: the median, with the minimum and the maximum in brackets. CPU includes all processes of a server and its etcd.
 
-| | RSS MiB before | registered in s | CPU s of that |{{range $i, $m := (index .Rows 0).Minutes}} MiB more in minute {{inc $i}} | CPU s of minute {{inc $i}} |{{end}} peak MiB | kept MiB | goroutines |
+| | RSS MiB before | registered in s | CPU s until then |{{range $i, $m := (index .Rows 0).Minutes}} growth MiB, minute {{inc $i}} | CPU s, minute {{inc $i}} |{{end}} peak MiB | kept MiB | goroutines |
 |---|---|---|---|{{range (index .Rows 0).Minutes}}---|---|{{end}}---|---|---|
 {{- range $row := .Rows}}
 | {{.Who}} | {{mib .Before}} | {{s .Registered}} | {{f1 .RegisteringCPU}} |{{range .Minutes}} {{more .RSS $row.Before}} | {{f1 .CPU}} |{{end}} {{mib .Peak}} | {{mib .Kept}} | {{n .Goroutines}} |
 {{- end}}
 
-Minute 1 begins when all are Available. "Kept" is the memory in use after a garbage collection at the end, stacks included.
+Minute 1 begins when all APIServices are Available. "Kept" is the memory in use after a garbage collection at the end, stacks included.
 
-Targets: 60 MiB more, and 2 CPU seconds in each minute.
+Targets: at most 60 MiB of growth, and 2 CPU seconds in each minute.
 `))

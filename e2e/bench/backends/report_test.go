@@ -25,7 +25,7 @@ func TestThePageSaysHowMuchMoreMemoryIsUsed(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, line := range []string{
-		"| | RSS MiB before | registered in s | CPU s of that | MiB more in minute 1 | CPU s of minute 1 | MiB more in minute 2 | CPU s of minute 2 | peak MiB | kept MiB | goroutines |",
+		"| | RSS MiB before | registered in s | CPU s until then | growth MiB, minute 1 | CPU s, minute 1 | growth MiB, minute 2 | CPU s, minute 2 | peak MiB | kept MiB | goroutines |",
 		"| one | 100 | 10.0 | 12.3 | 60 (50..150) | 4.3 | 50 (40..60) | 2.0 | 300 | 50 | 2000 |",
 		"| another | 400 | 11.0 | 0.0 | 200 (100..300) | 13.6 | 100 (100..100) | 13.0 | 700 |  |  |",
 	} {

@@ -36,8 +36,8 @@ func (f Finding) String() string {
 type Result struct {
 	Figures int
 	Worse   []Finding
-	// Elsewhere lists pages from another machine, of which only ratios were compared.
-	Elsewhere []string
+	// OtherMachine lists the pages from another machine, of which only ratios were compared.
+	OtherMachine []string
 }
 
 // Directories compares the pages in fresh with the pages of the same name in record. It returns an error if no page
@@ -90,7 +90,7 @@ func (r *Result) page(name string, was, is any) {
 	c := comparison{Result: r, page: name}
 	if machine(was) != machine(is) {
 		c.ratiosOnly = true
-		r.Elsewhere = append(r.Elsewhere, name)
+		r.OtherMachine = append(r.OtherMachine, name)
 	}
 	c.values("", "", was, is)
 }

@@ -61,8 +61,8 @@ func TestWhatIsWorseByMoreThanItsNoise(t *testing.T) {
 	}
 	t.Run("another machine", func(t *testing.T) {
 		got, err := compared(t, page("x", record), page("y", strings.ReplaceAll(record, `"median":100,"min":90,"max":110`, `"median":300,"min":290,"max":310`)))
-		if err != nil || len(got.Worse) != 0 || got.Figures != 1 || len(got.Elsewhere) != 1 {
-			t.Errorf("comparison of two machines = %+v, %v; want 1 figure, nothing worse and 1 elsewhere", got, err)
+		if err != nil || len(got.Worse) != 0 || got.Figures != 1 || len(got.OtherMachine) != 1 {
+			t.Errorf("comparison of two machines = %+v, %v; want 1 figure, nothing worse and 1 page of another machine", got, err)
 		}
 	})
 	t.Run("nothing in common", func(t *testing.T) {
@@ -77,7 +77,7 @@ func TestWhatIsWorseByMoreThanItsNoise(t *testing.T) {
 
 // The record's pages have figures with known names.
 func TestEveryPageOfTheRecordHasFigures(t *testing.T) {
-	record := filepath.Join("..", "..", "..", "docs", "bench")
+	record := filepath.Join("..", "results")
 	for _, name := range []string{"proxied", "scale", "local", "shared", "gateway", "incumbent", "memory"} {
 		was, err := read(filepath.Join(record, name+".json"))
 		if err != nil {

@@ -1,6 +1,6 @@
 // Command discovery measures how long discovery requests to a front door take while backends die and hang.
 //
-//	go run ./e2e/bench/discovery -out docs/bench
+//	go run ./e2e/bench/discovery -out e2e/bench/results
 //
 // It runs internal/discovery and internal/openapi in a separate process behind TLS and HTTP/2, so that their cost can
 // be distinguished from the cost of the clients. Backends are listeners in the first process: healthy ones serve TLS,

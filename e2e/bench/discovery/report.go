@@ -131,7 +131,7 @@ var layout = template.Must(template.New("report").Funcs(template.FuncMap{
 	"cpu": func(a, b sample) string { return fmt.Sprintf("%.2fx", float64(a.CPU)/float64(b.CPU)) },
 }).Parse(`# Latency of discovery requests
 
-Made by ` + "`go run ./e2e/bench/discovery -out docs/bench`" + ` on {{.Machine}}, {{.Go}}.
+Made by ` + "`go run ./e2e/bench/discovery -out e2e/bench/results`" + ` on {{.Machine}}, {{.Go}}.
 Load average {{.Load}}: other work shared the machine. The run took {{printf "%.0f" .Took.Seconds}} s. Absolute
 numbers of such a machine mean little; ratios within one run can be trusted.
 

@@ -127,7 +127,7 @@ func Spawn(role string, told any, env ...string) (*Child, error) {
 	if err := c.cmd.Start(); err != nil {
 		return nil, fmt.Errorf("start %s: %w", role, err)
 	}
-	c.Address, err = c.Ask(string(line))
+	c.Address, err = c.Query(string(line))
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("start %s: %w", role, err), c.Stop())
 	}
@@ -137,11 +137,11 @@ func Spawn(role string, told any, env ...string) (*Child, error) {
 // PID returns the process ID.
 func (c *Child) PID() int { return c.cmd.Process.Pid }
 
-// Ask sends a query and returns the answer. Each is one line.
-func (c *Child) Ask(question string) (string, error) {
+// Query sends a query and returns the response. Each is one line.
+func (c *Child) Query(query string) (string, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if _, err := io.WriteString(c.in, question+"\n"); err != nil {
+	if _, err := io.WriteString(c.in, query+"\n"); err != nil {
 		return "", err
 	}
 	line, err := c.out.ReadString('\n')

@@ -110,7 +110,7 @@ func (y *Environment) childOf(role string, orders commands, env ...string) (*Ser
 	y.ends = append(y.ends, c.Stop)
 	number := func(question string) func() (float64, error) {
 		return func() (n float64, err error) {
-			line, err := c.Ask(question)
+			line, err := c.Query(question)
 			if err != nil {
 				return 0, err
 			}

@@ -60,7 +60,7 @@ func (y *Environment) Incumbent(ctx context.Context, name string, theirs Kuberne
 	if err != nil {
 		return nil, 0, err
 	}
-	args, err := y.asked(i.dir, port)
+	args, err := y.commonFlags(i.dir, port)
 	if err != nil {
 		return nil, 0, err
 	}

@@ -24,8 +24,8 @@ omitStages: [RequestReceived]
 rules: [{level: Metadata}]
 `
 
-// asked returns the flags that kube-apiserver and a front door have in common, with the same meaning.
-func (y *Environment) asked(dir, port string) ([]string, error) {
+// commonFlags returns the flags that kube-apiserver and a front door share, and writes the files that they name to dir.
+func (y *Environment) commonFlags(dir, port string) ([]string, error) {
 	key, err := y.ca.KeyPEM()
 	if err != nil {
 		return nil, err
@@ -58,7 +58,7 @@ func (y *Environment) FrontBeside(ctx context.Context, name string, etcd *Server
 	if err != nil {
 		return nil, 0, err
 	}
-	args, err := y.asked(dir, port)
+	args, err := y.commonFlags(dir, port)
 	if err != nil {
 		return nil, 0, err
 	}

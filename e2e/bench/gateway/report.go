@@ -171,14 +171,18 @@ kube-apiserver and kube-controller-manager are {{.Version}}. The run took {{prin
 
     make bench-gateway
 
-Requests of a user with rights by RBAC go through kube-apiserver to an extension server in four ways: with no hop between them, with a
-bare ` + "`httputil.ReverseProxy`" + ` between them, which has the same TLS and the same pools and does nothing else, with the gateway, and with the
-smallest relay that the gateway's HTTP and TLS allow. The relay asks nobody who a request is from, and neither looks anything up nor writes
-anything down. It is the floor: no gateway can use less with the same HTTP and TLS. Both have the
-setting of Go's scheduler that deploy/gateway has (GODEBUG), the proxy has Go's defaults. Every server is a separate process on one machine; the
-clients, which speak HTTP/2, run there too. Requests per second and delays describe all processes together.
+Requests of a user that RBAC authorizes go through kube-apiserver to an extension server. There are four variants of the hop between the two:
 
-Numbers are medians; the minimum and the maximum are in brackets. CPU is microseconds per request. Ratios are computed within each round.
+- no hop;
+- a bare ` + "`httputil.ReverseProxy`" + ` with the gateway's TLS and connection pools and no other function;
+- the gateway;
+- the smallest relay with the gateway's HTTP and TLS. It does not authenticate requests, look up objects or write logs. It is the floor: no
+  gateway can use less CPU with the same HTTP and TLS.
+
+The gateway and the relay run with the GODEBUG setting of deploy/gateway for Go's scheduler, the proxy with Go's defaults. Every server is a
+separate process on one machine. The clients run there too, and use HTTP/2. Requests per second and latencies describe all processes together.
+
+Numbers are medians; the minimum and the maximum are in brackets. CPU is in microseconds per request. Ratios are computed within each round.
 
 ## Requests
 
@@ -188,25 +192,25 @@ Numbers are medians; the minimum and the maximum are in brackets. CPU is microse
 {{end}}
 ## Watches
 
-Each watch has one event in a second. CPU is microseconds per event and client.
+Each watch receives one event a second. CPU is in microseconds per event and client.
 
 | watches | through | CPU of the hop | to the bare proxy | CPU of kube-apiserver | to no hop | p50 ms | p99 ms | peak MiB of the hop |
 |---|---|---|---|---|---|---|---|---|
 {{range .Watches}}| {{.Streams}} | {{.Way}} | {{.HopCPU}} | {{x .HopToBare}} | {{.KubeAPIServer}} | {{x .KubeToDirectly}} | {{.P50}} | {{.P99}} | {{.HopPeak}} |
 {{end}}
-## Nobody asks anything
+## Idle
 
 | | CPU of kube-apiserver, ms per second | CPU of the gateway, ms per second | memory of the gateway, MiB | its peak |
 |---|---|---|---|---|
 {{range .Idle}}| {{.Who}} | {{printf "%.1f" .KubeAPIServer}} | {{if .RSS}}{{printf "%.1f" .Gateway}}{{end}} | {{if .RSS}}{{printf "%.0f" .RSS}}{{end}} | {{if .Peak}}{{printf "%.0f" .Peak}}{{end}} |
 {{end}}
-With a gateway there are three APIServices, without it one.
+There are three APIServices with a gateway, and one without.
 
 ## Targets
 
 | | target | result |
 |---|---|---|
-{{range .Targets}}| {{.What}}, compared with the bare proxy | {{printf "%.2f" .Limit}}x | {{printf "%.2f" .Got}}x{{if not .Kept}}: **not met**{{end}} |
+{{range .Targets}}| {{.What}}, compared with the bare proxy | {{printf "%.2f" .Limit}}x | {{printf "%.2f" .Got}}x{{if not .IsMet}}: **not met**{{end}} |
 {{end}}
 The floor is {{range $i, $_ := .Floors}}{{if $i}}, {{end}}{{.}}{{end}}.
 `))

@@ -55,8 +55,8 @@ func (r *Report) local(ctx context.Context, g *rig, ours *environment.Front, the
 	}
 	all := []storageOwner{
 		{"Portico, embedded etcd", frontDoor(ours.FrontDoor), nil},
-		{"Portico, etcd beside it", frontDoor(external.FrontDoor), etcd},
-		{"kube-apiserver, etcd beside it", frontDoor(theirs.FrontDoor), theirs.Etcd},
+		{"Portico, separate etcd", frontDoor(external.FrontDoor), etcd},
+		{"kube-apiserver, separate etcd", frontDoor(theirs.FrontDoor), theirs.Etcd},
 	}
 	for _, k := range all {
 		if err := k.Fill(ctx); err != nil {

@@ -28,7 +28,7 @@ type group struct {
 func (r *Report) Groups() []group {
 	var all []group
 	for _, row := range r.Proxied {
-		title := row.Operation + ", clients speak " + proxied.Protocol(row.HTTP2)
+		title := row.Operation + " over " + proxied.Protocol(row.HTTP2)
 		if len(all) == 0 || all[len(all)-1].Title != title {
 			all = append(all, group{Title: title})
 		}
@@ -50,9 +50,9 @@ func (r FaultRow) Answer() string {
 // Namespace describes the deletion of the namespace while the backend was dead.
 func (r FaultRow) Namespace() string {
 	if r.Waited {
-		return "waits; gone " + seconds(r.Returned) + " after the return"
+		return "waits; gone " + seconds(r.Returned) + " after the recovery"
 	}
-	return "gone after " + seconds(r.Deleted) + ", without it"
+	return "gone after " + seconds(r.Deleted) + ", during the failure"
 }
 
 func seconds(d time.Duration) string {
@@ -91,16 +91,16 @@ Portico is compared with kube-apiserver {{.Version}}, which runs with kube-contr
 Every server is a separate process on one machine; the clients run there too. Both sides use the same serving certificate, tokens,
 Roles and audit policy (level Metadata, written to a file). Both use RBAC and API Priority and Fairness. All other settings are the
 defaults. By default, kube-apiserver writes audit events before it responds, and Portico does not. The separate etcd is built from
-the module that Portico embeds. The backends and the requests are those of [proxied.md](proxied.md).
+the module that Portico embeds. The backends and the requests are the same as in [proxied.md](proxied.md).
 
-Numbers are medians; the minimum and the maximum are in brackets. **CPU is microseconds per request, which equals milliseconds
-per thousand requests.** Ratios are Portico's number divided by kube-apiserver's. They are computed within each round, so that
-other load on the machine affects both sides. The clients share the cores with the servers, so requests per second and delays
-describe all processes together. In the tables, "ours" is Portico and "theirs" is kube-apiserver; "beside it" is a separate etcd process.
+Numbers are medians; the minimum and the maximum are in brackets. **CPU is in microseconds per request, which equals milliseconds
+per thousand requests.** A ratio is Portico's number divided by kube-apiserver's. Ratios are computed within each round, so that
+other load on the machine affects both sides. The clients share the cores with the servers, so requests per second and latencies
+describe all processes together.
 
 ## Summary
 
-| | rows | ours to theirs | highest, in | theirs is lower in | of these within the noise |
+| | rows | ratio | highest, in | kube-apiserver lower in | of these within the noise |
 |---|---|---|---|---|---|
 {{- range .Ranges}}
 | {{.What}} | {{.Lines}} | {{two .Least}} to {{two .Most}} | {{.Worst}} | {{.Cheaper}} | {{.Noisy}} |
@@ -108,18 +108,18 @@ describe all processes together. In the tables, "ours" is Portico and "theirs" i
 {{with .Behind}}
 Rows in which kube-apiserver's number is lower:
 
-| | | ours to theirs |
+| | | ratio |
 |---|---|---|
 {{- range .}}
 | {{.What}} | {{.Line}} | {{x .Spread}} |
 {{- end}}
 {{else}}
-There is no row in which kube-apiserver's number is lower.
+No row has a lower number for kube-apiserver.
 {{end}}
 {{- range .Groups}}
 ## {{.Title}}
 
-| at once | | CPU us | to theirs | requests/s | p50 ms | to theirs | p99 ms | to theirs | backend CPU us | peak MiB |
+| at once | | CPU us | ratio | requests/s | p50 ms | ratio | p99 ms | ratio | backend CPU us | peak MiB |
 |---|---|---|---|---|---|---|---|---|---|---|
 {{- range .Rows}}
 | {{.Clients}} | {{.Who}} | {{.CPU}} | {{x .CPUToTheirs}} | {{n .PerSecond}} | {{.P50}} | {{x .P50ToTheirs}} | {{.P99}} | {{x .P99ToTheirs}} | {{n .BackendCPU}} | {{n .Peak}} |
@@ -127,10 +127,10 @@ There is no row in which kube-apiserver's number is lower.
 {{end}}
 ## Watches, proxied
 
-The backend sends a thousand events a second of about 300 bytes each. The CPU of an event includes a thousandth of what the server uses in
-a second without events.
+The backend sends a thousand events a second of about 300 bytes each. The CPU per event includes a thousandth of the server's idle CPU per
+second.
 
-| streams | | CPU us of an event | to theirs | p50 ms | p99 ms | to theirs | peak MiB |
+| streams | | CPU us per event | ratio | p50 ms | p99 ms | ratio | peak MiB |
 |---|---|---|---|---|---|---|---|
 {{- range .Watches}}
 | {{.Streams}}, {{protocol .HTTP2}} | {{.Who}} | {{.CPU}} | {{x .CPUToTheirs}} | {{.P50}} | {{.P99}} | {{x .P99ToTheirs}} | {{n .Peak}} |
@@ -138,11 +138,11 @@ a second without events.
 
 ## Local objects
 
-An administrator reads and writes ConfigMaps of about 1 KB over HTTP/2. "list 100" has a hundred objects. The CPU of a watch event
+An administrator reads and writes ConfigMaps of about 1 KB over HTTP/2. "list 100" has a hundred objects. The CPU per watch event
 includes the change itself, divided by the number of watches. The embedded etcd runs inside the Portico process, so only the
 numbers "with etcd" can be compared with it.
 
-| | at once | | CPU us of the API server | to theirs | with etcd | to theirs | per second | p50 ms | to theirs | p99 ms | to theirs | peak MiB |
+| | at once | | CPU us of the API server | ratio | with etcd | ratio | per second | p50 ms | ratio | p99 ms | ratio | peak MiB |
 |---|---|---|---|---|---|---|---|---|---|---|---|---|
 {{- range .Local}}
 | {{.Name}} | {{.Clients}} | {{.Who}} | {{.CPU}} | {{x .CPUToTheirs}} | {{.All}} | {{x .AllToTheirs}} | {{n .PerSecond}} | {{.P50}} | {{x .P50ToTheirs}} | {{.P99}} | {{x .P99ToTheirs}} | {{n .Peak}} |
@@ -152,9 +152,9 @@ numbers "with etcd" can be compared with it.
 
 These are single runs, side by side. The ` + "`aggregator`" + ` process contains the API server, the controllers and the etcd. After all objects
 are created, the measurement waits {{printf "%.0f" .Settings.Rest.Seconds}} s. The next {{printf "%.0f" .Settings.Idle.Seconds}} s without requests give the idle CPU. Memory is read at their end;
-the peak is since the start, each process at its own moment.
+the peak is the sum of the peaks of the processes since their start.
 
-| APIServices | side | RSS MiB | peak MiB | of the RSS | CPU s of an idle minute | of these | /apis p50 ms | its CPU us | its bytes | registered in | first answer after, ms |
+| APIServices | side | RSS MiB | peak MiB | RSS by process | CPU s per idle minute | CPU by process | /apis p50 ms | /apis CPU us | /apis bytes | registered in | first response after, ms |
 |---|---|---|---|---|---|---|---|---|---|---|---|
 {{- range .Registrations}}
 | {{.APIServices}} | {{.Who}} | {{mib .RSS}} | {{mib .Peak}} | {{range $i, $p := .Parts}}{{if $i}}, {{end}}{{$p.Name}} {{mib $p.RSS}}{{end}} | {{f1 .IdleCPU}} | {{range $i, $p := .Parts}}{{if $i}}, {{end}}{{f1 $p.IdleCPU}}{{end}} | {{.APIs}} | {{n .APIsCPU}} | {{.APIsBytes}} | {{if .APIServices}}{{seconds .Registered}}{{end}} | {{.Appeared}} |
@@ -162,11 +162,11 @@ the peak is since the start, each process at its own moment.
 
 ## A backend fails
 
-These are single runs, each fault on its own pair of servers: trust the seconds, not their fractions. The GET is sent after the backend
+These are single runs, each fault on its own pair of servers, so fractions of seconds are not significant. The GET is sent after the backend
 fails and before the Available condition becomes False. The namespace contains a ConfigMap and is deleted when Available is False.
 The backend stays down for at least {{seconds .Settings.Dead}} after that, and until the GET is answered.
 
-| fault | side | the GET | Available=False after | Available=True, after the return | a namespace that is deleted |
+| fault | side | response to the GET | Available=False after | Available=True, after the recovery | deleted namespace |
 |---|---|---|---|---|---|
 {{- range .Faults}}
 | {{.Fault}} | {{.Who}} | {{.Answer}} | {{seconds .Unavailable}} | {{seconds .Available}} | {{.Namespace}} |

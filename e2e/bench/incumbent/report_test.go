@@ -86,7 +86,7 @@ func TestThePageSaysWhereTheirsIsLess(t *testing.T) {
 	}
 	for _, want := range []string{
 		"| CPU of a proxied request | GET 1 KB, HTTP/2, 1 at once, Portico, user by RBAC | 1.10x (0.90..1.20) |",
-		"| killed | Portico | 503 ServiceUnavailable after 4 ms |", "waits; gone 1.0 s after the return",
+		"| killed | Portico | 503 ServiceUnavailable after 4 ms |", "waits; gone 1.0 s after the recovery",
 		"| 100 | Portico | 0 | 450 | aggregator 300 |", "kube-apiserver 0, etcd 0",
 	} {
 		if !strings.Contains(string(page), want) {

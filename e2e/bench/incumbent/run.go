@@ -176,10 +176,10 @@ type fault struct {
 
 var faults = []fault{
 	{"killed: connections are refused", false, func(s *faulty.Server) error { return s.SetFault(faulty.Refuse) }},
-	{"stopped, as by SIGSTOP: connections stay", false, func(s *faulty.Server) error { return s.SetFault(faulty.Blackhole) }},
+	{"stopped, as by SIGSTOP: connections stay open", false, func(s *faulty.Server) error { return s.SetFault(faulty.Blackhole) }},
 	{"accepts TCP, never answers TLS", false, func(s *faulty.Server) error {
 		return errors.Join(s.SetFault(faulty.Refuse), s.SetFault(faulty.Blackhole))
 	}},
 	{"TLS and HTTP/2 alive, never replies", false, func(s *faulty.Server) error { return s.SetFault(faulty.Hang) }},
-	{"killed, and it keeps objects", true, func(s *faulty.Server) error { return s.SetFault(faulty.Refuse) }},
+	{"killed; the backend stores objects", true, func(s *faulty.Server) error { return s.SetFault(faulty.Refuse) }},
 }

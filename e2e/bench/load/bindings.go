@@ -87,8 +87,8 @@ func (r *Report) bindings(ctx context.Context, y *environment.Environment, say f
 	}
 	states := []*bound{
 		{Front: fronts[0], row: &BindingRow{State: "no bindings"}},
-		{Front: fronts[1], row: &BindingRow{State: "none changes", Namespaces: s.Namespaces, Bindings: s.Bindings}},
-		{Front: fronts[1], row: &BindingRow{State: fmt.Sprintf("%d change in a second", s.Changes), Namespaces: s.Namespaces, Bindings: s.Bindings}, changes: s.Changes},
+		{Front: fronts[1], row: &BindingRow{State: "no changes", Namespaces: s.Namespaces, Bindings: s.Bindings}},
+		{Front: fronts[1], row: &BindingRow{State: fmt.Sprintf("%d changes/s", s.Changes), Namespaces: s.Namespaces, Bindings: s.Bindings}, changes: s.Changes},
 	}
 	say("both rest")
 	if err := environment.Pause(ctx, r.Settings.Rest); err != nil {

@@ -38,7 +38,7 @@ type OpenAPIRow struct {
 	Before float64       `json:"rssBefore"`
 	Peak   float64       `json:"rssPeak"`
 	Kept   float64       `json:"heapKept"`
-	// Quiet contains the requests before the registrations, Meanwhile the requests during them.
+	// Quiet contains the requests before the registrations. Meanwhile contains the requests during the registrations.
 	Quiet     Asked `json:"quiet"`
 	Meanwhile Asked `json:"meanwhile"`
 }

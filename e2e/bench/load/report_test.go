@@ -34,7 +34,7 @@ func TestARequestsOwnLeavesOutWhatIsDoneAnyway(t *testing.T) {
 
 	changing := []*BindingRow{
 		{State: "no bindings", Anyway: 10, stretches: []environment.Interval{interval(1000, 30*time.Microsecond, time.Millisecond)}, collecting: []float64{2}},
-		{State: "42 change in a second", Bindings: 50_000, Anyway: 110, Changed: 42, stretches: []environment.Interval{interval(1000, 132*time.Microsecond, time.Millisecond)}, collecting: []float64{4}},
+		{State: "42 changes/s", Bindings: 50_000, Anyway: 110, Changed: 42, stretches: []environment.Interval{interval(1000, 132*time.Microsecond, time.Millisecond)}, collecting: []float64{4}},
 	}
 	summarizeBindings(changing)
 	if !near(changing[0].Own, 20) || !near(changing[1].Own, 22) || !near(changing[1].OwnRatio, 1.1) || changing[1].Peak != 100<<20 {
@@ -47,7 +47,7 @@ func TestThePageHasTheTablesOfThePartsThatWereMeasured(t *testing.T) {
 		Settings:    Full(),
 		APIServices: []*APIServiceRow{{APIServices: 10, Peak: 7 << 20}},
 		Connections: []*ConnectionRow{{Who: "one", Connections: 10_000, PerSecond: 2000, CPU: 98.76, Ratio: 1.234, P50: 0.5, P99: 3.25, Opening: 456, Each: 12.5 * 1024, Peak: 300 << 20}},
-		Bindings:    []*BindingRow{{State: "42 change in a second", Namespaces: 5000, Bindings: 50_000, Changed: 400, Own: 25.55, OwnRatio: 1.043, Kept: 120 << 20, Peak: 500 << 20}},
+		Bindings:    []*BindingRow{{State: "42 changes/s", Namespaces: 5000, Bindings: 50_000, Changed: 400, Own: 25.55, OwnRatio: 1.043, Kept: 120 << 20, Peak: 500 << 20}},
 		OpenAPI: &OpenAPIRow{
 			Served: 100_400_000, Registered: 4 * time.Second, Merged: 9500 * time.Millisecond, CPU: 7.77, Before: 100 << 20, Peak: 250 << 20, Kept: 60 << 20,
 			Quiet: Asked{P50: 0.25, P99: 1.5}, Meanwhile: Asked{PerSecond: 199.6, P50: 0.75, P99: 12.5},
@@ -56,8 +56,8 @@ func TestThePageHasTheTablesOfThePartsThatWereMeasured(t *testing.T) {
 	lines := map[string]string{
 		"## Requests over many APIServices": "| 10 | 0 |",
 		"## Many connections":               "| one | 10000 | 2000 | 98.8 | 1.23x | 0.50 | 3.25 | 456 | 12.5 | 300 |",
-		"## Bindings that change":           "| 50000 | 5000 | 42 change in a second | 400 | 0 |  | 0.0 | 25.6 | 1.04x |",
-		"## Much OpenAPI":                   "| 100.4 | 4.0 | 9.5 | 7.8 | 100 | 250 | 60 | 200 | 0.25 | 0.75 | 1.50 | 12.50 |\n",
+		"## Changing bindings":              "| 50000 | 5000 | 42 changes/s | 400 | 0 |  | 0.0 | 25.6 | 1.04x |",
+		"## Large OpenAPI documents":        "| 100.4 | 4.0 | 9.5 | 7.8 | 100 | 250 | 60 | 200 | 0.25 | 0.75 | 1.50 | 12.50 |\n",
 	}
 	for _, c := range []struct {
 		report *Report

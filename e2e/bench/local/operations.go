@@ -65,7 +65,7 @@ var forms = []struct{ name, accept string }{
 func operations(many int) []Operation {
 	var all []Operation
 	for _, o := range []Operation{
-		{Name: "a request that nobody serves", kind: nothing}, {Name: "get", kind: getting}, {Name: "get, resourceVersion=0", kind: gettingCached},
+		{Name: "a request to an empty handler", kind: nothing}, {Name: "get", kind: getting}, {Name: "get, resourceVersion=0", kind: gettingCached},
 		{Name: "create", kind: creating}, {Name: fmt.Sprintf("list %d", few), kind: listing},
 	} {
 		for _, o.Clients = range []int{1, 32} {

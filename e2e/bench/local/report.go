@@ -70,20 +70,20 @@ Made by ` + "`make bench`" + ` on {{.R.Machine}}
 {{.R.Settings.Rounds}} rounds of {{.R.Settings.Cell}}; the run took {{printf "%.0f" .R.Took.Seconds}} s.
 
 The objects are ConfigMaps of about 1 KB in an embedded etcd. **CPU is microseconds per request.** For a watch it is microseconds
-per event delivered to one of the watches, the change itself included. Numbers are medians; the minimum and the maximum are in
+per event delivered to one of the watches, including the change itself. Numbers are medians; the minimum and the maximum are in
 brackets.
 
 - storage library: ` + "`registry.Store`" + ` of k8s.io/apiserver with a watch cache, called in process; responses are not encoded;
 - REST handler: the handler of the local groups, called in process with the request information that it needs;
 - chain and handler: the same handler behind the complete handler chain, with a token, RBAC, API Priority and Fairness, and the audit log;
-- front door, TLS: a separate front door process, to which an administrator sends requests over HTTP/2. Its clients share the cores.
+- front door, TLS: a separate front door process, to which an administrator sends requests over HTTP/2. The clients share its cores.
 
-"The chain adds" is computed within each round. The first two rows are the handler chain alone: no handler serves the request.
+"The chain adds" is computed within each round. The first two rows show the handler chain alone, because the handler is empty.
 
 | | at once |{{range .Layers}} {{.}} |{{end}} the chain adds | peak MiB of the front door |
 |---|---|{{range .Layers}}---|{{end}}---|---|
 {{- range $row := .R.Rows}}
-| {{$row.Name}} | {{$row.Clients}} |{{range $.Layers}} {{$row.Of .}} |{{end}} {{signed $row.ChainAdds}} | {{mib $row.Peak}} |
+| {{$row.Name}} | {{$row.Clients}} |{{range $.Layers}} {{$row.CPUOf .}} |{{end}} {{signed $row.ChainAdds}} | {{mib $row.Peak}} |
 {{- end}}
 
 Target: the chain adds less than 10 us.

@@ -105,7 +105,7 @@ func (a *runner) measure(ctx context.Context, l string, o Operation, row *Row) e
 	if err != nil {
 		return err
 	}
-	said, err := a.child.Ask(string(line))
+	said, err := a.child.Query(string(line))
 	if err != nil {
 		return err
 	}

@@ -78,10 +78,12 @@ Portico is compared with kube-apiserver {{.Version}} and its etcd.
     PORTICO_BENCH_MEMORY_CGROUP=/sys/fs/cgroup/memory go run ./e2e/bench{{if .Version}} -kube-apiserver FILE -kube-controller-manager FILE{{end}} memory
 
 Each server has {{.Settings.Many}} ConfigMaps of about 1 KB and one APIService. The servers run side by side and are loaded in turn, {{.Settings.Rounds}} times for
-{{.Settings.Cell}} each, after {{.Settings.Warm}} of the same load. CPU is microseconds of a request, the mean of all rounds. The peak is the largest resident
-memory of the server while it was loaded. Portico's includes its etcd.
-A front door with a limit may refuse ordinary users, of whom the proxied requests are, when its memory runs short ("refused");
-if it ended, there would be no page. The first row tunes the garbage collector by itself; the rows with GOGC do not. They are the curve of CPU against room for garbage.
+{{.Settings.Cell}} each, after {{.Settings.Warm}} of the same load. CPU is in microseconds per request, as the mean of all rounds. The peak is the peak resident
+memory of the server under load. Portico's memory includes its etcd.
+
+A front door with a memory limit may refuse requests of ordinary users, such as the proxied requests, when its memory is nearly used up
+("refused"). If a front door exits, the run fails. In the first row, Portico tunes the garbage collector. GOGC disables this tuning. The
+rows with GOGC show how the CPU depends on the room for garbage.
 {{range $i, $load := .Loads}}
 ## {{$load}}
 

@@ -356,67 +356,68 @@ kube-apiserver, kube-controller-manager and kube-scheduler are {{.Version}}. The
 
     make bench-nodes
 
-{{if .Busy}}The machine did other work meanwhile, as the load average tells: CPU and memory of each process hold, times and what follows from them
-do not. Whether objectives are met has to be measured on a machine that does nothing else.
+{{if .Busy}}The machine had other load, as the load average shows. CPU and memory of each process are still valid. Times, and results that depend on
+times, are not. To check the objectives, repeat the run on an otherwise idle machine.
 
-{{end}}{{.Settings.Nodes}} Nodes that kwok simulates, and {{.Settings.Pods}} Pods of Deployments of 100. Each API server has a cluster of its own, one
-after the other, with the same kube-controller-manager, kube-scheduler and kwok, all on this machine: what these use is in the time that
-everything takes. Portico has its etcd in its process; kube-apiserver has one of the same version beside it. Both write every request to
-an audit log. All controllers run in kube-controller-manager, whose limit of requests is raised to 1000 per second.
+{{end}}The cluster has {{.Settings.Nodes}} Nodes, simulated by kwok, and {{.Settings.Pods}} Pods in Deployments of 100. The API servers run one after the other,
+each with a new cluster and the same kube-controller-manager, kube-scheduler and kwok. All processes run on this machine, so times include
+the CPU that these programs use. Portico runs its etcd in the same process; kube-apiserver has a separate etcd of the same version. Both write
+every request to an audit log. All controllers run in kube-controller-manager, with its client rate limit raised to 1000 requests per second.
 
 ## Phases
 
-CPU is seconds, and milliseconds per second; memory is MiB.
+CPU is in seconds, and in milliseconds per second. Memory is in MiB.
 {{range .Rows}}
 ### {{.Who}}
 
-| phase | took s | process | CPU s | CPU ms/s | peak memory | memory at its end |
+| phase | duration s | process | CPU s | CPU ms/s | peak memory | memory at the end |
 |---|---|---|---|---|---|---|
 {{range $p := .Phases}}{{range .Uses}}| {{$p.Name}} | {{n $p.Seconds}} | {{.Process}} | {{n .CPU}} | {{perSecond $p .}} | {{n .Peak}} | {{n .RSS}} |
 {{end}}{{end}}{{end}}
-## API calls, by the servers' metrics
+## API calls in the servers' metrics
 
-All calls of the run, by ` + "`apiserver_request_duration_seconds`" + `. Times are milliseconds. Watches are not in it. The worst kind of call is the one with the highest p99 of those with a hundred calls.
+The table contains all calls of the run, from ` + "`apiserver_request_duration_seconds`" + `, which excludes watches. Times are in milliseconds. The worst kind
+of call has the highest p99 among the kinds with at least a hundred calls.
 
 | | API server | calls | p99 | worst kind of call | its p99 |
 |---|---|---|---|---|---|
 {{range $r := .Rows}}{{range .Calls}}| {{.Class}} | {{$r.Who}} | {{n .Count}} | {{n .P99}} | {{.Worst}} | {{n .WorstP99}} |
 {{end}}{{end}}
-## API calls, by a client
+## API calls of a client
 
-While Pods are made, a client asks at a steady rate: for one object every {{.Settings.Every}}, for a list every {{.Settings.EveryList}}. Times
-are milliseconds, with the whole answer.
+While Pods are created, a client sends requests at a constant rate: for one object every {{.Settings.Every}}, for a list every {{.Settings.EveryList}}. Times
+are in milliseconds and include the complete response.
 
 | | API server | requests | p50 | p99 | longest |
 |---|---|---|---|---|---|
 {{range $r := .Rows}}{{range .Probes}}| {{.Name}} | {{$r.Who}} | {{.Requests}} | {{n .P50}} | {{n .P99}} | {{n .Max}} |
 {{end}}{{end}}
-{{range .Rows}}{{with .Failed}}Not answered well: {{.}}.
+{{range .Rows}}{{with .Failed}}Failed requests: {{.}}.
 {{end}}{{end}}
-## Upstream's objectives
+## Kubernetes objectives
 
-p99 under 1 s for calls that read or change one object, under 30 s for lists, in milliseconds
-([definition](https://github.com/kubernetes/community/blob/master/sig-scalability/slos/api_call_latency.md)). By the servers' metrics is by
-` + "`apiserver_request_sli_duration_seconds`" + `, as upstream has it: the smallest bucket is 50 ms, so what is less is not exact.
+Kubernetes requires a p99 under 1 s for calls that read or change one object, and under 30 s for lists
+([definition](https://github.com/kubernetes/community/blob/master/sig-scalability/slos/api_call_latency.md)). Times are in milliseconds. Results "by its metrics"
+are from ` + "`apiserver_request_sli_duration_seconds`" + `, as in the definition. The smallest bucket of that metric is 50 ms, so lower values are not exact.
 
 | | API server | objective | result |
 |---|---|---|---|
-{{range .Targets}}| {{.What}} | {{.Who}} | {{n .Limit}} | {{n .Got}}{{if not .Kept}}: **not met**{{end}} |
+{{range .Targets}}| {{.What}} | {{.Who}} | {{n .Limit}} | {{n .Got}}{{if not .IsMet}}: **not met**{{end}} |
 {{end}}
 ## 5,000 Nodes
 
-By a straight line through this run, for the API server and its etcd together:
+This is a linear extrapolation of the run, for the API server and its etcd together:
 
-- Idle CPU and memory without Nodes are those of the first phase. What the last phase has more is of the Nodes with their Pods: leases
-  every ten seconds, and a status every quarter of an hour.
-- A Pod costs the CPU of the phase in which they become available, divided by their number. It has some six writes: created, bound,
-  status, Events, status of its ReplicaSet and Deployment; and their delivery to watches.
+- Idle CPU and memory without Nodes are from the first phase. The difference between the last and the first phase counts as the cost of the
+  Nodes with their Pods: each Node renews its lease every ten seconds and reports its status every fifteen minutes.
+- The CPU of a Pod is the CPU of the phase in which the Pods become available, divided by their number. A Pod causes about six writes: its
+  creation, its binding, its status, its Events, and the status of its ReplicaSet and Deployment. It includes their delivery to watches.
 
-| | idle, ms/s for 1,000 Nodes | KiB for a Node with its Pods | CPU ms for a Pod | idle at 5,000 Nodes, cores | memory at 5,000 Nodes, MiB | cores with 100 Pods a second |
+| | idle CPU ms/s per 1,000 Nodes | KiB per Node with its Pods | CPU ms per Pod | idle CPU at 5,000 Nodes, cores | memory at 5,000 Nodes, MiB | CPU at 100 new Pods a second, cores |
 |---|---|---|---|---|---|---|
 {{range .Estimates}}| {{.Who}} | {{n .IdlePerThousand}} | {{n .KiBPerNode}} | {{n .PerPod}} | {{n .Idle}} | {{n .Memory}} | {{n .Cores}} |
 {{end}}
-What the line does not have: a status that is longer than kwok's (images of a real node), watches of agents on every Node (each
-kubelet and kube-proxy watches its Pods, Services and EndpointSlices: here kwok has one watch for all), and etcd's disk. Memory is what is resident at the
-end, which the garbage collector lets grow under load: see the peaks.
+The extrapolation excludes etcd's disk, and two costs of real Nodes. Their status is longer than kwok's, because it lists images. Each kubelet and
+kube-proxy watches its Pods, Services and EndpointSlices, while kwok has one watch for all Nodes. Memory is the resident memory at the end of a
+phase. The garbage collector lets it grow under load; the tables of the phases contain the peaks.
 `))

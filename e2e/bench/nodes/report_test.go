@@ -61,8 +61,8 @@ func TestReport(t *testing.T) {
 		t.Errorf("estimate = %+v, want the use of both processes", e)
 	}
 	r.Machine.Cores, r.Machine.Load = 2, "0.50"
-	if page, err := r.Markdown(); err != nil || strings.Contains(string(page), "did other work") {
-		t.Errorf("page of an idle machine = %v\n%s\nwant no note about other work", err, page)
+	if page, err := r.Markdown(); err != nil || strings.Contains(string(page), "had other load") {
+		t.Errorf("page of an idle machine = %v\n%s\nwant no note about other load", err, page)
 	}
 	r.Machine.Load = "2.50"
 	page, err := r.Markdown()
@@ -70,8 +70,8 @@ func TestReport(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, want := range []string{
-		"The machine did other work meanwhile", "| changes one object, by a client | kube-apiserver | 1000 | 1500: **not met** |", "| lists, by a client | kube-apiserver | 30000 | 20000 |",
-		"| reads one object, by its metrics, worst kind of call | kube-apiserver | 1000 | 999 |", "Not answered well: 2 of PUT (429 Too Many Requests).",
+		"The machine had other load", "| changes one object, by a client | kube-apiserver | 1000 | 1500: **not met** |", "| lists, by a client | kube-apiserver | 30000 | 20000 |",
+		"| reads one object, by its metrics, worst kind of call | kube-apiserver | 1000 | 999 |", "Failed requests: 2 of PUT (429 Too Many Requests).",
 	} {
 		if !strings.Contains(string(page), want) {
 			t.Errorf("the page has no %q, want it:\n%s", want, page)

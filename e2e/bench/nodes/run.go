@@ -178,7 +178,7 @@ func (g *rig) measure(ctx context.Context) error {
 	if err := g.phase(ctx, "Pods become available", g.fill); err != nil {
 		return err
 	}
-	if err := g.idle(ctx, "Nodes and Pods, and nobody asks anything", 1); err != nil {
+	if err := g.idle(ctx, "Nodes and Pods, idle", 1); err != nil {
 		return err
 	}
 	page, err := g.front.Client.Discovery().RESTClient().Get().AbsPath("/metrics").DoRaw(ctx)

@@ -68,20 +68,20 @@ The run took {{printf "%.0f" .Took.Seconds}} s.
 
     go run ./e2e/bench objects
 
-Each front door, with an embedded etcd, gets ConfigMaps of about 1 KB from 32 clients, is left alone for {{printf "%.0f" .Settings.Rest.Seconds}} s, stops, and starts again
-with them; the files are in the page cache then. Memory is resident memory, the pages of etcd's file included. "Kept" is the memory in use after
-a garbage collection, stacks included.
+Each front door has an embedded etcd. 32 clients create ConfigMaps of about 1 KB. Then the front door is idle for {{printf "%.0f" .Settings.Rest.Seconds}} s, stops, and starts again with
+the objects; its files are in the page cache at that time. Memory is resident memory, including the pages of etcd's file. "Kept" is the memory in
+use after a garbage collection, stacks included.
 
-| objects | created/s | peak MiB meanwhile | RSS MiB after that | kept MiB | RSS MiB after a start | kept MiB | peak MiB of the start |
+| objects | created/s | peak MiB during creation | RSS MiB when idle | kept MiB | RSS MiB after a start | kept MiB | peak MiB of the start |
 |---|---|---|---|---|---|---|---|
 {{- range .Rows}}
 | {{.Objects}} | {{n .PerSecond}} | {{mib .WritingPeak}} | {{mib .Written}} | {{mib .WrittenKept}} | {{mib .Read}} | {{mib .ReadKept}} | {{mib .ReadPeak}} |
 {{- end}}
 
-Target: 250 MiB with 100,000 objects.
+Target: at most 250 MiB with 100,000 objects.
 
-A start is over when the front door is ready: every watch cache is full then. Requests are GETs of a namespace, one after the other, each over a new
-connection with a TLS handshake.
+A start ends when the front door is ready and all watch caches are full. Requests are sequential GETs of a namespace, each over a new connection with a
+TLS handshake.
 
 | objects | ready in ms, new directory | ready in ms, with the objects | first request ms | second | tenth |
 |---|---|---|---|---|---|
@@ -89,5 +89,5 @@ connection with a TLS handshake.
 | {{.Objects}} | {{ms .New}} | {{ms .Existing}} | {{first .Requests 0}} | {{first .Requests 1}} | {{first .Requests 9}} |
 {{- end}}
 
-Targets: 1,000 ms with 50,000 objects; the first request no slower than the tenth.
+Targets: ready within 1,000 ms with 50,000 objects; the first request no slower than the tenth.
 `))

@@ -126,37 +126,38 @@ Made by ` + "`make bench`" + ` on {{.Machine}}
 {{.Settings.Rounds}} rounds of {{.Settings.Cell}}; the run took {{printf "%.0f" .Took.Seconds}} s.
 
 The front doors run side by side, each with its own embedded etcd, and are loaded in turn. A request is a GET of 1 KB through
-one of the APIServices, by a user whom one of the RoleBindings authorizes, over HTTP/2, 32 at once. Each APIService has its
-own Service, group and backend; all backends answer at one address. Numbers are medians; the minimum and the maximum are in
-brackets. Ratios are computed within each round. "Its own" is the CPU of all rounds together, garbage collection included,
-minus the idle CPU below. An idle front door pings and probes every backend.
+one of the APIServices, over HTTP/2, 32 at once, by a user that one of the RoleBindings authorizes. Each APIService has its
+own Service, group and backend; all backends listen on one address. Numbers are medians; the minimum and the maximum are in
+brackets. Ratios are computed within each round. "Own CPU" is the CPU per request over all rounds, garbage collection
+included, minus the idle CPU below. An idle front door pings and probes every backend.
 
-| APIServices | bindings | CPU us of a request | to the first row | its own | its own, to the first row | p99 ms | a new APIService answers after, ms | peak MiB |
+| APIServices | bindings | CPU us per request | ratio to the first row | own CPU us | own CPU, ratio to the first row | p99 ms | first response of a new APIService after, ms | peak MiB |
 |---|---|---|---|---|---|---|---|---|
 {{- range .Rows}}
 | {{.APIServices}} | {{.Bindings}} | {{.CPU}} | {{x .Ratio}} | {{f1 .Own}} | {{printf "%.2fx" .OwnRatio}} | {{.P99}} | {{.Appeared}} | {{mib .Peak.Max}} |
 {{- end}}
 
-Targets: a request's own CPU between 0.95x and 1.05x; the first answer of a new APIService in less than 1,000 ms.
+Targets: own CPU between 0.95x and 1.05x; the first response of a new APIService in less than 1,000 ms.
 
 ## At rest
 
-"Kept" is the memory that is in use after a garbage collection, stacks included. "Each more" is the memory per APIService beyond
-those of the first row. It includes the APIService's objects in etcd, watch caches and informers, and its open connection.
+"Kept" is the memory that is in use after a garbage collection, stacks included. The memory per APIService is the growth compared
+with the first row, divided by the number of additional APIServices. It includes the objects in etcd, watch caches and informers, and the
+open connection.
 Memory is read {{printf "%.0f" .Settings.Rest.Seconds}} s after all objects were created, idle CPU in the {{printf "%.0f" .Settings.Idle.Seconds}} s after that. The front door fetches the documents of new
 backends more often for some minutes; the idle CPU includes this.
 
-| APIServices | bindings | RSS MiB | kept MiB | each more, KiB RSS | each more, KiB kept | CPU s of an idle minute | registered in s | bound in s | peak MiB until then |
+| APIServices | bindings | RSS MiB | kept MiB | RSS KiB per APIService | kept KiB per APIService | CPU s per idle minute | registered in s | bound in s | peak MiB until then |
 |---|---|---|---|---|---|---|---|---|---|
 {{- range .Rows}}
 | {{.APIServices}} | {{.Bindings}} | {{mib .RSS}} | {{mib .Kept}} | {{$.ExtraRSS .}} | {{$.ExtraKept .}} | {{f1 .IdleCPU}} | {{s .Registered}} | {{if .Bindings}}{{s .Bound}}{{end}} | {{mib .PeakFilled}} |
 {{- end}}
 
-Targets: each more APIService under 50 KiB, its documents not counted; under 2 CPU seconds in an idle minute with 1,000 APIServices.
+Targets: each additional APIService under 50 KiB, without its documents; under 2 CPU seconds in an idle minute with 1,000 APIServices.
 
 ## Idle watches
 
-Watches over HTTP/2, 50 to a connection, through the server to the backend.
+The watches use HTTP/2, 50 per connection, through the server to the backend.
 
 | | watches | KiB each | RSS MiB | CPU us to open one | peak MiB |
 |---|---|---|---|---|---|

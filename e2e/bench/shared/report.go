@@ -175,7 +175,7 @@ func (r *Report) Targets() []Target {
 	}
 	for _, row := range r.Rows {
 		if row.Who == all && row.target() {
-			add("CPU of a shared GET of 1 KB, HTTP/2, 256 at once, to the bare proxy", 0.25, row.CPURatio.Median)
+			add("CPU of a shared GET of 1 KB, HTTP/2, 256 at once, compared with the bare proxy", 0.25, row.CPURatio.Median)
 		}
 	}
 	for _, row := range r.Polls {
@@ -185,12 +185,12 @@ func (r *Report) Targets() []Target {
 	}
 	for _, row := range r.Watches {
 		if row.Who == all {
-			add(fmt.Sprintf("CPU of an event to one of %d shared watches, to one that is not shared", r.Settings.Streams), 0.5, row.CPURatio.Median)
+			add(fmt.Sprintf("CPU of an event of one of %d shared watches, compared with an unshared watch", r.Settings.Streams), 0.5, row.CPURatio.Median)
 		}
 	}
 	for _, row := range r.Idle {
 		if row.Who == all {
-			add(fmt.Sprintf("KiB of each of %d idle shared watches", row.Streams), 20, row.Each/1024)
+			add(fmt.Sprintf("KiB per watch of %d idle shared watches", row.Streams), 20, row.Each/1024)
 		}
 	}
 	return targets
@@ -233,10 +233,10 @@ var page = template.Must(template.New("shared").Funcs(template.FuncMap{
 Made by ` + "`go run ./e2e/bench shared`" + ` on {{.R.Machine}}
 {{.R.Settings.Rounds}} rounds of {{.R.Settings.Cell}} for each cell; the run took {{printf "%.0f" .R.Took.Seconds}} s.
 
-Equal reads through an APIRoute with [sharedReads](../routes.md#shared-reads) and a maxAge of {{.R.Settings.MaxAge}}, beside a bare
-` + "`httputil.ReverseProxy`" + ` that sends each one{{if .Nginx}}, and nginx (one worker) without and with its cache of the same age{{end}}. The front door
-authenticates a token, authorizes each request by RBAC, applies API Priority and Fairness, and writes audit events to a file; the
-others do none of that. Everything else is as on the page of [proxied requests](proxied.md).
+Clients send equal reads through an APIRoute with [sharedReads](../../../docs/routes.md#shared-reads) and a maxAge of {{.R.Settings.MaxAge}}. For comparison, they send
+them through a bare ` + "`httputil.ReverseProxy`" + `, which forwards each read{{if .Nginx}}, and through nginx (one worker) without and with its cache of the same age{{end}}. The
+front door authenticates a token, authorizes each request by RBAC, applies API Priority and Fairness, and writes audit events to a file;
+the other servers do none of this. Otherwise, the measurement is the same as for [proxied requests](proxied.md).
 {{if not .Nginx}}
 nginx was not installed on the machine.
 {{end}}
@@ -246,9 +246,9 @@ nginx was not installed on the machine.
 | {{.What}} | {{two .Limit}} | {{two .Got}} | {{yes .Kept}} |
 {{- end}}
 
-The floors are servers that do nothing but write an object from memory: with the HTTP and the TLS of the front door, and with net/http. No
-front door can use less with the same HTTP and TLS. In the cell of the first target our floor is {{two .Floor.CPURatio.Median}} of the bare proxy,
-{{one .Floor.CPU.Median}} us of the front door's {{one .All.CPU.Median}} us, and that of net/http {{two .Library.CPURatio.Median}}.
+The floors are servers that only write an object from memory: one with the front door's HTTP and TLS, and one with net/http. No front door can
+use less CPU with the same HTTP and TLS. In the cell of the first target, the floor with the front door's HTTP is {{two .Floor.CPURatio.Median}} of the bare proxy
+({{one .Floor.CPU.Median}} us of the front door's {{one .All.CPU.Median}} us), and the floor with net/http is {{two .Library.CPURatio.Median}}.
 
 ## Requests
 
@@ -260,9 +260,9 @@ front door can use less with the same HTTP and TLS. In the cell of the first tar
 
 ## Pollers
 
-{{.R.Settings.Pollers}} clients with a connection each ask for a list of {{.Items}} PodMetrics, each once in {{.R.Settings.Every}}, for {{.R.Settings.PollFor}}. CPU is milliseconds per second.
+{{.R.Settings.Pollers}} clients, each with one connection, request a list of {{.Items}} PodMetrics every {{.R.Settings.Every}}, for {{.R.Settings.PollFor}}. CPU is in milliseconds per second.
 
-| | requests | at the backend | in each maxAge | CPU ms/s | to bare | backend CPU ms/s | p50 ms | p99 ms | peak MiB |
+| | requests | requests at the backend | the same per maxAge | CPU ms/s | to bare | backend CPU ms/s | p50 ms | p99 ms | peak MiB |
 |---|---|---|---|---|---|---|---|---|---|
 {{- range .R.Polls}}
 | {{.Who}} | {{n .Requests}} | {{n .AtBackend}} | {{two .PerMaxAge.Median}} | {{.CPU}} | {{x .CPURatio}} | {{.BackendCPU}} | {{.P50}} | {{.P99}} | {{n .Peak}} |
@@ -270,16 +270,16 @@ front door can use less with the same HTTP and TLS. In the cell of the first tar
 
 ## Watches
 
-{{.R.Settings.Streams}} watches over HTTP/2, 50 on a connection, with an event of about 400 bytes a second each. What a server uses in the same time by itself
-is left out: an idle front door is a whole API server with an etcd.
+{{.R.Settings.Streams}} watches over HTTP/2, 50 per connection, receive one event of about 400 bytes a second each. The idle CPU of each server is
+subtracted, because an idle front door is a complete API server with an etcd.
 
-| | CPU us of an event | to watches that are not shared | backend CPU us | p50 ms | p99 ms | peak MiB |
+| | CPU us per event | ratio to unshared watches | backend CPU us | p50 ms | p99 ms | peak MiB |
 |---|---|---|---|---|---|---|
 {{- range .R.Watches}}
 | {{.Who}} | {{.CPU}} | {{x .CPURatio}} | {{.BackendCPU}} | {{.P50}} | {{.P99}} | {{n .Peak}} |
 {{- end}}
 
-Events of shared watches come for all clients at once, those of others spread over the second: their delays are not comparable.
+Events of shared watches arrive at all clients at once, and events of other watches are spread over the second. Their latencies are not comparable.
 
 | idle watches | | KiB each | peak MiB |
 |---|---|---|---|

@@ -47,7 +47,7 @@ func list(args []string, out, complaints io.Writer) error {
 	set := flag.NewFlagSet("cves", flag.ContinueOnError)
 	set.SetOutput(complaints)
 	var from files
-	page := set.String("page", "docs/http-engines.md", "the page, with a row | CVE-… | for each")
+	page := set.String("page", "internal/httpengine/README.md", "the page, with a row | CVE-… | for each")
 	set.Var(&from, "file", "vulndb.zip, a directory of it, an entry in JSON, or a plain list; may be given several times")
 	format := set.String("o", "text", "text or json")
 	since := set.Int("since", 2019, "the first year, by the name of the CVE")

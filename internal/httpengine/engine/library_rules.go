@@ -11,7 +11,7 @@ import (
 )
 
 // This file refuses requests that net/http accepts and Portico's servers refuse. Requests are checked when net/http passes
-// them to a handler, so only violations that are visible there are refused. docs/http-engines.md lists the others.
+// them to a handler, so only violations that are visible there are refused. internal/httpengine/README.md lists the others.
 
 // refusal is the response to a request that does not reach the handler.
 type refusal struct {

@@ -22,7 +22,7 @@ import (
 //
 // net/http starts a goroutine for each connection and for each HTTP/2 request, and does not report when they have ended.
 // libraryServerConn therefore counts them, and serve returns when all goroutines of its connection have ended.
-// docs/http-engines.md lists what net/http cannot do.
+// internal/httpengine/README.md lists what net/http cannot do.
 type libraryServer struct {
 	c            ServerConfig
 	small, large libraryServers // large is for trusted clients

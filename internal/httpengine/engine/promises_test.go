@@ -18,7 +18,7 @@ import (
 	"portico.dev/internal/httpengine/engine/enginetest"
 )
 
-// net/http's behavior equals its description in docs/http-engines.md. A row must be removed when net/http improves.
+// net/http's behavior equals its description in internal/httpengine/README.md. A row must be removed when net/http improves.
 func TestDocumentedNetHTTPLimitationsApply(t *testing.T) {
 	const host = "Host: a\r\n"
 	// raw returns a function that sends text over HTTP/1.1 and returns the statuses. A later request is shown as "probe".
@@ -181,11 +181,11 @@ func TestDocumentedNetHTTPLimitationsApply(t *testing.T) {
 	}
 }
 
-var update = flag.Bool("update", false, "write the table of docs/http-engines.md")
+var update = flag.Bool("update", false, "write the table of internal/httpengine/README.md")
 
 // The table is generated from the list by which tests are skipped.
 func TestNetHTTPLimitationTableIsCurrent(t *testing.T) {
-	const page, begin, end = "../../../docs/http-engines.md", "<!-- begin promises -->\n", "<!-- end promises -->"
+	const page, begin, end = "../README.md", "<!-- begin promises -->\n", "<!-- end promises -->"
 	text, err := os.ReadFile(page)
 	if err != nil {
 		t.Fatal(err)

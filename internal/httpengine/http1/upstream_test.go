@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// Cases of the tests of Go's HTTP libraries that no other Portico test covered (docs/http-engines-tests.md).
+// Cases of the tests of Go's HTTP libraries that no other Portico test covered (internal/httpengine/upstream-tests.md).
 
 // A handler may suppress the length that the server would send: TestDisableContentLength of net/http.
 func TestHandlerCanSuppressContentLength(t *testing.T) {

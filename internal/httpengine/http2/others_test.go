@@ -10,10 +10,10 @@ import (
 	"testing"
 )
 
-// docs/http-engines-tests.md maps each test of Go's HTTP libraries to a Portico test. Tests in a new version of either source need a
+// internal/httpengine/upstream-tests.md maps each test of Go's HTTP libraries to a Portico test. Tests in a new version of either source need a
 // row. A renamed Portico test must not leave a stale row.
 func TestUpstreamTestListIsComplete(t *testing.T) {
-	text, err := os.ReadFile(filepath.Join("..", "..", "..", "docs", "http-engines-tests.md"))
+	text, err := os.ReadFile(filepath.Join("..", "upstream-tests.md"))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -9,7 +9,7 @@ import (
 	"golang.org/x/net/http2"
 )
 
-// Cases of the tests of Go's HTTP libraries that no other Portico test covered (docs/http-engines-tests.md).
+// Cases of the tests of Go's HTTP libraries that no other Portico test covered (internal/httpengine/upstream-tests.md).
 
 // A handler may suppress the length that the server would send: TestServerContentLengthCanBeDisabled of golang.org/x/net/http2.
 func TestHandlerCanSuppressContentLength(t *testing.T) {

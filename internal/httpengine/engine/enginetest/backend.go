@@ -7,7 +7,7 @@ import (
 )
 
 // NotOnLibraryBackend skips a test of a guarantee that net/http cannot give for backends. row is the name of the row in
-// docs/http-engines.md, under "Towards backends", with the reason.
+// internal/httpengine/README.md, under "Towards backends", with the reason.
 func NotOnLibraryBackend(t testing.TB, row string) {
 	t.Helper()
 	NotOnLibrary(t, Backend(t), row)
@@ -17,6 +17,6 @@ func NotOnLibraryBackend(t testing.TB, row string) {
 func NotOnLibrary(t testing.TB, n engine.Name, row string) {
 	t.Helper()
 	if n == engine.Library {
-		t.Skipf("the library cannot promise this: %q in docs/http-engines.md", row)
+		t.Skipf("the library cannot promise this: %q in internal/httpengine/README.md", row)
 	}
 }

@@ -30,13 +30,13 @@ func TestBackendLimitationTableMatchesSkippedTests(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	page, err := os.ReadFile("../../../../docs/http-engines.md")
+	page, err := os.ReadFile("../../README.md")
 	if err != nil {
 		t.Fatal(err)
 	}
 	_, section, ok := strings.Cut(string(page), "## Towards backends")
 	if !ok {
-		t.Fatal("docs/http-engines.md has no section \"Towards backends\", want one")
+		t.Fatal("internal/httpengine/README.md has no section \"Towards backends\", want one")
 	}
 	section, _, _ = strings.Cut(section, "\n## ")
 	_, table, ok := strings.Cut(section, "| row | what the library does instead | source |\n|---|---|---|\n")

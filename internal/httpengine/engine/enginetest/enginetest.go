@@ -48,13 +48,13 @@ func Flags() []string {
 }
 
 // Needs skips a test that relies on a guarantee that net/http cannot give, if net/http serves clients. A promise is the
-// first column of a row of the table in docs/http-engines.md.
+// first column of a row of the table in internal/httpengine/README.md.
 func Needs(t testing.TB, p Promise) {
 	t.Helper()
 	if !slices.Contains(Promises(), p) {
 		t.Fatalf("%q is not among the promises", p)
 	}
 	if HTTP(t) == engine.Library {
-		t.Skipf("net/http cannot promise this: %s (docs/http-engines.md)", p)
+		t.Skipf("net/http cannot promise this: %s (internal/httpengine/README.md)", p)
 	}
 }

@@ -1,7 +1,7 @@
 package enginetest
 
 // Promise is a guarantee that Portico's server gives to clients and net/http cannot be configured to give. The table in
-// docs/http-engines.md is generated from all promises, and a test in package engine checks both servers against them.
+// internal/httpengine/README.md is generated from all promises, and a test in package engine checks both servers against them.
 type Promise struct {
 	// Name describes the guarantee of Portico's server.
 	Name string

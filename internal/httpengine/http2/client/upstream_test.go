@@ -11,7 +11,7 @@ import (
 	"golang.org/x/net/http2"
 )
 
-// Cases of the tests of Go's HTTP libraries that no other Portico test covered (docs/http-engines-tests.md).
+// Cases of the tests of Go's HTTP libraries that no other Portico test covered (internal/httpengine/upstream-tests.md).
 
 // The server receives no more bytes than announced: TestTransportBodyLargerThanSpecifiedContentLength of golang.org/x/net/http2.
 func TestBodyBeyondContentLengthIsNotSent(t *testing.T) {
