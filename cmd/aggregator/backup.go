@@ -37,17 +37,17 @@ func backupCommand() *cobra.Command {
 	o := backupOptions{ClientFlags: cli.ClientFlags{Timeout: time.Minute}}
 	cmd := &cobra.Command{
 		Use:   "backup FILE",
-		Short: "Write everything that a front door has stored to a file",
-		Long: `Write everything that a front door has stored to a file: a consistent snapshot of its etcd, taken while it is
-in use, and with --include-keys its CA certificates, certificates and keys.
+		Short: "Back up the data of a front door to a file",
+		Long: `Back up the data of a front door to a file: a consistent snapshot of its etcd, taken while it is in use, and with
+--include-keys its CA certificates, certificates and keys.
 
 The backup comes from the API of a running front door. The caller needs the group system:masters or the verb post
 on the non-resource path /backup (and /backup/keys, for --include-keys). With --etcd-servers the backup comes from
 an external etcd; with --data-dir, from the data directory of a front door that is not running.
 
-FILE is written under another name in its directory and renamed when it is complete, with mode 0600. It is as
-secret as the etcd itself: encrypt it with --recipient or --passphrase-file before it leaves the machine. Restore
-it with aggregator restore.`,
+FILE is written with mode 0600 under a temporary name in its directory, and renamed when it is complete. It is as
+sensitive as etcd itself: encrypt it with --recipient or --passphrase-file before it leaves the machine. Restore it
+with aggregator restore.`,
 		Example: `  aggregator backup portico.backup
   aggregator backup portico.backup --include-keys --recipient age1...
   aggregator backup portico.backup --data-dir /var/lib/portico`,
@@ -59,9 +59,9 @@ it with aggregator restore.`,
 	fs := cmd.Flags()
 	o.Add(fs)
 	fs.BoolVar(&o.includeKeys, "include-keys", false, "include the front door's CA certificates, certificates and keys, and the key files that its flags name")
-	fs.StringArrayVar(&o.recipients, "recipient", nil, "encrypt for this age public key; may be repeated")
-	fs.StringArrayVar(&o.recipientFiles, "recipients-file", nil, "encrypt for the age public keys in this file, one a line; may be repeated")
-	fs.StringVar(&o.passphraseFile, "passphrase-file", "", "encrypt with the passphrase that is the first line of this file")
+	fs.StringArrayVar(&o.recipients, "recipient", nil, "encrypt to this age public key; may be repeated")
+	fs.StringArrayVar(&o.recipientFiles, "recipients-file", nil, "encrypt to the age public keys in this file, one per line; may be repeated")
+	fs.StringVar(&o.passphraseFile, "passphrase-file", "", "encrypt with the passphrase in the first line of this file")
 	o.output.Add(fs)
 	fs.StringVar(&o.dataDir, "data-dir", "", "back up the data directory of a front door that is not running")
 	fs.StringSliceVar(&o.etcd.Servers, "etcd-servers", nil, "back up this external etcd directly")
@@ -111,7 +111,7 @@ func (o *backupOptions) run(ctx context.Context, file string, out, errOut io.Wri
 		return o.output.Print(out, written{file, size, len(recipients) > 0, manifest})
 	}
 	if manifest.IncludesKeys && len(recipients) == 0 {
-		fmt.Fprintf(errOut, "warning: %s has private keys, and is not encrypted: who can read it is administrator\n", file)
+		fmt.Fprintf(errOut, "warning: %s contains private keys and is not encrypted: anyone who can read it has administrator rights\n", file)
 	}
 	_, err = fmt.Fprintf(out, "%s: %s, etcd at revision %d%s%s\n", file, bytesText(size), manifest.Etcd.Revision,
 		either(manifest.IncludesKeys, ", with keys", ""), either(len(recipients) > 0, ", encrypted", ""))

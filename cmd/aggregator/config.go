@@ -30,9 +30,9 @@ func configPrintCommand() *cobra.Command {
 	var defaults bool
 	cmd := &cobra.Command{
 		Use:   "print",
-		Short: "Print what serve would run with, as a configuration file",
-		Long: `Print what aggregator serve would run with if it had the same flags, as a configuration file for
-its flag --config. It refuses what serve would refuse, and starts nothing.`,
+		Short: "Print the effective configuration of serve as a configuration file",
+		Long: `Print the configuration that aggregator serve uses with the same flags, as a configuration file
+for its flag --config. The command validates flags as serve does, and starts nothing.`,
 		Example: "  aggregator config print --etcd-servers=https://etcd:2379 > portico.yaml\n  aggregator config print --config portico.yaml --defaults",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -49,7 +49,7 @@ its flag --config. It refuses what serve would refuse, and starts nothing.`,
 	}
 	addGroups(cmd, sets)
 	addConfigFlag(cmd, &file)
-	cmd.Flags().BoolVar(&defaults, "defaults", false, "print the settings that have their default, too")
+	cmd.Flags().BoolVar(&defaults, "defaults", false, "also print settings with their default value")
 	return cmd
 }
 

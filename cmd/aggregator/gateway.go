@@ -14,11 +14,11 @@ func gatewayCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "gateway",
 		Short: "Run a gateway between another API server and its extension servers",
-		Long: `Run a gateway between a kube-apiserver, which stays as it is, and extension servers, which stay as they are. It keeps
-what the front door keeps for extension servers: connections, verdicts, retries, last-known discovery, errors that name the cause.
+		Long: `Run a gateway between an unmodified kube-apiserver and unmodified extension servers. For extension servers it
+provides the same as the front door: connection management, verdicts, retries, last-known discovery, errors that name the cause.
 It serves the APIServices that "aggregator adopt" puts behind it.
 
-It needs no etcd. What it stores is in its namespace: a Secret, ConfigMaps, a Lease.`,
+It needs no etcd. It stores its state in its namespace: a Secret, ConfigMaps, a Lease.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			log, err := logs.New()

@@ -40,7 +40,7 @@ func send(ctx context.Context, r *rest.Request, answer any) error {
 	result := r.MaxRetries(0).Do(ctx)
 	err := result.Error() // decodes the Status in the response, unlike Raw
 	if apierrors.IsNotFound(err) && !isAnswer(err) {
-		return errors.New("this API server is no member of a cluster: start a front door with --cluster-init, and ask that one")
+		return errors.New("this API server is not a member of a cluster: start a front door with --cluster-init, and send the request to that one")
 	}
 	if err != nil || answer == nil {
 		return err
@@ -77,28 +77,28 @@ func memberCommand() *cobra.Command {
 	o := memberOptions{clusterFlags: clusterFlags{ClientFlags: cli.ClientFlags{Timeout: 20 * time.Second}}}
 	cmd := &cobra.Command{
 		Use:   "member",
-		Short: "List, remove and promote the members of an embedded etcd of several",
-		Long: `List, remove and promote the members of the etcd that several front doors have inside (aggregator serve --cluster-init
-and --join).
+		Short: "List, remove and promote the members of an embedded etcd cluster",
+		Long: `List, remove and promote the members of the embedded etcd cluster of several front doors (aggregator serve
+--cluster-init and --join).
 
 The request goes to a running front door. The caller needs the group system:masters, or the verbs get, delete and post on the
 non-resource paths /cluster/members and /cluster/members/*. With --data-dir, on the machine of a member, it goes to the members of
-etcd themselves, also while that front door does not run, or no front door answers.`,
+etcd directly, even if that front door does not run or no front door responds.`,
 		Args: cobra.NoArgs,
 	}
 	o.Add(cmd.PersistentFlags())
-	cmd.PersistentFlags().StringVar(&o.dataDir, "data-dir", "", "data directory of a member: ask the members of etcd instead of a front door")
+	cmd.PersistentFlags().StringVar(&o.dataDir, "data-dir", "", "data directory of a member; send the request to the members of etcd instead of a front door")
 	list := &cobra.Command{
 		Use:   "list",
-		Short: "List the members of etcd, and how they are",
+		Short: "List the members of etcd and their state",
 		Args:  cobra.NoArgs,
 		RunE:  func(cmd *cobra.Command, _ []string) error { return o.list(cmd.Context(), cmd.OutOrStdout()) },
 	}
 	o.output.Add(list.Flags())
 	remove := &cobra.Command{
 		Use:   "remove ID|NAME",
-		Short: "Remove a member from etcd: its front door ends, and cannot come back with its data",
-		Long: `Remove a member from etcd, because its machine is lost or no longer needed. If its front door runs, it ends. To join
+		Short: "Remove a member from etcd; its front door exits and cannot rejoin with its data",
+		Long: `Remove a member from etcd, because its machine is lost or no longer needed. If its front door runs, it exits. To join
 again, it needs an empty directory etcd in its data directory, and a token.
 
 etcd refuses a removal that would leave the remaining members without a quorum, and one within five seconds of another change.`,
@@ -110,7 +110,7 @@ etcd refuses a removal that would leave the remaining members without a quorum, 
 	o.output.Add(remove.Flags())
 	promote := &cobra.Command{
 		Use:   "promote ID|NAME",
-		Short: "Make a learner a voting member, if it has caught up; a member that joins does so by itself",
+		Short: "Promote a learner that has caught up to a voting member; joining members are promoted automatically",
 		Args:  cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return o.change(cmd.Context(), cmd.OutOrStdout(), args[0], "promoted", members.PromoteMember)

@@ -36,7 +36,7 @@ func settling(ctx context.Context, log *zap.Logger, memoryLimit string, serve fu
 	release := func() {
 		debug.FreeOSMemory()
 		if err := memory.ReleaseStartPages(); err != nil {
-			log.Debug("give back what is not needed now", zap.Error(err))
+			log.Debug("failed to release unused memory", zap.Error(err))
 		}
 	}
 	var running sync.WaitGroup

@@ -62,16 +62,16 @@ func pkiRotateCommand() *cobra.Command {
 	var o pkiOptions
 	cmd := &cobra.Command{
 		Use:   "rotate prepare|switch|finish [AUTHORITY]...",
-		Short: "Replace certificate authorities, in three steps in which no request fails",
+		Short: "Rotate certificate authorities in three steps, without failed requests",
 		Long: `Replace certificate authorities of the front door: ca (signs its server certificate), client-ca (signs clients' certificates) and
 front-proxy-ca (signs its certificate for extension servers); without a name, all three.
 
-  prepare  makes a new authority, which is accepted from then on beside the old one
-  switch   has the new one sign, and issues the front door's own certificates anew; the old one is still accepted
-  finish   ends the acceptance of the old one
+  prepare  creates a new authority, which is accepted in addition to the old one
+  switch   signs with the new authority, and reissues the front door's own certificates; the old authority is still accepted
+  finish   stops accepting the old authority
 
-Between the steps, clients and extension servers must learn what is accepted, and get new certificates: the command says which.
-A front door that runs on the directory follows each step without a restart. A step that was done before changes nothing.`,
+Between the steps, clients and extension servers must receive the accepted authorities and new certificates: the command prints
+which. A front door that runs on the directory applies each step without a restart. A repeated step changes nothing.`,
 		Example: "  aggregator pki rotate prepare --dry-run\n  aggregator pki rotate switch front-proxy-ca -o json",
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) == 0 {
@@ -96,7 +96,7 @@ A front door that runs on the directory follows each step without a restart. A s
 		},
 	}
 	o.addFlags(cmd.Flags())
-	cmd.Flags().BoolVar(&o.dryRun, "dry-run", false, "only say what the step would do")
+	cmd.Flags().BoolVar(&o.dryRun, "dry-run", false, "only print the changes that the step would make")
 	return cmd
 }
 
@@ -152,17 +152,17 @@ func nextSteps(step pki.Step, names []string) []string {
 
 var afterStep = map[pki.Step]map[string][]string{
 	pki.Prepare: {
-		"ca":             {"give every client the certificates in ca.crt, which admin.kubeconfig and the ConfigMaps kube-root-ca.crt have already, and only then switch"},
-		"client-ca":      {"wait until extension servers have read client-ca-file in the ConfigMap kube-system/extension-apiserver-authentication, and only then switch: a minute is enough for most"},
-		"front-proxy-ca": {"wait until extension servers have read requestheader-client-ca-file in the ConfigMap kube-system/extension-apiserver-authentication, and only then switch: a minute is enough for most"},
+		"ca":             {"distribute the certificates in ca.crt to every client, then switch; admin.kubeconfig and the ConfigMaps kube-root-ca.crt already contain them"},
+		"client-ca":      {"wait until extension servers have read client-ca-file in the ConfigMap kube-system/extension-apiserver-authentication, then switch; most servers take less than a minute"},
+		"front-proxy-ca": {"wait until extension servers have read requestheader-client-ca-file in the ConfigMap kube-system/extension-apiserver-authentication, then switch; most servers take less than a minute"},
 	},
 	pki.Switch: {
 		"ca":             {"when the new server certificate is in use at all replicas, finish"},
-		"client-ca":      {"issue client certificates anew (aggregator kubeconfig; admin.kubeconfig is new already), and only then finish"},
+		"client-ca":      {"reissue client certificates (aggregator kubeconfig), then finish; admin.kubeconfig is already reissued"},
 		"front-proxy-ca": {"`aggregator doctor` shows whether extension servers accept the new certificate; finish when all do"},
 	},
 	pki.Finish: {
-		"client-ca":      {"take the old certificate out of client-ca-file in the ConfigMap kube-system/extension-apiserver-authentication, to which front doors only add"},
-		"front-proxy-ca": {"take the old certificate out of requestheader-client-ca-file in the ConfigMap kube-system/extension-apiserver-authentication, to which front doors only add"},
+		"client-ca":      {"remove the old certificate from client-ca-file in the ConfigMap kube-system/extension-apiserver-authentication; front doors only add to it"},
+		"front-proxy-ca": {"remove the old certificate from requestheader-client-ca-file in the ConfigMap kube-system/extension-apiserver-authentication; front doors only add to it"},
 	},
 }

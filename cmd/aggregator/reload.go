@@ -90,7 +90,7 @@ func (r *reloader) reload() {
 		return config, err
 	})
 	if err != nil {
-		r.log.Error("the settings were not reloaded; all stay as they are", zap.String("config", r.file), zap.Error(err))
+		r.log.Error("failed to reload the configuration; the current settings stay in force", zap.String("config", r.file), zap.Error(err))
 		return
 	}
 	var taken, restart []string
@@ -103,11 +103,11 @@ func (r *reloader) reload() {
 		err = errors.Join(err, aggregator.CopyFlags(r.running, []*pflag.Flag{f}))
 	}
 	if err = errors.Join(err, r.level.Set(logs.Level)); err != nil { // both values were validated
-		r.log.Error("the settings were reloaded in part", zap.Error(err))
+		r.log.Error("configuration partially reloaded", zap.Error(err))
 		return
 	}
-	r.log.Info("reloaded the settings, and looked at all files that are followed", zap.String("config", r.file), zap.Strings("changed", taken))
+	r.log.Info("reloaded the configuration and all watched files", zap.String("config", r.file), zap.Strings("changed", taken))
 	if len(restart) > 0 {
-		r.log.Warn("settings have changed that need a restart: they are not in force", zap.String("config", r.file), zap.Strings("flags", restart))
+		r.log.Warn("changed settings require a restart to take effect", zap.String("config", r.file), zap.Strings("flags", restart))
 	}
 }

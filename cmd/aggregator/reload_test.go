@@ -112,7 +112,7 @@ func TestReloadAppliesLogLevel(t *testing.T) {
 	}
 	l.write("logLevel: debug\n")
 	l.reload()
-	if said := l.said(); !l.log.Core().Enabled(zap.DebugLevel) || !strings.Contains(said, "info reloaded the settings") || !strings.Contains(said, "log-level") {
+	if said := l.said(); !l.log.Core().Enabled(zap.DebugLevel) || !strings.Contains(said, "info reloaded the configuration") || !strings.Contains(said, "log-level") {
 		t.Errorf("log after a reload = %s, want the level debug and a line about it", said)
 	}
 	l.reload()
@@ -127,7 +127,7 @@ func TestReloadWarnsOfFieldsThatNeedRestart(t *testing.T) {
 	for range 2 { // each reload logs it
 		l.reload()
 		said := l.said()
-		if !strings.Contains(said, "warn settings have changed that need a restart") || !strings.Contains(said, "etcd-prefix") || !strings.Contains(said, "cors-allowed-origins") {
+		if !strings.Contains(said, "warn changed settings require a restart") || !strings.Contains(said, "etcd-prefix") || !strings.Contains(said, "cors-allowed-origins") {
 			t.Errorf("log after a reload = %s, want a warning with both fields", said)
 		}
 	}
@@ -156,7 +156,7 @@ func TestInvalidConfigurationChangesNothing(t *testing.T) {
 	} {
 		l.write(fields)
 		l.reload()
-		if said := l.said(); !strings.HasPrefix(said, "error the settings were not reloaded") || strings.Count(said, "\n") != 1 {
+		if said := l.said(); !strings.HasPrefix(said, "error failed to reload the configuration") || strings.Count(said, "\n") != 1 {
 			t.Errorf("%s: log = %s, want one error line", name, said)
 		}
 	}

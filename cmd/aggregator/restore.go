@@ -33,8 +33,8 @@ func restoreCommand() *cobra.Command {
 		Long: `Restore the data directory of a front door from a backup: its etcd, and its keys if the backup has them.
 
 Nothing is overwritten: DIR must have no etcd, and no keys if the backup has some. The whole backup is verified
-first. Resource versions continue far above those of the backup, and all lower ones count as compacted: watches and
-informers that have seen later ones than the backup get 410 Gone, and list again.
+first. Resource versions continue far above the backup's, and all lower ones count as compacted: watches and informers
+at a resource version later than the backup get 410 Gone, and list again.
 
 For an external etcd, extract etcd.db from the backup and restore it with etcdutl: see docs/backup.md.`,
 		Example: `  aggregator restore portico.backup --data-dir /var/lib/portico
@@ -47,8 +47,8 @@ For an external etcd, extract etcd.db from the backup and restore it with etcdut
 	}
 	fs := cmd.Flags()
 	fs.StringVar(&o.dataDir, "data-dir", "", "data directory to create")
-	fs.StringArrayVar(&o.identityFiles, "identity-file", nil, "decrypt with the age private keys in this file, as age-keygen writes it; may be repeated")
-	fs.StringVar(&o.passphraseFile, "passphrase-file", "", "decrypt with the passphrase that is the first line of this file")
+	fs.StringArrayVar(&o.identityFiles, "identity-file", nil, "decrypt with the age private keys in this file, as written by age-keygen; may be repeated")
+	fs.StringVar(&o.passphraseFile, "passphrase-file", "", "decrypt with the passphrase in the first line of this file")
 	fs.BoolVar(&o.skipKeys, "skip-keys", false, "do not restore the keys in the backup")
 	fs.BoolVar(&o.verifyOnly, "verify-only", false, "verify the whole backup and write nothing")
 	o.output.Add(fs)
@@ -94,7 +94,7 @@ func (o *restoreOptions) run(file string, out, errOut io.Writer) error {
 		return o.output.Print(out, result)
 	}
 	m := archive.Manifest
-	fmt.Fprintf(out, "%s is whole: of %s, etcd at revision %d, Portico %s%s\n", file, m.Time.Format(time.RFC3339), m.Etcd.Revision, m.Portico,
+	fmt.Fprintf(out, "%s is complete: created %s, etcd at revision %d, Portico %s%s\n", file, m.Time.Format(time.RFC3339), m.Etcd.Revision, m.Portico,
 		either(m.IncludesKeys, ", with keys", ""))
 	if o.verifyOnly {
 		return nil
@@ -104,13 +104,13 @@ func (o *restoreOptions) run(file string, out, errOut io.Writer) error {
 
 // next prints the restored parts and the next steps.
 func (o *restoreOptions) next(r backup.Restored, m backup.Manifest, out, errOut io.Writer) error {
-	fmt.Fprintf(out, "%s is made; resource versions go on above %d\n", r.Etcd, m.Etcd.Revision+store.RevisionBump)
+	fmt.Fprintf(out, "created %s; resource versions continue above %d\n", r.Etcd, m.Etcd.Revision+store.RevisionBump)
 	start := "aggregator serve --data-dir " + o.dataDir
 	if m.Etcd.Prefix != store.DefaultPrefix {
 		start += " --etcd-prefix " + m.Etcd.Prefix
 	}
 	if r.Keys != "" {
-		fmt.Fprintf(out, "%s is made\n", r.Keys)
+		fmt.Fprintf(out, "created %s\n", r.Keys)
 	}
 	for _, flag := range slices.Sorted(maps.Keys(r.Flags)) {
 		for _, file := range r.Flags[flag] {
@@ -118,8 +118,8 @@ func (o *restoreOptions) next(r backup.Restored, m backup.Manifest, out, errOut 
 		}
 	}
 	if m.EncryptedAtRest && len(r.Flags["encryption-provider-config"]) == 0 {
-		fmt.Fprintln(errOut, "warning: objects in it are encrypted at rest; without the --encryption-provider-config of before they cannot be read")
+		fmt.Fprintln(errOut, "warning: its objects are encrypted at rest; they cannot be read without the previous --encryption-provider-config")
 	}
-	_, err := fmt.Fprintf(out, "start it, with its other flags of before: %s\n", start)
+	_, err := fmt.Fprintf(out, "start it with its other previous flags: %s\n", start)
 	return err
 }

@@ -19,9 +19,9 @@ func tokenCommand() *cobra.Command {
 	o := clusterFlags{ClientFlags: cli.ClientFlags{Timeout: 10 * time.Second}}
 	cmd := &cobra.Command{
 		Use:   "token",
-		Short: "Create, list and delete the tokens by which other front doors join this one",
-		Long: `Create, list and delete join tokens: with one of them another machine becomes a member of the cluster (aggregator serve
---join), and gets the keys of the front door. A token is as secret as these keys for as long as it can be used.
+		Short: "Create, list and delete join tokens of a cluster of front doors",
+		Long: `Create, list and delete join tokens. With a join token another machine becomes a member of the cluster (aggregator
+serve --join) and receives the keys of the front door. A token is as sensitive as these keys until it expires.
 
 The request goes to a running front door. The caller needs the group system:masters, or the verbs post, get and delete on the
 non-resource paths /cluster/tokens and /cluster/tokens/*.`,
@@ -33,7 +33,7 @@ non-resource paths /cluster/tokens and /cluster/tokens/*.`,
 	var printCommand bool
 	create := &cobra.Command{
 		Use:   "create",
-		Short: "Make a join token and print it",
+		Short: "Create and print a join token",
 		Example: `  umask 077; aggregator token create > join-token
   aggregator token create --ttl 1h --print-join-command`,
 		Args: cobra.NoArgs,
@@ -41,9 +41,9 @@ non-resource paths /cluster/tokens and /cluster/tokens/*.`,
 			return o.createToken(cmd.Context(), cmd.OutOrStdout(), ttl, description, printCommand)
 		},
 	}
-	create.Flags().DurationVar(&ttl, "ttl", cluster.DefaultTTL, "how long the token can be used; 0: it does not expire")
-	create.Flags().StringVar(&description, "description", "", "what the token is for")
-	create.Flags().BoolVar(&printCommand, "print-join-command", false, "print the command with which another front door joins, with the token in it")
+	create.Flags().DurationVar(&ttl, "ttl", cluster.DefaultTTL, "lifetime of the token; 0 means that it does not expire")
+	create.Flags().StringVar(&description, "description", "", "description of the token")
+	create.Flags().BoolVar(&printCommand, "print-join-command", false, "print the command, with the token, that another front door runs to join")
 	o.output.Add(create.Flags())
 	list := &cobra.Command{
 		Use:   "list",
@@ -54,7 +54,7 @@ non-resource paths /cluster/tokens and /cluster/tokens/*.`,
 	o.output.Add(list.Flags())
 	remove := &cobra.Command{
 		Use:   "delete ID",
-		Short: "Delete a join token: nobody joins with it any more",
+		Short: "Delete a join token, so that it is no longer accepted",
 		Args:  cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return o.deleteToken(cmd.Context(), cmd.OutOrStdout(), args[0])
@@ -128,7 +128,7 @@ func (o *clusterFlags) deleteToken(ctx context.Context, out io.Writer, id string
 		id = token.ID
 	}
 	if err := cluster.CheckTokenID(id); err != nil {
-		return errors.New("this is no ID of a join token; see `aggregator token list`")
+		return errors.New("not an ID of a join token; see `aggregator token list`")
 	}
 	client, err := o.RESTClient()
 	if err != nil {

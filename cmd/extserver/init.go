@@ -40,8 +40,8 @@ func initCommand() *cobra.Command {
 tests that run it behind a front door in the process of the test. The module requires portico.dev and nothing else of this
 repository.
 
-A program of a release requires that release. A program that was built in a checkout replaces portico.dev by the checkout;
---module-source names another one.`,
+The module of a released program requires that release. The module of a program that was built in a checkout replaces portico.dev
+by the checkout; --module-source names another one.`,
 		Example: "  extserver init mailboxes --group mail.example.com --kind Mailbox",
 		Args:    cobra.ExactArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
@@ -57,12 +57,12 @@ A program of a release requires that release. A program that was built in a chec
 		},
 	}
 	f := c.Flags()
-	f.StringVar(&m.group, "group", "", "API group, a DNS name of yours; required")
+	f.StringVar(&m.group, "group", "", "API group, a DNS subdomain that you own; required")
 	f.StringVar(&m.kind, "kind", "", "kind, in CamelCase; required")
 	f.StringVar(&m.version, "version", "v1alpha1", "version of the API")
-	f.StringVar(&m.plural, "plural", "", "plural of the kind in URLs (default: made of the kind)")
-	f.StringVar(&m.module, "module", "", "path of the module (default: example.com/ and the name of DIR)")
-	f.StringVar(&m.source, "module-source", "", "checkout of portico.dev that the module uses (default: the checkout in which this program was built, unless it is a release)")
+	f.StringVar(&m.plural, "plural", "", "plural of the kind in URLs (default: derived from the kind)")
+	f.StringVar(&m.module, "module", "", "path of the module (default: example.com/ followed by the name of DIR)")
+	f.StringVar(&m.source, "module-source", "", "checkout of portico.dev that the module uses (default: the checkout in which this program was built; none for a release)")
 	return c
 }
 

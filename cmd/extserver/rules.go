@@ -13,9 +13,9 @@ import (
 func convertRulesCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "convert-rules FILE",
-		Short: "Check prometheus-adapter's rules, and print them with a comment that says what each serves",
-		Long: "Prints the rules of a prometheus-adapter configuration as a plain file, with a comment above each rule that says\n" +
-			"what it will serve. FILE is the configuration, a manifest with the ConfigMap that holds it, or - for standard input.",
+		Short: "Check prometheus-adapter's rules, and print each with a comment on the metrics that it serves",
+		Long: "Prints the rules of a prometheus-adapter configuration as a plain file, with a comment above each rule on the\n" +
+			"metrics that it serves. FILE is the configuration, a manifest with the ConfigMap that holds it, or - for standard input.",
 		Args: cobra.ExactArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
 			data, err := readRules(c.InOrStdin(), args[0])

@@ -47,7 +47,7 @@ func serveCommand() *cobra.Command {
 			}
 			o.WhenReady = func() {
 				if err := memory.ReleaseStartPages(); err != nil {
-					log.Debug("give back what only the start needed", zap.Error(err))
+					log.Debug("failed to release the memory of the startup", zap.Error(err))
 				}
 			}
 			server, err := extserver.New(o)

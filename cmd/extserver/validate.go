@@ -13,7 +13,7 @@ func validateCommand() *cobra.Command {
 	var allowExec bool
 	c := &cobra.Command{
 		Use:   "validate FILE...",
-		Short: "Check files that declare resources, without a server and without asking their sources",
+		Short: "Check files that declare resources, without calling a server or their sources",
 		Args:  cobra.MinimumNArgs(1),
 		RunE: func(c *cobra.Command, paths []string) error {
 			resources, err := declared.Check(declared.Config{Paths: paths, AllowExec: allowExec})
@@ -29,7 +29,7 @@ func validateCommand() *cobra.Command {
 			return nil
 		},
 	}
-	c.Flags().BoolVar(&allowExec, "allow-exec-sources", false, "accept sources that run commands, as a server with this flag does")
+	c.Flags().BoolVar(&allowExec, "allow-exec-sources", false, "accept sources that run commands, as extserver serve does with this flag")
 	return c
 }
 

@@ -14,7 +14,7 @@ func main() {
 	version.Program = "kubectl portico"
 	cmd := &cobra.Command{
 		Use:           "kubectl-portico",
-		Short:         "Diagnose, rehearse and put behind a gateway the extension servers of a cluster",
+		Short:         "Diagnose extension servers, rehearse their failures, and put them behind a gateway",
 		Annotations:   map[string]string{cobra.CommandDisplayNameAnnotation: version.Program},
 		SilenceUsage:  true,
 		SilenceErrors: true,

@@ -44,7 +44,7 @@ type Serving struct {
 	// negative value disables the limit. With API Priority and Fairness, their sum is the concurrency that priority
 	// levels share. Default 400 and 200. Each program binds these flags itself, because their meanings differ.
 	MaxRequestsInFlight, MaxMutatingRequestsInFlight int
-	// HTTPEngine serves clients, BackendEngine calls extension servers. Default Portico's own. docs/http-engines.md
+	// HTTPEngine serves clients, BackendEngine calls extension servers. Default Portico's own. internal/httpengine/README.md
 	// lists the limits of net/http.
 	HTTPEngine, BackendEngine engine.Name
 }
@@ -78,7 +78,7 @@ func (s *Serving) AddRequestFlags(fs *pflag.FlagSet) {
 
 // AddEngineFlags binds the choice between HTTP implementations to flags. `aggregator drill run` has only these flags.
 func (s *Serving) AddEngineFlags(fs *pflag.FlagSet) {
-	fs.Var(&s.HTTPEngine, "http-engine", "HTTP implementation that serves clients: portico, or library (Go's net/http). docs/http-engines.md says what the library does not guarantee")
+	fs.Var(&s.HTTPEngine, "http-engine", "HTTP implementation that serves clients: portico, or library (Go's net/http). See internal/httpengine/README.md for its limitations")
 	fs.Var(&s.BackendEngine, "backend-engine", "HTTP implementation that calls extension servers: portico or library")
 }
 

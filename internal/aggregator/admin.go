@@ -42,7 +42,7 @@ func (a *Aggregator) refreshAdminKubeconfig(h *parts) {
 		return
 	}
 	if err := a.writeAdminKubeconfig(h); err != nil {
-		a.log.Error("write the administrator's kubeconfig; it has certificates of before", zap.String("file", a.cfg.AdminKubeconfig()), zap.Error(err))
+		a.log.Error("failed to update the administrator's kubeconfig; it contains the previous certificates", zap.String("file", a.cfg.AdminKubeconfig()), zap.Error(err))
 	}
 }
 
@@ -131,14 +131,14 @@ func (h *parts) warnOfRefusedCredentials() {
 		names := h.cfg.RequestHeaderAllowedNames
 		refused := h.frontProxy.VerifyClient([]*x509.Certificate{leaf}) != nil
 		if refused || len(names) > 0 && !slices.Contains(names, leaf.Subject.CommonName) {
-			log.Warn("extension servers will refuse the client certificate of this front door, which is one of the data directory: --requestheader-client-ca-file or --requestheader-allowed-names "+
-				"does not accept it; give a certificate that they accept as --proxy-client-cert-file and --proxy-client-key-file",
+			log.Warn("extension servers will reject the client certificate of this front door, which --requestheader-client-ca-file or --requestheader-allowed-names "+
+				"does not accept; set --proxy-client-cert-file and --proxy-client-key-file",
 				zap.String("certificate", h.keys.Path("front-proxy-client.crt")), zap.String("common-name", leaf.Subject.CommonName))
 		}
 	}
 	for _, pair := range h.signingKeys {
 		if ca := pair.Leaf(); !ca.IsCA {
-			log.Warn("a CA certificate for signing does not say that it is one of a CA, because it is of an X.509 version before 3: some clients refuse certificates of it; issue it anew as version 3",
+			log.Warn("a signing CA certificate has no basic constraints because its X.509 version is lower than 3; some clients reject certificates that it signed; reissue it as version 3",
 				zap.Stringer("subject", ca.Subject), zap.Int("version", ca.Version))
 		}
 	}
@@ -148,7 +148,7 @@ func (h *parts) warnOfRefusedCredentials() {
 		}
 		_, err := s.Authority.Leaf().Verify(x509.VerifyOptions{Roots: h.clientCA.Pool(), KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageAny}})
 		if err != nil {
-			log.Warn("client certificates of this signer will get 401, because --client-ca-file does not accept its CA: add the CA to that file",
+			log.Warn("client certificates of this signer will get 401 because --client-ca-file does not contain its CA; add the CA to the file",
 				zap.String("signer", s.Name), zap.Error(err))
 		}
 	}

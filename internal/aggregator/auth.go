@@ -62,7 +62,7 @@ func defaultAuthentication() AuthenticationConfig {
 
 func (a *AuthenticationConfig) addFlags(fs *pflag.FlagSet) {
 	o := &a.OIDC
-	fs.StringVar(&a.ConfigFile, "authentication-config", a.ConfigFile, "AuthenticationConfiguration of apiserver.config.k8s.io: OpenID Connect issuers, and where anonymous requests are allowed; reloaded when it changes")
+	fs.StringVar(&a.ConfigFile, "authentication-config", a.ConfigFile, "AuthenticationConfiguration of apiserver.config.k8s.io: OpenID Connect issuers, and conditions for anonymous requests; reloaded when it changes")
 	fs.StringVar(&o.IssuerURL, "oidc-issuer-url", o.IssuerURL, "URL of the OpenID Connect issuer; https only")
 	fs.StringVar(&o.ClientID, "oidc-client-id", o.ClientID, "audience that OpenID Connect tokens must have")
 	fs.StringVar(&o.CAFile, "oidc-ca-file", o.CAFile, "CA certificates of the issuer's server; default the system's")
@@ -72,12 +72,12 @@ func (a *AuthenticationConfig) addFlags(fs *pflag.FlagSet) {
 	fs.StringVar(&o.GroupsPrefix, "oidc-groups-prefix", o.GroupsPrefix, "prefix of group names")
 	fs.StringToStringVar(&o.RequiredClaims, "oidc-required-claim", o.RequiredClaims, "claim=value that a token must have; may be repeated")
 	fs.StringSliceVar(&o.SigningAlgs, "oidc-signing-algs", o.SigningAlgs, "signing algorithms that are accepted")
-	fs.StringVar(&a.WebhookConfigFile, "authentication-token-webhook-config-file", a.WebhookConfigFile, "kubeconfig of a webhook that reviews tokens by TokenReview, when no other authenticator knows them")
+	fs.StringVar(&a.WebhookConfigFile, "authentication-token-webhook-config-file", a.WebhookConfigFile, "kubeconfig of a webhook that authenticates bearer tokens by TokenReview, after all other authenticators")
 	fs.StringVar(&a.WebhookVersion, "authentication-token-webhook-version", a.WebhookVersion, "version of TokenReview that the webhook uses: v1 or v1beta1")
 	fs.DurationVar(&a.WebhookCacheTTL, "authentication-token-webhook-cache-ttl", a.WebhookCacheTTL, "how long successful responses of the webhook are cached")
 	fs.BoolVar(&a.BootstrapTokens, "enable-bootstrap-token-auth", a.BootstrapTokens, "accept bootstrap tokens, which are Secrets of type bootstrap.kubernetes.io/token in the namespace kube-system")
-	fs.BoolVar(&a.ExtendTokens, "service-account-extend-token-expiration", a.ExtendTokens, "make tokens that kubelets request valid for a year, and count uses of them after the lifetime that was requested")
-	fs.DurationVar(&a.MaxTokenExpiration, "service-account-max-token-expiration", a.MaxTokenExpiration, "maximum lifetime of service account tokens; a request for more gets the maximum, and a Warning. Tokens that kubelets request may still be valid for a year: --service-account-extend-token-expiration")
+	fs.BoolVar(&a.ExtendTokens, "service-account-extend-token-expiration", a.ExtendTokens, "issue tokens that kubelets request with a lifetime of one year, and count their use after the requested lifetime")
+	fs.DurationVar(&a.MaxTokenExpiration, "service-account-max-token-expiration", a.MaxTokenExpiration, "maximum lifetime of service account tokens; a longer requested lifetime is reduced to it, with a Warning. Tokens that kubelets request can be valid for a year with --service-account-extend-token-expiration")
 }
 
 func (a *AuthenticationConfig) validate() error {

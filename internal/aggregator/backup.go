@@ -38,10 +38,10 @@ func defaultBackup() BackupConfig { return BackupConfig{Interval: 12 * time.Hour
 
 func (c *BackupConfig) addFlags(fs *pflag.FlagSet) {
 	fs.StringVar(&c.Dir, "backup-dir", c.Dir, "directory for scheduled backups, written by the leading replica; default no backups")
-	fs.DurationVar(&c.Interval, "backup-interval", c.Interval, "interval of the backups in --backup-dir")
-	fs.IntVar(&c.Retention, "backup-retention", c.Retention, "number of backups that are kept in --backup-dir")
+	fs.DurationVar(&c.Interval, "backup-interval", c.Interval, "time between the backups in --backup-dir")
+	fs.IntVar(&c.Retention, "backup-retention", c.Retention, "number of backups to keep in --backup-dir")
 	fs.BoolVar(&c.IncludeKeys, "backup-include-keys", c.IncludeKeys, "include the front door's keys in backups; needs --backup-recipients-file")
-	fs.StringVar(&c.RecipientsFile, "backup-recipients-file", c.RecipientsFile, "file of age public keys, one a line, that backups in --backup-dir are encrypted for; default no encryption")
+	fs.StringVar(&c.RecipientsFile, "backup-recipients-file", c.RecipientsFile, "file of age public keys, one per line, to which backups in --backup-dir are encrypted; default no encryption")
 }
 
 func (c *Config) validateBackup(bad func(flag, format string, args ...any)) {
@@ -176,7 +176,7 @@ func (b *backups) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	log := b.parts.log.Named("backup")
 	contents, err := b.contents(ctx, strings.HasSuffix(r.URL.Path, "/keys"))
 	if err != nil {
-		log.Warn("a backup that was asked for could not begin", zap.Error(err))
+		log.Warn("failed to start a backup", zap.Error(err))
 		respond.Error(w, r, apierrors.NewServiceUnavailable("the backup could not begin: "+err.Error()))
 		return
 	}
@@ -195,10 +195,10 @@ func (b *backups) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return n, err
 	}), contents)
 	if err != nil {
-		log.Warn("a backup that was asked for ended early", zap.Error(err))
+		log.Warn("backup aborted", zap.Error(err))
 		panic(http.ErrAbortHandler) // so that the client notices
 	}
-	log.Info("a backup was taken by a client", zap.Int64("revision", manifest.Etcd.Revision),
+	log.Info("backup sent to a client", zap.Int64("revision", manifest.Etcd.Revision),
 		zap.Bool("keys", manifest.IncludesKeys), zap.Duration("took", time.Since(began)))
 }
 

@@ -51,10 +51,10 @@ func (c *SigningConfig) pairs() []signerFiles {
 
 func (c *SigningConfig) addFlags(fs *pflag.FlagSet) {
 	for _, p := range c.pairs() {
-		fs.StringVar(&p.files.Cert, p.flag+"-cert-file", p.files.Cert, "CA certificate that signs approved CertificateSigningRequests of "+p.signer+"; default none, and nothing is signed here")
+		fs.StringVar(&p.files.Cert, p.flag+"-cert-file", p.files.Cert, "CA certificate that signs approved CertificateSigningRequests of "+p.signer+"; default none: this server does not sign them")
 		fs.StringVar(&p.files.Key, p.flag+"-key-file", p.files.Key, "key of --"+p.flag+"-cert-file")
 	}
-	fs.DurationVar(&c.Duration, "cluster-signing-duration", c.Duration, "how long signed certificates are valid; a CertificateSigningRequest may ask for less")
+	fs.DurationVar(&c.Duration, "cluster-signing-duration", c.Duration, "lifetime of signed certificates; a CertificateSigningRequest may request a shorter one")
 }
 
 func (c *SigningConfig) validate(controllers lifecycle.Choice, bad func(flag, format string, args ...any)) {
@@ -122,7 +122,7 @@ func (h *parts) certificateControllers() lifecycle.Certificates {
 			}
 			informer, err := h.informers.ForResource(kind)
 			if err != nil { // unreachable: the kind is built into Kubernetes
-				h.log.Error("no informer of certificatesigningrequests")
+				h.log.Error("failed to create the informer for certificatesigningrequests")
 				return nil
 			}
 			shared := informer.Informer()

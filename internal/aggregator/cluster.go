@@ -45,12 +45,12 @@ type ClusterConfig struct {
 const defaultPeerPort = 2380
 
 func (c *ClusterConfig) addFlags(fs *pflag.FlagSet) {
-	fs.BoolVar(&c.Init, "cluster-init", c.Init, "let other front doors join: make the embedded etcd, with the data that it has, the first member of several")
+	fs.BoolVar(&c.Init, "cluster-init", c.Init, "make the embedded etcd, with its data, the first member of a cluster that other front doors can join")
 	fs.StringVar(&c.Join, "join", c.Join, "URL of a front door whose embedded etcd this one joins as a member, https://HOST:PORT; ignored once it has joined")
-	fs.StringVar(&c.Token, "join-token", c.Token, "token for --join, from `aggregator token create`; other users of the machine can read command lines, so --join-token-file is better")
+	fs.StringVar(&c.Token, "join-token", c.Token, "token for --join, created by aggregator token create. Prefer --join-token-file, because other users of the machine can read command lines")
 	fs.StringVar(&c.TokenFile, "join-token-file", c.TokenFile, "file with the token for --join")
-	fs.BoolVar(&c.Reset, "cluster-reset", c.Reset, "make the embedded etcd the only member of a new cluster with what this member has stored, and end; for when most members are lost")
-	fs.IntVar(&c.PeerPort, "etcd-peer-port", c.PeerPort, "port on which the members of an embedded etcd of several reach each other, with mutual TLS; clients of etcd with a certificate of a member too")
+	fs.BoolVar(&c.Reset, "cluster-reset", c.Reset, "make the embedded etcd, with its data, the only member of a new cluster, and exit; for recovery after the permanent loss of the quorum")
+	fs.IntVar(&c.PeerPort, "etcd-peer-port", c.PeerPort, "port for connections between the members of an embedded etcd cluster, with mutual TLS. It also accepts etcd clients that present a member's certificate")
 }
 
 func (c *Config) validateCluster(bad func(flag, format string, args ...any)) {
@@ -68,7 +68,7 @@ func (c *Config) validateCluster(bad func(flag, format string, args ...any)) {
 	case used != "" && len(c.EtcdServers) > 0:
 		bad(used, "belongs to the embedded etcd, and --etcd-servers names another")
 	case used != "" && (c.Embedded.Volatile || c.Embedded.NoListener):
-		bad(used, "a front door that keeps nothing, or that nobody reaches, has no others")
+		bad(used, "a front door with in-memory storage or without a listener cannot be a member of a cluster")
 	case k.Init && k.Join != "":
 		bad("join", "it cannot be together with --cluster-init: the first front door is started with that one, and all others with this one")
 	case k.Reset && k.Join != "":
@@ -225,7 +225,7 @@ func (c *Config) join(ctx context.Context, member *store.Cluster, log *zap.Logge
 			return err
 		}
 	}
-	log.Info("the keys of the cluster are here", zap.String("from", c.Cluster.Join))
+	log.Info("received the keys of the cluster", zap.String("from", c.Cluster.Join))
 	member.Join = func(ctx context.Context) (map[string][]string, error) {
 		return joiner.Member(ctx, member.Name, member.Address)
 	}
@@ -297,7 +297,7 @@ func (a *Aggregator) resetCluster(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("--cluster-reset: %w", err)
 	}
-	a.log.Info("the cluster was reset: start this front door with --cluster-init and without --cluster-reset, remove the directory etcd of --data-dir at all others, and start these with --join and a new token",
+	a.log.Info("cluster reset; restart this front door with --cluster-init and without --cluster-reset, then remove the directory etcd in --data-dir of every other front door and start it with --join and a new token",
 		zap.String("files-of-before", before))
 	return nil
 }
@@ -359,7 +359,7 @@ const joinTokenTimeout = time.Minute
 func (h *parts) firstToken() run.Member {
 	return run.Member{Name: "join token", Run: func(ctx context.Context) error {
 		if err := h.makeFirstToken(ctx); err != nil && ctx.Err() == nil {
-			h.log.Warn("no join token was made; make one with `aggregator token create`", zap.Error(err))
+			h.log.Warn("failed to create a join token; create one with `aggregator token create`", zap.Error(err))
 		}
 		<-ctx.Done()
 		return nil
@@ -380,7 +380,7 @@ func (h *parts) makeFirstToken(ctx context.Context) error {
 	if err := pki.WriteFile(file, []byte(token.String()+"\n"), 0o600); err != nil {
 		return err
 	}
-	h.log.Info("other front doors can join: copy the token to their machines", zap.String("token-file", file), zap.Time("expires", info.Expires),
+	h.log.Info("join token created; copy it to the machines of the joining front doors", zap.String("token-file", file), zap.Time("expires", info.Expires),
 		zap.String("command", "aggregator serve --join "+h.joinURL()+" --join-token-file FILE"))
 	return nil
 }

@@ -235,7 +235,7 @@ func (c *Config) validateListen(bad func(flag, format string, args ...any)) {
 func (c *Config) addIdentityFlags(fs *pflag.FlagSet) {
 	fs.StringVar(&c.RootCAFile, "root-ca-file", c.RootCAFile, "CA certificates that workloads verify this server with, published as kube-root-ca.crt; default generated in the data directory")
 	fs.StringVar(&c.ClientCAFile, "client-ca-file", c.ClientCAFile, "CA certificates of client certificates; default generated in the data directory")
-	fs.StringVar(&c.TokenAuthFile, "token-auth-file", c.TokenAuthFile, `static bearer tokens, one a line: token,user,uid,"group1,group2"`)
+	fs.StringVar(&c.TokenAuthFile, "token-auth-file", c.TokenAuthFile, `static bearer tokens, one per line: token,user,uid,"group1,group2"`)
 	fs.BoolVar(&c.AnonymousAuth, "anonymous-auth", c.AnonymousAuth, "accept requests without a credential as user system:anonymous")
 	fs.StringVar(&c.RequestHeaderClientCAFile, "requestheader-client-ca-file", c.RequestHeaderClientCAFile, "CA certificates of the client certificates of front proxies; default generated in the data directory")
 	fs.StringSliceVar(&c.RequestHeaderAllowedNames, "requestheader-allowed-names", c.RequestHeaderAllowedNames, "common names of front proxies' client certificates; empty accepts any name")
@@ -256,11 +256,11 @@ func (c *Config) validateIdentity(bad func(flag, format string, args ...any)) {
 }
 
 func (c *Config) addEgressFlags(fs *pflag.FlagSet) {
-	fs.StringVar(&c.EgressSelectorConfigFile, "egress-selector-config-file", c.EgressSelectorConfigFile, "EgressSelectorConfiguration of apiserver.k8s.io/v1beta1: tunnels by which nodes, pods and Services (cluster), webhooks that are URLs and what flags name (controlplane), and etcd are reached; default none")
+	fs.StringVar(&c.EgressSelectorConfigFile, "egress-selector-config-file", c.EgressSelectorConfigFile, "EgressSelectorConfiguration of apiserver.k8s.io/v1beta1: tunnels to nodes, pods and Services (cluster), to webhooks with a URL and endpoints named by flags (controlplane), and to etcd; default none")
 }
 
 func (c *Config) addControllerFlags(fs *pflag.FlagSet) {
-	fs.StringSliceVar(&c.Controllers, "controllers", c.Controllers, "controllers that run here instead of in kube-controller-manager, by kube-controller-manager's names: '*' enables all that are on by default, NAME enables one, -NAME disables one; an empty value disables all. Those of certificatesigningrequests are on by default with --cluster-signing-cert-file, those of bootstrap tokens never")
+	fs.StringSliceVar(&c.Controllers, "controllers", c.Controllers, "controllers that run in this server instead of in kube-controller-manager, by kube-controller-manager's names: '*' enables all that are on by default, NAME enables one, -NAME disables one; an empty value disables all. The controllers of certificatesigningrequests are on by default only with --cluster-signing-cert-file, the controllers of bootstrap tokens never")
 }
 
 func (c *Config) validateControllers(bad func(flag, format string, args ...any)) {
@@ -297,7 +297,7 @@ func (c *Config) addRequestFlags(fs *pflag.FlagSet) {
 	fs.StringSliceVar(&c.StrictTransportSecurity, "strict-transport-security-directives", c.StrictTransportSecurity, "directives of the Strict-Transport-Security header: max-age=SECONDS, includeSubDomains, preload; default no header")
 	fs.BoolVar(&c.AuthorizeUpgradesAsCreate, "authorize-upgrades-as-create", c.AuthorizeUpgradesAsCreate, "require the verb create, in addition to get, for WebSocket upgrades by GET")
 	fs.StringVar(&c.TracingEndpoint, "tracing-endpoint", c.TracingEndpoint, "host:port of an OTLP collector that receives spans, over gRPC without TLS; default none")
-	fs.IntVar(&c.TracingSamplingRatePerMillion, "tracing-sampling-rate-per-million", c.TracingSamplingRatePerMillion, "how many of a million requests are traced, in addition to those that a privileged client traces")
+	fs.IntVar(&c.TracingSamplingRatePerMillion, "tracing-sampling-rate-per-million", c.TracingSamplingRatePerMillion, "number of requests per million that are traced, in addition to requests that a privileged client traces")
 }
 
 func (c *Config) validateRequests(bad func(flag, format string, args ...any)) {
@@ -317,7 +317,7 @@ func (c *Config) validateRequests(bad func(flag, format string, args ...any)) {
 func (c *Config) addAuditFlags(fs *pflag.FlagSet) {
 	a := &c.Audit
 	fs.StringVar(&a.PolicyFile, "audit-policy-file", a.PolicyFile, "audit.k8s.io/v1 Policy; default one event per request at level Metadata, at stage ResponseComplete")
-	fs.StringVar(&a.LogPath, "audit-log-path", a.LogPath, `write audit events to this file, one a line; "-" is standard output`)
+	fs.StringVar(&a.LogPath, "audit-log-path", a.LogPath, `write audit events to this file, one per line; "-" is standard output`)
 	fs.StringVar(&a.LogMode, "audit-log-mode", audit.ModeBatch, "batch: requests never wait for the log; blocking: each waits until its event is written")
 	fs.IntVar(&a.LogMaxAge, "audit-log-maxage", a.LogMaxAge, "days that rotated audit logs are kept; 0 keeps them forever")
 	fs.IntVar(&a.LogMaxBackups, "audit-log-maxbackup", a.LogMaxBackups, "number of rotated audit logs that are kept; 0 keeps all")

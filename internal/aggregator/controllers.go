@@ -75,7 +75,7 @@ func (h *parts) wireControllers() error {
 			Host: "https://portico.invalid", Transport: toBackend{jsonDeletions(coreapi.InProcess(inside)), backend}, QPS: -1, WarningHandler: rest.NoWarnings{},
 		})
 		if err != nil { // unreachable: the configuration is the same as above
-			h.log.Error("no client of a backend", zap.Error(err))
+			h.log.Error("failed to create the client of a backend", zap.Error(err))
 			return allGroups
 		}
 		return client
@@ -120,7 +120,7 @@ func (h *parts) publishedRootCA() []byte {
 // warnOfRootCA logs why kube-root-ca.crt is not published.
 func (h *parts) warnOfRootCA() {
 	if h.publishedRootCA() == nil {
-		h.log.Named("keys").Warn("the ConfigMaps kube-root-ca.crt are not published, because --tls-cert-file is given and not the CA certificates that verify it; give them as --root-ca-file, the same in every replica",
+		h.log.Named("keys").Warn("the ConfigMaps kube-root-ca.crt are not published because the CA certificates of --tls-cert-file are unknown; set --root-ca-file to them, to the same file in every replica",
 			zap.String("tls-cert-file", h.cfg.TLSCertFile))
 	}
 }

@@ -118,16 +118,16 @@ func (l *etcdLoss) update(lost bool, holders []string, now time.Time) {
 	switch {
 	case !lost || len(holders) == 0:
 		if !l.shed.IsZero() {
-			l.log.Info("clients are served by this replica again")
+			l.log.Info("this replica keeps client connections again")
 			l.drainer.Keep()
 		}
 		l.aheadSince, l.shed = time.Time{}, time.Time{}
 	case l.aheadSince.IsZero():
 		l.aheadSince = now
-		l.log.Warn("another replica has etcd, and this one does not: requests for local groups are handed to others, and this replica is about to be not ready", zap.Strings("replicas", holders))
+		l.log.Warn("etcd is unreachable from this replica but not from other replicas; forwarding requests for local groups, about to become not ready", zap.Strings("replicas", holders))
 	case now.Sub(l.aheadSince) >= shedAfter && now.Sub(l.shed) >= shedInterval:
 		if l.shed.IsZero() {
-			l.log.Warn("clients are sent to other replicas, which have etcd")
+			l.log.Warn("ending watches and closing connections so that clients move to replicas with etcd")
 		}
 		l.shed = now
 		l.drainer.Shed()

@@ -35,10 +35,10 @@ func defaultKubelet() KubeletConfig {
 }
 
 func (c *KubeletConfig) addFlags(fs *pflag.FlagSet) {
-	fs.StringSliceVar(&c.PreferredAddressTypes, "kubelet-preferred-address-types", c.PreferredAddressTypes, "types of node addresses by which kubelets are reached, the preferred first")
+	fs.StringSliceVar(&c.PreferredAddressTypes, "kubelet-preferred-address-types", c.PreferredAddressTypes, "node address types for connections to kubelets, in order of preference")
 	fs.StringVar(&c.ClientCertificate, "kubelet-client-certificate", c.ClientCertificate, "client certificate for kubelets (PEM); default none")
 	fs.StringVar(&c.ClientKey, "kubelet-client-key", c.ClientKey, "key of the client certificate for kubelets")
-	fs.StringVar(&c.CertificateAuthority, "kubelet-certificate-authority", c.CertificateAuthority, "CA certificates that sign the serving certificates of kubelets; default none, and these are not verified")
+	fs.StringVar(&c.CertificateAuthority, "kubelet-certificate-authority", c.CertificateAuthority, "CA certificates that sign the serving certificates of kubelets; default none: the certificates are not verified")
 	fs.DurationVar(&c.Timeout, "kubelet-timeout", c.Timeout, "timeout of connections to kubelets, and of their TLS handshakes")
 }
 

@@ -97,7 +97,7 @@ func (h *parts) drain(ctx context.Context) error {
 	grace, cancel := context.WithTimeout(context.WithoutCancel(ctx), h.cfg.ShutdownGrace)
 	defer cancel()
 	if err := h.Drainer.Drain(grace); err != nil {
-		h.log.Warn("requests were cut off at the end of the shutdown grace", zap.Duration("grace", h.cfg.ShutdownGrace))
+		h.log.Warn("terminating requests at the end of the shutdown grace period", zap.Duration("grace", h.cfg.ShutdownGrace))
 	}
 	h.Proxy.Drain(grace)
 	return nil
@@ -120,7 +120,7 @@ func (h *parts) bootstrap() (<-chan struct{}, func(context.Context) error) {
 				return err
 			}
 			// Clients are already being served.
-			h.log.Warn("what every cluster has is not there yet; trying again", zap.Error(err))
+			h.log.Warn("failed to create the bootstrap objects; retrying", zap.Error(err))
 			run.Pause(ctx, time.Second)
 		}
 		close(done)

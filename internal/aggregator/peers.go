@@ -27,7 +27,7 @@ type PeersConfig struct {
 }
 
 func (c *PeersConfig) addFlags(fs *pflag.FlagSet) {
-	fs.BoolVar(&c.Enabled, "peer-proxy", c.Enabled, "hand requests for backends that this replica does not reach to replicas that do, and serve theirs")
+	fs.BoolVar(&c.Enabled, "peer-proxy", c.Enabled, "forward requests for backends that this replica cannot reach to a replica that can, and serve such requests of other replicas")
 	fs.StringVar(&c.AdvertiseIP, "peer-advertise-ip", c.AdvertiseIP, "IP address by which other replicas reach this one; default the address that it listens on, or --advertise-address if it listens on all")
 	fs.StringVar(&c.AdvertisePort, "peer-advertise-port", c.AdvertisePort, "port by which other replicas reach this one; default the port that it listens on")
 }

@@ -26,8 +26,8 @@ type ReadinessConfig struct {
 
 func (c *ReadinessConfig) addFlags(fs *pflag.FlagSet) {
 	fs.StringSliceVar(&c.APIServices, "readyz-apiservices", c.APIServices, "APIServices, such as v1beta1.metrics.k8s.io, whose backends a ready replica should reach if any replica does; each gets a check at /readyz/backends; default none")
-	fs.BoolVar(&c.InReadyz, "readyz-includes-apiservices", c.InReadyz, "make the checks of --readyz-apiservices part of /readyz, besides /readyz/backends")
-	fs.Float64Var(&c.MaxNotReady, "readyz-apiservices-max-not-ready", c.MaxNotReady, "share of the live replicas, from 0 to 1, that may fail the checks of --readyz-apiservices at a time; the others stay ready")
+	fs.BoolVar(&c.InReadyz, "readyz-includes-apiservices", c.InReadyz, "include the checks of --readyz-apiservices in /readyz, in addition to /readyz/backends")
+	fs.Float64Var(&c.MaxNotReady, "readyz-apiservices-max-not-ready", c.MaxNotReady, "maximum fraction of live replicas, from 0 to 1, that may be not ready because of --readyz-apiservices at the same time; further replicas stay ready")
 }
 
 func (c *ReadinessConfig) validate(bad func(flag, format string, args ...any)) {

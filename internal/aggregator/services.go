@@ -78,7 +78,7 @@ func (c *ServicesConfig) validate(bad func(flag, format string, args ...any)) {
 		case err != nil:
 			bad("advertise-address", "%q is not an IP address", c.AdvertiseAddress)
 		case a.IsLoopback() || a.IsUnspecified() || a.IsMulticast() || a.IsLinkLocalUnicast():
-			bad("advertise-address", "%s cannot be an endpoint of a Service: workloads are elsewhere; name an address that they reach", a)
+			bad("advertise-address", "%s cannot be an endpoint of a Service; set an address that workloads can reach", a)
 		}
 	}
 	if c.EventTTL < time.Second {

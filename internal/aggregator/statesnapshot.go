@@ -47,8 +47,8 @@ func defaultStateSnapshot() StateSnapshotConfig { return StateSnapshotConfig{Max
 const leastStateAge = time.Minute
 
 func (c *StateSnapshotConfig) addFlags(fs *pflag.FlagSet) {
-	fs.StringVar(&c.File, "state-snapshot-file", c.File, "file in which this replica keeps an encrypted snapshot of what it needs to serve extension servers, and from which it starts when no member of the external etcd answers; default none: the start waits for etcd")
-	fs.DurationVar(&c.MaxAge, "state-snapshot-max-age", c.MaxAge, "maximum age of the state in --state-snapshot-file; an older one is neither used at a start nor served any longer")
+	fs.StringVar(&c.File, "state-snapshot-file", c.File, "file for an encrypted snapshot of the state that is required to proxy to extension servers. This replica starts from it if no member of the external etcd answers; default none: the start waits for etcd")
+	fs.DurationVar(&c.MaxAge, "state-snapshot-max-age", c.MaxAge, "maximum age of the state in --state-snapshot-file; older state is neither loaded nor served")
 }
 
 func (c *Config) validateStateSnapshot(bad func(flag, format string, args ...any)) {
@@ -255,7 +255,7 @@ func (h *parts) runStateSnapshot(ctx context.Context) error {
 			return nil
 		}
 		close(h.etcdIsBack)
-		h.log.Info("etcd is back, and local groups are served again", zap.Duration("age of the state that was served", time.Since(at).Round(time.Second)))
+		h.log.Info("etcd is reachable again; serving local groups", zap.Duration("age of the state that was served", time.Since(at).Round(time.Second)))
 	}
 	return h.store.SaveState(ctx)
 }

@@ -55,7 +55,7 @@ func (c *Config) validateStorage(bad func(flag, format string, args ...any)) {
 		bad("storage-media-type", "%q is none of %s", s.MediaType, strings.Join(coreapi.StorageMediaTypes(), ", "))
 	}
 	if s.CompactionInterval < 0 {
-		bad("etcd-compaction-interval", "%s is negative; use 0 to leave compaction to somebody else", s.CompactionInterval)
+		bad("etcd-compaction-interval", "%s is negative; use 0 to disable compaction", s.CompactionInterval)
 	}
 	switch {
 	case len(c.EtcdServers) > 0 && s.QuotaBackendBytes != store.DefaultQuotaBytes:

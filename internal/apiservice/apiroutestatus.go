@@ -38,7 +38,7 @@ func (s *apiRouteStatusWriter) run(ctx context.Context) {
 	runWorkers(ctx, s.queue, 1, func(name string) {
 		if err := s.sync(ctx, name); err != nil {
 			if ctx.Err() == nil && !apierrors.IsConflict(err) {
-				s.c.log.Warn("status of APIRoute is not written yet", zap.String("apiroute", name), zap.Error(err))
+				s.c.log.Warn("failed to write the status of an APIRoute; retrying", zap.String("apiroute", name), zap.Error(err))
 			}
 			s.queue.AddRateLimited(name)
 			return
@@ -76,7 +76,7 @@ func (s *apiRouteStatusWriter) sync(ctx context.Context, name string) error {
 	if delay := s.writes.delay(name); delay > 0 {
 		s.queue.AddAfter(name, delay)
 		s.writes.warned.Do(func() {
-			s.c.log.Warn("the status of an APIRoute changes too often, and the next write is delayed; check that no other front door or gateway writes it",
+			s.c.log.Warn("status of an APIRoute changes too often; the next write is delayed: check that no other front door or gateway writes it",
 				zap.String("apiroute", name), zap.Duration("delay", delay))
 		})
 		return nil

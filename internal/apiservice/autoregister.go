@@ -104,7 +104,7 @@ func (r *registrar) run(ctx context.Context) error {
 		}
 		if err := r.sync(ctx, name); err != nil {
 			if ctx.Err() == nil {
-				r.log.Warn("APIService is not registered yet", zap.String("apiservice", name), zap.Error(err))
+				r.log.Warn("failed to register an APIService; retrying", zap.String("apiservice", name), zap.Error(err))
 			}
 			r.queue.AddRateLimited(name)
 			return

@@ -71,7 +71,7 @@ func (c *Controller) refreshEntry(name string) (gone bool) {
 	object, err := c.lookup(name)
 	if err != nil {
 		// Reading a cache does not fail. The entry stays as it was.
-		c.log.Error("look up APIService", zap.String("apiservice", name), zap.Error(err))
+		c.log.Error("failed to look up an APIService", zap.String("apiservice", name), zap.Error(err))
 		return false
 	}
 	e, known := c.entries[name]
@@ -120,7 +120,7 @@ func (c *Controller) refreshEntry(name string) (gone bool) {
 	e.recordAbsence(before, time.Now())
 	hidden, err := c.local.desired(name)
 	if err != nil {
-		c.log.Error("look for local resources", zap.String("apiservice", name), zap.Error(err))
+		c.log.Error("failed to look up local resources", zap.String("apiservice", name), zap.Error(err))
 	}
 	e.input.hidesLocal = hidden != nil && (e.routing == nil || e.routing.CustomResources() < 0)
 	return false
@@ -288,7 +288,7 @@ func (c *Controller) report(before, after *routetable.Route) {
 	if !after.Available() {
 		log = c.log.Warn
 	}
-	log("APIService changed", zap.String("apiservice", after.Name), zap.String("available", string(after.Condition.Status)),
+	log("APIService availability changed", zap.String("apiservice", after.Name), zap.String("available", string(after.Condition.Status)),
 		zap.String("reason", after.Condition.Reason), zap.String("message", after.Condition.Message))
 }
 

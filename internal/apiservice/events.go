@@ -105,7 +105,7 @@ func (h *eventRecorder) enqueue(t availabilityEvent) {
 	select {
 	case h.queue <- t:
 	default:
-		h.log.Warn("too many Events at a time; this one is not written", zap.String("apiservice", t.name), zap.String("reason", t.reason))
+		h.log.Warn("too many Events in progress; dropping an Event", zap.String("apiservice", t.name), zap.String("reason", t.reason))
 	}
 }
 
@@ -189,7 +189,7 @@ func (h *eventRecorder) run(ctx context.Context) error {
 			return nil
 		case t := <-h.queue:
 			if err := h.write(ctx, known, limit, t); err != nil && ctx.Err() == nil {
-				h.log.Warn("an Event is not written", zap.String("apiservice", t.name), zap.String("reason", t.reason), zap.Error(err))
+				h.log.Warn("failed to write an Event", zap.String("apiservice", t.name), zap.String("reason", t.reason), zap.Error(err))
 			}
 		}
 	}

@@ -66,7 +66,7 @@ func (c *replicas) update() peerChanges {
 		verdicts, err := decodeVerdicts(text)
 		if err != nil {
 			// The replica may run a different version. Its verdicts are ignored.
-			c.log.Warn("ignoring the verdicts of a replica", zap.String("replica", replica), zap.Error(err))
+			c.log.Warn("ignoring the unreadable verdicts of a replica", zap.String("replica", replica), zap.Error(err))
 		}
 		n.names = n.names.Union(differences(c.decoded[replica], verdicts))
 		c.decoded[replica] = verdicts
@@ -292,7 +292,7 @@ func (c *Controller) exchangeVerdicts(ctx context.Context) {
 func (c *Controller) publishVerdicts(t *routetable.Table) {
 	text, err := encodeVerdicts(t)
 	if err != nil {
-		c.log.Error("encode verdicts for the other replicas", zap.Error(err))
+		c.log.Error("failed to encode verdicts for other replicas", zap.Error(err))
 		return
 	}
 	c.replicas.peers.Publish(text)

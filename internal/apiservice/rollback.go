@@ -26,7 +26,7 @@ import (
 // while the spec stays the same.
 func (c *Controller) RollBack(route *routetable.Route, rule string, backend int, found routing.Errors) {
 	name := route.Routing.Backends[backend].Name
-	c.log.Warn("a backend has failed too many requests: the first backend of the rule gets them", zap.String("apiroute", route.Name), zap.String("rule", rule),
+	c.log.Warn("backend failed too many requests; sending its requests to the first backend of the rule", zap.String("apiroute", route.Name), zap.String("rule", rule),
 		zap.String("backend", name), zap.Int("failed", found.Failed), zap.Int("requests", found.Requests), zap.Duration("interval", found.Interval))
 	c.rollbacks.queue.Add(rollback{
 		apiRoute: route.Name, uid: route.Routing.UID, generation: route.Routing.Generation, rule: rule, backend: name, found: found,
@@ -61,7 +61,7 @@ func (s *rollbackWriter) run(ctx context.Context) {
 	runWorkers(ctx, s.queue, 1, func(b rollback) {
 		if err := s.sync(ctx, b); err != nil {
 			if ctx.Err() == nil && !apierrors.IsConflict(err) {
-				s.c.log.Warn("the status of an APIRoute does not say yet that it is rolled back; this replica acts on it already", zap.String("apiroute", b.apiRoute), zap.Error(err))
+				s.c.log.Warn("failed to write the rollback to the status of an APIRoute; retrying", zap.String("apiroute", b.apiRoute), zap.Error(err))
 			}
 			s.queue.AddRateLimited(b)
 			return

@@ -60,7 +60,7 @@ func (s *statusWriter) run(ctx context.Context) {
 	runWorkers(ctx, s.queue, statusWorkers, func(name string) {
 		if err := s.sync(ctx, name); err != nil {
 			if ctx.Err() == nil && !apierrors.IsConflict(err) {
-				s.log.Warn("status of APIService is not written yet", zap.String("apiservice", name), zap.Error(err))
+				s.log.Warn("failed to write the status of an APIService; retrying", zap.String("apiservice", name), zap.Error(err))
 			}
 			s.queue.AddRateLimited(name)
 			return

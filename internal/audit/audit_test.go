@@ -243,8 +243,8 @@ func TestE7EventsLostOnFullDiskAreCounted(t *testing.T) {
 		if n := testutil.ToFloat64(m.Dropped.WithLabelValues("log")); n != 25 {
 			t.Errorf("%v events dropped, want 25", n)
 		}
-		if logs.FilterMessage("audit events are being lost").Len() != 1 {
-			t.Errorf("log = %v, want one line \"audit events are being lost\"", logs.All())
+		if logs.FilterMessage("failed to write audit events").Len() != 1 {
+			t.Errorf("log = %v, want one line \"failed to write audit events\"", logs.All())
 		}
 		f.broken.Store(false)
 		a.Process(event("/api"), nil)

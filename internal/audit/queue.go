@@ -180,7 +180,7 @@ func (q *queue) run(ctx context.Context) error {
 		}
 	case <-time.After(shutdownTimeout):
 		q.drops.Add(float64(q.close()))
-		q.log.Error("audit sink hangs; events that it was given are lost", zap.String("sink", q.name))
+		q.log.Error("audit sink did not shut down in time; queued events are lost", zap.String("sink", q.name))
 	}
 	return nil
 }
@@ -266,9 +266,9 @@ func (q *queue) report(written, lost int, err error) {
 	q.mu.Unlock()
 	switch {
 	case err != nil && before == nil:
-		q.log.Error("audit events are being lost", zap.String("sink", q.name), zap.Error(err))
+		q.log.Error("failed to write audit events", zap.String("sink", q.name), zap.Error(err))
 	case err == nil && total > 0:
-		q.log.Warn("audit events were lost, and are written again", zap.String("sink", q.name), zap.Int("lost", total))
+		q.log.Warn("audit events were lost; the sink accepts events again", zap.String("sink", q.name), zap.Int("lost", total))
 	}
 }
 

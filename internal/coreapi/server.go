@@ -259,7 +259,7 @@ func (s *Server) drain() {
 	select {
 	case <-done:
 	case <-timer.C:
-		s.log.Warn("requests are still in flight; their storage is closed under them", zap.Duration("waited", drainTimeout))
+		s.log.Warn("closing storage with requests in flight", zap.Duration("waited", drainTimeout))
 	}
 }
 

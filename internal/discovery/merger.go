@@ -164,7 +164,7 @@ func (m *Merger) save(name string, last *known) {
 	stored.Version = knownVersion
 	value, err := json.Marshal(stored)
 	if err != nil {
-		m.log.Error("cannot encode last-known discovery", zap.String("apiservice", name), zap.Error(err))
+		m.log.Error("failed to encode the last-known discovery document", zap.String("apiservice", name), zap.Error(err))
 		return
 	}
 	m.records.Save(name, value)
@@ -246,7 +246,7 @@ func (m *Merger) publish() time.Duration {
 	before := m.current.Load()
 	next, err := newSnapshot(m.encoder, before, gvs, synced, m.cfg.Address)
 	if err != nil {
-		m.log.Error("cannot make the discovery documents; the ones before stay", zap.Error(err))
+		m.log.Error("failed to build the discovery documents; the previous ones stay in use", zap.Error(err))
 		return minPause
 	}
 	if next.sameDocuments(before) && next.sameWarnings(before) {

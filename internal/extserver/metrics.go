@@ -216,7 +216,7 @@ func (n *nodeLabels) Run(ctx context.Context) error {
 	for {
 		labels, err := n.read(ctx)
 		if err != nil {
-			n.log.Debug("labels of the node", zap.Error(err))
+			n.log.Debug("failed to get the labels of the Node", zap.Error(err))
 		} else {
 			n.labels.Store(&labels)
 		}

@@ -137,7 +137,7 @@ func (e *ensurer) run(ctx context.Context, log *zap.Logger) {
 		err := e.ensureUntilDone(bounded)
 		cancel()
 		if err != nil && ctx.Err() == nil {
-			log.Warn("the flowcontrol objects are not as they should be; trying again", zap.Duration("in", ensureInterval), zap.Error(err))
+			log.Warn("failed to reconcile the flowcontrol objects; retrying", zap.Duration("in", ensureInterval), zap.Error(err))
 		}
 	}
 }

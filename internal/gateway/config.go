@@ -51,15 +51,15 @@ func (c *Config) AddFlags(fs *pflag.FlagSet) {
 	fs.StringVar(&c.Namespace, "namespace", c.Namespace, "namespace of the gateway's Service, Secret, ConfigMaps and Lease; default $POD_NAMESPACE")
 	fs.StringVar(&c.Service, "service", c.Service, "name of the Service by which API servers reach the gateway")
 	fs.Int32Var(&c.ServicePort, "service-port", c.ServicePort, "port of --service")
-	fs.StringVar(&c.MetricsBindAddress, "metrics-bind-address", c.MetricsBindAddress, "host:port on which /metrics is served over HTTP to everybody who can reach it; default none")
-	fs.StringVar(&c.EgressSelectorConfigFile, "egress-selector-config-file", c.EgressSelectorConfigFile, "EgressSelectorConfiguration of apiserver.k8s.io/v1beta1, whose cluster is the tunnel by which extension servers are reached; default none")
+	fs.StringVar(&c.MetricsBindAddress, "metrics-bind-address", c.MetricsBindAddress, "host:port on which /metrics is served over HTTP without authentication; default none")
+	fs.StringVar(&c.EgressSelectorConfigFile, "egress-selector-config-file", c.EgressSelectorConfigFile, "EgressSelectorConfiguration of apiserver.k8s.io/v1beta1, whose egress cluster is the tunnel to extension servers; default none")
 	fs.IntVar(&c.MaxRequestsInFlight, "max-requests-inflight", c.MaxRequestsInFlight, "limit of concurrent reads that are not watches, negative for none")
 	fs.IntVar(&c.MaxMutatingRequestsInFlight, "max-mutating-requests-inflight", c.MaxMutatingRequestsInFlight, "limit of concurrent writes, negative for none")
 	c.AddListenFlags(fs, graceFlag)
 	c.AddRequestFlags(fs)
 	c.AddEngineFlags(fs)
 	fs.Lookup("bind-address").Usage += "; default all"
-	fs.Lookup("goaway-chance").Usage += ", and one in a minute"
+	fs.Lookup("goaway-chance").Usage += ", and one GOAWAY per minute"
 }
 
 // gateway returns the Service at which API servers reach this gateway.

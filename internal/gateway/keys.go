@@ -123,7 +123,7 @@ func (k *keys) Run(ctx context.Context) error {
 			isReady = true
 			close(k.ready)
 		case err != nil && ctx.Err() == nil:
-			k.log.Warn("the keys of the gateway cannot be read or written, trying again", zap.String("secret", keysSecret), zap.Error(err))
+			k.log.Warn("failed to read or write the keys of the gateway; retrying", zap.String("secret", keysSecret), zap.Error(err))
 		}
 		pause := readInterval
 		if !isReady {

@@ -150,7 +150,7 @@ func (p *peers) followElection(ctx context.Context) {
 func (p *peers) renew(ctx context.Context) {
 	for ctx.Err() == nil {
 		if err := p.write(ctx); err != nil && ctx.Err() == nil {
-			p.log.Warn("the verdicts of this replica are not published yet", zap.Error(err))
+			p.log.Warn("failed to publish the verdicts of this replica; retrying", zap.Error(err))
 		}
 		p.bury(ctx)
 		wait := time.NewTimer(p.times.gap)
@@ -169,7 +169,7 @@ func (p *peers) renew(ctx context.Context) {
 	ending, cancel := context.WithTimeout(context.WithoutCancel(ctx), keysTimeout)
 	defer cancel()
 	if err := p.client.Delete(ending, p.leaseName(), metav1.DeleteOptions{}); err != nil && !apierrors.IsNotFound(err) {
-		p.log.Debug("the Lease of this replica stays until the others forget it", zap.Error(err))
+		p.log.Debug("failed to delete the Lease of this replica", zap.Error(err))
 	}
 }
 
@@ -244,7 +244,7 @@ func (p *peers) bury(ctx context.Context) {
 		switch silent := time.Since(o.seen); {
 		case silent >= p.times.forget && p.leads():
 			if err := p.client.Delete(ctx, name, metav1.DeleteOptions{Preconditions: metav1.NewRVDeletionPrecondition(o.version).Preconditions}); err != nil {
-				p.log.Debug("the Lease of a dead replica stays", zap.String("lease", name), zap.Error(err))
+				p.log.Debug("failed to delete the Lease of a dead replica", zap.String("lease", name), zap.Error(err))
 			}
 		case silent >= p.times.dead && silent < p.times.dead+2*p.times.renew:
 			p.announce()

@@ -67,6 +67,6 @@ func isInformerRequest(r *http.Request) bool {
 func (c *reconnecting) report(err error) {
 	now, last := time.Now().UnixNano(), c.logged.Load()
 	if now-last >= int64(reconnectLogInterval) && c.logged.CompareAndSwap(last, now) {
-		c.log.Warn("the API server cannot be reached; its objects may be out of date until it returns", zap.Error(err))
+		c.log.Warn("API server unreachable; cached objects may be stale", zap.Error(err))
 	}
 }

@@ -151,9 +151,9 @@ func (u *upkeep) finish(published [][]byte, problem error) {
 	u.mu.Unlock()
 	switch {
 	case problem != nil && (before == nil || before.Error() != problem.Error()):
-		u.log.Warn("something that the gateway keeps up is not as it should be; trying again", zap.Error(problem))
+		u.log.Warn("failed to reconcile the APIServices and authorities of the gateway; retrying", zap.Error(problem))
 	case problem == nil && before != nil:
-		u.log.Info("what the gateway keeps up is as it should be again")
+		u.log.Info("reconciled the APIServices and authorities of the gateway")
 	}
 }
 

@@ -162,7 +162,7 @@ func (c *Controllers) Run(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
 	start := func(all []controller) {
 		for _, one := range all {
-			c.log.Debug("controller starts", zap.String("controller", one.name))
+			c.log.Debug("starting controller", zap.String("controller", one.name))
 			g.Go(func() error { return one.run(ctx) })
 		}
 	}
@@ -185,7 +185,7 @@ func (c *Controllers) ensureAll(ctx context.Context) bool {
 			if err == nil {
 				break
 			}
-			c.log.Warn("not ready yet, trying again", zap.Error(err))
+			c.log.Warn("failed to prepare the controllers; retrying", zap.Error(err))
 			if !run.Pause(ctx, time.Second) {
 				return false
 			}

@@ -36,7 +36,7 @@ func (c *Controllers) addCertificates(cfg Config) {
 		c.all = append(c.all, controller{name, func(ctx context.Context) error {
 			informer := cfg.Certificates.Informer(ctx)
 			if informer == nil {
-				c.log.Warn("certificatesigningrequests are not served here (--runtime-config), so nobody approves, signs or deletes them")
+				c.log.Warn("CertificateSigningRequests are disabled by --runtime-config and are not approved, signed or deleted")
 				<-ctx.Done()
 				return nil
 			}

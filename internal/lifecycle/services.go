@@ -319,7 +319,7 @@ func (c *serviceCIDRs) ensure(ctx context.Context) error {
 		return fmt.Errorf("get servicecidr %s: %w", defaultCIDRName, err)
 	}
 	if !slices.Equal(current.Spec.CIDRs, want) {
-		c.log.Warn("--service-cluster-ip-range is not what servicecidr kubernetes says; both are used. Delete the object to have it made anew",
+		c.log.Warn("--service-cluster-ip-range differs from the ServiceCIDR kubernetes; both are used; delete the ServiceCIDR to recreate it",
 			zap.Strings("flag", want), zap.Strings("object", current.Spec.CIDRs))
 	}
 	return nil
@@ -454,7 +454,7 @@ func (r *allocationRepair) run(ctx context.Context) error {
 		if time.Since(last) >= repairPause || r.isNeeded(ctx) {
 			last = time.Now()
 			if err := r.repair(ctx); err != nil && ctx.Err() == nil {
-				r.log.Warn("claims on addresses and ports of services were not repaired, trying again", zap.Error(err))
+				r.log.Warn("failed to repair the claims on addresses and ports of Services; retrying", zap.Error(err))
 			}
 		}
 		if !run.Pause(ctx, abandonedPause) {

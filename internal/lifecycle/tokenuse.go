@@ -78,7 +78,7 @@ func (u *tokenUse) run(ctx context.Context) error {
 		if err == nil {
 			break
 		}
-		u.log.Warn("the start of recording uses of tokens is not written yet, trying again", zap.Error(err))
+		u.log.Warn("failed to record the start of token usage tracking; retrying", zap.Error(err))
 		if !run.Pause(ctx, useAgain/10) {
 			return nil
 		}
@@ -89,7 +89,7 @@ func (u *tokenUse) run(ctx context.Context) error {
 			return nil
 		case one := <-u.used:
 			if err := u.write(ctx, one); err != nil && ctx.Err() == nil {
-				u.log.Warn("the use of a token is not recorded", zap.Stringer("secret", one.NamespacedName), zap.Error(err))
+				u.log.Warn("failed to record the use of a token", zap.Stringer("secret", one.NamespacedName), zap.Error(err))
 			}
 		}
 	}

@@ -35,8 +35,8 @@ func Default() Options { return Options{Level: "info", Format: "console"} }
 
 // AddFlags binds the options to flags, with o's values as defaults.
 func (o *Options) AddFlags(fs *pflag.FlagSet) {
-	fs.StringVar(&o.Level, "log-level", o.Level, "debug, info, warn or error")
-	fs.StringVar(&o.Format, "logging-format", o.Format, "console or json")
+	fs.StringVar(&o.Level, "log-level", o.Level, "log level: debug, info, warn or error")
+	fs.StringVar(&o.Format, "logging-format", o.Format, "log format: console or json")
 }
 
 // New returns a logger that writes to standard error, and installs it in klog, which the Kubernetes libraries use. Only main
@@ -270,7 +270,7 @@ func (d redactingCore) Write(e zapcore.Entry, fields []zapcore.Field) error {
 
 func redact(text string) string {
 	if before, _, ok := strings.Cut(text, quotingPrefix); ok {
-		return before + quotingPrefix + "; what it was is told to the client alone"
+		return before + quotingPrefix + "; the error is omitted here and returned to the client"
 	}
 	return text
 }

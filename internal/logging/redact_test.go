@@ -22,7 +22,7 @@ func TestE1ErrorsQuotingBodiesAreRedacted(t *testing.T) {
 	for _, e := range seen.All() {
 		got = append(got, e.Message, e.ContextMap()["error"])
 	}
-	told := quotingPrefix + "; what it was is told to the client alone"
+	told := quotingPrefix + "; the error is omitted here and returned to the client"
 	want := []any{"Unhandled Error", told, told, nil, "another", "kept"}
 	if len(got) != len(want) {
 		t.Fatalf("messages and errors = %q, want %q", got, want)

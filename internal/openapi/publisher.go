@@ -344,7 +344,7 @@ func (p *Publisher) save(name string, rec record, total int) {
 		err = fmt.Errorf("it has %d bytes of the %d that all have together", len(value), total)
 	}
 	if err != nil {
-		p.log.Warn("an OpenAPI document will not outlive this process", zap.String("apiservice", name), zap.Error(err))
+		p.log.Warn("failed to store an OpenAPI document; a previously stored version is kept", zap.String("apiservice", name), zap.Error(err))
 		return
 	}
 	p.records.Save(name, value)

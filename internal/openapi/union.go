@@ -87,7 +87,7 @@ func (s *unions) documents(of []union, log *zap.Logger) []Document {
 		if key := u.key(); !ok || made.key != key {
 			document, err := u.merge()
 			if err != nil {
-				log.Error("leaving a group-version with several backends out of OpenAPI", zap.Stringer("group-version", u.version), zap.Error(err))
+				log.Error("omitting a group-version with several backends from OpenAPI", zap.Stringer("group-version", u.version), zap.Error(err))
 				continue
 			}
 			made = madeUnion{key, document}

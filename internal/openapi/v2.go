@@ -260,7 +260,7 @@ func (s *v2Publisher) addLocals(ctx context.Context, m *swaggerMerger, local []S
 			err = m.addLocal(d, keep)
 		}
 		if err != nil {
-			s.log.Error("leaving local groups out of the OpenAPI v2 document", zap.Error(err))
+			s.log.Error("omitting local groups from the OpenAPI v2 document", zap.Error(err))
 		}
 	}
 	return size, ctx.Err()
@@ -274,11 +274,11 @@ func (s *v2Publisher) addRemotes(ctx context.Context, m *swaggerMerger, remotes 
 			return err
 		}
 		if size += d.size(); size > maxMerged {
-			s.log.Warn("the OpenAPI v2 document would be too large; leaving members out", zap.String("from", d.Path))
+			s.log.Warn("OpenAPI v2 document is too large; omitting members", zap.String("from", d.Path))
 			break
 		}
 		if err := m.addServed(d); err != nil {
-			s.log.Error("leaving a member of the OpenAPI v2 document out", zap.String("member", d.Path), zap.Error(err))
+			s.log.Error("omitting a member from the OpenAPI v2 document", zap.String("member", d.Path), zap.Error(err))
 		}
 	}
 	return ctx.Err()

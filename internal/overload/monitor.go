@@ -87,7 +87,7 @@ func (m *Monitor) Register(r ConnCloser) (detach func()) {
 // Run takes readings until ctx ends. Then the level is reset to Normal.
 func (m *Monitor) Run(ctx context.Context) error {
 	m.c.Metrics.Limit.Set(float64(m.c.Limit.Bytes))
-	m.c.Logger.Info("load is shed when memory runs short", zap.Uint64("limit", m.c.Limit.Bytes), zap.String("from", m.c.Limit.Source))
+	m.c.Logger.Info("load shedding on low memory is enabled", zap.Uint64("limit", m.c.Limit.Bytes), zap.String("from", m.c.Limit.Source))
 	w := monitorRun{Monitor: m, tracker: levelTracker{limit: m.c.Limit.Bytes}}
 	defer m.level.Store(int32(Normal))
 	defer m.readLimiter.disable()
@@ -125,7 +125,7 @@ func (w *monitorRun) check(now time.Time) time.Duration {
 	w.c.Metrics.Used.Set(float64(r.InUse))
 	w.c.Metrics.Level.Set(float64(level))
 	if level != before {
-		w.c.Logger.Warn("memory", zap.Stringer("level", level), zap.Stringer("before", before),
+		w.c.Logger.Warn("memory level changed", zap.Stringer("level", level), zap.Stringer("before", before),
 			zap.Uint64("used", r.InUse), zap.Uint64("allocated", r.Allocated), zap.Uint64("limit", w.tracker.limit))
 	}
 	if r.Cycles != w.cycles {

@@ -258,7 +258,7 @@ func (d *Directory) Run(ctx context.Context, serving Leaf, replaced func(), log 
 				return nil
 			case <-tick.C:
 				if err := d.renew(serving); err != nil {
-					log.Error("renew certificates; the old ones stay in use", zap.String("directory", d.path), zap.Error(err))
+					log.Error("failed to renew certificates; the old ones stay in use", zap.String("directory", d.path), zap.Error(err))
 				}
 			}
 		}

@@ -48,7 +48,7 @@ func WatchFiles(ctx context.Context, log *zap.Logger, files []string, reload fun
 			}
 			continue
 		case err := <-s.errors:
-			log.Warn("file watcher", zap.String("file", files[0]), zap.Error(err))
+			log.Warn("file watcher error", zap.String("file", files[0]), zap.Error(err))
 			continue
 		case <-settled:
 			settled = nil
@@ -61,7 +61,7 @@ func WatchFiles(ctx context.Context, log *zap.Logger, files []string, reload fun
 		switch {
 		case err != nil && err.Error() != complaint:
 			complaint = err.Error()
-			log.Error("kept the last good version of a changed file", zap.Strings("files", files), zap.Error(err))
+			log.Error("failed to reload files; the last valid version stays in use", zap.Strings("files", files), zap.Error(err))
 		case err == nil && changed:
 			log.Info("reloaded", zap.Strings("files", files))
 			complaint = ""
@@ -123,7 +123,7 @@ func (w *fileWatcher) open() {
 	watcher, err := watchDirectories(w.files)
 	if err != nil {
 		if !w.warned {
-			w.log.Warn("files cannot be watched, and are looked at every minute (too many open files: raise fs.inotify.max_user_instances)",
+			w.log.Warn("cannot watch files; polling them every minute (if too many files are open, raise fs.inotify.max_user_instances)",
 				zap.Strings("files", w.files), zap.Error(err))
 		}
 		w.warned = true

@@ -47,7 +47,7 @@ func (x *exchange) fail(err error) {
 	}
 	switch {
 	case mistake:
-		x.proxy.log.Debug("request not served, which is no failure of the backend", fields...)
+		x.proxy.log.Debug("request not served because of a client error", fields...)
 	case x.dest.Quiet:
 		x.proxy.log.Debug("request not served", fields...)
 	default:

@@ -130,7 +130,7 @@ func (p *Proxy) mergeList(w http.ResponseWriter, r *filters.Request, m *Merged, 
 			x := p.exchange(w, &asked, part.Destination)
 			if errs[i] = x.fetchList(&answers[i], &charges[i], &room); errs[i] != nil {
 				status := x.statusOf(errs[i])
-				p.log.Warn("a part of a list is missing", append(x.fields(), zap.Error(errs[i]))...)
+				p.log.Warn("merged list is incomplete", append(x.fields(), zap.Error(errs[i]))...)
 				answers[i] = partAnswer{missing: status.ErrStatus.Message}
 			}
 		})

@@ -175,7 +175,7 @@ func (f *Failure) MayRepeat() bool {
 // Repeat records that the request is retried. It replaces Answer.
 func (f *Failure) Repeat() {
 	x := f.exchange
-	x.proxy.log.Debug("request goes to another server", append(x.fields(), zap.Error(f.err))...)
+	x.proxy.log.Debug("retrying the request on another server", append(x.fields(), zap.Error(f.err))...)
 }
 
 func (p *Proxy) exchange(w http.ResponseWriter, r *filters.Request, d Destination) *exchange {

@@ -242,7 +242,7 @@ func (x *exchange) abort(err error, up *upstreamContext) {
 	var failed *transport.Error
 	if errors.As(err, &failed) && failed.Class == transport.ClassRequest {
 		x.request.Record.Failed("the body of the request broke off, or is not one; the response broke off with it")
-		x.proxy.log.Debug("response broke off because the request's body did", append(x.fields(), zap.Error(err))...)
+		x.proxy.log.Debug("response aborted after the request body failed", append(x.fields(), zap.Error(err))...)
 		panic(http.ErrAbortHandler)
 	}
 	x.server().Broken()
@@ -251,7 +251,7 @@ func (x *exchange) abort(err error, up *upstreamContext) {
 	if x.dest.Quiet {
 		level = zap.DebugLevel
 	}
-	x.proxy.log.Log(level, "response of a backend broke off", append(x.fields(), zap.Error(up.wrap(err)))...)
+	x.proxy.log.Log(level, "backend response ended prematurely", append(x.fields(), zap.Error(up.wrap(err)))...)
 	panic(http.ErrAbortHandler)
 }
 

@@ -273,7 +273,7 @@ func TestA28BrokenBodyDoesNotLookComplete(t *testing.T) {
 					t.Errorf("response = %s with body %q and no error, want an error", resp.Status, body)
 				}
 			}
-			eventually(t, time.Minute, "logged", func() bool { return w.logs.FilterMessage("response of a backend broke off").Len() == 2 })
+			eventually(t, time.Minute, "logged", func() bool { return w.logs.FilterMessage("backend response ended prematurely").Len() == 2 })
 		})
 	}
 }

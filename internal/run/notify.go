@@ -26,7 +26,7 @@ func NotifyServiceManager(ctx context.Context, log *zap.Logger) error {
 	defer sendState(log, daemon.SdNotifyStopping)
 	every, err := daemon.SdWatchdogEnabled(false)
 	if err != nil {
-		log.Warn("the service manager's watchdog gets no sign of life", zap.Error(err))
+		log.Warn("invalid watchdog settings of the service manager; no keep-alive messages are sent", zap.Error(err))
 	}
 	if err != nil || every < 2*time.Nanosecond {
 		<-ctx.Done()
@@ -41,7 +41,7 @@ const notifyTimeout = time.Second
 // sendState sends a state to the service manager, and logs a failure.
 func sendState(log *zap.Logger, state string) {
 	if err := writeState(os.Getenv("NOTIFY_SOCKET"), state); err != nil {
-		log.Warn("the service manager was not told", zap.String("state", state), zap.Error(fmt.Errorf("NOTIFY_SOCKET: %w", err)))
+		log.Warn("failed to notify the service manager", zap.String("state", state), zap.Error(fmt.Errorf("NOTIFY_SOCKET: %w", err)))
 	}
 }
 

@@ -58,7 +58,7 @@ func authorizationFilter(a authorizer.UnconditionalAuthorizer, strict bool, log 
 			w.Header().Set("X-Content-Type-Options", "nosniff")
 			if err != nil {
 				// No authorizer has decided. Clients do not retry a 403, but may retry this error, as with upstream.
-				log.Warn("authorization", zap.String("user", filters.Bounded(attributes.User.GetName())), zap.String("path", filters.Bounded(r.URL.Path)), zap.Error(err))
+				log.Warn("authorization failed", zap.String("user", filters.Bounded(attributes.User.GetName())), zap.String("path", filters.Bounded(r.URL.Path)), zap.Error(err))
 				respond.Error(w, r, apierrors.NewInternalError(err))
 				return
 			}

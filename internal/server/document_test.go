@@ -21,19 +21,19 @@ func TestSecurityTestsPageNamesExistingTests(t *testing.T) {
 	}
 }
 
-// docs/http-engines.md lists the test for each published vulnerability.
+// internal/httpengine/README.md lists the test for each published vulnerability.
 func TestVulnerabilityPageNamesExistingTests(t *testing.T) {
-	text := namesOnlyTests(t, "../../docs/http-engines.md")
+	text := namesOnlyTests(t, "../httpengine/README.md")
 	rows := regexp.MustCompile(`(?m)^\| (CVE-\d{4}-\d+) \|`).FindAllStringSubmatch(text, -1)
 	seen := map[string]bool{}
 	for _, row := range rows {
 		if seen[row[1]] {
-			t.Errorf("%s has two rows in docs/http-engines.md, want one", row[1])
+			t.Errorf("%s has two rows in internal/httpengine/README.md, want one", row[1])
 		}
 		seen[row[1]] = true
 	}
 	if len(seen) < 100 {
-		t.Errorf("%d vulnerabilities have rows in docs/http-engines.md, want at least 100", len(seen))
+		t.Errorf("%d vulnerabilities have rows in internal/httpengine/README.md, want at least 100", len(seen))
 	}
 }
 

@@ -41,7 +41,7 @@ func TestA50LogLinesBeforeAuthenticationAreLimited(t *testing.T) {
 	}{
 		"a request under the name of replicas": {func(log *zap.Logger) http.Handler {
 			return NewPeerChain(newBenchWith(log).config, oneReplica{}, metrics.NewPeers(prometheus.NewRegistry()), http.NotFoundHandler())
-		}, "request for other replicas refused"},
+		}, "rejected a peer request"},
 		"a credential that is invalid": {func(log *zap.Logger) http.Handler {
 			b := newBenchWith(log)
 			return withHeader(b.chain(t), "Test-User", "bad")
@@ -54,7 +54,7 @@ func TestA50LogLinesBeforeAuthenticationAreLimited(t *testing.T) {
 			b := newBenchWith(log)
 			b.config.Authorizer = failing{}
 			return withHeader(b.chain(t), "Test-User", anonymous.Name)
-		}, "authorization"},
+		}, "authorization failed"},
 		"a health check that fails": {func(log *zap.Logger) http.Handler {
 			return NewHealth(log, Check{Name: "down", Live: true, Ask: func(context.Context) error { return errors.New("down") }})
 		}, "health check failed"},

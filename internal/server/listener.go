@@ -135,7 +135,7 @@ func (s *Server) Accept(ctx context.Context) error {
 	ending, cancel := context.WithTimeout(context.Background(), handlerGrace)
 	defer cancel()
 	if s.acceptor.Wait(ending) != nil {
-		s.c.Logger.Warn("handlers of requests that were cut off still run", zap.Duration("for", handlerGrace))
+		s.c.Logger.Warn("handlers of terminated requests are still running", zap.Duration("for", handlerGrace))
 	}
 	return err
 }
@@ -150,7 +150,7 @@ func (s *Server) hold(ctx context.Context) {
 	select {
 	case <-s.ready:
 	case <-enough.C:
-		s.c.Logger.Warn("the front door is still starting: connections are accepted, and requests are answered 503", zap.Duration("after", s.c.Hold))
+		s.c.Logger.Warn("startup is not complete; accepting connections and responding 503 to requests", zap.Duration("after", s.c.Hold))
 	case <-ctx.Done():
 	}
 }
@@ -167,7 +167,7 @@ func (s *Server) Run(ctx context.Context) error {
 	ending, cancel := context.WithTimeout(context.Background(), handlerGrace)
 	defer cancel()
 	if s.acceptor.Wait(ending) != nil {
-		s.c.Logger.Warn("handlers of requests that were cut off still run", zap.Duration("for", handlerGrace))
+		s.c.Logger.Warn("handlers of terminated requests are still running", zap.Duration("for", handlerGrace))
 	}
 	return nil
 }
@@ -221,7 +221,7 @@ func (s *Server) shutdown(a *acceptor, clients engine.Server) {
 	err := errors.Join(clients.Shutdown(ctx), s.c.Drainer.Drain(ctx))
 	cut := s.c.Proxy.Drain(ctx)
 	if s.c.Drainer.busy() || cut > 0 { // otherwise only idle connections are left
-		s.c.Logger.Warn("requests were cut off at the end of the shutdown grace",
+		s.c.Logger.Warn("terminating requests at the end of the shutdown grace period",
 			zap.Duration("grace", s.c.ShutdownGrace), zap.Int("upgraded", cut), zap.Error(err))
 	}
 	clients.Close() // the remaining requests have used up their grace

@@ -68,7 +68,7 @@ func peerFilter(replicas Replicas, m *metrics.Peers, log *zap.Logger) func(http.
 			statement, err := replicas.Verify(r)
 			if err != nil {
 				m.Received("refused")
-				log.Warn("request for other replicas refused", zap.String("remote", r.RemoteAddr), zap.String("path", filters.Bounded(r.URL.Path)), zap.Error(err))
+				log.Warn("rejected a peer request", zap.String("remote", r.RemoteAddr), zap.String("path", filters.Bounded(r.URL.Path)), zap.Error(err))
 				refusal := apierrors.NewServiceUnavailable("this replica takes no requests under the name " + peers.ServerName + " but those of other replicas: " + err.Error())
 				refusal.ErrStatus.Details = retryAfter(1)
 				respond.Error(w, r, refusal)

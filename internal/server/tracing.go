@@ -205,7 +205,7 @@ func (o loggingExporter) ExportSpans(ctx context.Context, spans []sdktrace.ReadO
 		valid[i] = utf8Span{s}
 	}
 	if err := o.Exporter.ExportSpans(ctx, valid); err != nil {
-		o.log.Warn("spans were lost", zap.Int("spans", len(spans)), zap.Error(err))
+		o.log.Warn("failed to export spans", zap.Int("spans", len(spans)), zap.Error(err))
 	}
 	return nil
 }

@@ -218,7 +218,7 @@ func (s *Store) takePlace(ctx context.Context, m *runningMember) error {
 		case <-m.server.StopNotify():
 			return s.stoppedError(m)
 		case <-progress.C:
-			s.log.Info("this member is not a voting member of etcd yet", zap.Error(err))
+			s.log.Info("not a voting etcd member yet", zap.Error(err))
 		case <-tick.C:
 		}
 	}
@@ -235,7 +235,7 @@ func (s *Store) tryTakePlace(ctx context.Context, server *etcdserver.EtcdServer)
 		if _, err := server.PromoteMember(ctx, uint64(self.ID)); err != nil && !errors.Is(err, membership.ErrMemberNotLearner) {
 			return fmt.Errorf("promote this member: %w", err)
 		}
-		s.log.Info("this member of etcd has caught up with the others and votes", zap.Stringer("id", self.ID))
+		s.log.Info("promoted to a voting etcd member", zap.Stringer("id", self.ID))
 	}
 	urls := s.cfg.Cluster.urls().StringSlice()
 	if slices.Equal(self.PeerURLs, urls) {
@@ -244,7 +244,7 @@ func (s *Store) tryTakePlace(ctx context.Context, server *etcdserver.EtcdServer)
 	if _, err := server.UpdateMember(ctx, membership.Member{ID: self.ID, RaftAttributes: membership.RaftAttributes{PeerURLs: urls}}); err != nil {
 		return fmt.Errorf("tell the other members the address of this one: %w", err)
 	}
-	s.log.Info("the address of this member of etcd has changed", zap.Strings("before", self.PeerURLs), zap.Strings("now", urls))
+	s.log.Info("updated the peer address of this etcd member", zap.Strings("before", self.PeerURLs), zap.Strings("now", urls))
 	return nil
 }
 
@@ -266,7 +266,7 @@ func (s *Store) followMembership(ctx context.Context, server *etcdserver.EtcdSer
 			return
 		}
 		if err := s.changeMembership(func(m *Membership) { m.Others = others }); err != nil {
-			s.log.Warn("the members of etcd have changed, which cannot be written down", zap.Error(err))
+			s.log.Warn("failed to record the changed etcd membership", zap.Error(err))
 			return
 		}
 		last = append([]string{}, others...)

@@ -116,10 +116,10 @@ func (a *session) endLease(ctx context.Context, name string) {
 		return
 	}
 	if _, err := a.client.Revoke(bounded, lease); err != nil {
-		a.log.Warn("a replica is dead, and its lease cannot be ended", zap.String("dead", name), zap.Error(err))
+		a.log.Warn("failed to revoke the lease of a dead replica", zap.String("dead", name), zap.Error(err))
 		return
 	}
-	a.log.Info("a replica is dead: its lease is ended", zap.String("dead", name))
+	a.log.Info("revoked the lease of a dead replica", zap.String("dead", name))
 }
 
 // nameIn returns the name of the replica from its key.

@@ -98,11 +98,11 @@ func (d *disk) measure() (free int64, low bool) {
 		switch {
 		case !d.low && free < diskReserve:
 			d.low = true
-			d.log.Error("the disk of the embedded etcd is full: writes are refused, reads and deletions go on; make room on it",
+			d.log.Error("disk of the embedded etcd is full; writes are refused, reads and deletes are served: free disk space",
 				zap.String("directory", d.dir), zap.Int64("free-bytes", free), zap.Int64("reserve-bytes", diskReserve))
 		case d.low && free >= diskResume:
 			d.low = false
-			d.log.Info("the disk of the embedded etcd has room again: writes are accepted", zap.String("directory", d.dir), zap.Int64("free-bytes", free))
+			d.log.Info("disk of the embedded etcd has free space again; accepting writes", zap.String("directory", d.dir), zap.Int64("free-bytes", free))
 		}
 	}
 	return d.free, d.low
@@ -257,7 +257,7 @@ func (s *Store) makeRoom(ctx context.Context, client *kubernetes.Client, files i
 	ctx, cancel := context.WithTimeout(ctx, roomTimeout)
 	defer cancel()
 	if err := s.tryMakeRoom(ctx, client, files); err != nil && ctx.Err() == nil {
-		s.log.Warn("no room was made in the embedded etcd", zap.Error(err))
+		s.log.Warn("failed to free space in the embedded etcd", zap.Error(err))
 	}
 }
 
@@ -277,13 +277,13 @@ func (s *Store) tryMakeRoom(ctx context.Context, client *kubernetes.Client, file
 		if status, err = client.Status(ctx, ""); err != nil {
 			return fmt.Errorf("ask etcd for its size: %w", err)
 		}
-		s.log.Info("the embedded etcd was defragmented", zap.Int64("before", before), zap.Int64("after", status.DbSize), zap.Duration("took", time.Since(began)))
+		s.log.Info("defragmented the embedded etcd", zap.Int64("before", before), zap.Int64("after", status.DbSize), zap.Duration("took", time.Since(began)))
 	}
 	if !full {
 		return nil
 	}
 	if float64(status.DbSize) > float64(s.cfg.QuotaBytes)*(1-spare) {
-		s.log.Error("the embedded etcd is full and refuses writes; delete objects and restart, or raise its quota",
+		s.log.Error("embedded etcd exceeds its quota and refuses writes; delete objects and restart, or raise the quota",
 			zap.Int64("bytes", status.DbSize), zap.Int64("quota", s.cfg.QuotaBytes))
 		return nil
 	}
@@ -291,6 +291,6 @@ func (s *Store) tryMakeRoom(ctx context.Context, client *kubernetes.Client, file
 	if _, err := client.AlarmDisarm(ctx, alarm); err != nil {
 		return fmt.Errorf("disarm the alarm: %w", err)
 	}
-	s.log.Info("there is room again: the embedded etcd accepts writes", zap.Int64("bytes", status.DbSize), zap.Int64("quota", s.cfg.QuotaBytes))
+	s.log.Info("embedded etcd is below its quota again; accepting writes", zap.Int64("bytes", status.DbSize), zap.Int64("quota", s.cfg.QuotaBytes))
 	return nil
 }

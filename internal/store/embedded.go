@@ -81,7 +81,7 @@ func (s *Store) runClustered(ctx context.Context, members *memberSwitch, client 
 		if err == nil || joined == nil || HoldsEtcd(s.cfg.DataDir) || attempt == joinAttempts {
 			return err
 		}
-		s.log.Warn("this member could not join the cluster of etcd, and tries again", zap.Error(err))
+		s.log.Warn("failed to join the etcd cluster; retrying", zap.Error(err))
 		if !pause(ctx, time.Second) {
 			return nil
 		}
@@ -101,7 +101,7 @@ func (s *Store) runWatched(ctx context.Context, members *memberSwitch, client *k
 			return
 		}
 		if err := s.watchMembers(watching, members); err != nil {
-			s.log.Error("the members of etcd are not watched", zap.Error(err))
+			s.log.Error("cannot probe the etcd members", zap.Error(err))
 		}
 	})
 	return s.runMembers(ctx, members, client, closeClient)
@@ -145,7 +145,7 @@ func (s *Store) runMembers(ctx context.Context, members *memberSwitch, client *k
 		if !isOfDisk(m.failure.err) {
 			return fmt.Errorf("the embedded etcd in %s failed: %w; start again, and if it fails again, %s", s.cfg.DataDir, m.failure.err, remedy)
 		}
-		s.log.Error("the disk failed the embedded etcd, which is restarted in this process", zap.String("directory", s.cfg.DataDir), zap.Error(m.failure.err))
+		s.log.Error("embedded etcd stopped after a disk error; restarting it", zap.String("directory", s.cfg.DataDir), zap.Error(m.failure.err))
 		stopped, err := m.abandon(ctx, s.cfg.DataDir)
 		if err != nil {
 			return err
@@ -391,7 +391,7 @@ func (s *Store) startMember(ctx context.Context) (*runningMember, error) {
 		case <-m.failure.failed:
 			return m, m.failure.err
 		case <-progress.C:
-			s.log.Info("etcd opens its database and reads its log", zap.String("directory", s.cfg.DataDir), zap.Duration("since", time.Since(began)))
+			s.log.Info("etcd is opening its database and reading its log", zap.String("directory", s.cfg.DataDir), zap.Duration("since", time.Since(began)))
 		case <-deadline.C:
 			return nil, fmt.Errorf("%w: it did not open its files in %s within %s; look at the disk, and start again", errStillWrites, s.cfg.DataDir, s.startTimeout)
 		}
@@ -420,7 +420,7 @@ func (s *Store) awaitElected(ctx context.Context, m *runningMember, deadline, pr
 		case <-deadline:
 			return damaged(s.cfg.DataDir, fmt.Errorf("it was not elected within %s, at entry %d of %d of its log", s.startTimeout, server.AppliedIndex(), server.CommittedIndex()))
 		case <-progress:
-			s.log.Info(either(s.cfg.Cluster == nil || isAlone(server), "etcd applies its log", "etcd waits for a quorum of its members"), zap.String("directory", s.cfg.DataDir),
+			s.log.Info(either(s.cfg.Cluster == nil || isAlone(server), "etcd is applying its log", "etcd is waiting for a quorum"), zap.String("directory", s.cfg.DataDir),
 				zap.Uint64("applied", server.AppliedIndex()), zap.Uint64("committed", server.CommittedIndex()))
 		case <-look.C:
 			if server.Leader() != 0 || s.cfg.Cluster != nil && !isAlone(server) || !hasReadItsLog(server) {

@@ -95,7 +95,7 @@ func (s *Store) runExternal(ctx context.Context) error {
 		s.publish(client)
 		if s.quorum.await(ctx) == nil {
 			source.useEtcd()
-			s.log.Info("etcd is ready: it is read instead of the state snapshot", zap.Strings("servers", s.cfg.Servers))
+			s.log.Info("etcd is ready; switching from the state snapshot to etcd", zap.Strings("servers", s.cfg.Servers))
 		}
 	}
 	<-ctx.Done()
@@ -185,7 +185,7 @@ func (s *Store) askServers(ctx context.Context, client *kubernetes.Client) bool 
 		}
 		if err.Error() != last { // once per reason, not once per second
 			last = err.Error()
-			s.log.Warn("etcd does not answer yet", zap.Strings("servers", s.cfg.Servers), zap.Error(err))
+			s.log.Warn("etcd is not available yet", zap.Strings("servers", s.cfg.Servers), zap.Error(err))
 		}
 		select {
 		case <-ctx.Done():

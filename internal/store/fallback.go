@@ -61,10 +61,10 @@ func (s *Store) watchMembers(ctx context.Context, members *memberSwitch) error {
 		switch now := answered.ownIsSilent(time.Now()); {
 		case now == silent:
 		case now:
-			s.log.Warn("this member of etcd does not answer; the others are used")
+			s.log.Warn("local etcd member does not respond; using the other members")
 			members.fallBack(remote.api)
 		default:
-			s.log.Info("this member of etcd is used again")
+			s.log.Info("local etcd member responds again; using it")
 			members.fallBack(nil)
 		}
 		silent = members.fellBack()

@@ -191,7 +191,7 @@ func (s *Store) nameOf(e *clientv3.Event) string { return strings.TrimPrefix(str
 func (s *Store) follow(ctx context.Context, prefix string, began func(map[string][]byte), next func(*clientv3.Event)) {
 	for ctx.Err() == nil {
 		if err := s.followOnce(ctx, prefix, began, next); err != nil && ctx.Err() == nil {
-			s.log.Warn("watch of own keys ended, reading them again", zap.String("prefix", prefix), zap.Error(err))
+			s.log.Warn("watch of internal keys ended; listing them again", zap.String("prefix", prefix), zap.Error(err))
 		}
 		timer := time.NewTimer(followRetry)
 		select {

@@ -122,7 +122,7 @@ func prepareMember(cfg Config, space *disk) error {
 	if !found.neverUsed() {
 		return found.check(cfg.Cluster != nil)
 	}
-	cfg.Logger.Warn("the first start of etcd was cut short before anything was stored: it is begun anew", zap.String("directory", dir))
+	cfg.Logger.Warn("first start of etcd was interrupted before it stored data; starting over with an empty directory", zap.String("directory", dir))
 	unused := filepath.Join(cfg.DataDir, unusedMemberDir)
 	if err := errors.Join(os.Rename(dir, unused), syncDir(cfg.DataDir)); err != nil {
 		return fmt.Errorf("move what an earlier start left: %w", err)

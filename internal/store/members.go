@@ -263,7 +263,7 @@ func (s *Store) AddLearner(ctx context.Context, name, address string) (map[strin
 				return nil, busy
 			}
 		}
-		s.log.Info("a member that has begun to join is given up", zap.String("id", strconv.FormatUint(m.ID, 16)), zap.Strings("address", m.PeerURLs))
+		s.log.Info("removing an etcd learner that did not finish joining", zap.String("id", strconv.FormatUint(m.ID, 16)), zap.Strings("address", m.PeerURLs))
 		if _, err := cluster.MemberRemove(ctx, m.ID); err != nil && !errors.Is(err, rpctypes.ErrMemberNotFound) {
 			return nil, memberError(err)
 		}
@@ -285,7 +285,7 @@ func (s *Store) AddLearner(ctx context.Context, name, address string) (map[strin
 	}
 	// If this fails, another joining member may replace this one immediately.
 	if err := s.putFor(ctx, joiningKeys+strconv.FormatUint(answer.Member.ID, 16), nil, joiningTime); err != nil {
-		s.log.Warn("a member that joins may be taken for one that does not", zap.Error(err))
+		s.log.Warn("failed to mark an etcd learner as joining; another joining member may replace it", zap.Error(err))
 	}
 	urls := map[string][]string{}
 	for _, m := range answer.Members {

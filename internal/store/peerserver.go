@@ -65,7 +65,7 @@ func servePeers(server *etcdserver.EtcdServer, c *Cluster, log *zap.Logger) (*pe
 	s := &peerServer{failed: make(chan error, 2), handed: newHandedConns(listener.Addr()), stopCertificate: cancel}
 	s.work.Go(func() {
 		if err := certificate.Run(ctx, log); err != nil && ctx.Err() == nil {
-			log.Warn("the certificate of this member of etcd is no longer reloaded", zap.Error(err))
+			log.Warn("etcd peer certificate is no longer reloaded", zap.Error(err))
 		}
 	})
 	s.peers = &http.Server{

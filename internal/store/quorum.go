@@ -75,7 +75,7 @@ func (q *quorum) answered() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if q.having.Err() != nil {
-		q.log.Info("etcd answers again", zap.Duration("after", time.Since(q.lastResponse).Round(time.Millisecond)))
+		q.log.Info("etcd is available again", zap.Duration("after", time.Since(q.lastResponse).Round(time.Millisecond)))
 		q.having, q.lose = context.WithCancel(context.Background())
 		q.wake()
 	}
@@ -90,7 +90,7 @@ func (q *quorum) tick() {
 	if q.ticks < int(lostAfter/judgeInterval) || q.having.Err() != nil {
 		return
 	}
-	q.log.Warn("no member of etcd answers; reads from caches and requests for extension servers go on", zap.Time("since", q.lastResponse))
+	q.log.Warn("no etcd member responds; serving only reads from caches and requests for extension servers", zap.Time("since", q.lastResponse))
 	q.lose()
 	q.wake()
 }

@@ -38,14 +38,14 @@ func repairLog(dir string, log *zap.Logger) error {
 	}
 	switch err := copyBroken(file, name+brokenSuffix); {
 	case isDiskFull(err):
-		log.Warn("the disk has no room for a copy of the segment that is repaired", zap.String("segment", name), zap.Error(err))
+		log.Warn("no disk space for a copy of the repaired segment", zap.String("segment", name), zap.Error(err))
 	case err != nil:
 		return fmt.Errorf("repair %s: %w", name, err)
 	}
 	if err := errors.Join(file.Truncate(end), file.Sync()); err != nil {
 		return fmt.Errorf("repair %s: %w", name, err)
 	}
-	log.Info("an incomplete record was removed from the end of the write-ahead log", zap.String("segment", name), zap.Int64("size", end))
+	log.Info("removed an incomplete record from the end of the write-ahead log", zap.String("segment", name), zap.Int64("size", end))
 	return nil
 }
 

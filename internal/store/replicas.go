@@ -120,7 +120,7 @@ func (s *Section) Publish(value []byte) {
 	sections[s.name] = value
 	text, err := json.Marshal(replicaValue{Sections: sections})
 	if err != nil {
-		r.log.Error("publish to the other replicas", zap.String("section", s.name), zap.Error(err))
+		r.log.Error("failed to encode data for other replicas", zap.String("section", s.name), zap.Error(err))
 		return
 	}
 	r.sections, r.value = sections, text
@@ -187,7 +187,7 @@ func (r *Replicas) Run(ctx context.Context) error {
 		}
 		if err.Error() != last { // once per reason: a full etcd may refuse writes for hours
 			last = err.Error()
-			r.log.Warn("this replica lost its lease and joins again", zap.String("replica", r.name), zap.Error(err))
+			r.log.Warn("replica lost its lease; rejoining", zap.String("replica", r.name), zap.Error(err))
 		}
 		if errors.Is(err, rpctypes.ErrNoSpace) {
 			r.markReady() // without a key, and therefore without leadership: a process that starts with a full etcd can still read and delete
@@ -225,7 +225,7 @@ func (r *Replicas) update(others map[string][]byte, leads bool) {
 		return
 	}
 	if leads != r.leads {
-		r.log.Info("this replica writes for all", zap.String("replica", r.name), zap.Bool("leads", leads))
+		r.log.Info("leadership changed", zap.String("replica", r.name), zap.Bool("leads", leads))
 	}
 	decoded := make(map[string]map[string]json.RawMessage, len(others))
 	for name, value := range others {
@@ -235,7 +235,7 @@ func (r *Replicas) update(others map[string][]byte, leads bool) {
 		}
 		sections, err := decodeSections(value)
 		if err != nil {
-			r.log.Warn("ignoring what another replica publishes, perhaps one of another release; it counts as alive", zap.String("replica", name), zap.Error(err))
+			r.log.Warn("ignoring the unreadable data of a replica, which may run another release; it counts as alive", zap.String("replica", name), zap.Error(err))
 		}
 		decoded[name] = sections
 	}

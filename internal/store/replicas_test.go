@@ -140,7 +140,7 @@ func TestReplicaWithUnreadableValueCountsAsAlive(t *testing.T) {
 	other, _ := joined(t, s, "other", leaseTime)
 	other.Section(VerdictSection).Publish([]byte("1"))
 	hears(t, own, true, "newer=", "other=1")
-	if n := logged.FilterMessageSnippet("ignoring what another replica publishes").FilterField(zap.String("replica", "newer")).Len(); n < 1 || n > 4 { // two replicas, two values
+	if n := logged.FilterMessageSnippet("ignoring the unreadable data of a replica").FilterField(zap.String("replica", "newer")).Len(); n < 1 || n > 4 { // two replicas, two values
 		t.Errorf("ignored values are logged %d times, want 1 to 4", n)
 	}
 }

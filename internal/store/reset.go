@@ -78,7 +78,7 @@ func (s *Store) reset(ctx context.Context) (before string, err error) {
 	if err := s.changeMembership(func(m *Membership) { m.Joining, m.Others = false, nil }); err != nil {
 		return before, err
 	}
-	s.log.Info("this member is the only one of a new cluster", zap.String("directory", s.cfg.DataDir), zap.String("before", before))
+	s.log.Info("reset to a new etcd cluster with this member only", zap.String("directory", s.cfg.DataDir), zap.String("before", before))
 	return before, errors.Join(os.RemoveAll(made), syncDir(s.cfg.DataDir))
 }
 

@@ -145,7 +145,7 @@ func (w *memberWatch) run(ctx context.Context, config clientv3.Config, key strin
 func (w *memberWatch) probe(ctx context.Context, config clientv3.Config, key, address string) {
 	client, err := clientv3.New(config)
 	if err != nil {
-		w.log.Warn("a member of etcd is not watched", zap.String("member", address), zap.Error(err))
+		w.log.Warn("cannot probe an etcd member", zap.String("member", address), zap.Error(err))
 		return
 	}
 	defer func() { _ = client.Close() }() // returns the error of its canceled context
@@ -201,10 +201,10 @@ func (w *memberWatch) judge(now time.Time) {
 		}
 		w.silent[address] = silent
 		if !silent {
-			w.log.Info("a member of etcd is used again", zap.String("member", address))
+			w.log.Info("etcd member responds again; using it", zap.String("member", address))
 			continue
 		}
-		w.log.Warn("a member of etcd does not answer; the others are used", zap.String("member", address), zap.Duration("for", now.Sub(at).Round(time.Millisecond)))
+		w.log.Warn("etcd member does not respond; using the other members", zap.String("member", address), zap.Duration("for", now.Sub(at).Round(time.Millisecond)))
 		closing = slices.AppendSeq(closing, maps.Keys(w.conns[address]))
 	}
 	w.mu.Unlock()

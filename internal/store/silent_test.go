@@ -217,7 +217,7 @@ func TestFrozenMemberIsReplacedByOtherMembers(t *testing.T) {
 		// The watch of the members detects it, even if no stream and no write was on its way to the member.
 		address := freezers[member][0].listener.Addr().String()
 		eventually(t, "the frozen member is reported as silent", func() error {
-			if logged.FilterMessage("a member of etcd does not answer; the others are used").FilterField(zap.String("member", address)).Len() == 0 {
+			if logged.FilterMessage("etcd member does not respond; using the other members").FilterField(zap.String("member", address)).Len() == 0 {
 				return fmt.Errorf("member %d is not in %v", member, logged.All())
 			}
 			return nil

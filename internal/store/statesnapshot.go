@@ -93,13 +93,13 @@ func (s *Store) openState() *stateSource {
 	read, err := readStateFile(s.cfg.StateSnapshot, s.cfg.Prefix, time.Now())
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		s.log.Warn("etcd does not answer, and there is no state snapshot to start from: the start waits for etcd", zap.String("file", s.cfg.StateSnapshot.File))
+		s.log.Warn("etcd is unavailable and there is no state snapshot; startup waits for etcd", zap.String("file", s.cfg.StateSnapshot.File))
 		return nil
 	case err != nil:
-		s.log.Error("the state snapshot is refused: the start waits for etcd", zap.String("file", s.cfg.StateSnapshot.File), zap.NamedError("why", err))
+		s.log.Error("state snapshot rejected; startup waits for etcd", zap.String("file", s.cfg.StateSnapshot.File), zap.NamedError("why", err))
 		return nil
 	}
-	s.log.Warn("etcd does not answer: starting from the state snapshot; local groups are not served until etcd is back",
+	s.log.Warn("etcd is unavailable; starting from the state snapshot without local groups",
 		zap.String("file", s.cfg.StateSnapshot.File), zap.Time("of", read.at), zap.Duration("age", time.Since(read.at).Round(time.Second)))
 	return newStateSource(read)
 }
@@ -166,7 +166,7 @@ func (w *stateWriter) note(frequent bool) {
 func (w *stateWriter) follow(ctx context.Context, start string, frequent bool) {
 	for ctx.Err() == nil {
 		if err := w.followOnce(ctx, start, frequent); err != nil && ctx.Err() == nil {
-			w.store.log.Debug("keys of the state snapshot are read again", zap.String("keys", start), zap.Error(err))
+			w.store.log.Debug("reading the keys of the state snapshot again", zap.String("keys", start), zap.Error(err))
 		}
 		pause(ctx, followRetry)
 	}
@@ -242,7 +242,7 @@ func (w *stateWriter) run(ctx context.Context, n int) {
 			problem = ""
 		case err.Error() != problem: // once per reason
 			problem = err.Error()
-			w.store.log.Error("the state snapshot is not written; trying again", zap.String("file", w.config.File), zap.Error(err))
+			w.store.log.Error("failed to write the state snapshot; retrying", zap.String("file", w.config.File), zap.Error(err))
 		}
 	}
 }

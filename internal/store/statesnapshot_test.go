@@ -368,7 +368,7 @@ func TestStartWithoutValidSnapshotWaitsForEtcd(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- st.Run(ctx) }()
-	refusals := func() int { return s.logs.FilterMessageSnippet("the state snapshot is refused").Len() }
+	refusals := func() int { return s.logs.FilterMessageSnippet("state snapshot rejected").Len() }
 	s.await("the line that it is refused", func() bool { return refusals() == 1 })
 	select {
 	case <-st.Ready():

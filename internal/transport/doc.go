@@ -22,7 +22,7 @@
 // golang.org/x/net/http2, as selected by Options.Engine. Backends without HTTP/2 are reached by net/http's HTTP/1.1
 // client. Unless Options.Engine is engine.Library, every HTTP/1.1 response is validated (http1_conn.go): an ambiguous
 // response is refused, and data received before a request is not accepted as its response. For the limitations of
-// engine.Library see docs/http-engines.md, "Towards backends". A request body of known length up to 32 KiB is
+// engine.Library see internal/httpengine/README.md, "Towards backends". A request body of known length up to 32 KiB is
 // buffered first (replay.go), so that it is sent together with the headers and can be resent. A longer body is kept
 // while it is sent, within the replay limits (replay.go). The headers of a short response are held until it is
 // complete; until then the request can be repeated.

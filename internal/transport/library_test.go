@@ -15,7 +15,7 @@ import (
 func withLibrary(o *Options) { o.Engine = engine.Library }
 
 // takenByTheLibrary lists responses that net/http's HTTP/1.1 accepts although they are ambiguous or malformed. The table "Towards backends" of
-// docs/http-engines.md has one row for each. Portico's engine rejects all of them.
+// internal/httpengine/README.md has one row for each. Portico's engine rejects all of them.
 var takenByTheLibrary = []string{
 	"NUL in an extension", "bare LF after a header", "bare LF after a length", "bare LF after the code",
 	"bare LF after the status", "bare LF at the end", "blank after a chunk size", "coding and length", "coding in HTTP/1.0",

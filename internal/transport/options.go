@@ -19,7 +19,7 @@ const MaxReplayTotal = 64 << 20
 type Options struct {
 	// Engine is the HTTP implementation for connections to backends. Default engine.Portico. With engine.Library no
 	// Portico parser reads data from backends, and some attacks by hostile backends are not detected
-	// (docs/http-engines.md).
+	// (internal/httpengine/README.md).
 	Engine engine.Name
 	// Certificate is the client certificate for all backends: the front-proxy certificate. If nil, none is presented.
 	Certificate *pki.KeyPair

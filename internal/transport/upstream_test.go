@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// These cases are from the Go library's tests and have no other equivalent in Portico (docs/http-engines-tests.md).
+// These cases are from the Go library's tests and have no other equivalent in Portico (internal/httpengine/upstream-tests.md).
 
 // A caller that cancels before there is a connection does not wait for one: TestTransportCancelRequestInDial and TestTransportCancelRequestBeforeDo of
 // net/http.

@@ -60,7 +60,7 @@ func (h *Host) audit(c *filters.Context, r *http.Request, code int) {
 		h.auditing.Unlock()
 	}
 	if err != nil {
-		h.limited.Error("an audit event could not be written", zap.String("audit-id", c.AuditID), zap.Error(err))
+		h.limited.Error("failed to write an audit event", zap.String("audit-id", c.AuditID), zap.Error(err))
 	}
 }
 

@@ -130,7 +130,7 @@ func TestOnlyFrontProxyAuditIDIsAccepted(t *testing.T) {
 		t.Errorf("GET while the audit log cannot be written = %s, want 200", a.Status)
 	}
 	must(t, s.stop())
-	if logs.FilterMessage("an audit event could not be written").Len() != 1 {
-		t.Errorf("log = %v, want one entry \"an audit event could not be written\"", logs.All())
+	if logs.FilterMessage("failed to write an audit event").Len() != 1 {
+		t.Errorf("log = %v, want one entry \"failed to write an audit event\"", logs.All())
 	}
 }

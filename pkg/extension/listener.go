@@ -109,7 +109,7 @@ func (h *Host) drain(server *http.Server, endRequests context.CancelFunc) {
 	ctx, cancel := context.WithTimeout(context.Background(), h.config.ShutdownTimeout)
 	defer cancel()
 	if err := server.Shutdown(ctx); err != nil {
-		h.log.Warn("requests were cut off", zap.Duration("after", h.config.ShutdownTimeout))
+		h.log.Warn("terminating requests at the end of the shutdown timeout", zap.Duration("after", h.config.ShutdownTimeout))
 		endRequests()
 		_ = server.Close()
 	}

@@ -306,7 +306,7 @@ func (s *Server) Run(ctx context.Context) error {
 	if errors.As(err, &refused) {
 		// Log the manifests, which an administrator needs to fix this.
 		if text, textErr := registration.YAML(refused.Objects); textErr == nil {
-			s.options.Logger.Error("the registration is refused; an administrator can apply it", zap.ByteString("manifests", text))
+			s.options.Logger.Error("registration forbidden; an administrator can apply the manifests", zap.ByteString("manifests", text))
 		}
 	}
 	return err

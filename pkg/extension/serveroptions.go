@@ -233,9 +233,9 @@ func (o *Options) addRegistrationFlags(fs *pflag.FlagSet) {
 	fs.StringVar(&o.ServiceName, "service-name", o.ServiceName, "name of the Service")
 	fs.StringVar(&o.ExternalName, "service-external-name", cmp.Or(o.ExternalName, "localhost"), "DNS name by which the front door reaches this server")
 	fs.StringSliceVar(&o.AdvertiseAddresses, "advertise-address", o.AdvertiseAddresses,
-		"IP addresses under which the front door reaches this server; makes a Service with an EndpointSlice instead of a DNS name")
+		"IP addresses by which the front door reaches this server; creates a Service with an EndpointSlice instead of a DNS name")
 	fs.StringToStringVar(&o.ServiceSelector, "service-selector", o.ServiceSelector,
-		"labels of this server's pods, for a Service whose EndpointSlices Kubernetes keeps, instead of a DNS name")
+		"labels of this server's pods; creates a Service with a selector instead of a DNS name")
 }
 
 func (o *Options) addRequestFlags(fs *pflag.FlagSet) {
@@ -245,11 +245,11 @@ func (o *Options) addRequestFlags(fs *pflag.FlagSet) {
 	}
 	fs.BoolVar(&o.AnonymousAuth, "anonymous-auth", o.AnonymousAuth, "accept requests without a credential as user system:anonymous")
 	fs.StringSliceVar(&o.AlwaysAllowPaths, "authorization-always-allow-paths", paths,
-		"paths that need no permission")
-	fs.IntVar(&o.MaxRequestsInFlight, "max-requests-inflight", cmp.Or(o.MaxRequestsInFlight, 400), "maximum number of concurrent requests, without watches; further ones get 429")
+		"paths that do not require authorization")
+	fs.IntVar(&o.MaxRequestsInFlight, "max-requests-inflight", cmp.Or(o.MaxRequestsInFlight, 400), "maximum number of concurrent requests, excluding watches; further requests get 429")
 	fs.DurationVar(&o.RequestTimeout, "request-timeout", cmp.Or(o.RequestTimeout, time.Minute), "timeout of requests that are not watches")
 	fs.DurationVar(&o.ShutdownDelay, "shutdown-delay-duration", o.ShutdownDelay, "how long to keep serving after /readyz begins to fail at shutdown")
 	fs.BoolVar(&o.Profiling, "profiling", true, "serve profiles at /debug/pprof/ to users who are authorized for the path")
 	fs.BoolVar(&o.AccessLog, "access-log", o.AccessLog, "log one line for each request")
-	fs.StringVar(&o.AuditLogPath, "audit-log-path", o.AuditLogPath, `append an audit event for each request to this file, one a line, at level Metadata; "-" is standard output; default none`)
+	fs.StringVar(&o.AuditLogPath, "audit-log-path", o.AuditLogPath, `append an audit event at level Metadata for each request to this file, one per line; "-" is standard output; default none`)
 }

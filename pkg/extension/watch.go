@@ -223,7 +223,7 @@ func (t *watcher) poll(ctx context.Context) {
 	// A tolerance of half an interval lets tickers that fire at slightly different times share one poll.
 	freshEnough := time.Now().Add(-t.view.resource.poll / 2)
 	if _, err := t.view.refresh(ctx, freshEnough); err != nil && ctx.Err() == nil {
-		t.log.Warn("poll for changes", zap.String("resource", t.view.resource.gvr.String()), zap.Error(err))
+		t.log.Warn("failed to poll for changes", zap.String("resource", t.view.resource.gvr.String()), zap.Error(err))
 	}
 }
 
@@ -231,7 +231,7 @@ func (t *watcher) poll(ctx context.Context) {
 func (t *watcher) refreshTold(ctx context.Context, told <-chan struct{}) bool {
 	err := t.view.refreshTold(ctx, told)
 	if err != nil && ctx.Err() == nil {
-		t.log.Warn("list what has changed", zap.String("resource", t.view.resource.gvr.String()), zap.Error(err))
+		t.log.Warn("failed to list the changed objects", zap.String("resource", t.view.resource.gvr.String()), zap.Error(err))
 	}
 	return err == nil
 }

@@ -40,8 +40,8 @@ func (o *options) addFlags(fs *pflag.FlagSet) {
 	o.config.AddFlags(fs)
 	o.logs.AddFlags(fs)
 	hideOwnDirectory(fs)
-	fs.StringVar(&o.certDir, "cert-dir", o.certDir, "directory of the serving certificate, apiserver.crt and apiserver.key, which is made if it is missing; default a temporary one")
-	fs.IntVarP(&o.verbosity, "v", "v", o.verbosity, "how much is logged: 0 warnings, 1 what --log-level=info logs, 4 what debug does")
+	fs.StringVar(&o.certDir, "cert-dir", o.certDir, "directory of the serving certificate, apiserver.crt and apiserver.key, which are generated if missing; default a temporary directory")
+	fs.IntVarP(&o.verbosity, "v", "v", o.verbosity, "log verbosity: 0 is --log-level=warn, 1 to 3 info, 4 and higher debug")
 	addIgnored(fs)
 }
 

@@ -90,7 +90,7 @@ func New(cfg Config) (*Authenticator, error) {
 		return nil, err
 	}
 	if shared := a.trust.Shared(); shared != nil {
-		a.log.Warn("the client CA and the front-proxy CA overlap; only the listed names keep clients from posing as front proxies",
+		a.log.Warn("client CA and front-proxy CA overlap; only the allowed names prevent clients from acting as a front proxy",
 			zap.Stringer("certificate", shared.Subject), zap.Strings("allowed", a.trust.FrontProxy.AllowedNames))
 	}
 	if cfg.TokenFile != "" {

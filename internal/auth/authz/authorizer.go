@@ -98,7 +98,7 @@ func (a *Authorizer) Run(ctx context.Context) error {
 		if next := a.current.Current(); next != inForce {
 			inForce.close()
 			inForce = next
-			a.config.Logger.Info("authorizers", zap.Strings("order", inForce.names))
+			a.config.Logger.Info("reloaded authorizers", zap.Strings("order", inForce.names))
 		}
 	})
 }

@@ -134,7 +134,7 @@ func (w *webhook) decide(ctx context.Context, a authorizer.Attributes) (authoriz
 func (w *webhook) logFailure(err error) {
 	now, last := time.Now().UnixNano(), w.lastLogged.Load()
 	if now-last >= int64(failureLogInterval) && w.lastLogged.CompareAndSwap(last, now) {
-		w.log.Warn("an authorization webhook failed; further failures are counted, and told again in a while", zap.Error(err))
+		w.log.Warn("authorization webhook failed; this message is rate limited", zap.Error(err))
 	}
 }
 

@@ -57,7 +57,7 @@ func (a *Authenticator) AuthenticateToken(_ context.Context, token string) (*aut
 	}
 	groups, err := a.groupsOf(secret, id, secretPart)
 	if err != nil {
-		a.Logger.Debug("a bootstrap token is not accepted", zap.String("secret", name), zap.Error(err))
+		a.Logger.Debug("bootstrap token rejected", zap.String("secret", name), zap.Error(err))
 		return nil, false, nil
 	}
 	return &authenticator.Response{User: &user.DefaultInfo{Name: bootstrapapi.BootstrapUserPrefix + id, Groups: groups}}, true, nil

@@ -131,10 +131,10 @@ func (d *Delegated) apply(cm *configMap) error {
 	d.current.Store(p)
 	d.problem.Store(nil)
 	if shared := p.trust.Shared(); shared != nil {
-		d.log.Warn("the client CA and the front-proxy CA overlap; only the listed names keep clients from posing as front proxies",
+		d.log.Warn("client CA and front-proxy CA overlap; only the allowed names prevent clients from acting as a front proxy",
 			zap.Stringer("certificate", shared.Subject), zap.Strings("allowed", p.trust.FrontProxy.AllowedNames))
 	}
-	d.log.Info("authentication configuration of the front door in force",
+	d.log.Info("loaded the authentication configuration of the front door",
 		zap.Bool("clientCA", p.trust.Clients != nil), zap.Bool("frontProxy", p.trust.FrontProxy != nil))
 	return nil
 }
@@ -143,7 +143,7 @@ func (d *Delegated) apply(cm *configMap) error {
 // stays in effect.
 func (d *Delegated) update(cm *configMap) {
 	if err := d.apply(cm); err != nil {
-		d.log.Error("kept the last good authentication configuration", zap.Error(err))
+		d.log.Error("failed to load the authentication configuration; the last valid one stays in use", zap.Error(err))
 	}
 }
 
@@ -154,10 +154,10 @@ func (d *Delegated) poll(ctx context.Context, version string) string {
 			// The first failure may be a restart of the front door. Longer outages are logged once a minute.
 			if before := d.problem.Swap(&err); before == nil {
 				d.warned = time.Now()
-				d.log.Info("the front door's authentication configuration cannot be read; the last good one is in force", zap.Error(err))
+				d.log.Info("cannot read the authentication configuration of the front door; the last valid one stays in use", zap.Error(err))
 			} else if time.Since(d.warned) >= warnInterval {
 				d.warned = time.Now()
-				d.log.Warn("kept the last good authentication configuration", zap.Error(err))
+				d.log.Warn("cannot read the authentication configuration of the front door; the last valid one stays in use", zap.Error(err))
 			}
 		}
 		return version
@@ -210,7 +210,7 @@ func (d *Delegated) handleEvent(event watchEvent) error {
 		d.update(cm)
 	case watch.Deleted:
 		// The front door recreates the ConfigMap when it has grown too large. Until then its last content applies.
-		d.log.Warn("the authentication ConfigMap was deleted; kept the last good one")
+		d.log.Warn("the authentication ConfigMap was deleted; the last valid one stays in use")
 	case watch.Error:
 		status := &metav1.Status{}
 		if err := json.Unmarshal(event.Object, status); err != nil {

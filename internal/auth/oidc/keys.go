@@ -193,14 +193,14 @@ func (k *keys) note(ctx context.Context, set keySet, err error) {
 	if err == nil {
 		k.metrics.KeysFetched(k.issuer, true)
 		if first := k.current.Swap(&set) == nil; first || before != nil {
-			k.log.Info("know the keys of an issuer", zap.Int("keys", len(set)))
+			k.log.Info("fetched the keys of an issuer", zap.Int("keys", len(set)))
 		}
 		return
 	}
 	k.metrics.KeysFetched(k.issuer, false)
 	k.problem.Store(&err)
 	if before == nil || (*before).Error() != err.Error() {
-		k.log.Warn("cannot get the keys of an issuer; the ones known before stay in use", zap.Bool("known", k.current.Load() != nil), zap.Error(err))
+		k.log.Warn("failed to fetch the keys of an issuer; the previous keys stay in use", zap.Bool("known", k.current.Load() != nil), zap.Error(err))
 	}
 }
 

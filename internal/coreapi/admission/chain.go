@@ -149,7 +149,7 @@ func (c *Chain) waitForPlugins(ctx context.Context) error {
 	asked.Wait()
 	for i, ok := range answers {
 		if !ok && ctx.Err() == nil {
-			c.deps.Logger.Error("an admission plugin does not become ready", zap.String("plugin", fmt.Sprintf("%T", c.waiters[i])))
+			c.deps.Logger.Error("admission plugin is not ready", zap.String("plugin", fmt.Sprintf("%T", c.waiters[i])))
 			return errors.New("an admission plugin did not read what it has to enforce within ten seconds")
 		}
 	}

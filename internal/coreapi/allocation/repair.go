@@ -120,7 +120,7 @@ func mend[T comparable](ctx context.Context, r *Repairer, claims Claims[T], what
 	)
 	for thing, owners := range has {
 		if len(owners) > 1 {
-			log.Warn("several services have the same "+what+"; delete all but one of them", zap.Any(what, thing), zap.Any("services", owners))
+			log.Warn("multiple Services have the same "+what+"; delete all but one of them", zap.Any(what, thing), zap.Any("services", owners))
 		}
 		if _, is := taken[thing]; is {
 			continue
@@ -137,13 +137,13 @@ func mend[T comparable](ctx context.Context, r *Repairer, claims Claims[T], what
 		if held.Foreign || isPending(held.Owner.NamespacedName) || slices.ContainsFunc(has[thing], func(o Owner) bool { return o.NamespacedName == held.Owner.NamespacedName }) {
 			continue
 		}
-		log.Info("a claim has no service any more and is given back", zap.Any(what, thing), zap.Stringer("service", held.Owner))
+		log.Info("releasing a claim without a Service", zap.Any(what, thing), zap.Stringer("service", held.Owner))
 		if err := claims.ReleaseHeld(ctx, thing, held); err != nil {
 			errs = append(errs, err)
 		}
 	}
 	if len(unreadable) > 0 {
-		log.Warn("claims are damaged, or of a newer release, and stay; run that release again, or delete their keys in etcd",
+		log.Warn("claims are damaged or written by a newer release, and are kept; run the newer release or delete their keys in etcd",
 			zap.String("of", what), zap.Int("number", len(unreadable)), zap.Any("first", unreadable[:min(len(unreadable), 10)]))
 	}
 	return errors.Join(errs...)

@@ -288,7 +288,7 @@ func (t *Transaction) End(ctx context.Context, stored *corev1.Service, err error
 	}
 	stored, err = t.cfg.Stored(ctx, t.owner.Namespace, t.owner.Name)
 	if err != nil {
-		t.cfg.Logger.Warn("cannot tell whether a service was stored; what it claimed is looked at again later",
+		t.cfg.Logger.Warn("failed to check whether a Service was stored; the next repair reconciles its claims",
 			zap.Stringer("service", t.owner), zap.Error(err))
 		return
 	}
@@ -298,7 +298,7 @@ func (t *Transaction) End(ctx context.Context, stored *corev1.Service, err error
 // logRemainingEntry logs that the entry still exists if err is not nil. A repair ends it later.
 func (t *Transaction) logRemainingEntry(err error) {
 	if err != nil {
-		t.cfg.Logger.Warn("the write of a service has ended and still counts as under way; it is looked at again later",
+		t.cfg.Logger.Warn("failed to delete the pending entry of a finished Service write; the next repair deletes it",
 			zap.Stringer("service", t.owner), zap.Error(err))
 	}
 }
@@ -343,7 +343,7 @@ func (a *Allocator) release(ctx context.Context, owner Owner, addresses []netip.
 		errs = append(errs, a.cfg.Ports.Release(ctx, port, owner))
 	}
 	if err := errors.Join(errs...); err != nil {
-		a.cfg.Logger.Warn("a service's address or port was not given back; it is looked at again later",
+		a.cfg.Logger.Warn("failed to release addresses or ports of a Service; the next repair releases them",
 			zap.Stringer("service", owner), zap.Error(err))
 	}
 }

@@ -57,7 +57,7 @@ func (d *Definitions) describe(ctx context.Context) error {
 		}
 		document, err := build(gv, defined)
 		if err != nil {
-			d.log.Warn("no OpenAPI document for a group-version of custom resources", zap.Stringer("groupVersion", gv), zap.Error(err))
+			d.log.Warn("failed to build the OpenAPI document for a group-version of custom resources", zap.Stringer("groupVersion", gv), zap.Error(err))
 		}
 		next[gv], changed = builtDocument{source, document}, true
 	}

@@ -145,7 +145,7 @@ func (e *Encryption) await(ctx context.Context, g *generation) bool {
 		}
 		if err.Error() != last { // log each reason once
 			last = err.Error()
-			e.log.Warn("a key service does not answer yet; nothing that it encrypted can be read until it does", zap.Error(err))
+			e.log.Warn("KMS plugin is not healthy yet; resources encrypted with it cannot be read", zap.Error(err))
 		}
 		timer := time.NewTimer(askAgain)
 		select {

@@ -61,7 +61,7 @@ func (w *writer) load(ctx context.Context) (map[string][]byte, error) {
 		if err == nil {
 			return values, nil
 		}
-		w.log.Warn("cannot load last-known documents, trying again", zap.Error(err))
+		w.log.Warn("failed to load last-known documents; retrying", zap.Error(err))
 		if !run.Pause(ctx, storageRetry) {
 			return nil, fmt.Errorf("load last-known documents: %w", err)
 		}
@@ -115,7 +115,7 @@ func (w *writer) flush(ctx context.Context) bool {
 	left := false
 	for name, value := range batch {
 		if err := w.write(ctx, name, value); err != nil {
-			w.log.Warn("cannot store a last-known document, trying again", zap.String("apiservice", name), zap.Error(err))
+			w.log.Warn("failed to store a last-known document; retrying", zap.String("apiservice", name), zap.Error(err))
 			w.putBack(name, value)
 			left = true
 		}

@@ -400,8 +400,8 @@ func (p *Prober) logChange(before, now State) {
 	}
 	fields := []zap.Field{zap.String("apiservice", now.APIService), zap.String("resource", now.Resource), zap.String("verdict", now.verdict.String()), zap.String("reason", now.Reason)}
 	if now.verdict == Ignores {
-		p.cfg.Logger.Info("the extension server ignores the wish for initial events; such watches are answered with 422, and clients list first", fields...)
+		p.cfg.Logger.Info("extension server ignores sendInitialEvents; rejecting such watches with 422", fields...)
 		return
 	}
-	p.cfg.Logger.Info("watches that ask for initial events are passed on", fields...)
+	p.cfg.Logger.Info("forwarding watches with sendInitialEvents", fields...)
 }

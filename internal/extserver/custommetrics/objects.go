@@ -89,7 +89,7 @@ func (o *Objects) Run(ctx context.Context) error {
 		case ctx.Err() != nil:
 			return nil
 		case err != nil:
-			o.config.Logger.Debug("discovery for described objects", zap.Error(err))
+			o.config.Logger.Debug("discovery of described objects failed", zap.Error(err))
 			o.trouble.Store(&err)
 			wait, retry = nextRetry(retry, o.config.Interval)
 		default:

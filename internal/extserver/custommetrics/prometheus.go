@@ -127,7 +127,7 @@ func (p *PrometheusProvider) Run(ctx context.Context) error {
 		case ctx.Err() != nil:
 			return nil
 		case err != nil:
-			p.config.Logger.Warn("look up series", zap.Error(err))
+			p.config.Logger.Warn("failed to list series", zap.Error(err))
 			p.trouble.Store(&err)
 			wait, retry = nextRetry(retry, p.config.Interval)
 		default:
@@ -259,7 +259,7 @@ func (p *PrometheusProvider) build(catalogue *Catalogue) *snapshot {
 	for i, rule := range p.config.Rules.Rules {
 		labels := rule.Labels(catalogue)
 		for _, unknown := range labels.Unknown {
-			p.config.Logger.Debug("rule names a resource that the API does not have",
+			p.config.Logger.Debug("rule refers to an unknown resource",
 				zap.String("file", p.config.File), zap.Int("line", rule.Line), zap.Stringer("resource", unknown))
 		}
 		for _, shape := range p.series[0][i] {

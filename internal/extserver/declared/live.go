@@ -113,12 +113,12 @@ func (l *liveResource) learn(objects []Object) (news bool) {
 func (l *liveResource) tell(before, now error, omittedBefore []string) {
 	switch {
 	case now != nil && (before == nil || before.Error() != now.Error()):
-		l.log.Warn("source does not answer; serving what it said last", zap.Error(now))
+		l.log.Warn("source does not respond; serving its last response", zap.Error(now))
 	case now == nil && before != nil:
-		l.log.Info("source answers again")
+		l.log.Info("source responds again")
 	}
 	if now == nil && !slices.Equal(omittedBefore, l.omissions()) && len(l.omissions()) > 0 {
-		l.log.Warn("parts of the answer are not shown", zap.Strings("parts", l.omissions()))
+		l.log.Warn("parts of the response are omitted", zap.Strings("parts", l.omissions()))
 	}
 }
 

@@ -263,7 +263,7 @@ func (r *runner) follow(ctx context.Context) error {
 		defer watcher.Close()
 		events, complaints = watcher.Events, watcher.Errors
 	} else {
-		r.set.log.Warn("files of declared resources cannot be watched, and are looked at every half minute (too many open files: raise fs.inotify.max_user_instances)", zap.Error(err))
+		r.set.log.Warn("cannot watch the files of declared resources; polling them every 30s (if too many files are open, raise fs.inotify.max_user_instances)", zap.Error(err))
 	}
 	poll := time.NewTicker(pollInterval)
 	defer poll.Stop()
@@ -277,7 +277,7 @@ func (r *runner) follow(ctx context.Context) error {
 				changed = time.After(settle)
 			}
 		case err := <-complaints:
-			r.set.log.Warn("file watcher of declared resources", zap.Error(err))
+			r.set.log.Warn("file watcher error for declared resources", zap.Error(err))
 		case <-r.set.reshaped:
 			if reshaped == nil {
 				reshaped = time.After(settle)
@@ -385,9 +385,9 @@ func (s *Set) note(what string, err error) {
 	s.mu.Unlock()
 	switch {
 	case err != nil && (before == nil || before.Error() != err.Error()):
-		s.log.Error("kept the declared resources as they were", zap.Error(err))
+		s.log.Error("failed to update the declared resources; the previous ones stay in use", zap.Error(err))
 	case err == nil && before != nil:
-		s.log.Info("declared resources are well again", zap.String("what", what))
+		s.log.Info("declared resources recovered", zap.String("what", what))
 	}
 }
 

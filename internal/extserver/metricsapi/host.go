@@ -122,7 +122,7 @@ func (s *HostSource) sample() {
 	s.failure.Store(&nodeErr)
 	s.partial.Store(&podsErr)
 	if err := errors.Join(nodeErr, podsErr); err != nil {
-		s.config.Logger.Warn("read host metrics", zap.Error(err))
+		s.config.Logger.Warn("failed to read host metrics", zap.Error(err))
 	}
 }
 

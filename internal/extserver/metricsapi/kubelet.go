@@ -296,7 +296,7 @@ func (s *KubeletSource) scrapeAll(ctx context.Context) {
 				return nil
 			}
 			if n.err = err; err != nil {
-				s.config.Logger.Warn("scrape kubelet", zap.String("node", n.object.Name), zap.Error(err))
+				s.config.Logger.Warn("failed to scrape a kubelet", zap.String("node", n.object.Name), zap.Error(err))
 			}
 			return nil
 		})

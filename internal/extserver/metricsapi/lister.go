@@ -104,7 +104,7 @@ func (i *lister) refresh(ctx context.Context) {
 		}
 		err = fmt.Errorf("list %s: %w", i.what, err)
 		i.trouble.Store(&err)
-		i.config.Logger.Warn("list objects", zap.Error(err))
+		i.config.Logger.Warn("failed to list objects", zap.Error(err))
 		return
 	}
 	if i.objects.Swap(&objects) == nil {

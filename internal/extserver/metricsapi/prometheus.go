@@ -115,7 +115,7 @@ func (s *PrometheusSource) refresh(ctx context.Context, at time.Time) {
 	}
 	err := errors.Join(nodesErr, podsErr)
 	if err != nil {
-		s.config.Logger.Warn("ask prometheus", zap.Error(err))
+		s.config.Logger.Warn("failed to query Prometheus", zap.Error(err))
 	}
 	s.trouble.Store(&err)
 	if nodesErr != nil && podsErr != nil {

@@ -133,7 +133,7 @@ func (s *Certificate) Run(ctx context.Context) error {
 	for {
 		next, err := s.step()
 		if err != nil {
-			s.log.Error("renew serving certificate", zap.Error(err), zap.Time("ends", s.pair.Leaf().NotAfter))
+			s.log.Error("failed to renew the serving certificate", zap.Error(err), zap.Time("ends", s.pair.Leaf().NotAfter))
 			next = time.Now().Add(retry)
 		}
 		timer := time.NewTimer(max(time.Until(next), time.Second))

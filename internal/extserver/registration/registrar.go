@@ -105,7 +105,7 @@ func (k *Registrar) Run(ctx context.Context) error {
 		case errors.As(err, &refused) && !registered && refusals == maxRefusals:
 			return refused
 		case err != nil:
-			k.config.Logger.Warn("register", zap.Error(err), zap.Duration("next attempt", backoff))
+			k.config.Logger.Warn("registration failed; retrying", zap.Error(err), zap.Duration("next attempt", backoff))
 			wait, backoff = jittered(backoff), min(2*backoff, longestBackoff)
 		}
 		if err == nil {
@@ -258,7 +258,7 @@ func (k *Registrar) retire(ctx context.Context, r Registration) error {
 		err := k.deleteOurs(ctx, o, r)
 		var no *answerError
 		if errors.As(err, &no) && no.final() {
-			k.config.Logger.Warn("the registration of what is not served any more stays; delete it by hand",
+			k.config.Logger.Warn("cannot delete an APIService that is no longer served; delete it manually",
 				zap.String("next step", "kubectl delete apiservice "+o.meta("name")), zap.Error(err))
 			err = nil
 		}
@@ -301,7 +301,7 @@ func (k *Registrar) deleteOurs(ctx context.Context, o Manifest, r Registration) 
 	if _, err := k.send(ctx, http.MethodDelete, o, nil, body); err != nil {
 		return err
 	}
-	k.config.Logger.Info("deleted the registration of what is not served any more", zap.Stringer("object", o))
+	k.config.Logger.Info("deleted an APIService that is no longer served", zap.Stringer("object", o))
 	return nil
 }
 

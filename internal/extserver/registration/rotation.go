@@ -31,7 +31,7 @@ func (s *Certificate) complete() error {
 	now := time.Now()
 	if st.authority == nil || now.After(st.authority.Certificate.NotAfter) {
 		if st.authority != nil {
-			s.log.Warn("the authority of the serving certificate has ended while nothing ran; made another one",
+			s.log.Warn("CA of the serving certificate expired while the server was stopped; creating a new one",
 				zap.Time("ended", st.authority.Certificate.NotAfter))
 		}
 		authority, err := pki.NewAuthorityFor(s.config.Names[0]+"-ca", s.config.AuthorityTTL)
@@ -129,7 +129,7 @@ func (s *Certificate) dropPrevious(now time.Time) (bool, error) {
 	if s.state.previous == nil || now.Before(s.state.previousUntil) {
 		return false, nil
 	}
-	s.log.Info("the previous authority leaves the caBundle")
+	s.log.Info("removed the previous CA from the caBundle")
 	s.state.previous = nil
 	return true, nil
 }
@@ -143,7 +143,7 @@ func (s *Certificate) makeNext(now time.Time) (bool, error) {
 		return false, err
 	}
 	s.state.next, s.nextPublished = next, time.Time{}
-	s.log.Info("a new authority joins the caBundle; the serving certificate follows when that has been published",
+	s.log.Info("added a new CA to the caBundle; the serving certificate is replaced after the caBundle is published",
 		zap.Time("ends", next.Certificate.NotAfter), zap.Time("present ends", s.state.authority.Certificate.NotAfter))
 	return true, nil
 }
@@ -158,7 +158,7 @@ func (s *Certificate) switchOver(now time.Time) (bool, error) {
 		return false, err
 	}
 	s.state.previous, s.state.previousUntil = old.Certificate, now.Add(s.config.Overlap)
-	s.log.Info("the serving certificate is signed by the new authority")
+	s.log.Info("issued the serving certificate with the new CA")
 	return true, nil
 }
 
@@ -176,6 +176,6 @@ func (s *Certificate) renew(now time.Time) (bool, error) {
 	if err := s.issue(); err != nil {
 		return false, err
 	}
-	s.log.Info("renewed serving certificate")
+	s.log.Info("renewed the serving certificate")
 	return true, nil
 }

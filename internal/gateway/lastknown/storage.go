@@ -121,7 +121,7 @@ func (s Storage) Save(ctx context.Context, apiService string, value []byte) erro
 		return nil
 	})
 	if errors.Is(err, errTooLarge) { // a retry would not help
-		s.Logger.Warn("last-known documents will not outlive this process", zap.String("apiservice", apiService), zap.String("document", s.Key), zap.Error(err))
+		s.Logger.Warn("last-known documents are too large to be stored; they are lost when this process exits", zap.String("apiservice", apiService), zap.String("document", s.Key), zap.Error(err))
 		return nil
 	}
 	return err

@@ -131,7 +131,7 @@ func RunCleaner(ctx context.Context, c Config) error {
 			}
 			err = c.Client.CoreV1().Secrets(s.Namespace).Delete(ctx, s.Name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &s.UID}})
 			if err = reconcile.Ignoring(err, reconcile.IsOutdated); err == nil {
-				c.Logger.Info("an expired bootstrap token was deleted", zap.String("secret", s.Name))
+				c.Logger.Info("deleted an expired bootstrap token", zap.String("secret", s.Name))
 			}
 			return 0, err
 		},

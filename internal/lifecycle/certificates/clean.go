@@ -38,10 +38,10 @@ func RunCleaner(ctx context.Context, c Config) error {
 			}
 			err := c.Requests.Delete(ctx, r.Name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &r.UID}})
 			if err = reconcile.Ignoring(err, reconcile.IsOutdated); err != nil {
-				c.Logger.Warn("an old certificatesigningrequest is not deleted", zap.String("name", r.Name), zap.Error(err))
+				c.Logger.Warn("failed to delete an old CertificateSigningRequest", zap.String("name", r.Name), zap.Error(err))
 				continue
 			}
-			c.Logger.Info("an old certificatesigningrequest was deleted", zap.String("name", r.Name), zap.String("reason", why))
+			c.Logger.Info("deleted an old CertificateSigningRequest", zap.String("name", r.Name), zap.String("reason", why))
 		}
 		if !run.Pause(ctx, cleanInterval) {
 			break

@@ -135,7 +135,7 @@ func (c *Cleaner) processNext(ctx context.Context, queue workqueue.TypedRateLimi
 	case ctx.Err() != nil:
 	case err != nil:
 		c.cfg.Store.setFailure(name, shorten(err))
-		c.log.Warn("cleanup debts are not paid yet", zap.String("apiservice", name), zap.Error(err))
+		c.log.Warn("failed to pay cleanup debts; retrying", zap.String("apiservice", name), zap.Error(err))
 		queue.AddRateLimited(name)
 	default:
 		c.cfg.Store.setFailure(name, "")
@@ -272,7 +272,7 @@ func (c *Cleaner) ServeForget(w http.ResponseWriter, r *http.Request, id string)
 		respond.Error(w, r, apierrors.NewInternalError(err))
 		return
 	}
-	c.log.Warn("cleanup debt forgotten without payment", zap.String("namespace", d.Namespace),
+	c.log.Warn("deleted an unpaid cleanup debt", zap.String("namespace", d.Namespace),
 		zap.String("groupVersion", d.GroupVersion), zap.String("apiservice", d.APIService), zap.String("id", id))
 	respond.JSON(w, http.StatusOK, metav1.Status{
 		TypeMeta: metav1.TypeMeta{Kind: "Status", APIVersion: "v1"}, Status: metav1.StatusSuccess, Code: http.StatusOK,

@@ -74,7 +74,7 @@ func (s *Store) decode(stored map[string][]byte) map[string]Debt {
 	for key, value := range stored {
 		d := decodeDebt(strings.TrimPrefix(key, prefix), value)
 		if _, known := s.Lookup(d.ID); !known && d.unreadable != "" {
-			s.log.Error("a cleanup debt cannot be read", zap.String("id", d.ID), zap.String("apiservice", d.APIService), zap.String("why", d.unreadable))
+			s.log.Error("cannot decode a cleanup debt", zap.String("id", d.ID), zap.String("apiservice", d.APIService), zap.String("why", d.unreadable))
 		}
 		debts[d.ID] = d
 	}

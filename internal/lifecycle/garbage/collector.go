@@ -92,7 +92,7 @@ func (c *Collector) serve(ctx context.Context) {
 	}()
 	t.run(ctx)
 	if errors.Is(context.Cause(ctx), errNotLeading) {
-		c.log.Info("another replica leads; this one collects no more")
+		c.log.Info("lost leadership; garbage collection stopped")
 	}
 	cancel(nil)
 	<-watched
@@ -203,12 +203,12 @@ func (t *term) requeue(k key, again time.Duration, err error) {
 	case errors.As(err, &unsure):
 		t.queue.Forget(k)
 		t.limiter.waitForChange(unsure.gv, k)
-		t.log.Debug("an object is not judged now", zap.String("uid", string(k.uid)), zap.Error(err))
+		t.log.Debug("deferred the garbage collection of an object", zap.String("uid", string(k.uid)), zap.Error(err))
 	case errors.As(err, &later):
 		t.queue.AddAfter(k, later.after)
 	case err != nil:
 		if t.queue.NumRequeues(k) == 3 { // conflicts are normal; a persistent error is logged once
-			t.log.Warn("an object cannot be judged, trying again", zap.Stringer("resource", k.resource), zap.String("uid", string(k.uid)), zap.Error(err))
+			t.log.Warn("failed to process an object for garbage collection; retrying", zap.Stringer("resource", k.resource), zap.String("uid", string(k.uid)), zap.Error(err))
 		}
 		t.queue.AddRateLimited(k)
 	default:
@@ -223,7 +223,7 @@ func (t *term) requeue(k key, again time.Duration, err error) {
 func (t *term) processRecovered(ctx context.Context, k key) (again time.Duration, err error) {
 	defer func() {
 		if p := recover(); p != nil {
-			t.log.Error("the garbage collector panicked", zap.Any("panic", p), zap.Stack("stack"))
+			t.log.Error("garbage collector panicked", zap.Any("panic", p), zap.Stack("stack"))
 			err = fmt.Errorf("panic: %v", p)
 		}
 	}()

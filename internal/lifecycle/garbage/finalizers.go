@@ -182,6 +182,6 @@ func (e *events) warn(ctx context.Context, kind schema.GroupVersionKind, o *meta
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
 	if _, err := e.client.Events(namespace).Create(ctx, event, metav1.CreateOptions{}); err != nil {
-		e.log.Warn("an Event could not be written", zap.String("reason", reason), zap.String("message", message), zap.Error(err))
+		e.log.Warn("failed to write an Event", zap.String("reason", reason), zap.String("message", message), zap.Error(err))
 	}
 }

@@ -69,7 +69,7 @@ func (m *monitor) run(ctx context.Context) {
 		}
 		if !complained { // log an unavailable backend once, not every five seconds
 			complained = true
-			m.log.Info("a resource cannot be watched now; its objects are judged by what was known", zap.Stringer("resource", m.gvr), zap.Error(err))
+			m.log.Info("cannot watch a resource; garbage collection uses its last-known objects", zap.Stringer("resource", m.gvr), zap.Error(err))
 		}
 		if !run.Pause(ctx, wait-rand.N(wait/5)) {
 			return

@@ -153,7 +153,7 @@ func (t *term) delete(ctx context.Context, gv GroupVersion, at coordinates, live
 		return fmt.Errorf("delete %s %s: %w", at.Resource, at.name, err)
 	}
 	t.cfg.Metrics.Deleted.Inc()
-	t.log.Info("deleted: none of its owners exists any more, or they wait for it", zap.Stringer("resource", at.GroupVersionResource),
+	t.log.Info("garbage collector deleted an object", zap.Stringer("resource", at.GroupVersionResource),
 		zap.String("namespace", at.namespace), zap.String("name", at.name), zap.String("policy", string(policy)))
 	return nil
 }

@@ -141,6 +141,6 @@ func (f *Finalizer) recordEvent(ctx context.Context, ns *corev1.Namespace, w blo
 	ctx, cancel := context.WithTimeout(ctx, eventTimeout)
 	defer cancel()
 	if _, err := f.Client.CoreV1().Events(metav1.NamespaceDefault).Create(ctx, event, metav1.CreateOptions{}); err != nil {
-		f.Logger.Warn("an Event is not written", zap.String("reason", finalizedWithoutBackend), zap.String("apiservice", w.APIService), zap.Error(err))
+		f.Logger.Warn("failed to write an Event", zap.String("reason", finalizedWithoutBackend), zap.String("apiservice", w.APIService), zap.Error(err))
 	}
 }

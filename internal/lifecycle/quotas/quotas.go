@@ -171,7 +171,7 @@ func (c *Controller) forget(obj any) {
 func (c *Controller) enqueueAll(namespace string) {
 	quotas, err := c.Quotas.Informer().GetIndexer().ByIndex(cache.NamespaceIndex, namespace)
 	if err != nil {
-		c.Logger.Error("resource quotas are not indexed by namespace", zap.Error(err))
+		c.Logger.Error("failed to index ResourceQuotas by namespace", zap.Error(err))
 		return
 	}
 	for _, q := range quotas {
@@ -217,7 +217,7 @@ func (c *Controller) next(ctx context.Context) bool {
 	switch {
 	case ctx.Err() != nil:
 	case err != nil:
-		c.Logger.Warn("a resource quota was not counted, trying again", zap.Stringer("quota", key), zap.Error(err))
+		c.Logger.Warn("failed to update the usage of a ResourceQuota; retrying", zap.Stringer("quota", key), zap.Error(err))
 		c.queue.AddRateLimited(key)
 	case again > 0:
 		c.queue.Forget(key)

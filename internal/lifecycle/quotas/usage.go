@@ -69,7 +69,7 @@ func (w *usageWatch) begin(ctx context.Context, kind schema.GroupVersionResource
 		handler.UpdateFunc = func(_, now any) { tell(now) }
 	}
 	if _, err := informer.AddEventHandler(handler); err != nil {
-		w.log.Error("quotas are counted late: a watch takes no handler", zap.Stringer("resource", kind), zap.Error(err))
+		w.log.Error("failed to add an event handler; quota usage is updated late", zap.Stringer("resource", kind), zap.Error(err))
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	f := &followed{cancel: cancel}

@@ -122,7 +122,7 @@ func (l *Loop) next(ctx context.Context, queue workqueue.TypedRateLimitingInterf
 	switch {
 	case ctx.Err() != nil:
 	case err != nil:
-		l.Log.Warn("not reconciled, trying again", zap.String("controller", l.Name),
+		l.Log.Warn("reconciliation failed; retrying", zap.String("controller", l.Name),
 			zap.String("key", key), zap.Int("attempt", queue.NumRequeues(key)+1), zap.Error(err))
 		queue.AddRateLimited(key)
 	case again > 0:

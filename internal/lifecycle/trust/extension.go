@@ -111,7 +111,7 @@ func (p *Publisher) Publish(ctx context.Context) error {
 	if _, err := configMaps.Update(ctx, updated, metav1.UpdateOptions{}); err != nil {
 		return fmt.Errorf("update configmap %s: %w", configMapName, err)
 	}
-	p.log.Info("published the trust of extension servers", zap.String("configmap", metav1.NamespaceSystem+"/"+configMapName))
+	p.log.Info("published the authentication ConfigMap for extension servers", zap.String("configmap", metav1.NamespaceSystem+"/"+configMapName))
 	return nil
 }
 
@@ -163,7 +163,7 @@ func (p *Publisher) merge(current, own map[string]string) map[string]string {
 		}
 	}
 	if size(merged) > maxDataBytes {
-		p.log.Warn("the published data is too large, replacing it by our own", zap.Int("bytes", size(merged)))
+		p.log.Warn("published data is too large; replacing it with the data of this server", zap.Int("bytes", size(merged)))
 		return own
 	}
 	return merged
@@ -178,7 +178,7 @@ func (p *Publisher) mergeCertificates(key, current, own string) string {
 		}
 		certs, err := cert.ParseCertsPEM([]byte(bundle))
 		if err != nil {
-			p.log.Warn("dropping a bundle that does not parse as certificates", zap.String("key", key), zap.Error(err))
+			p.log.Warn("dropping a CA bundle that does not parse", zap.String("key", key), zap.Error(err))
 		}
 		for _, c := range certs {
 			if c.NotAfter.After(oldest) && !slices.ContainsFunc(kept, c.Equal) {

@@ -121,7 +121,7 @@ func (a *Admin) changed(r *http.Request, what, which string, err error) (any, er
 	if err != nil {
 		return nil, etcdError(err)
 	}
-	a.log.Info("the cluster was changed", zap.String("change", what), zap.String("which", which), zap.String("remote", r.RemoteAddr))
+	a.log.Info("cluster changed", zap.String("change", what), zap.String("which", which), zap.String("remote", r.RemoteAddr))
 	return done{"Success"}, nil
 }
 
@@ -153,7 +153,7 @@ func (a *Admin) newToken(r *http.Request) (any, error) {
 	case err != nil:
 		return nil, unavailable(err)
 	}
-	a.log.Info("a join token was made", zap.String("token", info.ID), zap.Time("expires", info.Expires), zap.String("remote", r.RemoteAddr))
+	a.log.Info("created a join token", zap.String("token", info.ID), zap.Time("expires", info.Expires), zap.String("remote", r.RemoteAddr))
 	return NewTokenAnswer{info, token.String(), a.server}, nil
 }
 

@@ -182,7 +182,7 @@ func TestReplicaJoinsWithToken(t *testing.T) {
 	if want := []string{"second 192.0.2.2:2380", "second 192.0.2.2:2380"}; !slices.Equal(f.etcd.asked, want) {
 		t.Errorf("etcd was asked for %q, want %q: a member waits for its turn", f.etcd.asked, want)
 	}
-	if n := f.logs.FilterMessage("the keys of the cluster were handed over to one that joins").Len(); n != 1 {
+	if n := f.logs.FilterMessage("sent the cluster keys to a joining replica").Len(); n != 1 {
 		t.Errorf("%d log lines about the hand-over, want 1", n)
 	}
 }
@@ -232,7 +232,7 @@ func TestE17JoinWithoutValidTokenIsRejected(t *testing.T) {
 			t.Errorf("the log contains the token: %s, want no secret", text)
 		}
 	}
-	if f.logs.FilterMessage("a request to join the cluster was refused").Len() == 0 {
+	if f.logs.FilterMessage("rejected a request to join the cluster").Len() == 0 {
 		t.Error("no log line about a refused request, want at least one")
 	}
 }

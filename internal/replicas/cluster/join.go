@@ -104,7 +104,7 @@ func (j *Joiner) send(ctx context.Context, path string, request, answer any) err
 		}
 		if err.Error() != last { // once per reason
 			last = err.Error()
-			j.log.Warn("this front door waits to join the cluster", zap.String("at", j.server.Host), zap.Error(err))
+			j.log.Warn("waiting to join the cluster", zap.String("at", j.server.Host), zap.Error(err))
 		}
 		timer := time.NewTimer(wait)
 		select {

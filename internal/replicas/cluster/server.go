@@ -129,7 +129,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 // refuse responds with an error, and logs it.
 func (s *Server) refuse(w http.ResponseWriter, r *http.Request, err error) {
-	s.log.Warn("a request to join the cluster was refused", zap.String("remote", r.RemoteAddr), zap.Error(err))
+	s.log.Warn("rejected a request to join the cluster", zap.String("remote", r.RemoteAddr), zap.Error(err))
 	respond.Error(w, r, err)
 }
 
@@ -200,7 +200,7 @@ func (s *Server) keys(r *http.Request, token Token, body []byte) (any, error) {
 	if err != nil {
 		return nil, apierrors.NewInternalError(err)
 	}
-	s.config.Logger.Info("the keys of the cluster were handed over to one that joins", zap.String("token", token.ID), zap.String("remote", r.RemoteAddr))
+	s.config.Logger.Info("sent the cluster keys to a joining replica", zap.String("token", token.ID), zap.String("remote", r.RemoteAddr))
 	return keysAnswer{Sealed: sealed}, nil
 }
 
@@ -222,7 +222,7 @@ func (s *Server) member(r *http.Request, token Token, body []byte) (any, error) 
 	if err != nil {
 		return nil, etcdError(err)
 	}
-	s.config.Logger.Info("a member was added to etcd", zap.String("name", request.Name), zap.String("address", request.Address),
+	s.config.Logger.Info("added a member to etcd", zap.String("name", request.Name), zap.String("address", request.Address),
 		zap.String("token", token.ID), zap.String("remote", r.RemoteAddr))
 	return memberAnswer{Members: members}, nil
 }

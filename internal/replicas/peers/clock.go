@@ -34,10 +34,10 @@ func (p *Peers) compareClocks(name, date string, asked, answered time.Time) {
 	p.mu.Unlock()
 	switch {
 	case differs && !before:
-		p.config.Logger.Warn("the clock of another replica differs; a token of one may be too old, or from the future, at the other: synchronise the clocks",
+		p.config.Logger.Warn("clock of another replica differs; its tokens may be rejected as expired or not yet valid: synchronize the clocks",
 			zap.String("replica", name), zap.Duration("ahead", skew))
 	case before && !differs:
-		p.config.Logger.Info("the clock of another replica is right again", zap.String("replica", name))
+		p.config.Logger.Info("clock of another replica agrees again", zap.String("replica", name))
 	}
 }
 

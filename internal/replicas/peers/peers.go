@@ -161,7 +161,7 @@ func (p *Peers) update() bool {
 		}
 		if err := json.Unmarshal(text, &d); err != nil {
 			if p.unreadable.add(name, text) {
-				p.config.Logger.Warn("ignoring how to reach a replica, perhaps one of another release: no request is handed to it", zap.String("replica", name), zap.Error(err))
+				p.config.Logger.Warn("ignoring the unreadable description of a replica, which may run another release; no requests are forwarded to it", zap.String("replica", name), zap.Error(err))
 			}
 			continue
 		}

@@ -175,7 +175,7 @@ func (s *SharedKeys) compare() {
 	s.own.Keys = keys
 	text, err := json.Marshal(s.own)
 	if err != nil {
-		s.config.Logger.Error("publish what replicas share", zap.Error(err))
+		s.config.Logger.Error("failed to encode the shared keys", zap.Error(err))
 		return
 	}
 	s.config.Section.Publish(text)
@@ -183,9 +183,9 @@ func (s *SharedKeys) compare() {
 	switch {
 	case problem == s.problem:
 	case problem == "":
-		s.config.Logger.Info("this replica has the keys of the others again")
+		s.config.Logger.Info("keys of this replica match the other replicas again")
 	default:
-		s.config.Logger.Warn("this replica is not ready: it has other keys than the others", zap.String("difference", problem))
+		s.config.Logger.Warn("replica is not ready: its keys differ from the other replicas", zap.String("difference", problem))
 	}
 	s.problem = problem
 }
@@ -202,7 +202,7 @@ func (s *SharedKeys) difference() string {
 		}
 		if err := json.Unmarshal(text, &k); err != nil {
 			if s.unreadable.add(name, text) {
-				s.config.Logger.Warn("the keys of a replica, perhaps one of another release, are not compared", zap.String("replica", name), zap.Error(err))
+				s.config.Logger.Warn("ignoring the unreadable keys of a replica, which may run another release", zap.String("replica", name), zap.Error(err))
 			}
 			continue
 		}

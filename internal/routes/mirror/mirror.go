@@ -208,7 +208,7 @@ func (m *Mirror) send(ctx context.Context, r *Read, other *Response) (err error)
 		case http.ErrAbortHandler:
 			err = errBrokenOff
 		default:
-			m.log.Error("panic while a read was mirrored", zap.Any("panic", cause), zap.ByteString("stack", debug.Stack()))
+			m.log.Error("panic while mirroring a read", zap.Any("panic", cause), zap.ByteString("stack", debug.Stack()))
 			err = errors.New("panic")
 		}
 	}()
@@ -232,7 +232,7 @@ func (m *Mirror) report(r *Read, result string, fields ...zap.Field) {
 	if omitted > 0 {
 		fields = append(fields, zap.Int("omitted", omitted))
 	}
-	m.log.Warn("a mirrored read was not answered the same", fields...)
+	m.log.Warn("response to a mirrored read differs", fields...)
 }
 
 func (m *Mirror) mayLog(now time.Time) (omitted int, ok bool) {

@@ -132,7 +132,7 @@ func TestMirrorResultIsCountedAndLogged(t *testing.T) {
 				h.read(c.send)
 				time.Sleep(time.Minute)
 				h.counts(c.result, 1)
-				lines := h.logs.FilterMessage("a mirrored read was not answered the same").All()
+				lines := h.logs.FilterMessage("response to a mirrored read differs").All()
 				if len(lines) == 0 != (c.log == nil) {
 					t.Fatalf("logged %v, want entries: %v", lines, c.log != nil)
 				}

@@ -250,5 +250,5 @@ func (s *Watches) remove(t *stream, err error, begun bool) {
 		}
 		s.refused[of] = now.Add(notSharedFor)
 	}
-	s.log.Info("a shared watch ended", zap.String("apiroute", t.collection.Of), zap.String("path", t.collection.Path), zap.Bool("begun", begun), zap.Error(err))
+	s.log.Info("shared watch ended", zap.String("apiroute", t.collection.Of), zap.String("path", t.collection.Path), zap.Bool("begun", begun), zap.Error(err))
 }

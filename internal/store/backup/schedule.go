@@ -71,7 +71,7 @@ func (s *Schedule) Run(ctx context.Context) error {
 			if err != nil && !time.Now().Before(notBefore) {
 				s.Metrics.Failures.Inc()
 				notBefore = time.Now().Add(min(retryInterval, s.Interval))
-				s.Log.Error("the scheduled backup failed and is tried again; older backups are kept",
+				s.Log.Error("scheduled backup failed; retrying, older backups are kept",
 					zap.String("directory", s.Dir), zap.Time("again", notBefore), zap.Error(err))
 			}
 		}
@@ -150,7 +150,7 @@ func (s *Schedule) once(ctx context.Context) error {
 	s.Metrics.LastSuccess.Set(float64(began.Unix()))
 	s.Metrics.Size.Set(float64(size))
 	s.Metrics.Duration.Set(time.Since(began).Seconds())
-	s.Log.Info("the scheduled backup is written", zap.String("file", file), zap.Int64("bytes", size),
+	s.Log.Info("wrote the scheduled backup", zap.String("file", file), zap.Int64("bytes", size),
 		zap.Int64("revision", manifest.Etcd.Revision), zap.Duration("took", time.Since(began)))
 	return s.removeOld()
 }

@@ -39,13 +39,13 @@ func adoptCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "adopt APISERVICE... | --all",
 		Short: "Put APIServices behind a gateway",
-		Long: `Make an API server send the requests for APIServices to a gateway, which passes them on to the servers that they had
-before. Those are remembered in annotations of the APIService.
+		Long: `Make an API server send the requests for APIServices to a gateway, which forwards them to the original servers.
+Annotations of the APIService record the original server.
 
-Before an APIService is changed, the gateway must reach its server, the server must believe the gateway's front-proxy
-certificate, and both must be told the same resources. Otherwise the APIService is left as it was, and the reason printed.
+Before an APIService is changed, the gateway must reach its server, the server must accept the gateway's front-proxy
+certificate, and both must list the same resources. Otherwise the APIService is left unchanged, and the reason is printed.
 
-Exit status: 0 all are adopted, 1 one was refused.`,
+Exit status: 0 all were adopted, 1 at least one was refused.`,
 		Example: `  aggregator adopt v1beta1.metrics.k8s.io
   aggregator adopt --all --dry-run`,
 		Args: o.args,
@@ -54,7 +54,7 @@ Exit status: 0 all are adopted, 1 one was refused.`,
 		},
 	}
 	o.add(cmd)
-	cmd.Flags().DurationVar(&o.wait, "wait", adopter.DefaultPatience, "how long each APIService may take until the gateway reaches its server and is believed by it")
+	cmd.Flags().DurationVar(&o.wait, "wait", adopter.DefaultPatience, "maximum time per APIService until the gateway reaches its server and the server accepts the gateway's certificate")
 	cmd.Flags().BoolVar(&o.dryRun, "dry-run", false, "change nothing; print the kubectl commands that adopt and release")
 	return cmd
 }
@@ -63,10 +63,10 @@ func releaseCommand() *cobra.Command {
 	o := adoptOptions{}
 	cmd := &cobra.Command{
 		Use:   "release APISERVICE... | --all",
-		Short: "Take APIServices from behind a gateway",
-		Long: `Make APIServices lead to their own servers again, exactly as before "aggregator adopt". It needs no gateway: what it
-needs to know is in annotations of the APIService. With the last one, the gateway's authority is removed from what
-extension servers believe.`,
+		Short: "Restore the original servers of adopted APIServices",
+		Long: `Restore the Service and caBundle that APIServices had before "aggregator adopt", from annotations of the APIService. The
+gateway need not run. With the last APIService, the gateway's authority is removed from the authorities that extension
+servers trust.`,
 		Example: `  aggregator release v1beta1.metrics.k8s.io
   aggregator release --all`,
 		Args: o.args,
@@ -82,7 +82,7 @@ func (o *adoptOptions) add(cmd *cobra.Command) {
 	fs := cmd.Flags()
 	o.ClientFlags.Add(fs)
 	fs.StringVar(&o.gateway, "gateway", "portico-gateway/portico-gateway", "Service of the gateway, as namespace/name or namespace/name:port")
-	fs.BoolVar(&o.all, "all", false, "all APIServices that this can be done with")
+	fs.BoolVar(&o.all, "all", false, "all eligible APIServices")
 	o.output.Add(fs)
 }
 

@@ -26,8 +26,8 @@ Prometheus' operator. Each has the annotation runbook, a page of Portico's docum
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return o.print(cmd.OutOrStdout()) },
 	}
-	cmd.Flags().StringVar(&o.runbookURL, "runbook-url", "", "where the directory docs is found, such as https://wiki.example.com/portico; default no links")
-	cmd.Flags().BoolVar(&o.object, "prometheus-rule", false, "print a PrometheusRule, an object that kubectl can apply")
+	cmd.Flags().StringVar(&o.runbookURL, "runbook-url", "", "URL of the directory docs, such as https://wiki.example.com/portico; default no links")
+	cmd.Flags().BoolVar(&o.object, "prometheus-rule", false, "print a PrometheusRule manifest")
 	return cmd
 }
 

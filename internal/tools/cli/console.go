@@ -36,15 +36,15 @@ func consoleCommand(with Options) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "console",
 		Short: "Show the APIServices of a cluster on a page in the browser",
-		Long: `Serve a page about the APIServices of a cluster, until the command is interrupted: the way of their requests, what every
-replica finds, endpoints, what changed and why, namespaces that do not terminate, APIRoutes, and reports of the doctor.
+		Long: `Serve a page about the APIServices of a cluster, until the command is interrupted: request paths, the verdicts of every
+replica, endpoints, changes and their reasons, namespaces that do not terminate, APIRoutes, and reports of the doctor.
 
-The page is served on 127.0.0.1 only. The link that is printed works once, within ten minutes, in one browser. Whoever opens
-it acts with the rights of the kubeconfig; the page itself only reads, but for drills.
+The page is served on 127.0.0.1 only. The printed link works once, within ten minutes, in one browser. The page uses the
+rights of the kubeconfig; apart from drills it only reads.
 
-With --tui the same is shown in the terminal, without a page and without drills.
+With --tui the same is shown in the terminal, without drills.
 
-The command works with any API server, and needs only read rights. What it cannot read, the page says.`,
+The command works with any API server, and needs only read rights. The page lists the sources that it cannot read.`,
 		Example: `  aggregator console
   aggregator console --context kind-test --port 8080
   aggregator console --tui`,
@@ -55,11 +55,11 @@ The command works with any API server, and needs only read rights. What it canno
 	}
 	fs := cmd.Flags()
 	o.Add(fs)
-	fs.BoolVar(&o.tui, "tui", false, "show it in the terminal, and not on a page")
-	fs.IntVar(&o.port, "port", 0, "port of 127.0.0.1 to serve the page on; default any that is free")
-	fs.DurationVar(&o.interval, "interval", 2*time.Second, "time between two looks at the cluster, at least 1s")
-	fs.BoolVar(&o.open, "open", false, "open the page in the browser of this machine")
-	fs.StringVar(&o.drills, "drills-on", "", "name of the context of the kubeconfig, to allow the page to run drills there: they break extension servers of their own")
+	fs.BoolVar(&o.tui, "tui", false, "show the console in the terminal instead of in a browser")
+	fs.IntVar(&o.port, "port", 0, "port on 127.0.0.1 for the page; default a free port")
+	fs.DurationVar(&o.interval, "interval", 2*time.Second, "polling interval, at least 1s")
+	fs.BoolVar(&o.open, "open", false, "open the page in the default browser")
+	fs.StringVar(&o.drills, "drills-on", "", "name of the kubeconfig context, to allow the page to run drills on that cluster; drills break only extension servers that they create")
 	for _, other := range []string{"port", "open", "drills-on"} {
 		cmd.MarkFlagsMutuallyExclusive("tui", other)
 	}

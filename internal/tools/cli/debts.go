@@ -28,10 +28,10 @@ func debtsCommand() *cobra.Command {
 	var o debtsOptions
 	cmd := &cobra.Command{
 		Use:   "debts",
-		Short: "List what finalized namespaces may have left at backends that were dead",
+		Short: "List the objects that finalized namespaces may have left at unavailable backends",
 		Long: `List the cleanup debts: namespaces that were finalized without a dead extension server, because the annotation
-portico.dev/finalize-namespaces-after allows it or because the server's Service was in the namespace itself. The debt ends when
-the server has returned and the objects left there are deleted. Until then the group-version is unavailable.`,
+portico.dev/finalize-namespaces-after allows it or because the server's Service was in the namespace itself. A debt ends when
+the server is available again and the remaining objects are deleted. Until then the group-version is unavailable.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return o.list(cmd.Context(), cmd.OutOrStdout()) },
 	}
@@ -39,7 +39,7 @@ the server has returned and the objects left there are deleted. Until then the g
 	o.output.Add(cmd.Flags())
 	cmd.AddCommand(&cobra.Command{
 		Use:   "forget ID",
-		Short: "Remove a debt without cleanup: objects that are left at the backend stay there",
+		Short: "Remove a debt without cleanup; the remaining objects stay at the backend",
 		Args:  cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return o.forget(cmd.Context(), cmd.OutOrStdout(), args[0])

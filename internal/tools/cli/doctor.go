@@ -33,7 +33,7 @@ func doctorCommand() *cobra.Command {
 OpenAPI, a review, a list, a watch. Print the result of each hop, the first that is broken, its cause, and the command
 that repairs it. Without a name, check every APIService that has an extension server.
 
-The command works with any API server, and needs only read rights. What cannot be checked from here is unknown.
+The command works with any API server, and needs only read rights. The result of a hop that cannot be checked is unknown.
 
 Exit status: 0 nothing is broken, 1 a hop is broken, 2 nothing could be checked.`,
 		Example: `  aggregator doctor
@@ -45,7 +45,7 @@ Exit status: 0 nothing is broken, 1 a hop is broken, 2 nothing could be checked.
 	fs := cmd.Flags()
 	o.Add(fs)
 	o.output.Add(fs)
-	fs.StringVar(&o.certFile, "proxy-client-cert-file", "", "client certificate of the front proxy, to call extension servers directly from here as the API server does")
+	fs.StringVar(&o.certFile, "proxy-client-cert-file", "", "client certificate of the front proxy, to call extension servers directly from this machine as the API server does")
 	fs.StringVar(&o.keyFile, "proxy-client-key-file", "", "key of --proxy-client-cert-file")
 	return cmd
 }

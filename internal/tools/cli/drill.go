@@ -110,9 +110,9 @@ Exit status: 0 all passed or were skipped, 1 some failed, 2 none was run.`,
 	fs.StringVar(&o.iKnow, "i-know-this-is", "", "name of the context, to confirm that drills may run although the context, cluster, user or server looks like production")
 	fs.StringVar(&o.advertise, "advertise-address", "", "host or IP address by which the API server reaches this process; default localhost")
 	fs.StringVar(&o.bind, "bind-address", "", "address that the extension servers of the drills listen on; default 127.0.0.1, or all addresses with --advertise-address")
-	fs.StringSliceVar(&o.replicas, "replica", nil, "address of a further server of the same cluster, with the certificate authority and credentials of the kubeconfig; may be repeated")
+	fs.StringSliceVar(&o.replicas, "replica", nil, "address of another server of the same cluster, called with the CA certificates and credentials of the kubeconfig; may be repeated")
 	fs.StringVar(&o.gateway, "gateway", "", "Service of a gateway, as namespace/name:port, to put the servers of the drills behind; the gateway must be allowed to write their APIServices")
-	fs.BoolVar(&o.apiRoute, "apiroute", false, "make the server that fails the first of two backends of an APIRoute, and expect that the other one's clients notice nothing")
+	fs.BoolVar(&o.apiRoute, "apiroute", false, "make the failing server the first of two backends of an APIRoute, and expect no effect on clients of the second backend")
 	o.output.Add(fs, "junit")
 	fs.StringVar(&o.html, "html", "", "write a report with timelines to this file")
 	if o.atOnce = 1; with.Fronts != nil {

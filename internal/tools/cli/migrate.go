@@ -34,16 +34,16 @@ func migrateCommand() *cobra.Command {
 		Long: `Move the objects of a resource from one backend of an APIRoute to another, namespace by namespace: from an extension
 server to the custom resources of a CustomResourceDefinition of the same group and version, or back.
 
-The objects of a namespace are made read-only, copied, and compared. Then a rule of the APIRoute says that the other
-backend stores them, and clients that watch list again. If anything fails before, nothing has changed. The objects at the
-backend of before stay as the way back, until --delete-source deletes them.
+The objects of a namespace are made read-only, copied, and compared. Then a rule of the APIRoute selects the target
+backend, and clients that watch list again. A failure before that step changes nothing. The objects stay at the source
+backend for a rollback, until --delete-source deletes them.
 
-A copy has a new uid and a new resource version. Namespaces with objects that are owned by what would move are refused.
+A copy has a new uid and a new resource version. Namespaces with dependents of the migrated objects are refused.
 
 The command needs all rights for the resource, the right to update the APIRoute and the verb "migrate" for it, and the
 right to list all objects in the namespaces.
 
-Exit status: 0 all namespaces have moved, 1 one has not, or needs attention.`,
+Exit status: 0 all namespaces were migrated, 1 at least one was not, or needs attention.`,
 		Example: `  aggregator migrate widgets.v1.example.com --to custom-resources -n shop --dry-run
   aggregator migrate widgets.v1.example.com --to custom-resources --all-namespaces
   aggregator migrate widgets.v1.example.com --to server -n shop
@@ -53,13 +53,13 @@ Exit status: 0 all namespaces have moved, 1 one has not, or needs attention.`,
 	}
 	fs := cmd.Flags()
 	o.Add(fs)
-	fs.StringSliceVarP(&o.namespaces, "namespace", "n", nil, "namespaces whose objects move")
-	fs.BoolVarP(&o.all, "all-namespaces", "A", false, "the objects of all namespaces move, one namespace after another; for a resource that is in no namespace, all objects")
-	fs.StringVar(&o.to, "to", "", "backend of the APIRoute that is to store the objects")
-	fs.StringSliceVar(&o.ignore, "ignore", nil, "fields that may differ in a copy, such as spec.mode, because the other backend sets a default for them")
-	fs.DurationVar(&o.settle, "settle", 3*time.Second, "how long after a change of the APIRoute all replicas of the front door are taken to know it")
-	fs.BoolVar(&o.dryRun, "dry-run", false, "only look whether the namespaces could move")
-	fs.BoolVar(&o.deleteSource, "delete-source", false, "delete the objects at the backend of before once they have moved, also those of namespaces that moved earlier")
+	fs.StringSliceVarP(&o.namespaces, "namespace", "n", nil, "namespaces whose objects are migrated")
+	fs.BoolVarP(&o.all, "all-namespaces", "A", false, "migrate the objects of all namespaces, one namespace at a time; for a cluster-scoped resource, all objects")
+	fs.StringVar(&o.to, "to", "", "backend of the APIRoute that receives the objects")
+	fs.StringSliceVar(&o.ignore, "ignore", nil, "fields that may differ in a copy, such as spec.mode, because the target backend sets a default for them")
+	fs.DurationVar(&o.settle, "settle", 3*time.Second, "time to wait after a change of the APIRoute, until all replicas of the front door apply it")
+	fs.BoolVar(&o.dryRun, "dry-run", false, "only check whether the namespaces can be migrated")
+	fs.BoolVar(&o.deleteSource, "delete-source", false, "delete the objects at the source backend after the migration, including objects of namespaces that were migrated earlier")
 	o.output.Add(fs)
 	return cmd
 }

@@ -98,12 +98,12 @@ func routeCommand() *cobra.Command {
 		Use:   "route [METHOD] PATH",
 		Short: "Show to which extension server a request would go, and by which rule of which APIRoute",
 		Long: `Show to which extension server a request would go: which rule of the APIRoute of its group-version matches, which
-backend it selects, and whether that is available. Nothing is sent to any extension server. With -f the rules are those of
-a manifest, which need not be applied.
+backend it selects, and whether that is available. No request is sent to an extension server. With -f the rules of a
+manifest are used, which need not be applied.
 
 The command needs the rights to get the APIRoute and the APIService, and the namespace if a rule selects namespaces by labels.
 
-Exit status: 0 the request would be served, 1 it would not, 2 nothing could be asked.`,
+Exit status: 0 the request would be served, 1 it would not, 2 the API server could not be queried.`,
 		Example: `  aggregator route /apis/custom.metrics.k8s.io/v1beta1/namespaces/shop/pods/*/queue_length
   aggregator route PATCH /apis/example.com/v1/namespaces/dev/widgets/a --as alice -H 'X-Canary: always'
   aggregator route /apis/metrics.k8s.io/v1/nodes -f route.yaml -o json`,
@@ -121,7 +121,7 @@ Exit status: 0 the request would be served, 1 it would not, 2 nothing could be a
 	o.Add(fs)
 	fs.StringVar(&o.user, "as", "", "user of the request; needed where users are distributed by weight")
 	fs.StringArrayVarP(&o.headers, "header", "H", nil, "header of the request, as 'Name: value'; may be repeated")
-	fs.StringVarP(&o.file, "filename", "f", "", "manifest of the APIRoute, in place of the one that the server has")
+	fs.StringVarP(&o.file, "filename", "f", "", "manifest of the APIRoute, used instead of the one on the server")
 	o.output.Add(fs)
 	return cmd
 }

@@ -38,10 +38,10 @@ func whyCommand() *cobra.Command {
 		Use:   "why USER VERB RESOURCE[.GROUP][/SUBRESOURCE] [NAME] | USER VERB PATH",
 		Short: "Show which RBAC rule allows a user's request, or which rules come nearest",
 		Long: `Ask the server whether a user may send a request, and show which RBAC rule and binding allow it. If none does,
-show the rules that come nearest and what they lack. The command works with any API server, and needs the rights to
+show the nearest rules and the permissions that they lack. The command works with any API server, and needs the rights to
 create subjectaccessreviews and to list roles and bindings.
 
-Exit status: 0 the answer is yes, 1 the answer is no, 2 nothing could be asked.`,
+Exit status: 0 the request is allowed, 1 it is denied, 2 the API server could not be queried.`,
 		Example: `  aggregator why alice get pods -n dev
   aggregator why system:serviceaccount:dev:bot delete deployments.apps/scale web -n dev
   aggregator why alice get /metrics`,

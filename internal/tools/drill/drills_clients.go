@@ -163,7 +163,7 @@ func ignoreInitialEvents(ctx context.Context, s *Stage) error {
 	if err := s.runFault(faulty.NoInitialEvents); err != nil {
 		return err
 	}
-	s.progress("it is back, and ignores sendInitialEvents")
+	s.progress("server restarted; it ignores sendInitialEvents")
 	back := func(ctx context.Context) bool {
 		return s.get(ctx, s.subject.collection(s.Namespace), &struct{}{}) == nil
 	}

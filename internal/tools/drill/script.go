@@ -50,12 +50,12 @@ func faultDuration(f faulty.Fault, length time.Duration) func(context.Context, *
 
 // breakWith injects the fault after baseline traffic.
 func (s *Stage) breakWith(ctx context.Context, f faulty.Fault) error {
-	s.progress("all is well")
+	s.progress("before the fault")
 	if err := s.wait(ctx, baseline); err != nil {
 		return err
 	}
 	s.record.mark(func(t *Times) { t.Broke = time.Now() })
-	s.progress("the fault begins")
+	s.progress("injecting the fault")
 	err := s.runFault(f)
 	s.record.mark(func(t *Times) { t.Broken = time.Now() })
 	return err

@@ -95,7 +95,7 @@ func (r *release) lookAtCommit(ctx context.Context) error {
 		return err
 	}
 	if changed != "" && !r.dirty {
-		return fmt.Errorf("files differ from the commit, so that nobody could build this again; commit them, or say -dirty:\n%s", changed)
+		return fmt.Errorf("files differ from the commit, so the build is not reproducible; commit them, or set -dirty:\n%s", changed)
 	}
 	if r.commit, err = r.git(ctx, "rev-parse", "HEAD"); err != nil {
 		return err

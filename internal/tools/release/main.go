@@ -38,12 +38,12 @@ func run(ctx context.Context, args []string) error {
 	r := release{dir: ".", say: func(string, ...any) {}}
 	fs := flag.NewFlagSet("release", flag.ContinueOnError)
 	fs.StringVar(&r.version, "version", "", "version, such as v0.2.0")
-	fs.StringVar(&r.out, "out", "dist", "directory for the files, which must be empty or not exist")
+	fs.StringVar(&r.out, "out", "dist", "output directory, which must be empty or not exist")
 	fs.StringVar(&r.dir, "C", ".", "directory of the repository")
-	fs.StringVar(&r.baseURL, "base-url", "", "address below which the archives will be found; with it a manifest for krew is written")
-	fs.BoolVar(&r.dirty, "dirty", false, "build although files differ from the commit; the programs say so")
-	keyFile := fs.String("sign-key", "", "Ed25519 key, PKCS #8 in PEM, to sign the provenance with; without it there is none")
-	only := fs.String("only", "", "PROGRAM/OS/ARCH to build, separated by commas; default all")
+	fs.StringVar(&r.baseURL, "base-url", "", "base URL of the published archives; if set, a manifest for krew is written")
+	fs.BoolVar(&r.dirty, "dirty", false, "build with uncommitted changes; -dirty is appended to the commit")
+	keyFile := fs.String("sign-key", "", "Ed25519 key (PKCS #8, PEM) that signs the provenance; default no provenance")
+	only := fs.String("only", "", "comma-separated list of PROGRAM/OS/ARCH to build; default all")
 	if err := fs.Parse(args); err != nil {
 		return err
 	}

@@ -142,7 +142,7 @@ func readPEM(path string) (*pem.Block, error) {
 
 func runVerify(args []string) error {
 	fs := flag.NewFlagSet("release verify", flag.ContinueOnError)
-	keyFile := fs.String("key", "", "public key, PEM, that must have signed the provenance")
+	keyFile := fs.String("key", "", "public key (PEM) that verifies the signature of the provenance")
 	if err := fs.Parse(args); err != nil {
 		return err
 	}
