@@ -64,7 +64,7 @@ library-engines-reduced:
 # Compares what is served with golden files and with what was recorded of kube-apiserver (e2e/differential/README.md).
 # GOLDEN=-update writes the golden files anew; what was recorded of kube-apiserver is made by record-rights and incumbent.
 golden:
-	go test -count 1 ./internal/coreapi/kinds ./internal/tools/doctor ./internal/discovery ./internal/httpengine/engine -args $(GOLDEN)
+	go test -count 1 ./internal/coreapi/kinds ./internal/tools/doctor ./internal/discovery ./internal/httpengine -args $(GOLDEN)
 	go test -count 1 -timeout 30m ./e2e/differential/... ./e2e/recorded
 
 # Runs gofmt, vet and staticcheck.
@@ -158,9 +158,9 @@ first-start-kills:
 	go test ./e2e/durability -count 1 -timeout 3h -v -run TestAFirstStartMayBeEndedAtAnySystemCall -args -first-start-points 0 -first-start-part $(or $(PART),1/1)
 
 # Checks that the models of HTTP/2 find the deadlocks and leaks that other implementations had.
-# They are put into ours one at a time (internal/httpengine/http2/mutants_test.go): five minutes on two busy cores.
+# They are put into ours one at a time (internal/httpengine/portico/http2/mutants_test.go): five minutes on two busy cores.
 mutants:
-	go test ./internal/httpengine/http2 -count 1 -timeout 30m -v -run TestMutants -args -mutants
+	go test ./internal/httpengine/portico/http2 -count 1 -timeout 30m -v -run TestMutants -args -mutants
 	go test ./internal/routes/sharedwatch -count 1 -timeout 10m -v -run TestMutants -args -mutants
 	go test ./internal/routes/merge -count 1 -timeout 20m -v -run TestMutants -args -mutants
 

@@ -14,9 +14,9 @@ import (
 // layers are the layers of the packages of internal: a package imports packages of lower layers. ARCHITECTURE.md lists their
 // subjects.
 var layers = map[string]int{
-	"httpengine/http1": 0, "httpengine/http2": 0, "httpengine/httpmsg": 0, "request": 0, "respond": 0, "run": 0, "metrics": 0, "version": 0, "logging": 0, "clients": 0, "clients/apiclient": 0, "tools/toolclient": 0,
-	"httpengine/engine": 0, "nodes/podrefs": 0,
-	"pki": 1, "transport": 1, "store": 1, "audit": 1, "overload": 1, "filters": 1, "gateway/adoption": 1, "routes/v1alpha1": 0, "routes/client": 1, "routes/routing": 1, "routes/sharedreads": 1, "routes/sharedwatch": 1, "routes/mirror": 1, "nodes/egress": 1,
+	"httpengine": 0, "request": 0, "respond": 0, "run": 0, "metrics": 0, "version": 0, "logging": 0, "clients": 0, "clients/apiclient": 0, "tools/toolclient": 0,
+	"nodes/podrefs": 0,
+	"pki":           1, "transport": 1, "store": 1, "audit": 1, "overload": 1, "filters": 1, "gateway/adoption": 1, "routes/v1alpha1": 0, "routes/client": 1, "routes/routing": 1, "routes/sharedreads": 1, "routes/sharedwatch": 1, "routes/mirror": 1, "nodes/egress": 1,
 	"routetable": 2, "routes/merge": 2, "extserver/registration": 2,
 	"auth": 3, "coreapi": 3, "apiservice": 3, "replicas/peers": 3, "replicas/cluster": 3, "proxy": 3, "discovery": 3, "openapi": 3, "fairness": 3, "lifecycle": 3,
 	"dispatch": 4, "tools/doctor": 4, "tools/conformance": 4, "tools/drill": 4, "routes/migrate": 4, "nodes/kubelet": 4,
@@ -48,39 +48,40 @@ var innerLayers = map[string]map[string]int{
 		// Generates validation from the tags of types.
 		"kinds/resource/gen": 7,
 	},
-	"clients":           {".": 0, "clientstest": 1},
-	"discovery":         {"remote": 0, "remote/remotetest": 1, "watchlist": 1, ".": 1},
-	"dispatch":          {".": 0, "dispatchtest": 1},
-	"tools/drill":       {"faulty": 0, ".": 1, "report": 2},
-	"httpengine/engine": {".": 0, "enginetest": 1},
+	"clients":     {".": 0, "clientstest": 1},
+	"discovery":   {"remote": 0, "remote/remotetest": 1, "watchlist": 1, ".": 1},
+	"dispatch":    {".": 0, "dispatchtest": 1},
+	"tools/drill": {"faulty": 0, ".": 1, "report": 2},
+	"httpengine": {
+		"httpmsg": 0,
+		"engine":  1,
+		"library": 2, "portico/http1": 2, "portico/http2": 2, "portico/http2/frame": 2,
+		"portico/http2/client": 3, "portico/http2/server": 3, "portico/http2/http2test": 3,
+		"portico":    4,
+		".":          5,
+		"enginetest": 6,
+	},
 	"extserver": {
 		"httpclient": 0,
 		"prometheus": 1, "projects": 1, "hosttest": 1,
 		"custommetrics": 2, "declared": 2, "metricsapi": 2,
 		".": 3,
 	},
-	"gateway":          {"lastknown": 0, "adopter": 1, ".": 2},
-	"httpengine/http2": {".": 0, "frame": 0, "client": 1, "server": 1, "http2test": 1},
-	"lifecycle":        {"reconcile": 0, "debts": 0, "bootstrap": 1, "certificates": 1, "garbage": 1, "namespaces": 1, "quotas": 1, "trust": 1, ".": 2},
-	"run":              {".": 0, "freeport": 0, "memory": 0, "mutants": 0, "processors": 0},
-	"store":            {".": 0, "backup": 1},
+	"gateway":   {"lastknown": 0, "adopter": 1, ".": 2},
+	"lifecycle": {"reconcile": 0, "debts": 0, "bootstrap": 1, "certificates": 1, "garbage": 1, "namespaces": 1, "quotas": 1, "trust": 1, ".": 2},
+	"run":       {".": 0, "freeport": 0, "memory": 0, "mutants": 0, "processors": 0},
+	"store":     {".": 0, "backup": 1},
 }
 
 // allowed are imports between packages of one layer, each with its reason.
 var allowed = map[string]string{
-	"httpengine/http1 -> httpengine/httpmsg":  "rules, contexts and dates are the same for both versions of HTTP",
-	"httpengine/http1 -> run":                 "the list of requests whose clients are watched",
-	"httpengine/httpmsg -> run":               "the list of what is called at a request's end",
-	"httpengine/http2 -> httpengine/httpmsg":  "the same",
-	"httpengine/engine -> httpengine/http1":   "one of the implementations of HTTP between which it chooses",
-	"httpengine/engine -> httpengine/http2":   "the same",
-	"httpengine/engine -> httpengine/httpmsg": "the library's requests are held to the same table",
-	"nodes/egress -> pki":                     "every tls.Config is made in pki",
-	"nodes/egress -> transport":               "it makes connections for transport, and its errors are transport's",
-	"transport -> pki":                        "every tls.Config is made in pki",
-	"store -> pki":                            "every tls.Config is made in pki",
-	"gateway/adoption -> pki":                 "certificates of bundles are read in pki",
-	"openapi -> discovery":                    "discovery/remote is how documents are fetched from a backend, whatever they say",
+	"httpengine -> run":         "lists of functions that are called at a request's end, and of clients that are watched",
+	"nodes/egress -> pki":       "every tls.Config is made in pki",
+	"nodes/egress -> transport": "it makes connections for transport, and its errors are transport's",
+	"transport -> pki":          "every tls.Config is made in pki",
+	"store -> pki":              "every tls.Config is made in pki",
+	"gateway/adoption -> pki":   "certificates of bundles are read in pki",
+	"openapi -> discovery":      "discovery/remote is how documents are fetched from a backend, whatever they say",
 }
 
 const (
@@ -156,6 +157,18 @@ func TestEveryPackageHasALayer(t *testing.T) {
 		for inner := range inside {
 			if !strings.HasSuffix(inner, "/*") && !there[outer+"/"+inner] {
 				t.Errorf("package %s/%s has a layer, and no code", outer, inner)
+			}
+		}
+	}
+}
+
+// Packages outside of httpengine know the boundary, and not the implementations behind it.
+func TestHTTPEnginesAreHidden(t *testing.T) {
+	for path, imports := range packages(t) {
+		from, _ := split(path)
+		for _, i := range imports {
+			if to, inner := split(i.to); to == "httpengine" && from != to && !slices.Contains([]string{".", "engine", "httpmsg", "enginetest"}, inner) {
+				t.Errorf("%s imports %s, want only httpengine, httpengine/engine and httpengine/httpmsg", i.file, i.to)
 			}
 		}
 	}

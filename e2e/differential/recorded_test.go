@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"portico.dev/internal/httpengine/engine/enginetest"
+	"portico.dev/internal/httpengine/enginetest"
 )
 
 const recordedFile = "testdata/recorded.jsonl"

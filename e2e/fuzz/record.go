@@ -19,7 +19,7 @@ import (
 	"sync"
 	"time"
 
-	"portico.dev/internal/httpengine/http2/http2test"
+	"portico.dev/internal/httpengine/portico/http2/http2test"
 )
 
 // Seeds of real traffic: kubectl and curl run against net/http's server, which responds like an API server, over HTTP/1.1 and
@@ -64,7 +64,7 @@ func recordSeeds(ctx context.Context) error {
 		}
 		seeds := map[string]string{}
 		if s.http1 {
-			seeds["internal/httpengine/http1/testdata/fuzz/FuzzServerDifferential/"+s.name] = seed(heard, "bool(true)")
+			seeds["internal/httpengine/portico/http1/testdata/fuzz/FuzzServerDifferential/"+s.name] = seed(heard, "bool(true)")
 			seeds["internal/transport/testdata/fuzz/FuzzAnswers/"+s.name] = fmt.Sprintf("go test fuzz v1\nbool(false)\nstring(%q)\nint(7)\n", cut(said))
 		} else {
 			_, frames, ok := bytes.Cut(heard, []byte("\r\n\r\nSM\r\n\r\n"))
@@ -73,10 +73,10 @@ func recordSeeds(ctx context.Context) error {
 			}
 			verbatim := append([]byte{http2test.Verbatim}, frames...)
 			answers := append([]byte{http2test.Verbatim}, said...)
-			seeds["internal/httpengine/http2/server/testdata/fuzz/FuzzServerDifferential/"+s.name] = seed(verbatim, "bool(false)")
-			seeds["internal/httpengine/http2/server/testdata/fuzz/FuzzFrames/"+s.name] = seed(verbatim, "bool(true)", "bool(false)")
-			seeds["internal/httpengine/http2/client/testdata/fuzz/FuzzClientDifferential/"+s.name] = seed(answers, "byte('\\x00')")
-			seeds["internal/httpengine/http2/client/testdata/fuzz/FuzzFrames/"+s.name] = seed(answers, "byte('\\x00')", "bool(true)", "bool(true)")
+			seeds["internal/httpengine/portico/http2/server/testdata/fuzz/FuzzServerDifferential/"+s.name] = seed(verbatim, "bool(false)")
+			seeds["internal/httpengine/portico/http2/server/testdata/fuzz/FuzzFrames/"+s.name] = seed(verbatim, "bool(true)", "bool(false)")
+			seeds["internal/httpengine/portico/http2/client/testdata/fuzz/FuzzClientDifferential/"+s.name] = seed(answers, "byte('\\x00')")
+			seeds["internal/httpengine/portico/http2/client/testdata/fuzz/FuzzFrames/"+s.name] = seed(answers, "byte('\\x00')", "bool(true)", "bool(true)")
 		}
 		for path, text := range seeds {
 			if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {

@@ -15,7 +15,7 @@ import (
 	"syscall"
 	"time"
 
-	"portico.dev/internal/httpengine/engine/enginetest"
+	"portico.dev/internal/httpengine/enginetest"
 )
 
 const (

@@ -19,19 +19,19 @@ import (
 	"testing"
 
 	"portico.dev/e2e/programs"
-	"portico.dev/internal/httpengine/engine"
-	"portico.dev/internal/httpengine/engine/enginetest"
+	"portico.dev/internal/httpengine"
+	"portico.dev/internal/httpengine/enginetest"
 )
 
 // beyondH2spec are the cases of h2spec that the front door does not pass, and why that is right. h2spec tests RFC 7540, of
 // which RFC 9113 took some rules back. A case that passes must not be here.
-var beyondH2spec = map[engine.Name]map[string]string{
-	engine.Portico: {
+var beyondH2spec = map[httpengine.Name]map[string]string{
+	httpengine.Portico: {
 		"http2/5.3.1 Sends PRIORITY frame that depend on itself": "RFC 9113 took priorities back (5.3.2), and a stream that has not begun cannot be reset.",
 		connectionSpecific: answered400,
 		teOther:            answered400,
 	},
-	engine.Library: {
+	httpengine.Library: {
 		"http2/6.5.3 Sends multiple values of SETTINGS_INITIAL_WINDOW_SIZE": "golang.org/x/net ends connections whose SETTINGS name a parameter twice.",
 		connectionSpecific: answered400,
 		teOther:            answered400,

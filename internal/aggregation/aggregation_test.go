@@ -28,7 +28,7 @@ import (
 
 	"portico.dev/internal/apiservice"
 	"portico.dev/internal/discovery"
-	"portico.dev/internal/httpengine/engine/enginetest"
+	"portico.dev/internal/httpengine/enginetest"
 	"portico.dev/internal/openapi"
 	"portico.dev/internal/pki"
 	"portico.dev/internal/run"

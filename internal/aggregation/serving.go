@@ -10,7 +10,7 @@ import (
 
 	"github.com/spf13/pflag"
 
-	"portico.dev/internal/httpengine/engine"
+	"portico.dev/internal/httpengine"
 	"portico.dev/internal/overload"
 	"portico.dev/internal/server"
 )
@@ -46,14 +46,14 @@ type Serving struct {
 	MaxRequestsInFlight, MaxMutatingRequestsInFlight int
 	// HTTPEngine serves clients, BackendEngine calls extension servers. Default Portico's own. internal/httpengine/README.md
 	// lists the limits of net/http.
-	HTTPEngine, BackendEngine engine.Name
+	HTTPEngine, BackendEngine httpengine.Name
 }
 
 // DefaultServing returns the defaults that both programs share.
 func DefaultServing() Serving {
 	return Serving{
 		EnableAggregatorRouting: true, RequestTimeout: time.Minute, MaxRequestsInFlight: 400, MaxMutatingRequestsInFlight: 200,
-		HTTPEngine: engine.Portico, BackendEngine: engine.Portico,
+		HTTPEngine: httpengine.Default(), BackendEngine: httpengine.Default(),
 	}
 }
 

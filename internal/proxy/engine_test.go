@@ -16,7 +16,7 @@ import (
 	"golang.org/x/net/http2"
 	"golang.org/x/net/http2/hpack"
 
-	"portico.dev/internal/httpengine/engine"
+	"portico.dev/internal/httpengine"
 	"portico.dev/internal/transport"
 )
 
@@ -99,7 +99,7 @@ func TestA42EnginesReportSameFailures(t *testing.T) {
 					if s.name == hangs {
 						options.HeaderTimeout = 3 * time.Second
 					}
-					for _, n := range engine.Names() {
+					for _, n := range httpengine.Names() {
 						options.Engine = n
 						w := env(t, Config{}, options)
 						var asked atomic.Int64

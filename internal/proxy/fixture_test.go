@@ -24,7 +24,7 @@ import (
 	apirequest "k8s.io/apiserver/pkg/endpoints/request"
 
 	"portico.dev/internal/filters"
-	"portico.dev/internal/httpengine/engine/enginetest"
+	"portico.dev/internal/httpengine/enginetest"
 	"portico.dev/internal/pki"
 	"portico.dev/internal/request"
 	"portico.dev/internal/transport"

@@ -35,7 +35,7 @@ import (
 	"portico.dev/internal/auth/authz"
 	"portico.dev/internal/auth/rbac"
 	"portico.dev/internal/dispatch"
-	"portico.dev/internal/httpengine/engine"
+	"portico.dev/internal/httpengine"
 	"portico.dev/internal/metrics"
 	"portico.dev/internal/pki"
 	"portico.dev/internal/proxy"
@@ -76,7 +76,7 @@ const (
 	benchToken = "bench-token"
 )
 
-var kinds = []string{"bare-h2", "bare-h1", "portico", portico + string(engine.Library)}
+var kinds = []string{"bare-h2", "bare-h1", "portico", portico + string(httpengine.Library)}
 
 // portico is the prefix of the name of a front door that reaches its backend by an engine other than the default.
 const portico = "portico-"
@@ -394,9 +394,9 @@ func benchHandler(ctx context.Context, kind string, facts *environmentFacts) (ht
 		return nil, err
 	}
 	if by, other := strings.CutPrefix(kind, portico); other {
-		return benchFront(ctx, facts, client, engine.Name(by))
+		return benchFront(ctx, facts, client, httpengine.Name(by))
 	} else if kind == "portico" {
-		return benchFront(ctx, facts, client, engine.Portico)
+		return benchFront(ctx, facts, client, httpengine.Portico)
 	}
 	config, err := pki.ClientConfig(pki.ClientOptions{ServerName: "svc.ns.svc", Roots: facts.CA, Certificate: client})
 	if err != nil {
@@ -433,7 +433,7 @@ func (p *benchPool) Get() []byte {
 
 func (p *benchPool) Put(b []byte) { p.pool.Put(&b) }
 
-func benchFront(ctx context.Context, facts *environmentFacts, client *pki.KeyPair, by engine.Name) (http.Handler, error) {
+func benchFront(ctx context.Context, facts *environmentFacts, client *pki.KeyPair, by httpengine.Name) (http.Handler, error) {
 	reg := prometheus.NewRegistry()
 	set := transport.New(transport.Options{
 		Engine: by, AllowLoopback: true, Certificate: client, Metrics: metrics.NewBackends(reg),

@@ -13,6 +13,7 @@ import (
 	apirequest "k8s.io/apiserver/pkg/endpoints/request"
 
 	"portico.dev/internal/filters"
+	"portico.dev/internal/httpengine/engine"
 	"portico.dev/internal/metrics"
 	"portico.dev/internal/run"
 	"portico.dev/internal/transport"
@@ -409,7 +410,7 @@ func (borrowedBody) Close() error { return nil }
 // Buffered returns the number of bytes that Read returns without waiting, and whether the body ends after them, if the body
 // reports it.
 func (b borrowedBody) Buffered() (n int, ended bool) {
-	if known, ok := b.Reader.(interface{ Buffered() (int, bool) }); ok {
+	if known, ok := b.Reader.(engine.RequestBody); ok {
 		return known.Buffered()
 	}
 	return 0, false

@@ -18,7 +18,7 @@ import (
 
 	"go.uber.org/zap/zapcore"
 
-	"portico.dev/internal/httpengine/engine/enginetest"
+	"portico.dev/internal/httpengine/enginetest"
 	"portico.dev/internal/transport"
 )
 

@@ -12,6 +12,7 @@ import (
 	apirequest "k8s.io/apiserver/pkg/endpoints/request"
 
 	"portico.dev/internal/filters"
+	"portico.dev/internal/httpengine/engine"
 	"portico.dev/internal/logging"
 	"portico.dev/internal/metrics"
 	"portico.dev/internal/request"
@@ -73,7 +74,8 @@ func responseOf(w http.ResponseWriter) *response {
 	case hijackable:
 		return w.response
 	}
-	return &response{Response: filters.Response{ResponseWriter: w}}
+	below, _ := w.(engine.ResponseWriter)
+	return &response{Response: filters.Response{ResponseWriter: w}, engine: below}
 }
 
 func inFlight(m *metrics.Requests, r *http.Request, info *apirequest.RequestInfo, long bool) prometheus.Gauge {

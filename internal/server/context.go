@@ -14,7 +14,7 @@ import (
 	"k8s.io/apiserver/pkg/warning"
 
 	"portico.dev/internal/filters"
-	"portico.dev/internal/httpengine/httpmsg"
+	"portico.dev/internal/httpengine/engine"
 	"portico.dev/internal/request"
 	"portico.dev/internal/run/processors"
 )
@@ -23,6 +23,7 @@ import (
 // need: the record for log and audit, the response writer, the audit event. It takes one allocation per request.
 type requestContext struct {
 	filters.Context
+	unused   bool // no request has this context yet
 	record   filters.Record
 	response response
 	access   access       // state of the access log
@@ -37,18 +38,23 @@ type requestContext struct {
 
 type requestContextKey struct{}
 
-// newRequestContext returns the context of a new request, and the request with this context, which may be r itself.
-// The context of r may belong to another request, for which the server makes this one. The requestContext of that
-// request does not change.
+// clientContext returns the context of a request that an engine has read (engine.ServerConfig.Context).
+func clientContext(parent context.Context, client string) context.Context {
+	c := &requestContext{unused: true}
+	c.Context.Context = request.Context{Context: parent, RemoteAddr: client}
+	return c
+}
+
+// newRequestContext returns the context of a new request, and the request with this context, which is r itself if an engine has
+// read it. Otherwise the context of r may belong to another request, for which the server makes this one. The requestContext
+// of that request does not change.
 func newRequestContext(r *http.Request) (*requestContext, *http.Request) {
-	c := &requestContext{}
-	c.Context.Context = request.Context{Context: r.Context(), RemoteAddr: r.RemoteAddr}
-	// The HTTP/2 server creates a request only for its handler, and does not use it afterwards. Over HTTP/1.1
-	// trailers are added to a request later.
-	if _, ours := r.Context().(*httpmsg.Context); ours && r.ProtoMajor == 2 {
-		*r = *r.WithContext(c)
+	if c, ok := r.Context().(*requestContext); ok && c.unused {
+		c.unused = false
 		return c, r
 	}
+	c := &requestContext{}
+	c.Context.Context = request.Context{Context: r.Context(), RemoteAddr: r.RemoteAddr}
 	return c, r.WithContext(c)
 }
 
@@ -137,6 +143,7 @@ func recordFrom(ctx context.Context) *filters.Record {
 type response struct {
 	filters.Response
 
+	engine      engine.ResponseWriter // nil if the writer is not an engine's, as for requests of the server itself
 	ctx         *requestContext
 	slowClients *slowClients  // nil if the response is not tracked
 	slow        *slowResponse // entry in slowClients, which guards it; nil before the first
@@ -150,14 +157,10 @@ type response struct {
 // Continue calls rest after the handler has returned; see filters.Continue. It returns false if the server does not
 // support this.
 func (w *response) Continue(rest func()) bool {
-	s, ok := w.ResponseWriter.(interface{ Continue(rest func()) })
-	if ok {
-		s.Continue(func() {
-			defer w.slowClients.forget(w)
-			rest()
-		})
-	}
-	return ok
+	return w.engine != nil && w.engine.Continue(func() {
+		defer w.slowClients.forget(w)
+		rest()
+	})
 }
 
 // hijackable is a response over HTTP/1.1, with a connection that can be hijacked for an upgrade. HTTP/2 has no such
@@ -167,6 +170,7 @@ type hijackable struct{ *response }
 // wrap makes w write to the given writer, and returns the writer for the chain.
 func (w *response) wrap(to http.ResponseWriter, r *http.Request) http.ResponseWriter {
 	w.ResponseWriter = to
+	w.engine, _ = to.(engine.ResponseWriter)
 	if _, ok := to.(http.Hijacker); ok && r.ProtoMajor == 1 {
 		return hijackable{w}
 	}
@@ -206,8 +210,8 @@ func (w *response) Flush() {
 
 // CloseNotify implements http.CloseNotifier for k8s.io/apiserver/pkg/endpoints/responsewriter.
 func (w *response) CloseNotify() <-chan bool {
-	if n, ok := w.ResponseWriter.(interface{ CloseNotify() <-chan bool }); ok {
-		return n.CloseNotify()
+	if w.engine != nil {
+		return w.engine.CloseNotify()
 	}
 	return make(chan bool) // never closed: the request's context ends instead
 }

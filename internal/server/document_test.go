@@ -56,10 +56,10 @@ func namesOnlyTests(t *testing.T, page string) string {
 	return string(text)
 }
 
-// defines reports whether a package contains a test. The package is named by its path below internal or below a directory in it.
+// defines reports whether a package contains a test. The package is named by its path below internal, or below a directory in it or in that.
 func defines(t *testing.T, room, test string) bool {
 	t.Helper()
-	patterns := []string{filepath.Join("..", room), filepath.Join("..", "*", room)}
+	patterns := []string{filepath.Join("..", room), filepath.Join("..", "*", room), filepath.Join("..", "*", "*", room)}
 	if room == "e2e" || strings.HasPrefix(room, "e2e/") {
 		patterns = []string{filepath.Join("..", "..", room)}
 	}

@@ -19,7 +19,7 @@ import (
 	auditinternal "k8s.io/apiserver/pkg/apis/audit"
 
 	"portico.dev/internal/dispatch/dispatchtest"
-	"portico.dev/internal/httpengine/engine/enginetest"
+	"portico.dev/internal/httpengine/enginetest"
 	"portico.dev/internal/metrics"
 	"portico.dev/internal/routes/sharedwatch"
 	"portico.dev/internal/transport"

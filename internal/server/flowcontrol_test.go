@@ -26,7 +26,7 @@ import (
 	"portico.dev/internal/coreapi"
 	"portico.dev/internal/dispatch/dispatchtest"
 	"portico.dev/internal/fairness"
-	"portico.dev/internal/httpengine/engine/enginetest"
+	"portico.dev/internal/httpengine/enginetest"
 	"portico.dev/internal/request"
 	"portico.dev/internal/routetable"
 	"portico.dev/internal/store"

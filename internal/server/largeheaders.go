@@ -73,7 +73,7 @@ func (m *HeaderMemory) takeForUser(g *httpmsg.HeaderGrant, n int64, u user.Info)
 // admit calls takeForUser. It also reports the class of the user to the connection of w, so that the next large
 // headers on it do not count as a flood: without a memory limit, overloadFilter does not report it.
 func (m *HeaderMemory) admit(w http.ResponseWriter, g *httpmsg.HeaderGrant, n int64, u user.Info) bool {
-	if c, ok := connectionOf(w).(interface{ Authenticated(privileged bool) }); ok && u.GetName() != user.Anonymous {
+	if c := engineOf(w); c != nil && u.GetName() != user.Anonymous {
 		c.Authenticated(overload.UserClassOf(u) != overload.Ordinary)
 	}
 	return m.takeForUser(g, n, u)
@@ -86,9 +86,7 @@ func headerMemoryFilter(m *HeaderMemory) func(http.Handler) http.Handler {
 			return next
 		}
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			if c, ok := connectionOf(w).(interface {
-				LargeHeader() (*httpmsg.HeaderGrant, int64)
-			}); ok {
+			if c := engineOf(w); c != nil {
 				if grant, n := c.LargeHeader(); grant != nil && !m.admit(w, grant, n, recordFrom(r.Context()).User) {
 					refusal := apierrors.NewServiceUnavailable("the large headers of other requests of this user are in memory, and there is no memory for this one; please send it again later")
 					refusal.ErrStatus.Details = retryAfter(1)

@@ -18,8 +18,8 @@ import (
 	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
 
 	"portico.dev/internal/dispatch/dispatchtest"
-	"portico.dev/internal/httpengine/engine"
-	"portico.dev/internal/httpengine/engine/enginetest"
+	"portico.dev/internal/httpengine"
+	"portico.dev/internal/httpengine/enginetest"
 	"portico.dev/internal/httpengine/httpmsg"
 	"portico.dev/internal/routetable"
 	"portico.dev/internal/transport"
@@ -201,7 +201,7 @@ func TestA39LengthAboveItsLimitIsRejected(t *testing.T) {
 				{"two hosts", one(foo, "h", "Host", "other"), "400"},
 				{"a trailer that must not be one", sent{"POST", foo, "h", [][2]string{user, {"Transfer-Encoding", "chunked"}, {"Trailer", "X-Remote-User"}}}, "400"},
 			} {
-				if enginetest.HTTP(t) == engine.Library {
+				if enginetest.HTTP(t) == httpengine.Library {
 					switch test.name {
 					case "crumbs of a cookie", "two lengths that agree", "a length and a coding":
 						continue // enginetest.CookieCrumbs and OneLength

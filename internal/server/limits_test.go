@@ -23,9 +23,9 @@ import (
 
 	"golang.org/x/net/http2"
 
-	"portico.dev/internal/httpengine/engine"
-	"portico.dev/internal/httpengine/engine/enginetest"
-	"portico.dev/internal/httpengine/http1"
+	"portico.dev/internal/httpengine"
+	"portico.dev/internal/httpengine/enginetest"
+	"portico.dev/internal/httpengine/portico/http1"
 	"portico.dev/internal/pki"
 )
 
@@ -68,7 +68,7 @@ func TestD5SlowClientsAreDisconnected(t *testing.T) {
 					t.Errorf("time until another client was served = %s, want at most a second", took)
 				}
 				gone := 4 * time.Second
-				if enginetest.HTTP(t) == engine.Library {
+				if enginetest.HTTP(t) == httpengine.Library {
 					gone = 11 * time.Second // net/http waits 10 seconds for a preface
 				}
 				for i, c := range slow {

@@ -14,6 +14,7 @@ import (
 	"go.uber.org/zap"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
+	"portico.dev/internal/httpengine"
 	"portico.dev/internal/httpengine/engine"
 	"portico.dev/internal/httpengine/httpmsg"
 	"portico.dev/internal/logging"
@@ -32,7 +33,7 @@ type Config struct {
 	Hold time.Duration
 	TLS  *tls.Config
 	// Engine is the HTTP implementation. Default: Portico's own.
-	Engine engine.Name
+	Engine httpengine.Name
 	// MaxConcurrentStreams limits the concurrent requests on an HTTP/2 connection. Default 100.
 	MaxConcurrentStreams int
 	Handler              http.Handler
@@ -102,7 +103,7 @@ func (s *Server) Accepts() <-chan struct{} { return s.accepts }
 func (s *Server) Accept(ctx context.Context) error {
 	logf := logging.Limited(s.c.Logger).Sugar().Debugf // client errors are of interest only at debug level
 	config := engine.ServerConfig{
-		Handler: s.handler(), MaxConcurrentStreams: cmp.Or(s.c.MaxConcurrentStreams, maxConcurrentStreams), MaxHeaderBytes: maxHeaderBytes,
+		Handler: s.handler(), Context: clientContext, MaxConcurrentStreams: cmp.Or(s.c.MaxConcurrentStreams, maxConcurrentStreams), MaxHeaderBytes: maxHeaderBytes,
 		HeaderTimeout: s.limits.readHeader, IdleTimeout: s.limits.idle,
 		PingAfter: 30 * time.Second, PingTimeout: 15 * time.Second,
 		StallTimeout: s.limits.stall, // for HTTP/2 windows; stallConn limits writes that wait for the kernel
@@ -112,7 +113,7 @@ func (s *Server) Accept(ctx context.Context) error {
 	if s.c.LargeHeaders != nil {
 		config.LargeHeaders = s.c.LargeHeaders
 	}
-	s.clients = engine.NewServer(s.c.Engine, config)
+	s.clients = httpengine.NewServer(s.c.Engine, config)
 	s.acceptor = newAcceptor(s.c.Listener, s.c.TLS, s.limits, s.handshakes(), s.clients.Begin)
 	if s.c.Overload != nil {
 		defer s.c.Overload.Register(&connCloser{clients: s.clients, metrics: s.c.OverloadMetrics})()

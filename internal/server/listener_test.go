@@ -17,7 +17,7 @@ import (
 
 	"go.uber.org/zap"
 
-	"portico.dev/internal/httpengine/engine/enginetest"
+	"portico.dev/internal/httpengine/enginetest"
 	"portico.dev/internal/pki"
 	"portico.dev/internal/proxy"
 	"portico.dev/internal/run"

@@ -20,6 +20,7 @@ import (
 	apirequest "k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/apiserver/pkg/warning"
 
+	"portico.dev/internal/httpengine/engine"
 	"portico.dev/internal/request"
 )
 
@@ -205,7 +206,7 @@ func limitLocalBody(w http.ResponseWriter, r *http.Request, h *bodyCharge) {
 	}
 	body := r.Body
 	r.Body = localBody{body, h}
-	if b, ok := body.(interface{ Buffered() (int, bool) }); ok {
+	if b, ok := body.(engine.RequestBody); ok {
 		if _, ended := b.Buffered(); ended {
 			return
 		}

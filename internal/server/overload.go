@@ -27,7 +27,7 @@ func overloadFilter(o *overload.Monitor, m *metrics.Overload) func(http.Handler)
 		shed := m.Shed.WithLabelValues("memory")
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			who := overload.UserClassOf(recordFrom(r.Context()).User)
-			if c, ok := connectionOf(w).(interface{ Authenticated(privileged bool) }); ok {
+			if c := engineOf(w); c != nil {
 				c.Authenticated(who != overload.Ordinary)
 			}
 			level := o.Level()
@@ -48,10 +48,8 @@ func overloadFilter(o *overload.Monitor, m *metrics.Overload) func(http.Handler)
 	}
 }
 
-// connectionOf returns the engine's writer, which is below the chain's.
-func connectionOf(w http.ResponseWriter) http.ResponseWriter {
-	return responseOf(w).ResponseWriter
-}
+// engineOf returns the engine's writer, which is below the chain's, or nil if there is none.
+func engineOf(w http.ResponseWriter) engine.ResponseWriter { return responseOf(w).engine }
 
 // alwaysAnswered reports whether a request is for the state of the server: a failing probe would restart the server,
 // and metrics explain the problem.
@@ -163,16 +161,14 @@ func (b *BodyMemory) charge(w http.ResponseWriter, r *http.Request) *bodyCharge 
 	if !ok || overload.UserClassOf(s.record.User) != overload.Ordinary {
 		return nil
 	}
-	h := &bodyCharge{memory: b, user: s.payer()}
-	h.conn, _ = connectionOf(w).(interface{ ChargeMemory(n int64) })
-	return h
+	return &bodyCharge{memory: b, user: s.payer(), conn: engineOf(w)}
 }
 
 // bodyCharge accounts for the body of one request.
 type bodyCharge struct {
 	memory  *BodyMemory
 	user    string
-	conn    interface{ ChargeMemory(n int64) } // nil if the engine does not account for memory
+	conn    engine.ResponseWriter // nil for requests of the server itself
 	read    int64
 	mu      sync.Mutex // guards the fields below: the body may be read after the handler has returned
 	charged int64

@@ -26,7 +26,7 @@ import (
 	"golang.org/x/net/http2"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"portico.dev/internal/httpengine/engine/enginetest"
+	"portico.dev/internal/httpengine/enginetest"
 	"portico.dev/internal/metrics"
 	"portico.dev/internal/overload"
 	"portico.dev/internal/respond"
@@ -346,7 +346,7 @@ func TestD18ConnectionWithMostMemoryIsClosed(t *testing.T) {
 			started, ended := make(chan string, 8), make(chan string, 8)
 			s, l := listenShort(t, func(w http.ResponseWriter, r *http.Request) {
 				user := r.Header.Get("Test-Size")
-				if h, ok := connectionOf(w).(interface{ ChargeMemory(n int64) }); ok && user == "large" {
+				if h := engineOf(w); h != nil && user == "large" {
 					h.ChargeMemory(1 << 20)
 				}
 				w.(http.Flusher).Flush()
@@ -393,7 +393,7 @@ func TestD18PrivilegedStreamsOfSharedConnectionSurvive(t *testing.T) {
 		started, ended := make(chan string, 8), make(chan string, 8)
 		s, l := listenShort(t, func(w http.ResponseWriter, r *http.Request) {
 			user := r.Header.Get("Test-User")
-			if h, ok := connectionOf(w).(interface{ ChargeMemory(n int64) }); ok {
+			if h := engineOf(w); h != nil {
 				h.ChargeMemory(1 << 20)
 			}
 			started <- user

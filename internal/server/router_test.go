@@ -16,7 +16,7 @@ import (
 	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
 
 	"portico.dev/internal/dispatch/dispatchtest"
-	"portico.dev/internal/httpengine/engine/enginetest"
+	"portico.dev/internal/httpengine/enginetest"
 	"portico.dev/internal/metrics"
 	"portico.dev/internal/routetable"
 	"portico.dev/internal/transport"

@@ -20,7 +20,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"portico.dev/internal/dispatch/dispatchtest"
-	"portico.dev/internal/httpengine/engine/enginetest"
+	"portico.dev/internal/httpengine/enginetest"
 	"portico.dev/internal/routes/sharedwatch"
 	"portico.dev/internal/transport"
 )

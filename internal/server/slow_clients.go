@@ -221,22 +221,22 @@ func (c *requestContext) payer() string {
 
 // takenBytes returns the number of bytes that the client has read, as far as the writer can determine it.
 func (w *response) takenBytes() int64 {
-	if t, ok := w.ResponseWriter.(interface{ BytesWritten() int64 }); ok {
-		return t.BytesWritten()
+	if w.engine != nil {
+		return w.engine.BytesWritten()
 	}
 	return 0
 }
 
 // chargeMemory reports to the engine that the request holds n more bytes.
 func (w *response) chargeMemory(n int64) {
-	if h, ok := w.ResponseWriter.(interface{ ChargeMemory(n int64) }); ok {
-		h.ChargeMemory(n)
+	if w.engine != nil {
+		w.engine.ChargeMemory(n)
 	}
 }
 
 // SetLongRunning allows the client to read the response at any pace, because it is a watch or similar.
 func (w *response) SetLongRunning() {
-	if l, ok := w.ResponseWriter.(interface{ LongRunning() }); ok {
-		l.LongRunning()
+	if w.engine != nil {
+		w.engine.LongRunning()
 	}
 }

@@ -2,7 +2,6 @@ package server
 
 import (
 	"context"
-	"net/http"
 	"os"
 	"sync"
 	"testing"
@@ -13,13 +12,14 @@ import (
 	apirequest "k8s.io/apiserver/pkg/endpoints/request"
 
 	"portico.dev/internal/filters"
+	"portico.dev/internal/httpengine/engine"
 	"portico.dev/internal/request"
 )
 
 // slowWriter is a client that reads a fixed number of bytes each tenth of a second, until its write deadline.
 type slowWriter struct {
-	http.ResponseWriter
-	rate int64
+	engine.ResponseWriter // nil: the other methods are not called
+	rate                  int64
 
 	mu    sync.Mutex // guards the fields below
 	taken int64
@@ -46,6 +46,8 @@ func (w *slowWriter) BytesWritten() int64 {
 	defer w.mu.Unlock()
 	return w.taken
 }
+
+func (w *slowWriter) ChargeMemory(int64) {}
 
 func (w *slowWriter) SetWriteDeadline(time.Time) error {
 	w.mu.Lock()
@@ -74,7 +76,8 @@ func (c *slowClients) answer(all *sync.WaitGroup, name string, size int, rate in
 	s := r.ctx
 	s.User = &user.DefaultInfo{Name: name}
 	s.record.Seat = &r.seat
-	s.response.ctx, s.response.slowClients, s.response.ResponseWriter = s, c, &slowWriter{rate: rate}
+	client := &slowWriter{rate: rate}
+	s.response.ctx, s.response.slowClients, s.response.ResponseWriter, s.response.engine = s, c, client, client
 	if change != nil {
 		change(s)
 	}

@@ -21,7 +21,7 @@ import (
 
 	"portico.dev/internal/dispatch"
 	"portico.dev/internal/dispatch/dispatchtest"
-	"portico.dev/internal/httpengine/engine/enginetest"
+	"portico.dev/internal/httpengine/enginetest"
 	"portico.dev/internal/metrics"
 	"portico.dev/internal/routes/merge"
 	"portico.dev/internal/routetable"

@@ -12,7 +12,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"portico.dev/internal/httpengine/http2/client"
+	"portico.dev/internal/httpengine/engine"
 )
 
 const (
@@ -36,7 +36,7 @@ type attempts struct {
 	pool      func(*endpoint) *connPool
 	request   *http.Request
 	body      *replay // nil without a body, or with a buffered one
-	buffered  *client.BytesBody
+	buffered  *engine.BytesBody
 	observer  AttemptObserver
 	tried     []*endpoint
 	slow      *endpoint // the first endpoint that was skipped because its connection took too long
@@ -331,7 +331,7 @@ func (b *responseBody) Read(p []byte) (int, error) {
 
 // Ready reports whether a Read would not block, as far as known.
 func (b *responseBody) Ready() bool {
-	known, ok := b.ReadCloser.(interface{ Ready() bool })
+	known, ok := b.ReadCloser.(engine.ResponseBody)
 	return ok && known.Ready()
 }
 

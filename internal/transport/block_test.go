@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"portico.dev/internal/httpengine/engine/enginetest"
+	"portico.dev/internal/httpengine/enginetest"
 )
 
 var errHung = errors.New("requests are taken and none is answered")

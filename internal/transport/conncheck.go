@@ -239,7 +239,7 @@ func (s *silence) check() {
 // noResponse reports whether err is a failure in which the peer sent nothing.
 func noResponse(err error) bool {
 	var timeout net.Error
-	var known *engine.ClientError
+	var known *engine.Error
 	if errors.As(err, &known) && known.Kind == engine.PingTimeout {
 		return true
 	}

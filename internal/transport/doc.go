@@ -18,7 +18,7 @@
 // # Sending requests
 //
 // Requests use HTTP/2 connections managed by this package. Their typed errors report how far a request got
-// (engine.ClientConn). The implementation is internal/httpengine/http2/client, on which requests share system calls, or
+// (engine.ClientConn). The implementation is internal/httpengine/portico/http2/client, on which requests share system calls, or
 // golang.org/x/net/http2, as selected by Options.Engine. Backends without HTTP/2 are reached by net/http's HTTP/1.1
 // client. Unless Options.Engine is engine.Library, every HTTP/1.1 response is validated (http1_conn.go): an ambiguous
 // response is refused, and data received before a request is not accepted as its response. For the limitations of

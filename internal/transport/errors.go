@@ -196,7 +196,7 @@ func classify(ctx context.Context, err error) failure {
 		f.class, f.unprocessed = ClassRequest, true
 		return f
 	}
-	var known *engine.ClientError
+	var known *engine.Error
 	if errors.As(err, &known) {
 		return f.withKind(known.Kind)
 	}

@@ -19,7 +19,7 @@ import (
 	"testing"
 	"time"
 
-	"portico.dev/internal/httpengine/engine/enginetest"
+	"portico.dev/internal/httpengine/enginetest"
 	"portico.dev/internal/pki"
 )
 

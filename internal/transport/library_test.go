@@ -8,11 +8,11 @@ import (
 	"strings"
 	"testing"
 
-	"portico.dev/internal/httpengine/engine"
+	"portico.dev/internal/httpengine"
 )
 
 // withLibrary makes a Set use net/http for backends, regardless of the environment.
-func withLibrary(o *Options) { o.Engine = engine.Library }
+func withLibrary(o *Options) { o.Engine = httpengine.Library }
 
 // takenByTheLibrary lists responses that net/http's HTTP/1.1 accepts although they are ambiguous or malformed. The table "Towards backends" of
 // internal/httpengine/README.md has one row for each. Portico's engine rejects all of them.

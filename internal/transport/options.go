@@ -7,7 +7,7 @@ import (
 
 	"go.uber.org/zap"
 
-	"portico.dev/internal/httpengine/engine"
+	"portico.dev/internal/httpengine"
 	"portico.dev/internal/metrics"
 	"portico.dev/internal/pki"
 )
@@ -20,7 +20,7 @@ type Options struct {
 	// Engine is the HTTP implementation for connections to backends. Default engine.Portico. With engine.Library no
 	// Portico parser reads data from backends, and some attacks by hostile backends are not detected
 	// (internal/httpengine/README.md).
-	Engine engine.Name
+	Engine httpengine.Name
 	// Certificate is the client certificate for all backends: the front-proxy certificate. If nil, none is presented.
 	Certificate *pki.KeyPair
 	// AllowLoopback permits loopback endpoints for all Services. Default false, because such an endpoint gives access
@@ -83,7 +83,7 @@ type Options struct {
 }
 
 func (o Options) withDefaults() Options {
-	orDefault(&o.Engine, engine.Portico)
+	orDefault(&o.Engine, httpengine.Default())
 	orDefault(&o.DialTimeout, 2*time.Second)
 	orDefault(&o.TLSTimeout, 5*time.Second)
 	orDefault(&o.HeaderTimeout, time.Minute)

@@ -12,7 +12,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"portico.dev/internal/httpengine/engine/enginetest"
+	"portico.dev/internal/httpengine/enginetest"
 )
 
 // sickness controls how a test server misbehaves.

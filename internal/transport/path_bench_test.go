@@ -17,8 +17,8 @@ import (
 	"testing"
 	"time"
 
+	"portico.dev/internal/httpengine"
 	"portico.dev/internal/httpengine/engine"
-	"portico.dev/internal/httpengine/http2/client"
 	"portico.dev/internal/pki"
 )
 
@@ -161,7 +161,7 @@ func newBenchEnvironment(b *testing.B) *benchEnvironment {
 	y.set = New(Options{AllowLoopback: true})
 	b.Cleanup(y.set.Close)
 	y.backend, y.library = y.newBackend(b), y.newLibrary(b)
-	other := New(Options{AllowLoopback: true, Engine: engine.Library})
+	other := New(Options{AllowLoopback: true, Engine: httpengine.Library})
 	b.Cleanup(other.Close)
 	if y.other, err = other.Backend(y.spec()); err != nil {
 		b.Fatal(err)
@@ -278,7 +278,7 @@ func report(b *testing.B, before used, n int) {
 func (y *benchEnvironment) request(b *testing.B, method, path, body string) *http.Request {
 	var from io.Reader
 	if body != "" {
-		from = client.NewBytesBody([]byte(body))
+		from = engine.NewBytesBody([]byte(body))
 	}
 	r, err := http.NewRequestWithContext(b.Context(), method, "https://"+y.address+path, from)
 	if err != nil {

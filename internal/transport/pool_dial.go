@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	"portico.dev/internal/httpengine"
 	"portico.dev/internal/httpengine/engine"
 )
 
@@ -112,7 +113,7 @@ func (p *connPool) add(scope context.Context, tc *tls.Conn) (*http2Conn, error) 
 	ctx, cancel := context.WithTimeout(scope, p.options.TLSTimeout)
 	defer cancel()
 	var err error
-	c.ClientConn, err = engine.NewClientConn(ctx, p.options.Engine, tc, engine.ClientConfig{
+	c.ClientConn, err = httpengine.NewClientConn(ctx, p.options.Engine, tc, engine.ClientConfig{
 		MaxHeaderBytes: int(p.options.MaxHeaderBytes),
 		CheckInterval:  p.checker.every, PingAfter: p.options.PingAfter, PingTimeout: p.options.PingTimeout,
 		HeaderTimeout: p.options.HeaderTimeout, ProtocolTimeout: protocolTimeout,
@@ -159,7 +160,7 @@ func (p *connPool) beginDial() bool {
 
 // handshakeError returns the reason for a failed HTTP/2 handshake.
 func (p *connPool) handshakeError(err error) error {
-	var e *engine.ClientError
+	var e *engine.Error
 	switch {
 	case p.ctx.Err() != nil:
 		return ErrClosed

@@ -3,7 +3,7 @@ package transport
 import (
 	"net/http"
 
-	"portico.dev/internal/httpengine/http2/client"
+	"portico.dev/internal/httpengine/engine"
 )
 
 // A server that does not read a request body lets it use up the flow control window of the connection, and all other
@@ -29,7 +29,7 @@ func uploadOf(r *http.Request) upload {
 	if r.Body == nil || r.Body == http.NoBody {
 		return upload{}
 	}
-	if _, whole := r.Body.(*client.BytesBody); whole || r.ContentLength > 0 && r.ContentLength < longUpload {
+	if _, whole := r.Body.(*engine.BytesBody); whole || r.ContentLength > 0 && r.ContentLength < longUpload {
 		return upload{need: max(1, r.ContentLength)}
 	}
 	return upload{need: longUpload, long: true}

@@ -8,7 +8,7 @@ import (
 	"sync"
 	"sync/atomic"
 
-	"portico.dev/internal/httpengine/http2/client"
+	"portico.dev/internal/httpengine/engine"
 )
 
 // allowance limits the bodies kept for all requests together.
@@ -234,22 +234,19 @@ func fitsBuffer(r *http.Request, limit int64) bool {
 	return r.ContentLength > 0 && r.ContentLength <= min(maxBufferedBody, limit) && r.Body != nil && r.Body != http.NoBody && len(r.Trailer) == 0
 }
 
-// buffered is a body that reports how many bytes are available, and whether this is all.
-type buffered interface{ Buffered() (n int, ended bool) }
-
 // bufferBody reads the body of r, until the end of its context.
-func bufferBody(r *http.Request) (*client.BytesBody, error) {
+func bufferBody(r *http.Request) (*engine.BytesBody, error) {
 	data := make([]byte, r.ContentLength)
-	if b, ok := r.Body.(buffered); ok {
+	if b, ok := r.Body.(engine.RequestBody); ok {
 		if n, ended := b.Buffered(); ended || n >= len(data) {
 			_, err := io.ReadFull(r.Body, data)
-			return client.NewBytesBody(data), err
+			return engine.NewBytesBody(data), err
 		}
 	}
 	if err := runUntilDone(r.Context(), func() error { _, err := io.ReadFull(r.Body, data); return err }); err != nil {
 		return nil, err
 	}
-	return client.NewBytesBody(data), nil
+	return engine.NewBytesBody(data), nil
 }
 
 // runUntilDone runs f, and returns without waiting for it when ctx ends. A blocked read of a client's body ends only
@@ -267,7 +264,7 @@ func runUntilDone(ctx context.Context, f func() error) error {
 }
 
 func afterFunc(ctx context.Context, f func()) (off func() bool) {
-	if e, ok := ctx.(client.EndNotifier); ok {
+	if e, ok := ctx.(engine.EndNotifier); ok {
 		e.OnEnd(f)
 		return e.OffEnd
 	}

@@ -13,7 +13,7 @@ import (
 	"testing"
 	"time"
 
-	"portico.dev/internal/httpengine/engine/enginetest"
+	"portico.dev/internal/httpengine/enginetest"
 )
 
 // reads is a handler that reads the request body, except for /unread, until the test ends.

@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"portico.dev/internal/httpengine"
 	"portico.dev/internal/httpengine/engine"
 	"portico.dev/internal/pki"
 	"portico.dev/internal/run/memory"
@@ -80,7 +81,7 @@ func serveOwnHTTP(o *commands, announce announcement, h http.Handler) error {
 	ctx := context.Background() // the process ends with its standard input
 	go memory.TuneGC(ctx, func() {})
 	go processors.Adapt(ctx)
-	s := engine.NewServer(engine.Portico, engine.ServerConfig{
+	s := httpengine.NewServer(httpengine.Portico, engine.ServerConfig{
 		Handler: h, MaxConcurrentStreams: 100, MaxHeaderBytes: 64 << 10, HeaderTimeout: handshakeLimit, IdleTimeout: 90 * time.Second,
 		PingAfter: 30 * time.Second, PingTimeout: 15 * time.Second, StallTimeout: 30 * time.Second,
 	})
@@ -165,7 +166,7 @@ func (l *relay) acquire(ctx context.Context) (*relayConn, error) {
 	if err != nil {
 		return nil, err
 	}
-	made, err := engine.NewClientConn(ctx, engine.Portico, conn.(*tls.Conn), engine.ClientConfig{
+	made, err := httpengine.NewClientConn(ctx, httpengine.Portico, conn.(*tls.Conn), engine.ClientConfig{
 		MaxHeaderBytes: 256 << 10, CheckInterval: checkInterval, PingAfter: time.Minute, PingTimeout: time.Minute,
 		HeaderTimeout: time.Minute, ProtocolTimeout: handshakeLimit,
 	})
@@ -216,7 +217,7 @@ func (l *relay) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 // copyAsItComes copies a response. It flushes each part of a response without a length, unless more data is ready.
 func copyAsItComes(w http.ResponseWriter, resp *http.Response) error {
-	ready, _ := resp.Body.(interface{ Ready() bool }) // nil without a body
+	ready, _ := resp.Body.(engine.ResponseBody) // nil without a body
 	flush := func() error {
 		if resp.ContentLength >= 0 || ready == nil || ready.Ready() {
 			return nil

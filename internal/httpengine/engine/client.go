@@ -1,11 +1,9 @@
 package engine
 
 import (
-	"context"
-	"crypto/tls"
+	"io"
 	"net/http"
-
-	"portico.dev/internal/httpengine/http2/client"
+	"time"
 )
 
 // ClientConn is an HTTP/2 connection to a backend. It is safe for concurrent use. Only RoundTrip waits.
@@ -36,46 +34,100 @@ type ClientConn interface {
 	Close()
 }
 
-// ClientConfig configures a ClientConn of any engine.
-type ClientConfig = client.Config
-
-// ClientError is why a request has no complete response. It is the type of package client, so that its errors need no
-// translation.
-type ClientError = client.Error
-
-// ErrorKind describes how far a request without a complete response got.
-type ErrorKind = client.ErrorKind
-
-// Kinds of errors.
-const (
-	Lost              = client.Lost              // the connection ended; the server may have processed the request
-	PingTimeout       = client.PingTimeout       // the connection was closed because pings were not answered
-	Reset             = client.Reset             // the server reset the stream
-	Rejected          = client.Rejected          // the server reset the stream with PROTOCOL_ERROR: it considers the request malformed
-	ProtocolViolation = client.ProtocolViolation // the server violated the protocol
-	HeaderTimeout     = client.HeaderTimeout     // the header of the response did not arrive in time
-	Unsent            = client.Unsent            // nothing was sent: the connection accepts no more requests
-	Unprocessed       = client.Unprocessed       // according to the server's GOAWAY, it did not process the request
-	Refused           = client.Refused           // REFUSED_STREAM: the server did not process the request
-	Canceled          = client.Canceled          // the request's context ended, or the caller closed the response's body
-	BodyError         = client.BodyError         // reading the request's body failed
-	Abandoned         = client.Abandoned         // AbandonWaiting ended the request; the server may have processed it
-	InvalidRequest    = client.InvalidRequest    // HTTP/2 cannot carry the request; nothing was sent
-)
-
-// NewClientConn starts HTTP/2 on a TLS connection to a verified server, and returns when the server's SETTINGS have
-// arrived. It closes the connection if it fails, or if ctx ends before. Errors are *ClientError.
-func NewClientConn(ctx context.Context, n Name, tc *tls.Conn, config ClientConfig) (ClientConn, error) {
-	if n == Library {
-		return newLibraryConn(ctx, tc, config)
-	}
-	c, err := client.New(ctx, tc, config)
-	if err != nil {
-		return nil, err // c is nil; returning it would make the interface non-nil
-	}
-	return c, nil
+// ClientConfig configures a ClientConn. All fields except OnClose must be set.
+type ClientConfig struct {
+	// MaxHeaderBytes limits the header of a response, counted as in RFC 9113.
+	MaxHeaderBytes int
+	// CheckInterval is the time between two calls of Check. It is used to convert the timeouts below to numbers of checks.
+	CheckInterval time.Duration
+	// PingAfter is how long the server may be silent before it is pinged, and PingTimeout limits the wait for the answer.
+	PingAfter, PingTimeout time.Duration
+	// HeaderTimeout limits the time from a request to the header of its response. It may be exceeded by a quarter.
+	HeaderTimeout time.Duration
+	// ProtocolTimeout limits the time for the server to acknowledge the client's SETTINGS, and to complete a header block,
+	// during which other frames cannot arrive.
+	ProtocolTimeout time.Duration
+	// OnClose, if set, is called once, in a new goroutine, when the connection is closed. It must not wait.
+	OnClose func()
 }
 
-// ScansHTTP1 reports whether Portico's parser checks HTTP/1.1 responses before net/http reads them. Both engines use
-// net/http's HTTP/1.1 client.
-func (n Name) ScansHTTP1() bool { return n != Library }
+// ErrorKind describes how far a request without a complete response got.
+type ErrorKind int
+
+const (
+	// Lost means that the connection ended. The server may have processed the request.
+	Lost ErrorKind = iota
+	// PingTimeout means that the connection was closed because pings were not answered.
+	PingTimeout
+	// Reset means that the server reset the stream.
+	Reset
+	// ProtocolViolation means that the server violated the protocol.
+	ProtocolViolation
+	// HeaderTimeout means that the header of the response did not arrive in time.
+	HeaderTimeout
+	// Unsent means that nothing was sent, because the connection accepts no more requests.
+	Unsent
+	// Unprocessed means that the server did not process the request, according to its GOAWAY.
+	Unprocessed
+	// Refused means that the server reset the stream with REFUSED_STREAM. It did not process the request.
+	Refused
+	// Canceled means that the request's context ended, or the caller closed the response's body.
+	Canceled
+	// BodyError means that reading the request's body failed.
+	BodyError
+	// InvalidRequest means that HTTP/2 cannot carry the request. Nothing was sent.
+	InvalidRequest
+	// Rejected means that the server reset the stream with PROTOCOL_ERROR. It considers the request malformed, and will
+	// reject it again.
+	Rejected
+	// Abandoned means that ClientConn.AbandonWaiting ended the request. The server may have processed it.
+	Abandoned
+)
+
+// Error is why a request has no complete response.
+type Error struct {
+	Kind ErrorKind
+	Err  error
+}
+
+// Error implements error.
+func (e *Error) Error() string { return e.Err.Error() }
+
+// Unwrap returns the cause.
+func (e *Error) Unwrap() error { return e.Err }
+
+// BytesBody is a request body in memory. It can be sent any number of times. Engines may send it together with the header.
+type BytesBody struct {
+	data   []byte
+	offset int
+}
+
+// NewBytesBody returns a body with these bytes, which must not change.
+func NewBytesBody(data []byte) *BytesBody { return &BytesBody{data: data} }
+
+// Bytes returns all bytes of the body, which must not be changed.
+func (b *BytesBody) Bytes() []byte { return b.data }
+
+// Clone returns an unread copy of the body.
+func (b *BytesBody) Clone() *BytesBody { return &BytesBody{data: b.data} }
+
+// Read implements io.Reader, for engines that do not support BytesBody.
+func (b *BytesBody) Read(p []byte) (int, error) {
+	if b.offset == len(b.data) {
+		return 0, io.EOF
+	}
+	n := copy(p, b.data[b.offset:])
+	b.offset += n
+	return n, nil
+}
+
+// Close does nothing.
+func (b *BytesBody) Close() error { return nil }
+
+// EndNotifier is implemented by contexts of requests that call a function at their end at a lower cost than context.AfterFunc.
+type EndNotifier interface {
+	// OnEnd calls f when the context ends, or soon after. It stores one f at a time.
+	OnEnd(f func())
+	// OffEnd removes f, and reports whether it was not called.
+	OffEnd() bool
+}

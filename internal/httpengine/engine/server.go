@@ -1,16 +1,11 @@
 package engine
 
 import (
-	"cmp"
 	"context"
 	"crypto/tls"
-	"errors"
 	"net/http"
-	"slices"
 	"time"
 
-	"portico.dev/internal/httpengine/http1"
-	"portico.dev/internal/httpengine/http2/server"
 	"portico.dev/internal/httpengine/httpmsg"
 )
 
@@ -40,8 +35,12 @@ type Server interface {
 
 // ServerConfig configures a Server of any engine.
 type ServerConfig struct {
-	// Handler serves the requests.
+	// Handler serves the requests. Its writers are ResponseWriters, and the bodies are RequestBodies.
 	Handler http.Handler
+	// Context returns the context of a request of a client with the given address (http.Request.RemoteAddr). It is derived from
+	// parent, which ends when the client has disconnected or does not need the response any more, and when the handler has
+	// returned. If nil, requests have parent.
+	Context func(parent context.Context, client string) context.Context
 	// MaxConcurrentStreams is the maximum number of concurrent requests of an HTTP/2 connection.
 	MaxConcurrentStreams int
 	// MaxHeaderBytes limits the header of a request. A larger one is answered 431.
@@ -62,73 +61,4 @@ type ServerConfig struct {
 	Refuse func() bool
 	// Logf logs panics and clients that violate the protocol.
 	Logf func(format string, args ...any)
-}
-
-// NewServer makes a Server of an engine.
-func NewServer(n Name, c ServerConfig) Server {
-	if n == Library {
-		return newLibrary(c)
-	}
-	return newPortico(c)
-}
-
-// porticoServer is Portico's HTTP/1.1 and HTTP/2 server.
-type porticoServer struct {
-	http1 *http1.Server
-	http2 *server.Server
-}
-
-func newPortico(c ServerConfig) *porticoServer {
-	return &porticoServer{
-		http1: http1.New(http1.Config{
-			Handler: c.Handler, MaxHeaderBytes: c.MaxHeaderBytes, LargeHeaders: c.LargeHeaders, HeaderTimeout: c.HeaderTimeout, IdleTimeout: c.IdleTimeout,
-			Refuse: c.Refuse, Logf: c.Logf,
-		}),
-		http2: server.New(server.Config{
-			Handler: c.Handler, MaxConcurrentStreams: c.MaxConcurrentStreams, MaxHeaderBytes: c.MaxHeaderBytes, LargeHeaders: c.LargeHeaders,
-			PrefaceTimeout: c.HeaderTimeout, HeaderTimeout: c.HeaderTimeout, IdleTimeout: c.IdleTimeout,
-			PingAfter: c.PingAfter, PingTimeout: c.PingTimeout, StallTimeout: c.StallTimeout, Refuse: c.Refuse, Logf: c.Logf,
-		}),
-	}
-}
-
-func (s *porticoServer) Begin(c *tls.Conn, hijacked func()) (serve func()) {
-	if c.ConnectionState().NegotiatedProtocol == "h2" {
-		return s.http2.Begin(c)
-	}
-	return s.http1.Begin(c, hijacked)
-}
-
-func (s *porticoServer) GoAway(ctx context.Context) error { return s.http2.GoAway(ctx) }
-
-func (s *porticoServer) Shutdown(ctx context.Context) error {
-	first := make(chan error, 1)
-	go func() { first <- s.http1.Shutdown(ctx) }()
-	err := s.http2.Shutdown(ctx)
-	return errors.Join(<-first, err)
-}
-
-// CloseIdle begins with HTTP/2, because idle HTTP/2 connections hold more memory: header tables, and buffers for frames.
-func (s *porticoServer) CloseIdle(n int) int {
-	closed := s.http2.CloseIdle(n)
-	return closed + s.http1.CloseIdle(n-closed)
-}
-
-func (s *porticoServer) CutLargest(bytes int64) (cut int) {
-	all := append(s.http1.LargeConns(), s.http2.LargeConns()...)
-	slices.SortFunc(all, func(a, b httpmsg.ConnMemory) int { return cmp.Compare(b.Bytes, a.Bytes) })
-	for _, h := range all {
-		if bytes <= 0 {
-			break
-		}
-		h.Conn.Cut()
-		bytes -= h.Bytes
-		cut++
-	}
-	return cut
-}
-
-func (s *porticoServer) Close() {
-	s.http1.Close()
-	s.http2.Close()
 }

@@ -17,7 +17,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"portico.dev/internal/coreapi/registry"
-	"portico.dev/internal/httpengine/engine"
+	"portico.dev/internal/httpengine"
 	"portico.dev/internal/pki"
 	"portico.dev/internal/proxy"
 	"portico.dev/internal/transport"
@@ -49,7 +49,7 @@ type Config struct {
 	// OwnAddresses returns the addresses of this process's listeners, which must not be dialled.
 	OwnAddresses func() []string
 	// Engine is the HTTP implementation.
-	Engine engine.Name
+	Engine httpengine.Name
 	// Logger may be nil.
 	Logger *zap.Logger
 }
