@@ -436,6 +436,7 @@ func (p *benchPool) Put(b []byte) { p.pool.Put(&b) }
 func benchFront(ctx context.Context, facts *environmentFacts, client *pki.KeyPair, by httpengine.Name) (http.Handler, error) {
 	reg := prometheus.NewRegistry()
 	set := transport.New(transport.Options{
+		MaxInFlight: 10_000, // all clients are one user
 		Engine: by, AllowLoopback: true, Certificate: client, Metrics: metrics.NewBackends(reg),
 		OnSuccess: func(*transport.Backend) {}, OnFailure: func(*transport.Backend, error) {},
 	})
