@@ -2,7 +2,7 @@
 // bystander sends normal requests.
 //
 //	go test ./e2e/attacks                                      a reduced set, as in the release checks
-//	go test ./e2e/attacks -timeout 1h -args -whole -write      all, on both engines; writes README.md and results.json
+//	go test ./e2e/attacks -timeout 1h -args -whole -write      all, on both engines; writes README.md and results.json.zst
 //
 // The front door is a separate process, so that the kernel reports its CPU time and memory. The attacker is another instance of
 // this test binary, which sends handwritten frames and is also the hostile extension server. A class is a line in

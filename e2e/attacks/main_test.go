@@ -12,7 +12,7 @@ import (
 
 var (
 	whole   = flag.Bool("whole", false, "all attacks on all engines, for the duration of the recorded results; default a reduced set")
-	write   = flag.Bool("write", false, "with -whole: write e2e/attacks/README.md and e2e/attacks/results.json")
+	write   = flag.Bool("write", false, "with -whole: write e2e/attacks/README.md and e2e/attacks/results.json.zst")
 	judge   = flag.Bool("judge", false, "check the recorded results against the current bounds without attacks, and write the page")
 	engines = flag.String("engines", "", "engines, separated by commas; default portico, and library for a few attacks")
 	only    = flag.String("only", "", "regular expression; only attacks with a matching name")

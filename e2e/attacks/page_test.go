@@ -15,9 +15,10 @@ import (
 	"time"
 
 	"portico.dev/e2e/bench/measure"
+	"portico.dev/e2e/packed"
 )
 
-// page is e2e/attacks/results.json.
+// page is e2e/attacks/results.json.zst.
 type page struct {
 	Engines map[string]run `json:"engines"`
 	Results []result       `json:"results"`
@@ -31,7 +32,7 @@ type run struct {
 
 func readPage() (*page, error) {
 	p := &page{Engines: map[string]run{}}
-	text, err := os.ReadFile("results.json")
+	text, err := packed.Read("results.json.zst")
 	if errors.Is(err, fs.ErrNotExist) {
 		return p, nil
 	}
@@ -62,8 +63,8 @@ func (p *page) write(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for name, content := range map[string][]byte{"results.json": append(text, '\n'), "README.md": p.markdown()} {
-		if err := os.WriteFile(name, content, 0o644); err != nil {
+	for name, content := range map[string][]byte{"results.json.zst": append(text, '\n'), "README.md": p.markdown()} {
+		if err := packed.Write(name, content); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -72,7 +73,7 @@ func (p *page) write(t *testing.T) {
 const introduction = `# HTTP attacks and their cost
 
 This page lists every published class of attack on HTTP/1.1 and HTTP/2 servers and clients. Each attack was run against a real front door
-with TLS, a real extension server, RBAC and the audit log. ` + "`make attacks`" + ` writes this page and [results.json](results.json).
+with TLS, a real extension server, RBAC and the audit log. ` + "`make attacks`" + ` writes this page and [results.json.zst](results.json.zst).
 The release checks run a reduced set of the same attacks (` + "`go test ./e2e/attacks`" + `), and check that no row of this page is missing or has
 an exceeded bound for Portico's engine.
 
@@ -211,7 +212,7 @@ func TestThePageIsWhole(t *testing.T) {
 		t.Fatal(err)
 	}
 	if !bytes.Equal(text, p.markdown()) {
-		t.Error("e2e/attacks/README.md differs from e2e/attacks/results.json and the attacks, want equal content: run make attacks")
+		t.Error("e2e/attacks/README.md differs from e2e/attacks/results.json.zst and the attacks, want equal content: run make attacks")
 	}
 	for _, a := range rowsOfAll() {
 		for _, engine := range []string{portico, library} {

@@ -28,6 +28,7 @@ import (
 	"portico.dev/e2e/bench/proxied"
 	"portico.dev/e2e/bench/scale"
 	"portico.dev/e2e/bench/shared"
+	"portico.dev/e2e/packed"
 )
 
 // limit bounds the duration of a run.
@@ -326,7 +327,7 @@ func write(dir, name string, r report) error {
 	if err != nil {
 		return err
 	}
-	if err := os.WriteFile(filepath.Join(dir, name+".json"), append(data, '\n'), 0o644); err != nil {
+	if err := packed.Write(filepath.Join(dir, name+".json"+packed.Suffix), append(data, '\n')); err != nil {
 		return err
 	}
 	return os.WriteFile(filepath.Join(dir, name+".md"), page, 0o644)

@@ -9,7 +9,7 @@ import (
 	"portico.dev/internal/httpengine/enginetest"
 )
 
-const recordedFile = "testdata/recorded.jsonl"
+const recordedFile = "testdata/recorded.jsonl.zst"
 
 // The responses of a front door are a kube-apiserver's, except for the known differences. A server of the flag -left is
 // compared with the same recording.

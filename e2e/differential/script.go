@@ -1,15 +1,14 @@
 package differential
 
 import (
-	"bufio"
 	"bytes"
 	"embed"
 	"encoding/json"
 	"fmt"
 	"net/http"
-	"os"
 	"strings"
 
+	"portico.dev/e2e/packed"
 	"sigs.k8s.io/yaml"
 )
 
@@ -134,16 +133,15 @@ func (r recording) write(file string) error {
 			return err
 		}
 	}
-	return os.WriteFile(file, out.Bytes(), 0o644)
+	return packed.Write(file, out.Bytes())
 }
 
 func readRecording(file string) (r recording, err error) {
-	f, err := os.Open(file)
+	text, err := packed.Read(file)
 	if err != nil {
 		return r, err
 	}
-	defer f.Close()
-	lines := json.NewDecoder(bufio.NewReader(f))
+	lines := json.NewDecoder(bytes.NewReader(text))
 	lines.DisallowUnknownFields()
 	if err := lines.Decode(&r.Server); err != nil {
 		return r, fmt.Errorf("%s: %w", file, err)

@@ -45,7 +45,7 @@ func run(ctx context.Context) error {
 	flag.DurationVar(&r.limit, "limit", time.Minute, "time limit of a spec")
 	flag.DurationVar(&r.last, "for", 0, "end the run after this; specs that have not ended are not recorded; 0: run all")
 	flag.StringVar(&r.scratch, "scratch", "", "directory for logs, which is kept; default a temporary directory")
-	flag.StringVar(&r.results, "results", "", "file of results; default e2e/specs/SERVER.jsonl")
+	flag.StringVar(&r.results, "results", "", "file of results, packed at the end as FILE.zst; default e2e/specs/SERVER.jsonl")
 	flag.StringVar(&only, "run", "", "regular expression; only specs with a matching name are run")
 	flag.StringVar(&r.passed, "passed", "", "file of results of another server; only specs that pass there are run")
 	flag.BoolVar(&r.again, "again", false, "also run specs that have results")
@@ -66,5 +66,8 @@ func run(ctx context.Context) error {
 			return err
 		}
 	}
-	return r.run(ctx, only)
+	if err := unpack(r.results); err != nil {
+		return err
+	}
+	return errors.Join(r.run(ctx, only), pack(r.results))
 }

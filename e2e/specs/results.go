@@ -9,6 +9,7 @@ import (
 	"regexp"
 	"strings"
 
+	"portico.dev/e2e/packed"
 	"sigs.k8s.io/yaml"
 )
 
@@ -31,9 +32,40 @@ type result struct {
 // maxLine limits a line.
 const maxLine = 1 << 20
 
-// readResults returns the last result of each spec. It returns no results if the file does not exist.
+// unpack writes a packed file of results, unless the file exists: a run was interrupted then.
+func unpack(file string) error {
+	if _, err := os.Stat(file); !os.IsNotExist(err) {
+		return err
+	}
+	data, err := packed.Read(file + packed.Suffix)
+	if os.IsNotExist(err) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(file, data, 0o644)
+}
+
+// pack replaces a file of results by a packed file.
+func pack(file string) error {
+	data, err := os.ReadFile(file)
+	if err != nil {
+		return err
+	}
+	if err := packed.Write(file+packed.Suffix, data); err != nil {
+		return err
+	}
+	return os.Remove(file)
+}
+
+// readResults returns the last result of each spec, from the file, or else from the packed file. It returns no results if neither
+// exists.
 func readResults(file string) (map[string]result, error) {
 	data, err := os.ReadFile(file)
+	if os.IsNotExist(err) {
+		data, err = packed.Read(file + packed.Suffix)
+	}
 	if err != nil && !os.IsNotExist(err) {
 		return nil, err
 	}

@@ -7,6 +7,8 @@ import (
 	"os"
 	"slices"
 	"strings"
+
+	"portico.dev/e2e/packed"
 )
 
 const (
@@ -17,7 +19,7 @@ const (
 // writePage replaces the text between the marks of a page with the tables. After it has written the page, it returns an error
 // that lists the specs that differ without a reason.
 func writePage(results, page string) error {
-	data, err := os.ReadFile(results)
+	data, err := packed.Read(results)
 	if err != nil {
 		return err
 	}

@@ -9,9 +9,9 @@ import (
 	"testing"
 )
 
-// docs/security-tests.md lists the test for each attack. Every test that the page names must exist.
+// e2e/attacks/security-tests.md lists the test for each attack. Every test that the page names must exist.
 func TestSecurityTestsPageNamesExistingTests(t *testing.T) {
-	text := namesOnlyTests(t, "../../docs/security-tests.md")
+	text := namesOnlyTests(t, "../../e2e/attacks/security-tests.md")
 	for row, last := range map[string]int{"A": 42, "B": 15, "C": 23, "D": 19, "E": 16, "G": 9} {
 		for i := 1; i <= last; i++ {
 			if n := strings.Count(string(text), fmt.Sprintf("\n| %s%d |", row, i)); n != 1 {

@@ -189,7 +189,7 @@ func (s *source) writeErrors(p *page) error {
 	p.text(`Errors that the front door itself answers with. Each is a Status in the client's encoding (JSON, YAML or protobuf). An ellipsis stands for text that depends on the request.
 
 Requests for the groups that are served here get kube-apiserver's errors, which are not listed. An extension server's own errors pass unchanged.
-Errors about the syntax of HTTP are in [HTTP rules](../http-rules.md). [When a backend fails](../failures.md) says what to do.`)
+Errors about the syntax of HTTP are in [HTTP rules](http-rules.md). [When a backend fails](../failures.md) says what to do.`)
 	for _, part := range []struct {
 		dirs           []string
 		heading, intro string

@@ -6,11 +6,12 @@ import (
 	"fmt"
 	"io/fs"
 	"maps"
-	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
+
+	"portico.dev/e2e/packed"
 )
 
 const (
@@ -44,7 +45,7 @@ type Result struct {
 // is in both.
 func Directories(record, fresh string) (Result, error) {
 	var r Result
-	files, err := filepath.Glob(filepath.Join(fresh, "*.json"))
+	files, err := filepath.Glob(filepath.Join(fresh, "*.json"+packed.Suffix))
 	if err != nil {
 		return r, err
 	}
@@ -63,7 +64,7 @@ func Directories(record, fresh string) (Result, error) {
 			return r, err
 		}
 		pages++
-		r.page(strings.TrimSuffix(name, ".json"), was, is)
+		r.page(strings.TrimSuffix(name, ".json"+packed.Suffix), was, is)
 	}
 	if pages == 0 {
 		return r, fmt.Errorf("no page of %s is in %s", record, fresh)
@@ -75,7 +76,7 @@ func Directories(record, fresh string) (Result, error) {
 }
 
 func read(file string) (any, error) {
-	data, err := os.ReadFile(file)
+	data, err := packed.Read(file)
 	if err != nil {
 		return nil, err
 	}

@@ -1,10 +1,11 @@
 package compare
 
 import (
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"portico.dev/e2e/packed"
 )
 
 // page returns the page of a machine, with a row of Portico and one of another server.
@@ -18,7 +19,7 @@ func compared(t *testing.T, was, is string) (Result, error) {
 	t.Helper()
 	record, fresh := t.TempDir(), t.TempDir()
 	for dir, text := range map[string]string{record: was, fresh: is} {
-		if err := os.WriteFile(filepath.Join(dir, "page.json"), []byte(text), 0o600); err != nil {
+		if err := packed.Write(filepath.Join(dir, "page.json"+packed.Suffix), []byte(text)); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -79,7 +80,7 @@ func TestWhatIsWorseByMoreThanItsNoise(t *testing.T) {
 func TestEveryPageOfTheRecordHasFigures(t *testing.T) {
 	record := filepath.Join("..", "results")
 	for _, name := range []string{"proxied", "scale", "local", "shared", "gateway", "incumbent", "memory"} {
-		was, err := read(filepath.Join(record, name+".json"))
+		was, err := read(filepath.Join(record, name+".json"+packed.Suffix))
 		if err != nil {
 			t.Fatal(err)
 		}

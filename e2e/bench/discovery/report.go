@@ -11,6 +11,8 @@ import (
 	"strings"
 	"text/template"
 	"time"
+
+	"portico.dev/e2e/packed"
 )
 
 // row contains the results of one situation.
@@ -115,7 +117,7 @@ func (r *report) write(dir string) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err
 	}
-	if err := os.WriteFile(filepath.Join(dir, "discovery.json"), append(asJSON, '\n'), 0o644); err != nil {
+	if err := packed.Write(filepath.Join(dir, "discovery.json"+packed.Suffix), append(asJSON, '\n')); err != nil {
 		return err
 	}
 	return os.WriteFile(filepath.Join(dir, "discovery.md"), page.Bytes(), 0o644)

@@ -21,7 +21,7 @@ var (
 )
 
 const (
-	recorded = "testdata/recorded.json.gz"
+	recorded = "testdata/recorded.json.zst"
 	shown    = 40
 	// atOnce is the number of objects that are queried in parallel.
 	atOnce = 4

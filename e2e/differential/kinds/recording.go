@@ -1,15 +1,13 @@
 package kinds
 
 import (
-	"bytes"
-	"compress/gzip"
 	"encoding/json"
 	"fmt"
-	"io"
 	"maps"
-	"os"
 	"slices"
 	"strings"
+
+	"portico.dev/e2e/packed"
 )
 
 // recording maps the names of questions to the fields of the responses by place.
@@ -63,32 +61,16 @@ func (r recording) write(file string, order []string) error {
 	if err != nil {
 		return err
 	}
-	var packed bytes.Buffer
-	to, err := gzip.NewWriterLevel(&packed, gzip.BestCompression)
-	if err != nil {
-		return err
-	}
-	if _, err := to.Write(text); err != nil {
-		return err
-	}
-	if err := to.Close(); err != nil {
-		return err
-	}
-	return os.WriteFile(file, packed.Bytes(), 0o600)
+	return packed.Write(file, text)
 }
 
 func read(file string) (recording, error) {
-	packed, err := os.Open(file)
+	text, err := packed.Read(file)
 	if err != nil {
 		return nil, err
 	}
-	defer packed.Close()
-	from, err := gzip.NewReader(packed)
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", file, err)
-	}
 	var all []change
-	if err := json.NewDecoder(io.LimitReader(from, 256<<20)).Decode(&all); err != nil {
+	if err := json.Unmarshal(text, &all); err != nil {
 		return nil, fmt.Errorf("%s: %w", file, err)
 	}
 	r := recording{}

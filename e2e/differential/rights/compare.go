@@ -1,18 +1,15 @@
 package rights
 
 import (
-	"bytes"
-	"compress/gzip"
 	"encoding/json"
 	"fmt"
-	"io"
 	"maps"
 	"net/http"
-	"os"
 	"slices"
 	"strconv"
 
 	"portico.dev/e2e/differential/known"
+	"portico.dev/e2e/packed"
 )
 
 // The fields of differences. If only one of the servers allows a request, the field contains the direction, so that a
@@ -120,8 +117,8 @@ type recording struct {
 	Scenarios answers
 }
 
-// packed is the file format of a recording. It stores equal answers of different personas once.
-type packed struct {
+// compact is the file format of a recording. It stores equal answers of different personas once.
+type compact struct {
 	Version   string           `json:"version"`
 	Resources []resource       `json:"resources"`
 	Questions []packedQuestion `json:"questions"`
@@ -142,7 +139,7 @@ func (r recording) write(file string) error {
 			names[name] = true
 		}
 	}
-	p := packed{Version: r.Version, Resources: r.Resources, Personas: map[string][]int{}, Scenarios: r.Scenarios}
+	p := compact{Version: r.Version, Resources: r.Resources, Personas: map[string][]int{}, Scenarios: r.Scenarios}
 	for _, name := range slices.Sorted(maps.Keys(names)) {
 		q := packedQuestion{Name: name}
 		numbers := map[string]int{}
@@ -171,32 +168,16 @@ func (r recording) write(file string) error {
 	if err != nil {
 		return err
 	}
-	var out bytes.Buffer
-	to, err := gzip.NewWriterLevel(&out, gzip.BestCompression)
-	if err != nil {
-		return err
-	}
-	if _, err := to.Write(text); err != nil {
-		return err
-	}
-	if err := to.Close(); err != nil {
-		return err
-	}
-	return os.WriteFile(file, out.Bytes(), 0o644)
+	return packed.Write(file, text)
 }
 
 func readRecording(file string) (r recording, err error) {
-	from, err := os.Open(file)
+	text, err := packed.Read(file)
 	if err != nil {
 		return r, err
 	}
-	defer from.Close()
-	text, err := gzip.NewReader(from)
-	if err != nil {
-		return r, fmt.Errorf("%s: %w", file, err)
-	}
-	var p packed
-	if err := json.NewDecoder(io.LimitReader(text, 256<<20)).Decode(&p); err != nil {
+	var p compact
+	if err := json.Unmarshal(text, &p); err != nil {
 		return r, fmt.Errorf("%s: %w", file, err)
 	}
 	r = recording{Version: p.Version, Resources: p.Resources, Scenarios: p.Scenarios, Personas: map[string]answers{}}

@@ -13,7 +13,7 @@ import (
 )
 
 const (
-	recorded = "testdata/recorded.json.gz"
+	recorded = "testdata/recorded.json.zst"
 	// shown limits the differences in a failure.
 	shown = 40
 	// atOnce is the number of personas that are queried in parallel.

@@ -5,7 +5,7 @@ package enginetest
 type Promise struct {
 	// Name describes the guarantee of Portico's server.
 	Name string
-	// Attack is the row of docs/security-tests.md or the name of the attack.
+	// Attack is the row of e2e/attacks/security-tests.md or the name of the attack.
 	Attack string
 	// Instead is the behaviour of net/http.
 	Instead string

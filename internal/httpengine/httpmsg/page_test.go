@@ -12,7 +12,7 @@ import (
 	"testing"
 )
 
-var update = flag.Bool("update", false, "write docs/http-rules.md")
+var update = flag.Bool("update", false, "write docs/reference/http-rules.md")
 
 const pageHead = `# HTTP rules
 
@@ -74,7 +74,7 @@ needs them: front proxies send one X-Remote-Group for each group, and impersonat
 | client | may send large headers |
 | --- | --- |
 | front proxy or another replica, by the certificate of its connection | always |
-| any other client, before it is authenticated | while [memory for large headers](overload.md#bounds-that-always-hold) is free. Over HTTP/2, a connection on which no request was authenticated may send 100 at once and ten a second; more close it |
+| any other client, before it is authenticated | while [memory for large headers](../overload.md#bounds-that-always-hold) is free. Over HTTP/2, a connection on which no request was authenticated may send 100 at once and ten a second; more close it |
 | authenticated user | while the user's share of that memory is free; beyond it 503 with Retry-After |
 
 Each 64 KiB step of a header is charged before it is read. If there is no memory for it, the limits without a large header hold.
@@ -82,7 +82,7 @@ Identity headers may have 917504 bytes in total, counting 32 bytes more for each
 --http-engine=library only front proxies and other replicas may send more than 65536 bytes.
 `
 
-// printRules writes the tables of docs/http-rules.md.
+// printRules writes the tables of docs/reference/http-rules.md.
 func printRules(w io.Writer) error {
 	var b strings.Builder
 	line := func(cells ...string) { b.WriteString("| " + strings.Join(cells, " | ") + " |\n") }
@@ -164,9 +164,9 @@ func printable(bytes string) string {
 	return strings.Join(parts, " ")
 }
 
-// docs/http-rules.md contains the current tables.
+// docs/reference/http-rules.md contains the current tables.
 func TestPageOfRules(t *testing.T) {
-	const page = "../../../docs/http-rules.md"
+	const page = "../../../docs/reference/http-rules.md"
 	b := bytes.NewBufferString(pageHead)
 	if err := printRules(b); err != nil {
 		t.Fatal(err)
@@ -181,7 +181,7 @@ func TestPageOfRules(t *testing.T) {
 		t.Fatal(err)
 	}
 	if !bytes.Equal(got, b.Bytes()) {
-		t.Error("docs/http-rules.md differs from the rules, want equal text: go test ./internal/httpengine/httpmsg -run TestPageOfRules -update")
+		t.Error("docs/reference/http-rules.md differs from the rules, want equal text: go test ./internal/httpengine/httpmsg -run TestPageOfRules -update")
 	}
 }
 
