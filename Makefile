@@ -2,7 +2,7 @@
 
 BIN     ?= bin
 PREFIX  ?= /usr/local
-VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo v0.1.0-dev)
+VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo v0.1.0)
 LDFLAGS ?= -s -w -X portico.dev/internal/version.Portico=$(VERSION)
 
 .PHONY: all help dev recording quick golden build install release test release-checks race lint generate bench bench-incumbent bench-gateway bench-compare bench-nodes microbench ci stress clean upstream-conformance upstream-specs incumbent first-start-kills record-kinds record-rights mutants fuzz library-engines library-engines-reduced attacks
@@ -165,12 +165,12 @@ mutants:
 	go test ./internal/routes/merge -count 1 -timeout 20m -v -run TestMutants -args -mutants
 
 # Records what a real kube-apiserver answers users who are no administrators (e2e/differential/README.md).
-# Writes e2e/differential/rights/testdata/recorded.json.gz. Five minutes, and ten more the first time, when the programs are built.
+# Writes e2e/differential/rights/testdata/recorded.json.zst. Five minutes, and ten more the first time, when the programs are built.
 record-rights:
 	go test -tags incumbent -count 1 -timeout 1h -v -run TestRecord ./e2e/differential/rights -args -write
 
 # Records what a real kube-apiserver answers about kinds that have no recorded answers yet (docs/compatibility.md).
-# Writes e2e/differential/kinds/testdata/recorded.json.gz.
+# Writes e2e/differential/kinds/testdata/recorded.json.zst.
 record-kinds:
 	go test -tags incumbent -count 1 -timeout 1h -v -run 'TestRecord$$' ./e2e/differential/kinds -args -write -missing
 

@@ -11,7 +11,7 @@ import (
 )
 
 // Portico is this project's version. Releases set it with -ldflags "-X portico.dev/internal/version.Portico=v1.2.3".
-var Portico = "v0.1.0-dev"
+var Portico = "v0.1.0"
 
 // Commit and Date are set by releases, like Portico. If empty, the values recorded by the go command are used.
 var Commit, Date string
