@@ -437,7 +437,7 @@ func benchFront(ctx context.Context, facts *environmentFacts, client *pki.KeyPai
 	reg := prometheus.NewRegistry()
 	set := transport.New(transport.Options{
 		MaxInFlight: 10_000, // all clients are one user
-		Engine: by, AllowLoopback: true, Certificate: client, Metrics: metrics.NewBackends(reg),
+		Engine:      by, AllowLoopback: true, Certificate: client, Metrics: metrics.NewBackends(reg),
 		OnSuccess: func(*transport.Backend) {}, OnFailure: func(*transport.Backend, error) {},
 	})
 	backend, err := set.Backend(transport.Spec{
