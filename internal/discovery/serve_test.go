@@ -278,8 +278,8 @@ func TestReplicasShareStoredDiscovery(t *testing.T) {
 	a.until(t, gvGadgets, "longer", current(2))
 	began := time.Now()
 	waitFor(t, "both to say the same", agree)
-	if took := time.Since(began); took > 10*time.Second {
-		t.Errorf("both replicas agree after %s, want at most 10s", took)
+	if took := time.Since(began); took > 40*time.Second { // the next poll is after a minute
+		t.Errorf("both replicas agree after %s, want at most 40s", took)
 	}
 }
 
