@@ -13,6 +13,7 @@ import (
 
 	"github.com/spf13/cobra"
 	"golang.org/x/mod/modfile"
+	"golang.org/x/mod/semver"
 	"k8s.io/apimachinery/pkg/util/validation"
 
 	"portico.dev/internal/version"
@@ -97,8 +98,7 @@ func (m *newModule) complete() error {
 
 // completeSource finds the checkout that the module uses.
 func (m *newModule) completeSource() error {
-	isRelease := !strings.HasSuffix(version.Portico, "-dev")
-	switch {
+	switch built := buildDirectory(); {
 	case m.source != "":
 		absolute, err := filepath.Abs(m.source)
 		if err != nil {
@@ -108,10 +108,10 @@ func (m *newModule) completeSource() error {
 			return fmt.Errorf("--module-source %q: it has no go.mod of the module portico.dev", m.source)
 		}
 		m.source = absolute
-	case !isRelease:
-		if m.source = buildDirectory(); m.source == "" {
-			return errors.New("this program is not a release, and the checkout in which it was built is not there: name one with --module-source DIR")
-		}
+	case built != "":
+		m.source = built
+	case !semver.IsValid(version.Portico) || semver.Prerelease(version.Portico) != "":
+		return fmt.Errorf("this program is not a release (%s), and the checkout in which it was built is unknown: name one with --module-source DIR", version.Portico)
 	}
 	return nil
 }
