@@ -8,7 +8,7 @@ import (
 	"portico.dev/e2e/programs"
 )
 
-// banner is all that `aggregator dev` prints.
+// banner is all that `aggregator dev` prints until it has stopped.
 var banner = regexp.MustCompile(`^Portico listens on https://127\.0\.0\.1:\d+ \(ready in [\d.]+ s\)\. Ctrl-C stops it\.
 
   export KUBECONFIG=\S+
@@ -17,6 +17,12 @@ Try:
   kubectl get apiservices
   kubectl top nodes
   kubectl create configmap a --from-literal=k=v
+
+Stop the extension server behind kubectl top, which starts again after a minute:
+  kill \$\(cat \S+extserver\.pid\)
+  kubectl top nodes
+  aggregator doctor
+Stopping\. A second Ctrl-C ends it at once\.
 $`)
 
 func TestDevPrintsItsBannerOnly(t *testing.T) {

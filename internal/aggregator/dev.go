@@ -60,7 +60,8 @@ func Dev(ctx context.Context, c Config, nodes SimulatedNodes, out io.Writer, log
 		front.awaitAvailable(ctx, devNamespace, devName, quietStart)
 		warnings.started()
 		<-ctx.Done()
-		return nil
+		_, err := fmt.Fprintln(out, "Stopping. A second Ctrl-C ends it at once.")
+		return err
 	}})
 	return g.Run(ctx)
 }
