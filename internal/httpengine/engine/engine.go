@@ -25,7 +25,8 @@ type Engine interface {
 type ResponseWriter interface {
 	http.ResponseWriter
 	http.Flusher
-	http.CloseNotifier //nolint:staticcheck // k8s.io/apiserver/pkg/endpoints/responsewriter requires it
+	//lint:ignore SA1019 k8s.io/apiserver/pkg/endpoints/responsewriter requires it
+	http.CloseNotifier
 	// Authenticated sets the class of the connection: that of the user of its last request (httpmsg.ClientClass).
 	Authenticated(privileged bool)
 	// ChargeMemory counts n bytes that the handler holds for the request as memory of the connection. n is negative when they
