@@ -55,9 +55,12 @@ func converter(t *testing.T) (url string, ca []byte) {
 	return server.URL, authority.PEM()
 }
 
-// readReview reads the review from a request. It returns false if the caller left before it sent the whole body, which
-// happens to callers with a deadline on a busy machine.
+// readReview reads the review from a request. It returns false for a check of a slow endpoint (transport/outlier.go), and if the
+// caller left before it sent the whole body. Both happen on a busy machine.
 func readReview(t *testing.T, r *http.Request, review any) bool {
+	if r.Method == http.MethodGet && r.URL.Path == "/healthz" {
+		return false
+	}
 	body, err := io.ReadAll(r.Body)
 	if err != nil {
 		return false
