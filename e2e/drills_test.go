@@ -93,16 +93,32 @@ func TestDrillsOfOneBackendOfAnAPIRoutePass(t *testing.T) {
 // atOnce is how many drills are held at a time. They mostly wait.
 const atOnce = "4"
 
-// passedDrills runs drills, and expects that each passes.
+// passedDrills runs drills, and expects that each passes. Drills have limits of some seconds for what a front door does on a machine
+// that has time for it. Here they compete with each other and with the tests of other packages, so a drill that fails is run again,
+// alone.
 func passedDrills(t *testing.T, args ...string) []*drill.Result {
 	t.Helper()
-	stdout, stderr, code := aggregatorCommand(t, append([]string{"drill", "run", "--parallel", atOnce, "-o", "json"}, args...)...)
-	var results []*drill.Result
-	if err := json.Unmarshal([]byte(stdout), &results); err != nil {
-		t.Fatalf("drill run: %v, want JSON\n%s", err, stderr)
+	results := runDrills(t, append([]string{"--parallel", atOnce}, args...)...)
+	again := []string{"--parallel", "1"}
+	if slices.Contains(args, "--apiroute") {
+		again = append(again, "--apiroute")
 	}
-	if code != 0 {
-		t.Errorf("exit status of drill run = %d, want 0: %s", code, stderr)
+	kept := results[:0:0]
+	for _, r := range results {
+		if r.Verdict == drill.Passed {
+			kept = append(kept, r)
+			continue
+		}
+		again = append(again, r.Drill)
+		t.Logf("drill %s beside others: %s %s; it is run again alone", r.Drill, r.Verdict, r.Why)
+		for _, f := range r.Findings {
+			if !f.Holds {
+				t.Logf("expected: %s; seen: %s", f.Expected, f.Seen)
+			}
+		}
+	}
+	if failed := len(results) - len(kept); failed > 0 && failed <= max(2, len(results)/4) { // more are no accident
+		results = append(kept, runDrills(t, again...)...)
 	}
 	limits := map[string]time.Duration{}
 	for _, d := range drill.All() {
@@ -125,6 +141,19 @@ func passedDrills(t *testing.T, args ...string) []*drill.Result {
 				t.Logf("%s: %s (never: %t)", m.Name, m.Seconds, m.Never)
 			}
 		})
+	}
+	return results
+}
+
+func runDrills(t *testing.T, args ...string) []*drill.Result {
+	t.Helper()
+	stdout, stderr, code := aggregatorCommand(t, append([]string{"drill", "run", "-o", "json"}, args...)...)
+	var results []*drill.Result
+	if err := json.Unmarshal([]byte(stdout), &results); err != nil {
+		t.Fatalf("drill run: %v, want JSON\n%s", err, stderr)
+	}
+	if passed := !slices.ContainsFunc(results, func(r *drill.Result) bool { return r.Verdict != drill.Passed }); passed != (code == 0) {
+		t.Errorf("exit status of drill run = %d, all drills passed = %t, want 0 if they did: %s", code, passed, stderr)
 	}
 	return results
 }
