@@ -51,11 +51,11 @@ release-checks:
 
 # Runs all tests with the race detector, which takes long when cold.
 race:
-	go test -race -timeout 60m ./...
+	go test -race -timeout 60m work
 
 # Runs all tests with the library's HTTP on both sides (internal/httpengine/README.md).
 library-engines:
-	PORTICO_TEST_HTTP_ENGINE=library PORTICO_TEST_BACKEND_ENGINE=library go test -timeout 60m ./...
+	PORTICO_TEST_HTTP_ENGINE=library PORTICO_TEST_BACKEND_ENGINE=library go test -timeout 60m work
 
 # Runs the part of library-engines that .ci/release-checks runs.
 library-engines-reduced:
@@ -70,12 +70,12 @@ golden:
 # Runs gofmt, vet and staticcheck.
 lint:
 	gofmt -l $$(git ls-files '*.go')
-	go vet -tags incumbent,prometheus,kubelet ./...
-	go tool staticcheck -tags incumbent,prometheus,kubelet ./...
+	go vet -tags incumbent,prometheus,chromium,kubelet work
+	go tool staticcheck -tags incumbent,prometheus,chromium,kubelet work
 
 # Makes generated files anew; .ci/run fails when they are not current.
 generate:
-	go generate ./...
+	go generate work
 
 # Makes the figures of e2e/bench/results anew: the proxied path beside a bare proxy, scale, local groups.
 # Under ten minutes, on a machine that does nothing else.
@@ -134,14 +134,14 @@ stress:
 # The first build took nine minutes on two busy cores, so nothing else runs this.
 upstream-conformance: build
 	go run ./e2e/programs/build -to $(BIN) kubectl
-	cd e2e/upstream && go test -vet=off -count 1 -timeout 3h . -args -portico.aggregator=$(abspath $(BIN))/aggregator \
+	cd e2e/upstream && GOWORK=off go test -vet=off -count 1 -timeout 3h . -args -portico.aggregator=$(abspath $(BIN))/aggregator \
 		-kubectl-path=$(abspath $(BIN))/kubectl -dump-logs-on-failure=false -portico.record=result.yaml
 
 # Runs Kubernetes' own specs on clusters with simulated Nodes, of a real kube-apiserver and of the front door (e2e/specs/README.md).
 # An hour, and half an hour more the first time, when the programs are built. What has results is not run again.
 upstream-specs:
 	go run ./e2e/programs/build -to $(BIN) aggregator kube-apiserver kube-controller-manager kube-scheduler kwok kubectl
-	cd e2e/upstream && go test -vet=off -c -o $(abspath $(BIN))/upstream.test . && go build -o $(abspath $(BIN))/ginkgo github.com/onsi/ginkgo/v2/ginkgo
+	cd e2e/upstream && GOWORK=off go test -vet=off -c -o $(abspath $(BIN))/upstream.test . && GOWORK=off go build -o $(abspath $(BIN))/ginkgo github.com/onsi/ginkgo/v2/ginkgo
 	go run ./e2e/specs -programs $(BIN) -server kube-apiserver
 	go run ./e2e/specs -programs $(BIN) -server portico
 	go run ./e2e/specs -write e2e/specs/README.md

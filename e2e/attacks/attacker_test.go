@@ -18,7 +18,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	bench "portico.dev/e2e/bench/environment"
+	bench "portico.dev/e2e/environment"
 )
 
 // attackerRole is the role of the child that attacks.

@@ -10,8 +10,8 @@ import (
 	"testing"
 	"time"
 
-	bench "portico.dev/e2e/bench/environment"
-	"portico.dev/e2e/bench/measure"
+	bench "portico.dev/e2e/environment"
+	"portico.dev/e2e/measure"
 	"portico.dev/e2e/programs"
 )
 

@@ -12,8 +12,8 @@ import (
 	"sync"
 	"time"
 
-	bench "portico.dev/e2e/bench/environment"
-	"portico.dev/e2e/bench/measure"
+	bench "portico.dev/e2e/environment"
+	"portico.dev/e2e/measure"
 )
 
 const (

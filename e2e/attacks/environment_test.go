@@ -19,8 +19,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
 
-	bench "portico.dev/e2e/bench/environment"
-	"portico.dev/e2e/bench/measure"
+	bench "portico.dev/e2e/environment"
+	"portico.dev/e2e/measure"
 	"portico.dev/e2e/programs"
 	"portico.dev/internal/pki"
 )

@@ -22,7 +22,7 @@ import (
 	apidiscoveryv2 "k8s.io/api/apidiscovery/v2"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	bench "portico.dev/e2e/bench/environment"
+	bench "portico.dev/e2e/environment"
 )
 
 // hostile is the set of the attacker's extension servers: one port of HTTP/2 and one of HTTP/1.1, without an HTTP library. They

@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	bench "portico.dev/e2e/bench/environment"
+	bench "portico.dev/e2e/environment"
 )
 
 var (

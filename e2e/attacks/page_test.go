@@ -14,7 +14,7 @@ import (
 	"testing"
 	"time"
 
-	"portico.dev/e2e/bench/measure"
+	"portico.dev/e2e/measure"
 	"portico.dev/e2e/packed"
 )
 

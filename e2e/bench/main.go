@@ -16,18 +16,18 @@ import (
 
 	"portico.dev/e2e/bench/backends"
 	"portico.dev/e2e/bench/compare"
-	"portico.dev/e2e/bench/environment"
 	"portico.dev/e2e/bench/gateway"
 	"portico.dev/e2e/bench/incumbent"
 	"portico.dev/e2e/bench/load"
 	"portico.dev/e2e/bench/local"
-	"portico.dev/e2e/bench/measure"
 	"portico.dev/e2e/bench/memory"
 	"portico.dev/e2e/bench/nodes"
 	"portico.dev/e2e/bench/objects"
 	"portico.dev/e2e/bench/proxied"
 	"portico.dev/e2e/bench/scale"
 	"portico.dev/e2e/bench/shared"
+	"portico.dev/e2e/environment"
+	"portico.dev/e2e/measure"
 	"portico.dev/e2e/packed"
 )
 

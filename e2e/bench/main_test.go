@@ -4,7 +4,7 @@ import (
 	"slices"
 	"testing"
 
-	"portico.dev/e2e/bench/environment"
+	"portico.dev/e2e/environment"
 )
 
 func TestWhatIsMeasured(t *testing.T) {

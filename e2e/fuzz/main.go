@@ -82,7 +82,7 @@ func find(ctx context.Context, match, skip string, cheap bool) (targets []target
 	}
 	out, err := output(ctx, "go", "list", "-f", `{{$p := .}}{{range .TestGoFiles}}{{$p.ImportPath}} {{$p.Dir}} {{.}}
 {{end}}{{range .XTestGoFiles}}{{$p.ImportPath}} {{$p.Dir}} {{.}}
-{{end}}`, "./...")
+{{end}}`, "work")
 	if err != nil {
 		return nil, err
 	}

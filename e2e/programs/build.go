@@ -34,10 +34,10 @@ var recipes = map[string]recipe{
 
 	"manager":   nested("e2e/clients/manager", "."),
 	"installer": nested("e2e/clients/installer", "."),
-	"operator":  ours("./e2e/clients/operator"),
-	"informers": ours("./e2e/clients/informers"),
+	"operator":  nested("e2e", "./clients/operator"),
+	"informers": nested("e2e", "./clients/informers"),
 
-	"fetch": static("./e2e/thirdparty/fetch"),
+	"fetch": static("./thirdparty/fetch"),
 
 	"sample-apiserver":   tool("e2e/thirdparty/sampleapiserver", "k8s.io/sample-apiserver"),
 	"metrics-server":     tool("e2e/thirdparty/metricsserver", "sigs.k8s.io/metrics-server/cmd/metrics-server"),
@@ -136,10 +136,10 @@ func ours(pkg string) recipe {
 	return func(b *builder, to string) error { return b.build(b.root, nil, "-o", to, pkg) }
 }
 
-// static builds a package of our module for containers without other files.
+// static builds a package of the module e2e for containers without other files.
 func static(pkg string) recipe {
 	return func(b *builder, to string) error {
-		return b.build(b.root, []string{"CGO_ENABLED=0"}, "-ldflags", "-s -w", "-o", to, pkg)
+		return b.build(filepath.Join(b.root, "e2e"), []string{"CGO_ENABLED=0"}, "-ldflags", "-s -w", "-o", to, pkg)
 	}
 }
 
@@ -161,7 +161,7 @@ func kubectl(b *builder, to string) error {
 // them, `kubectl version` cannot compare the versions of client and server.
 func kubectlStamp(dir string) (string, error) {
 	list := exec.Command("go", "list", "-m", "-f", "{{.Version}}", "k8s.io/kubectl")
-	list.Dir = dir
+	list.Dir, list.Env = dir, append(os.Environ(), "GOWORK=off")
 	out, err := list.Output()
 	if err != nil {
 		return "", fmt.Errorf("find its version: %w", err)

@@ -84,7 +84,7 @@ func kubernetesFrom(module, name string) recipe {
 	return func(b *builder, to string) error {
 		dir := filepath.Join(b.root, "e2e", module)
 		list := exec.Command("go", "list", "-m", "-f", "{{.Version}}", "k8s.io/kubernetes")
-		list.Dir = dir
+		list.Dir, list.Env = dir, append(os.Environ(), "GOWORK=off")
 		version, err := list.Output()
 		if err != nil {
 			return fmt.Errorf("find its version: %w", err)

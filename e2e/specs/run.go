@@ -13,8 +13,8 @@ import (
 	"syscall"
 	"time"
 
-	"portico.dev/e2e/bench/environment"
 	"portico.dev/e2e/cluster"
+	"portico.dev/e2e/environment"
 )
 
 // The API servers. Their names are also the base names of the results files.

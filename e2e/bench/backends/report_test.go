@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"portico.dev/e2e/bench/measure"
+	"portico.dev/e2e/measure"
 )
 
 func TestThePageSaysHowMuchMoreMemoryIsUsed(t *testing.T) {

@@ -16,7 +16,7 @@ import (
 	apidiscoveryv2 "k8s.io/api/apidiscovery/v2"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
-	process "portico.dev/e2e/bench/measure"
+	process "portico.dev/e2e/measure"
 )
 
 // usage is the CPU time used by the front door so far, and its current memory.

@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"portico.dev/e2e/bench/environment"
+	"portico.dev/e2e/environment"
 )
 
 // A ratio relates to the bare proxy in the same round, and the report marks a target that is not met.

@@ -7,8 +7,8 @@ import (
 	"slices"
 	"time"
 
-	"portico.dev/e2e/bench/environment"
-	"portico.dev/e2e/bench/measure"
+	"portico.dev/e2e/environment"
+	"portico.dev/e2e/measure"
 )
 
 // The paths of a request. Each is a group of the backend with a separate APIService.

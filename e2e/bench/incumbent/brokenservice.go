@@ -14,7 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
 
-	"portico.dev/e2e/bench/environment"
+	"portico.dev/e2e/environment"
 	"portico.dev/internal/tools/drill/faulty"
 )
 

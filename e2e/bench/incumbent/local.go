@@ -4,9 +4,9 @@ import (
 	"context"
 	"fmt"
 
-	"portico.dev/e2e/bench/environment"
 	"portico.dev/e2e/bench/local"
-	"portico.dev/e2e/bench/measure"
+	"portico.dev/e2e/environment"
+	"portico.dev/e2e/measure"
 )
 
 // LocalRow contains the results of one server and one operation on local objects. CPU is in microseconds per request,

@@ -7,7 +7,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"portico.dev/e2e/bench/environment"
+	"portico.dev/e2e/environment"
 )
 
 // many runs the measurements that need a pair of servers for each number of registrations and for each fault. It

@@ -7,8 +7,8 @@ import (
 	"text/template"
 	"time"
 
-	"portico.dev/e2e/bench/measure"
 	"portico.dev/e2e/bench/proxied"
+	"portico.dev/e2e/measure"
 )
 
 // Markdown renders the report as a page.

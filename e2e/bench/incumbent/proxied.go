@@ -4,9 +4,9 @@ import (
 	"context"
 	"fmt"
 
-	"portico.dev/e2e/bench/environment"
-	"portico.dev/e2e/bench/measure"
 	"portico.dev/e2e/bench/proxied"
+	"portico.dev/e2e/environment"
+	"portico.dev/e2e/measure"
 )
 
 // ProxiedRow contains the results of one server in one cell. Latency is in milliseconds, CPU in microseconds per

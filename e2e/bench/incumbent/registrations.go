@@ -7,8 +7,8 @@ import (
 	"net/http"
 	"time"
 
-	"portico.dev/e2e/bench/environment"
-	"portico.dev/e2e/bench/measure"
+	"portico.dev/e2e/environment"
+	"portico.dev/e2e/measure"
 )
 
 // RegistrationRow contains the results of one side with a number of APIServices.

@@ -4,8 +4,8 @@ import (
 	"fmt"
 	"time"
 
-	"portico.dev/e2e/bench/measure"
 	"portico.dev/e2e/bench/proxied"
+	"portico.dev/e2e/measure"
 )
 
 // Report contains the results.

@@ -6,10 +6,10 @@ import (
 	"testing"
 	"time"
 
-	"portico.dev/e2e/bench/environment"
 	"portico.dev/e2e/bench/local"
-	"portico.dev/e2e/bench/measure"
 	"portico.dev/e2e/bench/proxied"
+	"portico.dev/e2e/environment"
+	"portico.dev/e2e/measure"
 )
 
 func rounds(cpu ...time.Duration) (all []environment.Interval) {

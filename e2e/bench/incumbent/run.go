@@ -7,8 +7,8 @@ import (
 	"slices"
 	"time"
 
-	"portico.dev/e2e/bench/environment"
-	"portico.dev/e2e/bench/measure"
+	"portico.dev/e2e/environment"
+	"portico.dev/e2e/measure"
 	"portico.dev/internal/tools/drill/faulty"
 )
 

@@ -6,7 +6,7 @@ import (
 	"os"
 	"strings"
 
-	"portico.dev/e2e/bench/measure"
+	"portico.dev/e2e/measure"
 )
 
 // Start contains the times in milliseconds from the start of a process to its first successful /readyz, with an empty

@@ -5,8 +5,8 @@ import (
 	"fmt"
 	"time"
 
-	"portico.dev/e2e/bench/environment"
-	"portico.dev/e2e/bench/measure"
+	"portico.dev/e2e/environment"
+	"portico.dev/e2e/measure"
 )
 
 // APIServiceSettings are the settings for requests over many APIServices.

@@ -6,8 +6,8 @@ import (
 	"slices"
 	"time"
 
-	"portico.dev/e2e/bench/environment"
-	"portico.dev/e2e/bench/measure"
+	"portico.dev/e2e/environment"
+	"portico.dev/e2e/measure"
 )
 
 // ConnectionSettings are the settings for many client connections.

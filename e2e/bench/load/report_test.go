@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"portico.dev/e2e/bench/environment"
+	"portico.dev/e2e/environment"
 )
 
 // interval is a second in which each request took so much CPU and so long.

@@ -19,7 +19,7 @@ import (
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/client-go/kubernetes"
 
-	"portico.dev/e2e/bench/environment"
+	"portico.dev/e2e/environment"
 	"portico.dev/internal/aggregator"
 	"portico.dev/internal/audit"
 	"portico.dev/internal/auth/authn"

@@ -15,8 +15,8 @@ import (
 
 	"k8s.io/klog/v2"
 
-	"portico.dev/e2e/bench/environment"
-	"portico.dev/e2e/bench/measure"
+	"portico.dev/e2e/environment"
+	"portico.dev/e2e/measure"
 )
 
 // Role is the role in which this program is started to run the chain without a listener.

@@ -9,7 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"portico.dev/e2e/bench/environment"
+	"portico.dev/e2e/environment"
 )
 
 // FrontDoor sends the operations to an API server, with clients over HTTP/2, as an administrator.

@@ -11,7 +11,7 @@ import (
 	"k8s.io/apiserver/pkg/authentication/user"
 	apirequest "k8s.io/apiserver/pkg/endpoints/request"
 
-	"portico.dev/e2e/bench/environment"
+	"portico.dev/e2e/environment"
 	"portico.dev/internal/request"
 )
 

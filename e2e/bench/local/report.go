@@ -6,7 +6,7 @@ import (
 	"text/template"
 	"time"
 
-	"portico.dev/e2e/bench/measure"
+	"portico.dev/e2e/measure"
 )
 
 // Report contains the results.

@@ -8,8 +8,8 @@ import (
 	"slices"
 	"time"
 
-	"portico.dev/e2e/bench/environment"
-	"portico.dev/e2e/bench/measure"
+	"portico.dev/e2e/environment"
+	"portico.dev/e2e/measure"
 )
 
 // Settings are the sizes and durations of the benchmark.

@@ -11,9 +11,9 @@ import (
 	"strconv"
 	"time"
 
-	"portico.dev/e2e/bench/environment"
 	"portico.dev/e2e/bench/local"
-	"portico.dev/e2e/bench/measure"
+	"portico.dev/e2e/environment"
+	"portico.dev/e2e/measure"
 )
 
 // groupVariable is the environment variable with the directory of a control group, version 1 or 2, in which the

@@ -15,7 +15,7 @@ import (
 	"github.com/prometheus/common/expfmt"
 	"github.com/prometheus/common/model"
 
-	"portico.dev/e2e/bench/measure"
+	"portico.dev/e2e/measure"
 )
 
 // The API servers and their processes.

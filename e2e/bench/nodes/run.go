@@ -14,9 +14,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 
-	"portico.dev/e2e/bench/environment"
-	"portico.dev/e2e/bench/measure"
 	"portico.dev/e2e/cluster"
+	"portico.dev/e2e/environment"
+	"portico.dev/e2e/measure"
 )
 
 const (

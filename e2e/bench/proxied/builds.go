@@ -8,8 +8,8 @@ import (
 	"text/template"
 	"time"
 
-	"portico.dev/e2e/bench/environment"
-	"portico.dev/e2e/bench/measure"
+	"portico.dev/e2e/environment"
+	"portico.dev/e2e/measure"
 )
 
 // Builds compares two builds of the front door, cell by cell, in one run.

@@ -7,7 +7,7 @@ import (
 	"slices"
 	"strings"
 
-	"portico.dev/e2e/bench/environment"
+	"portico.dev/e2e/environment"
 )
 
 // operation is an operation of clients.

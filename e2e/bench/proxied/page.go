@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"text/template"
 
-	"portico.dev/e2e/bench/measure"
+	"portico.dev/e2e/measure"
 )
 
 // Markdown renders the report as a page.

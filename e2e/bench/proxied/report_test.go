@@ -5,8 +5,8 @@ import (
 	"testing"
 	"time"
 
-	"portico.dev/e2e/bench/environment"
-	"portico.dev/e2e/bench/measure"
+	"portico.dev/e2e/environment"
+	"portico.dev/e2e/measure"
 )
 
 // A ratio of one round means something on a busy machine, a ratio of medians does not.

@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"portico.dev/e2e/bench/environment"
+	"portico.dev/e2e/environment"
 )
 
 func TestARequestsOwnLeavesOutWhatIsDoneAnyway(t *testing.T) {

@@ -4,8 +4,8 @@ import (
 	"context"
 	"net/http"
 
-	"portico.dev/e2e/bench/environment"
-	"portico.dev/e2e/bench/measure"
+	"portico.dev/e2e/environment"
+	"portico.dev/e2e/measure"
 )
 
 // streams opens idle watches through a front door and through a bare proxy, and measures the cost of each watch.

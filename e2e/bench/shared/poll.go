@@ -9,8 +9,8 @@ import (
 	"sync"
 	"time"
 
-	"portico.dev/e2e/bench/environment"
-	"portico.dev/e2e/bench/measure"
+	"portico.dev/e2e/environment"
+	"portico.dev/e2e/measure"
 )
 
 // poll contains the results of the pollers of one server.

@@ -13,8 +13,8 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
-	"portico.dev/e2e/bench/environment"
-	"portico.dev/e2e/bench/measure"
+	"portico.dev/e2e/environment"
+	"portico.dev/e2e/measure"
 	"portico.dev/internal/routes/v1alpha1"
 )
 

@@ -6,8 +6,8 @@ import (
 	"net/http"
 	"time"
 
-	"portico.dev/e2e/bench/environment"
-	"portico.dev/e2e/bench/measure"
+	"portico.dev/e2e/environment"
+	"portico.dev/e2e/measure"
 )
 
 // everySecond is the interval of the events of one stream. Streams that the backend serves directly have different

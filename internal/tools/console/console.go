@@ -126,7 +126,10 @@ func (c *Console) URL() string { return "http://" + c.guard.host + "/#token=" + 
 func (c *Console) Close() error { return c.listener.Close() }
 
 // Run serves until ctx ends and returns when all its goroutines have ended.
-func (c *Console) Run(ctx context.Context) error {
+func (c *Console) Run(ctx context.Context) error { return c.run(ctx, c.follow) }
+
+// run is Run with another function that reads the sources.
+func (c *Console) run(ctx context.Context, follow func(context.Context)) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	c.ctx = ctx
@@ -134,7 +137,7 @@ func (c *Console) Run(ctx context.Context) error {
 	defer wg.Wait()
 	defer c.jobs.wg.Wait()
 	defer cancel()
-	wg.Go(func() { c.follow(ctx) })
+	wg.Go(func() { follow(ctx) })
 	server := &http.Server{
 		Handler: c.handler, ReadHeaderTimeout: cmp.Or(c.cfg.headerTimeout, readHeaderTimeout), ReadTimeout: 30 * time.Second, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 16 << 10,
 		BaseContext: func(net.Listener) context.Context { return ctx },

@@ -41,7 +41,7 @@ func generate() (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(scratch)) }()
-	root, err := run(".", "go", "list", "-m", "-f", "{{.Dir}}")
+	root, err := run(".", "go", "list", "-m", "-f", "{{.Dir}}", "portico.dev")
 	if err != nil {
 		return err
 	}

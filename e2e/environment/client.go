@@ -10,7 +10,7 @@ import (
 	"sync"
 	"time"
 
-	"portico.dev/e2e/bench/measure"
+	"portico.dev/e2e/measure"
 	"portico.dev/internal/pki"
 )
 

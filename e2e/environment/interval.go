@@ -6,7 +6,7 @@ import (
 	"os"
 	"time"
 
-	"portico.dev/e2e/bench/measure"
+	"portico.dev/e2e/measure"
 )
 
 // Interval contains the results of one server, its backend and its clients for one interval.

@@ -1,6 +1,6 @@
 //go:build chromium
 
-package console
+package pictures
 
 import (
 	"encoding/json"
@@ -81,6 +81,14 @@ func items(all ...object) object { return object{"items": all} }
 const (
 	available = "Available"
 	passed    = "all checks passed"
+
+	metricAnswers  = "portico_backend_answers_total"
+	metricDuration = "portico_backend_header_duration_seconds"
+	metricInFlight = "portico_backend_requests_in_flight"
+	metricEjection = "portico_backend_ejections_total"
+
+	replicaLabel       = "gateway.portico.dev/replica"
+	verdictsAnnotation = "gateway.portico.dev/verdicts"
 )
 
 // traffic is the metrics of a front door or of a gateway's pod: backends with requests, of which some fail.

@@ -13,7 +13,7 @@ import (
 	"sync"
 	"time"
 
-	"portico.dev/e2e/bench/measure"
+	"portico.dev/e2e/measure"
 )
 
 const (

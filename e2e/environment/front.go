@@ -12,7 +12,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/client-go/tools/clientcmd"
 
-	"portico.dev/e2e/bench/measure"
+	"portico.dev/e2e/measure"
 	"portico.dev/e2e/programs"
 )
 

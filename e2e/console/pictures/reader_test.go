@@ -1,6 +1,6 @@
 //go:build chromium
 
-package console
+package pictures
 
 import (
 	"context"
@@ -147,9 +147,7 @@ func TestKeyboardFocusSurvivesUpdates(t *testing.T) {
 	f.documents[path] = items(was[3], was[4], // two further APIServices
 		apiServiceOf(name, "kube-system/metrics-server", nil, conditionOf(available, "False", "FailedDiscoveryCheck", "it is gone", 0)),
 		apiServiceOf("v1.new.example.com", "shop/new", nil, conditionOf(available, "True", "Passed", passed, 0)))
-	for _, s := range c.sources() {
-		c.readOnce(t.Context(), s)
-	}
+	c.Read(t.Context(), 0)
 	is("the line has changed", `document.getElementById("main").innerText.includes("it is gone")`)
 	is("the new line is there, and those that are gone are not", `document.getElementById("main").innerText.includes("v1.new.example.com") && !document.getElementById("main").innerText.includes("v1alpha1.widgets")`)
 	is("the line has moved up", `document.querySelector("main tbody tr:nth-child(2) a").getAttribute("href") === "#apiservices/v1beta1.metrics.k8s.io"`)

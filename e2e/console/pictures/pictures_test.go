@@ -1,6 +1,6 @@
 //go:build chromium
 
-package console
+package pictures
 
 import (
 	"bytes"
@@ -17,7 +17,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -30,7 +29,7 @@ import (
 	"golang.org/x/image/font/gofont/goregular"
 	"k8s.io/client-go/rest"
 
-	"portico.dev/internal/tools/doctor"
+	"portico.dev/internal/tools/console"
 )
 
 var updatePictures = flag.Bool("update", false, "write the pictures in testdata/pictures")
@@ -55,34 +54,28 @@ body { font-family: Picture; } code, pre, .mono { font-family: PictureMono; }`
 // frozen makes the page's clock stand.
 const frozen = `{ const at = %d, real = Date; globalThis.Date = class extends real { constructor(...a) { if (a.length) super(...a); else super(at); } static now() { return at; } }; }`
 
-// pictured returns a console whose clock stops after the given number of samples.
-func pictured(t *testing.T, f *fixture, samples int) *Console {
+// pictured returns the page of a console whose clock stops after the given number of samples.
+func pictured(t *testing.T, f *fixture, samples int) *console.Still {
 	t.Helper()
-	var clock atomic.Int64
-	clock.Store(before(2 * time.Second * time.Duration(samples)).UnixNano())
-	c, err := New(Config{
+	const interval = 2 * time.Second
+	c, err := console.NewStill(console.Config{
 		Client: &rest.Config{Host: f.serve(t).URL}, Context: "production", NoDrills: "Drills change a cluster: start the console with --drills-on CONTEXT to run them.",
-		now: func() time.Time { return time.Unix(0, clock.Load()).UTC() },
-	})
+	}, before(interval*time.Duration(samples)))
 	if err != nil {
 		t.Fatal(err)
 	}
-	c.state.update(func() { c.state.overview.Server = "https://api.example.com:6443" })
+	c.ShowServer("https://api.example.com:6443")
 	for f.sample = range samples {
-		clock.Add(int64(2 * time.Second))
-		for _, s := range c.sources() {
-			c.readOnce(t.Context(), s)
-		}
+		c.Read(t.Context(), interval)
 	}
-	c.ctx = t.Context()
-	server := &http.Server{Handler: withFonts(c.handler), ReadHeaderTimeout: time.Minute}
+	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
-	go func() { ended <- server.Serve(c.listener) }()
+	go func() { ended <- c.Run(ctx, withFonts) }()
 	t.Cleanup(func() {
-		if err := server.Close(); err != nil {
+		cancel()
+		if err := <-ended; err != nil {
 			t.Error(err)
 		}
-		<-ended
 	})
 	return c
 }
@@ -183,7 +176,7 @@ func chromium(t *testing.T) context.Context {
 }
 
 // opened is a page of the browser with the console.
-func opened(t *testing.T, allocate context.Context, c *Console) context.Context {
+func opened(t *testing.T, allocate context.Context, c *console.Still) context.Context {
 	t.Helper()
 	ctx, cancel := chromedp.NewContext(allocate)
 	t.Cleanup(func() {
@@ -212,15 +205,9 @@ func within(t *testing.T, ctx context.Context, what string, actions ...chromedp.
 	}
 }
 
-// addRun puts a run of the doctor into the list, which has ended.
-func addRun(c *Console, target string) {
-	c.jobs.change(func() {
-		c.jobs.last++
-		c.jobs.all = append([]*job{{
-			ID: c.jobs.last, Kind: "doctor", Target: target, Began: before(time.Minute), Ended: before(58 * time.Second), State: "done", Checked: 4, Broken: 1,
-			reports: []*doctor.Report{examined()},
-		}}, c.jobs.all...)
-	})
+// addRun adds a completed run of the doctor.
+func addRun(c *console.Still, target string) {
+	c.ShowReports(target, before(time.Minute), before(58*time.Second), 4, examined())
 }
 
 // tooWide finds elements that overflow their card or need horizontal scrolling, except the list of sections.
