@@ -116,7 +116,10 @@ func (h *parts) bootstrap() (<-chan struct{}, func(context.Context) error) {
 			if err == nil {
 				break
 			}
-			if _, later := h.store.StartedFrom(); !later || ctx.Err() != nil {
+			if ctx.Err() != nil {
+				return nil // whatever the interrupted client reports; the next start creates the missing objects
+			}
+			if _, later := h.store.StartedFrom(); !later {
 				return err
 			}
 			// Clients are already being served.
