@@ -104,7 +104,8 @@ func NewRequests(reg prometheus.Registerer) *Requests {
 		}, resource)),
 		SLI: newHistogramVec(reg, "apiserver_request_sli_duration_seconds",
 			"Time to answer, without long-running requests, and without the time in webhooks and in the queues of API Priority and Fairness.",
-			[]float64{0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 1, 1.25, 1.5, 2, 3, 4, 5, 6, 8, 10, 15, 20, 30, 45, 60}, resource...),
+			// A subset of kube-apiserver's, with the bounds of Kubernetes' service level objectives: 1, 5 and 30 s.
+			[]float64{0.05, 0.1, 0.2, 0.4, 0.8, 1, 2, 5, 10, 30, 60}, resource...),
 		InFlight: newGaugeVec(reg, "apiserver_current_inflight_requests",
 			"Requests being served, without long-running ones.", "request_kind"),
 		LongRunning: newGaugeVec(reg, "apiserver_longrunning_requests",
