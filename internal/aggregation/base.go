@@ -5,7 +5,6 @@ import (
 	"fmt"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/collectors"
 	"go.uber.org/zap"
 
 	"portico.dev/internal/metrics"
@@ -32,7 +31,7 @@ type Base struct {
 // NewBase builds the base for valid settings.
 func NewBase(s Serving, log *zap.Logger) (b *Base, err error) {
 	b = &Base{Registry: prometheus.NewRegistry(), Drainer: server.NewDrainer(), serving: s, log: log}
-	b.Registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	metrics.NewProcess(b.Registry)
 	b.Metrics = metrics.New(b.Registry)
 	b.Metrics.Engines.Use(string(s.HTTPEngine), string(s.BackendEngine))
 	if file := s.EgressSelectorConfigFile; file != "" {

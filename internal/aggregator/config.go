@@ -125,6 +125,8 @@ type Config struct {
 	Profiling bool
 	// ContentionProfiling records every wait of a goroutine for another one, for /debug/pprof/block. Default false.
 	ContentionProfiling bool
+	// AllMetrics serves all metrics of the Kubernetes libraries and of the Go runtime. Default: see metrics.Libraries.
+	AllMetrics bool
 	// Audit configures which requests are audited, and where the events are written. Default none.
 	Audit audit.Config
 
@@ -199,6 +201,7 @@ func (c *Config) NamedFlags() cliflag.NamedFlagSets {
 		{"replica", []func(*pflag.FlagSet){c.Readiness.addFlags, c.Peers.addFlags}},
 		{"auditing", []func(*pflag.FlagSet){c.addAuditFlags}},
 		{"profiling", []func(*pflag.FlagSet){c.addProfilingFlags}},
+		{"metrics", []func(*pflag.FlagSet){c.addMetricsFlags}},
 	} {
 		for _, add := range group.add {
 			add(sets.FlagSet(group.name))

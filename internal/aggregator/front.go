@@ -15,6 +15,7 @@ import (
 
 	"portico.dev/internal/audit"
 	"portico.dev/internal/fairness"
+	"portico.dev/internal/metrics"
 	"portico.dev/internal/pki"
 	"portico.dev/internal/replicas/cluster"
 	"portico.dev/internal/replicas/peers"
@@ -33,7 +34,7 @@ func (h *parts) wireFront() error {
 	}
 	h.router = h.Router(server.NewStatic(server.StaticConfig{
 		Health: h.health, Version: version.Get(),
-		Gatherer:    prometheus.Gatherers{h.Registry, legacyregistry.DefaultGatherer},
+		Gatherer:    prometheus.Gatherers{h.Registry, h.libraryMetrics()},
 		Aggregation: func() any { return h.debugState() },
 		Debts:       h.debtCleaner,
 		Backup:      h.backups,
@@ -174,6 +175,18 @@ func (h *parts) wireFairness() (err error) {
 func (c *Config) addProfilingFlags(fs *pflag.FlagSet) {
 	fs.BoolVar(&c.Profiling, "profiling", c.Profiling, "serve profiles at /debug/pprof/ to users who are authorized for the path")
 	fs.BoolVar(&c.ContentionProfiling, "contention-profiling", c.ContentionProfiling, "record blocking events for /debug/pprof/block; needs --profiling, and makes every wait slightly slower")
+}
+
+func (c *Config) addMetricsFlags(fs *pflag.FlagSet) {
+	fs.BoolVar(&c.AllMetrics, "all-metrics", c.AllMetrics, "serve all metrics of the Kubernetes libraries and of the Go runtime at /metrics, including experimental and unused ones")
+}
+
+// libraryMetrics returns the metrics of the Kubernetes libraries, which register them for the whole process.
+func (h *parts) libraryMetrics() prometheus.Gatherer {
+	if h.cfg.AllMetrics {
+		return legacyregistry.DefaultGatherer
+	}
+	return metrics.Libraries(legacyregistry.DefaultGatherer)
 }
 
 // wireProfiling enables block profiling, for the whole process.

@@ -3,6 +3,7 @@ package aggregator
 import (
 	"crypto/tls"
 	"net/http"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -58,5 +59,49 @@ func TestDisabledProfilingReturns404(t *testing.T) {
 	}
 	if err := stop(); err != nil {
 		t.Error(err)
+	}
+}
+
+// Metrics that Kubernetes declares STABLE or BETA are served without --all-metrics too.
+func TestOnlyAlphaMetricsNeedAllMetrics(t *testing.T) {
+	t.Parallel()
+	help := regexp.MustCompile(`(?m)^# HELP (\S+) (.*)$`)
+	served := func(all bool) map[string]string {
+		t.Helper()
+		admin, stop := open(t, t.TempDir(), func(c *Config) { c.AllMetrics = all })
+		code, page := get(t, admin, "/metrics")
+		if code != http.StatusOK {
+			t.Fatalf("GET /metrics with AllMetrics %t = %d %s, want 200", all, code, page)
+		}
+		if err := stop(); err != nil {
+			t.Error(err)
+		}
+		texts := map[string]string{}
+		for _, line := range help.FindAllStringSubmatch(page, -1) {
+			texts[line[1]] = line[2]
+		}
+		return texts
+	}
+	// The libraries have one registry for all tests, and its metrics increase. Therefore the larger page is read first.
+	all := served(true)
+	some := served(false)
+	for name, text := range all {
+		if _, ok := some[name]; !ok && !strings.Contains(text, "[ALPHA]") && !strings.HasPrefix(name, "go_") {
+			t.Errorf("%s (%s) is served with --all-metrics only, want it always", name, text)
+		}
+	}
+	for _, name := range []string{"apiserver_flowcontrol_demand_seats", "go_memory_classes_total_bytes"} {
+		if _, ok := all[name]; !ok {
+			t.Errorf("%s is missing with --all-metrics, want it", name)
+		}
+		if _, ok := some[name]; ok {
+			t.Errorf("%s is served without --all-metrics, want it left out", name)
+		}
+	}
+	for _, name := range []string{"apiserver_flowcontrol_priority_level_seat_utilization", "workqueue_work_duration_seconds", "go_goroutines",
+		"go_cpu_classes_gc_total_cpu_seconds_total", "go_sched_latencies_seconds", "process_open_fds"} {
+		if _, ok := some[name]; !ok {
+			t.Errorf("%s is missing without --all-metrics, want it", name)
+		}
 	}
 }
