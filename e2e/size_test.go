@@ -1,10 +1,13 @@
 package e2e
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -21,6 +24,9 @@ const (
 	largestResident          = 25 << 10
 	largestFrontDoorResident = 140 << 10
 )
+
+// mostSeries is the limit of the series at /metrics of `aggregator dev` after the start.
+const mostSeries = 2000
 
 // Limits the memory of the extension server while it repeatedly serves the metrics of this machine.
 func TestExtserverIsSmall(t *testing.T) {
@@ -94,6 +100,51 @@ func TestAggregatorIsBounded(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Logf("resident: %.1f MiB", float64(residentKiB(t, front.PID()))/1024)
+}
+
+func TestIdleFrontDoorServesFewSeries(t *testing.T) {
+	t.Parallel()
+	dev, kubeconfig := programs.Dev(t, binaries, t.TempDir())
+	config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
+	if err != nil {
+		t.Fatal(err)
+	}
+	client, err := metrics.NewForConfig(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	// The start is complete once the extension server has registered itself.
+	if err := programs.Poll(dev.Exited(), func() error {
+		_, err := client.MetricsV1beta1().NodeMetricses().List(t.Context(), metav1.ListOptions{})
+		return err
+	}); err != nil {
+		t.Fatal(err)
+	}
+	page, err := client.Discovery().RESTClient().Get().AbsPath("/metrics").DoRaw(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	series, total := map[string]int{}, 0
+	family := ""
+	for line := range strings.Lines(string(page)) {
+		if after, ok := strings.CutPrefix(line, "# TYPE "); ok {
+			family, _, _ = strings.Cut(after, " ")
+			continue
+		}
+		if !strings.HasPrefix(line, "#") {
+			series[family]++
+			total++
+		}
+	}
+	names := slices.SortedFunc(maps.Keys(series), func(a, b string) int { return cmp.Compare(series[b], series[a]) })
+	var largest strings.Builder
+	for _, name := range names[:min(10, len(names))] {
+		fmt.Fprintf(&largest, "%6d %s\n", series[name], name)
+	}
+	t.Logf("series: %d, page: %d KiB", total, len(page)>>10)
+	if total == 0 || total > mostSeries {
+		t.Errorf("/metrics of an idle front door has %d series, want 1 to %d. The largest families:\n%s", total, mostSeries, &largest)
+	}
 }
 
 func residentKiB(t *testing.T, pid int) int {
