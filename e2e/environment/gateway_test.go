@@ -8,7 +8,7 @@ import (
 
 // The benchmark measures the deployed configuration.
 func TestGatewayHasTheEnvironmentOfItsManifest(t *testing.T) {
-	manifest, err := os.ReadFile("../../../deploy/gateway/deployment.yaml")
+	manifest, err := os.ReadFile("../../deploy/gateway/deployment.yaml")
 	if err != nil {
 		t.Fatal(err)
 	}
