@@ -65,7 +65,7 @@ func addConfigFlag(cmd *cobra.Command, file *string) {
 }
 
 // addGroups adds flags to a command, with a help text that shows them in groups. Other flags of the command come
-// last.
+// first.
 func addGroups(cmd *cobra.Command, sets cliflag.NamedFlagSets) {
 	for _, name := range sets.Order {
 		cmd.Flags().AddFlagSet(sets.FlagSets[name])
@@ -76,20 +76,18 @@ func addGroups(cmd *cobra.Command, sets cliflag.NamedFlagSets) {
 		if cmd.HasExample() {
 			fmt.Fprintf(out, "\nExamples:\n%s\n", strings.TrimRight(cmd.Example, "\n"))
 		}
-		all := cliflag.NamedFlagSets{}
-		for _, name := range sets.Order {
-			all.FlagSet(name).AddFlagSet(sets.FlagSets[name])
-		}
-		global := all.FlagSet("global")
+		own := pflag.NewFlagSet(cmd.Name(), pflag.ContinueOnError)
 		cmd.Flags().VisitAll(func(f *pflag.Flag) {
 			for _, name := range sets.Order {
 				if sets.FlagSets[name].Lookup(f.Name) != nil {
 					return
 				}
 			}
-			global.AddFlag(f)
+			own.AddFlag(f)
 		})
-		cliflag.PrintSections(out, all, columns())
+		width := columns()
+		fmt.Fprintf(out, "\nFlags:\n%s", own.FlagUsagesWrapped(width))
+		cliflag.PrintSections(out, sets, width)
 		return nil
 	})
 }

@@ -37,12 +37,11 @@ func main() { cli.Main(root()) }
 
 func root() *cobra.Command {
 	cmd := &cobra.Command{
-		Use:           "aggregator",
-		Short:         "A front door for Kubernetes-style APIs",
-		SilenceUsage:  true,
-		SilenceErrors: true,
+		Use:   "aggregator",
+		Short: "A front door for Kubernetes-style APIs",
 	}
 	cmd.AddCommand(devCommand(), devExtserverCommand(), serveCommand(), configCommand(), kubeconfigCommand(), pkiCommand(), gatewayCommand(), backupCommand(), restoreCommand(), memberCommand(), tokenCommand())
 	cmd.AddCommand(cli.Commands(cli.Options{Fronts: &ownFronts{config: aggregator.Default()}})...)
+	cli.Prepare(cmd)
 	return cmd
 }

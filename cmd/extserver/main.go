@@ -10,21 +10,19 @@
 package main
 
 import (
-	"context"
 	"encoding/json"
 	"fmt"
 	"os"
-	"os/signal"
-	"syscall"
 
 	"github.com/spf13/cobra"
 
+	"portico.dev/internal/tools/program"
 	"portico.dev/internal/version"
 )
 
 func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
+	ctx, cancel := program.Context()
+	defer cancel()
 	if err := command().ExecuteContext(ctx); err != nil {
 		fmt.Fprintln(os.Stderr, "extserver:", err)
 		os.Exit(1)
@@ -33,14 +31,15 @@ func main() {
 
 func command() *cobra.Command {
 	root := &cobra.Command{
-		Use:           "extserver",
-		Short:         "Host storage-less Kubernetes-style APIs behind any front door",
-		SilenceUsage:  true,
-		SilenceErrors: true,
-		Version:       version.Portico, // for --version
+		Use:     "extserver",
+		Short:   "Host storage-less Kubernetes-style APIs behind any front door",
+		Version: version.Portico, // for --version
 	}
-	root.DisableSuggestions = true // errors are one line
 	root.AddCommand(serveCommand(), manifestsCommand(), initCommand(), validateCommand(), convertRulesCommand(), versionCommand())
+	program.Prepare(root,
+		program.Group{Title: "Serve", Commands: []string{"serve", "manifests"}},
+		program.Group{Title: "Write and check", Commands: []string{"init", "validate", "convert-rules"}},
+	)
 	return root
 }
 

@@ -10,16 +10,17 @@ import (
 	"portico.dev/internal/version"
 )
 
-func main() {
+func main() { cli.Main(root()) }
+
+func root() *cobra.Command {
 	version.Program = "kubectl portico"
 	cmd := &cobra.Command{
-		Use:           "kubectl-portico",
-		Short:         "Diagnose extension servers, rehearse their failures, and put them behind a gateway",
-		Annotations:   map[string]string{cobra.CommandDisplayNameAnnotation: version.Program},
-		SilenceUsage:  true,
-		SilenceErrors: true,
+		Use:         "kubectl-portico",
+		Short:       "Diagnose extension servers, rehearse their failures, and put them behind a gateway",
+		Annotations: map[string]string{cobra.CommandDisplayNameAnnotation: version.Program},
 	}
 	cmd.AddCommand(cli.Commands(cli.Options{})...)
 	cmd.AddCommand(cli.Alerts())
-	cli.Main(cmd)
+	cli.Prepare(cmd)
+	return cmd
 }

@@ -71,10 +71,6 @@ func (w *flagWriter) write(command []string) error {
 			section = line
 		case section == "Usage:" && usage == "" && strings.TrimSpace(line) != "":
 			usage = strings.TrimSpace(line)
-		case section == "Available Commands:":
-			if m := commandLine.FindStringSubmatch(line); m != nil && m[1] != "help" && m[1] != "completion" {
-				commands = append(commands, m[1])
-			}
 		case section == "Flags:" || section == "Global Flags:" || strings.HasSuffix(section, " flags:"): // the last are groups
 			m := flagLine.FindStringSubmatch(line)
 			if m == nil || m[2] == "--help" {
@@ -91,10 +87,15 @@ func (w *flagWriter) write(command []string) error {
 				f.usage, f.initial = strings.TrimSuffix(f.usage, d[0]), d[1]
 			}
 			flags = append(flags, f)
+		case usage != "" && section != "Usage:" && section != "Examples:": // a group of commands
+			if m := commandLine.FindStringSubmatch(line); m != nil && m[1] != "help" && m[1] != "completion" {
+				commands = append(commands, m[1])
+			}
 		}
 	}
 	slices.SortStableFunc(flags, func(a, b flag) int { return strings.Compare(a.long(), b.long()) })
 	w.section(strings.Join(command, " "), usage, flags)
+	slices.Sort(commands)
 	for _, name := range commands {
 		if err := w.write(append(command[:len(command):len(command)], name)); err != nil {
 			return err

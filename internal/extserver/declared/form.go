@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"go.yaml.in/yaml/v3"
+
+	"portico.dev/internal/nearest"
 )
 
 // notes collects the mistakes in one file.
@@ -153,7 +155,7 @@ func (f *form) choice(name string, words ...string) string {
 		return cmp.Or(text, words[0])
 	}
 	hint := ""
-	if word := nearest(text, words); word != "" {
+	if word := nearest.Word(text, words); word != "" {
 		hint = fmt.Sprintf("; did you mean %q?", word)
 	}
 	f.wrong(name, "%q: must be %s%s", text, sentence(words), hint)
@@ -254,7 +256,7 @@ func (f *form) noteUnknownFields() {
 		if slices.Contains(f.requested, key.Value) {
 			continue
 		}
-		if word := nearest(key.Value, f.requested); word != "" {
+		if word := nearest.Word(key.Value, f.requested); word != "" {
 			f.notes.at(key, f.field(key.Value), "unknown field; did you mean %q?", word)
 		} else {
 			f.notes.at(key, f.field(key.Value), "unknown field; known are %s", sentence(slices.Sorted(slices.Values(f.requested))))
@@ -305,38 +307,6 @@ func (e MistakesError) orNil() error {
 		return cmp.Or(cmp.Compare(a.File, b.File), cmp.Compare(a.Line, b.Line), cmp.Compare(a.Column, b.Column))
 	})
 	return e
-}
-
-// nearest returns the most similar word in known, or an empty string.
-func nearest(word string, known []string) string {
-	best, least := "", 1+max(1, len(word)/3)
-	for _, k := range known {
-		if d := distance(strings.ToLower(word), strings.ToLower(k)); d < least {
-			best, least = k, d
-		}
-	}
-	return best
-}
-
-// distance returns the Levenshtein distance of a and b.
-func distance(a, b string) int {
-	row := make([]int, len(b)+1)
-	for j := range row {
-		row[j] = j
-	}
-	for i := range len(a) {
-		diagonal := row[0]
-		row[0] = i + 1
-		for j := range len(b) {
-			change := diagonal
-			if a[i] != b[j] {
-				change++
-			}
-			diagonal = row[j+1]
-			row[j+1] = min(change, row[j]+1, diagonal+1)
-		}
-	}
-	return row[len(b)]
 }
 
 // sentence joins words as in "a, b or c".

@@ -8,12 +8,11 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"os/signal"
 	"strings"
-	"syscall"
 
 	"github.com/spf13/cobra"
 
+	"portico.dev/internal/tools/program"
 	"portico.dev/internal/version"
 )
 
@@ -43,13 +42,22 @@ func callAs(c *cobra.Command, name string) {
 	}
 }
 
+// Prepare completes a program, after all commands were added: groups in the help, suggestions.
+func Prepare(root *cobra.Command) {
+	program.Prepare(root,
+		program.Group{Title: "Serve", Commands: []string{"serve", "dev", "gateway", "config"}},
+		program.Group{Title: "Rehearse and diagnose", Commands: []string{"doctor", "console", "conformance", "drill", "why", "route", "debts", "alerts"}},
+		program.Group{Title: "Adopt and migrate", Commands: []string{"adopt", "release", "migrate"}},
+		program.Group{Title: "Storage", Commands: []string{"backup", "restore", "member", "token"}},
+		program.Group{Title: "Credentials", Commands: []string{"kubeconfig", "pki"}},
+	)
+}
+
 // Main runs a program until it ends or receives a signal, and exits with its status.
 func Main(root *cobra.Command) {
 	root.Version = version.Portico // for --version
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
-	// Restore the default signal handling, so that a second signal kills the process even if the shutdown hangs.
-	context.AfterFunc(ctx, stop)
+	ctx, cancel := program.Context()
+	defer cancel()
 	out, flush := Colours(os.Stdout)
 	root.SetOut(out)
 	err := root.ExecuteContext(ctx)

@@ -12,8 +12,9 @@ import (
 
 func execute(t *testing.T, args ...string) (string, error) {
 	t.Helper()
-	root := &cobra.Command{Use: "program", SilenceUsage: true, SilenceErrors: true}
+	root := &cobra.Command{Use: "program"}
 	root.AddCommand(Commands(Options{})...)
+	Prepare(root)
 	var out bytes.Buffer
 	root.SetOut(&out)
 	root.SetErr(&out)

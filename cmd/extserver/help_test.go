@@ -1,0 +1,9 @@
+package main
+
+import (
+	"testing"
+
+	"portico.dev/internal/tools/program/programtest"
+)
+
+func TestHelp(t *testing.T) { programtest.CheckHelp(t, command()) }
