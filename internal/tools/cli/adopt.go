@@ -48,7 +48,8 @@ certificate, and both must list the same resources. Otherwise the APIService is 
 Exit status: 0 all were adopted, 1 at least one was refused.`,
 		Example: `  aggregator adopt v1beta1.metrics.k8s.io
   aggregator adopt --all --dry-run`,
-		Args: o.args,
+		Args:              o.args,
+		ValidArgsFunction: completeAPIServices,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return o.run(cmd, args, (*adopter.Adopter).Candidates, o.adopt)
 		},
@@ -69,7 +70,8 @@ gateway need not run. With the last APIService, the gateway's authority is remov
 servers trust.`,
 		Example: `  aggregator release v1beta1.metrics.k8s.io
   aggregator release --all`,
-		Args: o.args,
+		Args:              o.args,
+		ValidArgsFunction: completeAPIServices,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return o.run(cmd, args, (*adopter.Adopter).Adopted, o.release)
 		},

@@ -42,7 +42,7 @@ func callAs(c *cobra.Command, name string) {
 	}
 }
 
-// Prepare completes a program, after all commands were added: groups in the help, suggestions.
+// Prepare completes a program, after all commands were added: groups in the help, suggestions, completion.
 func Prepare(root *cobra.Command) {
 	program.Prepare(root,
 		program.Group{Title: "Serve", Commands: []string{"serve", "dev", "gateway", "config"}},
@@ -51,6 +51,7 @@ func Prepare(root *cobra.Command) {
 		program.Group{Title: "Storage", Commands: []string{"backup", "restore", "member", "token"}},
 		program.Group{Title: "Credentials", Commands: []string{"kubeconfig", "pki"}},
 	)
+	completeFlags(root)
 }
 
 // Main runs a program until it ends or receives a signal, and exits with its status.

@@ -61,10 +61,11 @@ func (o *conformanceOptions) common(fs *pflag.FlagSet) {
 
 func (o *conformanceOptions) apiService() *cobra.Command {
 	return &cobra.Command{
-		Use:     "apiservice NAME",
-		Short:   "Check the extension server of an APIService through the API server",
-		Example: "  aggregator conformance apiservice v1beta1.metrics.k8s.io -o junit",
-		Args:    oneArgument("the name of an APIService"),
+		Use:               "apiservice NAME",
+		Short:             "Check the extension server of an APIService through the API server",
+		Example:           "  aggregator conformance apiservice v1beta1.metrics.k8s.io -o junit",
+		Args:              oneArgument("the name of an APIService"),
+		ValidArgsFunction: completeAPIService,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return o.run(cmd.Context(), cmd.OutOrStdout(), func(c *conformance.Config) (err error) {
 				c.APIService = args[0]
@@ -77,10 +78,11 @@ func (o *conformanceOptions) apiService() *cobra.Command {
 
 func (o *conformanceOptions) url() *cobra.Command {
 	cmd := &cobra.Command{
-		Use:     "url https://HOST:PORT",
-		Short:   "Check an extension server directly, as a front proxy",
-		Example: "  aggregator conformance url https://127.0.0.1:8443 --ca-file ca.crt --client-certificate front-proxy-client.crt --client-key front-proxy-client.key",
-		Args:    oneArgument("a URL"),
+		Use:               "url https://HOST:PORT",
+		Short:             "Check an extension server directly, as a front proxy",
+		Example:           "  aggregator conformance url https://127.0.0.1:8443 --ca-file ca.crt --client-certificate front-proxy-client.crt --client-key front-proxy-client.key",
+		Args:              oneArgument("a URL"),
+		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return o.run(cmd.Context(), cmd.OutOrStdout(), func(c *conformance.Config) error { return o.server(c, args[0]) })
 		},

@@ -38,8 +38,9 @@ The command works with any API server, and needs only read rights. The result of
 Exit status: 0 nothing is broken, 1 a hop is broken, 2 nothing could be checked.`,
 		Example: `  aggregator doctor
   aggregator doctor apiservice v1beta1.metrics.k8s.io -o json`,
-		Args: doctorArgs,
-		RunE: func(cmd *cobra.Command, args []string) error { return o.run(cmd.Context(), cmd.OutOrStdout(), args) },
+		Args:              doctorArgs,
+		ValidArgsFunction: completeDoctor,
+		RunE:              func(cmd *cobra.Command, args []string) error { return o.run(cmd.Context(), cmd.OutOrStdout(), args) },
 	}
 	cmd.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return &ExitError{exitUnexamined, err} })
 	fs := cmd.Flags()

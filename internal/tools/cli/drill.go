@@ -97,7 +97,8 @@ cleans up, also on Ctrl-C.
 ` + where(with.Fronts) + `
 
 Exit status: 0 all passed or were skipped, 1 some failed, 2 none was run.`,
-		Example: "  aggregator drill run refuse hang --context kind-test --advertise-address 172.18.0.1\n  aggregator drill run --all --context kind-test --advertise-address 172.18.0.1 -o junit",
+		Example:           "  aggregator drill run refuse hang --context kind-test --advertise-address 172.18.0.1\n  aggregator drill run --all --context kind-test --advertise-address 172.18.0.1 -o junit",
+		ValidArgsFunction: completeDrills,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return o.run(cmd.Context(), args, cmd.OutOrStdout(), cmd.ErrOrStderr())
 		},

@@ -23,7 +23,11 @@ type Output struct {
 func (o *Output) Add(fs *pflag.FlagSet, more ...string) {
 	o.known = append([]string{"text", "wide", "json", "yaml"}, more...)
 	fs.StringVarP(&o.format, "output", "o", "text", "output format: "+o.formats())
+	_ = fs.SetAnnotation("output", formatsAnnotation, o.known) // the flag exists
 }
+
+// formatsAnnotation is the annotation of a flag with the formats, for completion.
+const formatsAnnotation = "portico_formats"
 
 func (o *Output) formats() string {
 	last := len(o.known) - 1
