@@ -5,8 +5,10 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"os/user"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 )
 
@@ -60,6 +62,9 @@ func PrepareDataDir(dir string, private ...string) error {
 	if err != nil {
 		return fmt.Errorf("data directory: %w", err)
 	}
+	if err := checkOwner(dir, info, os.Geteuid()); err != nil {
+		return err
+	}
 	if can := describeAccess(info, 0o007); can != "" && !volumeOfOurs(info) {
 		if !emptyAndOurs(dir, info) {
 			return fmt.Errorf("data directory %s can be %s by every user of this machine; run chmod 0700 %s", dir, can, dir)
@@ -73,6 +78,27 @@ func PrepareDataDir(dir string, private ...string) error {
 		errs = append(errs, checkInside(filepath.Join(dir, name)))
 	}
 	return errors.Join(errs...)
+}
+
+// checkOwner refuses a directory of another user to which its group has no full access. Otherwise every file in it would be
+// reported, without the cause.
+func checkOwner(dir string, info fs.FileInfo, runsAs int) error {
+	const groupAccess = 0o070
+	has, _, ok := owner(info)
+	if !ok || runsAs == 0 || runsAs == has || info.Mode()&groupAccess == groupAccess {
+		return nil
+	}
+	return fmt.Errorf("data directory %s belongs to user %s, and this process runs as user %s; run it as %[2]s, run chown -R %[3]s %[1]s, or choose another directory with --data-dir",
+		dir, userName(has), userName(runsAs))
+}
+
+// userName returns the name of a user, or the ID of a user without one.
+func userName(id int) string {
+	known, err := user.LookupId(strconv.Itoa(id))
+	if err != nil {
+		return strconv.Itoa(id)
+	}
+	return known.Username
 }
 
 func checkInside(path string) error {

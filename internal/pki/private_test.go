@@ -1,6 +1,7 @@
 package pki
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -91,5 +92,39 @@ func TestEmptyDataDirectoryIsMadePrivate(t *testing.T) {
 	}
 	if info, err := os.Stat(dir); err != nil || info.Mode().Perm() != 0o700 {
 		t.Errorf("mode of the directory = %v, %v, want 0700", info.Mode(), err)
+	}
+}
+
+func TestDataDirectoryOfAnotherUserIsOneError(t *testing.T) {
+	dir := t.TempDir()
+	own := os.Geteuid()
+	other := own + 12345
+	for _, c := range []struct {
+		situation string
+		mode      os.FileMode
+		user      int
+		refused   bool
+	}{
+		{"own directory", 0o700, own, false},
+		{"another user", 0o700, other, true},
+		{"another user, and everybody may list", 0o755, other, true},
+		{"another user of a group with all rights", 0o770, other, false},
+		{"root", 0o700, 0, false},
+	} {
+		if err := os.Chmod(dir, c.mode); err != nil {
+			t.Fatal(err)
+		}
+		info, err := os.Stat(dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		err = checkOwner(dir, info, c.user)
+		if (err != nil) != c.refused {
+			t.Errorf("%s: error = %v, want refused = %v", c.situation, err, c.refused)
+		}
+		want := fmt.Sprintf("run chown -R %d %s, or choose another directory with --data-dir", other, dir)
+		if err != nil && (!strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "\n")) {
+			t.Errorf("%s: error = %v, want one line with %q", c.situation, err, want)
+		}
 	}
 }
