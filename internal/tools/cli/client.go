@@ -2,7 +2,12 @@ package cli
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
+	"io/fs"
+	"os"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/spf13/pflag"
@@ -33,11 +38,29 @@ func (f *ClientFlags) Config() (*rest.Config, error) {
 	rules.ExplicitPath = f.Kubeconfig
 	config, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, &clientcmd.ConfigOverrides{CurrentContext: f.Context}).ClientConfig()
 	if err != nil {
-		return nil, fmt.Errorf("read the kubeconfig (--kubeconfig or $KUBECONFIG): %w", err)
+		return nil, kubeconfigError(rules, err)
 	}
 	config.Timeout = f.Timeout
 	config.UserAgent = rest.DefaultKubernetesUserAgent()
 	return config, nil
+}
+
+// kubeconfigError describes why no API server is known. client-go's error does not name the missing files.
+func kubeconfigError(rules *clientcmd.ClientConfigLoadingRules, err error) error {
+	exists := func(file string) bool {
+		_, err := os.Stat(file)
+		return !errors.Is(err, fs.ErrNotExist)
+	}
+	files := slices.DeleteFunc(slices.Clone(rules.Precedence), func(file string) bool { return file == "" })
+	switch {
+	case rules.ExplicitPath != "" && !exists(rules.ExplicitPath):
+		return fmt.Errorf("--kubeconfig: %s does not exist; name the kubeconfig of the API server", rules.ExplicitPath)
+	case rules.ExplicitPath != "" || slices.ContainsFunc(files, exists):
+		return fmt.Errorf("read the kubeconfig (--kubeconfig or $KUBECONFIG): %w", err)
+	case os.Getenv(clientcmd.RecommendedConfigPathEnvVar) != "":
+		return fmt.Errorf("$KUBECONFIG: %s does not exist; correct the variable, or name the kubeconfig with --kubeconfig", strings.Join(files, ", "))
+	}
+	return fmt.Errorf("no kubeconfig: %s does not exist; name one with --kubeconfig or $KUBECONFIG", strings.Join(files, ", "))
 }
 
 // RESTClient returns a client for paths of a front door outside the Kubernetes APIs.

@@ -57,12 +57,12 @@ func (o *drillOptions) foreignTarget() (drill.Target, error) {
 	loader := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, &clientcmd.ConfigOverrides{CurrentContext: o.context})
 	raw, err := loader.RawConfig()
 	if err != nil {
-		return drill.Target{}, fmt.Errorf("read the kubeconfig (--kubeconfig or $KUBECONFIG): %w", err)
+		return drill.Target{}, kubeconfigError(rules, err)
 	}
 	name := cmp.Or(o.context, raw.CurrentContext)
 	config, err := loader.ClientConfig()
 	if err != nil {
-		return drill.Target{}, fmt.Errorf("read the kubeconfig (--kubeconfig or $KUBECONFIG): %w", err)
+		return drill.Target{}, kubeconfigError(rules, err)
 	}
 	names := []string{name, config.Host}
 	if c := raw.Contexts[name]; c != nil {
