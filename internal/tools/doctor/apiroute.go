@@ -42,7 +42,7 @@ func (x *exam) routeHops(ctx context.Context) []hop {
 
 // route checks the status of the APIRoute.
 func (x *exam) route(route *v1alpha1.APIRoute) finding {
-	describe, edit := kubectl("describe", "apiroute", route.Name), kubectl("edit", "apiroute", route.Name)
+	describe, edit := Kubectl("describe", "apiroute", route.Name), Kubectl("edit", "apiroute", route.Name)
 	accepted := meta.FindStatusCondition(route.Status.Conditions, v1alpha1.ConditionAccepted)
 	switch {
 	case accepted == nil:
@@ -63,7 +63,7 @@ func (x *exam) route(route *v1alpha1.APIRoute) finding {
 		case b.Service != nil || c == nil || c.Status != metav1.ConditionFalse:
 		case b.CustomResources != nil:
 			return flawed(fmt.Sprintf("backend %s, the custom resources of %s, is not available (%s): %s", b.Name, x.gv, c.Reason, c.Message),
-				kubectl("get", "customresourcedefinitions"), describe)
+				Kubectl("get", "customresourcedefinitions"), describe)
 		default:
 			return flawed(fmt.Sprintf("backend %s, the Service of the APIService, is not available (%s): %s", b.Name, c.Reason, c.Message), describe)
 		}
@@ -122,7 +122,7 @@ func (x *exam) routeBackend(ctx context.Context, route *v1alpha1.APIRoute, b *v1
 		return flawed(fmt.Sprintf("%s is not available (%s): %s", at, said.Reason, said.Message),
 			y.inNamespace("get", "service", b.Service.Name, "-o", "wide"),
 			y.inNamespace("get", "endpointslices", "-l", "kubernetes.io/service-name="+b.Service.Name, "-o", "wide"),
-			kubectl("describe", "apiroute", route.Name))
+			Kubectl("describe", "apiroute", route.Name))
 	}
 	for _, h := range y.report.Hops {
 		if h.State == Unknown {
@@ -142,7 +142,7 @@ func backendFixes(route, backend string, lines []string) []string {
 			continue
 		}
 		if !edited {
-			fixes = append(fixes, "# set service and caBundle of backend "+apiservice.SingleLine(backend)+":", kubectl("edit", "apiroute", route))
+			fixes = append(fixes, "# set service and caBundle of backend "+apiservice.SingleLine(backend)+":", Kubectl("edit", "apiroute", route))
 			edited = true
 		}
 	}

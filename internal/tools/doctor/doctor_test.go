@@ -273,7 +273,7 @@ func TestHostileNamesAreEscaped(t *testing.T) {
 		t.Errorf("report with hostile names = %d bytes: %.300q; want at most 8 KiB without control characters", len(text), text)
 	}
 	const hostile = `a'; echo owned; echo '$(echo owned)`
-	out, err := exec.CommandContext(t.Context(), "sh", "-c", "kubectl() { printf '%s\\n' \"$@\"; }; "+kubectl("-n", hostile, "get", "pods")).Output()
+	out, err := exec.CommandContext(t.Context(), "sh", "-c", "kubectl() { printf '%s\\n' \"$@\"; }; "+Kubectl("-n", hostile, "get", "pods")).Output()
 	if err != nil || string(out) != "-n\n"+hostile+"\nget\npods\n" {
 		t.Errorf("pasted command = %v: %s; want the name as one argument", err, out)
 	}

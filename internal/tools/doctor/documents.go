@@ -76,7 +76,7 @@ func (x *exam) otherDiscovery(code int) finding {
 	switch {
 	case code == http.StatusNotFound:
 		found = fmt.Sprintf("the extension server does not serve %s: it answers 404", x.gv)
-		fix = []string{"# if it serves another version now, and that has an APIService of its own:", kubectl("delete", "apiservice", x.object.Name)}
+		fix = []string{"# if it serves another version now, and that has an APIService of its own:", Kubectl("delete", "apiservice", x.object.Name)}
 	case code >= 300 && code < 400:
 		found += ", a redirect, which no API server follows"
 	}
@@ -104,10 +104,10 @@ func (x *exam) readDiscovery(a answer) finding {
 	}
 	switch {
 	case wrong != "" && list.GroupVersion != "":
-		return broken("the answer to "+path+" "+wrong, kubectl("get", "--raw", path),
+		return broken("the answer to "+path+" "+wrong, Kubectl("get", "--raw", path),
 			"# SERVICE is the one of the extension server of "+x.gv.String()+":", x.patchAPIService(fields{"service": fields{"name": "SERVICE"}}))
 	case wrong != "":
-		return broken("the answer to "+path+" "+wrong, append([]string{kubectl("get", "--raw", path)}, x.redirectCommands()...)...)
+		return broken("the answer to "+path+" "+wrong, append([]string{Kubectl("get", "--raw", path)}, x.redirectCommands()...)...)
 	}
 	for _, r := range list.APIResources {
 		if !strings.Contains(r.Name, "/") {
@@ -132,7 +132,7 @@ func (x *exam) aggregated(ctx context.Context) finding {
 		return unknown("the API server offers none")
 	}
 	again := []string{"# it is fetched again within a minute; if that does not help, what the extension server says of itself:",
-		kubectl("get", "--raw", apiservice.DiscoveryPath(x.gv))}
+		Kubectl("get", "--raw", apiservice.DiscoveryPath(x.gv))}
 	for _, group := range list.Items {
 		for _, v := range group.Versions {
 			switch {
@@ -169,7 +169,7 @@ func (x *exam) openAPI(ctx context.Context) finding {
 		return unknown("there is no document: the extension server has none, or it was not read yet; kubectl explain knows nothing of these kinds")
 	}
 	a := x.api.send(ctx, http.MethodGet, entry.ServerRelativeURL, mediaJSON, nil)
-	look := []string{kubectl("get", "--raw", entry.ServerRelativeURL), x.lookAtServer()}
+	look := []string{Kubectl("get", "--raw", entry.ServerRelativeURL), x.lookAtServer()}
 	var document struct {
 		OpenAPI string                     `json:"openapi"`
 		Paths   map[string]json.RawMessage `json:"paths"`

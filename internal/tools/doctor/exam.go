@@ -144,6 +144,7 @@ func (x *exam) walk(ctx context.Context, hops []hop) {
 			blockedBy = h.name
 		}
 		if x.report.Broken == nil {
+			f.fix = x.spareSharedService(ctx, f.fix)
 			x.report.Broken = x.diagnose(h.name, f)
 		}
 	}

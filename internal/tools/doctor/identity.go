@@ -76,7 +76,7 @@ func (x *exam) forOthers(ctx context.Context) (finding, bool) {
 		fix = append(fix, "# replace "+account+" by the service account that it runs as:")
 	}
 	return flawed("the extension server answers administrators, and everybody else that it could not ask who may do what",
-		append(fix, kubectl("create", "clusterrolebinding", x.object.Spec.Service.Name+":system:auth-delegator", "--clusterrole=system:auth-delegator", "--serviceaccount="+account))...), true
+		append(fix, Kubectl("create", "clusterrolebinding", x.object.Spec.Service.Name+":system:auth-delegator", "--clusterrole=system:auth-delegator", "--serviceaccount="+account))...), true
 }
 
 // identityUnheard handles a backend whose responses the API server does not forward.
@@ -150,7 +150,7 @@ func (x *exam) delegation(ctx context.Context, a answer) (finding, bool) {
 		subject = "--serviceaccount=" + account
 	}
 	return broken(fmt.Sprintf("the extension server may not create %s, with which it asks who may do what; it runs as %s", match[1], match[2]),
-		kubectl("create", "clusterrolebinding", x.object.Spec.Service.Name+":system:auth-delegator", "--clusterrole=system:auth-delegator", subject),
+		Kubectl("create", "clusterrolebinding", x.object.Spec.Service.Name+":system:auth-delegator", "--clusterrole=system:auth-delegator", subject),
 	).saying(apiservice.ProbeStatusMessage(x.probeURL(), a.code)), true
 }
 
@@ -165,7 +165,7 @@ func (x *exam) letRead(ctx context.Context) []string {
 		return []string{"# it may read whom to trust; most servers do so at their start only:", x.restart()}
 	}
 	return append(out,
-		kubectl("-n", "kube-system", "create", "rolebinding", x.object.Spec.Service.Name+"-auth-reader", "--role=extension-apiserver-authentication-reader", "--serviceaccount="+account),
+		Kubectl("-n", "kube-system", "create", "rolebinding", x.object.Spec.Service.Name+"-auth-reader", "--role=extension-apiserver-authentication-reader", "--serviceaccount="+account),
 		"# then, because most read it at their start only:", x.restart())
 }
 

@@ -147,7 +147,7 @@ func (x *exam) redirectCommands() []string {
 	case x.service.Spec.ExternalName != "":
 		return []string{"# HOST is where the extension server is, PORT what it listens on:",
 			x.inNamespace("patch", "service", name, "--type=merge", "-p", patch(fields{"spec": fields{"externalName": "HOST"}})),
-			kubectl("patch", "apiservice", x.object.Name, "--type=merge", "-p", `{"spec":{"service":{"port":PORT}}}`)}
+			Kubectl("patch", "apiservice", x.object.Name, "--type=merge", "-p", `{"spec":{"service":{"port":PORT}}}`)}
 	case x.mirrored:
 		return []string{"# the Service has no selector; its Endpoints have to name where the extension server is:", x.inNamespace("edit", "endpoints", name)}
 	case len(x.service.Spec.Selector) == 0:

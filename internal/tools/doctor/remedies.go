@@ -12,8 +12,8 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 )
 
-// kubectl returns a command line that is safe to paste into a shell.
-func kubectl(args ...string) string {
+// Kubectl returns a command line that is safe to paste into a shell.
+func Kubectl(args ...string) string {
 	quoted := make([]string, 0, len(args)+1)
 	quoted = append(quoted, "kubectl")
 	for _, a := range args {
@@ -46,12 +46,12 @@ type fields = map[string]any
 
 // patchAPIService returns a command that changes fields of the spec.
 func (x *exam) patchAPIService(spec fields) string {
-	return kubectl("patch", "apiservice", x.object.Name, "--type=merge", "-p", patch(fields{"spec": spec}))
+	return Kubectl("patch", "apiservice", x.object.Name, "--type=merge", "-p", patch(fields{"spec": spec}))
 }
 
 // inNamespace returns a command in the namespace of the Service.
 func (x *exam) inNamespace(args ...string) string {
-	return kubectl(append([]string{"-n", x.object.Spec.Service.Namespace}, args...)...)
+	return Kubectl(append([]string{"-n", x.object.Spec.Service.Namespace}, args...)...)
 }
 
 // setBundle returns a command that sets spec.caBundle to the contents of a file. Its use of base64 works with BSD and
@@ -68,7 +68,7 @@ func (x *exam) setBundleFrom(command string) string {
 func (x *exam) injectBundle() []string {
 	return []string{
 		"# or, where cert-manager issues the certificate, let it keep the bundle; the name is that of the Certificate:",
-		kubectl("annotate", "apiservice", x.object.Name, "--overwrite",
+		Kubectl("annotate", "apiservice", x.object.Name, "--overwrite",
 			"cert-manager.io/inject-ca-from="+x.object.Spec.Service.Namespace+"/"+x.object.Spec.Service.Name),
 	}
 }

@@ -68,11 +68,11 @@ func (x *exam) list(ctx context.Context) finding {
 	switch {
 	case a.err == nil && a.code == http.StatusForbidden:
 		return flawed("the API server lets you list "+r.name+", the extension server does not: "+strings.TrimSpace(a.text()),
-			kubectl("auth", "can-i", "list", r.name+"."+x.gv.Group, "--all-namespaces"), x.lookAtServer())
+			Kubectl("auth", "can-i", "list", r.name+"."+x.gv.Group, "--all-namespaces"), x.lookAtServer())
 	case !a.passed():
-		return flawed(fmt.Sprintf("a list of %s fails: %s", r.name, answered(a)), kubectl("get", "--raw", path), x.lookAtServer())
+		return flawed(fmt.Sprintf("a list of %s fails: %s", r.name, answered(a)), Kubectl("get", "--raw", path), x.lookAtServer())
 	case json.Unmarshal(a.body, &list) != nil || !strings.HasSuffix(list.Kind, "List"):
-		return flawed(fmt.Sprintf("the answer to a list of %s is no list", r.name), kubectl("get", "--raw", path), x.lookAtServer())
+		return flawed(fmt.Sprintf("the answer to a list of %s is no list", r.name), Kubectl("get", "--raw", path), x.lookAtServer())
 	}
 	return ok("a list of " + r.name + " is of kind " + list.Kind)
 }
@@ -145,7 +145,7 @@ func (x *exam) noBookmark(r resource, events int, err error) finding {
 	}
 	found := fmt.Sprintf("a watch of %s %s with %s and without the bookmark that ends the initial ones: informers that begin with a watch never sync", r.name, how, some(events, "event"))
 	if x.portico {
-		return flawed(found, kubectl("annotate", "apiservice", x.object.Name, routetable.InitialEventsAnnotation+"=reject"))
+		return flawed(found, Kubectl("annotate", "apiservice", x.object.Name, routetable.InitialEventsAnnotation+"=reject"))
 	}
 	return flawed(found, "# this API server cannot shield clients from it; in the environment of each client built on client-go:",
 		"export KUBE_FEATURE_WatchListClient=false")

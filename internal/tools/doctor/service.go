@@ -95,7 +95,7 @@ func (x *exam) withoutService(ctx context.Context) []string {
 				x.patchAPIService(fields{"service": fields{"name": list.Items[0].Name}}))
 		}
 	}
-	return append(fix, "# if the extension server was removed:", kubectl("delete", "apiservice", x.object.Name))
+	return append(fix, "# if the extension server was removed:", Kubectl("delete", "apiservice", x.object.Name))
 }
 
 // withEndpoints returns commands that replace an ExternalName.
