@@ -30,6 +30,8 @@ type whyAnswer struct {
 	Reason string `json:"reason,omitempty"`
 	// Rules lists the rules that allow the request, or the closest ones.
 	Rules []explain.Finding `json:"rules"`
+	// Grant lists commands that allow a denied request.
+	Grant []string `json:"grant,omitempty"`
 }
 
 func whyCommand() *cobra.Command {
@@ -38,7 +40,7 @@ func whyCommand() *cobra.Command {
 		Use:   "why USER VERB RESOURCE[.GROUP][/SUBRESOURCE] [NAME] | USER VERB PATH",
 		Short: "Show which RBAC rule allows a user's request, or which rules come nearest",
 		Long: `Ask the server whether a user may send a request, and show which RBAC rule and binding allow it. If none does,
-show the nearest rules and the permissions that they lack. The command works with any API server, and needs the rights to
+show the nearest rules and the permissions that they lack, and the commands that allow it. The command works with any API server, and needs the rights to
 create subjectaccessreviews and to list roles and bindings.
 
 Exit status: 0 the request is allowed, 1 it is denied, 2 the API server could not be queried.`,
@@ -169,6 +171,9 @@ func (o *whyOptions) answer(ctx context.Context, client *toolclient.Client) (a w
 	if explained == a.Allowed {
 		a.Rules = findings
 	}
+	if !explained && !a.Allowed {
+		a.Grant = grantCommands(policy, q)
+	}
 	return a, nil
 }
 
@@ -225,6 +230,12 @@ func (o *whyOptions) print(out io.Writer, a whyAnswer) error {
 		for _, l := range f.Lacks {
 			fmt.Fprintf(&b, "      lacks %s\n", l)
 		}
+	}
+	if len(a.Grant) > 0 {
+		b.WriteString("to allow it:\n")
+	}
+	for _, command := range a.Grant {
+		fmt.Fprintf(&b, "  %s\n", command)
 	}
 	_, err := io.WriteString(out, b.String())
 	return err
