@@ -24,7 +24,7 @@ const (
 // settling runs serve and repeatedly releases memory that is no longer needed: about 40 MiB of the program's own
 // pages that only the start needed, and the garbage of initial lists and documents. Each release costs one garbage
 // collection. In addition it tunes the garbage collector to the load (memory.TuneGC), within the limit (memoryLimit,
-// a value of --memory-limit), and the number of processors to the demand (processors.Adapt).
+// a value of --memory-limit), and the number of processors to the demand (processors.Adapt). It logs the end of ctx.
 func settling(ctx context.Context, log *zap.Logger, memoryLimit string, serve func(context.Context) error) error {
 	limit, err := overload.Find(memoryLimit)
 	if err != nil {
@@ -50,6 +50,12 @@ func settling(ctx context.Context, log *zap.Logger, memoryLimit string, serve fu
 			case <-time.After(wait):
 			}
 			release()
+		}
+	})
+	running.Go(func() {
+		<-serving.Done()
+		if ctx.Err() != nil {
+			log.Info("stopping; a second signal ends the process at once")
 		}
 	})
 	err = serve(ctx)

@@ -76,7 +76,15 @@ func serveCommand() *cobra.Command {
 
 // runNotifying runs the server, and notifies the service manager when it is ready and when it stops.
 func runNotifying(ctx context.Context, server *extserver.Server, log *zap.Logger) error {
+	interrupted := ctx
 	g, ctx := errgroup.WithContext(ctx)
+	g.Go(func() error {
+		<-ctx.Done()
+		if interrupted.Err() != nil {
+			log.Info("stopping; a second signal ends the process at once")
+		}
+		return nil
+	})
 	g.Go(func() error { return server.Run(ctx) })
 	g.Go(func() error {
 		select {
