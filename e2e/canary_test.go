@@ -243,7 +243,7 @@ func checkCredentials(t *testing.T, audited string) {
 // E3: data from a client cannot begin a log line, send control sequences to a terminal or fill the disk.
 func TestE3ForgedLines(t *testing.T) {
 	t.Parallel()
-	const forged = "x\r\n00:00:00.000\tINFO\tforged\x1b[31m"
+	const forged = "x\r\n0000-01-01T00:00:00.000Z\tINFO\tforged\x1b[31m"
 	w := startWatched(t, map[string]string{"policy.yaml": everythingPolicy})
 	get := func(target string, headers ...string) call {
 		return call{method: "GET", target: target, headers: headers}
@@ -320,7 +320,7 @@ func knockWith(t *testing.T, w *watched, protocol string) {
 
 func checkLog(t *testing.T, text string) {
 	t.Helper()
-	begin := regexp.MustCompile(`^\d\d:\d\d:\d\d\.\d{3}\t(DEBUG|INFO|WARN|ERROR)\t`)
+	begin := regexp.MustCompile(`^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}(Z|[+-]\d\d:\d\d)\t(DEBUG|INFO|WARN|ERROR)\t`)
 	if !strings.Contains(text, "forged") {
 		t.Error("the log has no forged text, want some as proof that it is complete")
 	}
@@ -328,7 +328,7 @@ func checkLog(t *testing.T, text string) {
 		t.Error("spans were lost because of an invalid UTF-8 byte, want none lost")
 	}
 	for line := range strings.Lines(text) {
-		if !begin.MatchString(line) || strings.HasPrefix(line, "00:00:00") {
+		if !begin.MatchString(line) || strings.HasPrefix(line, "0000-01-01") {
 			t.Errorf("log line = %.200q, want one that begins with a time and a level", line)
 		}
 		if strings.ContainsAny(line, "\r\x00\x1b") || len(line) > 16<<10 {

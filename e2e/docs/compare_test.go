@@ -33,7 +33,7 @@ func plain(line string) string {
 }
 
 // logged is a line of a server's log, which pages leave out.
-var logged = regexp.MustCompile(`^\d\d:\d\d:\d\d\.\d+\s+(DEBUG|INFO|WARN|ERROR)\s`)
+var logged = regexp.MustCompile(`^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d+(Z|[+-]\d\d:\d\d)\s+(DEBUG|INFO|WARN|ERROR)\s`)
 
 // starting is a warning that any command may get in the first moments after a start, and that pages leave out.
 var starting = regexp.MustCompile(`^Warning: APIService \S+ is stale \(the backend has not answered yet\)`)

@@ -13,7 +13,7 @@ import (
 )
 
 func TestE3EachEntryIsOneLine(t *testing.T) {
-	const forged = "x\r\n12:00:00.000\tINFO\tforged\x1b[31m\x00\u0085\x7f"
+	const forged = "x\r\n2031-02-03T04:05:06.000Z\tINFO\tforged\x1b[31m\x00\u0085\x7f"
 	long := strings.Repeat("y", 1<<20)
 	for _, format := range []string{"console", "json"} {
 		t.Run(format, func(t *testing.T) {
@@ -55,7 +55,26 @@ func TestCallerFieldsAreNotChanged(t *testing.T) {
 	}
 }
 
-// The console has the time of day of each line, and of fields the date too.
+func TestLinesBeginWithDateTimeAndZone(t *testing.T) {
+	at := time.Date(2031, 2, 3, 4, 5, 6, 70_900_000, time.FixedZone("", -(3*3600 + 1800)))
+	for format, want := range map[string]string{
+		"console": "2031-02-03T04:05:06.070-03:30\tINFO\tm\n",
+		"json":    `{"level":"info","ts":"2031-02-03T04:05:06.070-03:30","msg":"m"}` + "\n",
+	} {
+		encoder, err := Options{Format: format}.encoder()
+		if err != nil {
+			t.Fatal(err)
+		}
+		line, err := encoder.EncodeEntry(zapcore.Entry{Level: zap.InfoLevel, Time: at, Message: "m"}, nil)
+		if err != nil || line.String() != want {
+			t.Errorf("line in the format %s = %q, %v, want %q", format, line, err, want)
+		}
+		if line, err = encoder.EncodeEntry(zapcore.Entry{Time: at.UTC(), Message: "m"}, nil); err != nil || !strings.Contains(line.String(), "2031-02-03T07:35:06.070Z") {
+			t.Errorf("line in the format %s = %q, %v, want the time in UTC with Z", format, line, err)
+		}
+	}
+}
+
 func TestTimeFieldsIncludeDate(t *testing.T) {
 	at := time.Date(2031, 2, 3, 4, 5, 6, 0, time.UTC)
 	far := time.Date(9999, 2, 3, 4, 5, 6, 0, time.FixedZone("", 3600)) // more nanoseconds than an integer has

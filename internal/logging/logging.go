@@ -107,15 +107,18 @@ func libraryLevel(own zapcore.Level) zapcore.Level {
 	return own
 }
 
+// timeLayout is RFC 3339 with milliseconds. The fixed number of digits aligns lines, and keeps them sortable as text.
+const timeLayout = "2006-01-02T15:04:05.000Z07:00"
+
 func (o Options) encoder() (zapcore.Encoder, error) {
 	switch o.Format {
 	case "console":
 		c := zap.NewDevelopmentEncoderConfig()
-		c.EncodeTime = zapcore.TimeEncoderOfLayout("15:04:05.000")
+		c.EncodeTime = zapcore.TimeEncoderOfLayout(timeLayout)
 		return singleLineEncoder{zapcore.NewConsoleEncoder(c)}, nil
 	case "json":
 		c := zap.NewProductionEncoderConfig()
-		c.EncodeTime = zapcore.RFC3339NanoTimeEncoder
+		c.EncodeTime = zapcore.TimeEncoderOfLayout(timeLayout)
 		return singleLineEncoder{zapcore.NewJSONEncoder(c)}, nil
 	}
 	return nil, fmt.Errorf("--logging-format: %q is neither console nor json", o.Format)
@@ -156,8 +159,7 @@ func (e singleLineEncoder) AddTime(key string, at time.Time) {
 	e.AddString(key, at.Format(time.RFC3339))
 }
 
-// timeOf returns the time of a field. Fields are written with a date, unlike the time of a line, because they may contain times
-// of other days, such as expiration times.
+// timeOf returns the time of a field. Fields are written without fractions of a second, unlike the time of a line.
 func timeOf(f zapcore.Field) (at time.Time, ok bool) {
 	switch f.Type {
 	case zapcore.TimeType:
