@@ -155,7 +155,10 @@ func (a *Aggregation) Chain(c server.ChainConfig) server.ChainConfig {
 	c.MaxInFlight, c.MaxMutatingInFlight = b.serving.MaxRequestsInFlight, b.serving.MaxMutatingRequestsInFlight
 	c.Overload, c.OverloadMetrics, c.Memory = b.Overload, b.Metrics.Overload, b.Memory
 	c.Metrics, c.Logger, c.Drainer = b.Metrics.Requests, b.log.Named("server"), b.Drainer
-	if b.serving.AccessLog {
+	switch {
+	case b.AccessLog != nil:
+		c.AccessLog = b.AccessLog.Logger()
+	case b.serving.AccessLog:
 		c.AccessLog = b.log.Named("access")
 	}
 	return c

@@ -7,6 +7,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/zap"
 
+	"portico.dev/internal/logging"
 	"portico.dev/internal/metrics"
 	"portico.dev/internal/nodes/egress"
 	"portico.dev/internal/overload"
@@ -23,6 +24,9 @@ type Base struct {
 	Drainer  *server.Drainer
 	// Bodies limits the memory of request bodies, and of lists that are held as a whole.
 	Bodies *server.BodyMemory
+
+	// AccessLog is nil unless the access log has a separate destination.
+	AccessLog *logging.AccessLog
 
 	serving Serving
 	log     *zap.Logger
@@ -46,6 +50,11 @@ func NewBase(s Serving, log *zap.Logger) (b *Base, err error) {
 		b.Overload = overload.New(overload.Config{Limit: b.Memory, Metrics: b.Metrics.Overload, Logger: log.Named("overload")})
 	}
 	b.Bodies = server.NewBodyMemory(b.Memory, b.Metrics.Overload)
+	if s.AccessLog && s.AccessLogFile.Path != "" {
+		if b.AccessLog, err = logging.OpenAccessLog(s.AccessLogFile, log); err != nil {
+			return nil, err
+		}
+	}
 	return b, nil
 }
 

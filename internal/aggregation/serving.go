@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"portico.dev/internal/httpengine"
+	"portico.dev/internal/logging"
 	"portico.dev/internal/overload"
 	"portico.dev/internal/server"
 )
@@ -35,8 +36,9 @@ type Serving struct {
 	// ShutdownDelay is how long requests are served after /readyz has begun to fail at shutdown. ShutdownGrace limits
 	// the requests in flight after that.
 	ShutdownDelay, ShutdownGrace time.Duration
-	// AccessLog logs one line for each request.
-	AccessLog bool
+	// AccessLog logs one line for each request, in AccessLogFile if it has a path and otherwise in the log of the program.
+	AccessLog     bool
+	AccessLogFile logging.File
 	// MemoryLimit is a quantity such as 2Gi. Near it requests are rejected. Default the limit of the control group,
 	// or GOMEMLIMIT if that is less; 0 disables it.
 	MemoryLimit string
@@ -53,7 +55,7 @@ type Serving struct {
 func DefaultServing() Serving {
 	return Serving{
 		EnableAggregatorRouting: true, RequestTimeout: time.Minute, MaxRequestsInFlight: 400, MaxMutatingRequestsInFlight: 200,
-		HTTPEngine: httpengine.Default(), BackendEngine: httpengine.Default(),
+		HTTPEngine: httpengine.Default(), BackendEngine: httpengine.Default(), AccessLogFile: logging.File{MaxSize: 100},
 	}
 }
 
@@ -73,7 +75,12 @@ func (s *Serving) AddRequestFlags(fs *pflag.FlagSet) {
 	fs.DurationVar(&s.RequestTimeout, "request-timeout", s.RequestTimeout, "timeout of requests that are not long-running")
 	fs.StringVar(&s.MemoryLimit, "memory-limit", s.MemoryLimit, "memory that this process may use, such as 2Gi. Near the limit, requests are rejected and connections closed, privileged ones last. Default the limit of the cgroup or GOMEMLIMIT, whichever is lower; 0 disables it")
 	fs.Float64Var(&s.GoawayChance, "goaway-chance", s.GoawayChance, "fraction of HTTP/2 requests that are answered with GOAWAY, so that clients reconnect and spread over replicas; at most 0.02")
-	fs.BoolVar(&s.AccessLog, "access-log", s.AccessLog, "log one line for each request")
+	f := &s.AccessLogFile
+	logging.AccessDestination{Enabled: &s.AccessLog, Path: &f.Path}.AddTo(fs)
+	fs.IntVar(&f.MaxAge, "access-log-maxage", f.MaxAge, "days that rotated files of --access-log are kept; 0 keeps them forever")
+	fs.IntVar(&f.MaxBackups, "access-log-maxbackup", f.MaxBackups, "number of rotated files of --access-log that are kept; 0 keeps all")
+	fs.IntVar(&f.MaxSize, "access-log-maxsize", f.MaxSize, "size in megabytes at which the file of --access-log is rotated")
+	fs.BoolVar(&f.Compress, "access-log-compress", f.Compress, "compress rotated files of --access-log with gzip")
 }
 
 // AddEngineFlags binds the choice between HTTP implementations to flags. `aggregator drill run` has only these flags.
@@ -101,6 +108,16 @@ func (s *Serving) Validate(graceFlag string, bad func(flag, format string, args 
 	}
 	if s.ShutdownGrace <= 0 {
 		bad(graceFlag, "%s is not positive", s.ShutdownGrace)
+	}
+	for _, f := range []struct {
+		flag  string
+		value int
+	}{
+		{"access-log-maxage", s.AccessLogFile.MaxAge}, {"access-log-maxbackup", s.AccessLogFile.MaxBackups}, {"access-log-maxsize", s.AccessLogFile.MaxSize},
+	} {
+		if f.value < 0 {
+			bad(f.flag, "%d is negative", f.value)
+		}
 	}
 	if err := overload.CheckSetting(s.MemoryLimit); err != nil {
 		bad("memory-limit", "%v", err)

@@ -12,6 +12,8 @@ import (
 
 	"github.com/spf13/pflag"
 	"go.uber.org/zap"
+
+	"portico.dev/internal/logging"
 )
 
 // testServing returns valid settings.
@@ -47,6 +49,7 @@ func TestInvalidSettingsAreReportedByTheirFlag(t *testing.T) {
 		"negative memory limit":    {func(s *Serving) { s.MemoryLimit = "-2Gi" }, []string{"memory-limit"}},
 		"memory limit of words":    {func(s *Serving) { s.MemoryLimit = "much" }, []string{"memory-limit"}},
 		"unlimited requests":       {func(s *Serving) { s.MaxRequestsInFlight, s.MaxMutatingRequestsInFlight = -1, -1 }, nil},
+		"negative rotation":        {func(s *Serving) { s.AccessLogFile.MaxAge, s.AccessLogFile.MaxSize = -1, -1 }, []string{"access-log-maxage", "access-log-maxsize"}},
 		"two mistakes":             {func(s *Serving) { s.BindAddress, s.SecurePort = "x", 70000 }, []string{"bind-address", "secure-port"}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -71,13 +74,14 @@ func TestServingFlagsSetEverySetting(t *testing.T) {
 	s.AddRequestFlags(fs)
 	s.AddEngineFlags(fs)
 	if err := fs.Parse(strings.Fields("--bind-address=::1 --secure-port=1 --shutdown-delay-duration=2s --grace=3s --enable-aggregator-routing=false --zone=z " +
-		"--request-timeout=4s --memory-limit=2Gi --goaway-chance=0.01 --access-log --http-engine=library --backend-engine=library")); err != nil {
+		"--request-timeout=4s --memory-limit=2Gi --goaway-chance=0.01 --access-log=a.log --access-log-maxage=7 --access-log-maxbackup=8 --access-log-maxsize=9 --access-log-compress --http-engine=library --backend-engine=library")); err != nil {
 		t.Fatal(err)
 	}
 	want := Serving{
 		BindAddress: "::1", SecurePort: 1, ShutdownDelay: 2 * time.Second, ShutdownGrace: 3 * time.Second, Zone: "z", RequestTimeout: 4 * time.Second,
 		MemoryLimit: "2Gi", GoawayChance: 0.01, AccessLog: true, HTTPEngine: "library", BackendEngine: "library",
 		MaxRequestsInFlight: 400, MaxMutatingRequestsInFlight: 200,
+		AccessLogFile: logging.File{Path: "a.log", MaxAge: 7, MaxBackups: 8, MaxSize: 9, Compress: true},
 	}
 	if s != want {
 		t.Errorf("settings = %+v, want %+v", s, want)
@@ -105,6 +109,18 @@ func TestMissingEgressSelectorFileIsReportedByItsFlag(t *testing.T) {
 	s.EgressSelectorConfigFile = filepath.Join(t.TempDir(), "absent")
 	if _, err := NewBase(s, zap.NewNop()); err == nil || !strings.HasPrefix(err.Error(), "--egress-selector-config-file: ") {
 		t.Errorf("NewBase = %v, want an error of --egress-selector-config-file", err)
+	}
+}
+
+func TestAccessLogThatCannotBeOpenedIsReportedByItsFlag(t *testing.T) {
+	s := testServing()
+	s.AccessLog, s.AccessLogFile.Path = true, filepath.Join(t.TempDir(), "absent", "access.log")
+	if _, err := NewBase(s, zap.NewNop()); err == nil || !strings.HasPrefix(err.Error(), "--access-log: ") {
+		t.Errorf("NewBase = %v, want an error of --access-log", err)
+	}
+	s.AccessLog = false
+	if _, err := NewBase(s, zap.NewNop()); err != nil {
+		t.Errorf("NewBase without an access log = %v, want no error", err)
 	}
 }
 

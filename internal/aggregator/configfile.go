@@ -15,6 +15,8 @@ import (
 	yamlnode "go.yaml.in/yaml/v3"
 	cliflag "k8s.io/component-base/cli/flag"
 	"sigs.k8s.io/yaml"
+
+	"portico.dev/internal/logging"
 )
 
 // apiVersion and kind of configuration files.
@@ -180,6 +182,7 @@ func flagValues(f *pflag.Flag, n *yamlnode.Node) ([]string, error) {
 		if err := n.Decode(&number); err != nil {
 			return nil, fmt.Errorf("want a number, have %q", n.Value)
 		}
+	case kind == logging.AccessDestinationType && n.ShortTag() == "!!bool":
 	case n.ShortTag() != "!!str":
 		if kind == "duration" {
 			return nil, fmt.Errorf("want a length of time with its unit, such as %ss, have %q", n.Value, n.Value)
@@ -269,6 +272,8 @@ func flagValue(f *pflag.Flag) (any, error) {
 	switch kind := f.Value.Type(); {
 	case kind == "bool":
 		return strconv.ParseBool(text)
+	case kind == logging.AccessDestinationType && (text == "true" || text == "false"):
+		return text == "true", nil
 	case kind == "float64":
 		return strconv.ParseFloat(text, 64)
 	case isNumber(kind):

@@ -80,7 +80,7 @@ func otherThanDefault(t *testing.T, f *pflag.Flag) (args []string, value any) {
 		return []string{"0.015"}, 0.015
 	case "duration":
 		return []string{"1h2m3s"}, "1h2m3s"
-	case "string":
+	case "string", logging.AccessDestinationType:
 		return []string{"a: b, # c"}, "a: b, # c"
 	case "stringSlice", "stringArray":
 		return []string{"first", "second"}, []string{"first", "second"}
@@ -207,7 +207,8 @@ func TestConfigFileErrorsAreReportedWithTheirLine(t *testing.T) {
 		configHead + "zone: 1\n":                                      `:3: zone: want a string; write "1"`,
 		configHead + "zone:\n":                                        ":3: zone: it has no value",
 		configHead + "zone: [a]\n":                                    ":3: zone: want one value",
-		configHead + "accessLog: \"yes\"\n":                           `:3: accessLog: want true or false, have "yes"`,
+		configHead + "profiling: \"yes\"\n":                           `:3: profiling: want true or false, have "yes"`,
+		configHead + "accessLog: 1\n":                                 `:3: accessLog: want a string; write "1"`,
 		configHead + "requestTimeout: 30\n":                           `:3: requestTimeout: want a length of time with its unit, such as 30s, have "30"`,
 		configHead + "requestTimeout: soon\n":                         ":3: requestTimeout: ",
 		configHead + "advertiseName: a\n":                             ":3: advertiseName: want a list of strings",

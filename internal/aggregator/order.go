@@ -19,6 +19,9 @@ func (h *parts) members() *run.Group {
 		ready, f = h.onceEtcdIsBack(ready, f)
 		add(name, ready, f)
 	}
+	if h.AccessLog != nil {
+		add("access log", nil, h.AccessLog.Run) // before the first request, and until after the last one
+	}
 	if h.server != nil {
 		add("port", h.server.Accepts(), h.server.Accept)
 	}

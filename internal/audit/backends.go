@@ -3,18 +3,17 @@ package audit
 import (
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"math/rand/v2"
 	"net"
 	"net/http"
-	"os"
 	"time"
 
-	"gopkg.in/natefinch/lumberjack.v2"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
+
+	"portico.dev/internal/logging"
 )
 
 const (
@@ -109,32 +108,17 @@ func (w *webhook) close() error {
 }
 
 // logSink writes events, one per line.
-type logSink struct {
-	out    io.Writer
-	closer io.Closer // nil if out must not be closed
-}
+type logSink struct{ out io.WriteCloser }
 
-// openLog opens the log file, or standard output for "-". It checks that the file can be written, so that a wrong
-// path is an error at the start and not at the first request.
+// openLog opens the log file, or standard output for "-".
 func openLog(c Config) (*logSink, error) {
-	if c.LogPath == "-" {
-		return &logSink{out: os.Stdout}, nil
-	}
-	f, err := os.OpenFile(c.LogPath, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
+	out, err := logging.File{
+		Path: c.LogPath, MaxAge: c.LogMaxAge, MaxBackups: c.LogMaxBackups, MaxSize: c.LogMaxSize, Compress: c.LogCompress,
+	}.Open()
 	if err != nil {
 		return nil, fmt.Errorf("--audit-log-path: %w", err)
 	}
-	info, err := f.Stat()
-	if err == nil && !info.Mode().IsRegular() {
-		return &logSink{out: f, closer: f}, nil // rotation would rename the device or pipe
-	}
-	if err = errors.Join(err, f.Close()); err != nil {
-		return nil, fmt.Errorf("--audit-log-path: %w", err)
-	}
-	rotating := &lumberjack.Logger{
-		Filename: c.LogPath, MaxAge: c.LogMaxAge, MaxBackups: c.LogMaxBackups, MaxSize: c.LogMaxSize, Compress: c.LogCompress,
-	}
-	return &logSink{out: rotating, closer: rotating}, nil
+	return &logSink{out}, nil
 }
 
 // maxWriteBytes limits one write, unless a single event is larger. Larger writes could exceed the size of a log file.
@@ -153,9 +137,4 @@ func (l *logSink) send(_ context.Context, b *batch) (written int, err error) {
 	return len(b.ends), nil
 }
 
-func (l *logSink) close() error {
-	if l.closer == nil {
-		return nil
-	}
-	return l.closer.Close()
-}
+func (l *logSink) close() error { return l.out.Close() }

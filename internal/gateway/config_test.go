@@ -44,7 +44,8 @@ func TestServingFlagsHaveExpectedDefaults(t *testing.T) {
 	for name, want := range map[string]string{
 		"bind-address": "", "secure-port": "8443", "enable-aggregator-routing": "true", "zone": "", "egress-selector-config-file": "",
 		"max-requests-inflight": "400", "max-mutating-requests-inflight": "200", "request-timeout": "1m0s", "goaway-chance": "0.001",
-		"shutdown-delay-duration": "5s", "shutdown-grace": "20s", "access-log": "false", "memory-limit": "", "http-engine": "portico", "backend-engine": "portico",
+		"shutdown-delay-duration": "5s", "shutdown-grace": "20s", "access-log": "false",
+		"access-log-maxage": "0", "access-log-maxbackup": "0", "access-log-maxsize": "100", "access-log-compress": "false", "memory-limit": "", "http-engine": "portico", "backend-engine": "portico",
 	} {
 		if f := fs.Lookup(name); f == nil || f.DefValue != want {
 			t.Errorf("--%s: flag = %+v, want default %q", name, f, want)

@@ -25,6 +25,9 @@ func (g *Gateway) Run(ctx context.Context) error {
 	add := func(name string, ready <-chan struct{}, f func(context.Context) error) {
 		group.Add(run.Member{Name: name, Ready: ready, Run: f})
 	}
+	if g.AccessLog != nil {
+		add("access log", nil, g.AccessLog.Run) // before the first request, and until after the last one
+	}
 	add("port", g.server.Accepts(), g.server.Accept)
 	if g.metricsListener != nil {
 		add("metrics", nil, g.serveMetrics)

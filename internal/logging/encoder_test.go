@@ -56,7 +56,7 @@ func TestCallerFieldsAreNotChanged(t *testing.T) {
 }
 
 func TestLinesBeginWithDateTimeAndZone(t *testing.T) {
-	at := time.Date(2031, 2, 3, 4, 5, 6, 70_900_000, time.FixedZone("", -(3*3600 + 1800)))
+	at := time.Date(2031, 2, 3, 4, 5, 6, 70_900_000, time.FixedZone("", -(3*3600+1800)))
 	for format, want := range map[string]string{
 		"console": "2031-02-03T04:05:06.070-03:30\tINFO\tm\n",
 		"json":    `{"level":"info","ts":"2031-02-03T04:05:06.070-03:30","msg":"m"}` + "\n",

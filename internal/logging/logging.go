@@ -117,11 +117,15 @@ func (o Options) encoder() (zapcore.Encoder, error) {
 		c.EncodeTime = zapcore.TimeEncoderOfLayout(timeLayout)
 		return singleLineEncoder{zapcore.NewConsoleEncoder(c)}, nil
 	case "json":
-		c := zap.NewProductionEncoderConfig()
-		c.EncodeTime = zapcore.TimeEncoderOfLayout(timeLayout)
-		return singleLineEncoder{zapcore.NewJSONEncoder(c)}, nil
+		return newJSONEncoder(), nil
 	}
 	return nil, fmt.Errorf("--logging-format: %q is neither console nor json", o.Format)
+}
+
+func newJSONEncoder() zapcore.Encoder {
+	c := zap.NewProductionEncoderConfig()
+	c.EncodeTime = zapcore.TimeEncoderOfLayout(timeLayout)
+	return singleLineEncoder{zapcore.NewJSONEncoder(c)}
 }
 
 // maxFieldBytes bounds each message and each field, so that text from clients, backends and libraries cannot fill a disk.

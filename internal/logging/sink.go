@@ -128,16 +128,17 @@ func (s *sink) flush() {
 type core struct {
 	zapcore.Core
 	batched zapcore.Core
+	encoder zapcore.Encoder // without the fields of With
 }
 
 func newCore(encoder zapcore.Encoder, to zapcore.WriteSyncer, level zapcore.LevelEnabler) core {
 	s := &sink{out: to}
-	return core{zapcore.NewCore(encoder, s, level), zapcore.NewCore(encoder, batchedSink{s}, level)}
+	return core{zapcore.NewCore(encoder, s, level), zapcore.NewCore(encoder, batchedSink{s}, level), encoder}
 }
 
 // With implements zapcore.Core.
 func (c core) With(fields []zapcore.Field) zapcore.Core {
-	return core{c.Core.With(fields), c.batched.With(fields)}
+	return core{c.Core.With(fields), c.batched.With(fields), c.encoder}
 }
 
 // Batched returns a logger for frequent lines that are not urgent. Lines in quick succession are written together, ten times

@@ -80,6 +80,8 @@ type Config struct {
 	// Logger logs rejected requests and failures, and every request if AccessLog is true. Default: no logging.
 	Logger    *zap.Logger
 	AccessLog bool
+	// AccessLogger logs every request if AccessLog is true. Default: Logger.
+	AccessLogger *zap.Logger
 	// AuditLog receives one audit event for each finished request, except requests to the health endpoints. An event is an
 	// Event of audit.k8s.io/v1 as one line of JSON, at level Metadata and stage ResponseComplete, with the Audit-ID that the
 	// front door uses in its own audit log. Writes are serialized, with one Write per event, and a request ends after its
@@ -103,6 +105,7 @@ func (c *Config) withDefaults() (Config, error) {
 		out.Sources = func() []Source { return nil }
 	}
 	out.Logger = cmp.Or(out.Logger, zap.NewNop())
+	out.AccessLogger = cmp.Or(out.AccessLogger, out.Logger)
 	return out, out.validate()
 }
 

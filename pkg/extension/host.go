@@ -25,13 +25,15 @@ import (
 
 // Host serves resources as a Kubernetes extension API server. Create it with New and start it with Run.
 type Host struct {
-	config   Config
-	log      *zap.Logger
-	limited  *zap.Logger // log with rate limiting, for messages that unauthenticated clients cause
-	resolver *request.Resolver
-	metrics  *metrics.Requests
-	scrape   http.Handler
-	checks   *health
+	config  Config
+	log     *zap.Logger
+	limited *zap.Logger // log with rate limiting, for messages that unauthenticated clients cause
+	// limitedAccess is the access log with rate limiting.
+	limitedAccess *zap.Logger
+	resolver      *request.Resolver
+	metrics       *metrics.Requests
+	scrape        http.Handler
+	checks        *health
 
 	issued  *versions
 	setting sync.Mutex // serializes SetResources
@@ -62,9 +64,12 @@ func New(c Config) (*Host, error) {
 		return nil, err
 	}
 	h := &Host{
-		config:   config,
-		log:      config.Logger,
-		limited:  logging.Limited(config.Logger),
+		config:  config,
+		log:     config.Logger,
+		limited: logging.Limited(config.Logger),
+
+		limitedAccess: logging.Limited(config.AccessLogger),
+
 		resolver: request.NewResolver(),
 		metrics:  metrics.NewRequests(config.Registry),
 		issued:   newVersions(time.Now()),

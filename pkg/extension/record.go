@@ -45,9 +45,9 @@ func (h *Host) record(next http.Handler) http.Handler {
 			took := time.Since(began)
 			h.count(c.Info, rec.Code, took)
 			if h.config.AccessLog {
-				log := h.log
+				log := h.config.AccessLogger
 				if filters.Unauthenticated(c.User) {
-					log = h.limited
+					log = h.limitedAccess
 				}
 				log.Info("request", zap.Inline(&filters.AccessLine{Request: r, Response: &rec.Response, User: c.User, Took: took}))
 			}

@@ -18,6 +18,7 @@ import (
 
 	"portico.dev/internal/auth/delegated"
 	"portico.dev/internal/extserver/registration"
+	"portico.dev/internal/logging"
 	"portico.dev/internal/pki"
 	"portico.dev/internal/run"
 )
@@ -94,6 +95,14 @@ func NewServer(o Options, resources ...Resource) (*Server, error) {
 		c.AuditLog = log
 		s.group.Add(run.Member{Name: "audit log", Run: log.run, Ready: log.done})
 	}
+	if o.AccessLog && o.AccessLogPath != "" {
+		log, err := logging.OpenAccessLog(logging.File{Path: o.AccessLogPath, MaxBackups: accessLogBackups}, o.Logger)
+		if err != nil {
+			return nil, err
+		}
+		c.AccessLogger = log.Logger()
+		s.group.Add(run.Member{Name: "access log", Run: log.Run})
+	}
 	if s.host, err = New(c); err != nil {
 		return nil, err
 	}
@@ -122,6 +131,9 @@ func (s *Server) SetResources(resources []Resource) error {
 	}
 	return nil
 }
+
+// accessLogBackups is the number of rotated files of the access log, so that it cannot fill a disk.
+const accessLogBackups = 10
 
 // unattendedTTL is the lifetime of an authority if the server does not register itself, because a replaced one would need a
 // manual registration.

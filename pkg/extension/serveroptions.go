@@ -13,6 +13,8 @@ import (
 	"go.uber.org/zap"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
+
+	"portico.dev/internal/logging"
 )
 
 // Options configure a Server. For each field, the zero value selects the default.
@@ -80,6 +82,10 @@ type Options struct {
 	ShutdownDelay       time.Duration
 	Profiling           bool
 	AccessLog           bool
+	// AccessLogPath is the file to which the access log is appended instead of to Logger, if AccessLog is true. "-" is standard
+	// output. The file is created with mode 0600, and rotated at 100 MB; the last ten rotated files are kept. Requests do not
+	// wait for it. Default: Logger.
+	AccessLogPath string
 	// AuditLogPath is the file to which audit events are appended; see Config.AuditLog. "-" is standard output. The file is
 	// created with mode 0600. It stays open, so rotate it by copying and truncating. Default: no audit events.
 	AuditLogPath string
@@ -250,6 +256,6 @@ func (o *Options) addRequestFlags(fs *pflag.FlagSet) {
 	fs.DurationVar(&o.RequestTimeout, "request-timeout", cmp.Or(o.RequestTimeout, time.Minute), "timeout of requests that are not watches")
 	fs.DurationVar(&o.ShutdownDelay, "shutdown-delay-duration", o.ShutdownDelay, "how long to keep serving after /readyz begins to fail at shutdown")
 	fs.BoolVar(&o.Profiling, "profiling", true, "serve profiles at /debug/pprof/ to users who are authorized for the path")
-	fs.BoolVar(&o.AccessLog, "access-log", o.AccessLog, "log one line for each request")
+	logging.AccessDestination{Enabled: &o.AccessLog, Path: &o.AccessLogPath}.AddTo(fs)
 	fs.StringVar(&o.AuditLogPath, "audit-log-path", o.AuditLogPath, `append an audit event at level Metadata for each request to this file, one per line; "-" is standard output; default none`)
 }
