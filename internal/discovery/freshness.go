@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"portico.dev/internal/discovery/remote"
+	"portico.dev/internal/logging"
 )
 
 // A resource counts as removed if this number of consecutive responses, over this time, lack it. A backend that starts with
@@ -40,6 +41,7 @@ type record struct {
 	failure  string
 	// missing counts, for each relevant resource, the consecutive responses that lack it.
 	missing map[string]absence
+	startup logging.Startup
 }
 
 // absence counts consecutive responses that lack a resource.

@@ -10,6 +10,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
 	apidiscoveryv2 "k8s.io/api/apidiscovery/v2"
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -227,8 +228,17 @@ func (m *Merger) apply(r remote.Route, rec *record, a result) bool {
 		m.save(r.APIService, rec.last)
 	}
 	now, why := rec.freshness(r)
-	if changed || now != freshness || why != reason {
-		m.logChange(r, now, why, a.err)
+	level, overdue := zapcore.InfoLevel, false
+	if a.err != nil || now == apidiscoveryv2.DiscoveryFreshnessStale {
+		level, overdue = rec.startup.Failed(time.Now())
+	} else {
+		rec.startup.Succeeded()
+	}
+	differs := changed || now != freshness || why != reason
+	if differs || overdue {
+		m.logChange(level, r, now, why, a.err)
+	}
+	if differs {
 		m.records.Announce()
 	}
 	return changed
@@ -265,13 +275,14 @@ func (m *Merger) publish() time.Duration {
 	return min(max(minPause, pauseFactor*took), max(maxPause, 4*took))
 }
 
-func (m *Merger) logChange(r remote.Route, now apidiscoveryv2.DiscoveryFreshness, why string, err error) {
+// logChange logs a change of a group-version. level is the level of a failure.
+func (m *Merger) logChange(level zapcore.Level, r remote.Route, now apidiscoveryv2.DiscoveryFreshness, why string, err error) {
 	fields := []zap.Field{zap.String("apiservice", r.APIService), zap.String("freshness", string(now))}
 	switch {
 	case err != nil:
-		m.log.Warn("discovery failed", append(fields, zap.Error(err))...)
+		m.log.Log(level, "discovery failed", append(fields, zap.Error(err))...)
 	case now == apidiscoveryv2.DiscoveryFreshnessStale:
-		m.log.Warn("discovery is stale", append(fields, zap.String("reason", why))...)
+		m.log.Log(level, "discovery is stale", append(fields, zap.String("reason", why))...)
 	case why != "": // the known resources stand, and contain nothing that a controller could miss
 		m.log.Info("discovery not received", append(fields, zap.String("reason", why))...)
 	default:

@@ -21,6 +21,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"portico.dev/internal/discovery/remote"
+	"portico.dev/internal/logging"
 	"portico.dev/internal/metrics"
 	"portico.dev/internal/transport"
 )
@@ -83,6 +84,7 @@ type record struct {
 	uid      types.UID
 	document *Document // last valid document, or nil
 	problem  string
+	startup  logging.Startup
 }
 
 // New returns a Publisher that has not polled anything yet.
@@ -317,12 +319,14 @@ func (p *Publisher) update(b remote.Backend, results map[schema.GroupVersion]res
 
 // setProblem records why the document is missing or old, or clears the problem if err is nil. It logs a new problem.
 func (rec *record) setProblem(err error, log *zap.Logger, message, apiService string) {
-	problem := ""
-	if err != nil {
-		problem = publicReason(err)
+	if err == nil {
+		rec.problem = ""
+		rec.startup.Succeeded()
+		return
 	}
-	if problem != rec.problem && err != nil {
-		log.Warn(message, zap.String("apiservice", apiService), zap.Error(err))
+	problem := publicReason(err)
+	if level, overdue := rec.startup.Failed(time.Now()); problem != rec.problem || overdue {
+		log.Log(level, message, zap.String("apiservice", apiService), zap.Error(err))
 	}
 	rec.problem = problem
 }

@@ -100,11 +100,7 @@ func (e *endpoint) failed(err error, hard bool) {
 	out := e.health.failed(time.Now(), hard, err.Error())
 	if out {
 		e.backend.metrics.Ejected()
-		level := zap.WarnLevel
-		if e.health.relapsed() {
-			level = zap.DebugLevel // known to be dead; avoids a line every two seconds
-		}
-		e.backend.set.options.Logger.Log(level, "endpoint ejected",
+		e.backend.set.options.Logger.Log(e.health.ejectionLevel(time.Now()), "endpoint ejected",
 			zap.String("backend", e.backend.Name()), zap.String("endpoint", e.address), zap.Error(err))
 	}
 	switch {

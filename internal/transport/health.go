@@ -3,6 +3,10 @@ package transport
 import (
 	"sync"
 	"time"
+
+	"go.uber.org/zap/zapcore"
+
+	"portico.dev/internal/logging"
 )
 
 const (
@@ -32,6 +36,7 @@ type health struct {
 	last     string        // last failure, for reports
 	lastAt   time.Time
 	lastGood time.Time
+	startup  logging.Startup
 
 	isSuspended bool          // ejected because of its responses, not its connections
 	held        bool          // ejected until reinstate is called
@@ -96,6 +101,7 @@ func (h *health) answered(now time.Time) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.lastGood = now
+	h.startup.Succeeded()
 	if h.state == ejected && h.isSuspended {
 		return // a late response, or one like those that caused the suspension
 	}
@@ -124,11 +130,16 @@ func (h *health) failed(now time.Time, hard bool, cause string) bool {
 	return true
 }
 
-// relapsed reports whether the current ejection followed another one without a response in between.
-func (h *health) relapsed() bool {
+// ejectionLevel returns the level of the log line about an ejection that failed has just reported. It is debug if the
+// ejection followed another one without a response in between, which avoids a line every two seconds.
+func (h *health) ejectionLevel(now time.Time) zapcore.Level {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return h.span > firstEjection
+	level, overdue := h.startup.Failed(now)
+	if h.span > firstEjection && !overdue {
+		return zapcore.DebugLevel
+	}
+	return level
 }
 
 // suspend ejects an endpoint with working connections. It reports whether this changed its state.

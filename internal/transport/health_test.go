@@ -3,6 +3,10 @@ package transport
 import (
 	"testing"
 	"time"
+
+	"go.uber.org/zap/zapcore"
+
+	"portico.dev/internal/logging"
 )
 
 func TestHealth(t *testing.T) {
@@ -88,4 +92,27 @@ func TestBudget(t *testing.T) {
 	if b.spend() {
 		t.Fatal("spend() beyond the refilled burst = true, want false")
 	}
+}
+
+func TestEjectionOfNewEndpointIsWarningAfterGracePeriod(t *testing.T) {
+	var h health
+	now := time.Now()
+	eject := func(after time.Duration, want zapcore.Level) {
+		t.Helper()
+		now = now.Add(after)
+		if !h.failed(now, true, "refused") {
+			t.Fatal("hard failure did not eject the endpoint, want an ejection")
+		}
+		if got := h.ejectionLevel(now); got != want {
+			t.Errorf("level of the ejection = %s, want %s", got, want)
+		}
+	}
+	eject(0, zapcore.InfoLevel)
+	eject(lastEjection, zapcore.DebugLevel)
+	eject(logging.StartupGrace, zapcore.WarnLevel) // it is still dead
+	eject(lastEjection, zapcore.DebugLevel)
+	h.connected()
+	h.answered(now)
+	eject(time.Second, zapcore.WarnLevel) // it was available and goes away
+	eject(lastEjection, zapcore.DebugLevel)
 }
