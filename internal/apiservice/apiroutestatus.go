@@ -14,6 +14,7 @@ import (
 	"k8s.io/client-go/util/workqueue"
 	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
 
+	"portico.dev/internal/logging"
 	"portico.dev/internal/routes/routing"
 	"portico.dev/internal/routes/v1alpha1"
 	"portico.dev/internal/routetable"
@@ -38,7 +39,7 @@ func (s *apiRouteStatusWriter) run(ctx context.Context) {
 	runWorkers(ctx, s.queue, 1, func(name string) {
 		if err := s.sync(ctx, name); err != nil {
 			if ctx.Err() == nil && !apierrors.IsConflict(err) {
-				s.c.log.Warn("failed to write the status of an APIRoute; retrying", zap.String("apiroute", name), zap.Error(err))
+				s.c.log.Log(logging.RetryLevel(s.queue.NumRequeues(name)), "failed to write the status of an APIRoute; retrying", zap.String("apiroute", name), zap.Error(err))
 			}
 			s.queue.AddRateLimited(name)
 			return

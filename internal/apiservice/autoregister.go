@@ -20,6 +20,8 @@ import (
 	"k8s.io/client-go/util/workqueue"
 	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
 	aggregatorlisters "k8s.io/kube-aggregator/pkg/client/listers/apiregistration/v1"
+
+	"portico.dev/internal/logging"
 )
 
 const registrationWorkers = 5
@@ -104,7 +106,7 @@ func (r *registrar) run(ctx context.Context) error {
 		}
 		if err := r.sync(ctx, name); err != nil {
 			if ctx.Err() == nil {
-				r.log.Warn("failed to register an APIService; retrying", zap.String("apiservice", name), zap.Error(err))
+				r.log.Log(logging.RetryLevel(r.queue.NumRequeues(name)), "failed to register an APIService; retrying", zap.String("apiservice", name), zap.Error(err))
 			}
 			r.queue.AddRateLimited(name)
 			return

@@ -16,6 +16,7 @@ import (
 	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
 	aggregatorlisters "k8s.io/kube-aggregator/pkg/client/listers/apiregistration/v1"
 
+	"portico.dev/internal/logging"
 	"portico.dev/internal/routetable"
 )
 
@@ -60,7 +61,7 @@ func (s *statusWriter) run(ctx context.Context) {
 	runWorkers(ctx, s.queue, statusWorkers, func(name string) {
 		if err := s.sync(ctx, name); err != nil {
 			if ctx.Err() == nil && !apierrors.IsConflict(err) {
-				s.log.Warn("failed to write the status of an APIService; retrying", zap.String("apiservice", name), zap.Error(err))
+				s.log.Log(logging.RetryLevel(s.queue.NumRequeues(name)), "failed to write the status of an APIService; retrying", zap.String("apiservice", name), zap.Error(err))
 			}
 			s.queue.AddRateLimited(name)
 			return

@@ -21,6 +21,7 @@ import (
 	"portico.dev/internal/lifecycle/quotas"
 	"portico.dev/internal/lifecycle/reconcile"
 	"portico.dev/internal/lifecycle/trust"
+	"portico.dev/internal/logging"
 	"portico.dev/internal/run"
 )
 
@@ -177,7 +178,7 @@ func (c *Controllers) Run(ctx context.Context) error {
 // ensureAll runs the ensure steps. It retries until they succeed or ctx ends, because storage may still be electing its leader.
 func (c *Controllers) ensureAll(ctx context.Context) bool {
 	for _, step := range c.ensure {
-		for {
+		for failures := 0; ; failures++ {
 			err := step(ctx)
 			if ctx.Err() != nil {
 				return false
@@ -185,7 +186,7 @@ func (c *Controllers) ensureAll(ctx context.Context) bool {
 			if err == nil {
 				break
 			}
-			c.log.Warn("failed to prepare the controllers; retrying", zap.Error(err))
+			c.log.Log(logging.RetryLevel(failures), "failed to prepare the controllers; retrying", zap.Error(err))
 			if !run.Pause(ctx, time.Second) {
 				return false
 			}

@@ -9,6 +9,19 @@ import (
 // StartupGrace is how long the failures of a server that has never worked are not warnings.
 const StartupGrace = 30 * time.Second
 
+// quietRetries is a second or a few with the pauses of work queues, which begin with milliseconds and double.
+const quietRetries = 8
+
+// RetryLevel returns the level of a failure that is retried with growing pauses: info for the first failures in a row, and
+// then warn. Conflicts and slow storage, which are normal on a busy machine, are over by then. failures is the number of
+// failures before.
+func RetryLevel(failures int) zapcore.Level {
+	if failures < quietRetries {
+		return zapcore.InfoLevel
+	}
+	return zapcore.WarnLevel
+}
+
 // Startup chooses the level of lines about failures of another server, which is often registered, or polled, before it has
 // started. The zero value is ready for use. Its methods must not be called concurrently.
 type Startup struct {

@@ -38,3 +38,11 @@ func TestFailuresOfServerThatStartsAreNotWarnings(t *testing.T) {
 		}
 	}
 }
+
+func TestFailuresAreWarningsAfterSeveralRetries(t *testing.T) {
+	for failures, want := range map[int]zapcore.Level{0: zapcore.InfoLevel, quietRetries - 1: zapcore.InfoLevel, quietRetries: zapcore.WarnLevel, 100: zapcore.WarnLevel} {
+		if got := RetryLevel(failures); got != want {
+			t.Errorf("RetryLevel(%d) = %s, want %s", failures, got, want)
+		}
+	}
+}

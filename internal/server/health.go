@@ -9,11 +9,13 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/sets"
@@ -71,6 +73,9 @@ type Health struct {
 	counts   *metrics.HealthChecks
 	log      *zap.Logger
 	stopping atomic.Bool
+
+	mu       sync.Mutex                  // guards startups
+	startups map[string]*logging.Startup // by check
 }
 
 // Tolerated wraps an error that does not fail its check: the check passes, and the report marks it as tolerated.
@@ -93,7 +98,7 @@ const backendsRoot = "readyz/backends"
 // NewHealth returns a Health that runs the given checks in order.
 func NewHealth(log *zap.Logger, checks ...Check) *Health {
 	results := prometheus.NewRegistry()
-	h := &Health{results: results, counts: metrics.NewHealthChecks(results), log: logging.Limited(log)}
+	h := &Health{results: results, counts: metrics.NewHealthChecks(results), log: logging.Limited(log), startups: map[string]*logging.Startup{}}
 	h.checks = append([]Check{{Name: "ping", Live: true, Ask: func(context.Context) error { return nil }}}, checks...)
 	h.checks = append(h.checks, Check{Name: "shutdown", Ask: func(context.Context) error {
 		if h.stopping.Load() {
@@ -147,6 +152,27 @@ func (h *Health) checksOf(root string) []Check {
 	return out
 }
 
+// levelOf returns the level of a line about the result of a check. Load balancers and kubelets probe a process while it starts
+// and stops, when failures are normal.
+func (h *Health) levelOf(check string, err error) zapcore.Level {
+	if h.stopping.Load() {
+		return zapcore.InfoLevel
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	s := h.startups[check]
+	if s == nil {
+		s = &logging.Startup{}
+		h.startups[check] = s
+	}
+	if err == nil {
+		s.Succeeded()
+		return zapcore.InfoLevel
+	}
+	level, _ := s.Failed(time.Now())
+	return level
+}
+
 // answer runs checks and writes a report. whole is true for /readyz, which tolerates more failures than a request for
 // one check.
 func (h *Health) answer(w http.ResponseWriter, r *http.Request, root string, checks []Check, whole bool) {
@@ -167,11 +193,12 @@ func (h *Health) answer(w http.ResponseWriter, r *http.Request, root string, che
 			fmt.Fprintf(&report, "[+]%s tolerated: ok\n", c.Name)
 			continue
 		}
+		level := h.levelOf(c.Name, err)
 		if err != nil {
 			failed = true
 			// Health endpoints are public, so only the log contains the reason.
 			fmt.Fprintf(&report, "[-]%s failed: reason withheld\n", c.Name)
-			h.log.Warn("health check failed", zap.String("endpoint", root), zap.String("check", c.Name), zap.Error(err))
+			h.log.Log(level, "health check failed", zap.String("endpoint", root), zap.String("check", c.Name), zap.Error(err))
 			continue
 		}
 		if note := noteOf(c); note != "" {

@@ -5,11 +5,18 @@ import (
 	"errors"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
+	"go.uber.org/zap/zaptest/observer"
+
+	"portico.dev/internal/logging"
 )
 
 // A report contains the note of a check while the check passes.
@@ -193,4 +200,34 @@ func TestHealthResultsUseKubeAPIServerMetricNames(t *testing.T) {
 	if strings.Contains(page, `name="etcd",type="livez"`) {
 		t.Errorf("page at /metrics/slis = %s, want no result of etcd for livez", page)
 	}
+}
+
+func TestFailedChecksOfStartAndStopAreNotWarnings(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		core, logs := observer.New(zap.InfoLevel)
+		failure := errors.New("not there yet")
+		h := NewHealth(zap.New(core), Check{Name: "store", Ask: func(context.Context) error { return failure }})
+		expect := func(situation string, want ...zapcore.Level) {
+			t.Helper()
+			h.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest(http.MethodGet, "/readyz", nil))
+			var got []zapcore.Level
+			for _, l := range logs.FilterMessage("health check failed").TakeAll() {
+				got = append(got, l.Level)
+			}
+			logs.TakeAll()
+			if !slices.Equal(got, want) {
+				t.Errorf("%s: levels of the lines = %v, want %v", situation, got, want)
+			}
+		}
+		expect("the process starts", zapcore.InfoLevel)
+		time.Sleep(logging.StartupGrace)
+		expect("the start takes long", zapcore.WarnLevel)
+		failure = nil
+		expect("it is ready")
+		failure = errors.New("gone")
+		expect("the check fails again", zapcore.WarnLevel)
+		failure = nil
+		h.Stopping()
+		expect("the process stops", zapcore.InfoLevel)
+	})
 }

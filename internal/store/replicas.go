@@ -180,12 +180,16 @@ func (r *Replicas) Changed() <-chan struct{} {
 func (r *Replicas) Run(ctx context.Context) error {
 	var last string
 	for {
+		began := time.Now()
 		err := r.join(ctx)
 		r.resign()
 		if ctx.Err() != nil {
 			return nil
 		}
-		if err.Error() != last { // once per reason: a full etcd may refuse writes for hours
+		if time.Since(began) > r.lease { // it was a replica, and a busy machine may be late to renew a lease: a warning only if it cannot rejoin
+			last = ""
+			r.log.Info("replica lost its lease; rejoining", zap.String("replica", r.name), zap.Error(err))
+		} else if err.Error() != last { // once per reason: a full etcd may refuse writes for hours
 			last = err.Error()
 			r.log.Warn("replica lost its lease; rejoining", zap.String("replica", r.name), zap.Error(err))
 		}

@@ -12,6 +12,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/util/workqueue"
 
+	"portico.dev/internal/logging"
 	"portico.dev/internal/run"
 )
 
@@ -122,8 +123,9 @@ func (l *Loop) next(ctx context.Context, queue workqueue.TypedRateLimitingInterf
 	switch {
 	case ctx.Err() != nil:
 	case err != nil:
-		l.Log.Warn("reconciliation failed; retrying", zap.String("controller", l.Name),
-			zap.String("key", key), zap.Int("attempt", queue.NumRequeues(key)+1), zap.Error(err))
+		failures := queue.NumRequeues(key)
+		l.Log.Log(logging.RetryLevel(failures), "reconciliation failed; retrying", zap.String("controller", l.Name),
+			zap.String("key", key), zap.Int("attempt", failures+1), zap.Error(err))
 		queue.AddRateLimited(key)
 	case again > 0:
 		queue.Forget(key)
