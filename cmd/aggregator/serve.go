@@ -100,12 +100,13 @@ assigned to one of them run, and have logs. kwok must be installed.`,
 				return err
 			}
 			defer func() { _ = log.Sync() }() // flush buffered lines
+			if !cmd.Flags().Changed("log-level") {
+				// Libraries log retries of a slow start, and requests that the shutdown interrupts, as errors.
+				klog.SetLogger(logr.Discard())
+			}
 			if ephemeral {
 				if !cmd.Flags().Changed("secure-port") {
 					config.SecurePort = 0
-				}
-				if !cmd.Flags().Changed("log-level") {
-					klog.SetLogger(logr.Discard()) // libraries log requests that the shutdown interrupts as errors
 				}
 				return runEphemeral(cmd, config, args, log)
 			}

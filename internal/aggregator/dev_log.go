@@ -7,10 +7,13 @@ import (
 
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
+
+	"portico.dev/internal/logging"
 )
 
-// quietStart limits how long warnings are suppressed at the start of `aggregator dev`.
-const quietStart = 15 * time.Second
+// quietStart limits how long warnings are suppressed at the start of `aggregator dev`. On a busy machine its extension server
+// takes many seconds.
+const quietStart = time.Minute
 
 // devLog suppresses warnings while `aggregator dev` starts and stops: its extension server starts after the front
 // door and stops with it, which would be reported as an outage each time.
@@ -28,7 +31,7 @@ type devLog struct {
 func newDevLog(ctx context.Context, log *zap.Logger) *devLog {
 	d := &devLog{log: log, own: log.Level(), level: zap.NewAtomicLevelAt(zapcore.ErrorLevel)}
 	if d.own == zapcore.WarnLevel {
-		d.log = log.WithOptions(zap.IncreaseLevel(d.level))
+		d.log = logging.IncreaseLevel(log, d.level)
 	}
 	context.AfterFunc(ctx, func() {
 		d.mu.Lock()

@@ -141,6 +141,39 @@ func (c core) With(fields []zapcore.Field) zapcore.Core {
 	return core{c.Core.With(fields), c.batched.With(fields), c.encoder}
 }
 
+// IncreaseLevel returns a logger that writes only lines from a level, and is otherwise like log. Unlike with
+// [zap.IncreaseLevel], its lines can still be batched.
+func IncreaseLevel(log *zap.Logger, level zapcore.LevelEnabler) *zap.Logger {
+	return log.WithOptions(zap.WrapCore(func(c zapcore.Core) zapcore.Core {
+		if c, ok := c.(core); ok {
+			return core{leveledCore{c.Core, level}, leveledCore{c.batched, level}, c.encoder}
+		}
+		return leveledCore{c, level}
+	}))
+}
+
+// leveledCore writes only lines from a level, which may change.
+type leveledCore struct {
+	zapcore.Core
+	level zapcore.LevelEnabler
+}
+
+// Enabled implements zapcore.LevelEnabler.
+func (c leveledCore) Enabled(l zapcore.Level) bool { return c.level.Enabled(l) && c.Core.Enabled(l) }
+
+// With implements zapcore.Core.
+func (c leveledCore) With(fields []zapcore.Field) zapcore.Core {
+	return leveledCore{c.Core.With(fields), c.level}
+}
+
+// Check implements zapcore.Core.
+func (c leveledCore) Check(e zapcore.Entry, checked *zapcore.CheckedEntry) *zapcore.CheckedEntry {
+	if !c.Enabled(e.Level) {
+		return checked
+	}
+	return c.Core.Check(e, checked)
+}
+
 // Batched returns a logger for frequent lines that are not urgent. Lines in quick succession are written together, ten times
 // per second. Other lines of the logger, and its Sync, write them first. Batched returns loggers from other packages unchanged,
 // and nil if log is nil.

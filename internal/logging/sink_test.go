@@ -228,3 +228,23 @@ func TestUnbatchedLogWritesEachLineAtOnce(t *testing.T) {
 		t.Errorf("%d lines were written at once, want 2", n)
 	}
 }
+
+func TestLoggerWithIncreasedLevelBatchesLines(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, log := newScreen(t)
+		level := zap.NewAtomicLevelAt(zap.ErrorLevel)
+		log = IncreaseLevel(log, level)
+		many := Batched(log.With(zap.Int("n", 1)))
+		log.Warn("a")
+		many.Info("b")
+		level.SetLevel(zap.InfoLevel)
+		many.Info("c")
+		many.Info("d")
+		log.Info("e")
+		log.Debug("f") // the level of the logger below
+		if got, want := s.said(), `{"n": 1} {"n": 1} e`; got != want {
+			t.Errorf("written messages = %q, want %q", got, want)
+		}
+		time.Sleep(3 * flushInterval)
+	})
+}
