@@ -40,7 +40,12 @@ func root() *cobra.Command {
 		Use:   "aggregator",
 		Short: "A front door for Kubernetes-style APIs",
 	}
-	cmd.AddCommand(devCommand(), devExtserverCommand(), serveCommand(), configCommand(), kubeconfigCommand(), pkiCommand(), gatewayCommand(), backupCommand(), restoreCommand(), memberCommand(), tokenCommand())
+	cmd.AddCommand(devCommand(), devExtserverCommand(), serveCommand(), configCommand(), kubeconfigCommand(), pkiCommand(), gatewayCommand())
+	clients := []*cobra.Command{backupCommand(), restoreCommand(), memberCommand(), tokenCommand()}
+	for _, c := range clients {
+		cli.AddVerbosity(c)
+	}
+	cmd.AddCommand(clients...)
 	cmd.AddCommand(cli.Commands(cli.Options{Fronts: &ownFronts{config: aggregator.Default()}})...)
 	cli.Prepare(cmd)
 	return cmd

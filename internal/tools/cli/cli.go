@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"portico.dev/internal/tools/program"
+	"portico.dev/internal/tools/toolclient"
 	"portico.dev/internal/version"
 )
 
@@ -30,8 +31,33 @@ func Commands(o Options) []*cobra.Command {
 	}
 	for _, c := range all {
 		callAs(c, version.Program)
+		AddVerbosity(c)
 	}
 	return all
+}
+
+const verbosityFlag = "v"
+
+// AddVerbosity adds the flag -v to a command that is a client of API servers. [Main] applies it, and makes client-go silent
+// without it.
+func AddVerbosity(c *cobra.Command) {
+	c.PersistentFlags().IntP(verbosityFlag, "v", 0, "log level of client-go on standard error: 6 logs each request, 0 nothing")
+}
+
+// setLibraryOutput makes the commands with AddVerbosity configure client-go before they run. Servers do it with their log.
+func setLibraryOutput(root *cobra.Command) {
+	for _, c := range root.Commands() {
+		if c.PersistentFlags().Lookup(verbosityFlag) == nil {
+			continue
+		}
+		c.PersistentPreRunE = func(cmd *cobra.Command, _ []string) error {
+			verbosity, err := cmd.Flags().GetInt(verbosityFlag)
+			if err != nil {
+				return err
+			}
+			return toolclient.SetLibraryOutput(cmd.ErrOrStderr(), verbosity)
+		}
+	}
 }
 
 // callAs sets the program name in the help of a command and its subcommands.
@@ -61,6 +87,7 @@ func Main(root *cobra.Command) {
 	defer cancel()
 	out, flush := Colours(os.Stdout)
 	root.SetOut(out)
+	setLibraryOutput(root)
 	err := root.ExecuteContext(ctx)
 	flush()
 	if err != nil && exitCode(err) != 0 {

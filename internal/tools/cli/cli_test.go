@@ -79,3 +79,22 @@ func TestDoctorSuggestsTheIntendedCommand(t *testing.T) {
 		}
 	}
 }
+
+// Programs print warnings of API servers as kubectl does, and nothing of client-go's log.
+func TestToolsRouteOutputOfClientGo(t *testing.T) {
+	root := &cobra.Command{Use: "program"}
+	server := &cobra.Command{Use: "server", Run: func(*cobra.Command, []string) {}}
+	root.AddCommand(server)
+	root.AddCommand(Commands(Options{})...)
+	setLibraryOutput(root)
+	for _, c := range root.Commands() {
+		if got, want := c.PersistentPreRunE != nil, c != server; got != want {
+			t.Errorf("%s sets the output of client-go = %t, want %t", c.Name(), got, want)
+		}
+		for _, below := range c.Commands() {
+			if below.PersistentPreRun != nil || below.PersistentPreRunE != nil {
+				t.Errorf("%s has a PersistentPreRun, want none, because cobra runs only the nearest one", below.CommandPath())
+			}
+		}
+	}
+}
