@@ -97,12 +97,16 @@ type Target struct {
 
 // Result is the outcome of a drill.
 type Result struct {
-	Drill    string    `json:"drill"`
-	Title    string    `json:"title"`
-	Server   string    `json:"server"`
-	Began    time.Time `json:"began"`
-	Took     Seconds   `json:"seconds"`
-	Verdict  Verdict   `json:"verdict"`
+	Drill   string    `json:"drill"`
+	Title   string    `json:"title"`
+	Server  string    `json:"server"`
+	Began   time.Time `json:"began"`
+	Took    Seconds   `json:"seconds"`
+	Verdict Verdict   `json:"verdict"`
+	// Excused is the number of requests that violate an expectation and do not count, because the machine stalled.
+	Excused int `json:"excused,omitempty"`
+	// Violated lists the violated expectations in short form, with the value and the limit if there is one.
+	Violated []string  `json:"violated,omitempty"`
 	Findings []Finding `json:"findings,omitempty"`
 	Measures []Measure `json:"measures,omitempty"`
 	// Traffic summarizes the requests of each verb of each component, phase by phase.
@@ -135,6 +139,29 @@ type Finding struct {
 	Holds    bool   `json:"holds"`
 	// Seen is the observed behavior.
 	Seen string `json:"seen,omitempty"`
+
+	// violation is the short form of a violated expectation.
+	violation string
+}
+
+// VerdictText returns the verdict with the number of excused requests: "passed, 3 excused".
+func (r *Result) VerdictText() string {
+	if r.Excused == 0 {
+		return string(r.Verdict)
+	}
+	return fmt.Sprintf("%s, %d excused", r.Verdict, r.Excused)
+}
+
+// Violation returns the first violated expectation in short form and the number of further ones, or "" if all hold:
+// "namespace gone after the return: 50.8 s, limit 10 s (and 1 more)".
+func (r *Result) Violation() string {
+	switch len(r.Violated) {
+	case 0:
+		return ""
+	case 1:
+		return r.Violated[0]
+	}
+	return fmt.Sprintf("%s (and %d more)", r.Violated[0], len(r.Violated)-1)
 }
 
 // Measure is a duration that quantifies the effect of a failure.

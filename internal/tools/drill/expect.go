@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 )
@@ -59,13 +60,52 @@ func judge(h *History, expected []Expectation) []Finding {
 	for _, e := range expected {
 		f := Finding{Expected: e.Text, Holds: true}
 		if err := e.check(h); err != nil {
-			f.Holds, f.Seen = false, err.Error()
+			f.Holds, f.Seen, f.violation = false, err.Error(), shortForm(e, err)
 		} else if e.seen != nil {
 			f.Seen = e.seen(h)
 		}
 		findings = append(findings, f)
 	}
 	return findings
+}
+
+// limitError is the error of a check that measured more than its limit.
+type limitError struct {
+	measure     string
+	took, limit time.Duration
+	// never is true if the event did not happen. took is then the time waited.
+	never bool
+	// text describes the observed behavior.
+	text string
+}
+
+func (e *limitError) Error() string { return e.text }
+
+// maxShortForm limits the short form of a violated expectation, which shares a line with other columns.
+const maxShortForm = 120
+
+// shortForm returns a violated expectation with the measured value and the limit. Without a limit it returns the text
+// of the expectation and the first part of the description.
+func shortForm(e Expectation, err error) string {
+	var over *limitError
+	if errors.As(err, &over) {
+		never := ""
+		if over.never {
+			never = "not in "
+		}
+		return fmt.Sprintf("%s: %s%s, limit %s", over.measure, never, shortDuration(over.took), shortDuration(over.limit))
+	}
+	seen, _, _ := strings.Cut(err.Error(), ", ")
+	text := e.Text + ": " + seen
+	if len(text) > maxShortForm {
+		text = strings.ToValidUTF8(text[:maxShortForm], "") + "..."
+	}
+	return text
+}
+
+// shortDuration formats a duration in seconds without trailing zeros.
+func shortDuration(d time.Duration) string {
+	return strconv.FormatFloat(d.Round(10*time.Millisecond).Seconds(), 'f', -1, 64) + " s"
 }
 
 // discoveryLimit bounds the duration of discovery requests. Discovery is served from memory, so the limit covers the
@@ -158,7 +198,10 @@ func discoveryNeverWaits() Expectation {
 		}
 		for _, r := range requests {
 			if r.Took > discoveryLimit && !h.excused(r) {
-				return fmt.Errorf("one answer took %s", r.Took.Round(time.Millisecond))
+				return &limitError{
+					measure: "answer of discovery", took: r.Took, limit: discoveryLimit,
+					text: fmt.Sprintf("one answer took %s", r.Took.Round(time.Millisecond)),
+				}
 			}
 		}
 		return noneFails(h, requests)
@@ -206,9 +249,9 @@ func within(limit time.Duration, name, text string) Expectation {
 		case !measured:
 			return errors.New("it was not measured")
 		case m.Never:
-			return fmt.Errorf("not in %s", m.Seconds)
+			return &limitError{measure: name, took: time.Duration(m.Seconds), limit: limit, never: true, text: fmt.Sprintf("not in %s", m.Seconds)}
 		case time.Duration(m.Seconds) > limit:
-			return fmt.Errorf("it took %s", m.Seconds)
+			return &limitError{measure: name, took: time.Duration(m.Seconds), limit: limit, text: fmt.Sprintf("it took %s", m.Seconds)}
 		}
 		return nil
 	}}.saying(func(h *History) string {
@@ -234,11 +277,12 @@ func stays(name, text string) Expectation {
 func detectedWithin(limit time.Duration) Expectation {
 	return Expectation{Text: fmt.Sprintf("the condition turns within %s", limit), check: func(h *History) error {
 		at, came := h.Detected()
+		waited, took := h.Mended.Sub(h.Broke), at.Sub(h.Broke)
 		switch {
 		case !came:
-			return fmt.Errorf("it did not, in %s", h.Mended.Sub(h.Broke).Round(time.Second))
-		case at.Sub(h.Broke) > limit:
-			return fmt.Errorf("it took %s", at.Sub(h.Broke).Round(time.Millisecond))
+			return &limitError{measure: TimeToDetect, took: waited, limit: limit, never: true, text: fmt.Sprintf("it did not, in %s", waited.Round(time.Second))}
+		case took > limit:
+			return &limitError{measure: TimeToDetect, took: took, limit: limit, text: fmt.Sprintf("it took %s", took.Round(time.Millisecond))}
 		}
 		return nil
 	}}.saying(func(h *History) string {
@@ -280,14 +324,18 @@ func recoversWithin(limit time.Duration) Expectation {
 	return Expectation{Text: fmt.Sprintf("within %s of the mending it is available and serves", limit), check: func(h *History) error {
 		at, came := h.Recovered()
 		if !came {
-			return fmt.Errorf("it was not available again %s later", h.Ended.Sub(h.Mended).Round(time.Second))
+			waited := h.Ended.Sub(h.Mended)
+			return &limitError{
+				measure: TimeToRecover, took: waited, limit: limit, never: true,
+				text: fmt.Sprintf("it was not available again %s later", waited.Round(time.Second)),
+			}
 		}
 		first, servedAgain := h.served()
 		if !servedAgain {
 			return errors.New("it did not serve again")
 		}
 		if took := max(at.Sub(h.Mended), first.Sub(h.Mended)); took > limit {
-			return fmt.Errorf("it took %s", took.Round(time.Millisecond))
+			return &limitError{measure: TimeToRecover, took: took, limit: limit, text: fmt.Sprintf("it took %s", took.Round(time.Millisecond))}
 		}
 		return nil
 	}}.saying(func(h *History) string {
@@ -353,7 +401,10 @@ func failsFast(limit time.Duration) Expectation {
 		}
 		for _, r := range h.duringFault(h.requestsTo(Subject, "get", "list", "create", "delete")) {
 			if r.Start.After(at) && r.Took > limit && !h.excused(r) {
-				return fmt.Errorf("a %s took %s", r.Verb, r.Took.Round(time.Millisecond))
+				return &limitError{
+					measure: "answer of a " + r.Verb + " after the condition has turned", took: r.Took, limit: limit,
+					text: fmt.Sprintf("a %s took %s", r.Verb, r.Took.Round(time.Millisecond)),
+				}
 			}
 		}
 		return nil

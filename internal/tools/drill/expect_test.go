@@ -275,3 +275,49 @@ func TestRowsCountEachVerbInEachPhase(t *testing.T) {
 	}
 	t.Error("no row for the subject during the fault, want one")
 }
+
+// A result states why it passed in spite of failed requests, and which limit a failed drill exceeded.
+func TestResultCountsExcusesAndNamesViolations(t *testing.T) {
+	stall := Span{began.Add(time.Second), began.Add(2 * time.Second)}
+	fail := func(r *Request) { r.Code, r.Failure = 0, "context deadline exceeded" }
+	for name, c := range map[string]struct {
+		edit              func(*History)
+		expected          []Expectation
+		verdict, violated string
+	}{
+		"all well": {func(*History) {}, []Expectation{othersUnaffected(Bystander)}, "passed", ""},
+		"a stall that explains failures": {func(h *History) {
+			h.Stalls = []Span{stall}
+			change(h, Bystander, "during", fail)
+			change(h, Discovery, "during", func(r *Request) { r.Took, r.Code = 4*time.Second, 503 })
+		}, []Expectation{othersUnaffected(Bystander), discoveryNeverWaits()}, "passed, 2 excused", ""},
+		"a stall without an effect": {func(h *History) { h.Stalls = []Span{stall} }, []Expectation{othersUnaffected(Bystander)}, "passed", ""},
+		"a failure that the planned downtime explains": {func(h *History) {
+			h.Outage = Span{broke, mended}
+			change(h, Bystander, "during", fail)
+		}, []Expectation{othersUnaffected(Bystander)}, "passed", ""},
+		"a failure without an excuse": {
+			func(h *History) { change(h, Bystander, "after", fail) }, []Expectation{othersUnaffected(Bystander)},
+			"failed", "no request to the other extension server fails: 1 of 40 failed",
+		},
+		"a measure over its limit": {func(h *History) {
+			h.Measures = []Measure{{Name: namespaceGone, Seconds: Seconds(50800 * time.Millisecond)}}
+		}, []Expectation{within(10*time.Second, namespaceGone, "the namespace goes")}, "failed", "namespace gone after the return: 50.8 s, limit 10 s"},
+		"an event that did not come": {func(h *History) {
+			h.Measures = []Measure{{Name: namespaceGone, Seconds: Seconds(time.Minute), Never: true}}
+		}, []Expectation{within(10*time.Second, namespaceGone, "the namespace goes")}, "failed", "namespace gone after the return: not in 60 s, limit 10 s"},
+		"a late detection and a late return": {
+			func(*History) {}, []Expectation{detectedWithin(100 * time.Millisecond), recoversWithin(100 * time.Millisecond)},
+			"failed", "time to detect: 0.3 s, limit 0.1 s (and 1 more)",
+		},
+	} {
+		h := survived()
+		c.edit(h)
+		r := &Result{}
+		r.assess(h, c.expected)
+		r.Verdict = verdict(r.Findings, nil)
+		if r.VerdictText() != c.verdict || r.Violation() != c.violated {
+			t.Errorf("%s: verdict %q, violated %q; want %q and %q", name, r.VerdictText(), r.Violation(), c.verdict, c.violated)
+		}
+	}
+}

@@ -77,6 +77,9 @@ type History struct {
 	Outage Span
 	// Stalls lists the intervals in which this process did not run (pulse.go).
 	Stalls []Span
+
+	// excuses contains the requests that violate an expectation and do not count, because of a stall. judge fills it.
+	excuses map[Request]struct{}
 }
 
 // Span is an interval of time.

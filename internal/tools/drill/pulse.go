@@ -77,8 +77,21 @@ func (h *History) stood(r Request) bool {
 	})
 }
 
-// excused reports whether the request must not count against the front door.
-func (h *History) excused(r Request) bool { return h.planned(r) || h.stood(r) }
+// excused reports whether a request that violates an expectation must not count against the front door. It records
+// the requests that are excused by a stall, so callers must check first that the request violates the expectation.
+func (h *History) excused(r Request) bool {
+	if h.planned(r) {
+		return true
+	}
+	if !h.stood(r) {
+		return false
+	}
+	if h.excuses == nil {
+		h.excuses = map[Request]struct{}{}
+	}
+	h.excuses[r] = struct{}{}
+	return true
+}
 
 // longestStall returns the longest stall, or zero.
 func (h *History) longestStall() time.Duration {

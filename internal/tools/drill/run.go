@@ -50,13 +50,24 @@ func Run(ctx context.Context, d Drill, t Target, progress func(phase string)) *R
 	if t.APIRoute && !d.Unregisters {
 		expected = append(expected, othersUnaffected(OtherBackend))
 	}
-	r.Findings = judge(r.History, expected)
+	r.assess(r.History, expected)
 	r.Measures, r.Traffic = measures(r.History), Rows(r.History)
 	r.Verdict = verdict(r.Findings, err)
 	if r.Verdict == Broken {
-		r.Why, r.Findings = err.Error(), nil
+		r.Why, r.Findings, r.Excused, r.Violated = err.Error(), nil, 0, nil
 	}
 	return r
+}
+
+// assess checks a history against expectations.
+func (r *Result) assess(h *History, expected []Expectation) {
+	r.Findings = judge(h, expected)
+	r.Excused = len(h.excuses)
+	for _, f := range r.Findings {
+		if !f.Holds {
+			r.Violated = append(r.Violated, f.violation)
+		}
+	}
 }
 
 func verdict(findings []Finding, err error) Verdict {

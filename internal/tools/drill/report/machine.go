@@ -97,6 +97,9 @@ func allComplaints(r *drill.Result) string {
 
 func measuresOf(r *drill.Result) string {
 	var b strings.Builder
+	if r.Excused > 0 {
+		fmt.Fprintf(&b, "excused requests: %d\n", r.Excused)
+	}
 	for _, m := range r.Measures {
 		if m.Never {
 			fmt.Fprintf(&b, "%s: not in %s\n", m.Name, m.Seconds)

@@ -39,7 +39,7 @@ func HTML(results []*drill.Result) []byte {
 <table>
 <tr><th>drill</th><th>verdict</th><th>what happens</th><th class="num">took</th></tr>`, tally(results))
 	for _, r := range results {
-		p.add("\n"+`<tr><td><a href="#%[1]s">%[1]s</a></td><td class="%[2]s">%[2]s</td><td>%[3]s</td><td class="num">%[4]s</td></tr>`, r.Drill, r.Verdict, r.Title, r.Took)
+		p.add("\n"+`<tr><td><a href="#%[1]s">%[1]s</a></td><td class="%[2]s">%[3]s</td><td>%[4]s</td><td class="num">%[5]s</td></tr>`, r.Drill, r.Verdict, verdict(r), r.Title, r.Took)
 	}
 	p.WriteString("\n</table>\n")
 	p.WriteString(pageLegend)
@@ -69,8 +69,16 @@ func (p *page) add(format string, values ...any) {
 	fmt.Fprintf(&p.Buffer, format, texts...)
 }
 
+// verdict returns the verdict with the excused requests and the violated expectation.
+func verdict(r *drill.Result) string {
+	if violation := r.Violation(); violation != "" {
+		return r.VerdictText() + ": " + violation
+	}
+	return r.VerdictText()
+}
+
 func (p *page) result(r *drill.Result) {
-	p.add("\n"+`<h2 id="%[1]s">%[1]s <span class="%[2]s">%[2]s</span></h2>`+"\n", r.Drill, r.Verdict)
+	p.add("\n"+`<h2 id="%[1]s">%[1]s <span class="%[2]s">%[3]s</span></h2>`+"\n", r.Drill, r.Verdict, r.VerdictText())
 	p.add("<p>%s. Against %s, %s, in %s.", r.Title, r.Server, r.Began.UTC().Format("2006-01-02 15:04:05 UTC"), r.Took)
 	if r.Why != "" {
 		p.add(" <b>%s</b>", r.Why)

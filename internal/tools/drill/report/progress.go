@@ -19,7 +19,11 @@ func (p Progress) Phase(name, phase string) {
 }
 
 func (p Progress) Done(r *drill.Result) {
-	fmt.Fprintf(p.Terminal, "%s%-8s %s (%s)\n", clearLine, r.Verdict, r.Drill, r.Took)
+	fmt.Fprintf(p.Terminal, "%s%-8s %s (%s)", clearLine, r.VerdictText(), r.Drill, r.Took)
+	if violation := r.Violation(); violation != "" {
+		fmt.Fprintf(p.Terminal, ": %s", violation)
+	}
+	fmt.Fprintln(p.Terminal)
 }
 
 // Silence shows no progress. It is for output that is not a terminal.

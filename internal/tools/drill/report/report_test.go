@@ -6,6 +6,7 @@ import (
 	"encoding/xml"
 	"fmt"
 	"html/template"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -31,6 +32,8 @@ func results() []*drill.Result {
 	}
 	failed := &drill.Result{
 		Drill: "hang", Title: "nothing is answered", Server: "a test", Began: began, Took: drill.Seconds(6 * time.Second), Verdict: drill.Failed,
+		Excused:  2,
+		Violated: []string{"answer of a <get>: 9 s, limit 5 s", "nothing is left: a namespace"},
 		Findings: []drill.Finding{{Expected: "it is noticed", Holds: true}, {Expected: "nobody waits", Seen: "one <waited> 9 s"}},
 		Measures: []drill.Measure{
 			{Name: drill.TimeToDetect, Seconds: drill.Seconds(200 * time.Millisecond)},
@@ -39,7 +42,7 @@ func results() []*drill.Result {
 		Traffic: drill.Rows(history), History: history, Left: []string{},
 	}
 	return []*drill.Result{
-		{Drill: "refuse", Verdict: drill.Passed, Took: drill.Seconds(time.Second), Left: []string{}},
+		{Drill: "refuse", Verdict: drill.Passed, Excused: 3, Took: drill.Seconds(time.Second), Left: []string{}},
 		failed,
 		{Drill: "restart", Verdict: drill.Skipped, Why: "no such power"},
 		{Drill: "broken", Verdict: drill.Broken, Why: "create namespace: forbidden"},
@@ -52,8 +55,10 @@ func TestTextListsFailedExpectations(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, want := range []string{
-		"hang      failed    0.20 s     no", "1× 503", "expected: nobody waits", "seen: one <waited> 9 s",
-		"restart: skipped: no such power", "1 passed, 1 failed, 1 broken, 1 skipped",
+		"refuse    passed, 3 excused   -          -           -                 1.00 s   -\n",
+		"hang      failed, 2 excused   0.20 s     no", "6.00 s   answer of a <get>: 9 s, limit 5 s (and 1 more)\n",
+		"1× 503", "expected: nobody waits", "seen: one <waited> 9 s", "restart: skipped: no such power",
+		"1 passed (1 with excused requests), 1 failed (expectations violated: 2), 1 broken, 1 skipped",
 	} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("the report has no %q, want it in\n%s", want, &out)
@@ -61,6 +66,31 @@ func TestTextListsFailedExpectations(t *testing.T) {
 	}
 	if strings.Contains(out.String(), "it is noticed") {
 		t.Error("the report lists an expectation that holds, want only failed ones")
+	}
+}
+
+// The column would be empty, and the table wider.
+func TestTextWithoutViolationsHasNoColumnForThem(t *testing.T) {
+	var out bytes.Buffer
+	if err := Text(&out, []*drill.Result{{Drill: "refuse", Verdict: drill.Passed}}); err != nil {
+		t.Fatal(err)
+	}
+	want := "DRILL    VERDICT   DETECTED   RECOVERED   ITS CLIENTS SAW   TOOK\n" +
+		"refuse   passed    -          -           -                 0.00 s\n\n1 passed\n"
+	if out.String() != want {
+		t.Errorf("report =\n%s\nwant\n%s", &out, want)
+	}
+}
+
+func TestProgressLineNamesExcusesAndViolation(t *testing.T) {
+	var out bytes.Buffer
+	for _, r := range results()[:2] {
+		Progress{Terminal: &out}.Done(r)
+	}
+	want := clearLine + "passed, 3 excused refuse (1.00 s)\n" +
+		clearLine + "failed, 2 excused hang (6.00 s): answer of a <get>: 9 s, limit 5 s (and 1 more)\n"
+	if out.String() != want {
+		t.Errorf("progress = %q, want %q", out.String(), want)
 	}
 }
 
@@ -75,6 +105,9 @@ func TestJSONReportRoundTrips(t *testing.T) {
 	}
 	if len(read) != 4 || read[1].Verdict != drill.Failed || time.Duration(read[1].Measures[0].Seconds) != 200*time.Millisecond {
 		t.Errorf("decoded report = %s, want 4 results with the second failed after 200 ms", &out)
+	}
+	if want := results()[1].Violated; read[0].Excused != 3 || !slices.Equal(read[1].Violated, want) {
+		t.Errorf("excused %d and violated %q, want 3 and %q", read[0].Excused, read[1].Violated, want)
 	}
 }
 
@@ -94,12 +127,16 @@ func TestJUnitCountsEachVerdict(t *testing.T) {
 
 func TestPageIsCompleteAndEscapesServerText(t *testing.T) {
 	text := string(HTML(results()))
-	for _, want := range []string{"<svg viewBox", `class="fault"`, "detected</text>", "recovered</text>", "one &lt;waited&gt; 9 s", "</html>"} {
+	for _, want := range []string{
+		"<svg viewBox", `class="fault"`, "detected</text>", "recovered</text>", "one &lt;waited&gt; 9 s", "</html>",
+		`<td class="passed">passed, 3 excused</td>`,
+		`<td class="failed">failed, 2 excused: answer of a &lt;get&gt;: 9 s, limit 5 s (and 1 more)</td>`,
+	} {
 		if !strings.Contains(text, want) {
 			t.Errorf("the page has no %q, want it", want)
 		}
 	}
-	for _, not := range []string{"<waited>", "<b>Service", "http://", "https://", "<script", "NaN", "ZgotmplZ"} {
+	for _, not := range []string{"<waited>", "<get>", "<b>Service", "http://", "https://", "<script", "NaN", "ZgotmplZ"} {
 		if strings.Contains(text, not) {
 			t.Errorf("the page has %q, want no such text", not)
 		}

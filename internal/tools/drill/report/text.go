@@ -12,13 +12,23 @@ import (
 	"portico.dev/internal/tools/drill"
 )
 
-// Text writes a table of the drills, followed by the expectations that failed.
+// Text writes a table of the drills, followed by the expectations that failed. The table has a column of violated
+// expectations if there are any.
 func Text(out io.Writer, results []*drill.Result) error {
 	w := tabwriter.NewWriter(out, 0, 0, 3, ' ', 0)
-	fmt.Fprintln(w, "DRILL\tVERDICT\tDETECTED\tRECOVERED\tITS CLIENTS SAW\tTOOK")
+	header := "DRILL\tVERDICT\tDETECTED\tRECOVERED\tITS CLIENTS SAW\tTOOK"
+	violated := slices.ContainsFunc(results, func(r *drill.Result) bool { return r.Violation() != "" })
+	if violated {
+		header += "\tVIOLATED"
+	}
+	fmt.Fprintln(w, header)
 	for _, r := range results {
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\n", r.Drill, r.Verdict,
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s", r.Drill, r.VerdictText(),
 			measured(r, drill.TimeToDetect), recovered(r), clientsSaw(r), r.Took)
+		if violated {
+			fmt.Fprintf(w, "\t%s", cmp.Or(r.Violation(), "-"))
+		}
+		fmt.Fprintln(w)
 	}
 	if err := w.Flush(); err != nil {
 		return err
@@ -102,16 +112,31 @@ func complaints(out io.Writer, r *drill.Result) error {
 	return err
 }
 
+// tally counts the drills by verdict, the passed ones with excused requests, and the violated expectations.
 func tally(results []*drill.Result) string {
 	count := map[drill.Verdict]int{}
+	excused, violated := 0, 0
 	for _, r := range results {
 		count[r.Verdict]++
-	}
-	parts := []string{fmt.Sprintf("%d passed", count[drill.Passed])}
-	for _, v := range []drill.Verdict{drill.Failed, drill.Broken, drill.Skipped} {
-		if count[v] > 0 {
-			parts = append(parts, fmt.Sprintf("%d %s", count[v], v))
+		violated += len(r.Violated)
+		if r.Verdict == drill.Passed && r.Excused > 0 {
+			excused++
 		}
+	}
+	passed := fmt.Sprintf("%d passed", count[drill.Passed])
+	if excused > 0 {
+		passed += fmt.Sprintf(" (%d with excused requests)", excused)
+	}
+	parts := []string{passed}
+	for _, v := range []drill.Verdict{drill.Failed, drill.Broken, drill.Skipped} {
+		if count[v] == 0 {
+			continue
+		}
+		part := fmt.Sprintf("%d %s", count[v], v)
+		if v == drill.Failed && violated > 0 {
+			part += fmt.Sprintf(" (expectations violated: %d)", violated)
+		}
+		parts = append(parts, part)
 	}
 	return strings.Join(parts, ", ")
 }
