@@ -159,6 +159,7 @@ func TestNamespaceWithRemainingContentIsKept(t *testing.T) {
 		},
 		"deleting is forbidden": {
 			prepare: func(w *env) {
+				w.metadata.put(secrets, "doomed", "kept", "example.com/hold")
 				w.metadata.fault = only("deletecollection", secrets, apierrors.NewForbidden(secrets.GroupResource(), "", errors.New("policy")))
 			},
 			want: map[corev1.NamespaceConditionType]string{
@@ -397,7 +398,7 @@ func TestWaitingForBackendDoesNotRepeatDeletion(t *testing.T) {
 			t.Fatalf("reconcile while the backend is dead: again %v, error %v, want %v and no error", again, err, blockedRetry)
 		}
 	}
-	if n := w.metadata.called("deletecollection", configMaps); n != 1 {
+	if n := w.metadata.called("list", configMaps); n != 1 {
 		t.Errorf("%d sweeps while waiting for the backend, want 1", n)
 	}
 	// An object was created past admission, and the backend returns with an object of this namespace.
