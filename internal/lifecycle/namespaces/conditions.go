@@ -66,8 +66,12 @@ func discoveryCondition(blocking []blockedVersion) conditionState {
 		clauses = append(clauses, w.message())
 	}
 	return conditionState{kind, true, reasonDiscoveryFailed, fmt.Sprintf(
-		"Discovery failed for some groups, %d failing: unable to retrieve the complete list of server APIs: %s",
-		len(blocking), strings.Join(clauses, "; "))}
+		"%sunable to retrieve the complete list of server APIs: %s", failingPrefix(len(blocking)), strings.Join(clauses, "; "))}
+}
+
+// failingPrefix returns the start of the message about unavailable group-versions.
+func failingPrefix(n int) string {
+	return fmt.Sprintf("Discovery failed for some groups, %d failing: ", n)
 }
 
 func contentCondition(f *deletionResult) conditionState {
@@ -146,16 +150,46 @@ func conditions(current []corev1.NamespaceCondition, blocking []blockedVersion, 
 }
 
 // alreadyEmptied reports whether the status shows that everything reachable was deleted while the same backends were
-// unavailable. It reads the object, so that it works after a restart.
+// unavailable. It reads the object, so that it works after a restart. The reasons may have changed: a backend that returns is
+// unavailable for another reason until its discovery document has been received.
 func alreadyEmptied(ns *corev1.Namespace, blocking []blockedVersion) bool {
-	want := conditionStates(blocking, &deletionResult{})
-	for _, v := range want {
-		i := slices.IndexFunc(ns.Status.Conditions, func(c corev1.NamespaceCondition) bool { return c.Type == v.conditionType })
-		if i < 0 || ns.Status.Conditions[i].Reason != v.reason || ns.Status.Conditions[i].Message != v.detail {
-			return false
+	message, emptied := emptiedExcept(ns)
+	return emptied && strings.HasPrefix(message, failingPrefix(len(blocking))) &&
+		!slices.ContainsFunc(blocking, func(w blockedVersion) bool {
+			return !strings.Contains(message, unavailablePrefix(w.GroupVersion.GroupVersion, w.APIService))
+		})
+}
+
+// returned returns the groups of backends that have returned since the status showed that everything else was deleted.
+func returned(ns *corev1.Namespace, groups [][]target) [][]target {
+	message, emptied := emptiedExcept(ns)
+	if !emptied {
+		return nil
+	}
+	return slices.DeleteFunc(slices.Clone(groups), func(targets []target) bool {
+		return !slices.ContainsFunc(targets, func(t target) bool {
+			return t.apiService != "" && strings.Contains(message, unavailablePrefix(t.GroupVersion(), t.apiService))
+		})
+	})
+}
+
+// emptiedExcept reports whether the status shows that everything reachable was deleted while backends were unavailable, and
+// returns the message that names them.
+func emptiedExcept(ns *corev1.Namespace) (message string, emptied bool) {
+	for _, want := range conditionStates(nil, &deletionResult{}) {
+		i := slices.IndexFunc(ns.Status.Conditions, func(c corev1.NamespaceCondition) bool { return c.Type == want.conditionType })
+		if i < 0 {
+			return "", false
+		}
+		c := ns.Status.Conditions[i]
+		switch {
+		case c.Type == corev1.NamespaceDeletionDiscoveryFailure:
+			message, emptied = c.Message, c.Reason == reasonDiscoveryFailed
+		case c.Reason != want.reason || c.Message != want.detail:
+			return "", false
 		}
 	}
-	return true
+	return message, emptied
 }
 
 func sameStatus(a, b corev1.NamespaceStatus) bool { return equality.Semantic.DeepEqual(a, b) }

@@ -194,9 +194,17 @@ func (f *Finalizer) deleteContents(ctx context.Context, ns *corev1.Namespace, p 
 	if !expired && alreadyEmptied(ns, blocking) && f.emptyVersions.covers(ns, p.ending) {
 		// The wait for a backend may take days, and repeated deletions would find nothing. Backends in namespaces that are
 		// being deleted are an exception, because they wait for this namespace.
-		return next, nil
+		_, err := f.updateStatus(ctx, ns, func(s *corev1.NamespaceStatus) {
+			s.Conditions = conditions(s.Conditions, blocking, &deletionResult{}, metav1.Now())
+		})
+		return next, err
 	}
-	result := f.deleter.deleteAll(ctx, ns, p, others)
+	// The resources of a backend that has returned come first. Everything else was deleted while the namespace waited, and is
+	// deleted again before the namespace is finalized. Deleting it now as well would take seconds if etcd is slow.
+	result := f.deleter.deleteGroups(ctx, ns, returned(ns, p.groups))
+	if result.clean() {
+		result = f.deleter.deleteAll(ctx, ns, p, others)
+	}
 	if errors.Is(result.aborted, errReplaced) {
 		return 0, nil
 	}

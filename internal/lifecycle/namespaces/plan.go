@@ -201,7 +201,7 @@ func (gv GroupVersion) blocks() bool {
 // resources it may hold.
 func (gv GroupVersion) problem() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s: %s is not available (%s", gv.GroupVersion, subject(gv.APIService), gv.Reason)
+	b.WriteString(unavailablePrefix(gv.GroupVersion, gv.APIService) + gv.Reason)
 	if !gv.Since.IsZero() {
 		fmt.Fprintf(&b, " since %s", gv.Since.UTC().Format(time.RFC3339))
 	}
@@ -216,6 +216,11 @@ func (gv GroupVersion) problem() string {
 		b.WriteString("what it holds is not known")
 	}
 	return b.String()
+}
+
+// unavailablePrefix returns the start of a group-version's part of the condition message, without the reason.
+func unavailablePrefix(gv schema.GroupVersion, apiService string) string {
+	return fmt.Sprintf("%s: %s is not available (", gv, subject(apiService))
 }
 
 // knownResources records the resources that backends have served. Discovery drops a resource after its backend has repeatedly
