@@ -74,6 +74,7 @@ func TestTheChartMakesWhatKustomizeMakes(t *testing.T) {
 					t.Errorf("labels of %s = %v, want Helm's", id, labels)
 				}
 				withoutHelms(got, want)
+				setTag(want, appVersion(t))
 				if !reflect.DeepEqual(got.Object, want.Object) {
 					t.Errorf("%s of the chart = %s\nwant kustomize's %s", id, text(t, got), text(t, want))
 				}
@@ -99,6 +100,44 @@ func withoutHelms(got, want *unstructured.Unstructured) {
 			unstructured.RemoveNestedField(got.Object, "metadata", field)
 		} else {
 			_ = unstructured.SetNestedStringMap(got.Object, left, "metadata", field) // metadata is a map: labels were read of it
+		}
+	}
+}
+
+// setTag sets the tag of the images of an object, which the kustomize directories leave to an overlay.
+func setTag(o *unstructured.Unstructured, tag string) {
+	path := []string{"spec", "template", "spec", "containers"}
+	containers, _, _ := unstructured.NestedSlice(o.Object, path...)
+	for _, c := range containers {
+		container := c.(map[string]any)
+		container["image"] = container["image"].(string) + ":" + tag
+	}
+	if len(containers) > 0 {
+		_ = unstructured.SetNestedSlice(o.Object, containers, path...) // the path exists
+	}
+}
+
+// appVersion returns the version of the chart's programs.
+func appVersion(t *testing.T) string {
+	t.Helper()
+	var about struct{ AppVersion string }
+	if err := yaml.Unmarshal(read(t, directory+"/Chart.yaml"), &about); err != nil {
+		t.Fatal(err)
+	}
+	return about.AppVersion
+}
+
+// The chart names no registry, so a program without an image is refused, with the flags that set one.
+func TestProgramWithoutImageIsRefused(t *testing.T) {
+	t.Parallel()
+	for program, image := range map[string]string{"aggregator": "portico-aggregator", "gateway": "portico-aggregator", "extserver": "portico-extserver"} {
+		want := "--set " + program + ".image.repository=REGISTRY/" + image + " --set " + program + ".image.tag=" + appVersion(t)
+		if _, _, err := renderExactly(alone(program, nil), "default"); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("rendering %s without an image: error = %v, want %q", program, err, want)
+		}
+		// A chart or values file that has an image needs no flag.
+		if _, _, err := renderExactly(alone(program, values{"image": values{"repository": "registry.example/" + image}}), "default"); err != nil {
+			t.Errorf("rendering %s with an image: error = %v, want none", program, err)
 		}
 	}
 }
@@ -332,8 +371,30 @@ func TestMonitoring(t *testing.T) {
 	}
 }
 
-// render is the objects of a release called test, by kind, namespace and name, and its notes.
+// render returns the objects of a release called test, by kind, namespace and name, and its notes. Programs whose values have no
+// image get the names of the kustomize directories.
 func render(v values, namespace string) (map[string]*unstructured.Unstructured, string, error) {
+	return renderExactly(withImages(v), namespace)
+}
+
+func withImages(v values) values {
+	all := values{}
+	maps.Copy(all, v)
+	for program, repository := range map[string]string{"aggregator": "portico-aggregator", "gateway": "portico-aggregator", "extserver": "portico-extserver"} {
+		own, image := values{}, values{"repository": repository}
+		if given, ok := all[program].(values); ok {
+			maps.Copy(own, given)
+		}
+		if given, ok := own["image"].(values); ok {
+			maps.Copy(image, given)
+		}
+		own["image"], all[program] = image, own
+	}
+	return all
+}
+
+// renderExactly is render with only the given values.
+func renderExactly(v values, namespace string) (map[string]*unstructured.Unstructured, string, error) {
 	var chart helmchart.Charter
 	chart, err := loader.Load(directory)
 	if err != nil {

@@ -33,13 +33,16 @@ func TestTheChartIsInstalledAndUpgraded(t *testing.T) {
 			t.Errorf("kubectl get %q = %q, want %q", args, got, want)
 		}
 	}
-	chart, all := filepath.Join("..", "..", "deploy", "chart"), []string{"gateway.enabled=true", "extserver.enabled=true"}
+	chart, all := filepath.Join("..", "..", "deploy", "chart"), append(chartImages(), "gateway.enabled=true", "extserver.enabled=true")
 	replicas := []string{"-n", "portico-gateway", "deployment", "portico-gateway", "-o", "jsonpath={.spec.replicas}"}
 	image := []string{"-n", "portico", "statefulset", "portico-aggregator", "-o", "jsonpath={.spec.template.spec.containers[0].image}"}
 
+	if _, err := helm("install", "portico", chart); err == nil || !strings.Contains(err.Error(), "--set aggregator.image.repository=") {
+		t.Errorf("install without an image = %v, want an error with the flag that sets one", err)
+	}
 	says("portico revision 1 is deployed", append([]string{"install", "portico", chart}, all...)...)
 	is("2", replicas...)
-	is("portico-aggregator", image...)
+	is("portico-aggregator:v0.1.0", image...)
 	is("customresourcedefinition.apiextensions.k8s.io/apiroutes.routing.portico.dev", "crd", "-o", "name")
 	is("portico-extserver", "apiservice", "v1.metrics.k8s.io", "-o", "jsonpath={.spec.service.name}")
 
@@ -57,7 +60,7 @@ func TestTheChartIsInstalledAndUpgraded(t *testing.T) {
 	kept()
 	says("portico revision 3 is deployed", "rollback", "portico", "1")
 	is("2", replicas...)
-	is("portico-aggregator", image...)
+	is("portico-aggregator:v0.1.0", image...)
 	kept()
 
 	// An invalid change is refused, by the schema before anything is changed, or by the API. The release can be upgraded
@@ -85,6 +88,11 @@ func TestTheChartIsInstalledAndUpgraded(t *testing.T) {
 	if err := programs.Poll(nil, func() error { _, err := try(env, "kubectl", "get", "apiroutes"); return err }); err != nil {
 		t.Error(err)
 	}
+}
+
+// chartImages returns the values of the chart that name images.
+func chartImages() []string {
+	return []string{"aggregator.image.repository=portico-aggregator", "gateway.image.repository=portico-aggregator", "extserver.image.repository=portico-extserver"}
 }
 
 // caBundle returns the front door's authority in base64.

@@ -39,7 +39,7 @@ func TestTrafficGoesOnThroughAnUpgrade(t *testing.T) {
 		t.Helper()
 		output(t, nil, "installer", append([]string{kubeconfig, "default"}, args...)...)
 	}
-	helm("install", "portico", chart, "extserver.enabled=true")
+	helm(append([]string{"install", "portico", chart, "extserver.enabled=true"}, chartImages()...)...)
 
 	const port = "4443" // the chart's port: with another one, the server would write the Service
 	address := programs.MachineAddress()
@@ -76,9 +76,9 @@ func TestTrafficGoesOnThroughAnUpgrade(t *testing.T) {
 	defer w.stop()
 	served := 0
 	for _, step := range [][]string{
-		{"upgrade", "portico", chart, "extserver.enabled=true", "extserver.image.tag=v9.9.9", "gateway.enabled=true"},
+		append([]string{"upgrade", "portico", chart, "extserver.enabled=true", "extserver.image.tag=v9.9.9", "gateway.enabled=true"}, chartImages()...),
 		{"rollback", "portico", "1"},
-		{"upgrade", "portico", chart, "extserver.enabled=true", "monitoring.dashboard.enabled=true"},
+		append([]string{"upgrade", "portico", chart, "extserver.enabled=true", "monitoring.dashboard.enabled=true"}, chartImages()...),
 	} {
 		helm(step...)
 		// More than a round of probes, by which a wrong caBundle would be found.

@@ -10,9 +10,13 @@
 {{- toYaml (merge (deepCopy (default dict (get . "also"))) $labels) -}}
 {{- end -}}
 
-{{/* The image of a program. */}}
+{{/* The image of a program, whose values are .values.image. The chart does not name a registry, and the tag is by default that of its release. */}}
 {{- define "portico.image" -}}
-{{- if .digest }}{{ .repository }}@{{ .digest }}{{ else if .tag }}{{ .repository }}:{{ .tag }}{{ else }}{{ .repository }}{{ end -}}
+{{- $missing := printf "%s has no image: the chart does not name a registry. Copy the image of the release to your registry, and set: --set %s.image.repository=REGISTRY/%s --set %s.image.tag=%s" .program .program .default .program .root.Chart.AppVersion -}}
+{{- with .values.image -}}
+{{- $repository := required $missing .repository -}}
+{{- if .digest }}{{ $repository }}@{{ .digest }}{{ else }}{{ $repository }}:{{ default $.root.Chart.AppVersion .tag }}{{ end -}}
+{{- end -}}
 {{- end -}}
 
 {{/* What every pod may be given, at the level of its spec. */}}
