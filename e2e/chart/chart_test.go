@@ -3,12 +3,14 @@ package chart
 import (
 	"bufio"
 	"bytes"
+	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"io"
 	"maps"
 	"os"
 	"reflect"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -156,9 +158,10 @@ func TestEverythingAtOnce(t *testing.T) {
 	if len(rendered) != want {
 		t.Errorf("%d objects, want %d", len(rendered), want)
 	}
-	for _, said := range []string{"exec portico-aggregator-0 -- /aggregator kubeconfig", "aggregator adopt v1beta1.metrics.k8s.io\n", "kubectl get apiservice v1.metrics.k8s.io"} {
-		if !strings.Contains(notes, said) {
-			t.Errorf("the notes have no %q, want it:\n%s", said, notes)
+	for _, want := range []string{"exec portico-aggregator-0 -- /aggregator kubeconfig", "aggregator adopt v1beta1.metrics.k8s.io\n", "aggregator doctor apiservice v1.metrics.k8s.io",
+		"rollout status statefulset/portico-aggregator", "rollout status deployment/portico-gateway", "rollout status deployment/portico-extserver"} {
+		if !strings.Contains(notes, want) {
+			t.Errorf("the notes have no %q, want it:\n%s", want, notes)
 		}
 	}
 	if _, notes, err := render(values{"aggregator": values{"enabled": false}}, "default"); err != nil || !strings.Contains(notes, "Nothing is installed") {
@@ -172,7 +175,7 @@ func TestValues(t *testing.T) {
 	digest := "sha256:" + strings.Repeat("ab", 32)
 	volume := values{"name": "policy", "configMap": values{"name": "audit-policy"}}
 	rendered, notes, err := render(values{
-		"imagePullSecrets": []any{"registry"},
+		"imagePullSecrets": []any{"registry", values{"name": "mirror"}},
 		"aggregator": values{
 			"mode": "replicas", "namespace": "front", "replicas": 5, "keysSecretName": "my-keys",
 			"image":       values{"repository": "registry.example/aggregator", "tag": "v1.2.3", "pullPolicy": "IfNotPresent"},
@@ -182,6 +185,8 @@ func TestValues(t *testing.T) {
 			"podLabels":   values{"team": "platform"},
 			"service":     values{"type": "LoadBalancer", "annotations": values{"example.com/internal": "true"}},
 			"tolerations": []any{values{"operator": "Exists"}}, "nodeSelector": values{"disk": "ssd"},
+			"extraEnv": []any{values{"name": "GOMEMLIMIT", "value": "1GiB"}}, "affinity": values{"nodeAffinity": values{"a": "b"}},
+			"topologySpreadConstraints": []any{values{"topologyKey": "rack"}}, "serviceAccount": values{"annotations": values{"role": "front"}},
 			"extraVolumes": []any{volume}, "extraVolumeMounts": []any{values{"name": "policy", "mountPath": "/policy"}},
 			"networkPolicy": values{"from": []any{values{"ipBlock": values{"cidr": "10.0.0.0/8"}}}},
 		},
@@ -200,7 +205,9 @@ func TestValues(t *testing.T) {
 		"StatefulSet/front/portico-aggregator": {`"replicas":5`, `"image":"registry.example/aggregator:v1.2.3"`, `"imagePullPolicy":"IfNotPresent"`, `"secretName":"my-keys"`,
 			`"--etcd-servers=https://a:2379,https://b:2379"`, `"secretName":"my-etcd"`, `"--audit-policy-file=/policy/audit.yaml"`, `"memory":"4Gi"`, `"memory":"256Mi"`, `"team":"platform"`,
 			`"tolerations":[{"operator":"Exists"}]`, `"nodeSelector":{"disk":"ssd"}`, `{"configMap":{"name":"audit-policy"},"name":"policy"}`, `{"mountPath":"/policy","name":"policy"}`,
-			`"imagePullSecrets":[{"name":"registry"}]`, `portico-aggregator.front.svc`},
+			`"imagePullSecrets":[{"name":"registry"},{"name":"mirror"}]`, `portico-aggregator.front.svc`,
+			`{"name":"GOMEMLIMIT","value":"1GiB"}`, `"affinity":{"nodeAffinity":{"a":"b"}}`, `"topologySpreadConstraints":[{"topologyKey":"rack"}]`},
+		"ServiceAccount/front/portico-aggregator":            {`"annotations":{"role":"front"}`},
 		"Service/front/portico-aggregator":                   {`"type":"LoadBalancer"`, `"example.com/internal":"true"`},
 		"NetworkPolicy/front/portico-aggregator":             {`"from":[{"ipBlock":{"cidr":"10.0.0.0/8"}}]`},
 		"Namespace//gates":                                   {`"pod-security.kubernetes.io/enforce":"restricted"`},
@@ -228,6 +235,134 @@ func TestValues(t *testing.T) {
 	}
 }
 
+// All objects are renamed, except objects with fixed names in the code of the gateway and of adopt. The programs get the new names,
+// labels select the pods, and the jobs of the rules stay.
+func TestNamesAreOverridden(t *testing.T) {
+	t.Parallel()
+	secrets := values{"enabled": true, "tokenSecret": values{"name": "token"}, "caSecret": values{"name": "ca"}}
+	for _, c := range []struct {
+		name  string
+		v     values
+		label string // the value of app.kubernetes.io/name, without the program
+	}{
+		{"nameOverride", values{"nameOverride": "mine"}, "mine"},
+		{"fullnameOverride", values{"fullnameOverride": "mine"}, "portico"},
+		{"both", values{"nameOverride": "other", "fullnameOverride": "mine"}, "other"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			v := values{
+				"aggregator": values{"serviceMonitor": secrets},
+				"gateway":    values{"enabled": true, "podMonitor": values{"enabled": true}},
+				"extserver":  values{"enabled": true, "serviceMonitor": secrets},
+			}
+			maps.Copy(v, c.v)
+			rendered, notes, err := render(v, "default")
+			if err != nil {
+				t.Fatal(err)
+			}
+			var others []string
+			for id, o := range rendered {
+				if name := o.GetName(); strings.Contains(name, "portico-") && o.GetKind() != "Namespace" {
+					others = append(others, id)
+				}
+			}
+			slices.Sort(others)
+			if want := []string{"ClusterRole//portico-gateway-adopted", "ClusterRoleBinding//portico-gateway-adopted", "Secret/portico-gateway/portico-gateway-keys"}; !slices.Equal(others, want) {
+				t.Errorf("objects that are not renamed = %q, want %q", others, want)
+			}
+			for id, wants := range map[string][]string{
+				"StatefulSet/portico/mine-aggregator":             {"--advertise-name=mine-aggregator,", `"matchLabels":{"app.kubernetes.io/name":"` + c.label + `-aggregator"}`},
+				"Service/portico/mine-aggregator":                 {`"selector":{"app.kubernetes.io/name":"` + c.label + `-aggregator"}`},
+				"ServiceMonitor/portico/mine-aggregator":          {`"replacement":"portico-aggregator"`, `"serverName":"mine-aggregator.portico.svc"`},
+				"Deployment/portico-gateway/mine-gateway":         {`"--service=mine-gateway"`, `"serviceAccountName":"mine-gateway"`},
+				"PodMonitor/portico-gateway/mine-gateway":         {`"replacement":"portico-gateway"`},
+				"ClusterRoleBinding//mine-gateway":                {`"name":"mine-gateway","namespace":"portico-gateway"`},
+				"Deployment/kube-system/mine-extserver":           {`"--service-name=mine-extserver"`, `"--service-selector=app.kubernetes.io/name=` + c.label + `-extserver"`, `"mine-extserver-kubeconfig"`},
+				"Service/kube-system/mine-extserver":              {`"app.kubernetes.io/name":"` + c.label + `-extserver"`},
+				"APIService//v1.metrics.k8s.io":                   {`"name":"mine-extserver"`},
+				"Role/kube-system/mine-extserver":                 {`"resourceNames":["mine-extserver"]`},
+				"ServiceMonitor/kube-system/mine-extserver":       {`"replacement":"portico-extserver"`},
+				"ConfigMap/kube-system/mine-extserver-kubeconfig": {`tokenFile`},
+			} {
+				o := rendered[id]
+				if o == nil {
+					t.Errorf("the chart has no %s, want one", id)
+					continue
+				}
+				for _, want := range wants {
+					if got := text(t, o); !strings.Contains(got, want) {
+						t.Errorf("%s has no %s, want it: %s", id, want, got)
+					}
+				}
+			}
+			if want := "--gateway portico-gateway/mine-gateway"; !strings.Contains(notes, want) {
+				t.Errorf("the notes have no %q, want it:\n%s", want, notes)
+			}
+		})
+	}
+}
+
+// README.md lists every value with its default.
+func TestREADMEListsEveryValue(t *testing.T) {
+	t.Parallel()
+	var schema map[string]any
+	if err := json.Unmarshal(read(t, directory+"/values.schema.json"), &schema); err != nil {
+		t.Fatal(err)
+	}
+	var defaults values
+	if err := yaml.Unmarshal(read(t, directory+"/values.yaml"), &defaults); err != nil {
+		t.Fatal(err)
+	}
+	want := map[string]string{}
+	var walk func(path string, of map[string]any, value any)
+	walk = func(path string, of map[string]any, value any) {
+		if name, ok := of["$ref"].(string); ok {
+			of = schema["definitions"].(map[string]any)[strings.TrimPrefix(name, "#/definitions/")].(map[string]any)
+		}
+		fields, ok := of["properties"].(map[string]any)
+		if !ok {
+			data, err := json.Marshal(value)
+			if err != nil {
+				t.Fatal(err)
+			}
+			want[strings.TrimPrefix(path, ".")] = string(data)
+			return
+		}
+		for name, v := range value.(map[string]any) {
+			walk(path+"."+name, fields[name].(map[string]any), v)
+		}
+	}
+	walk("", schema, defaults)
+	got := map[string]string{}
+	for _, row := range regexp.MustCompile("(?m)^\\| `([^`]+)` \\| `([^`]+)` \\| \\S").FindAllStringSubmatch(string(read(t, directory+"/README.md")), -1) {
+		got[row[1]] = row[2]
+	}
+	for name, value := range want {
+		if got[name] != value {
+			t.Errorf("default of %s in README.md = %q, want %q", name, got[name], value)
+		}
+	}
+	for name := range got {
+		if _, ok := want[name]; !ok {
+			t.Errorf("README.md has the value %s, want only those of values.yaml", name)
+		}
+	}
+}
+
+// The icon equals the console's.
+func TestIconIsTheConsoles(t *testing.T) {
+	t.Parallel()
+	var about struct{ Icon string }
+	if err := yaml.Unmarshal(read(t, directory+"/Chart.yaml"), &about); err != nil {
+		t.Fatal(err)
+	}
+	want := "data:image/svg+xml;base64," + base64.StdEncoding.EncodeToString(read(t, "../../internal/tools/console/page/icon.svg"))
+	if about.Icon != want {
+		t.Errorf("icon = %s, want %s", about.Icon, want)
+	}
+}
+
 // Unknown values and values of another type are refused with their name.
 func TestWrongValuesAreRefused(t *testing.T) {
 	t.Parallel()
@@ -242,6 +377,9 @@ func TestWrongValuesAreRefused(t *testing.T) {
 		"/aggregator/etcd/servers":          {"aggregator": values{"etcd": values{"servers": []any{}}}},
 		"/gateway/extraArgs/0":              {"gateway": values{"extraArgs": []any{"zone=a"}}},
 		"/gateway/podLabels/n":              {"gateway": values{"podLabels": values{"n": 1}}},
+		"/nameOverride":                     {"nameOverride": "My_Name"},
+		"/imagePullSecrets/0":               {"imagePullSecrets": []any{values{"secret": "registry"}}},
+		"/gateway/extraEnv/0":               {"gateway": values{"extraEnv": []any{values{"value": "1"}}}},
 		"/extserver/tolerations/0":          {"extserver": values{"tolerations": []any{"Exists"}}},
 		"/monitoring/prometheusRule":        {"monitoring": values{"prometheusRule": values{"runbookBaseURL": "docs"}}},
 		"serviceMonitor.tokenSecret.name":   {"aggregator": values{"serviceMonitor": values{"enabled": true}}},
@@ -333,8 +471,17 @@ func TestMonitoring(t *testing.T) {
 	}
 	var gateway monitoringv1.PodMonitor
 	strict("PodMonitor/portico-gateway/portico-gateway", &gateway)
-	if gateway.Spec.JobLabel != "app.kubernetes.io/name" || *gateway.Spec.PodMetricsEndpoints[0].Port != "metrics" {
-		t.Errorf("PodMonitor of the gateway = %+v, want the job label and the port metrics", gateway.Spec)
+	if *gateway.Spec.PodMetricsEndpoints[0].Port != "metrics" {
+		t.Errorf("PodMonitor of the gateway = %+v, want the port metrics", gateway.Spec)
+	}
+	for want, relabelings := range map[string][]monitoringv1.RelabelConfig{
+		"portico-aggregator": front.Spec.Endpoints[0].RelabelConfigs,
+		"portico-gateway":    gateway.Spec.PodMetricsEndpoints[0].RelabelConfigs,
+		"portico-extserver":  extension.Spec.Endpoints[0].RelabelConfigs,
+	} {
+		if len(relabelings) != 1 || relabelings[0].TargetLabel != "job" || *relabelings[0].Replacement != want {
+			t.Errorf("relabelings = %+v, want the job %s of the rules", relabelings, want)
+		}
 	}
 
 	var rule monitoringv1.PrometheusRule

@@ -1,3 +1,13 @@
+{{/* The label app.kubernetes.io/name of a program. It does not contain the name of the release: a cluster has each program once. */}}
+{{- define "portico.name" -}}
+{{- printf "%s-%s" (default "portico" .root.Values.nameOverride) .program | trunc 63 | trimSuffix "-" -}}
+{{- end -}}
+
+{{/* The name of the objects of a program. */}}
+{{- define "portico.fullname" -}}
+{{- printf "%s-%s" (coalesce .root.Values.fullnameOverride .root.Values.nameOverride "portico") .program | trunc 63 | trimSuffix "-" -}}
+{{- end -}}
+
 {{/* Labels of an object; what it is called is the argument name, and more are in also. Pods do not get them: the version of the chart would restart them. */}}
 {{- define "portico.labels" -}}
 {{- $labels := dict
@@ -24,7 +34,7 @@
 {{- with .root.Values.imagePullSecrets }}
 imagePullSecrets:
 {{- range . }}
-- name: {{ . | quote }}
+- name: {{ if kindIs "map" . }}{{ .name | quote }}{{ else }}{{ . | quote }}{{ end }}
 {{- end }}
 {{- end }}
 {{- with .values.priorityClassName }}
@@ -35,6 +45,12 @@ nodeSelector: {{ toJson . }}
 {{- end }}
 {{- with .values.tolerations }}
 tolerations: {{ toJson . }}
+{{- end }}
+{{- with .values.affinity }}
+affinity: {{ toJson . }}
+{{- end }}
+{{- with .values.topologySpreadConstraints }}
+topologySpreadConstraints: {{ toJson . }}
 {{- end }}
 {{- end -}}
 
@@ -61,6 +77,11 @@ metadata:
 {{- end }}
 {{- end -}}
 
+{{/* The job of the rules and of the dashboard, whatever the names of the objects are. */}}
+{{- define "portico.job" -}}
+- {targetLabel: job, replacement: portico-{{ .name }}}
+{{- end -}}
+
 {{/* How Prometheus reads the metrics of a server that asks who it is. */}}
 {{- define "portico.endpoint" -}}
 - port: https
@@ -78,4 +99,5 @@ metadata:
       secret:
         name: {{ required (printf "%s.serviceMonitor.caSecret.name: a Secret with the CA certificate of the server is needed" .name) .values.caSecret.name | quote }}
         key: {{ .values.caSecret.key | quote }}
+  relabelings: {{- include "portico.job" . | nindent 2 }}
 {{- end -}}
