@@ -258,6 +258,7 @@ func TestAdoptedServerIsServedUntilReleased(t *testing.T) {
 	if err := c.condition(backend.APIService, apiregistrationv1.Available, apiregistrationv1.ConditionTrue); err != nil {
 		t.Error(err)
 	}
+	c.reported(gateway, backend.APIService)
 	if hop := c.diagnose(backend.APIService); hop != doctor.HopTCP {
 		t.Errorf("the doctor blames %q, want the way to the server", hop)
 	}
@@ -321,6 +322,30 @@ func (c *cluster) released(before *apiregistrationv1.APIService) {
 			return fmt.Errorf("%+v", after.Status.Conditions)
 		}
 		return nil
+	})
+}
+
+// reported waits until the gateway reports a dead server as kube-apiserver does without a gateway: by the metrics of the same names
+// and labels, which alerts read, and in addition by an Event.
+func (c *cluster) reported(gateway *running, name string) {
+	c.t.Helper()
+	eventually(c.t, "metrics and an Event of the dead server", func() error {
+		text := gateway.scrape(c.t)
+		for _, want := range []string{`aggregator_unavailable_apiservice{name="` + name + `"} 1`, `aggregator_unavailable_apiservice_total{name="` + name + `",reason="FailedDiscoveryCheck"} `} {
+			if !strings.Contains(text, want) {
+				return fmt.Errorf("the metrics have no %s", want)
+			}
+		}
+		events, err := c.client.CoreV1().Events(metav1.NamespaceDefault).List(c.t.Context(), metav1.ListOptions{FieldSelector: "involvedObject.kind=APIService,involvedObject.name=" + name + ",reason=BackendUnavailable"})
+		if err != nil {
+			return err
+		}
+		for _, e := range events.Items {
+			if e.Type == corev1.EventTypeWarning && strings.Contains(e.Message, "FailedDiscoveryCheck") {
+				return nil
+			}
+		}
+		return fmt.Errorf("warnings with the reason BackendUnavailable: %+v", events.Items)
 	})
 }
 

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -44,6 +45,9 @@ Annotations of the APIService record the original server.
 
 Before an APIService is changed, the gateway must reach its server, the server must accept the gateway's front-proxy
 certificate, and both must list the same resources. Otherwise the APIService is left unchanged, and the reason is printed.
+
+The API server's condition Available and its metric aggregator_unavailable_apiservice then describe the gateway, so that
+alerts on them do not fire when an extension server is down. The gateway exports the same metrics of the servers.
 
 Exit status: 0 all were adopted, 1 at least one was refused.`,
 		Example: `  aggregator adopt v1beta1.metrics.k8s.io
@@ -137,11 +141,20 @@ func (o *adoptOptions) run(cmd *cobra.Command, names []string, all func(*adopter
 			return err
 		}
 	}
+	if slices.ContainsFunc(results, func(r adoptResult) bool { return r.Result == "adopted" || r.Result == "dry-run" }) {
+		fmt.Fprint(cmd.ErrOrStderr(), alertsNote)
+	}
 	if refused > 0 {
 		return fmt.Errorf("refused: %d of %d", refused, len(names))
 	}
 	return nil
 }
+
+// alertsNote is printed with adopted APIServices. It is not part of the results, which scripts read.
+const alertsNote = `note: the API server's condition Available and its metric aggregator_unavailable_apiservice now describe the gateway. Alerts on
+them, such as KubeAggregatedAPIDown, do not fire when an extension server is down. The gateway has the same metrics: scrape it,
+and load the rules that ` + "`kubectl portico alerts`" + ` prints (docs/gateway.md#alerts-on-the-api-servers-metrics).
+`
 
 func (o *adoptOptions) adopt(ctx context.Context, a *adopter.Adopter, name string) adoptResult {
 	if o.dryRun {
