@@ -20,6 +20,7 @@ import (
 	"helm.sh/helm/v4/pkg/chart/common"
 	"helm.sh/helm/v4/pkg/chart/common/util"
 	"helm.sh/helm/v4/pkg/chart/loader"
+	"helm.sh/helm/v4/pkg/chart/v2/lint"
 	"helm.sh/helm/v4/pkg/engine"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
@@ -298,6 +299,29 @@ func TestNamesAreOverridden(t *testing.T) {
 			}
 			if want := "--gateway portico-gateway/mine-gateway"; !strings.Contains(notes, want) {
 				t.Errorf("the notes have no %q, want it:\n%s", want, notes)
+			}
+		})
+	}
+}
+
+// helm lint reports nothing, neither without values nor with everything enabled.
+func TestHelmLintReportsNothing(t *testing.T) {
+	t.Parallel()
+	secrets := values{"enabled": true, "tokenSecret": values{"name": "token"}, "caSecret": values{"name": "ca"}}
+	for name, v := range map[string]values{
+		"no values": nil,
+		"everything": withImages(values{
+			"aggregator": values{"mode": "replicas", "serviceMonitor": secrets},
+			"gateway":    values{"enabled": true, "podMonitor": values{"enabled": true}},
+			"extserver":  values{"enabled": true, "serviceMonitor": secrets, "networkPolicy": values{"enabled": true}},
+			"monitoring": values{"prometheusRule": values{"enabled": true}, "dashboard": values{"enabled": true}},
+		}),
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			linter := lint.RunAll(directory, v, "default")
+			for _, m := range linter.Messages {
+				t.Errorf("helm lint = %v, want no message", m)
 			}
 		})
 	}

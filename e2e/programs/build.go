@@ -24,7 +24,8 @@ var recipes = map[string]recipe{
 	"kubectl":         kubectl,
 	"kubectl-convert": kubernetesFrom("upstream", "kubectl-convert"),
 	"mappers":         nested("e2e/mappers", "."),
-	"prometheus":      prometheus,
+	"prometheus":      prometheus("prometheus"),
+	"promtool":        prometheus("promtool"),
 
 	"kube-apiserver":          kubernetes("kube-apiserver"),
 	"kube-controller-manager": kubernetes("kube-controller-manager"),

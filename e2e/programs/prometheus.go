@@ -15,15 +15,17 @@ const (
 	prometheusSum    = "h1:sFGZWmC2Hk9N1NBJGCnXYZb5hyLCq8yuAMoEjLAg6ac="
 )
 
-// prometheus builds the server in its own module, with the versions and checksums of the release. A module that
-// requires it would need the SDKs of thirty clouds for `go mod tidy`: 2 GB. The tag excludes service discovery in
+// prometheus builds a program of Prometheus in its own module, with the versions and checksums of the release. A module
+// that requires it would need the SDKs of thirty clouds for `go mod tidy`: 2 GB. The tag excludes service discovery in
 // these clouds.
-func prometheus(b *builder, to string) error {
-	dir, err := fetchPrometheus()
-	if err != nil {
-		return err
+func prometheus(command string) recipe {
+	return func(b *builder, to string) error {
+		dir, err := fetchPrometheus()
+		if err != nil {
+			return err
+		}
+		return b.build(dir, []string{"GOFLAGS="}, "-tags", "remove_all_sd", "-ldflags", "-s -w", "-o", to, "./cmd/"+command)
 	}
-	return b.build(dir, []string{"GOFLAGS="}, "-tags", "remove_all_sd", "-ldflags", "-s -w", "-o", to, "./cmd/prometheus")
 }
 
 // fetchPrometheus returns the directory of the module. It does not use the checksum database, because the checksum is
