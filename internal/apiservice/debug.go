@@ -1,6 +1,7 @@
 package apiservice
 
 import (
+	"cmp"
 	"slices"
 	"strings"
 	"sync"
@@ -90,7 +91,9 @@ func (c *Controller) DebugState() DebugState {
 		s.Report = b.Report()
 		state.Backends = append(state.Backends, s)
 	}
-	slices.SortFunc(state.Backends, func(a, b BackendState) int { return strings.Compare(a.Name, b.Name) })
+	slices.SortFunc(state.Backends, func(a, b BackendState) int {
+		return cmp.Or(strings.Compare(a.Name, b.Name), strings.Compare(a.Trust, b.Trust))
+	})
 	return state
 }
 

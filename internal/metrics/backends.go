@@ -10,8 +10,9 @@ import (
 )
 
 // Backends holds the metrics of requests to extension servers. The label backend is the namespace/name:port of a
-// Service used by an APIService. Its series are removed when no APIService uses it any more. A nil *Backends counts
-// nothing.
+// Service used by an APIService. The label trust tells apart the connection pools of a Service whose APIServices verify
+// its certificate in different ways: "system", "insecure", or a fingerprint of caBundle. The series of a pool are
+// removed when no APIService uses it any more. A nil *Backends counts nothing.
 //
 // A thousand backends have fifteen thousand series. As metric objects of the Prometheus client library they would
 // take ten times the memory of the counts. So only the counts are stored (Backend), and converted to series at a
@@ -19,16 +20,19 @@ import (
 type Backends struct {
 	requests, duration, inFlight, failures, dials, ejections, ejected, limited, tunnels, broken *prometheus.Desc
 
-	mu     sync.RWMutex // guards of
-	byName map[string]*Backend
+	mu     sync.RWMutex // guards byPool
+	byPool map[pool]*Backend
 	all    []*prometheus.Desc
 }
 
+// pool holds the labels of a connection pool.
+type pool struct{ backend, trust string }
+
 // NewBackends registers the metrics of backends on reg.
 func NewBackends(reg prometheus.Registerer) *Backends {
-	b := &Backends{byName: make(map[string]*Backend)}
+	b := &Backends{byPool: make(map[pool]*Backend)}
 	desc := func(name, help string, more ...string) *prometheus.Desc {
-		d := prometheus.NewDesc(name, help, append([]string{"backend"}, more...), nil)
+		d := prometheus.NewDesc(name, help, append([]string{"backend", "trust"}, more...), nil)
 		b.all = append(b.all, d)
 		return d
 	}
@@ -51,27 +55,28 @@ func NewBackends(reg prometheus.Registerer) *Backends {
 	return register(reg, b)
 }
 
-// For returns the metrics of one backend. It returns nil if b is nil.
-func (b *Backends) For(name string) *Backend {
+// For returns the metrics of one pool. It returns nil if b is nil.
+func (b *Backends) For(backend, trust string) *Backend {
 	if b == nil {
 		return nil
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.byName[name] == nil {
-		b.byName[name] = &Backend{}
+	p := pool{backend, trust}
+	if b.byPool[p] == nil {
+		b.byPool[p] = &Backend{}
 	}
-	return b.byName[name]
+	return b.byPool[p]
 }
 
-// Forget removes the series of a backend.
-func (b *Backends) Forget(name string) {
+// Forget removes the series of a pool.
+func (b *Backends) Forget(backend, trust string) {
 	if b == nil {
 		return
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	delete(b.byName, name)
+	delete(b.byPool, pool{backend, trust})
 }
 
 // Describe implements prometheus.Collector.
@@ -85,14 +90,14 @@ func (b *Backends) Describe(to chan<- *prometheus.Desc) {
 func (b *Backends) Collect(to chan<- prometheus.Metric) {
 	b.mu.RLock()
 	defer b.mu.RUnlock()
-	for name, one := range b.byName {
-		b.collect(to, name, one)
+	for p, one := range b.byPool {
+		b.collect(to, p, one)
 	}
 }
 
-func (b *Backends) collect(to chan<- prometheus.Metric, name string, one *Backend) {
+func (b *Backends) collect(to chan<- prometheus.Metric, p pool, one *Backend) {
 	send := func(d *prometheus.Desc, kind prometheus.ValueType, n int64, more ...string) {
-		to <- prometheus.MustNewConstMetric(d, kind, float64(n), append([]string{name}, more...)...)
+		to <- prometheus.MustNewConstMetric(d, kind, float64(n), append([]string{p.backend, p.trust}, more...)...)
 	}
 	for i := range one.classes {
 		send(b.requests, prometheus.CounterValue, one.classes[i].Load(), classNames[i])
@@ -109,7 +114,7 @@ func (b *Backends) collect(to chan<- prometheus.Metric, name string, one *Backen
 	send(b.inFlight, prometheus.GaugeValue, one.inFlight.Load())
 	send(b.tunnels, prometheus.GaugeValue, one.tunnels.Load())
 	count, sum, buckets := one.duration.read()
-	to <- prometheus.MustNewConstHistogram(b.duration, count, sum, buckets, name)
+	to <- prometheus.MustNewConstHistogram(b.duration, count, sum, buckets, p.backend, p.trust)
 }
 
 var (
@@ -118,7 +123,7 @@ var (
 	steps = [...]string{"dial", "tls", "roundtrip"}
 )
 
-// Backend holds the counts of one backend. A nil *Backend counts nothing.
+// Backend holds the counts of one pool. A nil *Backend counts nothing.
 type Backend struct {
 	classes                    [len(classNames)]atomic.Int64
 	failures                   [len(steps)]atomic.Int64

@@ -43,7 +43,7 @@ func newBackend(s *Set, k key, spec Spec) (*Backend, error) {
 		key:     k,
 		set:     s,
 		tls:     config,
-		metrics: s.options.Metrics.For(k.name),
+		metrics: s.options.Metrics.For(k.name, k.trust()),
 		budget:  newBudget(s.options.MaxInFlight),
 	}
 	b.silence.overdue = func() { b.notify(errOverdue) }

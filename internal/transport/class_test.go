@@ -197,7 +197,7 @@ func unharmed(t *testing.T, b *Backend, registry *prometheus.Registry, logs *obs
 	}
 	var want bytes.Buffer
 	want.WriteString("# HELP portico_backend_ejections_total Endpoints taken out of use for a while.\n# TYPE portico_backend_ejections_total counter\n" +
-		"portico_backend_ejections_total{backend=\"kube-system/metrics:443\"} 0\n")
+		"portico_backend_ejections_total{backend=\"kube-system/metrics:443\",trust=\"" + b.Report().Trust + "\"} 0\n")
 	if err := testutil.GatherAndCompare(registry, &want, "portico_backend_ejections_total"); err != nil {
 		t.Error(err)
 	}

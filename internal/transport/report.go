@@ -10,9 +10,12 @@ import (
 type Report struct {
 	Name       string `json:"name"`
 	ServerName string `json:"serverName"`
-	Insecure   bool   `json:"insecure,omitempty"`
-	InFlight   int64  `json:"inFlight"`
-	Limit      int64  `json:"limit"`
+	// Trust is how the certificate is verified, which tells apart the backends of one Service. It is the label trust of
+	// the metrics.
+	Trust    string `json:"trust,omitempty"`
+	Insecure bool   `json:"insecure,omitempty"`
+	InFlight int64  `json:"inFlight"`
+	Limit    int64  `json:"limit"`
 	// Stalled counts requests that released their slots because their clients do not read the responses.
 	Stalled   int64            `json:"stalled,omitempty"`
 	Endpoints []EndpointReport `json:"endpoints"`
@@ -47,6 +50,7 @@ func (b *Backend) Report() Report {
 	r := Report{
 		Name:       b.key.name,
 		ServerName: b.key.serverName,
+		Trust:      b.key.trust(),
 		Insecure:   b.key.insecure,
 		InFlight:   b.slots.Total(),
 		Limit:      b.limit.Load(),

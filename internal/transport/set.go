@@ -34,6 +34,23 @@ type key struct {
 	loopback         bool
 }
 
+// Trust returns how a server's certificate is verified, as a label that tells apart the backends of one Service:
+// "system" for the system's roots, "insecure" for no verification, or the first 8 hexadecimal digits of the SHA-256 of
+// the CA bundle.
+func Trust(caBundle []byte, insecure bool) string {
+	return key{ca: sha256.Sum256(caBundle), system: len(caBundle) == 0, insecure: insecure}.trust()
+}
+
+func (k key) trust() string {
+	switch {
+	case k.insecure:
+		return "insecure"
+	case k.system:
+		return "system"
+	}
+	return fmt.Sprintf("sha256:%x", k.ca[:4])
+}
+
 // New returns a Set without backends.
 func New(o Options) *Set {
 	o = o.withDefaults()
@@ -83,9 +100,10 @@ func (s *Set) Retain(keep map[*Backend]bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.drainingBackends = slices.DeleteFunc(s.drainingBackends, (*Backend).drained)
-	names := make(map[string]bool, len(keep))
+	type labels struct{ name, trust string }
+	kept := make(map[labels]bool, len(keep))
 	for b := range keep {
-		names[b.key.name] = true
+		kept[labels{b.key.name, b.key.trust()}] = true
 	}
 	for k, b := range s.backends {
 		if keep[b] {
@@ -94,8 +112,8 @@ func (s *Set) Retain(keep map[*Backend]bool) {
 		delete(s.backends, k)
 		b.drain()
 		s.drainingBackends = append(s.drainingBackends, b)
-		if !names[k.name] {
-			s.options.Metrics.Forget(k.name)
+		if !kept[labels{k.name, k.trust()}] {
+			s.options.Metrics.Forget(k.name, k.trust())
 		}
 	}
 }
