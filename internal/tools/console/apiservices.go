@@ -9,6 +9,7 @@ import (
 	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
 
 	"portico.dev/internal/gateway/adoption"
+	"portico.dev/internal/transport"
 )
 
 // maxVerdicts bounds the number of replicas shown for an APIService.
@@ -77,10 +78,12 @@ func newRow(o *apiregistrationv1.APIService, front string) *row {
 		return r
 	}
 	r.Service = adoption.ServiceOf(o.Spec.Service).String()
+	r.pool = pool{r.Service, transport.Trust(o.Spec.CABundle, o.Spec.InsecureSkipTLSVerify)}
 	r.Hops = []hop{{From: front, To: r.Service, State: r.State}}
 	if original, err := adoption.OriginalOf(o); err == nil && original.Service != adoption.ServiceOf(o.Spec.Service) {
 		behind := find(all, string(adoption.BackendAvailable))
 		r.Gateway, r.Service = r.Service, original.Service.String()
+		r.gatewayPool, r.pool = r.pool, pool{r.Service, transport.Trust(original.CABundle, original.InsecureSkipTLSVerify)}
 		r.Hops = append(r.Hops, hop{From: "gateway", To: r.Service, State: stateOf(behind.Status)})
 		if r.State == stateUp {
 			r.Since, r.Reason, r.Message, r.State = behind.Since, behind.Reason, behind.Message, stateOf(behind.Status)

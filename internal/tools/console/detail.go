@@ -4,7 +4,9 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"maps"
 	"net/url"
+	"slices"
 	"strings"
 	"time"
 
@@ -12,24 +14,29 @@ import (
 
 	"portico.dev/internal/apiservice"
 	"portico.dev/internal/gateway/adoption"
+	"portico.dev/internal/transport"
 )
 
 // detail describes one APIService in full.
 type detail struct {
 	row
-	Created         time.Time    `json:"created"`
-	GroupPriority   int32        `json:"groupPriority"`
-	VersionPriority int32        `json:"versionPriority"`
-	Insecure        bool         `json:"insecure,omitempty"`
-	Conditions      []condition  `json:"conditions"`
-	Backends        []backend    `json:"backends,omitempty"`
-	Probes          []probeState `json:"probes,omitempty"`
+	Created         time.Time `json:"created"`
+	GroupPriority   int32     `json:"groupPriority"`
+	VersionPriority int32     `json:"versionPriority"`
+	// Certificate is how the certificate of the server is verified, Insecure whether it is not.
+	Certificate string       `json:"certificate,omitempty"`
+	Insecure    bool         `json:"insecure,omitempty"`
+	Conditions  []condition  `json:"conditions"`
+	Backends    []backend    `json:"backends,omitempty"`
+	Probes      []probeState `json:"probes,omitempty"`
 	// Endpoints lists the endpoints in the EndpointSlices, if the front door does not report more.
 	Endpoints []endpoint `json:"endpoints,omitempty"`
 	Timeline  []moment   `json:"timeline"`
 	// Missing lists the data that could not be read.
 	Missing []string `json:"missing,omitempty"`
-	Every   float64  `json:"every"`
+	// Points is the length of the charts, Span the time that they show, in seconds.
+	Points int     `json:"points"`
+	Span   float64 `json:"span"`
 }
 
 // probeState is the latest probe by one replica of the front door.
@@ -50,7 +57,7 @@ func (c *Console) detail(ctx context.Context, name string) (*detail, bool) {
 		}
 		d = &detail{
 			row: *r, Created: o.CreationTimestamp.Time, GroupPriority: o.Spec.GroupPriorityMinimum, VersionPriority: o.Spec.VersionPriority,
-			Insecure: o.Spec.InsecureSkipTLSVerify, Conditions: conditionsOf(o), Timeline: s.timeline.entriesAbout("APIService", name), Every: s.sources[sourceFrontDoor].Every,
+			Insecure: r.pool.trust == transport.Trust(nil, true), Conditions: conditionsOf(o), Timeline: s.timeline.entriesAbout("APIService", name), Points: detailPoints, Span: s.span(detailPoints),
 		}
 		if d.Timeline == nil {
 			d.Timeline = []moment{}
@@ -60,12 +67,17 @@ func (c *Console) detail(ctx context.Context, name string) (*detail, bool) {
 			return
 		}
 		path := "/apis/" + o.Spec.Group + "/" + o.Spec.Version
-		d.Backends = s.backendsOf(poolSelection{r.Service, path}, detailPoints)
+		d.Backends = s.backendsOf(r.pool, detailPoints)
 		if r.Gateway != "" && isFrontDoor {
-			d.Backends = append(d.Backends, s.backendsOf(poolSelection{r.Gateway, path}, detailPoints)...)
+			d.Backends = append(d.Backends, s.backendsOf(r.gatewayPool, detailPoints)...)
 		}
-		for id, replica := range s.replicas {
+		d.Certificate = trustText(r.pool.trust)
+		for _, id := range slices.Sorted(maps.Keys(s.replicas)) {
+			replica := s.replicas[id]
 			for i := range replica.backends {
+				if p := poolOf(&replica.backends[i]); !r.pool.matches(p) && (r.Gateway == "" || !r.gatewayPool.matches(p)) {
+					continue
+				}
 				for _, p := range replica.backends[i].Probes {
 					if strings.HasSuffix(p.URL, path) {
 						d.Probes = append(d.Probes, probeState{id, p})

@@ -30,7 +30,7 @@ var shownMetrics = []string{metricAnswers, metricFailures, metricDuration, metri
 // maxLine bounds a line of metrics.
 const maxLine = 64 << 10
 
-// counts holds the counters of one backend in one replica since the start of the replica.
+// counts holds the counters of one pool in one replica since the start of the replica.
 type counts struct {
 	answers, failures, inFlight, ejected, ejections float64
 	// count and buckets are the histogram of the time to the response headers. The buckets have ascending upper
@@ -41,9 +41,20 @@ type counts struct {
 
 type bucket struct{ bound, count float64 }
 
-// readMetrics parses the metrics that the page shows, by backend. It drops all other lines before parsing, because a
+// pool identifies connections of a front door or gateway to a Service: namespace/name:port, and how its certificate is
+// verified (transport.Trust). APIServices with the same Service and different CA bundles have separate pools. trust is
+// empty if an older server does not report it.
+type pool struct{ service, trust string }
+
+// matches reports whether p selects other. The zero value selects all pools, and a pool without trust matches all pools
+// of its Service.
+func (p pool) matches(other pool) bool {
+	return p == pool{} || p.service == other.service && (p.trust == other.trust || other.trust == "")
+}
+
+// readMetrics parses the metrics that the page shows, by pool. It drops all other lines before parsing, because a
 // front door with a thousand backends serves megabytes.
-func readMetrics(body io.Reader) (map[string]*counts, error) {
+func readMetrics(body io.Reader) (map[pool]*counts, error) {
 	var kept bytes.Buffer
 	lines := bufio.NewScanner(body)
 	lines.Buffer(make([]byte, 0, 4<<10), maxLine)
@@ -63,14 +74,15 @@ func readMetrics(body io.Reader) (map[string]*counts, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read metrics: %w", err)
 	}
-	out := map[string]*counts{}
+	out := map[pool]*counts{}
 	for name, family := range families {
 		for _, m := range family.GetMetric() {
 			labels := labelsOf(m)
-			c := out[labels["backend"]]
+			p := pool{labels["backend"], labels["trust"]}
+			c := out[p]
 			if c == nil {
 				c = &counts{}
-				out[labels["backend"]] = c
+				out[p] = c
 			}
 			c.add(name, labels, m)
 		}

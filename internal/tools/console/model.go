@@ -30,6 +30,9 @@ type row struct {
 	Verdicts []verdict `json:"verdicts,omitempty"`
 	// Notes lists other conditions that need attention.
 	Notes []condition `json:"notes,omitempty"`
+
+	// pool is the pool of connections to Service, gatewayPool the one to Gateway.
+	pool, gatewayPool pool
 }
 
 // hop is one section of the path of a request.
@@ -82,8 +85,10 @@ type sourceStatus struct {
 
 // backend is an extension server from the view of one replica.
 type backend struct {
-	Name      string     `json:"name"`
-	Replica   string     `json:"replica"`
+	Name    string `json:"name"`
+	Replica string `json:"replica"`
+	// Trust is how the certificate is verified, if the Service has several pools.
+	Trust     string     `json:"trust,omitempty"`
 	InFlight  float64    `json:"inFlight"`
 	Limit     int64      `json:"limit,omitempty"`
 	Trouble   bool       `json:"trouble,omitempty"`
@@ -91,6 +96,8 @@ type backend struct {
 	Ejections float64    `json:"ejections"`
 	Endpoints []endpoint `json:"endpoints,omitempty"`
 	Series    series     `json:"series"`
+
+	pool pool
 }
 
 type series struct {
@@ -125,8 +132,10 @@ type endpoint struct {
 type backends struct {
 	// Total is the number of backends. Shown contains the busiest and the failing ones.
 	Total int       `json:"total"`
-	Every float64   `json:"every"`
 	Shown []backend `json:"shown"`
+	// Points is the length of the charts, Span the time that they show, in seconds.
+	Points int     `json:"points"`
+	Span   float64 `json:"span"`
 }
 
 // moment is an entry of the timeline.

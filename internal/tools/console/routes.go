@@ -10,6 +10,7 @@ import (
 
 	"portico.dev/internal/gateway/adoption"
 	"portico.dev/internal/routes/v1alpha1"
+	"portico.dev/internal/transport"
 )
 
 const (
@@ -50,6 +51,7 @@ func (s *state) describeRoute(o *v1alpha1.APIRoute) apiRoute {
 
 func (s *state) describeRouteBackend(o *v1alpha1.APIRoute, b *v1alpha1.APIRouteBackend) routeBackend {
 	out := routeBackend{Name: b.Name, Version: b.Version, State: stateUnknown, Rate: none, Failing: none}
+	var served pool
 	switch {
 	case b.CustomResources != nil:
 		out.Service = "custom resources"
@@ -59,9 +61,10 @@ func (s *state) describeRouteBackend(o *v1alpha1.APIRoute, b *v1alpha1.APIRouteB
 			at.Port = *b.Service.Port
 		}
 		out.Service = at.String()
+		served = pool{out.Service, transport.Trust(b.CABundle, b.InsecureSkipTLSVerify)}
 	default:
 		if r := s.rows[o.Name]; r != nil {
-			out.Service = r.Service
+			out.Service, served = r.Service, r.pool
 		}
 	}
 	i := slices.IndexFunc(o.Status.Backends, func(n v1alpha1.NamedConditions) bool { return n.Name == b.Name })
@@ -70,24 +73,29 @@ func (s *state) describeRouteBackend(o *v1alpha1.APIRoute, b *v1alpha1.APIRouteB
 			out.State, out.Reason, out.Message = stateOf(string(c.Status)), c.Reason, c.Message
 		}
 	}
-	s.addTraffic(&out)
+	if served.service != "" {
+		s.addTraffic(&out, served)
+	}
 	return out
 }
 
-// addTraffic adds the counters of all replicas for the Service of a backend.
-func (s *state) addTraffic(b *routeBackend) {
+// addTraffic adds the counters of all replicas for the pool of a backend.
+func (s *state) addTraffic(b *routeBackend, served pool) {
 	for id, sample := range s.samples {
-		d, ok := sample.deltas[b.Service]
-		if !ok || math.IsNaN(d.rate) {
-			continue
+		for p, d := range sample.deltas {
+			if served.matches(p) && !math.IsNaN(d.rate) {
+				b.add(d, s.charts.get(chartKey{id, p, "", "rate"}, listPoints))
+			}
 		}
-		points := s.charts.get(chartKey{id, b.Service, "", "rate"}, listPoints)
-		if math.IsNaN(float64(b.Rate)) {
-			b.Rate, b.Failing, b.Series = value(d.rate), value(d.failures), points
-			continue
-		}
-		b.Rate, b.Failing, b.Series = b.Rate+value(d.rate), b.Failing+value(d.failures), sum(b.Series, points)
 	}
+}
+
+func (b *routeBackend) add(d between, points []value) {
+	if math.IsNaN(float64(b.Rate)) {
+		b.Rate, b.Failing, b.Series = value(d.rate), value(d.failures), points
+		return
+	}
+	b.Rate, b.Failing, b.Series = b.Rate+value(d.rate), b.Failing+value(d.failures), sum(b.Series, points)
 }
 
 // sum adds two series that end at the same sample.

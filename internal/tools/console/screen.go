@@ -177,7 +177,7 @@ func (s *state) listEndpoints() list {
 		titles: []string{"SERVICE", "REPLICA", "STATE", "IN FLIGHT", "REQUESTS/S", "MEDIAN MS", "SLOWEST MS", "EJECTIONS", "REQUESTS/S, LATELY"},
 		empty:  "known where the API server is a Portico front door, or extension servers are behind a gateway",
 	}
-	for _, b := range s.backendsOf(poolSelection{}, listPoints) {
+	for _, b := range s.backendsOf(pool{}, listPoints) {
 		state := cell{"well", good}
 		if b.Trouble {
 			state = cell{"in trouble", bad}

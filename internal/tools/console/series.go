@@ -3,6 +3,7 @@ package console
 import (
 	"math"
 	"strconv"
+	"time"
 )
 
 const (
@@ -78,19 +79,26 @@ func latest(values []value) value {
 	return none
 }
 
-// charts holds all series by replica, backend, endpoint and measure.
+// charts holds all series by replica, pool, endpoint and measure.
 type charts struct {
 	sample int
+	times  []time.Time // of the latest samples, at most maxPoints
 	rings  map[chartKey]*ring
 }
 
-type chartKey struct{ replica, backend, endpoint, measure string }
+type chartKey struct {
+	replica           string
+	pool              pool
+	endpoint, measure string
+}
 
 func newCharts() *charts { return &charts{rings: map[chartKey]*ring{}} }
 
 // next begins a sample. At intervals of maxPoints it deletes the series without a point in that interval.
-func (c *charts) next() {
+func (c *charts) next(now time.Time) {
 	c.sample++
+	c.times = append(c.times, now)
+	c.times = c.times[max(0, len(c.times)-maxPoints):]
 	if c.sample%maxPoints != 0 {
 		return
 	}
@@ -99,6 +107,16 @@ func (c *charts) next() {
 			delete(c.rings, k)
 		}
 	}
+}
+
+// span returns the time between the first and the last of n points in seconds. Samples may be later than planned, so it
+// extrapolates from their times, or from the planned interval if there are fewer than two.
+func (c *charts) span(n int, planned float64) float64 {
+	taken := c.times[max(0, len(c.times)-n):]
+	if len(taken) >= 2 {
+		planned = taken[len(taken)-1].Sub(taken[0]).Seconds() / float64(len(taken)-1)
+	}
+	return math.Round(planned * float64(n-1))
 }
 
 func (c *charts) set(k chartKey, v float64) {

@@ -168,19 +168,19 @@ func (c *Console) pollFrontDoor(ctx context.Context) error {
 		return err
 	}
 	name := cmp.Or(d.Replica, "front door")
-	var counted map[string]*counts
+	var counted map[pool]*counts
 	failed := c.cluster.read(ctx, "/metrics", nil, func(body io.Reader) (err error) {
 		counted, err = readMetrics(body)
 		return err
 	})
 	c.state.update(func() {
 		now := c.cfg.now()
-		c.state.charts.next()
+		c.state.charts.next(now)
 		c.state.setFrontDoor(&d, now)
 		if failed == nil {
 			c.state.setMetrics(name, counted, now, true)
 		}
-		c.state.backendsOf(poolSelection{}, listPoints)
+		c.state.backendsOf(pool{}, listPoints)
 		c.state.publishRoutes()
 		c.state.publish(sectionTick, c.state.charts.sample)
 	})
@@ -216,7 +216,7 @@ func (c *Console) pollGateways(ctx context.Context) error {
 		return missingError("No APIService is behind a gateway.")
 	}
 	verdicts := map[string]map[string]gatewayVerdict{}
-	counted := map[string]map[string]*counts{}
+	counted := map[string]map[pool]*counts{}
 	var failed error
 	for _, g := range gateways {
 		var leases coordinationv1.LeaseList
@@ -247,13 +247,13 @@ func (c *Console) pollGateways(ctx context.Context) error {
 		now := c.cfg.now()
 		c.state.gateways = verdicts
 		if !isFrontDoor { // otherwise the front door's samples drive the charts
-			c.state.charts.next()
+			c.state.charts.next(now)
 		}
 		for pod, all := range counted {
 			c.state.setMetrics(pod, all, now, false)
 		}
 		if !isFrontDoor {
-			c.state.backendsOf(poolSelection{}, listPoints)
+			c.state.backendsOf(pool{}, listPoints)
 			c.state.publishRoutes()
 			c.state.publish(sectionTick, c.state.charts.sample)
 		}

@@ -13,6 +13,7 @@ import (
 
 	"portico.dev/internal/apiservice"
 	"portico.dev/internal/routes/v1alpha1"
+	"portico.dev/internal/transport"
 )
 
 // Sections that are sent as a whole when they have changed. The list of APIServices is sent row by row.
@@ -75,8 +76,8 @@ type replica struct {
 
 type sample struct {
 	at     time.Time
-	counts map[string]*counts
-	deltas map[string]between
+	counts map[pool]*counts
+	deltas map[pool]between
 }
 
 // gatewayVerdict is the verdict that a gateway replica publishes in its Lease.
@@ -228,7 +229,7 @@ func (s *state) verdictsOf(name string, gateway bool, now time.Time) []verdict {
 
 func sameRow(a, b *row) bool {
 	return a.State == b.State && a.Service == b.Service && a.Gateway == b.Gateway && a.Since.Equal(b.Since) && a.Reason == b.Reason && a.Message == b.Message &&
-		slices.Equal(a.Hops, b.Hops) && slices.Equal(a.Verdicts, b.Verdicts) && slices.EqualFunc(a.Notes, b.Notes, func(x, y condition) bool {
+		slices.Equal(a.Hops, b.Hops) && slices.Equal(a.Verdicts, b.Verdicts) && a.pool == b.pool && a.gatewayPool == b.gatewayPool && slices.EqualFunc(a.Notes, b.Notes, func(x, y condition) bool {
 		return x.Type == y.Type && x.Status == y.Status && x.Reason == y.Reason && x.Message == y.Message && x.Since.Equal(y.Since)
 	})
 }
@@ -258,20 +259,21 @@ func (s *state) setFrontDoor(d *apiservice.DebugState, now time.Time) {
 	}
 	for i := range d.Backends {
 		b := &d.Backends[i]
-		s.charts.set(chartKey{name, b.Name, "", "inFlight"}, float64(b.InFlight))
+		p := poolOf(b)
+		s.charts.set(chartKey{name, p, "", "inFlight"}, float64(b.InFlight))
 		ejections := 0
 		for _, e := range b.Endpoints {
 			ejections += e.Ejections
-			s.charts.set(chartKey{name, b.Name, e.Address, "inFlight"}, float64(e.InFlight))
-			s.charts.set(chartKey{name, b.Name, e.Address, "ejections"}, float64(e.Ejections))
+			s.charts.set(chartKey{name, p, e.Address, "inFlight"}, float64(e.InFlight))
+			s.charts.set(chartKey{name, p, e.Address, "ejections"}, float64(e.Ejections))
 		}
-		s.charts.set(chartKey{name, b.Name, "", "ejections"}, float64(ejections))
+		s.charts.set(chartKey{name, p, "", "ejections"}, float64(ejections))
 		slowest := 0.0
 		for _, p := range b.Probes {
 			slowest = max(slowest, p.Milliseconds)
 		}
 		if len(b.Probes) > 0 {
-			s.charts.set(chartKey{name, b.Name, "", "probe"}, slowest)
+			s.charts.set(chartKey{name, p, "", "probe"}, slowest)
 		}
 	}
 	if moved {
@@ -281,25 +283,25 @@ func (s *state) setFrontDoor(d *apiservice.DebugState, now time.Time) {
 }
 
 // setMetrics stores the metrics of a front door or gateway replica. Only front doors report endpoints.
-func (s *state) setMetrics(replica string, all map[string]*counts, now time.Time, detailed bool) {
+func (s *state) setMetrics(replica string, all map[pool]*counts, now time.Time, detailed bool) {
 	was := s.samples[replica]
 	if was == nil && len(s.samples) >= maxReplicas {
 		return
 	}
-	next := &sample{at: now, counts: all, deltas: make(map[string]between, len(all))}
-	for name, c := range all {
+	next := &sample{at: now, counts: all, deltas: make(map[pool]between, len(all))}
+	for p, c := range all {
 		if was == nil {
 			continue
 		}
-		d := c.since(was.counts[name], now.Sub(was.at))
-		next.deltas[name] = d
-		s.charts.set(chartKey{replica, name, "", "rate"}, d.rate)
-		s.charts.set(chartKey{replica, name, "", "failures"}, d.failures)
-		s.charts.set(chartKey{replica, name, "", "median"}, d.median)
-		s.charts.set(chartKey{replica, name, "", "slowest"}, d.slowest)
+		d := c.since(was.counts[p], now.Sub(was.at))
+		next.deltas[p] = d
+		s.charts.set(chartKey{replica, p, "", "rate"}, d.rate)
+		s.charts.set(chartKey{replica, p, "", "failures"}, d.failures)
+		s.charts.set(chartKey{replica, p, "", "median"}, d.median)
+		s.charts.set(chartKey{replica, p, "", "slowest"}, d.slowest)
 		if !detailed {
-			s.charts.set(chartKey{replica, name, "", "inFlight"}, c.inFlight)
-			s.charts.set(chartKey{replica, name, "", "ejections"}, c.ejections)
+			s.charts.set(chartKey{replica, p, "", "inFlight"}, c.inFlight)
+			s.charts.set(chartKey{replica, p, "", "ejections"}, c.ejections)
 		}
 	}
 	s.samples[replica] = next
@@ -310,55 +312,28 @@ func (s *state) setMetrics(replica string, all map[string]*counts, now time.Time
 	}
 }
 
-// poolSelection selects pools of connections to a Service for the APIService of a group-version. The zero value
-// selects all pools.
-type poolSelection struct {
-	service string // namespace/name:port; all if empty
-	path    string // of the group-version, such as "/apis/metrics.k8s.io/v1beta1"
-}
-
-// selectPools returns the selected pools of a replica. APIServices with different CA bundles or server names use separate
-// pools of the same Service. Only the pool that probes the group-version belongs to its APIService. If none does, all
-// pools of the Service are returned.
-func (p poolSelection) selectPools(pools []apiservice.BackendState) []*apiservice.BackendState {
-	var all, probing []*apiservice.BackendState
-	for i := range pools {
-		b := &pools[i]
-		if p.service != "" && b.Name != p.service {
-			continue
-		}
-		all = append(all, b)
-		if p.path != "" && slices.ContainsFunc(b.Probes, func(s apiservice.ProbeState) bool { return strings.HasSuffix(s.URL, p.path) }) {
-			probing = append(probing, b)
-		}
-	}
-	if len(probing) > 0 {
-		return probing
-	}
-	return all
-}
-
 // backendsOf returns the selected backends of all replicas.
-func (s *state) backendsOf(selected poolSelection, points int) []backend {
+func (s *state) backendsOf(selected pool, points int) []backend {
 	var out []backend
-	service := selected.service
 	for _, id := range slices.Sorted(maps.Keys(s.replicas)) {
-		for _, b := range selected.selectPools(s.replicas[id].backends) {
-			out = append(out, s.describe(id, b))
+		for i := range s.replicas[id].backends {
+			if b := &s.replicas[id].backends[i]; selected.matches(poolOf(b)) {
+				out = append(out, s.describe(id, b))
+			}
 		}
 	}
 	for _, id := range slices.Sorted(maps.Keys(s.samples)) {
 		if s.replicas[id] != nil {
 			continue
 		}
-		for name, c := range s.samples[id].counts {
-			if service == "" || name == service {
-				out = append(out, backend{Name: name, Replica: id, InFlight: c.inFlight, Ejected: c.ejected, Ejections: c.ejections, Trouble: c.ejected > 0})
+		for p, c := range s.samples[id].counts {
+			if selected.matches(p) {
+				out = append(out, backend{Name: p.service, pool: p, Replica: id, InFlight: c.inFlight, Ejected: c.ejected, Ejections: c.ejections, Trouble: c.ejected > 0})
 			}
 		}
 	}
 	weight := func(b *backend) float64 {
-		rate := latest(s.charts.get(chartKey{b.Replica, b.Name, "", "rate"}, 5))
+		rate := latest(s.charts.get(chartKey{b.Replica, b.pool, "", "rate"}, 5))
 		if rate != rate { // true for NaN
 			rate = 0
 		}
@@ -368,29 +343,70 @@ func (s *state) backendsOf(selected poolSelection, points int) []backend {
 		if a.Trouble != b.Trouble {
 			return cmp.Compare(btoi(b.Trouble), btoi(a.Trouble))
 		}
-		return cmp.Or(cmp.Compare(weight(&b), weight(&a)), strings.Compare(a.Name, b.Name), strings.Compare(a.Replica, b.Replica))
+		return cmp.Or(cmp.Compare(weight(&b), weight(&a)), strings.Compare(a.Name, b.Name), strings.Compare(a.Replica, b.Replica), strings.Compare(a.pool.trust, b.pool.trust))
 	})
+	nameTrust(out)
 	total := len(out)
 	if len(out) > maxBackends {
 		out = out[:maxBackends]
 	}
 	for i := range out {
 		b := &out[i]
-		get := func(measure string) []value { return s.charts.get(chartKey{b.Replica, b.Name, "", measure}, points) }
+		get := func(measure string) []value { return s.charts.get(chartKey{b.Replica, b.pool, "", measure}, points) }
 		b.Series = series{
 			InFlight: get("inFlight"), Rate: get("rate"), Failures: get("failures"), Median: get("median"), Slowest: get("slowest"), Probe: get("probe"),
 			Ejections: get("ejections"),
 		}
 		for j := range b.Endpoints {
 			e := &b.Endpoints[j]
-			e.Series.InFlight = s.charts.get(chartKey{b.Replica, b.Name, e.Address, "inFlight"}, points)
-			e.Series.Ejections = s.charts.get(chartKey{b.Replica, b.Name, e.Address, "ejections"}, points)
+			e.Series.InFlight = s.charts.get(chartKey{b.Replica, b.pool, e.Address, "inFlight"}, points)
+			e.Series.Ejections = s.charts.get(chartKey{b.Replica, b.pool, e.Address, "ejections"}, points)
 		}
 	}
-	if service == "" {
-		s.publish(sectionBackends, backends{Total: total, Every: s.sources[sourceFrontDoor].Every, Shown: append([]backend{}, out...)})
+	if (selected == pool{}) {
+		s.publish(sectionBackends, backends{Total: total, Shown: append([]backend{}, out...), Points: points, Span: s.span(points)})
 	}
 	return out
+}
+
+// span returns the time that charts of n points show, in seconds. Without a front door, the gateway's samples drive them.
+func (s *state) span(n int) float64 {
+	planned := s.sources[sourceFrontDoor]
+	if planned.Missing != "" {
+		planned = s.sources[sourceGateway]
+	}
+	return s.charts.span(n, planned.Every)
+}
+
+func poolOf(b *apiservice.BackendState) pool { return pool{b.Name, b.Trust} }
+
+// nameTrust sets Trust of the backends whose Service has several pools.
+func nameTrust(all []backend) {
+	first := make(map[string]string, len(all))
+	several := map[string]bool{}
+	for i := range all {
+		p := all[i].pool
+		if trust, seen := first[p.service]; seen && trust != p.trust {
+			several[p.service] = true
+		}
+		first[p.service] = p.trust
+	}
+	for i := range all {
+		if b := &all[i]; several[b.Name] {
+			b.Trust = trustText(b.pool.trust)
+		}
+	}
+}
+
+// trustText describes how the certificates of a pool are verified.
+func trustText(trust string) string {
+	switch trust {
+	case transport.Trust(nil, false):
+		return "system roots"
+	case transport.Trust(nil, true):
+		return "not verified"
+	}
+	return "caBundle " + trust
 }
 
 func btoi(b bool) int {
@@ -404,7 +420,7 @@ func btoi(b bool) int {
 const maxEndpoints = 16
 
 func (s *state) describe(replica string, b *apiservice.BackendState) backend {
-	out := backend{Name: b.Name, Replica: replica, InFlight: float64(b.InFlight), Limit: b.Limit}
+	out := backend{Name: b.Name, pool: poolOf(b), Replica: replica, InFlight: float64(b.InFlight), Limit: b.Limit}
 	for _, e := range b.Endpoints {
 		shown := endpoint{
 			Address: e.Address, Zone: e.Zone, State: e.State, InFlight: e.InFlight, Ejections: e.Ejections, Protocol: e.Protocol, LastFailure: e.LastFailure,
