@@ -31,10 +31,23 @@ var wellWhen = map[string]metav1.ConditionStatus{
 	"HidesLocalResources":               metav1.ConditionFalse,
 }
 
-// isBad reports whether a condition needs attention. It returns false for unknown condition types.
-func isBad(kind, status string) bool {
+// Severities of conditions that need attention, as the page shows them.
+const (
+	severityError   = "error"
+	severityWarning = "warning"
+)
+
+// severityOf returns the severity of a condition, or an empty string if it needs no attention or its type is unknown.
+// Only an APIService that cannot be used is an error. Other conditions, such as TLSVerified=False, are warnings.
+func severityOf(kind, status string) string {
 	well, known := wellWhen[kind]
-	return known && status != string(well) && status != string(metav1.ConditionUnknown)
+	switch {
+	case !known || status == string(well) || status == string(metav1.ConditionUnknown):
+		return ""
+	case kind == string(apiregistrationv1.Available) || kind == string(adoption.BackendAvailable):
+		return severityError
+	}
+	return severityWarning
 }
 
 func stateOf(status string) string {
@@ -50,9 +63,10 @@ func stateOf(status string) string {
 func conditionsOf(o *apiregistrationv1.APIService) []condition {
 	out := make([]condition, 0, len(o.Status.Conditions))
 	for _, c := range o.Status.Conditions {
+		severity := severityOf(string(c.Type), string(c.Status))
 		out = append(out, condition{
 			Type: string(c.Type), Status: string(c.Status), Reason: c.Reason, Message: c.Message, Since: c.LastTransitionTime.Time,
-			Bad: isBad(string(c.Type), string(c.Status)),
+			Severity: severity, Bad: severity != "",
 		})
 	}
 	return out
@@ -70,7 +84,7 @@ func newRow(o *apiregistrationv1.APIService, front string) *row {
 	r := &row{Name: o.Name}
 	all := conditionsOf(o)
 	available := find(all, string(apiregistrationv1.Available))
-	r.Since, r.Reason, r.Message, r.State = available.Since, available.Reason, available.Message, stateOf(available.Status)
+	r.Since, r.Reason, r.Message, r.State = available.Since, available.Reason, causeFirst(available.Message), stateOf(available.Status)
 	if o.Spec.Service == nil {
 		if r.State == stateUp {
 			r.State = stateLocal
@@ -86,15 +100,41 @@ func newRow(o *apiregistrationv1.APIService, front string) *row {
 		r.gatewayPool, r.pool = r.pool, pool{r.Service, transport.Trust(original.CABundle, original.InsecureSkipTLSVerify)}
 		r.Hops = append(r.Hops, hop{From: "gateway", To: r.Service, State: stateOf(behind.Status)})
 		if r.State == stateUp {
-			r.Since, r.Reason, r.Message, r.State = behind.Since, behind.Reason, behind.Message, stateOf(behind.Status)
+			r.Since, r.Reason, r.Message, r.State = behind.Since, behind.Reason, causeFirst(behind.Message), stateOf(behind.Status)
 		}
 	}
 	for _, c := range all {
 		if c.Bad && c.Type != string(apiregistrationv1.Available) && c.Type != string(adoption.BackendAvailable) {
+			c.Message = causeFirst(c.Message)
 			r.Notes = append(r.Notes, c)
 		}
 	}
 	return r
+}
+
+// isDegraded reports whether an available APIService needs attention: it has notes, or some replicas do not reach its
+// server.
+func (r *row) isDegraded() bool {
+	return r.State == stateUp && (len(r.Notes) > 0 || slices.ContainsFunc(r.Verdicts, func(v verdict) bool { return v.State == stateDown }))
+}
+
+// compareRows sorts unavailable APIServices first, then unknown, degraded, available and local ones, each by name.
+func compareRows(a, b *row) int {
+	return cmp.Or(cmp.Compare(a.rank(), b.rank()), strings.Compare(a.Name, b.Name))
+}
+
+func (r *row) rank() int {
+	switch {
+	case r.State == stateDown:
+		return 0
+	case r.State == stateUnknown:
+		return 1
+	case r.Degraded:
+		return 2
+	case r.State == stateUp:
+		return 3
+	}
+	return 4
 }
 
 // sortVerdicts sorts replicas that do not reach the server first, and limits the number of verdicts.

@@ -80,6 +80,7 @@ func (c *Console) detail(ctx context.Context, name string) (*detail, bool) {
 				}
 				for _, p := range replica.backends[i].Probes {
 					if strings.HasSuffix(p.URL, path) {
+						p.Error = causeFirst(p.Error)
 						d.Probes = append(d.Probes, probeState{id, p})
 					}
 				}

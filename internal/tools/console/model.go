@@ -30,6 +30,10 @@ type row struct {
 	Verdicts []verdict `json:"verdicts,omitempty"`
 	// Notes lists other conditions that need attention.
 	Notes []condition `json:"notes,omitempty"`
+	// Degraded is true if the APIService is available and needs attention.
+	Degraded bool `json:"degraded,omitempty"`
+	// Rank is the position of its state in the list.
+	Rank int `json:"rank"`
 
 	// pool is the pool of connections to Service, gatewayPool the one to Gateway.
 	pool, gatewayPool pool
@@ -58,6 +62,8 @@ type condition struct {
 	Reason  string    `json:"reason,omitempty"`
 	Message string    `json:"message,omitempty"`
 	Since   time.Time `json:"since,omitzero"`
+	// Severity is error or warning if the condition of an APIService needs attention.
+	Severity string `json:"severity,omitempty"`
 	// Bad is true if the condition needs attention.
 	Bad bool `json:"bad,omitempty"`
 }

@@ -33,7 +33,7 @@ func (s *state) describeRoute(o *v1alpha1.APIRoute) apiRoute {
 		if c := meta.FindStatusCondition(o.Status.Conditions, kind); c != nil {
 			r.State = stateOf(string(c.Status))
 			if r.State != stateUp {
-				r.Message = c.Reason + ": " + c.Message
+				r.Message = c.Reason + ": " + causeFirst(c.Message)
 			}
 			if kind == v1alpha1.ConditionAccepted && r.State != stateUp {
 				break
@@ -70,7 +70,7 @@ func (s *state) describeRouteBackend(o *v1alpha1.APIRoute, b *v1alpha1.APIRouteB
 	i := slices.IndexFunc(o.Status.Backends, func(n v1alpha1.NamedConditions) bool { return n.Name == b.Name })
 	if i >= 0 {
 		if c := meta.FindStatusCondition(o.Status.Backends[i].Conditions, v1alpha1.ConditionAvailable); c != nil {
-			out.State, out.Reason, out.Message = stateOf(string(c.Status)), c.Reason, c.Message
+			out.State, out.Reason, out.Message = stateOf(string(c.Status)), c.Reason, causeFirst(c.Message)
 		}
 	}
 	if served.service != "" {
@@ -140,7 +140,7 @@ func describeRule(o *v1alpha1.APIRoute, rule *v1alpha1.APIRouteRule) routeRule {
 		}
 		if rolledBack || c.Type != v1alpha1.ConditionRolledBack && c.Status == metav1.ConditionFalse {
 			out.Notes = append(out.Notes, condition{
-				Type: c.Type, Status: string(c.Status), Reason: c.Reason, Message: c.Message, Since: c.LastTransitionTime.Time, Bad: true,
+				Type: c.Type, Status: string(c.Status), Reason: c.Reason, Message: causeFirst(c.Message), Since: c.LastTransitionTime.Time, Bad: true,
 			})
 		}
 	}

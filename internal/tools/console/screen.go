@@ -83,13 +83,7 @@ func ageOf(t, now time.Time) string {
 // listAPIServices lists APIServices that need attention first.
 func (s *state) listAPIServices(now time.Time) list {
 	l := list{titles: []string{"NAME", "STATE", "SINCE", "REPLICAS", "WAY", "REASON"}, empty: "no APIServices were read yet"}
-	order := map[string]int{stateDown: 0, stateUnknown: 1, stateUp: 2, stateLocal: 3}
-	rows := slices.SortedFunc(maps.Values(s.rows), func(a, b *row) int {
-		if order[a.State] != order[b.State] {
-			return order[a.State] - order[b.State]
-		}
-		return strings.Compare(a.Name, b.Name)
-	})
+	rows := slices.SortedFunc(maps.Values(s.rows), compareRows)
 	for _, r := range rows {
 		reach := 0
 		for _, v := range r.Verdicts {
@@ -109,15 +103,21 @@ func (s *state) listAPIServices(now time.Time) list {
 			reason = strings.TrimSuffix(r.Reason+": "+r.Message, ": ")
 		}
 		for _, n := range r.Notes {
-			if n.Bad {
-				reason = strings.TrimSpace(reason + " [" + n.Type + "]")
-			}
+			reason = strings.TrimSpace(reason + " [" + n.Type + "=" + n.Status + "]")
 		}
 		l.lines = append(l.lines, line{open: r.Name, cells: []cell{
-			{r.Name, strong}, {r.State, toneOf(r.State)}, {ageOf(r.Since, now), plain}, replicas, {r.way(), plain}, {reason, plain},
+			{r.Name, strong}, r.stateCell(), {ageOf(r.Since, now), plain}, replicas, {r.way(), plain}, {reason, plain},
 		}})
 	}
 	return l
+}
+
+// stateCell returns the state in a word.
+func (r *row) stateCell() cell {
+	if r.Degraded {
+		return cell{"degraded", bad}
+	}
+	return cell{r.State, toneOf(r.State)}
 }
 
 // way formats the hops of a request with their states.
@@ -175,7 +175,7 @@ const sparkWidth = 30
 func (s *state) listEndpoints() list {
 	l := list{
 		titles: []string{"SERVICE", "REPLICA", "STATE", "IN FLIGHT", "REQUESTS/S", "MEDIAN MS", "SLOWEST MS", "EJECTIONS", "REQUESTS/S, LATELY"},
-		empty:  "known where the API server is a Portico front door, or extension servers are behind a gateway",
+		empty:  "no APIServices with a backend are known: a Portico front door or gateway reports them",
 	}
 	for _, b := range s.backendsOf(pool{}, listPoints) {
 		state := cell{"well", good}
@@ -183,7 +183,7 @@ func (s *state) listEndpoints() list {
 			state = cell{"in trouble", bad}
 		}
 		l.lines = append(l.lines, line{cells: []cell{
-			{b.Name, strong}, {b.Replica, dim}, state, {fmt.Sprint(b.InFlight), plain}, {number(latest(b.Series.Rate)), plain},
+			{strings.TrimSuffix(b.Name+" ("+b.Trust+")", " ()"), strong}, {b.Replica, dim}, state, {fmt.Sprint(b.InFlight), plain}, {number(latest(b.Series.Rate)), plain},
 			{number(latest(b.Series.Median)), plain}, {number(latest(b.Series.Slowest)), plain}, {fmt.Sprint(b.Ejections), plain}, {spark(b.Series.Rate, sparkWidth), dim},
 		}})
 		for _, e := range b.Endpoints {
@@ -200,7 +200,7 @@ func (s *state) listEndpoints() list {
 }
 
 func (s *state) listTimeline(now time.Time) list {
-	l := list{titles: []string{"AGE", "OBJECT", "WHAT", "CHANGE", "REASON"}, empty: "nothing has changed since the console was started"}
+	l := list{titles: []string{"AGE", "OBJECT", "WHAT", "CHANGE", "REASON"}, empty: "no changes yet"}
 	for _, m := range s.timeline.moments {
 		t := plain
 		if m.Bad {
@@ -306,11 +306,7 @@ func (s *state) describeRow(name string, now time.Time) []line {
 		say("verdict", fmt.Sprintf("%s %s: %s %s %s", v.Of, v.Replica, v.State, v.Reason, v.Message), toneOf(v.State))
 	}
 	for _, n := range r.Notes {
-		t := plain
-		if n.Bad {
-			t = bad
-		}
-		say("condition", fmt.Sprintf("%s=%s %s: %s", n.Type, n.Status, n.Reason, n.Message), t)
+		say("condition", fmt.Sprintf("%s: %s=%s %s: %s", n.Severity, n.Type, n.Status, n.Reason, n.Message), bad)
 	}
 	for _, m := range s.timeline.entriesAbout("APIService", name) {
 		t := plain

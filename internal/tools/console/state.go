@@ -190,6 +190,8 @@ func (s *state) makeRows(now time.Time) {
 		if r.Service != "" {
 			r.Verdicts = s.verdictsOf(name, r.Gateway != "", now)
 		}
+		r.Degraded = r.isDegraded()
+		r.Rank = r.rank()
 		if was := s.rows[name]; was == nil || !sameRow(was, r) {
 			s.rows[name], s.versions[name] = r, s.version
 		}
@@ -215,13 +217,13 @@ func (s *state) verdictsOf(name string, gateway bool, now time.Time) []verdict {
 	}
 	for id, r := range s.replicas {
 		if as := r.apiServices[name]; as != nil && now.Sub(r.at) < replicaMemory {
-			front[id] = verdict{Replica: id, Of: "front door", State: stateOf(as.Available), Reason: as.Reason, Message: as.Message}
+			front[id] = verdict{Replica: id, Of: "front door", State: stateOf(as.Available), Reason: as.Reason, Message: causeFirst(as.Message)}
 		}
 	}
 	out := slices.Collect(maps.Values(front))
 	for id, verdicts := range s.gateways {
 		if v, ok := verdicts[name]; ok && gateway {
-			out = append(out, verdict{Replica: id, Of: "gateway", State: stateOf(v.Status), Reason: v.Reason, Message: v.Message})
+			out = append(out, verdict{Replica: id, Of: "gateway", State: stateOf(v.Status), Reason: v.Reason, Message: causeFirst(v.Message)})
 		}
 	}
 	return sortVerdicts(out)
@@ -245,7 +247,7 @@ func (s *state) setFrontDoor(d *apiservice.DebugState, now time.Time) {
 		for _, tr := range a.Transitions {
 			moved = s.timeline.add(moment{
 				At: tr.Time, Kind: "verdict", Object: "APIService", Name: a.Name, What: name, From: string(tr.From), To: string(tr.To),
-				Reason: tr.Reason, Message: tr.Message, Bad: tr.To != "True", Good: tr.To == "True",
+				Reason: tr.Reason, Message: causeFirst(tr.Message), Bad: tr.To != "True", Good: tr.To == "True",
 			}) || moved
 		}
 	}
@@ -423,7 +425,7 @@ func (s *state) describe(replica string, b *apiservice.BackendState) backend {
 	out := backend{Name: b.Name, pool: poolOf(b), Replica: replica, InFlight: float64(b.InFlight), Limit: b.Limit}
 	for _, e := range b.Endpoints {
 		shown := endpoint{
-			Address: e.Address, Zone: e.Zone, State: e.State, InFlight: e.InFlight, Ejections: e.Ejections, Protocol: e.Protocol, LastFailure: e.LastFailure,
+			Address: e.Address, Zone: e.Zone, State: e.State, InFlight: e.InFlight, Ejections: e.Ejections, Protocol: e.Protocol, LastFailure: causeFirst(e.LastFailure),
 		}
 		if e.LastFailureAt != nil {
 			shown.FailedAt = *e.LastFailureAt

@@ -63,13 +63,21 @@ func (n *namespace) blame(kind, message string, known map[string]bool) {
 	switch corev1.NamespaceConditionType(kind) {
 	case corev1.NamespaceFinalizersRemaining:
 		for _, m := range finalizerIn.FindAllStringSubmatch(message, maxCulprits) {
-			n.name(culprit{Kind: "finalizer", Name: m[1], Why: "of " + m[2] + " objects"})
+			n.name(culprit{Kind: "finalizer", Name: m[1], Why: "of " + quantity(m[2], "object")})
 		}
 	case corev1.NamespaceContentRemaining:
 		for _, m := range objectsOf.FindAllStringSubmatch(message, maxCulprits) {
 			n.name(culprit{Kind: "objects", Name: m[1], Why: m[2] + " left"})
 		}
 	}
+}
+
+// quantity returns a number with its noun in the right form.
+func quantity(n, noun string) string {
+	if n != "1" {
+		noun += "s"
+	}
+	return n + " " + noun
 }
 
 func (n *namespace) name(c culprit) {

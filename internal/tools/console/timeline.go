@@ -67,7 +67,7 @@ func (t *timeline) changed(object, name string, before, now []condition, known b
 		if since.IsZero() || since.After(at) {
 			since = at
 		}
-		m := moment{At: since, Kind: "condition", Object: object, Name: name, What: c.Type, To: c.Status, Reason: c.Reason, Message: c.Message, Bad: c.Bad, Good: !c.Bad && wellWhen[c.Type] != ""}
+		m := moment{At: since, Kind: "condition", Object: object, Name: name, What: c.Type, To: c.Status, Reason: c.Reason, Message: causeFirst(c.Message), Bad: c.Bad, Good: !c.Bad && wellWhen[c.Type] != ""}
 		switch {
 		case known && was.Status != c.Status:
 			m.From = was.Status
@@ -98,12 +98,13 @@ func (t *timeline) addEvents(all []corev1.Event) (added bool) {
 		if was, known := t.events[id]; known && was == count {
 			continue
 		}
+		message := causeFirst(e.Message)
 		t.moments = slices.DeleteFunc(t.moments, func(m moment) bool {
-			return m.Kind == "event" && m.Object == e.InvolvedObject.Kind && m.Name == e.InvolvedObject.Name && m.Reason == e.Reason && m.Message == e.Message
+			return m.Kind == "event" && m.Object == e.InvolvedObject.Kind && m.Name == e.InvolvedObject.Name && m.Reason == e.Reason && m.Message == message
 		})
 		added = true
 		t.moments = append(t.moments, moment{
-			At: at, Kind: "event", Object: e.InvolvedObject.Kind, Name: e.InvolvedObject.Name, Reason: e.Reason, Message: e.Message, Count: count,
+			At: at, Kind: "event", Object: e.InvolvedObject.Kind, Name: e.InvolvedObject.Name, Reason: e.Reason, Message: message, Count: count,
 			Bad: e.Type == corev1.EventTypeWarning, Good: e.Type != corev1.EventTypeWarning && e.Reason == "BackendAvailable",
 		})
 	}
