@@ -23,7 +23,7 @@ const (
 	defaultInterval = 2 * time.Second
 	defaultTimeout  = 10 * time.Second
 	// maxConnections bounds the connections of browsers, which need only a few. Connections without a session are
-	// closed first.
+	// closed first, the oldest one for a new one.
 	maxConnections = 64
 	stopTimeout    = 5 * time.Second
 	// readHeaderTimeout bounds the time until a connection has sent a request.
@@ -88,7 +88,7 @@ func newConsole(cfg Config) (*Console, error) {
 	}
 	c := &Console{cfg: cfg, cluster: api, state: newState(), streams: make(chan struct{}, maxStreams)}
 	c.refused.limit = rate.NewLimiter(refusalsPerSecond, refusalBurst)
-	c.jobs = &jobs{state: c.state, now: cfg.now}
+	c.jobs = &jobs{state: c.state, now: cfg.now, begun: map[jobTarget]*job{}}
 	c.audit = &audit{state: c.state, now: cfg.now, log: cfg.Log}
 	c.state.update(func() {
 		o := &c.state.overview

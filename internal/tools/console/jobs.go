@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -20,7 +21,12 @@ const (
 	maxReports = 300
 	// doctorLimit and drillLimit bound the duration of a run.
 	doctorLimit, drillLimit = 15 * time.Minute, time.Hour
+	// automaticGap is the minimum time from a run on a target to an automatic run on it.
+	automaticGap = 30 * time.Second
 )
+
+// allAPIServices is the target of a run of the doctor on all APIServices.
+const allAPIServices = "all APIServices"
 
 // Drills runs failure drills.
 type Drills struct {
@@ -40,8 +46,22 @@ type jobs struct {
 	mu     sync.Mutex // guards the fields below, except wg
 	all    []*job     // latest first
 	last   int
+	begun  map[jobTarget]*job // the latest run on each target, at least of the last automaticGap
 	cancel context.CancelFunc // cancels the current run
 	wg     sync.WaitGroup
+}
+
+type jobTarget struct{ kind, target string }
+
+// recent returns the number of the latest run on a target if it is running or began within automaticGap.
+func (j *jobs) recent(kind, target string) (id int, ok bool) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	one := j.begun[jobTarget{kind, target}]
+	if one == nil || !one.Ended.IsZero() && j.now().Sub(one.Began) >= automaticGap {
+		return 0, false
+	}
+	return one.ID, true
 }
 
 // start runs f in the background. Its context ends with the server, on cancellation or at the limit.
@@ -55,6 +75,8 @@ func (j *jobs) start(ctx context.Context, kind, target string, limit time.Durati
 	cancel := j.cancel
 	j.last++
 	one := &job{ID: j.last, Kind: kind, Target: target, Began: j.now(), State: "running"}
+	maps.DeleteFunc(j.begun, func(_ jobTarget, old *job) bool { return one.Began.Sub(old.Began) >= automaticGap })
+	j.begun[jobTarget{kind, target}] = one
 	j.all = append([]*job{one}, j.all...)
 	j.all = j.all[:min(len(j.all), maxJobs)]
 	j.publish()
@@ -126,7 +148,7 @@ func (j *jobs) result(id int) (result, bool) {
 
 // runDoctor examines one APIService, or all of them if name is empty.
 func (c *Console) runDoctor(ctx context.Context, name string) (int, error) {
-	target := cmp.Or(name, "all APIServices")
+	target := cmp.Or(name, allAPIServices)
 	return c.jobs.start(ctx, "doctor", target, doctorLimit, func(ctx context.Context, one *job) error {
 		d, err := doctor.New(doctor.Config{Client: c.cfg.Client, Timeout: c.cfg.Timeout})
 		if err != nil {

@@ -52,7 +52,6 @@ func (c *Console) routes() http.Handler {
 				c.refuse(w, r, http.StatusUnauthorized, "this browser has no session: start the console again, and open the link that it prints")
 				return
 			}
-			trust(r)
 			h(w, r)
 		})
 	}
@@ -71,8 +70,14 @@ func (c *Console) routes() http.Handler {
 		h.Set("Cross-Origin-Resource-Policy", "same-origin")
 		h.Set("Cache-Control", "no-store")
 		if code, why := c.guard.refuses(r); code != 0 {
+			h.Set("Connection", "close")
 			c.refuse(w, r, code, why)
 			return
+		}
+		if c.guard.hasSession(r) {
+			trust(r)
+		} else {
+			h.Set("Connection", "close")
 		}
 		r.Body = http.MaxBytesReader(w, r.Body, maxRequest)
 		m.ServeHTTP(w, r)
@@ -107,6 +112,7 @@ func (c *Console) file(name, kind string) http.HandlerFunc {
 type connKey struct{}
 
 // trust marks the connection of a request with a session, so that connections without a session are closed first.
+// Connections without a session end after one response.
 func trust(r *http.Request) {
 	if conn, ok := r.Context().Value(connKey{}).(net.Conn); ok {
 		httpmsg.TrustConn(conn)
@@ -127,7 +133,7 @@ func (c *Console) refuse(w http.ResponseWriter, r *http.Request, code int, why s
 	case c.refused.limit.AllowN(c.cfg.now(), 1):
 		err := errors.New(why)
 		if more := c.refused.more.Swap(0); more > 0 {
-			err = fmt.Errorf("%s (and %d more requests were refused)", why, more)
+			err = fmt.Errorf("%s (%s refused since the last entry)", why, quantity(fmt.Sprint(more), "more request"))
 		}
 		c.audit.add("refused", quoted(r.Method+" "+r.URL.Path), err)
 	default:
@@ -161,7 +167,6 @@ func (c *Console) session(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	c.audit.add("open the page", "", nil)
-	trust(r)
 	http.SetCookie(w, cookie)
 	c.answer(w, map[string]string{"path": c.guard.prefix})
 }
@@ -201,9 +206,13 @@ func (c *Console) serveRun(w http.ResponseWriter, r *http.Request) {
 	c.answer(w, run)
 }
 
+// postDoctor runs the doctor. An automatic run is omitted if the APIService was examined a moment ago, and is postponed
+// while another run is under way.
 func (c *Console) postDoctor(w http.ResponseWriter, r *http.Request) {
 	var in struct {
 		APIService string `json:"apiService"`
+		// Automatic is set if the page, and not the user, requests the run.
+		Automatic bool `json:"automatic"`
 	}
 	if !c.decode(w, r, &in) {
 		return
@@ -214,9 +223,20 @@ func (c *Console) postDoctor(w http.ResponseWriter, r *http.Request) {
 		c.fail(w, http.StatusNotFound, "there is no APIService "+quoted(in.APIService))
 		return
 	}
+	what, target := "run the doctor on", cmp.Or(in.APIService, allAPIServices)
+	if in.Automatic {
+		if id, ok := c.jobs.recent("doctor", target); ok {
+			c.answer(w, map[string]int{"id": id})
+			return
+		}
+		what = "automatically run the doctor on"
+	}
 	id, err := c.runDoctor(c.ctx, in.APIService)
-	target := cmp.Or(in.APIService, "all APIServices")
-	c.began(w, "run the doctor on", target, id, err)
+	if in.Automatic && errors.Is(err, errBusy) {
+		c.answer(w, map[string]bool{"busy": true}) // the page tries again
+		return
+	}
+	c.began(w, what, target, id, err)
 }
 
 func (c *Console) postDrills(w http.ResponseWriter, r *http.Request) {

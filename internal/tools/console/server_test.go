@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -298,6 +299,61 @@ func TestA52IdleConnectionsDoNotBlockRequests(t *testing.T) {
 	next("audit") // the stream is still open
 }
 
+// Another user of the machine requests public files, and keeps the connections open.
+func TestConnectionsWithoutSessionEndAfterOneResponse(t *testing.T) {
+	c := started(t, &rest.Config{Host: apiServer(t, 1).URL})
+	dial := func() net.Conn {
+		t.Helper()
+		conn, err := net.Dial("tcp", c.guard.host)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = conn.Close() })
+		if err := conn.SetDeadline(time.Now().Add(time.Minute)); err != nil {
+			t.Fatal(err)
+		}
+		return conn
+	}
+	for range maxConnections + 6 {
+		conn := dial()
+		if _, err := io.WriteString(conn, "GET /icon.svg HTTP/1.1\r\nHost: "+c.guard.host+"\r\n\r\n"); err != nil {
+			t.Fatal(err)
+		}
+		if answer, err := io.ReadAll(conn); err != nil || !strings.HasPrefix(string(answer), "HTTP/1.1 200") {
+			t.Fatalf("response = %.200q with the error %v, want 200 and the end of the connection", answer, err)
+		}
+	}
+	conn := dial()
+	reader := bufio.NewReader(conn)
+	for range 2 {
+		if _, err := io.WriteString(conn, "GET "+c.guard.prefix+"icon.svg HTTP/1.1\r\nHost: "+c.guard.host+"\r\nCookie: "+withCookie(c)[1]+"\r\n\r\n"); err != nil {
+			t.Fatalf("request with the session: %v, want an open connection", err)
+		}
+		answer, err := http.ReadResponse(reader, nil)
+		if err != nil {
+			t.Fatalf("response with the session: %v, want an open connection", err)
+		}
+		if _, err := io.Copy(io.Discard, answer.Body); err != nil || answer.StatusCode != http.StatusOK {
+			t.Fatalf("response with the session = %s with the error %v, want 200", answer.Status, err)
+		}
+	}
+}
+
+func TestSilentConnectionsAreClosed(t *testing.T) {
+	c := startedWith(t, Config{Client: &rest.Config{Host: apiServer(t, 1).URL}, headerTimeout: 50 * time.Millisecond})
+	conn, err := net.Dial("tcp", c.guard.host)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = conn.Close() }()
+	if err := conn.SetReadDeadline(time.Now().Add(time.Minute)); err != nil {
+		t.Fatal(err)
+	}
+	if n, err := conn.Read(make([]byte, 1)); !errors.Is(err, io.EOF) {
+		t.Errorf("Read from a silent connection = %d, %v; want EOF", n, err)
+	}
+}
+
 // Another user of the machine sends requests that are refused.
 func TestA52RefusedRequestsDoNotFillTheAuditList(t *testing.T) {
 	now := time.Now()
@@ -324,7 +380,7 @@ func TestA52RefusedRequestsDoNotFillTheAuditList(t *testing.T) {
 	}
 	now = now.Add(time.Minute)
 	guess()
-	if got, want := c.audit.all[0].Result, fmt.Sprintf("and %d more requests were refused", 1000-refusalBurst); !strings.Contains(got, want) {
+	if got, want := c.audit.all[0].Result, fmt.Sprintf("(%d more requests refused since the last entry)", 1000-refusalBurst); !strings.Contains(got, want) {
 		t.Errorf("the next entry is %q, want %q", got, want)
 	}
 }
