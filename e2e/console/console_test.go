@@ -41,7 +41,7 @@ var views = []struct{ fragment, shows string }{
 	{"endpoints", "portico-extserver"},
 	{"timeline", "v1.dead.example.com"},
 	{"namespaces", "held"},
-	{"routes", "no APIRoute"},
+	{"routes", "No APIRoutes"},
 	{"doctor", "Check all APIServices"},
 	{"drills", "dead"},
 	{"audit", "Audit"},

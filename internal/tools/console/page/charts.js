@@ -29,10 +29,17 @@ export function last(values) {
   return null;
 }
 
-// draw fills a figure with lines: {name, values, look, steps}. Steps are counters: each increase is a mark.
-export function draw(svg, label, lines, span) {
-  const known = lines.filter(l => !l.steps).flatMap(l => l.values || []).filter(v => v !== null);
-  const top = Math.max(...known, 0.000001) * 1.08;
+// scaleOf returns the maximum of the axis: a round number that is at least least, so that a small value looks small. Near the limit it is
+// the limit.
+export function scaleOf(lines, least, limit) {
+  const most = Math.max(least, ...lines.filter(l => !l.steps).flatMap(l => l.values || []).filter(v => v !== null));
+  if (limit && most >= limit / 2) return Math.max(limit, most);
+  const unit = 10 ** Math.floor(Math.log10(most));
+  return [1, 2, 5, 10].map(f => f * unit).find(v => v >= most * 0.999);
+}
+
+// draw fills a figure with lines: {name, values, look, steps}. Steps are counters of failures: each increase is a mark at the top.
+export function draw(svg, label, lines, span, top) {
   const parts = [make("line", { x1: 0, x2: width, y1: height - 1, y2: height - 1, class: "axis" })];
   for (const l of lines) {
     const values = (l.values || []).slice(-span);
@@ -42,7 +49,7 @@ export function draw(svg, label, lines, span) {
         const before = values[i - 1];
         if (i > 0 && v !== null && before !== null && v > before) {
           const x = pad + (first + i) * step;
-          parts.push(make("line", { x1: x, x2: x, y1: 4, y2: height - 1, class: "mark" }));
+          parts.push(make("line", { x1: x, x2: x, y1: 0, y2: height / 4, class: "mark" }));
         }
       });
       continue;

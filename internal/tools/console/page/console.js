@@ -1,12 +1,12 @@
 // The page: it gets the session, follows the stream of events, and draws one view at a time. Text of the cluster becomes text nodes,
 // never HTML. What has not changed keeps its elements, so that focus and scrolling stay where they are.
-import { chart, draw, last, number } from "./charts.js";
+import { chart, draw, last, number, scaleOf } from "./charts.js";
 
 const main = document.getElementById("main"), live = document.getElementById("live");
 const rowsAtOnce = 100;
 
 const state = {
-  rows: new Map(), listed: false, overview: { sources: [] }, backends: { shown: [], total: 0 }, timeline: [], namespaces: null, debts: null, routes: null,
+  rows: new Map(), listed: false, overview: { sources: [] }, backends: { shown: [], total: 0, points: 90, span: 178 }, timeline: [], namespaces: null, debts: null, routes: null,
   jobs: [], drills: { drills: [] }, audit: [], connected: false,
 };
 
@@ -34,6 +34,16 @@ function fill(parent, key, f) {
   if (focused) [...parent.querySelectorAll("a, button, input, summary")].find(e => e.id === focused || e.getAttribute("href") === focused)?.focus({ preventScroll: true });
 }
 
+// quantity is a number with its noun.
+const quantity = (n, one, many = one + "s") => n + " " + (n === 1 ? one : many);
+
+// causeAnd writes a message that leads with the cause. A URL at its end is shortened in its middle where it does not fit, the rest wraps.
+function causeAnd(message) {
+  const [, cause, url] = /^(.*) (https?:\/\/\S+)$/s.exec(message) || [null, message];
+  if (!url) return message;
+  return [cause + " ", el("span", { class: "url", title: url }, el("span", { class: "start" }, url.slice(0, -16)), el("span", {}, url.slice(-16)))];
+}
+
 const say = text => { live.textContent = text; };
 
 async function ask(path, body) {
@@ -47,7 +57,7 @@ async function ask(path, body) {
 // States and times.
 const looks = {
   available: "good", True: "good", well: "good", ready: "good", ok: "good", passed: "good", done: "good", unavailable: "bad", False: "bad", ejected: "bad", failed: "bad",
-  broken: "bad", "not ready": "bad", "half-open": "warn", terminating: "warn", local: "quiet", skipped: "quiet", running: "warn", cancelled: "quiet",
+  broken: "bad", "not ready": "bad", "half-open": "warn", terminating: "warn", local: "quiet", skipped: "quiet", running: "warn", cancelled: "quiet", degraded: "warn",
 };
 const look = s => looks[s] || "unknown";
 const status = (s, text = s) => el("span", { class: "state " + look(s) }, el("span", { class: "dot " + (look(s) === "quiet" ? "unknown" : look(s)), "aria-hidden": "true" }), text);
@@ -78,10 +88,11 @@ const absentKey = (...names) => names.map(sourceOf).map(s => s && [s.missing, s.
 
 const head = (title, lead, ...tools) => el("div", { class: "head" }, el("div", {}, el("h1", {}, title), lead && el("p", { class: "lead" }, lead)), tools.length > 0 && el("div", { class: "tools" }, ...tools));
 
-function way(r) {
+// way is the path of a request. In the list it begins after the API server, which is the same everywhere.
+function way(r, short) {
   const parts = [];
   for (const [i, h] of (r.hops || []).entries()) {
-    if (i === 0) parts.push(el("span", { class: "to" }, h.from));
+    if (i === 0) parts.push(el("span", { class: short ? "hidden" : "to" }, h.from));
     parts.push(el("span", { class: "arrow " + look(h.state), "aria-hidden": "true" }), el("span", { class: "hidden" }, h.state === "available" ? "reaches" : h.state === "unavailable" ? "does not reach" : "may reach"),
       el("span", { class: "to" }, (i === 0 && r.gateway ? "gateway " : "") + h.to));
   }
@@ -95,10 +106,11 @@ function verdicts(r) {
   return tag(reach + " of " + all.length, reach === all.length ? "good" : reach === 0 ? "bad" : "warn", all.map(v => v.replica + ": " + v.state).join("\n"));
 }
 
-const sorted = () => [...state.rows.values()].sort((a, b) => rank(a) - rank(b) || (a.name < b.name ? -1 : 1));
-const rank = r => r.state === "unavailable" ? 0 : r.state === "unknown" ? 1 : (r.notes || []).length > 0 ? 2 : r.state === "local" ? 4 : 3;
+const byState = (a, b) => a.rank - b.rank || (a.name < b.name ? -1 : 1);
+const sorted = () => [...state.rows.values()].sort(byState);
+const noteText = n => n.type + "=" + n.status;
 const remote = () => [...state.rows.values()].filter(r => r.service || r.state === "unavailable");
-const troubled = () => remote().filter(r => r.state !== "available").sort((a, b) => rank(a) - rank(b) || (a.name < b.name ? -1 : 1));
+const troubled = () => remote().filter(r => r.state !== "available").sort(byState);
 
 // A view has enter(), which makes its frame, and update(), which fills in what has changed.
 const views = {};
@@ -111,20 +123,24 @@ views.overview = () => {
     const all = remote(), bad = troubled(), stuck = state.namespaces ? state.namespaces.shown.filter(n => n.stuck) : [];
     const rate = state.backends.shown.reduce((sum, b) => sum + (last(b.series.rate) || 0), 0);
     const numbers = [
-      [state.listed ? all.length : null, "APIServices with a server", "#apiservices"], [state.listed ? bad.length : null, "not available", "#apiservices"],
-      [state.namespaces ? stuck.length : null, "namespaces stuck", "#namespaces"], [state.debts ? state.debts.total : null, "cleanup debts", "#namespaces"],
+      [state.listed ? all.length : null, all.length === 1 ? "APIService with a backend" : "APIServices with a backend", "#apiservices"], [state.listed ? bad.length : null, "not available", "#apiservices"],
+      [state.namespaces ? stuck.length : null, stuck.length === 1 ? "namespace stuck" : "namespaces stuck", "#namespaces"],
+      [state.debts ? state.debts.total : null, state.debts?.total === 1 ? "cleanup debt" : "cleanup debts", "#namespaces"],
       [state.backends.shown.length ? rate : null, "requests a second", "#endpoints"],
     ];
     fill(figures, numbers.map(n => [number(n[0]), n[1]]), () => numbers.map(([n, text, href]) => el("a", { class: "card figure", href }, el("b", {}, number(n)), el("span", {}, text))));
-    const noted = all.filter(r => r.state === "available" && (r.notes || []).length > 0);
+    const noted = all.filter(r => r.degraded).sort(byState);
     fill(trouble, [state.listed, bad, noted, stuck], () => {
       const items = [...bad.map(r => item("APIService", r.name, look(r.state), r.reason, r.message, r.since)),
         ...stuck.map(n => item("Namespace", n.name, "bad", "terminating", (n.by || []).map(b => b.kind + " " + b.name).join(", "), n.since)),
-        ...noted.map(r => item("APIService", r.name, "warn", r.notes[0].type, r.notes[0].message, r.notes[0].since))];
-      if (items.length === 0) return el("p", { class: "empty" }, state.listed ? "Nothing. Every server is reached." : "Waiting for the API server.");
+        ...noted.map(r => {
+          const n = (r.notes || [])[0];
+          return item("APIService", r.name, "warn", "warning: " + (n ? noteText(n) : "not every replica reaches it"), n && n.message, n ? n.since : r.since);
+        })];
+      if (items.length === 0) return el("p", { class: "empty" }, !state.listed ? "Waiting for the API server." : all.length === 0 ? "No APIServices with a backend." : "Nothing. Every server is reached.");
       return el("ul", { class: "timeline" }, ...items.slice(0, 12), items.length > 12 && el("li", {}, el("span"), el("span"), el("a", { href: "#apiservices" }, (items.length - 12) + " more")));
     });
-    fill(recent, [state.listed, state.timeline.slice(0, 10)], () => moments(state.timeline.slice(0, 10), state.listed ? "Nothing has changed in the last hour." : "Waiting for the API server."));
+    fill(recent, [state.listed, state.timeline.slice(0, 10)], () => moments(state.timeline.slice(0, 10), state.listed ? "No changes yet." : "Waiting for the API server."));
     fill(sources, state.overview.sources, () => el("div", { class: "card" }, el("dl", { class: "facts" }, ...state.overview.sources.flatMap(s => [
       el("dt", {}, s.name), el("dd", {}, s.ok ? status("ok", "read every " + s.every + " s") : s.missing ? el("span", { class: "note" }, s.missing) : status("failed", s.error))]))));
   };
@@ -132,14 +148,14 @@ views.overview = () => {
 
 function item(kind, name, how, reason, message, at) {
   return el("li", {}, since(at), el("span", { class: "dot " + how, "aria-hidden": "true" }), el("div", {}, kind === "APIService" ? linkTo(name) : el("a", { href: "#namespaces", class: "name" }, name),
-    " ", el("span", { class: "sub" }, reason || ""), message && el("p", { class: "sub clip", title: message }, message)));
+    " ", el("span", { class: "sub" }, reason || ""), message && el("p", { class: "sub" }, causeAnd(message))));
 }
 
 function moments(list, none) {
   if (list.length === 0) return el("p", { class: "empty" }, none);
   return el("ul", { class: "timeline" }, ...list.map(m => el("li", {},
     el("time", { datetime: m.at, title: m.at }, clock(m.at)), el("span", { class: "dot " + (m.bad ? "bad" : m.good ? "good" : "unknown"), "aria-hidden": "true" }),
-    el("div", {}, m.object === "APIService" ? linkTo(m.name) : el("span", { class: "name" }, m.object + " " + m.name), " ", what(m), m.message && el("p", { class: "sub" }, m.message)))));
+    el("div", {}, m.object === "APIService" ? linkTo(m.name) : el("span", { class: "name" }, m.object + " " + m.name), " ", what(m), m.message && el("p", { class: "sub" }, causeAnd(m.message))))));
 }
 
 function what(m) {
@@ -155,13 +171,13 @@ function filterBox(label, changed) {
 
 views.apiservices = () => {
   let text = "", local = false, shown = rowsAtOnce;
-  const body = el("tbody"), table = el("table", { class: "wide" }, el("caption", { class: "hidden" }, "APIServices"),
-    el("thead", {}, el("tr", {}, ...["APIService", "State", "Way", "Replicas", "Since"].map(t => el("th", { scope: "col" }, t)))), body);
+  const body = el("tbody"), table = el("table", { class: "wide dense" }, el("caption", { class: "hidden" }, "APIServices"),
+    el("thead", {}, el("tr", {}, ...["APIService", "State", "Server", "Replicas", "Since", "Reason"].map(t => el("th", { scope: "col" }, t)))), body);
   const more = el("div", { class: "more" }), count = el("p", { class: "note", role: "status" }), missing = el("div"), rows = new Map();
   const update = () => {
     let list = sorted();
     if (!local) list = list.filter(r => r.state !== "local");
-    if (text) list = list.filter(r => [r.name, r.service, r.gateway, r.reason, r.message, r.state].some(t => t && t.toLowerCase().includes(text)));
+    if (text) list = list.filter(r => [r.name, r.service, r.gateway, r.reason, r.message, r.degraded ? "degraded" : r.state].some(t => t && t.toLowerCase().includes(text)));
     const visible = list.slice(0, shown), names = new Set(visible.map(r => r.name));
     const focused = body.contains(document.activeElement) ? document.activeElement.getAttribute("href") : null;
     for (const [name, e] of rows) if (!names.has(name)) { e.remove(); rows.delete(name); }
@@ -170,18 +186,19 @@ views.apiservices = () => {
       if (!e) rows.set(r.name, e = el("tr"));
       if (body.children[i] !== e) body.insertBefore(e, body.children[i] || null);
       fill(e, r, () => [
-        el("td", {}, linkTo(r.name), r.message && r.state !== "available" && r.state !== "local" && el("p", { class: "sub clip", title: r.message }, r.message)),
-        el("td", {}, status(r.state), (r.notes || []).length > 0 && el("div", { class: "tags" }, ...r.notes.map(n => tag(n.type, "warn", n.message)))),
-        el("td", {}, r.service ? way(r) : el("span", { class: "sub" }, "served by the API server itself")),
+        el("td", {}, linkTo(r.name)), el("td", {}, status(r.degraded ? "degraded" : r.state)),
+        el("td", {}, r.service ? way(r, true) : el("span", { class: "sub" }, "served by the API server itself")),
         el("td", {}, verdicts(r)), el("td", { class: "when" }, since(r.since)),
+        el("td", { class: "reason" }, r.state !== "available" && r.state !== "local" && (r.message ? el("p", { class: "sub" }, causeAnd(r.message)) : r.reason),
+          (r.notes || []).length > 0 && el("div", { class: "tags" }, ...r.notes.map(n => tag(noteText(n), "warn", n.message)))),
       ]);
     });
     // A line that moves loses the focus.
     if (focused && !body.contains(document.activeElement)) [...body.querySelectorAll("a")].find(a => a.getAttribute("href") === focused)?.focus({ preventScroll: true });
-    fill(more, [list.length, shown], () => list.length === 0 ? el("p", { class: "note" }, state.listed ? "None." : "Waiting for the API server.") :
+    fill(more, [list.length, shown, state.listed, text], () => list.length === 0 ? el("p", { class: "note" }, !state.listed ? "Waiting for the API server." : text ? "No APIServices match the filter." : "No APIServices with a backend.") :
       list.length > shown && el("button", { id: "more", on: { click: () => { shown += rowsAtOnce; update(); say(Math.min(shown, list.length) + " shown"); } } }, "Show " + Math.min(rowsAtOnce, list.length - shown) + " more"));
     const bad = list.filter(r => r.state === "unavailable").length;
-    fill(count, [state.listed, list.length, bad], () => document.createTextNode(state.listed ? list.length + " APIServices" + (bad ? ", " + bad + " unavailable" : "") : ""));
+    fill(count, [state.listed, list.length, bad], () => document.createTextNode(state.listed ? quantity(list.length, "APIService") + (bad ? ", " + bad + " unavailable" : "") : ""));
     fill(missing, absentKey("APIServices"), () => absent("APIServices"));
   };
   main.append(head("APIServices", null, filterBox("Filter APIServices", t => { text = t; shown = rowsAtOnce; update(); }),
@@ -189,31 +206,35 @@ views.apiservices = () => {
   return update;
 };
 
-// measure is a chart with its latest number.
-function measure(title, lines, span, unit, note) {
+// measure is a chart with its latest number and its scale. time has the number of points and the seconds that they span.
+function measure(title, lines, time, unit, least, note, limit) {
   const value = last(lines[0].values), text = lines.filter(l => !l.faint || value === null).map(l => l.name + " " + number(last(l.values), unit)).join(", ");
-  const svg = chart();
-  draw(svg, title + ": " + text, lines, span);
-  return el("div", { class: "measure" }, el("p", { class: "label" }, title, el("b", {}, note || number(value, unit))), svg);
+  const svg = chart(), top = scaleOf(lines, least, limit);
+  draw(svg, title + ": " + text, lines, time.points, top);
+  return el("div", { class: "measure" }, el("p", { class: "label" }, el("span", {}, title), el("b", {}, note || number(value, unit))), svg,
+    el("p", { class: "scale" }, el("span", {}, "0 to " + number(top, unit) + (top === limit ? ", the limit" : "")), el("span", {}, lasting(time.span))));
 }
+const lasting = seconds => "last " + (seconds >= 120 ? Math.round(seconds / 60) + " min" : Math.round(seconds) + " s");
 
-function backendCard(b, span) {
+function backendCard(b, time) {
   const s = b.series, probing = last(s.median) === null, lines = probing ? [{ name: "probe", values: s.probe, look: "faint" }] :
     [{ name: "median", values: s.median }, { name: "95th percentile", values: s.slowest, look: "second" }];
+  const top = scaleOf((b.endpoints || []).map(e => ({ values: e.series.inFlight })), 10);
   const endpoints = (b.endpoints || []).length > 0 && el("div", { class: "endpoints" }, el("table", {}, el("caption", { class: "hidden" }, "Endpoints of " + b.name),
-    el("thead", {}, el("tr", {}, ...["Endpoint", "State", "In flight", "", "Ejections"].map((t, i) => el("th", { scope: "col", class: t === "" ? "trend" : i > 1 ? "num" : "" }, t || el("span", { class: "hidden" }, "Chart"))))),
+    el("thead", {}, el("tr", {}, ...["Endpoint", "State", "In flight", "0 to " + top + ", " + lasting(time.span), "Ejections"].map((t, i) => el("th", { scope: "col", class: i === 3 ? "trend" : i > 1 ? "num" : "" }, t)))),
     el("tbody", {}, ...b.endpoints.map(e => {
       const svg = chart();
-      draw(svg, "requests in flight at " + e.address + ", now " + e.inFlight, [{ values: e.series.inFlight }, { values: e.series.ejections, steps: true }], span);
-      return el("tr", {}, el("td", {}, el("span", { class: "mono" }, e.address), e.zone && el("span", { class: "sub" }, " " + e.zone), e.state !== "well" && e.lastFailure && el("p", { class: "sub" }, e.lastFailure)),
+      const lines = [{ values: e.series.inFlight }, { values: e.series.ejections, steps: true }];
+      draw(svg, "requests in flight at " + e.address + ", now " + e.inFlight, lines, time.points, top);
+      return el("tr", {}, el("td", {}, el("span", { class: "mono" }, e.address), e.zone && el("span", { class: "sub" }, " " + e.zone), e.state !== "well" && e.lastFailure && el("p", { class: "sub" }, causeAnd(e.lastFailure))),
         el("td", {}, status(e.state)), el("td", { class: "num" }, number(e.inFlight)), el("td", { class: "trend" }, svg), el("td", { class: "num" }, number(e.ejections)));
     }))));
-  return el("article", { class: "card", "aria-label": b.name + " seen by " + b.replica }, el("div", { class: "head" }, el("h3", {}, b.name), b.trouble ? tag("trouble", "bad") : null), el("p", { class: "sub" }, "seen by " + b.replica),
+  return el("article", { class: "card", "aria-label": b.name + " seen by " + b.replica + (b.trust ? ", " + b.trust : "") }, el("div", { class: "head" }, el("h3", {}, b.name), b.trouble ? tag("trouble", "bad") : null), el("p", { class: "sub" }, "seen by " + b.replica + (b.trust ? ", certificate: " + b.trust : "")),
     el("div", { class: "charts" },
-      measure("In flight", [{ name: "in flight", values: s.inFlight }, { name: "ejections", values: s.ejections, steps: true, faint: true }], span),
-      measure("Requests / s", [{ name: "requests", values: s.rate }, { name: "failed", values: s.failures, look: "bad" }], span),
-      measure(probing ? "Probe" : "Latency", lines, span, "ms", probing ? undefined : number(last(s.median)) + " · " + number(last(s.slowest)) + " ms"),
-      measure("Ejections", [{ name: "ejections", values: s.ejections }], span)), endpoints);
+      measure("In flight", [{ name: "in flight", values: s.inFlight }, { name: "ejections", values: s.ejections, steps: true, faint: true }], time, "", 10, undefined, b.limit),
+      measure("Requests", [{ name: "requests", values: s.rate }, { name: "failed", values: s.failures, look: "bad" }], time, "/s", 1),
+      measure(probing ? "Probe" : "Latency", lines, time, "ms", 10, probing ? undefined : number(last(s.median)) + " · " + number(last(s.slowest)) + " ms"),
+      measure("Ejections", [{ name: "ejections", values: s.ejections }], time, "", 10)), endpoints);
 }
 
 views.endpoints = () => {
@@ -221,9 +242,9 @@ views.endpoints = () => {
   main.append(head("Endpoints", "Extension servers as each replica sees them: latency is the median and the 95th percentile of the time to the response headers.", count), el("h2", { class: "hidden" }, "Extension servers"), missing, cards);
   return () => {
     const { shown, total } = state.backends;
-    fill(count, [shown.length, total], () => document.createTextNode(shown.length < total ? "The " + shown.length + " busiest of " + total + "; an APIService's own page has all of its" : total + (total === 1 ? " server" : " servers")));
+    fill(count, [shown.length, total], () => document.createTextNode(shown.length < total ? "The " + shown.length + " busiest of " + total + "; an APIService's own page has all of its" : quantity(total, "backend")));
     fill(missing, absentKey("front door"), () => absent("front door"));
-    fill(cards, shown, () => shown.map(b => backendCard(b, 90)));
+    fill(cards, [shown, state.listed, !!sourceOf("front door")?.missing], () => shown.length > 0 ? shown.map(b => backendCard(b, state.backends)) : state.listed && !sourceOf("front door")?.missing && el("p", { class: "note" }, "No APIServices with a backend."));
   };
 };
 
@@ -232,7 +253,7 @@ views.timeline = () => {
   const body = el("div", { class: "card flush" }), missing = el("div");
   const update = () => {
     const list = state.timeline.filter(m => !text || [m.name, m.reason, m.message, m.what].some(t => t && t.toLowerCase().includes(text))).slice(0, 200);
-    fill(body, list, () => moments(list, "Nothing to show."));
+    fill(body, [list, text], () => moments(list, text ? "No changes match the filter." : "No changes yet."));
     fill(missing, absentKey("Events"), () => absent("Events"));
   };
   main.append(head("Timeline", "Changes of conditions, verdicts of replicas, and Events, latest first.", filterBox("Filter the timeline", t => { text = t; update(); })), missing, body);
@@ -247,14 +268,14 @@ views.namespaces = () => {
     fill(missing, absentKey("namespaces"), () => absent("namespaces"));
     fill(missingDebts, absentKey("debts"), () => absent("debts"));
     const n = state.namespaces;
-    fill(body, n, () => !n || n.shown.length === 0 ? el("p", { class: "empty" }, n ? "No namespace terminates." : "Waiting for the API server.") : el("table", { class: "wide" }, el("caption", { class: "hidden" }, "Namespaces that terminate"),
+    fill(body, n, () => !n || n.shown.length === 0 ? el("p", { class: "empty" }, n ? "No namespaces are being deleted." : "Waiting for the API server.") : el("table", { class: "wide" }, el("caption", { class: "hidden" }, "Namespaces that terminate"),
       el("thead", {}, el("tr", {}, ...["Namespace", "State", "Held up by", "Since"].map(t => el("th", { scope: "col" }, t)))),
       el("tbody", {}, ...n.shown.map(x => el("tr", {}, el("td", { class: "name" }, x.name), el("td", {}, x.stuck ? status("failed", "stuck") : status("running", "terminating")),
         el("td", {}, ...(x.by || []).map(c => el("p", {}, c.kind + " ", c.kind === "APIService" ? linkTo(c.name) : el("span", { class: "name" }, c.name), " ", el("span", { class: "sub" }, c.why || ""))),
           ...(x.conditions || []).map(c => el("p", { class: "sub" }, c.type + ": " + c.message))), el("td", { class: "when" }, since(x.since)))))));
     const d = state.debts;
     debts.hidden = !d;
-    fill(debts, d, () => !d || d.shown.length === 0 ? el("p", { class: "empty" }, "No debts.") : el("table", { class: "wide" }, el("caption", { class: "hidden" }, "Cleanup debts"),
+    fill(debts, d, () => !d || d.shown.length === 0 ? el("p", { class: "empty" }, "No cleanup debts.") : el("table", { class: "wide" }, el("caption", { class: "hidden" }, "Cleanup debts"),
       el("thead", {}, el("tr", {}, ...["Namespace", "Group-version", "APIService", "State", "Since"].map(t => el("th", { scope: "col" }, t)))),
       el("tbody", {}, ...d.shown.map(x => el("tr", {}, el("td", { class: "name" }, x.namespace, el("p", { class: "sub mono" }, x.id)), el("td", {}, x.groupVersion), el("td", {}, linkTo(x.apiService.split("/")[0])),
         el("td", {}, x.state, x.message && el("p", { class: "sub" }, x.message)), el("td", { class: "when" }, since(x.since)))))));
@@ -269,12 +290,12 @@ views.routes = () => {
     const r = state.routes;
     fill(body, r, () => {
       if (!r) return null;
-      if (r.shown.length === 0) return sourceOf("APIRoutes")?.missing ? null : el("p", { class: "note" }, "There is no APIRoute.");
+      if (r.shown.length === 0) return sourceOf("APIRoutes")?.missing ? null : el("p", { class: "note" }, "No APIRoutes.");
       return r.shown.map(x => {
         const total = x.backends.reduce((sum, b) => sum + (b.rate || 0), 0);
-        return el("article", { class: "card", "aria-label": x.name }, el("div", { class: "head" }, el("h3", {}, linkTo(x.name)), status(x.state)), x.message && el("p", { class: "sub" }, x.message),
-          el("div", { class: "charts" }, ...x.backends.map(b => el("div", {}, measure(b.name, [{ name: "requests a second", values: b.series }], 90, "/s", total > 0 && b.rate !== null ? number(b.rate, "/s") + " · " + Math.round(100 * b.rate / total) + " %" : number(b.rate, "/s")),
-            el("p", { class: "sub" }, status(b.state), " " + (b.service || "") + (b.version ? ", version " + b.version : "")), b.state !== "available" && b.message && el("p", { class: "sub" }, b.message)))),
+        return el("article", { class: "card", "aria-label": x.name }, el("div", { class: "head" }, el("h3", {}, linkTo(x.name)), status(x.state)), x.message && el("p", { class: "sub" }, causeAnd(x.message)),
+          el("div", { class: "charts" }, ...x.backends.map(b => el("div", {}, measure(b.name, [{ name: "requests a second", values: b.series }], { points: state.backends.points, span: state.backends.span }, "/s", 1, total > 0 && b.rate !== null ? number(b.rate, "/s") + " · " + Math.round(100 * b.rate / total) + " %" : number(b.rate, "/s")),
+            el("p", { class: "sub" }, status(b.state), " " + (b.service || "") + (b.version ? ", version " + b.version : "")), b.state !== "available" && b.message && el("p", { class: "sub" }, causeAnd(b.message))))),
           (x.rules || []).length > 0 && el("dl", { class: "facts" }, ...x.rules.flatMap(rule => [el("dt", {}, "rule " + rule.name), el("dd", {}, rule.to.join(", "), rule.fallback && ", else " + rule.fallback, rule.readOnly && ", reads only",
             (rule.rolledBack || []).length > 0 && " ", (rule.rolledBack || []).length > 0 && tag("rolled back: " + rule.rolledBack.join(", "), "bad"), ...(rule.notes || []).map(n => el("p", { class: "sub" }, n.type + " " + n.status + ", " + n.reason + ": " + n.message)))])));
       });
@@ -299,7 +320,7 @@ const running = () => state.jobs.find(j => j.state === "running");
 
 function runList(kind, show) {
   const list = state.jobs.filter(j => j.kind === kind);
-  if (list.length === 0) return el("p", { class: "empty" }, "No run yet.");
+  if (list.length === 0) return el("p", { class: "empty" }, "No runs yet.");
   return list.map((j, i) => {
     if (j.state !== "running" && i === 0 && !runs.has(j.id)) { runs.set(j.id, null); load(j.id); }
     const r = runs.get(j.id);
@@ -362,7 +383,7 @@ views.drills = () => {
 views.audit = () => {
   const body = el("div", { class: "card flush" });
   main.append(head("Audit", "What this page did since the console was started, and what was refused. The terminal has the same lines."), body);
-  return () => fill(body, state.audit, () => state.audit.length === 0 ? el("p", { class: "empty" }, "Nothing yet.") : el("table", { class: "wide" }, el("caption", { class: "hidden" }, "Actions"),
+  return () => fill(body, state.audit, () => state.audit.length === 0 ? el("p", { class: "empty" }, "No actions yet.") : el("table", { class: "wide" }, el("caption", { class: "hidden" }, "Actions"),
     el("thead", {}, el("tr", {}, ...["Time", "Action", "Result"].map(t => el("th", { scope: "col" }, t)))),
     el("tbody", {}, ...state.audit.map(d => el("tr", {}, el("td", { class: "when" }, clock(d.at)), el("td", {}, el("span", { class: "name" }, d.what), " ", d.target || ""), el("td", {}, d.bad ? status("failed", d.result) : d.result))))));
 };
@@ -374,7 +395,7 @@ function detail(name) {
   main.append(el("div", { class: "head" }, el("div", {}, el("p", { class: "crumb" }, el("a", { href: "#apiservices" }, "APIServices")), el("h1", {}, name)), el("div", { class: "tools" }, button)), top, body,
     el("section", { "aria-labelledby": "h-endpoints" }, el("h2", { id: "h-endpoints" }, "Endpoints"), cards),
     el("div", { class: "two" }, el("section", { "aria-labelledby": "h-report" }, el("h2", { id: "h-report" }, "Doctor"), report), el("section", { "aria-labelledby": "h-history" }, el("h2", { id: "h-history" }, "Timeline"), history)));
-  let busy = false, asked = -1, d = null, failed = "";
+  let busy = false, asked = -1, d = null, failed = "", examined = false;
   const update = () => {
     if (!busy && asked !== state.tick) {
       busy = true; asked = state.tick;
@@ -385,23 +406,29 @@ function detail(name) {
   const show = () => {
     button.disabled = !!running();
     const r = state.rows.get(name);
+    // The doctor examines an unavailable APIService once in a visit. The console omits the run if the last one was a moment ago.
+    if (r && r.state === "unavailable" && !examined && !running()) {
+      examined = true;
+      ask("api/doctor", { apiService: name, automatic: true }).then(a => { if (a.busy) examined = false; }, e => alertBox(e.message));
+    }
     fill(top, [r, failed, d && d.missing], () => [failed && el("p", { class: "missing error" }, failed), r && el("div", { class: "card" }, el("div", { class: "head" }, r.service ? way(r) : el("span", {}, "Served by the API server itself."), status(r.state))),
-      r && r.message && r.state !== "available" && r.state !== "local" && el("p", { class: "cause" }, el("b", {}, r.reason), ": " + r.message), d && (d.missing || []).map(m => el("p", { class: "missing" }, m))].flat());
+      r && r.message && r.state !== "available" && r.state !== "local" && el("p", { class: "cause" }, el("b", {}, r.reason), ": ", causeAnd(r.message)), d && (d.missing || []).map(m => el("p", { class: "missing" }, m))].flat());
     if (!d) return;
-    fill(body, [d.conditions, r && r.verdicts, d.probes && d.probes.map(p => [p.replica, p.up, p.error, Math.round(p.milliseconds)])], () => [
-      el("section", { class: "card", "aria-labelledby": "h-replicas" }, el("h2", { id: "h-replicas" }, "Replicas"), !r || (r.verdicts || []).length === 0 ? el("p", { class: "note" }, r && r.service ? "The API server publishes no verdicts of its replicas: the condition Available is that of all." : "None: it is local.") :
-        el("dl", { class: "facts" }, ...r.verdicts.flatMap(v => [el("dt", {}, v.of), el("dd", {}, status(v.state, v.state === "available" ? v.replica + " reaches it" : v.state === "unavailable" ? v.replica + " does not reach it" : v.replica + " does not know"), v.state !== "available" && v.message && el("p", { class: "sub" }, v.message))]),
-          ...(d.probes || []).flatMap(p => [el("dt", {}, "probe"), el("dd", {}, status(p.up ? "ok" : "failed", p.up ? number(p.milliseconds, "ms") : p.failures + " failed in a row"), p.error && el("p", { class: "sub" }, p.error))]))),
+    fill(body, [d.conditions, d.certificate, r && r.verdicts, d.probes && d.probes.map(p => [p.replica, p.up, p.error, Math.round(p.milliseconds)])], () => [
+      el("section", { class: "card", "aria-labelledby": "h-replicas" }, el("h2", { id: "h-replicas" }, "Replicas"), !r || (r.verdicts || []).length === 0 ? el("p", { class: "note" }, r && r.service ? "The API server publishes no verdicts of its replicas: the condition Available is that of all." : "No replicas: a local APIService has no backend.") :
+        el("dl", { class: "facts" }, ...r.verdicts.flatMap(v => [el("dt", {}, v.of), el("dd", {}, status(v.state, v.state === "available" ? v.replica + " reaches it" : v.state === "unavailable" ? v.replica + " does not reach it" : v.replica + " does not know"), v.state !== "available" && v.message && el("p", { class: "sub" }, causeAnd(v.message)))]),
+          ...(d.probes || []).flatMap(p => [el("dt", {}, "probe"), el("dd", {}, status(p.up ? "ok" : "failed", p.up ? number(p.milliseconds, "ms") : p.failures + " failed in a row"), p.error && el("p", { class: "sub" }, causeAnd(p.error)))]))),
       el("section", { class: "card", "aria-labelledby": "h-conditions" }, el("h2", { id: "h-conditions" }, "Conditions"), el("dl", { class: "facts" }, ...d.conditions.flatMap(c => [el("dt", {}, c.type), el("dd", {},
-        el("span", { class: "state" + (c.bad ? " bad" : "") }, c.status + (c.reason ? ", " + c.reason : "")), " ", el("span", { class: "sub" }, since(c.since)), c.message && el("p", { class: "sub" }, c.message))]),
+        c.severity && [tag(c.severity, c.severity === "error" ? "bad" : "warn"), " "], c.status + (c.reason ? ", " + c.reason : ""), " ", el("span", { class: "sub" }, since(c.since)), c.message && el("p", { class: "sub" }, c.message))]),
+        d.certificate && [el("dt", {}, "certificate"), el("dd", {}, d.insecure && [tag("warning", "warn"), " "], d.certificate + (d.insecure ? ", insecureSkipTLSVerify" : ""))],
         el("dt", {}, "created"), el("dd", {}, since(d.created)), el("dt", {}, "priority"), el("dd", {}, d.groupPriority + ", version " + d.versionPriority)))]);
-    fill(cards, [d.backends, d.endpoints], () => (d.backends || []).length > 0 ? d.backends.map(b => backendCard(b, 300)) : (d.endpoints || []).length > 0 ?
+    fill(cards, [d.backends, d.endpoints], () => (d.backends || []).length > 0 ? d.backends.map(b => backendCard(b, d)) : (d.endpoints || []).length > 0 ?
       el("div", { class: "card" }, el("dl", { class: "facts" }, ...d.endpoints.flatMap(e => [el("dt", { class: "mono" }, e.address), el("dd", {}, status(e.state), " ", el("span", { class: "sub" }, [e.target, e.zone].filter(Boolean).join(", ")))]))) :
-      el("p", { class: "note" }, d.service ? "None is known." : "None: it is local."));
-    fill(history, d.timeline, () => moments(d.timeline, "Nothing has changed in the last hour."));
+      el("p", { class: "note" }, d.service ? "No endpoints are known." : "No endpoints: a local APIService has no backend."));
+    fill(history, d.timeline, () => moments(d.timeline, "No changes yet."));
     const job = state.jobs.find(j => j.kind === "doctor" && j.target === name);
     if (job && job.state !== "running" && !runs.has(job.id)) { runs.set(job.id, null); load(job.id); }
-    fill(report, [job, job && !!runs.get(job.id)], () => !job ? el("p", { class: "empty" }, "Not run yet.") : job.state === "running" ? el("p", { class: "empty" }, status("running", "checking each hop")) :
+    fill(report, [job, job && !!runs.get(job.id)], () => !job ? el("p", { class: "empty" }, "No runs yet.") : job.state === "running" ? el("p", { class: "empty" }, status("running", "checking each hop")) :
       job.error ? el("p", { class: "empty" }, job.error) : runs.get(job.id)?.reports ? doctorReport(runs.get(job.id).reports[0]) : el("p", { class: "empty" }, job.state));
   };
   return update;
