@@ -54,6 +54,7 @@ export function draw(svg, label, lines, span, top) {
       });
       continue;
     }
+    if (l.look === "bad" && !values.some(v => v > 0)) continue; // red is for failures only
     const d = path(values, span, top);
     if (d) parts.push(make("path", { d, class: "line " + (l.look || "") }));
   }

@@ -41,7 +41,7 @@ const quantity = (n, one, many = one + "s") => n + " " + (n === 1 ? one : many);
 function causeAnd(message) {
   const [, cause, url] = /^(.*) (https?:\/\/\S+)$/s.exec(message) || [null, message];
   if (!url) return message;
-  return [cause + " ", el("span", { class: "url", title: url }, el("span", { class: "start" }, url.slice(0, -16)), el("span", {}, url.slice(-16)))];
+  return [el("span", {}, cause), " ", el("span", { class: "url", title: url }, el("span", { class: "start" }, url.slice(0, -16)), el("span", {}, url.slice(-16)))];
 }
 
 const say = text => { live.textContent = text; };
@@ -88,13 +88,14 @@ const absentKey = (...names) => names.map(sourceOf).map(s => s && [s.missing, s.
 
 const head = (title, lead, ...tools) => el("div", { class: "head" }, el("div", {}, el("h1", {}, title), lead && el("p", { class: "lead" }, lead)), tools.length > 0 && el("div", { class: "tools" }, ...tools));
 
-// way is the path of a request. In the list it begins after the API server, which is the same everywhere.
+// way is the path of a request. In the list it begins after the API server, which is the same everywhere, and a gateway is a point.
 function way(r, short) {
   const parts = [];
   for (const [i, h] of (r.hops || []).entries()) {
     if (i === 0) parts.push(el("span", { class: short ? "hidden" : "to" }, h.from));
     parts.push(el("span", { class: "arrow " + look(h.state), "aria-hidden": "true" }), el("span", { class: "hidden" }, h.state === "available" ? "reaches" : h.state === "unavailable" ? "does not reach" : "may reach"),
-      el("span", { class: "to" }, (i === 0 && r.gateway ? "gateway " : "") + h.to));
+      i === 0 && r.gateway ? short ? el("span", { title: "gateway " + h.to }, el("span", { "aria-hidden": "true" }, "◦"), el("span", { class: "hidden" }, "gateway " + h.to)) : el("span", { class: "to" }, "gateway " + h.to) :
+        el("span", { class: "to" }, h.to));
   }
   return el("div", { class: "way" }, ...parts);
 }
@@ -411,7 +412,7 @@ function detail(name) {
       examined = true;
       ask("api/doctor", { apiService: name, automatic: true }).then(a => { if (a.busy) examined = false; }, e => alertBox(e.message));
     }
-    fill(top, [r, failed, d && d.missing], () => [failed && el("p", { class: "missing error" }, failed), r && el("div", { class: "card" }, el("div", { class: "head" }, r.service ? way(r) : el("span", {}, "Served by the API server itself."), status(r.state))),
+    fill(top, [r, failed, d && d.missing], () => [failed && el("p", { class: "missing error" }, failed), r && el("div", { class: "card" }, el("div", { class: "head" }, r.service ? way(r) : el("span", {}, "Served by the API server itself."), status(r.degraded ? "degraded" : r.state))),
       r && r.message && r.state !== "available" && r.state !== "local" && el("p", { class: "cause" }, el("b", {}, r.reason), ": ", causeAnd(r.message)), d && (d.missing || []).map(m => el("p", { class: "missing" }, m))].flat());
     if (!d) return;
     fill(body, [d.conditions, d.certificate, r && r.verdicts, d.probes && d.probes.map(p => [p.replica, p.up, p.error, Math.round(p.milliseconds)])], () => [
