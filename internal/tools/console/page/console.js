@@ -41,7 +41,7 @@ const quantity = (n, one, many = one + "s") => n + " " + (n === 1 ? one : many);
 function causeAnd(message) {
   const [, cause, url] = /^(.*) (https?:\/\/\S+)$/s.exec(message) || [null, message];
   if (!url) return message;
-  return [el("span", {}, cause), " ", el("span", { class: "url", title: url }, el("span", { class: "start" }, url.slice(0, -16)), el("span", {}, url.slice(-16)))];
+  return [cause + " ", el("span", { class: "url", title: url }, el("span", { class: "start" }, url.slice(0, -16)), el("span", {}, url.slice(-16)))];
 }
 
 const say = text => { live.textContent = text; };
@@ -217,6 +217,9 @@ function measure(title, lines, time, unit, least, note, limit) {
 }
 const lasting = seconds => "last " + (seconds >= 120 ? Math.round(seconds / 60) + " min" : Math.round(seconds) + " s");
 
+// addressOf lets an IPv6 address wrap after its colons.
+const addressOf = a => a.startsWith("[") ? a.split(/(?<=:)/).flatMap(part => [part, el("wbr")]) : a;
+
 function backendCard(b, time) {
   const s = b.series, probing = last(s.median) === null, lines = probing ? [{ name: "probe", values: s.probe, look: "faint" }] :
     [{ name: "median", values: s.median }, { name: "95th percentile", values: s.slowest, look: "second" }];
@@ -227,7 +230,7 @@ function backendCard(b, time) {
       const svg = chart();
       const lines = [{ values: e.series.inFlight }, { values: e.series.ejections, steps: true }];
       draw(svg, "requests in flight at " + e.address + ", now " + e.inFlight, lines, time.points, top);
-      return el("tr", {}, el("td", {}, el("span", { class: "mono" }, e.address), e.zone && el("span", { class: "sub" }, " " + e.zone), e.state !== "well" && e.lastFailure && el("p", { class: "sub" }, causeAnd(e.lastFailure))),
+      return el("tr", {}, el("td", {}, el("span", { class: "mono" }, addressOf(e.address)), e.zone && el("span", { class: "sub" }, " " + e.zone), e.state !== "well" && e.lastFailure && el("p", { class: "sub" }, causeAnd(e.lastFailure))),
         el("td", {}, status(e.state)), el("td", { class: "num" }, number(e.inFlight)), el("td", { class: "trend" }, svg), el("td", { class: "num" }, number(e.ejections)));
     }))));
   return el("article", { class: "card", "aria-label": b.name + " seen by " + b.replica + (b.trust ? ", " + b.trust : "") }, el("div", { class: "head" }, el("h3", {}, b.name), b.trouble ? tag("trouble", "bad") : null), el("p", { class: "sub" }, "seen by " + b.replica + (b.trust ? ", certificate: " + b.trust : "")),
