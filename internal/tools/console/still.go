@@ -45,15 +45,18 @@ func (s *Still) ShowServer(address string) {
 	s.console.state.update(func() { s.console.state.overview.Server = address })
 }
 
-// ShowReports adds a completed run of the doctor that examined the given number of APIServices.
+// ShowReports adds a completed run of the doctor that examined the given number of APIServices. Within half a minute of its
+// start the page of target does not run the doctor by itself.
 func (s *Still) ShowReports(target string, began, ended time.Time, checked int, reports ...*doctor.Report) {
 	jobs := s.console.jobs
 	jobs.change(func() {
 		jobs.last++
-		jobs.all = append([]*job{{
+		one := &job{
 			ID: jobs.last, Kind: "doctor", Target: target, Began: began, Ended: ended, State: "done", Checked: checked, Broken: doctor.Broken(reports),
 			reports: reports,
-		}}, jobs.all...)
+		}
+		jobs.begun[jobTarget{one.Kind, target}] = one
+		jobs.all = append([]*job{one}, jobs.all...)
 	})
 }
 
