@@ -285,12 +285,12 @@ func gatewayBehindKubeAPIServer() *fixture {
 	}
 }
 
-// manyAPIServices is a kube-apiserver with a thousand APIServices, every fiftieth of which is unavailable.
-func manyAPIServices() *fixture {
+// apiServices is a kube-apiserver with n APIServices, every fiftieth of which is unavailable unless all are healthy.
+func apiServices(n int, healthy bool) *fixture {
 	var all []object
-	for i := range 1000 {
+	for i := range n {
 		c := conditionOf(available, "True", "Passed", passed, time.Duration(i)*time.Minute)
-		if i%50 == 0 {
+		if i%50 == 0 && !healthy {
 			c = conditionOf(available, "False", "MissingEndpoints", fmt.Sprintf(`endpointslices for service/server-%d in "team-%d" have no addresses with port name "https"`, i, i%40), time.Duration(i+1)*time.Second)
 		}
 		all = append(all, apiServiceOf(fmt.Sprintf("v1.group-%03d.example.com", i), fmt.Sprintf("team-%d/server-%d", i%40, i), nil, c))

@@ -114,13 +114,15 @@ func (s screen) String() string {
 	return fmt.Sprintf("%s-%d-%s", strings.ReplaceAll(s.fragment, "/", "-"), s.width, scheme)
 }
 
-// Golden pictures of the page with faults, on a desktop, in the dark scheme and on a telephone. -update writes them.
+// Golden pictures of the page with and without faults, on a desktop, in the dark scheme and on a telephone. -update writes them.
 // SCREENSHOTS=DIR stores the pictures in full size, and also the pictures that differ. Look at each changed picture.
 func TestPictures(t *testing.T) {
 	allocate := chromium(t)
 	desk := func(fragment, shows string) screen { return screen{1440, 900, false, fragment, shows} }
 	dark := func(fragment, shows string) screen { return screen{1440, 900, true, fragment, shows} }
 	phone := func(fragment, shows string) screen { return screen{360, 740, false, fragment, shows} }
+	large := func(fragment, shows string) screen { return screen{420, 900, false, fragment, shows} }
+	darkLarge := func(fragment, shows string) screen { return screen{420, 900, true, fragment, shows} }
 	darkPhone := func(fragment, shows string) screen { return screen{360, 740, true, fragment, shows} }
 	for _, cluster := range []struct {
 		name    string
@@ -140,7 +142,10 @@ func TestPictures(t *testing.T) {
 		{"gateway", gatewayBehindKubeAPIServer(), 60, []string{"v1.orders.example.com"}, []screen{
 			desk("overview", "v1.orders"), desk("apiservices", "v1alpha1.widgets"), dark("apiservices/v1.orders.example.com", "BackendAvailable"), phone("apiservices", "v1alpha1.widgets"),
 		}},
-		{"thousand", manyAPIServices(), 1, nil, []screen{desk("overview", "14 more|8 more"), dark("apiservices", "1000 APIServices, 20 unavailable"), phone("apiservices", "1000 APIServices, 20 unavailable")}},
+		{"thousand", apiServices(1000, false), 1, nil, []screen{desk("overview", "14 more|8 more"), dark("apiservices", "1000 APIServices, 20 unavailable"), phone("apiservices", "1000 APIServices, 20 unavailable")}},
+		{"healthy", apiServices(3, true), 1, nil, []screen{dark("overview", "APIServices with a backend"), darkLarge("apiservices", "3 APIServices")}},
+		{"fifty", apiServices(50, false), 1, nil, []screen{desk("apiservices", "50 APIServices, 1 unavailable"), large("overview", "MissingEndpoints")}},
+		{"none", apiServices(0, true), 1, nil, []screen{desk("apiservices", "No APIServices"), darkLarge("overview", "APIServices with a backend")}},
 		{"api-server-down", &fixture{down: true}, 1, nil, []screen{desk("overview", "503"), darkPhone("apiservices", "503")}},
 	} {
 		t.Run(cluster.name, func(t *testing.T) {
@@ -155,6 +160,19 @@ func TestPictures(t *testing.T) {
 				})
 			}
 		})
+	}
+}
+
+// An operator sees thirty APIServices without scrolling.
+func TestThirtyAPIServicesFitOnScreen(t *testing.T) {
+	const width, height, want = 1440, 900, 30
+	ctx := opened(t, chromium(t), pictured(t, apiServices(50, false), 1))
+	var rows int
+	within(t, ctx, "count the rows", chromedp.EmulateViewport(width, height), chromedp.Evaluate(`location.hash = "apiservices"`, nil),
+		chromedp.Poll(`document.querySelectorAll("main tbody tr").length === 50 && document.fonts.status === "loaded"`, nil),
+		chromedp.Evaluate(fmt.Sprintf(`[...document.querySelectorAll("main tbody tr")].filter(r => r.getBoundingClientRect().bottom <= %d).length`, height), &rows))
+	if rows < want {
+		t.Errorf("%d APIServices are on a screen of %d x %d, want at least %d", rows, width, height, want)
 	}
 }
 

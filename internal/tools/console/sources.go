@@ -161,7 +161,7 @@ func (c *Console) pollFrontDoor(ctx context.Context) error {
 		var isFrontDoor bool
 		c.state.read(func() { isFrontDoor = c.state.overview.Kind == "front door" })
 		if !isFrontDoor {
-			return missingError("The API server is not a Portico front door, so that it says nothing of its replicas, of endpoints, latency and ejections. Conditions, Events, EndpointSlices and the doctor are there all the same.")
+			return missingError("The API server is not a Portico front door: it does not report replicas, endpoints, latency and ejections. Conditions, Events, EndpointSlices and the doctor work without it.")
 		}
 	}
 	if err != nil {
@@ -304,7 +304,7 @@ func (c *Console) pollDebts(ctx context.Context) error {
 	var list debts.List
 	err := c.cluster.get(ctx, "/debug/debts", nil, &list)
 	if codeOf(err) == http.StatusNotFound {
-		return missingError("Only a Portico front door has cleanup debts, and this API server is none.")
+		return missingError("Only a Portico front door has cleanup debts.")
 	}
 	if err != nil {
 		return err

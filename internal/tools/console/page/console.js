@@ -379,7 +379,7 @@ views.drills = () => {
         el("td", { class: "name" }, x.name), el("td", {}, x.title), el("td", { class: "when" }, x.about))))));
     fill(body, [state.jobs.filter(j => j.kind === "drills"), [...runs].map(([k, v]) => [k, !!v])], () => runList("drills", drillRun));
   };
-  main.append(head("Drills", "Failures of extension servers, rehearsed: servers of their own, in namespaces of their own, which are removed.", button), where,
+  main.append(head("Drills", "Rehearsed failures of extension servers. Each drill starts its own servers in its own namespaces, and removes them.", button), where,
     el("section", { "aria-labelledby": "h-runs" }, el("h2", { id: "h-runs" }, "Runs"), body), el("section", { "aria-labelledby": "h-drills" }, el("h2", { id: "h-drills" }, "All drills"), list));
   return update;
 };
