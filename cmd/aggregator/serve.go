@@ -104,6 +104,10 @@ assigned to one of them run, and have logs. kwok must be installed.`,
 				// Libraries log retries of a slow start, and requests that the shutdown interrupts, as errors.
 				klog.SetLogger(logr.Discard())
 			}
+			// At any time, also during the start. A command of --ephemeral receives the signal of a terminal itself.
+			if len(args) == 0 {
+				defer context.AfterFunc(cmd.Context(), func() { fmt.Fprintln(cmd.OutOrStdout(), "Stopping. A second Ctrl-C ends it at once.") })()
+			}
 			if ephemeral {
 				if !cmd.Flags().Changed("secure-port") {
 					config.SecurePort = 0

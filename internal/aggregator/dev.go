@@ -60,8 +60,7 @@ func Dev(ctx context.Context, c Config, nodes SimulatedNodes, out io.Writer, log
 		front.awaitAvailable(ctx, devNamespace, devName, quietStart)
 		warnings.started()
 		<-ctx.Done()
-		_, err := fmt.Fprintln(out, "Stopping. A second Ctrl-C ends it at once.")
-		return err
+		return nil
 	}})
 	return g.Run(ctx)
 }
