@@ -38,7 +38,9 @@ func NewBase(s Serving, log *zap.Logger) (b *Base, err error) {
 	metrics.NewProcess(b.Registry)
 	b.Metrics = metrics.New(b.Registry)
 	b.Metrics.Engines.Use(string(s.HTTPEngine), string(s.BackendEngine))
-	if file := s.EgressSelectorConfigFile; file != "" {
+	if s.Dial != nil {
+		b.Egress = egress.Use(s.Dial)
+	} else if file := s.EgressSelectorConfigFile; file != "" {
 		if b.Egress, err = egress.Load(file, b.Metrics.Egress); err != nil {
 			return nil, fmt.Errorf("--egress-selector-config-file: %w", err)
 		}

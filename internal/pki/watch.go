@@ -27,7 +27,7 @@ func WatchFiles(ctx context.Context, log *zap.Logger, files []string, reload fun
 		<-ctx.Done()
 		return nil
 	}
-	s := fileWatcher{files: files, log: log}
+	s := fileWatcher{files: files, log: log, disabled: ctx.Value(pollKey{}) != nil}
 	defer s.close()
 	s.open()
 	wake, _ := ctx.Value(wakeKey{}).(*Wake)
@@ -71,6 +71,12 @@ func WatchFiles(ctx context.Context, log *zap.Logger, files []string, reload fun
 	}
 }
 
+type pollKey struct{}
+
+// PollOnly returns a context with which WatchFiles uses no notifications of the kernel. A goroutine that waits for them keeps
+// virtual time from passing in a bubble of testing/synctest.
+func PollOnly(ctx context.Context) context.Context { return context.WithValue(ctx, pollKey{}, true) }
+
 // Wake triggers a reload of all files that are watched with its context. The zero value is ready to use.
 type Wake struct {
 	mu    sync.Mutex
@@ -107,17 +113,18 @@ func (w *Wake) next() <-chan struct{} {
 
 // fileWatcher watches the directories of files, as soon as that is possible.
 type fileWatcher struct {
-	files   []string
-	log     *zap.Logger
-	watcher *fsnotify.Watcher // nil until files can be watched
-	events  <-chan fsnotify.Event
-	errors  <-chan error
-	warned  bool // a warning has been logged
+	files    []string
+	log      *zap.Logger
+	disabled bool
+	watcher  *fsnotify.Watcher // nil until files can be watched
+	events   <-chan fsnotify.Event
+	errors   <-chan error
+	warned   bool // a warning has been logged
 }
 
 // open starts watching, unless it has already started.
 func (w *fileWatcher) open() {
-	if w.watcher != nil {
+	if w.watcher != nil || w.disabled {
 		return
 	}
 	watcher, err := watchDirectories(w.files)

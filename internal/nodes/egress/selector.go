@@ -24,7 +24,9 @@ import (
 // Selector holds the tunnels of an EgressSelectorConfiguration. A nil *Selector has no tunnels.
 type Selector struct {
 	tunnels map[string]*tunnel // by network
-	follow  []func(context.Context, *zap.Logger) error
+	// dial connects to every network instead of tunnels. May be nil.
+	dial   func(ctx context.Context, address string) (net.Conn, error)
+	follow []func(context.Context, *zap.Logger) error
 
 	// life ends with Run, which closes every connection over gRPC. running counts the goroutines of these
 	// connections.
@@ -64,6 +66,13 @@ func Load(file string, m *metrics.Egress) (*Selector, error) {
 		s.tunnels[network] = t
 	}
 	return s, nil
+}
+
+// Use returns a Selector that connects to all networks with dial.
+func Use(dial func(ctx context.Context, address string) (net.Conn, error)) *Selector {
+	s := &Selector{dial: dial}
+	s.life, s.end = context.WithCancel(context.Background())
+	return s
 }
 
 // configure sets the address and protocol of the server of t.
@@ -124,7 +133,12 @@ func (s *Selector) ControlPlane() *transport.Tunnel { return s.tunnel(networkCon
 func (s *Selector) Etcd() *transport.Tunnel { return s.tunnel(networkEtcd) }
 
 func (s *Selector) tunnel(network string) *transport.Tunnel {
-	if s == nil || s.tunnels[network] == nil {
+	switch {
+	case s == nil:
+		return nil
+	case s.dial != nil:
+		return &transport.Tunnel{Network: network, Dial: s.dial, Received: time.Now}
+	case s.tunnels[network] == nil:
 		return nil
 	}
 	t := s.tunnels[network]

@@ -28,6 +28,9 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	s.served.Add(1)
 	defer s.serving.Add(-1)
 	s.noteClient(r)
+	if s.cfg.Observe != nil {
+		s.cfg.Observe(r)
+	}
 	fault, turn := s.now()
 	switch fault {
 	case Hang:

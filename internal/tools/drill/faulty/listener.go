@@ -18,6 +18,7 @@ const trickleEvery = 200 * time.Millisecond
 // The HTTP server sees one listener throughout.
 type faultListener struct {
 	address string
+	listen  func(address string) (net.Listener, error)
 
 	mu     sync.Mutex // guards the fields below
 	inner  net.Listener
@@ -30,16 +31,22 @@ type faultListener struct {
 	turn        chan struct{} // closed and replaced on every state change
 }
 
-func newFaultListener(address string) (*faultListener, error) {
-	l, err := net.Listen("tcp", address)
+// newFaultListener opens a listener with listen, which is TCP if it is nil.
+func newFaultListener(address string, listen func(string) (net.Listener, error)) (*faultListener, error) {
+	if listen == nil {
+		listen = listenTCP
+	}
+	l, err := listen(address)
 	if err != nil {
 		return nil, fmt.Errorf("listen for the extension server: %w", err)
 	}
-	return newFaultListenerOf(l), nil
+	return newFaultListenerOf(l, listen), nil
 }
 
-func newFaultListenerOf(l net.Listener) *faultListener {
-	return &faultListener{address: l.Addr().String(), inner: l, conns: map[*conn]struct{}{}, turn: make(chan struct{})}
+func listenTCP(address string) (net.Listener, error) { return net.Listen("tcp", address) }
+
+func newFaultListenerOf(l net.Listener, listen func(string) (net.Listener, error)) *faultListener {
+	return &faultListener{address: l.Addr().String(), listen: listen, inner: l, conns: map[*conn]struct{}{}, turn: make(chan struct{})}
 }
 
 func (g *faultListener) changed() {
@@ -127,7 +134,7 @@ func (g *faultListener) reopen() error {
 	}
 	deadline := time.Now().Add(reopenWithin)
 	for {
-		l, err := net.Listen("tcp", g.address)
+		l, err := g.listen(g.address)
 		if err == nil {
 			g.inner = l
 			g.changed()

@@ -2,7 +2,7 @@ package faulty
 
 import "net/http"
 
-// openapi serves the minimum that clients accept: the index and one document with one schema.
+// openapi serves the minimum that clients accept: the index and one document with one path and one schema.
 func (s *Server) openapi(w http.ResponseWriter, r *http.Request) {
 	k := s.kind()
 	path := "apis/" + s.cfg.Group + "/v1"
@@ -15,7 +15,9 @@ func (s *Server) openapi(w http.ResponseWriter, r *http.Request) {
 		answer(w, http.StatusOK, map[string]any{
 			"openapi": "3.0.0",
 			"info":    map[string]string{"title": "drill", "version": "v1"},
-			"paths":   map[string]any{},
+			"paths": map[string]any{"/" + path + "/namespaces/{namespace}/" + k.plural: map[string]any{
+				"get": map[string]any{"responses": map[string]any{"200": map[string]string{"description": "OK"}}},
+			}},
 			"components": map[string]any{"schemas": map[string]any{
 				"dev.portico.drill.v1." + k.name: map[string]any{
 					"type": "object",

@@ -57,7 +57,7 @@ func ServeProcess(ctx context.Context, in io.Reader, out io.Writer, socket *os.F
 	if _, err := fmt.Fprintln(out, "ready"); err != nil {
 		return err
 	}
-	return s.serve(ctx, newFaultListenerOf(l))
+	return s.serve(ctx, newFaultListenerOf(l, listenTCP))
 }
 
 // runProcess runs the command until ctx ends.
@@ -66,7 +66,7 @@ func (s *Server) runProcess(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("listen for the extension server: %w", err)
 	}
-	s.gate = newFaultListenerOf(l)
+	s.gate = newFaultListenerOf(l, listenTCP)
 	socket, err := l.(*net.TCPListener).File() //nolint:forcetypeassert // it is one of TCP
 	if err != nil {
 		return errors.Join(err, l.Close())

@@ -19,7 +19,7 @@ import (
 	"portico.dev/internal/pki"
 )
 
-// Config configures a Server. Stores and Command are optional.
+// Config configures a Server. Stores, Listen, Observe and Command are optional.
 type Config struct {
 	// Group is the API group; its only version is v1.
 	Group string
@@ -31,6 +31,10 @@ type Config struct {
 	// Otherwise the resource is readings, which clients can get and list and which are synthetic, like those of a
 	// metrics server.
 	Stores bool
+	// Listen opens the listener, and opens it again on the same address after Refuse. Default: TCP.
+	Listen func(address string) (net.Listener, error)
+	// Observe is called with each request before it is served. May be nil.
+	Observe func(*http.Request)
 	// Command, with its arguments, starts a process that calls ServeProcess. If it is empty, the server runs in this
 	// process. A server with Command supports no fault but Stopped and no Replica; its Stored, Deleted and Served
 	// return zero.
@@ -105,7 +109,7 @@ func (s *Server) Run(ctx context.Context) error {
 	if len(s.cfg.Command) > 0 {
 		return s.runProcess(ctx)
 	}
-	gate, err := newFaultListener(s.cfg.Address)
+	gate, err := newFaultListener(s.cfg.Address, s.cfg.Listen)
 	if err != nil {
 		return err
 	}

@@ -1,0 +1,143 @@
+package simulation
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+)
+
+// history is one execution of a schedule in a world.
+type history struct {
+	*world
+	seed     uint64
+	schedule schedule
+	ctx      context.Context // ends at the first violation
+	cancel   context.CancelFunc
+	began    time.Time
+	active   []step // faults that have not ended
+	work     sync.WaitGroup
+
+	mu         sync.Mutex // guards the fields below
+	violations []violation
+	disturbed  map[string]time.Time // last change of a fault, by the name of a server
+}
+
+// violation is a broken rule.
+type violation struct {
+	rule string
+	at   time.Duration
+	text string
+}
+
+func (v violation) String() string {
+	return fmt.Sprintf("%.3fs: rule %q: %s", v.at.Seconds(), v.rule, v.text)
+}
+
+// runHistory executes a schedule, and returns the violations of rules.
+func (w *world) runHistory(seed uint64, s schedule) []violation {
+	h := &history{world: w, seed: seed, schedule: s, disturbed: make(map[string]time.Time)}
+	h.ctx, h.cancel = context.WithCancel(w.ctx)
+	defer h.cancel()
+	w.log.start()
+	w.ledger.clear()
+	h.began = time.Now()
+	h.log.addf("history of seed %d", seed)
+	h.play()
+	h.log.addf("the faults end")
+	h.mend()
+	h.work.Wait()
+	h.converge()
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.violations
+}
+
+// play executes the steps, and ends faults when they have lasted long enough.
+func (h *history) play() {
+	next := h.schedule
+	for (len(next) > 0 || len(h.active) > 0) && h.ctx.Err() == nil {
+		ending := h.nextEnd()
+		if ending >= 0 && (len(next) == 0 || h.endOf(ending) <= next[0].at) {
+			s := h.active[ending]
+			h.sleepUntil(h.endOf(ending))
+			h.active = append(h.active[:ending:ending], h.active[ending+1:]...)
+			h.log.addf("end   %s", s)
+			actionNamed(s.action).end(h, s)
+			continue
+		}
+		s := next[0]
+		next = next[1:]
+		h.sleepUntil(s.at)
+		a := actionNamed(s.action)
+		if a.end == nil {
+			h.work.Go(func() { a.begin(h, s) })
+			continue
+		}
+		h.log.addf("begin %s", s)
+		a.begin(h, s)
+		h.active = append(h.active, s)
+	}
+}
+
+func (h *history) endOf(i int) time.Duration { return h.active[i].at + h.active[i].lasts }
+
+// nextEnd returns the index of the active fault that ends first, or -1.
+func (h *history) nextEnd() int {
+	first := -1
+	for i := range h.active {
+		if first < 0 || h.endOf(i) < h.endOf(first) {
+			first = i
+		}
+	}
+	return first
+}
+
+func (h *history) sleepUntil(at time.Duration) {
+	if wait := at - time.Since(h.began); wait > 0 {
+		time.Sleep(wait)
+	}
+}
+
+// violate records the violation of a rule.
+func (h *history) violate(rule, format string, args ...any) {
+	v := violation{rule, time.Since(h.began), fmt.Sprintf(format, args...)}
+	h.log.addf("VIOLATION of %q: %s", v.rule, v.text)
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.violations = append(h.violations, v)
+	h.cancel()
+}
+
+// check records an error of the simulation itself.
+func (h *history) check(err error) {
+	if err != nil && h.ctx.Err() == nil {
+		h.violate("the simulation works", "%v", err)
+	}
+}
+
+// disturb records that a fault of a server has begun or ended.
+func (h *history) disturb(name string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.disturbed[name] = time.Now()
+}
+
+// settle is how long the effects of a fault may last after its end.
+const settle = 20 * time.Second
+
+// calm reports whether the named servers have had no fault from some time before a moment until now.
+func (h *history) calm(since time.Time, names ...string) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, name := range names {
+		// A fault that is active has begun at most longest ago.
+		if at, known := h.disturbed[name]; known && at.After(since.Add(-longest-settle)) {
+			return false
+		}
+	}
+	return true
+}
+
+func (h *history) front(n int) *front     { return h.fronts[n%len(h.fronts)] }
+func (h *history) backend(n int) *backend { return h.backends[n%len(h.backends)] }

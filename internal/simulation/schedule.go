@@ -1,0 +1,111 @@
+package simulation
+
+import (
+	"cmp"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"time"
+)
+
+// step is one fault or one operation of a history.
+type step struct {
+	// at is when it begins, since the beginning of the history.
+	at time.Duration
+	// action is the name of an entry of actions.
+	action string
+	// lasts is how long a fault lasts. 0 for operations.
+	lasts time.Duration
+	// target and other select what the step concerns; choice is for the decisions of an operation.
+	target, other int
+	choice        uint64
+}
+
+// String describes the step. The description and a seed reproduce it.
+func (s step) String() string {
+	text := fmt.Sprintf("%7.3fs %s %d %d", s.at.Seconds(), s.action, s.target, s.other)
+	if s.lasts > 0 {
+		text += fmt.Sprintf(" for %.1fs", s.lasts.Seconds())
+	}
+	return text
+}
+
+// schedule is the steps of a history, by time.
+type schedule []step
+
+// String returns one step per line.
+func (s schedule) String() string {
+	lines := make([]string, len(s))
+	for i, step := range s {
+		lines[i] = step.String()
+	}
+	return strings.Join(lines, "\n")
+}
+
+const (
+	// defaultSteps is the number of steps of a history.
+	defaultSteps = 30
+	// span is the time in which the steps of a history begin.
+	span = 30 * time.Second
+	// shortest and longest bound the duration of a fault.
+	shortest, longest = 200 * time.Millisecond, 15 * time.Second
+)
+
+// newSchedule returns the schedule of a seed. reached are the pairs that earlier histories have covered; pairs that are missing are
+// preferred.
+func newSchedule(seed uint64, steps int) schedule {
+	r := rand.New(rand.NewPCG(seed, 1))
+	total := 0
+	for _, a := range actions {
+		total += a.weight
+	}
+	s := make(schedule, steps)
+	for i := range s {
+		s[i] = step{at: time.Duration(r.Int64N(int64(span))).Round(time.Millisecond), target: r.IntN(64), other: r.IntN(64), choice: r.Uint64()}
+		a := actionAt(r.IntN(total))
+		s[i].action = a.name
+		if a.end != nil {
+			s[i].lasts = shortest + time.Duration(r.Int64N(int64(longest-shortest))).Round(time.Millisecond)
+		}
+	}
+	slices.SortStableFunc(s, func(a, b step) int { return cmp.Compare(a.at, b.at) })
+	return s
+}
+
+// actionAt returns the action to which a number below the sum of the weights belongs.
+func actionAt(n int) *action {
+	for i := range actions {
+		if n -= actions[i].weight; n < 0 {
+			return &actions[i]
+		}
+	}
+	return nil
+}
+
+// action is a kind of step.
+type action struct {
+	name   string
+	weight int
+	// begin starts a fault, or executes an operation. Operations run in a goroutine of their own; faults begin and end in the
+	// goroutine of the history.
+	begin func(*history, step)
+	// end ends a fault. It is nil for operations.
+	end func(*history, step)
+}
+
+// actions are all kinds of steps.
+var actions []action
+
+func init() {
+	actions = slices.Concat(backendFaults(), networkFaults(), crashes(), requests(), watches(), lifecycle(), holds())
+}
+
+func actionNamed(name string) *action {
+	for i := range actions {
+		if actions[i].name == name {
+			return &actions[i]
+		}
+	}
+	return nil
+}

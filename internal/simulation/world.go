@@ -1,0 +1,208 @@
+package simulation
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+
+	"go.uber.org/zap"
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
+
+	"portico.dev/internal/pki"
+	"portico.dev/internal/simulation/network"
+)
+
+// admin is the user that prepares a world. Limits do not apply to it.
+const admin = "admin"
+
+// shape is what a world consists of.
+type shape struct {
+	fronts int
+	// stores has an entry for each backend: whether it stores objects.
+	stores []bool
+}
+
+// latency is the normal latency between two hosts.
+const latency = 200 * time.Microsecond
+
+// world is a network with etcd, front doors, backends and clients. It is used in one bubble.
+type world struct {
+	t     testing.TB
+	shape shape
+	log   *timeline
+
+	net        *network.Network
+	keys       *pki.Directory
+	etcd       *etcd
+	fronts     []*front
+	backends   []*backend
+	clientHost *network.Host
+	ledger     *ledger
+	ctx        context.Context
+	cancel     context.CancelFunc
+
+	mu      sync.Mutex // guards clients
+	clients map[string]*client
+}
+
+// newWorld starts a world and returns when every APIService is available at every front door. Logs of the front doors go to logger.
+func newWorld(t testing.TB, dir string, s shape, seed uint64, logger *zap.Logger) (w *world, err error) {
+	w = &world{t: t, shape: s, log: new(timeline), net: network.New(seed, network.Link{Latency: latency}), ledger: newLedger(), clients: make(map[string]*client)}
+	w.log.start()
+	w.ctx, w.cancel = context.WithCancel(context.Background())
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, w.stop())
+		}
+	}()
+	if w.keys, err = pki.OpenDirectory(filepath.Join(dir, "pki"), pki.Leaf{CommonName: "portico", DNSNames: []string{"portico"}, Server: true}); err != nil {
+		return w, err
+	}
+	w.etcd = &etcd{host: w.net.Host("10.0.0.1"), dir: filepath.Join(dir, "etcd"), keys: w.keys}
+	if err := w.keys.EnsureEtcd("etcd", []net.IP{w.etcd.host.Address().AsSlice()}); err != nil {
+		return w, err
+	}
+	if err := w.etcd.start(w.ctx); err != nil {
+		return w, err
+	}
+	w.clientHost = w.net.Host("10.0.3.1")
+	for i := range s.fronts {
+		name := fmt.Sprintf("front%d", i)
+		f := &front{name: name, host: w.net.Host(fmt.Sprintf("10.0.1.%d", i+1)), dir: filepath.Join(dir, name), etcd: w.etcd, log: logger.Named(name)}
+		if err := pki.CopyShared(f.keys(), filepath.Join(dir, "pki")); err != nil {
+			return w, err
+		}
+		w.fronts = append(w.fronts, f)
+		if err := f.start(w.ctx); err != nil {
+			return w, err
+		}
+	}
+	for i, stores := range s.stores {
+		b, err := newBackend(fmt.Sprintf("backend%d", i), stores, w.net.Host(fmt.Sprintf("10.0.2.%d", i+1)), func(_ *backend, r *http.Request) { w.ledger.arrived(r) })
+		if err != nil {
+			return w, err
+		}
+		w.backends = append(w.backends, b)
+		if err := b.start(w.ctx); err != nil {
+			return w, err
+		}
+	}
+	return w, w.register()
+}
+
+// stop stops everything in reverse order.
+func (w *world) stop() error {
+	var errs []error
+	for _, c := range w.clients {
+		c.http.CloseIdleConnections()
+	}
+	for _, f := range w.fronts {
+		if err := f.stop(); err != nil {
+			errs = append(errs, fmt.Errorf("stop %s: %w", f.name, err))
+		}
+	}
+	for _, b := range w.backends {
+		errs = append(errs, b.stop())
+	}
+	w.cancel()
+	if w.etcd != nil {
+		w.etcd.stop()
+	}
+	return errors.Join(errs...)
+}
+
+// register creates the objects that make the backends available, and the permissions of users.
+func (w *world) register() error {
+	c := w.client(admin, w.fronts[0])
+	objects := []struct {
+		path   string
+		object any
+	}{
+		{"/api/v1/namespaces", &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: backendNamespace}}},
+		{"/apis/rbac.authorization.k8s.io/v1/clusterrolebindings", &rbacv1.ClusterRoleBinding{
+			ObjectMeta: metav1.ObjectMeta{Name: "simulation"}, Subjects: []rbacv1.Subject{{Kind: "Group", APIGroup: rbacv1.GroupName, Name: "simulation"}},
+			RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "cluster-admin"},
+		}},
+	}
+	for _, o := range objects {
+		if err := c.do(w.ctx, http.MethodPost, o.path, o.object).failure(); err != nil {
+			return err
+		}
+	}
+	for _, b := range w.backends {
+		if err := w.registerBackend(c, b); err != nil {
+			return err
+		}
+	}
+	if err := w.await(time.Minute, func() error { return w.checkAvailable(w.ctx) }); err != nil {
+		return err
+	}
+	return w.await(time.Minute, func() error { return w.checkDocuments(w.ctx) })
+}
+
+// registerBackend creates the Service, the EndpointSlice and the APIService of a backend.
+func (w *world) registerBackend(c *client, b *backend) error {
+	home := "/api/v1/namespaces/" + backendNamespace + "/services"
+	if err := c.do(w.ctx, http.MethodPost, home, &corev1.Service{
+		ObjectMeta: metav1.ObjectMeta{Name: b.name},
+		Spec:       corev1.ServiceSpec{ClusterIP: corev1.ClusterIPNone, Ports: []corev1.ServicePort{{Name: "https", Port: backendPort}}},
+	}).failure(); err != nil {
+		return err
+	}
+	port, name, ready := int32(backendPort), "https", true
+	if err := c.do(w.ctx, http.MethodPost, "/apis/discovery.k8s.io/v1/namespaces/"+backendNamespace+"/endpointslices", &discoveryv1.EndpointSlice{
+		ObjectMeta:  metav1.ObjectMeta{Name: b.name, Labels: map[string]string{discoveryv1.LabelServiceName: b.name}},
+		AddressType: discoveryv1.AddressTypeIPv4, Ports: []discoveryv1.EndpointPort{{Name: &name, Port: &port}},
+		Endpoints: []discoveryv1.Endpoint{{Addresses: []string{b.host.String()}, Conditions: discoveryv1.EndpointConditions{Ready: &ready}}},
+	}).failure(); err != nil {
+		return err
+	}
+	return c.do(w.ctx, http.MethodPost, "/apis/apiregistration.k8s.io/v1/apiservices", w.apiServiceOf(b)).failure()
+}
+
+func (w *world) apiServiceOf(b *backend) *apiregistrationv1.APIService {
+	port := int32(backendPort)
+	return &apiregistrationv1.APIService{
+		ObjectMeta: metav1.ObjectMeta{Name: b.apiService()},
+		Spec: apiregistrationv1.APIServiceSpec{
+			Group: b.group, Version: "v1", GroupPriorityMinimum: 100, VersionPriority: 100, CABundle: b.server.CABundle(),
+			Service: &apiregistrationv1.ServiceReference{Namespace: backendNamespace, Name: b.name, Port: &port},
+		},
+	}
+}
+
+// pollInterval is the interval between two checks of a condition, in virtual time.
+const pollInterval = time.Second
+
+// await returns nil when check does, and its last error after a time.
+func (w *world) await(limit time.Duration, check func() error) error {
+	deadline := time.Now().Add(limit)
+	for {
+		err := check()
+		if err == nil || !time.Now().Before(deadline) || w.ctx.Err() != nil {
+			return err
+		}
+		time.Sleep(pollInterval)
+	}
+}
+
+// running returns the front doors that run.
+func (w *world) running() []*front {
+	var all []*front
+	for _, f := range w.fronts {
+		if f.server != nil {
+			all = append(all, f)
+		}
+	}
+	return all
+}
