@@ -12,6 +12,7 @@ import (
 	"errors"
 	"fmt"
 	"sync/atomic"
+	"time"
 
 	"go.uber.org/zap"
 )
@@ -20,8 +21,20 @@ import (
 type KeyPair struct {
 	certFile, keyFile string
 	current           atomic.Pointer[tls.Certificate]
+	roots             atomic.Pointer[pairRoots] // the last result of Roots
 	stale             atomic.Pointer[error]
 }
+
+// pairRoots is a result of Roots.
+type pairRoots struct {
+	pair   *tls.Certificate
+	bundle *bundleState
+	until  time.Time
+	roots  []*x509.Certificate
+}
+
+// rememberRoots is how long a result of Roots is used while neither the pair nor the bundle is replaced. Certificates expire.
+const rememberRoots = time.Minute
 
 // LoadKeyPair reads a pair from files, which Run watches.
 func LoadKeyPair(certFile, keyFile string) (*KeyPair, error) {
@@ -78,14 +91,23 @@ func (k *KeyPair) Fingerprint() string {
 
 // Roots returns the certificates of a bundle that verify the pair, or nil if it cannot be verified.
 func (k *KeyPair) Roots(b *Bundle) []*x509.Certificate {
-	pair := k.current.Load()
+	pair, bundle, now := k.current.Load(), b.current.Load(), time.Now()
+	if last := k.roots.Load(); last != nil && last.pair == pair && last.bundle == bundle && now.Before(last.until) {
+		return last.roots
+	}
+	roots := rootsOf(pair, bundle.pool)
+	k.roots.Store(&pairRoots{pair, bundle, now.Add(rememberRoots), roots})
+	return roots
+}
+
+func rootsOf(pair *tls.Certificate, pool *x509.CertPool) []*x509.Certificate {
 	intermediates := x509.NewCertPool()
 	for _, der := range pair.Certificate[1:] {
 		if c, err := x509.ParseCertificate(der); err == nil {
 			intermediates.AddCert(c)
 		}
 	}
-	chains, err := pair.Leaf.Verify(x509.VerifyOptions{Roots: b.Pool(), Intermediates: intermediates, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageAny}})
+	chains, err := pair.Leaf.Verify(x509.VerifyOptions{Roots: pool, Intermediates: intermediates, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageAny}})
 	if err != nil {
 		return nil
 	}
