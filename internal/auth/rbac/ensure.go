@@ -24,23 +24,40 @@ import (
 // Several replicas may call it concurrently.
 func EnsureBootstrap(ctx context.Context, client clients.Interface) error {
 	p, api := Bootstrap(), client.RbacV1()
+	// One list instead of a request for each object. Changes that it does not contain yet cause conflicts.
+	fromCache := metav1.ListOptions{ResourceVersion: "0"}
+	roles, err := api.ClusterRoles().List(ctx, fromCache)
+	if err != nil {
+		return fmt.Errorf("list ClusterRoles: %w", err)
+	}
+	bindings, err := api.ClusterRoleBindings().List(ctx, fromCache)
+	if err != nil {
+		return fmt.Errorf("list ClusterRoleBindings: %w", err)
+	}
+	storedRoles, storedBindings := make(map[string]*rbacv1.ClusterRole), make(map[string]*rbacv1.ClusterRoleBinding)
+	for i := range roles.Items {
+		storedRoles[roles.Items[i].Name] = &roles.Items[i]
+	}
+	for i := range bindings.Items {
+		storedBindings[bindings.Items[i].Name] = &bindings.Items[i]
+	}
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(ensureTogether)
 	for _, want := range p.ClusterRoles {
-		g.Go(func() error { return ensure(ctx, "ClusterRole", api.ClusterRoles(), want, extendClusterRole) })
+		g.Go(func() error {
+			return ensure(ctx, "ClusterRole", api.ClusterRoles(), storedRoles[want.Name], want, extendClusterRole)
+		})
 	}
 	for _, want := range p.ClusterRoleBindings {
 		g.Go(func() error {
-			return ensure(ctx, "ClusterRoleBinding", api.ClusterRoleBindings(), want, extendClusterRoleBinding)
+			return ensure(ctx, "ClusterRoleBinding", api.ClusterRoleBindings(), storedBindings[want.Name], want, extendClusterRoleBinding)
 		})
 	}
 	for _, want := range p.Roles {
-		g.Go(func() error { return ensure(ctx, "Role", api.Roles(want.Namespace), want, extendRole) })
+		g.Go(func() error { return ensure(ctx, "Role", api.Roles(want.Namespace), nil, want, extendRole) })
 	}
 	for _, want := range p.RoleBindings {
-		g.Go(func() error {
-			return ensure(ctx, "RoleBinding", api.RoleBindings(want.Namespace), want, extendRoleBinding)
-		})
+		g.Go(func() error { return ensure(ctx, "RoleBinding", api.RoleBindings(want.Namespace), nil, want, extendRoleBinding) })
 	}
 	return g.Wait()
 }
@@ -71,12 +88,24 @@ type extension[T any] func(next, want T) (possible bool)
 // ensureAttempts limits the attempts after conflicts with other replicas.
 const ensureAttempts = 8
 
-func ensure[T object[T]](ctx context.Context, kind string, api objects[T], want T, extend extension[T]) error {
+// ensure creates or extends an object. have is the object as it was stored, or nil if it is missing or unknown.
+func ensure[T object[T]](ctx context.Context, kind string, api objects[T], have, want T, extend extension[T]) error {
 	var err error
+	var unknown T
 	for range ensureAttempts {
-		if err = ensureOnce(ctx, api, want, extend); !apierrors.IsConflict(err) && !apierrors.IsAlreadyExists(err) {
+		if have == unknown {
+			have, err = api.Get(ctx, want.GetName(), metav1.GetOptions{})
+		}
+		switch {
+		case apierrors.IsNotFound(err):
+			_, err = api.Create(ctx, want.DeepCopy(), metav1.CreateOptions{})
+		case err == nil:
+			err = extendStored(ctx, api, have, want, extend)
+		}
+		if !apierrors.IsConflict(err) && !apierrors.IsAlreadyExists(err) {
 			break
 		}
+		have = unknown
 	}
 	if err != nil {
 		return fmt.Errorf("ensure %s %s: %w", kind, path.Join(want.GetNamespace(), want.GetName()), err)
@@ -84,15 +113,8 @@ func ensure[T object[T]](ctx context.Context, kind string, api objects[T], want 
 	return nil
 }
 
-func ensureOnce[T object[T]](ctx context.Context, api objects[T], want T, extend extension[T]) error {
-	have, err := api.Get(ctx, want.GetName(), metav1.GetOptions{})
-	if apierrors.IsNotFound(err) {
-		_, err = api.Create(ctx, want.DeepCopy(), metav1.CreateOptions{})
-		return err
-	}
-	if err != nil {
-		return err
-	}
+// extendStored adds the content of want to a stored object.
+func extendStored[T object[T]](ctx context.Context, api objects[T], have, want T, extend extension[T]) error {
 	if have.GetAnnotations()[rbacv1.AutoUpdateAnnotationKey] == "false" {
 		return nil
 	}
@@ -111,7 +133,7 @@ func ensureOnce[T object[T]](ctx context.Context, api objects[T], want T, extend
 	if reflect.DeepEqual(next, have) {
 		return nil
 	}
-	_, err = api.Update(ctx, next, metav1.UpdateOptions{})
+	_, err := api.Update(ctx, next, metav1.UpdateOptions{})
 	return err
 }
 
