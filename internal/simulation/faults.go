@@ -120,12 +120,12 @@ func networkFaults() []action {
 // crashes end and restart servers.
 func crashes() []action {
 	return []action{
-		{name: "front-crash", weight: 4, begin: func(h *history, s step) {
+		{name: "front-crash", weight: 2, begin: func(h *history, s step) {
 			f := h.front(s.target)
 			h.disturb(f.name)
 			f.crash()
 		}, end: restartFront},
-		{name: "front-stop", weight: 3, begin: func(h *history, s step) {
+		{name: "front-stop", weight: 1, begin: func(h *history, s step) {
 			f := h.front(s.target)
 			h.disturb(f.name)
 			h.check(f.stop())

@@ -21,6 +21,7 @@ type history struct {
 	mu         sync.Mutex // guards the fields below
 	violations []violation
 	disturbed  map[string]time.Time // last change of a fault, by the name of a server
+	inProgress map[string]int       // operations, by their name
 }
 
 // violation is a broken rule.
@@ -36,7 +37,7 @@ func (v violation) String() string {
 
 // runHistory executes a schedule, and returns the violations of rules.
 func (w *world) runHistory(seed uint64, s schedule) []violation {
-	h := &history{world: w, seed: seed, schedule: s, disturbed: make(map[string]time.Time)}
+	h := &history{world: w, seed: seed, schedule: s, disturbed: make(map[string]time.Time), inProgress: make(map[string]int)}
 	h.ctx, h.cancel = context.WithCancel(w.ctx)
 	defer h.cancel()
 	w.log.start()
@@ -71,10 +72,15 @@ func (h *history) play() {
 		h.sleepUntil(s.at)
 		a := actionNamed(s.action)
 		if a.end == nil {
-			h.work.Go(func() { a.begin(h, s) })
+			h.progress(a.name, 1)
+			h.work.Go(func() {
+				defer h.progress(a.name, -1)
+				a.begin(h, s)
+			})
 			continue
 		}
 		h.log.addf("begin %s", s)
+		h.coverage.add(a.name, h.operations())
 		a.begin(h, s)
 		h.active = append(h.active, s)
 	}
@@ -97,6 +103,26 @@ func (h *history) sleepUntil(at time.Duration) {
 	if wait := at - time.Since(h.began); wait > 0 {
 		time.Sleep(wait)
 	}
+}
+
+// progress counts the operations in progress.
+func (h *history) progress(name string, n int) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.inProgress[name] += n
+}
+
+// operations returns the names of the operations in progress.
+func (h *history) operations() []string {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	var names []string
+	for name, n := range h.inProgress {
+		if n > 0 {
+			names = append(names, name)
+		}
+	}
+	return names
 }
 
 // violate records the violation of a rule.

@@ -52,24 +52,43 @@ const (
 	shortest, longest = 200 * time.Millisecond, 15 * time.Second
 )
 
-// newSchedule returns the schedule of a seed. reached are the pairs that earlier histories have covered; pairs that are missing are
-// preferred.
+// newSchedule returns the schedule of a seed. Consecutive seeds visit the pairs of a fault and an operation in turn: each schedule
+// contains one fault that begins while the operation is in progress.
 func newSchedule(seed uint64, steps int) schedule {
 	r := rand.New(rand.NewPCG(seed, 1))
+	s := append(make(schedule, 0, steps), steeredPair(r, seed)...)
 	total := 0
 	for _, a := range actions {
 		total += a.weight
 	}
-	s := make(schedule, steps)
-	for i := range s {
-		s[i] = step{at: time.Duration(r.Int64N(int64(span))).Round(time.Millisecond), target: r.IntN(64), other: r.IntN(64), choice: r.Uint64()}
-		a := actionAt(r.IntN(total))
-		s[i].action = a.name
-		if a.end != nil {
-			s[i].lasts = shortest + time.Duration(r.Int64N(int64(longest-shortest))).Round(time.Millisecond)
-		}
+	for len(s) < steps {
+		s = append(s, newStep(r, actionAt(r.IntN(total))))
 	}
 	slices.SortStableFunc(s, func(a, b step) int { return cmp.Compare(a.at, b.at) })
+	return s
+}
+
+// inProgress is how long an operation lasts at least.
+const inProgress = time.Millisecond
+
+// steeredPair returns an operation and a fault that begins while the operation is in progress, at the same servers.
+func steeredPair(r *rand.Rand, seed uint64) []step {
+	faults, operations := faultNames(), operationNames()
+	n := int(seed % uint64(len(faults)*len(operations)))
+	operation := newStep(r, actionNamed(operations[n/len(faults)]))
+	fault := newStep(r, actionNamed(faults[n%len(faults)]))
+	fault.at, fault.target, fault.other = operation.at+inProgress, operation.target, operation.other
+	return []step{operation, fault}
+}
+
+func newStep(r *rand.Rand, a *action) step {
+	s := step{
+		at: time.Duration(r.Int64N(int64(span))).Round(time.Millisecond), action: a.name,
+		target: r.IntN(64), other: r.IntN(64), choice: r.Uint64(),
+	}
+	if a.end != nil {
+		s.lasts = shortest + time.Duration(r.Int64N(int64(longest-shortest))).Round(time.Millisecond)
+	}
 	return s
 }
 

@@ -4,12 +4,11 @@ import (
 	"flag"
 	"fmt"
 	"os"
-	"path/filepath"
+	"runtime/debug"
+	"slices"
 	"strings"
-	"syscall"
 	"testing"
 	"testing/synctest"
-	"time"
 	_ "unsafe" // for go:linkname
 
 	"github.com/go-logr/logr"
@@ -24,6 +23,7 @@ var (
 	flagFrom  = flag.Int64("from", -1, "with -seed: run the histories of this seed to -seed in one world")
 	flagSeeds = flag.Int("seeds", 40, "number of histories")
 	flagSteps = flag.Int("steps", defaultSteps, "number of faults and operations of a history")
+	flagTable = flag.Bool("table", false, "print which pairs of a fault and an operation the histories reached")
 	flagLog   = flag.Bool("log", false, "print the log of the front doors")
 )
 
@@ -39,6 +39,7 @@ func TestMain(m *testing.M) {
 	// The default handlers sleep until a time that they computed outside of the bubble.
 	utilruntime.ErrorHandlers = nil
 	klog.SetLogger(logr.Discard())
+	debug.SetGCPercent(400) // memory is not scarce, and a fifth of the CPU time is saved
 	os.Exit(m.Run())
 }
 
@@ -61,11 +62,8 @@ func logger(t testing.TB) *zap.Logger {
 	return log
 }
 
-func cpu() time.Duration {
-	var u syscall.Rusage
-	_ = syscall.Getrusage(syscall.RUSAGE_SELF, &u)
-	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
-}
+// covered counts the pairs of all worlds of this process.
+var covered = newCoverage()
 
 func TestHistories(t *testing.T) {
 	first, last := uint64(0), uint64(*flagSeeds)-1
@@ -75,42 +73,122 @@ func TestHistories(t *testing.T) {
 			first = uint64(*flagFrom)
 		}
 	}
-	for from := first; from <= last; {
-		to := min(from/perWorld*perWorld+perWorld-1, last)
+	if *flagTable {
+		t.Cleanup(func() { covered.print(os.Stdout) })
+	}
+	for next := first; next <= last; {
+		from, to := next, min(next/perWorld*perWorld+perWorld-1, last)
 		t.Run(fmt.Sprintf("seeds %d to %d", from, to), func(t *testing.T) {
-			runWorld(t, from, to)
+			t.Parallel()
+			runSeeds(t, from, to)
 		})
-		from = to + 1
+		next = to + 1
 	}
 }
 
-func runWorld(t *testing.T, from, to uint64) {
-	dir := t.TempDir()
+// runSeeds runs the histories of some seeds in one world, and reports the first that violates a rule.
+func runSeeds(t *testing.T, from, to uint64) {
+	var all []numbered
+	for seed := from; seed <= to; seed++ {
+		all = append(all, numbered{seed, newSchedule(seed, *flagSteps)})
+	}
+	f := runWorld(t, shapeOf(from), all)
+	if f == nil {
+		return
+	}
+	t.Errorf("seed %d violates a rule. Replay it with: go test ./internal/simulation -run TestHistories -seed %d%s\n%s",
+		f.seed, f.seed, replayFrom(from, f.seed), f.report)
+	if short := shrink(t, shapeOf(from), numbered{f.seed, newSchedule(f.seed, *flagSteps)}, f.rule); short != nil {
+		t.Logf("these %d of its %d steps suffice:\n%s", len(short), *flagSteps, short)
+	} else {
+		t.Logf("it does not violate the rule in a new world")
+	}
+}
+
+func replayFrom(from, seed uint64) string {
+	if from == seed {
+		return ""
+	}
+	return fmt.Sprintf(" (and with -from %d, if it needs the histories before it)", from)
+}
+
+// numbered is a schedule with its seed.
+type numbered struct {
+	seed     uint64
+	schedule schedule
+}
+
+// failure is the violation of a rule in a world.
+type failure struct {
+	seed         uint64
+	rule, report string
+}
+
+// runWorld runs histories in a new world, until one violates a rule. It returns nil if none does.
+func runWorld(t *testing.T, s shape, all []numbered) (f *failure) {
+	dir, err := os.MkdirTemp("", "simulation")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = os.RemoveAll(dir) }()
 	synctest.Test(t, func(t *testing.T) {
-		started := cpu()
-		w, err := newWorld(t, filepath.Join(dir), shapeOf(from), from, logger(t))
+		w, err := newWorld(t, dir, s, all[0].seed, covered, logger(t))
 		if err != nil {
 			t.Fatal(err)
 		}
-		t.Logf("start: %s CPU", cpu()-started)
-		for seed := from; seed <= to; seed++ {
-			used, began := cpu(), time.Now()
-			s := newSchedule(seed, *flagSteps)
-			violations := w.runHistory(seed, s)
-			t.Logf("seed %d: %s CPU, %s virtual", seed, cpu()-used, time.Since(began))
-			if len(violations) == 0 {
-				continue
+		for _, n := range all {
+			if f = describe(w, n.seed, w.runHistory(n.seed, n.schedule)); f != nil {
+				break
 			}
-			var report strings.Builder
-			for _, v := range violations {
-				fmt.Fprintln(&report, v)
-			}
-			w.log.print(&report, 0)
-			t.Errorf("seed %d:\n%s", seed, report.String())
-			break
 		}
-		if err := w.stop(); err != nil {
+		if err := w.stop(); err != nil && f == nil {
 			t.Error(err)
 		}
 	})
+	return f
+}
+
+func describe(w *world, seed uint64, violations []violation) *failure {
+	if len(violations) == 0 {
+		return nil
+	}
+	var report strings.Builder
+	for _, v := range violations {
+		fmt.Fprintln(&report, v)
+	}
+	w.log.print(&report, 0)
+	return &failure{seed, violations[0].rule, report.String()}
+}
+
+// shrinkRuns bounds the histories that shrink runs.
+const shrinkRuns = 40
+
+// shrink returns a part of a schedule that violates the same rule in a new world, without steps that are not needed. It returns
+// nil if the whole schedule does not violate the rule in a new world.
+func shrink(t *testing.T, s shape, n numbered, rule string) schedule {
+	runs := 0
+	violates := func(part schedule) bool {
+		runs++
+		f := runWorld(t, s, []numbered{{n.seed, part}})
+		return f != nil && f.rule == rule
+	}
+	if !violates(n.schedule) {
+		return nil
+	}
+	short := n.schedule
+	for size := (len(short) + 1) / 2; size > 0 && runs < shrinkRuns; {
+		removed := false
+		for at := 0; at+size <= len(short) && runs < shrinkRuns; {
+			part := slices.Concat(short[:at], short[at+size:])
+			if violates(part) {
+				short, removed = part, true
+			} else {
+				at += size
+			}
+		}
+		if !removed || size > len(short) {
+			size /= 2
+		}
+	}
+	return short
 }

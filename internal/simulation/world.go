@@ -40,6 +40,8 @@ type world struct {
 	t     testing.TB
 	shape shape
 	log   *timeline
+	// coverage may belong to several worlds.
+	coverage *coverage
 
 	net        *network.Network
 	keys       *pki.Directory
@@ -56,8 +58,11 @@ type world struct {
 }
 
 // newWorld starts a world and returns when every APIService is available at every front door. Logs of the front doors go to logger.
-func newWorld(t testing.TB, dir string, s shape, seed uint64, logger *zap.Logger) (w *world, err error) {
-	w = &world{t: t, shape: s, log: new(timeline), net: network.New(seed, network.Link{Latency: latency}), ledger: newLedger(), clients: make(map[string]*client)}
+func newWorld(t testing.TB, dir string, s shape, seed uint64, covered *coverage, logger *zap.Logger) (w *world, err error) {
+	w = &world{
+		t: t, shape: s, log: new(timeline), coverage: covered, net: network.New(seed, network.Link{Latency: latency}), ledger: newLedger(),
+		clients: make(map[string]*client),
+	}
 	w.log.start()
 	w.ctx, w.cancel = context.WithCancel(context.Background())
 	defer func() {
