@@ -57,7 +57,9 @@ func EnsureBootstrap(ctx context.Context, client clients.Interface) error {
 		g.Go(func() error { return ensure(ctx, "Role", api.Roles(want.Namespace), nil, want, extendRole) })
 	}
 	for _, want := range p.RoleBindings {
-		g.Go(func() error { return ensure(ctx, "RoleBinding", api.RoleBindings(want.Namespace), nil, want, extendRoleBinding) })
+		g.Go(func() error {
+			return ensure(ctx, "RoleBinding", api.RoleBindings(want.Namespace), nil, want, extendRoleBinding)
+		})
 	}
 	return g.Wait()
 }
