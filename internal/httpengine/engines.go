@@ -6,7 +6,8 @@ import (
 	"portico.dev/internal/httpengine/portico"
 )
 
-// Portico is Portico's own implementation. It is removed by deleting the directory portico, this constant, and its line below.
+// Portico is Portico's own implementation. It is removed by deleting the directory portico, this constant, its line below, and
+// the import.
 const Portico Name = "portico"
 
 // engines are the implementations, the default first.
