@@ -45,11 +45,11 @@ func (s schedule) String() string {
 
 const (
 	// defaultSteps is the number of steps of a history.
-	defaultSteps = 30
+	defaultSteps = 20
 	// span is the time in which the steps of a history begin.
-	span = 30 * time.Second
+	span = 20 * time.Second
 	// shortest and longest bound the duration of a fault.
-	shortest, longest = 200 * time.Millisecond, 15 * time.Second
+	shortest, longest = 200 * time.Millisecond, 10 * time.Second
 )
 
 // newSchedule returns the schedule of a seed. Consecutive seeds visit the pairs of a fault and an operation in turn: each schedule
