@@ -5,7 +5,7 @@ PREFIX  ?= /usr/local
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo v0.1.0)
 LDFLAGS ?= -s -w -X portico.dev/internal/version.Portico=$(VERSION)
 
-.PHONY: all help dev recording quick golden build install release test release-checks race lint generate bench bench-incumbent bench-gateway bench-compare bench-nodes microbench ci stress clean upstream-conformance upstream-specs incumbent first-start-kills record-kinds record-rights mutants fuzz library-engines library-engines-reduced attacks
+.PHONY: all help dev recording quick golden build install release test release-checks race lint generate bench bench-incumbent bench-gateway bench-compare bench-nodes microbench ci stress simulate clean upstream-conformance upstream-specs incumbent first-start-kills record-kinds record-rights mutants fuzz library-engines library-engines-reduced attacks
 
 # The same as build.
 all: build
@@ -111,6 +111,11 @@ bench-nodes:
 	go run ./e2e/programs/build -to $(BIN) kube-apiserver kube-controller-manager kube-scheduler kwok
 	go run ./e2e/bench -kube-apiserver $(BIN)/kube-apiserver -kube-controller-manager $(BIN)/kube-controller-manager \
 		-kube-scheduler $(BIN)/kube-scheduler -kwok $(BIN)/kwok $(if $(NODES),-nodes $(NODES)) nodes
+
+# Runs histories of faults against simulated time and network that no test has run before: make simulate HOURS=10 (docs/simulation.md).
+HOURS ?= 1
+simulate:
+	go test ./internal/simulation -count 1 -timeout 0 -run TestHistories -v -for $(HOURS)h
 
 # Runs the benchmarks of all packages.
 microbench:

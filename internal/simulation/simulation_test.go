@@ -3,12 +3,14 @@ package simulation
 import (
 	"flag"
 	"fmt"
+	"math/rand/v2"
 	"os"
 	"runtime/debug"
 	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
+	"time"
 	_ "unsafe" // for go:linkname
 
 	"github.com/go-logr/logr"
@@ -19,13 +21,15 @@ import (
 )
 
 var (
-	flagSeed  = flag.Int64("seed", -1, "run only this history")
-	flagFrom  = flag.Int64("from", -1, "with -seed: run the histories of this seed to -seed in one world")
-	flagSeeds = flag.Int("seeds", 40, "number of histories")
-	flagSteps = flag.Int("steps", defaultSteps, "number of faults and operations of a history")
-	flagTable = flag.Bool("table", false, "print which pairs of a fault and an operation the histories reached")
-	flagLines = flag.Bool("timeline", false, "print the timeline of each history")
-	flagLog   = flag.Bool("log", false, "print the log of the front doors")
+	flagSeed   = flag.Int64("seed", -1, "run only this history")
+	flagFrom   = flag.Int64("from", -1, "with -seed: run the histories of this seed to -seed in one world")
+	flagSeeds  = flag.Int("seeds", perWorld, "number of histories")
+	flagFor    = flag.Duration("for", 0, "run histories of random seeds for this time")
+	flagShrink = flag.Bool("shrink", true, "search the shortest part of a schedule that violates the same rule")
+	flagSteps  = flag.Int("steps", defaultSteps, "number of faults and operations of a history")
+	flagTable  = flag.Bool("table", false, "print which pairs of a fault and an operation the histories reached")
+	flagLines  = flag.Bool("timeline", false, "print the timeline of each history")
+	flagLog    = flag.Bool("log", false, "print the log of the front doors")
 )
 
 // clientDone is the channel that a context of etcd's client returns from Done. Nothing closes it. A goroutine that waits for a
@@ -68,16 +72,23 @@ func logger(t testing.TB) *zap.Logger {
 var covered = newCoverage()
 
 func TestHistories(t *testing.T) {
-	first, last := uint64(0), uint64(*flagSeeds)-1
-	if *flagSeed >= 0 {
-		first, last = uint64(*flagSeed), uint64(*flagSeed)
-		if *flagFrom >= 0 {
-			first = uint64(*flagFrom)
-		}
-	}
 	if *flagTable {
 		t.Cleanup(func() { covered.print(os.Stdout) })
 	}
+	switch {
+	case *flagFor > 0:
+		runFor(t, *flagFor)
+	case *flagSeed >= 0 && *flagFrom >= 0:
+		runWorlds(t, uint64(*flagFrom), uint64(*flagSeed))
+	case *flagSeed >= 0:
+		runWorlds(t, uint64(*flagSeed), uint64(*flagSeed))
+	default:
+		runWorlds(t, 0, uint64(*flagSeeds)-1)
+	}
+}
+
+// runWorlds runs the histories of some seeds, in one subtest for each world.
+func runWorlds(t *testing.T, first, last uint64) {
 	for next := first; next <= last; {
 		from, to := next, min(next/perWorld*perWorld+perWorld-1, last)
 		t.Run(fmt.Sprintf("seeds %d to %d", from, to), func(t *testing.T) {
@@ -88,19 +99,41 @@ func TestHistories(t *testing.T) {
 	}
 }
 
-// runSeeds runs the histories of some seeds in one world, and reports the first that violates a rule.
+// runFor runs histories of random seeds for a time.
+func runFor(t *testing.T, limit time.Duration) {
+	const batch = 20 // worlds
+	deadline, histories := time.Now().Add(limit), 0
+	next := uint64(rand.Uint32()) * perWorld
+	for time.Now().Before(deadline) {
+		t.Run(fmt.Sprintf("from %d", next), func(t *testing.T) { runWorlds(t, next, next+batch*perWorld-1) })
+		next, histories = next+batch*perWorld, histories+batch*perWorld
+		t.Logf("%d histories", histories)
+	}
+}
+
+// runSeeds runs the histories of some seeds in one world, and those after a violation of a rule in a new world.
 func runSeeds(t *testing.T, from, to uint64) {
-	var all []numbered
-	for seed := from; seed <= to; seed++ {
-		all = append(all, numbered{seed, newSchedule(seed, *flagSteps)})
+	for from <= to {
+		var all []numbered
+		for seed := from; seed <= to; seed++ {
+			all = append(all, numbered{seed, newSchedule(seed, *flagSteps)})
+		}
+		f := runWorld(t, shapeOf(from), all)
+		if f == nil {
+			return
+		}
+		t.Errorf("seed %d violates a rule. Replay it with: go test ./internal/simulation -run TestHistories -seed %d%s\n%s",
+			f.seed, f.seed, replayFrom(from, f.seed), f.report)
+		if *flagShrink {
+			reportShort(t, f)
+		}
+		from = f.seed + 1
 	}
-	f := runWorld(t, shapeOf(from), all)
-	if f == nil {
-		return
-	}
-	t.Errorf("seed %d violates a rule. Replay it with: go test ./internal/simulation -run TestHistories -seed %d%s\n%s",
-		f.seed, f.seed, replayFrom(from, f.seed), f.report)
-	if short := shrink(t, shapeOf(from), numbered{f.seed, newSchedule(f.seed, *flagSteps)}, f.rule); short != nil {
+}
+
+// reportShort logs a part of a schedule that violates the same rule.
+func reportShort(t *testing.T, f *failure) {
+	if short := shrink(t, shapeOf(f.seed), numbered{f.seed, newSchedule(f.seed, *flagSteps)}, f.rule); short != nil {
 		t.Logf("these %d of its %d steps suffice:\n%s", len(short), *flagSteps, short)
 	} else {
 		t.Logf("it does not violate the rule in a new world")
