@@ -2,6 +2,7 @@
 
 BIN     ?= bin
 PREFIX  ?= /usr/local
+HOURS   ?= 1
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo v0.1.0)
 LDFLAGS ?= -s -w -X portico.dev/internal/version.Portico=$(VERSION)
 
@@ -113,7 +114,6 @@ bench-nodes:
 		-kube-scheduler $(BIN)/kube-scheduler -kwok $(BIN)/kwok $(if $(NODES),-nodes $(NODES)) nodes
 
 # Runs histories of faults against simulated time and network that no test has run before: make simulate HOURS=10 (docs/simulation.md).
-HOURS ?= 1
 simulate:
 	go test ./internal/simulation -count 1 -timeout 0 -run TestHistories -v -for $(HOURS)h
 
