@@ -1,22 +1,25 @@
 package network
 
 import (
+	"bytes"
 	"errors"
 	"io"
 	"net"
 	"os"
+	"slices"
 	"sync"
 	"syscall"
 	"time"
 )
 
-// buffer is the number of bytes that a sender may write before the other side reads them.
-const buffer = 256 << 10
+// buffer is the number of bytes that a sender may write before the other side reads them. It is the largest send buffer of Linux,
+// and not smaller, because virtual time stops while a Write waits that other goroutines wait for with a mutex, as in net/http.
+const buffer = 4 << 20
 
 // newConnection returns the sides of a connection. It is called with n.mu held.
 func newConnection(n *Network, number int, from, to *Host, fromPort, toPort uint16) (near, far *conn) {
 	up, down := newStream(n, number, direction{from.addr, to.addr}), newStream(n, number, direction{to.addr, from.addr})
-	near = &conn{network: n, host: from, out: up, in: down, local: from.tcp(fromPort), remote: to.tcp(toPort)}
+	near = &conn{network: n, host: from, out: up, in: down, local: from.tcp(fromPort), remote: to.tcp(toPort), dialed: true}
 	far = &conn{network: n, host: to, out: down, in: up, local: near.remote, remote: near.local}
 	near.peer, far.peer = far, near
 	up.sender, up.receiver, down.sender, down.receiver = near, far, far, near
@@ -30,17 +33,20 @@ type conn struct {
 	peer          *conn
 	in, out       *stream
 	local, remote net.Addr
+	dialed        bool // the side that dialed
 
 	// The following fields are guarded by network.mu.
-	err  error       // why the connection ended; net.ErrClosed after Close
-	idle *time.Timer // ends a connection that is blocked; nil unless it is
+	err      error       // why this side ended; net.ErrClosed after Close
+	reported bool        // a call has returned err; a kernel returns it once
+	abrupt   bool        // Close resets the other side
+	idle     *time.Timer // ends a connection that is blocked; nil unless it is
 }
 
-// segment is the data of one write.
+// segment is the data of one write, the end of all data, or a reset.
 type segment struct {
-	data    []byte
-	arrives time.Time // zero while the link is blocked
-	end     bool      // the sender has closed its side
+	data       []byte
+	end, reset bool
+	arrives    time.Time // zero while it is not on its way
 }
 
 // stream is one direction of a connection. Its fields are guarded by network.mu.
@@ -49,16 +55,22 @@ type stream struct {
 	number           int
 	direction        direction
 	sender, receiver *conn
-	changed          *sync.Cond
+	readable         *sync.Cond // the reader must look again
+	writable         *sync.Cond // writers must look again
 
-	segments []segment // sent and not received
-	size     int       // bytes in segments
-	sent     int       // number of segments so far
-	finished bool      // the sender has closed its side
+	flight   []segment    // sent and not arrived
+	received bytes.Buffer // arrived and not read
+	size     int          // bytes in flight and received
+	sent     int          // number of segments so far
+	writing  bool         // a call of Write has not returned
+	finished bool         // the sender has sent the end
+	ended    bool         // the end has arrived
+	gone     bool         // the sender has sent a reset
+	ackLost  bool         // data has arrived, and the sender does not learn it
 
-	scheduled   time.Time   // when the first segment arrives; zero without one, and while it is blocked
-	arrival     *time.Timer // wakes the receiver at that time
-	unacked     *time.Timer // ends the connection if the first segment is not acknowledged
+	scheduled   time.Time   // when the first segment arrives; zero without one, and while it is not on its way
+	arrival     *time.Timer // calls arrive at that time
+	unacked     *time.Timer // ends the connection if data is not acknowledged
 	read, write deadline
 }
 
@@ -69,8 +81,17 @@ type deadline struct {
 
 func (d *deadline) passed() bool { return !d.at.IsZero() && !time.Now().Before(d.at) }
 
+func (d *deadline) stop() { stop(&d.timer) }
+
+func stop(timer **time.Timer) {
+	if *timer != nil {
+		(*timer).Stop()
+		*timer = nil
+	}
+}
+
 func newStream(n *Network, number int, d direction) *stream {
-	return &stream{network: n, number: number, direction: d, changed: sync.NewCond(&n.mu)}
+	return &stream{network: n, number: number, direction: d, readable: sync.NewCond(&n.mu), writable: sync.NewCond(&n.mu)}
 }
 
 func (c *conn) sends(d direction) bool { return c.out.direction == d }
@@ -84,85 +105,118 @@ func (s *stream) acknowledged() bool {
 
 // append sends a segment.
 func (s *stream) append(g segment) {
-	n := s.network
 	s.sent++
-	if !s.blocked() {
-		g.arrives = time.Now().Add(n.delay(n.link(s.direction), s.direction, s.number, s.sent))
-		if last := len(s.segments) - 1; last >= 0 && g.arrives.Before(s.segments[last].arrives) {
-			g.arrives = s.segments[last].arrives
-		}
-	}
-	s.segments = append(s.segments, g)
+	s.flight = append(s.flight, g)
 	s.size += len(g.data)
-	s.schedule()
+	s.send(0)
 }
 
-// schedule wakes the receiver when the first segment arrives, and starts the timeout of the sender's kernel.
-func (s *stream) schedule() {
-	var first time.Time
-	if len(s.segments) > 0 {
-		first = s.segments[0].arrives
-	}
-	if first != s.scheduled {
-		if s.arrival != nil {
-			s.arrival.Stop()
-			s.arrival = nil
-		}
-		s.scheduled = first
-		if wait := time.Until(first); wait > 0 {
-			s.arrival = time.AfterFunc(wait, s.wake)
-		} else if !first.IsZero() {
-			s.changed.Broadcast()
-		}
-	}
-	pending := len(s.segments) > 0 && !s.acknowledged()
-	switch {
-	case pending && s.unacked == nil && s.sender.err == nil:
-		s.unacked = time.AfterFunc(unackedTimeout, s.timeOut)
-	case !pending && s.unacked != nil:
-		s.unacked.Stop()
-		s.unacked = nil
-	}
-}
-
-func (s *stream) wake() {
-	s.network.mu.Lock()
-	defer s.network.mu.Unlock()
-	s.changed.Broadcast()
-}
-
-func (s *stream) timeOut() {
-	s.network.mu.Lock()
-	defer s.network.mu.Unlock()
-	if s.unacked != nil {
-		s.unacked = nil
-		s.sender.abort(syscall.ETIMEDOUT)
-	}
-}
-
-// relinked sends the segments that were blocked, after the link has changed.
-func (s *stream) relinked() {
-	n := s.network
-	if !s.blocked() {
-		last := time.Now()
-		for i := range s.segments {
-			g := &s.segments[i]
+// send gives a time of arrival to the segments that have none, unless they cannot leave the host.
+func (s *stream) send(after time.Duration) {
+	n, last := s.network, time.Now()
+	if !s.blocked() && !s.sender.host.frozen() {
+		for i := range s.flight {
+			g := &s.flight[i]
 			if g.arrives.IsZero() {
-				g.arrives = time.Now().Add(retransmission + n.delay(n.link(s.direction), s.direction, s.number, s.sent))
+				g.arrives = time.Now().Add(after + n.delay(n.link(s.direction), s.direction, s.number, s.sent))
 			}
 			if g.arrives.Before(last) {
 				g.arrives = last
 			}
 			last = g.arrives
 		}
-	} else {
-		for i := range s.segments {
-			if s.segments[i].arrives.After(time.Now()) {
-				s.segments[i].arrives = time.Time{}
-			}
-		}
 	}
 	s.schedule()
+}
+
+// schedule sets the timers.
+func (s *stream) schedule() {
+	var first time.Time
+	if len(s.flight) > 0 {
+		first = s.flight[0].arrives
+	}
+	if !first.Equal(s.scheduled) {
+		stop(&s.arrival)
+		if s.scheduled = first; !first.IsZero() {
+			s.arrival = time.AfterFunc(time.Until(first), s.arrive)
+		}
+	}
+	pending := (len(s.flight) > 0 || s.ackLost) && !s.gone && !s.acknowledged()
+	switch {
+	case pending && s.unacked == nil:
+		timeout := acceptedUnackedTimeout
+		if s.sender.dialed {
+			timeout = unackedTimeout
+		}
+		s.unacked = time.AfterFunc(timeout, s.timeOut)
+	case !pending:
+		stop(&s.unacked)
+	}
+}
+
+// arrive is called by the timer arrival.
+func (s *stream) arrive() {
+	s.network.mu.Lock()
+	defer s.network.mu.Unlock()
+	s.scheduled = time.Time{}
+	s.deliver()
+}
+
+// deliver gives the segments that have arrived to the receiver's kernel.
+func (s *stream) deliver() {
+	for len(s.flight) > 0 && !s.flight[0].arrives.IsZero() && !time.Now().Before(s.flight[0].arrives) {
+		g := s.flight[0]
+		s.flight = s.flight[1:]
+		s.ackLost = s.ackLost || !s.acknowledged()
+		switch r := s.receiver; {
+		case g.reset && s.ended:
+			r.abort(syscall.EPIPE)
+		case g.reset:
+			r.abort(syscall.ECONNRESET)
+		case g.end:
+			s.ended = true
+		case r.err != nil:
+			r.reset() // nobody will read the data
+		default:
+			s.received.Write(g.data)
+		}
+	}
+	s.readable.Broadcast()
+	s.schedule()
+}
+
+// wake is called with network.mu held.
+func (s *stream) wake() {
+	s.readable.Broadcast()
+	s.writable.Broadcast()
+}
+
+func (s *stream) deadlinePassed() {
+	s.network.mu.Lock()
+	defer s.network.mu.Unlock()
+	s.wake()
+}
+
+func (s *stream) timeOut() {
+	s.network.mu.Lock()
+	defer s.network.mu.Unlock()
+	if s.unacked != nil {
+		s.sender.timeOut()
+	}
+}
+
+// relinked sends the segments that were blocked, after the link has changed.
+func (s *stream) relinked() {
+	s.deliver()
+	if s.blocked() {
+		for i := range s.flight {
+			s.flight[i].arrives = time.Time{}
+		}
+	}
+	if s.acknowledged() {
+		s.ackLost = false
+	}
+	s.send(retransmission)
 }
 
 // watchIdle starts or stops the keep-alive timeout.
@@ -170,37 +224,61 @@ func (c *conn) watchIdle() {
 	blocked := c.err == nil && !c.out.acknowledged()
 	switch {
 	case blocked && c.idle == nil:
-		c.idle = time.AfterFunc(keepAlive, func() {
+		timeout := acceptedKeepAlive
+		if c.dialed {
+			timeout = keepAlive
+		}
+		c.idle = time.AfterFunc(timeout, func() {
 			c.network.mu.Lock()
 			defer c.network.mu.Unlock()
-			if c.idle != nil {
-				c.idle = nil
-				c.abort(syscall.ETIMEDOUT)
+			// There are no probes while data is not acknowledged.
+			if c.idle != nil && c.out.unacked == nil {
+				c.timeOut()
 			}
 		})
-	case !blocked && c.idle != nil:
-		c.idle.Stop()
-		c.idle = nil
+	case !blocked:
+		stop(&c.idle)
 	}
+}
+
+// timeOut ends a side that gets no acknowledgments.
+func (c *conn) timeOut() {
+	c.abort(syscall.ETIMEDOUT)
+	c.reset()
 }
 
 // abort ends this side. It is called with network.mu held.
 func (c *conn) abort(err error) {
-	if c.err != nil {
+	if c.err != nil && err != net.ErrClosed { //nolint:errorlint // it is never wrapped
 		return
 	}
 	c.err = err
 	c.in.read.stop()
 	c.out.write.stop()
-	for _, timer := range []**time.Timer{&c.idle, &c.out.unacked} {
-		if *timer != nil {
-			(*timer).Stop()
-			*timer = nil
-		}
-	}
-	c.in.changed.Broadcast()
-	c.out.changed.Broadcast()
+	stop(&c.idle)
+	c.in.wake()
+	c.out.wake()
 	c.forget()
+}
+
+// reset resets the other side as soon as the links allow it, because its data and its probes get no other answer. It is called
+// with network.mu held, after this side has ended.
+func (c *conn) reset() {
+	s := c.out
+	if s.gone || c.peer.err != nil {
+		return
+	}
+	s.gone, s.finished = true, true
+	s.flight = slices.DeleteFunc(s.flight, func(g segment) bool { return g.arrives.IsZero() })
+	s.append(segment{reset: true})
+}
+
+// finish sends the end of the data. It is called with network.mu held.
+func (c *conn) finish() {
+	if !c.out.finished {
+		c.out.finished = true
+		c.out.append(segment{end: true})
+	}
 }
 
 // forget removes the connection from the network when both sides have ended.
@@ -209,31 +287,28 @@ func (c *conn) forget() {
 		return
 	}
 	for _, s := range []*stream{c.in, c.out} {
-		if s.arrival != nil {
-			s.arrival.Stop()
-		}
-		s.segments, s.size = nil, 0
+		s.flight, s.ackLost = nil, false
+		s.schedule()
 	}
 	delete(c.network.open, c)
 	delete(c.network.open, c.peer)
 }
 
-func (d *deadline) stop() {
-	if d.timer != nil {
-		d.timer.Stop()
-		d.timer = nil
-	}
-}
+// closed reports whether Close has been called, or the process has ended.
+func (c *conn) closed() bool { return errors.Is(c.err, net.ErrClosed) }
 
-// failure returns the error of a call on this side, or nil.
+// failure returns the error of a call on this side, which has ended.
 func (c *conn) failure(op string) error {
 	switch {
-	case c.err == nil:
-		return nil
-	case errors.Is(c.err, net.ErrClosed):
-		return c.opError(op, c.err)
+	case c.closed():
+		return c.opError(op, net.ErrClosed)
+	case !c.reported:
+		c.reported = true
+		return c.opError(op, os.NewSyscallError(op, c.err))
+	case op == "read":
+		return io.EOF
 	}
-	return c.opError(op, os.NewSyscallError(op, c.err))
+	return c.opError(op, os.NewSyscallError(op, syscall.EPIPE))
 }
 
 func (c *conn) opError(op string, err error) error {
@@ -247,32 +322,25 @@ func (c *conn) Read(p []byte) (int, error) {
 	defer n.mu.Unlock()
 	s := c.in
 	for {
-		if err := c.failure("read"); err != nil {
-			return 0, err
-		}
-		if s.read.passed() {
+		switch {
+		case c.closed():
+			return 0, c.failure("read")
+		case len(p) == 0:
+			return 0, nil
+		case s.read.passed():
 			return 0, c.opError("read", os.ErrDeadlineExceeded)
+		case c.host.frozen():
+		case s.received.Len() > 0:
+			read, _ := s.received.Read(p)
+			s.size -= read
+			s.writable.Broadcast()
+			return read, nil
+		case s.ended:
+			return 0, io.EOF
+		case c.err != nil:
+			return 0, c.failure("read")
 		}
-		if !c.host.frozen && len(s.segments) > 0 {
-			g := &s.segments[0]
-			if arrives := g.arrives; !arrives.IsZero() && !time.Now().Before(arrives) {
-				if g.end {
-					return 0, io.EOF
-				}
-				if len(p) == 0 {
-					return 0, nil
-				}
-				read := copy(p, g.data)
-				s.size -= read
-				if g.data = g.data[read:]; len(g.data) == 0 {
-					s.segments = s.segments[1:]
-					s.schedule()
-				}
-				s.changed.Broadcast()
-				return read, nil
-			}
-		}
-		s.changed.Wait()
+		s.readable.Wait()
 	}
 }
 
@@ -282,31 +350,32 @@ func (c *conn) Write(p []byte) (written int, err error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	s := c.out
+	for s.writing && !c.closed() {
+		s.writable.Wait()
+	}
+	s.writing = true
+	defer func() { s.writing = false; s.writable.Broadcast() }()
 	for {
-		if err := c.failure("write"); err != nil {
-			return written, err
-		}
-		if s.write.passed() {
+		switch {
+		case c.closed():
+			return written, c.failure("write")
+		case s.write.passed():
 			return written, c.opError("write", os.ErrDeadlineExceeded)
-		}
-		if s.finished {
-			return written, c.opError("write", syscall.EPIPE)
-		}
-		if len(p) == 0 {
+		case c.err != nil:
+			return written, c.failure("write")
+		case s.finished:
+			return written, c.opError("write", os.NewSyscallError("write", syscall.EPIPE))
+		case len(p) == 0:
 			return written, nil
-		}
-		if space := min(len(p), buffer-s.size); space > 0 && !c.host.frozen {
-			if c.peer.err != nil && !s.blocked() && !c.peer.host.off {
-				// The other side has closed, so its kernel resets the connection.
-				c.abort(syscall.ECONNRESET)
-				return written + len(p), nil
-			}
-			s.append(segment{data: append([]byte(nil), p[:space]...)})
-			p = p[space:]
+		case s.size < buffer:
+			space := min(len(p), buffer-s.size)
+			s.append(segment{data: bytes.Clone(p[:space])})
 			written += space
-			continue
+			if p = p[space:]; len(p) == 0 {
+				return written, nil
+			}
 		}
-		s.changed.Wait()
+		s.writable.Wait()
 	}
 }
 
@@ -316,20 +385,18 @@ func (c *conn) Close() error {
 	n := c.network
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if c.err != nil {
-		if errors.Is(c.err, net.ErrClosed) {
-			return c.opError("close", net.ErrClosed)
-		}
-		c.err = net.ErrClosed
-		return nil
+	if c.closed() {
+		return c.failure("close")
 	}
-	if c.in.size > 0 && !c.out.blocked() {
-		c.peer.abort(syscall.ECONNRESET)
-	} else if !c.out.finished {
-		c.out.finished = true
-		c.out.append(segment{end: true})
-	}
+	ended := c.err != nil
 	c.abort(net.ErrClosed)
+	switch {
+	case ended || c.peer.err != nil:
+	case c.abrupt || c.in.received.Len() > 0:
+		c.reset()
+	default:
+		c.finish()
+	}
 	return nil
 }
 
@@ -338,13 +405,22 @@ func (c *conn) CloseWrite() error {
 	n := c.network
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if err := c.failure("close"); err != nil {
-		return err
+	switch {
+	case c.closed():
+		return c.failure("close")
+	case c.err != nil || c.in.ended && c.out.ended:
+		return c.opError("close", os.NewSyscallError("shutdown", syscall.ENOTCONN))
 	}
-	if !c.out.finished {
-		c.out.finished = true
-		c.out.append(segment{end: true})
-	}
+	c.finish()
+	return nil
+}
+
+// SetLinger makes Close reset the other side if seconds is 0. Other values have no effect.
+func (c *conn) SetLinger(seconds int) error {
+	n := c.network
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	c.abrupt = seconds == 0
 	return nil
 }
 
@@ -368,14 +444,14 @@ func (c *conn) SetWriteDeadline(at time.Time) error { return c.setDeadline(c.out
 func (c *conn) setDeadline(s *stream, d *deadline, at time.Time) error {
 	c.network.mu.Lock()
 	defer c.network.mu.Unlock()
-	if c.err != nil {
-		return c.opError("set", net.ErrClosed)
+	if c.closed() {
+		return c.failure("set")
 	}
 	d.stop()
 	d.at = at
 	if wait := time.Until(at); !at.IsZero() && wait > 0 {
-		d.timer = time.AfterFunc(wait, s.wake)
+		d.timer = time.AfterFunc(wait, s.deadlinePassed)
 	}
-	s.changed.Broadcast()
+	s.wake()
 	return nil
 }

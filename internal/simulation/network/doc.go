@@ -5,6 +5,6 @@
 // describes one direction between two hosts: its latency, its loss, and whether it is blocked. Loss delays data, as it does with
 // TCP, so that data of different connections arrives in another order.
 //
-// A Network must be made and used in one bubble of testing/synctest. Time passes while all goroutines of the bubble wait. Delays
+// A Network is usually made and used in one bubble of testing/synctest. Time passes while all goroutines of the bubble wait. Delays
 // depend only on the seed, the hosts, and the number of the connection and of the write, and not on the order of goroutines.
 package network

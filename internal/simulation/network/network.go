@@ -2,7 +2,6 @@ package network
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"math/rand/v2"
 	"net"
@@ -16,14 +15,20 @@ import (
 const (
 	// connectTimeout is how long a connection attempt waits for a host that does not answer, if its context does not end before.
 	connectTimeout = 2 * time.Minute
-	// unackedTimeout is how long sent data may stay unacknowledged before the sender's kernel ends the connection. It is
-	// TCP_USER_TIMEOUT of the transport's connections.
+	// unackedTimeout is how long sent data may stay unacknowledged before the kernel of the side that dialed ends the connection.
+	// It is TCP_USER_TIMEOUT of the transport's connections.
 	unackedTimeout = 3 * time.Second
+	// acceptedUnackedTimeout is unackedTimeout of the other side, which has no TCP_USER_TIMEOUT.
+	acceptedUnackedTimeout = 15 * time.Minute
 	// keepAlive is how long an idle connection exists after one direction has been blocked: keep-alive probes of the side that
 	// dialed begin after 15 s, and three of them at intervals of 5 s are lost.
 	keepAlive = 30 * time.Second
+	// acceptedKeepAlive is keepAlive of the other side, with the default of package net: nine probes at intervals of 15 s.
+	acceptedKeepAlive = 150 * time.Second
 	// retransmission is the delay of a lost segment. It doubles with each loss of the same segment.
 	retransmission = 200 * time.Millisecond
+	// synRetransmission is the time between two connection attempts without an answer. It doubles, up to the maximum.
+	synRetransmission, maxSynRetransmission = time.Second, 16 * time.Second
 	// backlog is the number of connections that a listener has not accepted.
 	backlog = 128
 )
@@ -77,7 +82,11 @@ func (n *Network) Host(address string) *Host {
 func (n *Network) SetLink(from, to *Host, l Link) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	d := direction{from.addr, to.addr}
+	n.setLink(direction{from.addr, to.addr}, l)
+}
+
+// setLink is called with mu held.
+func (n *Network) setLink(d direction, l Link) {
 	n.links[d] = l
 	n.relink(func(c *conn) bool { return c.sends(d) || c.sends(d.reverse()) })
 }
@@ -91,9 +100,12 @@ func (n *Network) Link(from, to *Host) Link {
 
 // Block blocks or opens the link from one host to another.
 func (n *Network) Block(from, to *Host, blocked bool) {
-	l := n.Link(from, to)
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	d := direction{from.addr, to.addr}
+	l := n.link(d)
 	l.Blocked = blocked
-	n.SetLink(from, to, l)
+	n.setLink(d, l)
 }
 
 // Heal makes every link normal.
@@ -151,6 +163,7 @@ func (n *Network) relink(concerned func(*conn) bool) {
 			c.out.relinked()
 			c.in.relinked()
 			c.watchIdle()
+			c.peer.watchIdle()
 		}
 	}
 }
@@ -191,11 +204,14 @@ type Host struct {
 	// The following fields are guarded by network.mu.
 	listeners map[uint16]*listener
 	nextPort  uint16
+	processes int           // number of processes that have ended
 	down      bool          // without a process
 	off       bool          // without power
-	frozen    bool          // the process does not run
-	thawed    chan struct{} // closed when frozen ends; nil unless frozen
+	thawed    chan struct{} // closed when the process runs again; nil unless it is frozen
 }
+
+// frozen reports whether the process does not run. It is called with network.mu held.
+func (h *Host) frozen() bool { return h.thawed != nil }
 
 // Address returns the address of the host.
 func (h *Host) Address() netip.Addr { return h.addr }
@@ -217,18 +233,21 @@ func (h *Host) Listen(port uint16) (net.Listener, error) {
 	if h.listeners[port] != nil {
 		return nil, &net.OpError{Op: "listen", Net: "tcp", Addr: h.tcp(port), Err: os.NewSyscallError("bind", syscall.EADDRINUSE)}
 	}
-	l := &listener{host: h, port: port, waiting: make(chan *conn, backlog), closed: make(chan struct{})}
+	l := &listener{host: h, port: port, changed: sync.NewCond(&n.mu)}
 	h.listeners[port] = l
 	return l, nil
 }
 
 // port is called with network.mu held.
 func (h *Host) port() uint16 {
-	h.nextPort++
-	if h.nextPort == 60_000 {
-		h.nextPort = 40_000
+	for {
+		if h.nextPort++; h.nextPort == 60_000 {
+			h.nextPort = 40_000
+		}
+		if h.listeners[h.nextPort] == nil {
+			return h.nextPort
+		}
 	}
-	return h.nextPort
 }
 
 func (h *Host) tcp(port uint16) *net.TCPAddr {
@@ -249,85 +268,105 @@ func (h *Host) Dial(ctx context.Context, address string) (net.Conn, error) {
 }
 
 func (h *Host) dial(ctx context.Context, at netip.AddrPort) (*conn, error) {
-	n := h.network
-	deadline := time.NewTimer(connectTimeout)
-	defer deadline.Stop()
-	poll := retransmission
-	for attempt := 0; ; attempt++ {
-		wait, conn, err := h.attempt(at)
-		if err == nil && conn == nil && wait == 0 {
-			wait = poll // the SYN was lost
-			poll = min(2*poll, 8*time.Second)
+	limited, cancel := context.WithTimeout(ctx, connectTimeout)
+	defer cancel()
+	process := h.process()
+	var wait time.Duration
+	for again := synRetransmission; ; again = min(2*again, maxSynRetransmission) {
+		if !h.pause(limited, wait) {
+			break
 		}
-		if wait > 0 {
-			timer := time.NewTimer(wait)
-			select {
-			case <-timer.C:
-			case <-ctx.Done():
-				timer.Stop()
-				if conn != nil {
-					_ = conn.Close()
-				}
-				return nil, dialError(ctx)
-			case <-deadline.C:
-				timer.Stop()
-				if conn != nil {
-					_ = conn.Close()
-				}
-				return nil, os.NewSyscallError("connect", syscall.ETIMEDOUT)
-			}
-		}
-		switch {
-		case err != nil:
+		number, answer, err := h.synchronize(process, at)
+		if err != nil {
 			return nil, err
-		case conn != nil:
-			n.mu.Lock()
-			broken := conn.err
-			n.mu.Unlock()
-			if broken != nil {
-				return nil, os.NewSyscallError("connect", broken)
+		}
+		if number > 0 {
+			if !h.pause(limited, answer) {
+				break
 			}
-			return conn, nil
+			if c, err := h.establish(process, number, at); c != nil || err != nil {
+				return c, err
+			}
+		}
+		wait = max(0, again-answer)
+	}
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	return nil, os.NewSyscallError("connect", syscall.ETIMEDOUT)
+}
+
+func (h *Host) process() int {
+	h.network.mu.Lock()
+	defer h.network.mu.Unlock()
+	return h.processes
+}
+
+// pause waits, and until the process runs. It returns false if the context has ended.
+func (h *Host) pause(ctx context.Context, wait time.Duration) bool {
+	if wait > 0 {
+		timer := time.NewTimer(wait)
+		defer timer.Stop()
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
 		}
 	}
-}
-
-func dialError(ctx context.Context) error {
-	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
-		return os.ErrDeadlineExceeded
+	h.network.mu.Lock()
+	thawed := h.thawed
+	h.network.mu.Unlock()
+	if thawed != nil {
+		select {
+		case <-thawed:
+		case <-ctx.Done():
+		}
 	}
-	return ctx.Err()
+	return ctx.Err() == nil
 }
 
-// attempt sends one SYN. It returns neither a connection nor an error if there was no answer, and the time until the answer
-// otherwise.
-func (h *Host) attempt(at netip.AddrPort) (wait time.Duration, c *conn, err error) {
+// synchronize sends a SYN of a process. It returns the number of the connection and the time until the answer, or 0 if the SYN or
+// the answer is lost.
+func (h *Host) synchronize(process int, at netip.AddrPort) (number int, answer time.Duration, err error) {
 	n := h.network
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	to := n.hosts[at.Addr()]
-	if h.down || to == nil {
-		return 0, nil, os.NewSyscallError("connect", syscall.EHOSTUNREACH)
+	if h.down || h.processes != process || n.hosts[at.Addr()] == nil {
+		return 0, 0, os.NewSyscallError("connect", syscall.EHOSTUNREACH)
 	}
 	d := direction{h.addr, at.Addr()}
 	if n.blocked(d) || n.blocked(d.reverse()) {
-		return 0, nil, nil
+		return 0, 0, nil
 	}
 	n.dialed[d]++
-	number := n.dialed[d]
-	wait = n.delay(n.link(d), d, number, 0) + n.delay(n.link(d.reverse()), d.reverse(), number, 0)
+	number = n.dialed[d]
+	return number, n.delay(n.link(d), d, number, 0) + n.delay(n.link(d.reverse()), d.reverse(), number, 0), nil
+}
+
+// establish makes the connection when the answer to the SYN arrives. It returns nil if the answer is lost.
+func (h *Host) establish(process, number int, at netip.AddrPort) (*conn, error) {
+	n := h.network
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if h.down || h.processes != process {
+		return nil, os.NewSyscallError("connect", syscall.EHOSTUNREACH)
+	}
+	d := direction{h.addr, at.Addr()}
+	if n.blocked(d) || n.blocked(d.reverse()) {
+		return nil, nil
+	}
+	to := n.hosts[at.Addr()]
 	l := to.listeners[at.Port()]
 	if l == nil {
-		return wait, nil, os.NewSyscallError("connect", syscall.ECONNREFUSED)
+		return nil, os.NewSyscallError("connect", syscall.ECONNREFUSED)
+	}
+	if len(l.waiting) == backlog {
+		return nil, nil
 	}
 	near, far := newConnection(n, number, h, to, h.port(), at.Port())
-	select {
-	case l.waiting <- far:
-	default:
-		return 0, nil, nil // the backlog is full
-	}
+	l.waiting = append(l.waiting, far)
+	l.changed.Signal()
 	n.open[near] = struct{}{}
-	return wait, near, nil
+	return near, nil
 }
 
 // Kill ends the process of the host: its listeners close, the other sides of its connections are reset, and it can neither
@@ -335,11 +374,12 @@ func (h *Host) attempt(at netip.AddrPort) (wait time.Duration, c *conn, err erro
 func (h *Host) Kill() {
 	h.network.mu.Lock()
 	defer h.network.mu.Unlock()
-	h.down = true
-	h.closeListeners()
+	h.end()
 	h.each(func(own *conn) {
-		own.abort(net.ErrClosed)
-		own.peer.abort(syscall.ECONNRESET)
+		if own.err == nil { // otherwise the kernel completes it
+			own.abort(net.ErrClosed)
+			own.reset()
+		}
 	})
 }
 
@@ -347,48 +387,67 @@ func (h *Host) Kill() {
 func (h *Host) PowerOff() {
 	h.network.mu.Lock()
 	defer h.network.mu.Unlock()
-	h.down, h.off = true, true
-	h.closeListeners()
-	h.each(func(own *conn) { own.abort(net.ErrClosed) })
-	h.network.relink(func(c *conn) bool { return c.host == h || c.peer.host == h })
+	h.off = true
+	h.relink()
+	h.end()
+	h.each(func(own *conn) {
+		own.abort(net.ErrClosed)
+		own.reset()
+	})
 }
 
-// Boot ends the effect of Kill and PowerOff. Connections from before are reset.
+// Boot ends the effect of Kill and PowerOff. Connections from before PowerOff are reset.
 func (h *Host) Boot() {
 	h.network.mu.Lock()
 	defer h.network.mu.Unlock()
-	if h.off {
-		h.each(func(own *conn) { own.peer.abort(syscall.ECONNRESET) })
-	}
 	h.down, h.off = false, false
+	h.relink()
 }
 
-// Freeze stops the process from receiving and sending. Its kernel still accepts connections and acknowledges data.
+// Freeze stops the process from receiving and sending. Its kernel still accepts connections and acknowledges data. What its
+// goroutines write, and that they close a connection, leaves the host after Thaw.
 func (h *Host) Freeze() {
 	h.network.mu.Lock()
 	defer h.network.mu.Unlock()
-	if h.thawed == nil {
-		h.frozen, h.thawed = true, make(chan struct{})
+	if !h.down && !h.frozen() {
+		h.thawed = make(chan struct{})
 	}
 }
 
-// Thaw ends Freeze.
+// Thaw ends Freeze. A process that has ended needs no Thaw.
 func (h *Host) Thaw() {
 	h.network.mu.Lock()
 	defer h.network.mu.Unlock()
-	if h.thawed != nil {
-		h.frozen = false
-		close(h.thawed)
-		h.thawed = nil
-		h.each(func(own *conn) { own.out.changed.Broadcast(); own.in.changed.Broadcast() })
+	h.thaw()
+}
+
+// thaw is called with network.mu held.
+func (h *Host) thaw() {
+	if !h.frozen() {
+		return
+	}
+	close(h.thawed)
+	h.thawed = nil
+	h.relink()
+	h.each(func(own *conn) { own.out.wake(); own.in.wake() })
+	for _, l := range h.listeners {
+		l.changed.Broadcast()
 	}
 }
 
-// closeListeners is called with network.mu held.
-func (h *Host) closeListeners() {
+// end ends the process. It is called with network.mu held.
+func (h *Host) end() {
+	h.thaw()
+	h.down = true
+	h.processes++
 	for _, l := range h.listeners {
 		l.close()
 	}
+}
+
+// relink is called with network.mu held.
+func (h *Host) relink() {
+	h.network.relink(func(c *conn) bool { return c.host == h || c.peer.host == h })
 }
 
 // each calls f with the host's side of each connection. It is called with network.mu held.
@@ -405,31 +464,29 @@ func (h *Host) each(f func(own *conn)) {
 
 // listener implements net.Listener.
 type listener struct {
-	host    *Host
-	port    uint16
-	waiting chan *conn
-	closed  chan struct{}
-	ended   bool // guarded by network.mu
+	host *Host
+	port uint16
+
+	// The following fields are guarded by network.mu.
+	changed *sync.Cond
+	waiting []*conn
+	ended   bool
 }
 
 // Accept implements net.Listener.
 func (l *listener) Accept() (net.Conn, error) {
+	l.host.network.mu.Lock()
+	defer l.host.network.mu.Unlock()
 	for {
-		select {
-		case c := <-l.waiting:
-			l.host.network.mu.Lock()
-			thawed := l.host.thawed
-			l.host.network.mu.Unlock()
-			if thawed != nil {
-				select {
-				case <-thawed:
-				case <-l.closed:
-				}
-			}
-			return c, nil
-		case <-l.closed:
+		if l.ended {
 			return nil, &net.OpError{Op: "accept", Net: "tcp", Addr: l.Addr(), Err: net.ErrClosed}
 		}
+		if len(l.waiting) > 0 && !l.host.frozen() {
+			c := l.waiting[0]
+			l.waiting = l.waiting[1:]
+			return c, nil
+		}
+		l.changed.Wait()
 	}
 }
 
@@ -437,29 +494,23 @@ func (l *listener) Accept() (net.Conn, error) {
 func (l *listener) Close() error {
 	l.host.network.mu.Lock()
 	defer l.host.network.mu.Unlock()
+	if l.ended {
+		return &net.OpError{Op: "close", Net: "tcp", Addr: l.Addr(), Err: net.ErrClosed}
+	}
 	l.close()
 	return nil
 }
 
 // close is called with network.mu held.
 func (l *listener) close() {
-	if l.ended {
-		return
-	}
 	l.ended = true
 	delete(l.host.listeners, l.port)
-	close(l.closed)
-	for {
-		select {
-		case c := <-l.waiting:
-			c.abort(net.ErrClosed)
-			if !l.host.off {
-				c.peer.abort(syscall.ECONNRESET)
-			}
-		default:
-			return
-		}
+	for _, c := range l.waiting {
+		c.abort(net.ErrClosed)
+		c.reset()
 	}
+	l.waiting = nil
+	l.changed.Broadcast()
 }
 
 // Addr implements net.Listener.
