@@ -187,7 +187,7 @@ func (g *faultListener) cut() {
 	g.conns = map[*conn]struct{}{}
 	g.mu.Unlock()
 	for c := range conns {
-		if tcp, ok := c.Conn.(*net.TCPConn); ok {
+		if tcp, ok := c.Conn.(interface{ SetLinger(seconds int) error }); ok {
 			_ = tcp.SetLinger(0)
 		}
 		_ = c.Close()
