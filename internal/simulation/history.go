@@ -17,6 +17,7 @@ type history struct {
 	began    time.Time
 	active   []step // faults that have not ended
 	work     sync.WaitGroup
+	watching watching
 
 	mu         sync.Mutex // guards the fields below
 	violations []violation
@@ -49,6 +50,7 @@ func (w *world) runHistory(seed uint64, s schedule) []violation {
 	h.mend()
 	h.work.Wait()
 	h.converge()
+	h.endWatches()
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.violations

@@ -49,9 +49,11 @@ type world struct {
 	fronts     []*front
 	backends   []*backend
 	clientHost *network.Host
-	ledger     *ledger
-	ctx        context.Context
-	cancel     context.CancelFunc
+	// collections are written and watched.
+	collections []*watchedCollection
+	ledger      *ledger
+	ctx         context.Context
+	cancel      context.CancelFunc
 
 	mu      sync.Mutex // guards clients
 	clients map[string]*client
@@ -102,6 +104,7 @@ func newWorld(t testing.TB, dir string, s shape, seed uint64, covered *coverage,
 			return w, err
 		}
 	}
+	w.collections = w.newCollections()
 	return w, w.register()
 }
 
@@ -134,6 +137,7 @@ func (w *world) register() error {
 		object any
 	}{
 		{"/api/v1/namespaces", &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: backendNamespace}}},
+		{"/api/v1/namespaces", &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: watchedNamespace}}},
 		{"/apis/rbac.authorization.k8s.io/v1/clusterrolebindings", &rbacv1.ClusterRoleBinding{
 			ObjectMeta: metav1.ObjectMeta{Name: "simulation"}, Subjects: []rbacv1.Subject{{Kind: "Group", APIGroup: rbacv1.GroupName, Name: "simulation"}},
 			RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "cluster-admin"},
@@ -146,6 +150,11 @@ func (w *world) register() error {
 	}
 	for _, b := range w.backends {
 		if err := w.registerBackend(c, b); err != nil {
+			return err
+		}
+	}
+	if last := w.backends[len(w.backends)-1]; last.stores {
+		if err := w.shareWatches(c, last); err != nil {
 			return err
 		}
 	}
