@@ -64,7 +64,8 @@ type watcher struct {
 	collection *watchedCollection
 	step       step
 	front      int // number of the front door of the next attempt
-	// streams is set while the user begins with sendInitialEvents, and not with a list.
+	// streams is set while the user begins with sendInitialEvents, and not with a list. Like other clients, it lists if the server
+	// rejects or ignores that parameter.
 	streams bool
 
 	mu    sync.Mutex // guards state
@@ -107,6 +108,9 @@ func (w *watcher) run(ctx context.Context) {
 		events, err := w.attempt(ctx, c)
 		w.front++
 		w.history.log.addf("%s of %s through %s ended at resourceVersion %d after %d events: %v", w.name, w.user, c.front.name, w.state.last, events, err)
+		if errors.Is(err, errGone) {
+			w.forget()
+		}
 		pause(ctx, watchPause)
 	}
 }
@@ -121,9 +125,7 @@ func (w *watcher) attempt(ctx context.Context, c *client) (events int, err error
 	case w.state.synced:
 		query += "&resourceVersion=" + strconv.FormatInt(w.state.last, 10)
 	case w.streams:
-		w.mu.Lock()
-		w.state.forget()
-		w.mu.Unlock()
+		w.forget()
 		query += "&sendInitialEvents=true&resourceVersionMatch=NotOlderThan"
 	default:
 		objects, revision, err := w.collection.list(ctx, c)
@@ -135,13 +137,13 @@ func (w *watcher) attempt(ctx context.Context, c *client) (events int, err error
 		w.mu.Unlock()
 		query += "&resourceVersion=" + strconv.FormatInt(revision, 10)
 	}
-	events, err = w.stream(ctx, c, query)
-	if errors.Is(err, errGone) {
-		w.mu.Lock()
-		w.state.forget()
-		w.mu.Unlock()
-	}
-	return events, err
+	return w.stream(ctx, c, query)
+}
+
+func (w *watcher) forget() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.state.forget()
 }
 
 // list returns the objects of a collection, and the resourceVersion of the list.
@@ -174,6 +176,7 @@ func (w *watcher) stream(ctx context.Context, c *client, query string) (events i
 	case http.StatusGone:
 		return 0, errGone
 	default:
+		w.streams = w.streams && response.StatusCode != http.StatusUnprocessableEntity
 		text, _ := io.ReadAll(io.LimitReader(response.Body, 300))
 		return 0, fmt.Errorf("%d: %s", response.StatusCode, text)
 	}
@@ -184,7 +187,7 @@ func (w *watcher) stream(ctx context.Context, c *client, query string) (events i
 		}
 		if err := w.next(decoder); err != nil {
 			if !w.state.synced && ctx.Err() != nil {
-				w.streams = false // as clients do whose server does not support initial events
+				w.streams = false
 			}
 			return events, err
 		}

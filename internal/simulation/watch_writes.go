@@ -19,8 +19,8 @@ const (
 	// watchedObjects is the number of objects of a collection that are written.
 	watchedObjects = 2
 	// writesPerStep is the number of writes of a step, and writePause the longest time between two of them.
-	writesPerStep = 3
-	writePause    = 3 * time.Second
+	writesPerStep = 5
+	writePause    = 4 * time.Second
 )
 
 // watchedCollection is a collection that is written and watched. It exists as long as the world.
@@ -101,9 +101,12 @@ func (h *history) release(o *writtenObject) {
 	o.busy = false
 }
 
-// write writes an object a few times, through one front door after the other.
+// write writes an object a few times, through one front door after the other. It prefers a collection with a watch.
 func write(h *history, s step) {
 	c := h.collection(s)
+	if watched := h.watched(); len(watched) > 0 {
+		c = watched[s.other%len(watched)]
+	}
 	o := h.take(c, int(s.choice%watchedObjects))
 	if o == nil {
 		return
