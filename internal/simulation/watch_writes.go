@@ -19,7 +19,7 @@ const (
 	// watchedObjects is the number of objects of a collection that are written.
 	watchedObjects = 2
 	// writesPerStep is the number of writes of a step, and writePause the longest time between two of them.
-	writesPerStep = 5
+	writesPerStep = 8
 	writePause    = 4 * time.Second
 )
 
@@ -77,9 +77,17 @@ func (w *world) shareWatches(c *client, b *backend) error {
 	}).failure()
 }
 
-// collection returns the collection of a step. A history uses two collections, so that watches and writes meet.
+// collection returns the collection of a step. A history uses two collections, so that watches and writes meet: the local one, and one
+// of a backend. It is mostly the last one, whose watches the front door sends itself; it relays those of other backends.
 func (h *history) collection(s step) *watchedCollection {
-	return h.collections[(int(h.seed)+s.other%2)%len(h.collections)]
+	if s.other%2 == 0 {
+		return h.collections[0]
+	}
+	last := len(h.collections) - 1
+	if h.seed%4 == 0 {
+		return h.collections[min(1, last)]
+	}
+	return h.collections[last]
 }
 
 // take returns an object that no other step writes, or nil.
