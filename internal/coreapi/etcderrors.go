@@ -145,6 +145,19 @@ const (
 	timedOut                // the deadline was exceeded
 )
 
+// isFailureOfEtcd reports whether an error concerns the state of etcd and not an object. The error may be a Status already.
+func isFailureOfEtcd(err error) bool {
+	var known apierrors.APIStatus
+	if !errors.As(err, &known) {
+		return classifyEtcdError(err) != noFailure
+	}
+	switch known.Status().Code {
+	case http.StatusServiceUnavailable, http.StatusGatewayTimeout, http.StatusInsufficientStorage:
+		return true
+	}
+	return false
+}
+
 func classifyEtcdError(err error) etcdFailure {
 	if err == nil {
 		return noFailure

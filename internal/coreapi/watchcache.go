@@ -103,7 +103,7 @@ func (f *cacheFill) await(ctx context.Context) error {
 		select {
 		case <-tick.C:
 		case <-why.C:
-			if cause := f.list(ctx); cause != nil && ctx.Err() == nil && classifyEtcdError(cause) == noFailure {
+			if cause := f.list(ctx); cause != nil && ctx.Err() == nil && !isFailureOfEtcd(cause) {
 				return fmt.Errorf("%s cannot be read from etcd: %w; bring back the key that they are encrypted with, or delete what is named here from etcd", f.resource, cause)
 			}
 		case <-ctx.Done():
