@@ -49,7 +49,7 @@ func TestMain(m *testing.M) {
 }
 
 // perWorld is the number of histories in one world. A start takes as much CPU time as several histories.
-const perWorld = 20
+const perWorld = 40
 
 // shapeOf returns the shape of the world in which a seed's history runs.
 func shapeOf(seed uint64) shape {
@@ -124,6 +124,9 @@ func runSeeds(t *testing.T, from, to uint64) {
 		}
 		t.Errorf("seed %d violates a rule. Replay it with: go test ./internal/simulation -run TestHistories -seed %d%s\n%s",
 			f.seed, f.seed, replayFrom(from, f.seed), f.report)
+		if flag.Lookup("test.failfast").Value.String() == "true" {
+			return
+		}
 		if *flagShrink {
 			reportShort(t, f)
 		}

@@ -148,12 +148,12 @@ func (s *observed) checkSeen(acknowledged []version, until int64) error {
 // checkEqual returns an error if the state is not the one of a list.
 func (s *observed) checkEqual(listed map[string]version) error {
 	if !s.synced || !maps.Equal(s.objects, listed) {
-		return fmt.Errorf("the watch has %s (complete: %t, at resourceVersion %d), want %s", describe(s.objects), s.synced, s.last, describe(listed))
+		return fmt.Errorf("the watch has %s (complete: %t, at resourceVersion %d), want %s", describeVersions(s.objects), s.synced, s.last, describeVersions(listed))
 	}
 	return nil
 }
 
-func describe(objects map[string]version) string {
+func describeVersions(objects map[string]version) string {
 	var parts []string
 	for _, name := range slices.Sorted(maps.Keys(objects)) {
 		parts = append(parts, objects[name].String())

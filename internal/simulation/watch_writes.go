@@ -217,7 +217,7 @@ func (c *watchedCollection) checkWritten(listed map[string]version) error {
 		}
 	}
 	if !maps.Equal(wanted, listed) {
-		return fmt.Errorf("the list has %s, want %s, which was written", describe(listed), describe(wanted))
+		return fmt.Errorf("the list has %s, want %s, which was written", describeVersions(listed), describeVersions(wanted))
 	}
 	return nil
 }
