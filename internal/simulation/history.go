@@ -10,14 +10,15 @@ import (
 // history is one execution of a schedule in a world.
 type history struct {
 	*world
-	seed     uint64
-	schedule schedule
-	ctx      context.Context // ends at the first violation
-	cancel   context.CancelFunc
-	began    time.Time
-	active   []step // faults that have not ended
-	work     sync.WaitGroup
-	watching watching
+	seed      uint64
+	schedule  schedule
+	ctx       context.Context // ends at the first violation
+	cancel    context.CancelFunc
+	began     time.Time
+	active    []step // faults that have not ended
+	work      sync.WaitGroup
+	watching  watching
+	deletions deletions
 
 	mu         sync.Mutex // guards the fields below
 	violations []violation

@@ -1,0 +1,295 @@
+package simulation
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"portico.dev/internal/tools/drill/faulty"
+)
+
+// home is a namespace that a step creates.
+type home struct {
+	name      string
+	uid       types.UID // empty if the creation had no definite result
+	recreated bool      // an earlier namespace had the name
+	things    []*thing  // objects that have been created for certain
+	state     homeState
+}
+
+type homeState int
+
+const (
+	// living: the namespace may exist, and its deletion is not certain.
+	living homeState = iota
+	terminating
+	removed
+)
+
+func (n *home) path() string { return "/api/v1/namespaces/" + n.name }
+
+// deleteNamespace creates a namespace with objects, and deletes it in two of three cases. In half of these it creates a namespace
+// of the same name afterwards.
+func deleteNamespace(h *history, s step) {
+	o := h.newOperation(s)
+	n := o.createNamespace()
+	if n == nil {
+		return
+	}
+	o.fill(n, "first")
+	o.pause()
+	o.checkPresent(n.things)
+	if s.choice%3 == 0 || !o.ongoing() {
+		return
+	}
+	for _, t := range n.things {
+		t.fate = open
+	}
+	if !o.delete(n.path(), n.name, n.uid, "") {
+		return
+	}
+	n.state = terminating
+	if o.awaitRemoval(n) && o.bit(3) {
+		o.recreate(n)
+	}
+}
+
+// createNamespace creates a namespace and returns it, or nil. As with objects, each attempt has another name.
+func (o *operation) createNamespace() *home {
+	for attempt := 0; attempt < createAttempts && o.ongoing(); attempt++ {
+		n := &home{name: fmt.Sprintf("ns-%x-%d", o.step.choice, attempt)}
+		o.addHome(n)
+		if o.postNamespace(n) {
+			return n
+		}
+	}
+	return nil
+}
+
+func (h *history) addHome(n *home) {
+	h.deletions.mu.Lock()
+	defer h.deletions.mu.Unlock()
+	h.deletions.homes = append(h.deletions.homes, n)
+}
+
+func (o *operation) postNamespace(n *home) bool {
+	return o.send(http.MethodPost, "/api/v1/namespaces", &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: n.name}}).uid(&n.uid)
+}
+
+// fill creates a ConfigMap in a namespace, and widgets at none, one or all of the backends that store.
+func (o *operation) fill(n *home, role string) {
+	places := []*backend{nil}
+	for i, b := range o.backends {
+		if b.stores && o.bit(8+i) {
+			places = append(places, b)
+		}
+	}
+	for _, b := range places {
+		if t := o.create(thing{backend: b, namespace: n.name, name: role}); t != nil {
+			n.things = append(n.things, t)
+		}
+	}
+}
+
+// awaitRemoval waits until a namespace is removed, and reports whether it is.
+func (o *operation) awaitRemoval(n *home) bool {
+	for o.ongoing() {
+		a := o.send(http.MethodGet, n.path(), nil)
+		if a.absent(n.name) {
+			n.state = removed
+			o.checkEmptied(n)
+			return true
+		}
+		if a.ok() {
+			time.Sleep(time.Second)
+		}
+	}
+	return false
+}
+
+// checkEmptied requires that backends store nothing in a namespace that has been removed. A creation without a definite result may
+// arrive later, because these servers do not refuse objects of namespaces that do not exist.
+func (h *history) checkEmptied(n *home) {
+	for _, b := range h.backends {
+		late := 0
+		for _, t := range h.thingsIn(n.name) {
+			if t.backend == b && t.uid == "" {
+				late++
+			}
+		}
+		if got := b.server.Stored(n.name); got > late {
+			h.violate(ruleEmptied, "namespace %s is removed, and %s stores %d objects in it, want at most %d", n.name, b.name, got, late)
+		}
+	}
+}
+
+// thingsIn returns the objects of the model in a namespace.
+func (h *history) thingsIn(namespace string) []*thing {
+	h.deletions.mu.Lock()
+	defer h.deletions.mu.Unlock()
+	var in []*thing
+	for _, t := range h.deletions.things {
+		if t.namespace == namespace {
+			in = append(in, t)
+		}
+	}
+	return in
+}
+
+// recreate creates a namespace of the same name. It has only one attempt: a later one could not distinguish its result.
+func (o *operation) recreate(before *home) {
+	n := &home{name: before.name, recreated: true}
+	o.addHome(n)
+	if !o.postNamespace(n) {
+		return
+	}
+	if n.uid == before.uid {
+		o.violate(ruleRecreated, "namespace %s has UID %s, which the removed namespace of this name had", n.name, n.uid)
+	}
+	o.fill(n, "second")
+	for _, t := range n.things {
+		if t.backend != nil {
+			// A deletecollection of the earlier namespace that its server receives late deletes these objects too. It has
+			// no precondition that could prevent this.
+			t.fate = open
+		}
+	}
+}
+
+// checkRemoved returns an error while a deleted namespace exists.
+func (h *history) checkRemoved(ctx context.Context) error {
+	for i, n := range h.deletions.homes {
+		if n.state != terminating {
+			continue
+		}
+		var got corev1.Namespace
+		a := h.client(admin, h.front(i)).do(ctx, http.MethodGet, n.path(), nil)
+		if !a.absent(n.name) {
+			if err := a.decode(&got); err != nil {
+				return err
+			}
+			return fmt.Errorf("namespace %s exists, want 404; its conditions are %s", n.name, failing(&got))
+		}
+		n.state = removed
+		h.checkEmptied(n)
+	}
+	return nil
+}
+
+// failing describes the conditions with which a namespace explains why it exists.
+func failing(n *corev1.Namespace) string {
+	var all []string
+	for _, c := range n.Status.Conditions {
+		if c.Status == corev1.ConditionTrue {
+			all = append(all, fmt.Sprintf("%s: %s", c.Type, c.Message))
+		}
+	}
+	return fmt.Sprintf("%q (deleted %v)", all, n.DeletionTimestamp)
+}
+
+// checkRecreated returns an error while a namespace has objects of the earlier one of its name.
+func (h *history) checkRecreated(ctx context.Context) error {
+	for i, n := range h.deletions.homes {
+		if !n.recreated || n.state != living || n.uid == "" {
+			continue
+		}
+		c := h.client(admin, h.front(i))
+		own := map[types.UID]bool{}
+		late := map[string]bool{} // objects that a request without a definite result may have created
+		for _, t := range h.thingsIn(n.name) {
+			if t.uid == "" {
+				late[t.path()] = t.backend != nil || strings.HasPrefix(t.name, "second")
+			}
+		}
+		for _, t := range n.things {
+			own[t.uid] = true
+		}
+		for _, b := range append([]*backend{nil}, h.backends...) {
+			if b != nil && !b.stores {
+				continue
+			}
+			at := thing{backend: b, namespace: n.name}
+			var list metav1.PartialObjectMetadataList
+			if err := c.do(ctx, http.MethodGet, at.collection(), nil).decode(&list); err != nil {
+				return err
+			}
+			for _, got := range list.Items {
+				if at.name = got.Name; !own[got.UID] && !late[at.path()] && got.Name != "kube-root-ca.crt" {
+					return fmt.Errorf("namespace %s contains %s with UID %s, which was not created in it", n.name, at.path(), got.UID)
+				}
+			}
+		}
+	}
+	return nil
+}
+
+// deleteNamespaces deletes the remaining namespaces. In half of the histories a server is unavailable meanwhile: one that stores
+// nothing, for which none waits, or one that stores objects in them.
+func (h *history) deleteNamespaces(ctx context.Context) error {
+	all := slices.DeleteFunc(slices.Clone(h.deletions.homes), func(n *home) bool { return n.state != living })
+	if len(all) > 0 && h.deletions.dead == nil && h.seed%2 == 0 {
+		h.deletions.dead = h.backends[h.seed/2%uint64(len(h.backends))]
+		h.disturb(h.deletions.dead.name)
+		h.check(h.deletions.dead.server.SetFault([]faulty.Fault{faulty.Refuse, faulty.Hang, faulty.Blackhole}[h.seed/6%3]))
+	}
+	for i, n := range all {
+		a := h.client(admin, h.front(i)).do(ctx, http.MethodDelete, n.path(), deleteOptions(n.uid, ""))
+		switch {
+		case a.absent(n.name):
+			n.state = removed
+		case a.ok():
+			n.state = terminating
+		default:
+			return a.failure()
+		}
+	}
+	return nil
+}
+
+// checkNamed returns an error while a namespace does not name the unavailable server that stores objects in it. Then the server
+// returns. Namespaces do not wait for a server that stores nothing: it returns when they are removed.
+func (h *history) checkNamed(ctx context.Context) error {
+	dead := h.deletions.dead
+	if dead == nil || !dead.stores {
+		return nil
+	}
+	for i, n := range h.deletions.homes {
+		if n.state != terminating || dead.server.Stored(n.name) == 0 {
+			continue
+		}
+		var got corev1.Namespace
+		if err := h.client(admin, h.front(i)).do(ctx, http.MethodGet, n.path(), nil).decode(&got); err != nil {
+			return fmt.Errorf("%s is unavailable and stores objects of namespace %s: %w", dead.name, n.name, err)
+		}
+		if message := failing(&got); !strings.Contains(message, dead.apiService()) {
+			return fmt.Errorf("namespace %s waits with the conditions %s, want one that contains %s", n.name, message, dead.apiService())
+		}
+	}
+	return h.revive()
+}
+
+// revive ends the unavailability of a server.
+func (h *history) revive() error {
+	h.disturb(h.deletions.dead.name)
+	return h.deletions.dead.server.SetFault(faulty.Healthy)
+}
+
+// checkReturned returns an error while the server that was unavailable is not available everywhere.
+func (h *history) checkReturned(ctx context.Context) error {
+	if h.deletions.dead == nil {
+		return nil
+	}
+	if !h.deletions.dead.stores {
+		if err := h.revive(); err != nil {
+			return err
+		}
+	}
+	return h.checkAvailable(ctx)
+}
