@@ -39,8 +39,12 @@ var lifecycleAtRest = []condition{
 	{ruleCleaned, (*history).deleteNamespaces},
 	{ruleNamed, (*history).checkNamed},
 	{ruleRemoved, (*history).checkRemoved},
-	{ruleCleaned, (*history).deleteThings},
 	{"every APIService is available after its server's return", (*history).checkReturned},
+	{ruleRecreated, (*history).checkRecreated},
+	{ruleCleaned, (*history).deleteNamespaces},
+	{ruleRemoved, (*history).checkRemoved},
+	{ruleCleaned, (*history).deleteThings},
+	{ruleEmptied, (*history).checkEmptied},
 }
 
 // deletions is the model of the objects that a history creates and deletes.
@@ -48,8 +52,9 @@ type deletions struct {
 	mu     sync.Mutex // guards things and homes; an entry belongs to its step, and to the history at rest
 	things []*thing
 	homes  []*home
-	// dead is the server that is unavailable while namespaces are deleted at rest.
-	dead *backend
+	// dead is the server that is unavailable while namespaces are deleted at rest, until it has returned.
+	dead     *backend
+	returned bool
 }
 
 // add adds an object to the model, before it is created.

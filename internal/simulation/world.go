@@ -187,7 +187,7 @@ func (w *world) registerBackend(c *client, b *backend) error {
 func (w *world) apiServiceOf(b *backend) *apiregistrationv1.APIService {
 	port := int32(backendPort)
 	return &apiregistrationv1.APIService{
-		ObjectMeta: metav1.ObjectMeta{Name: b.apiService()},
+		ObjectMeta: metav1.ObjectMeta{Name: b.apiService(), Annotations: w.annotationsOf(b)},
 		Spec: apiregistrationv1.APIServiceSpec{
 			Group: b.group, Version: "v1", GroupPriorityMinimum: 100, VersionPriority: 100, CABundle: b.server.CABundle(),
 			Service: &apiregistrationv1.ServiceReference{Namespace: backendNamespace, Name: b.name, Port: &port},
