@@ -11,6 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
 
 	"portico.dev/internal/tools/drill/faulty"
 )
@@ -263,6 +264,11 @@ func (h *history) deleteNamespaces(ctx context.Context) error {
 		h.disturb(h.deletions.dead.name)
 		h.check(h.deletions.dead.server.SetFault([]faulty.Fault{faulty.Refuse, faulty.Hang, faulty.Blackhole}[h.seed/6%3]))
 	}
+	if dead := h.deletions.dead; dead != nil && !h.deletions.returned {
+		if err := h.checkUnavailable(ctx, dead); err != nil {
+			return err
+		}
+	}
 	for i, n := range all {
 		a := h.client(admin, h.front(i)).do(ctx, http.MethodDelete, n.path(), deleteOptions(n.uid, ""))
 		switch {
@@ -272,6 +278,24 @@ func (h *history) deleteNamespaces(ctx context.Context) error {
 			n.state = terminating
 		default:
 			return a.failure()
+		}
+	}
+	return nil
+}
+
+// checkUnavailable returns an error while a front door reports a backend as available. Before that, a namespace could be removed
+// because the failure is not known.
+func (h *history) checkUnavailable(ctx context.Context, b *backend) error {
+	for _, f := range h.fronts {
+		var got apiregistrationv1.APIService
+		path := "/apis/apiregistration.k8s.io/v1/apiservices/" + b.apiService()
+		if err := h.client(admin, f).do(ctx, http.MethodGet, path, nil).decode(&got); err != nil {
+			return err
+		}
+		for _, c := range got.Status.Conditions {
+			if c.Type == apiregistrationv1.Available && c.Status == apiregistrationv1.ConditionTrue {
+				return fmt.Errorf("%s: Available of %s is True, want False, because its server is unavailable", f.name, b.apiService())
+			}
 		}
 	}
 	return nil
