@@ -15,6 +15,7 @@ type history struct {
 	ctx       context.Context // ends at the first violation
 	cancel    context.CancelFunc
 	began     time.Time
+	paused    time.Duration // by how much steps are later than scheduled
 	active    []step // faults that have not ended
 	work      sync.WaitGroup
 	watching  watching
@@ -22,7 +23,7 @@ type history struct {
 
 	mu         sync.Mutex // guards the fields below
 	violations []violation
-	disturbed  map[string]time.Time // last change of a fault, by the name of a server
+	disturbed  map[string]time.Time // last change of a fault, by the name of a server, as if without pauses since
 	inProgress map[string]int       // operations, by their name
 }
 
@@ -103,7 +104,7 @@ func (h *history) nextEnd() int {
 }
 
 func (h *history) sleepUntil(at time.Duration) {
-	if wait := at - time.Since(h.began); wait > 0 {
+	if wait := at + h.paused - time.Since(h.began); wait > 0 {
 		time.Sleep(wait)
 	}
 }
@@ -126,6 +127,16 @@ func (h *history) operations() []string {
 		}
 	}
 	return names
+}
+
+// postpone makes later steps, and the ends of faults, later. It is called in the goroutine of the history.
+func (h *history) postpone(by time.Duration) {
+	h.paused += by
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for name, at := range h.disturbed {
+		h.disturbed[name] = at.Add(by)
+	}
 }
 
 // violate records the violation of a rule.

@@ -54,6 +54,7 @@ type world struct {
 	ledger      *ledger
 	ctx         context.Context
 	cancel      context.CancelFunc
+	samples     []sample // one for each history so far
 
 	mu      sync.Mutex // guards clients
 	clients map[string]*client

@@ -435,6 +435,13 @@ func (h *Host) thaw() {
 	}
 }
 
+// Frozen reports whether the process does not run, between Freeze and Thaw.
+func (h *Host) Frozen() bool {
+	h.network.mu.Lock()
+	defer h.network.mu.Unlock()
+	return h.frozen()
+}
+
 // end ends the process. It is called with network.mu held.
 func (h *Host) end() {
 	h.thaw()

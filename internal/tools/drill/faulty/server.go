@@ -191,6 +191,12 @@ func (s *Server) SetFault(f Fault) error {
 	return s.gate.reopen()
 }
 
+// Fault returns the failure mode.
+func (s *Server) Fault() Fault {
+	fault, _ := s.now()
+	return fault
+}
+
 // Partition stops all bytes from and to one client until SetFault, like a network partition. The client is identified
 // by the fingerprint of its certificate (ClientOf).
 func (s *Server) Partition(client string) { s.gate.setPartitioned(client) }
