@@ -107,21 +107,30 @@ func (h *history) checkGrowth(ctx context.Context) error {
 	return nil
 }
 
-// countGoroutines counts the goroutines of bubbles by the function that created them.
+// countGoroutines counts the goroutines of bubbles by the function that they execute.
 func countGoroutines(s sample) {
-	for _, trace := range strings.Split(allStacks(), "\n\n") {
-		header, _, _ := strings.Cut(trace, "\n")
-		if !strings.Contains(header, "synctest bubble") {
-			continue
+	for trace := range strings.SplitSeq(allStacks(), "\n\n") {
+		header, frames, _ := strings.Cut(trace, "\n")
+		if strings.Contains(header, "synctest bubble") {
+			s["goroutines of "+executedBy(frames)]++
 		}
-		_, creator, found := strings.Cut(trace, "\ncreated by ")
-		if !found {
-			continue
-		}
-		creator, _, _ = strings.Cut(creator, "\n")
-		creator, _, _ = strings.Cut(creator, " in goroutine")
-		s["goroutines of "+creator]++
 	}
+}
+
+// executedBy returns the outermost function of a stack, and the function that started it if the name is a general one. Only these
+// two do not depend on what the goroutine waits for, and the creator alone can differ for the same purpose.
+func executedBy(frames string) string {
+	stack, creator, _ := strings.Cut(frames, "\ncreated by ")
+	lines := strings.Split(stack, "\n")
+	outermost := lines[max(0, len(lines)-2)] // the last line is its position
+	if at := strings.LastIndexByte(outermost, '('); at > 0 {
+		outermost = outermost[:at]
+	}
+	if strings.HasPrefix(outermost, "sync.") {
+		creator, _, _ = strings.Cut(creator, " in goroutine")
+		return outermost + " of " + creator
+	}
+	return outermost
 }
 
 func allStacks() string {
