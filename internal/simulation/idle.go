@@ -4,8 +4,9 @@ import (
 	"context"
 	"fmt"
 	"maps"
-	"runtime"
+	"runtime/pprof"
 	"slices"
+	"strconv"
 	"strings"
 
 	"portico.dev/internal/simulation/network"
@@ -81,7 +82,9 @@ type sample map[string]int
 // checkGrowth takes a sample at rest. It returns an error if a quantity has grown in all of the latest samples.
 func (h *history) checkGrowth(ctx context.Context) error {
 	s := sample{}
-	countGoroutines(s)
+	if err := countGoroutines(s); err != nil {
+		return err
+	}
 	h.countConnections(s)
 	if err := h.countRequests(ctx, s); err != nil {
 		return err
@@ -107,39 +110,37 @@ func (h *history) checkGrowth(ctx context.Context) error {
 	return nil
 }
 
-// countGoroutines counts the goroutines of bubbles by the function that they execute.
-func countGoroutines(s sample) {
-	for trace := range strings.SplitSeq(allStacks(), "\n\n") {
-		header, frames, _ := strings.Cut(trace, "\n")
-		if strings.Contains(header, "synctest bubble") {
-			s["goroutines of "+executedBy(frames)]++
-		}
+// countGoroutines counts the goroutines of the process by the function that they execute: the outermost one of their stack that
+// is not of package sync. The profile resolves each different stack once, which a dump of all goroutines does not.
+func countGoroutines(s sample) error {
+	var text strings.Builder
+	if err := pprof.Lookup("goroutine").WriteTo(&text, 1); err != nil {
+		return err
 	}
+	_, stacks, _ := strings.Cut(text.String(), "\n") // the first line is a title
+	for stack := range strings.SplitSeq(strings.TrimSpace(stacks), "\n\n") {
+		lines := strings.Split(strings.TrimSpace(stack), "\n")
+		number, _, _ := strings.Cut(lines[0], " @ ")
+		count, err := strconv.Atoi(number)
+		if err != nil {
+			return fmt.Errorf("read the profile of goroutines: %q: %w", lines[0], err)
+		}
+		s["goroutines of "+executedBy(lines[1:])] += count
+	}
+	return nil
 }
 
-// executedBy returns the outermost function of a stack, and the function that started it if the name is a general one. Only these
-// two do not depend on what the goroutine waits for, and the creator alone can differ for the same purpose.
-func executedBy(frames string) string {
-	stack, creator, _ := strings.Cut(frames, "\ncreated by ")
-	lines := strings.Split(stack, "\n")
-	outermost := lines[max(0, len(lines)-2)] // the last line is its position
-	if at := strings.LastIndexByte(outermost, '('); at > 0 {
-		outermost = outermost[:at]
-	}
-	if strings.HasPrefix(outermost, "sync.") {
-		creator, _, _ = strings.Cut(creator, " in goroutine")
-		return outermost + " of " + creator
-	}
-	return outermost
-}
-
-func allStacks() string {
-	for size := 2 << 20; ; size *= 2 {
-		text := make([]byte, size)
-		if n := runtime.Stack(text, true); n < size {
-			return string(text[:n])
+// executedBy returns the name in the last line of a stack that is not of package sync.
+func executedBy(lines []string) string {
+	for _, line := range slices.Backward(lines) {
+		fields := strings.Fields(line)
+		if len(fields) < 3 || strings.HasPrefix(fields[2], "sync.") {
+			continue
 		}
+		name, _, _ := strings.Cut(fields[2], "+0x")
+		return name
 	}
+	return "unknown"
 }
 
 // countConnections counts the connections of each pair of hosts.
