@@ -16,7 +16,7 @@ type history struct {
 	cancel    context.CancelFunc
 	began     time.Time
 	paused    time.Duration // by how much steps are later than scheduled
-	active    []step // faults that have not ended
+	active    []step        // faults that have not ended
 	work      sync.WaitGroup
 	watching  watching
 	deletions deletions
