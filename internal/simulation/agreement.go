@@ -40,7 +40,7 @@ const (
 
 // holds are pauses in which faults last, so that everything that reports them agrees.
 func holds() []action {
-	return []action{{name: "hold", weight: 2, begin: hold, end: func(*history, step) {}}}
+	return []action{{name: "hold", weight: 1, begin: hold, end: func(*history, step) {}}}
 }
 
 // hold waits while the active faults last, and compares the reports. No other fault begins or ends, because both happen in the

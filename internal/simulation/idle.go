@@ -79,10 +79,19 @@ const (
 // sample is the number of goroutines, connections and requests at rest, by what they are.
 type sample map[string]int
 
+// sampleEvery is the number of histories for each sample, which takes as much CPU time as a tenth of a history.
+const sampleEvery = 4
+
+// transient are goroutines that exist for some seconds after a request and are not counted.
+var transient = []string{"k8s.io/apiserver/pkg/storage/cacher.(*watchCache).waitUntilFreshLocked"}
+
 // checkGrowth takes a sample at rest. It returns an error if a quantity has grown in all of the latest samples.
 func (h *history) checkGrowth(ctx context.Context) error {
+	if h.seed%sampleEvery != 0 {
+		return nil
+	}
 	s := sample{}
-	if err := countGoroutines(s); err != nil {
+	if err := h.countGoroutines(s); err != nil {
 		return err
 	}
 	h.countConnections(s)
@@ -110,9 +119,17 @@ func (h *history) checkGrowth(ctx context.Context) error {
 	return nil
 }
 
-// countGoroutines counts the goroutines of the process by the function that they execute: the outermost one of their stack that
-// is not of package sync. The profile resolves each different stack once, which a dump of all goroutines does not.
-func countGoroutines(s sample) error {
+// worldLabel is the label of all goroutines of a world in profiles. Several worlds run in one process.
+const worldLabel = "world"
+
+// labelGoroutines sets the label of the calling goroutine, which those that it starts inherit.
+func labelGoroutines(name string) {
+	pprof.SetGoroutineLabels(pprof.WithLabels(context.Background(), pprof.Labels(worldLabel, name)))
+}
+
+// countGoroutines counts the goroutines of the world by the function that they execute: the outermost one of their stack that is
+// not of package sync. The profile resolves each different stack once, which a dump of all goroutines does not.
+func (w *world) countGoroutines(s sample) error {
 	var text strings.Builder
 	if err := pprof.Lookup("goroutine").WriteTo(&text, 1); err != nil {
 		return err
@@ -120,12 +137,18 @@ func countGoroutines(s sample) error {
 	_, stacks, _ := strings.Cut(text.String(), "\n") // the first line is a title
 	for stack := range strings.SplitSeq(strings.TrimSpace(stacks), "\n\n") {
 		lines := strings.Split(strings.TrimSpace(stack), "\n")
+		if len(lines) < 2 || !strings.Contains(lines[1], fmt.Sprintf("%q:%q", worldLabel, w.name)) {
+			continue
+		}
 		number, _, _ := strings.Cut(lines[0], " @ ")
 		count, err := strconv.Atoi(number)
 		if err != nil {
 			return fmt.Errorf("read the profile of goroutines: %q: %w", lines[0], err)
 		}
-		s["goroutines of "+executedBy(lines[1:])] += count
+		name := executedBy(lines[1:])
+		if !slices.ContainsFunc(transient, func(t string) bool { return strings.HasPrefix(name, t) }) {
+			s["goroutines of "+name] += count
+		}
 	}
 	return nil
 }

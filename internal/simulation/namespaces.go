@@ -332,7 +332,7 @@ func (h *history) checkNamed(ctx context.Context) error {
 }
 
 // finalizeAfter is how long a namespace waits for the last backend.
-const finalizeAfter = "4s"
+const finalizeAfter = "10s"
 
 // finalizesWithout reports whether namespaces are removed while a backend is unavailable that stores objects in them.
 func (w *world) finalizesWithout(b *backend) bool { return b == w.backends[len(w.backends)-1] }
@@ -348,7 +348,11 @@ func (w *world) annotationsOf(b *backend) map[string]string {
 // replace returns an error until a namespace has been removed and another one of its name created.
 func (h *history) replace(ctx context.Context, c *client, n *home) error {
 	if a := c.do(ctx, http.MethodGet, n.path(), nil); !a.absent(n.name) {
-		return fmt.Errorf("%s: got %d %.800s, want 404 after %s without %s", a.request, a.status, a.body, finalizeAfter, h.deletions.dead.name)
+		var got corev1.Namespace
+		if err := a.decode(&got); err != nil {
+			return err
+		}
+		return fmt.Errorf("namespace %s exists with the conditions %s, want 404 after %s without %s", n.name, failing(&got), finalizeAfter, h.deletions.dead.name)
 	}
 	next := &home{name: n.name, recreated: true}
 	a := c.do(ctx, http.MethodPost, namespacesPath, next.object())

@@ -38,6 +38,7 @@ const latency = 200 * time.Microsecond
 // world is a network with etcd, front doors, backends and clients. It is used in one bubble.
 type world struct {
 	t     testing.TB
+	name  string
 	shape shape
 	log   *timeline
 	// coverage may belong to several worlds.
@@ -63,9 +64,10 @@ type world struct {
 // newWorld starts a world and returns when every APIService is available at every front door. Logs of the front doors go to logger.
 func newWorld(t testing.TB, dir string, s shape, seed uint64, covered *coverage, logger *zap.Logger) (w *world, err error) {
 	w = &world{
-		t: t, shape: s, log: new(timeline), coverage: covered, net: network.New(seed, network.Link{Latency: latency}), ledger: newLedger(),
+		t: t, name: t.Name(), shape: s, log: new(timeline), coverage: covered, net: network.New(seed, network.Link{Latency: latency}), ledger: newLedger(),
 		clients: make(map[string]*client),
 	}
+	labelGoroutines(w.name)
 	w.log.start()
 	w.ctx, w.cancel = context.WithCancel(context.Background())
 	defer func() {
