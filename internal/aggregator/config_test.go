@@ -49,7 +49,7 @@ func TestInvalidSettingsAreReportedWithTheirFlag(t *testing.T) {
 		"a range that is too large":       {"--service-cluster-ip-range fd00::/32", []string{"--service-cluster-ip-range: "}},
 		"workloads sent to themselves":    {"--advertise-address 127.0.0.1", []string{"--advertise-address: 127.0.0.1 cannot be an endpoint"}},
 		"workloads sent to a name":        {"--advertise-address here", []string{`--advertise-address: "here" is not an IP address`}},
-		"events for no time":              {"--event-ttl 0s", []string{"--event-ttl: 0s is less than a second"}},
+		"events for too short":            {"--event-ttl 10ms", []string{"--event-ttl: 10ms is less than a second"}},
 		"quotas never counted":            {"--resource-quota-sync-period 0s", []string{"--resource-quota-sync-period: 0s is not positive"}},
 		"no controllers":                  {"--controllers=", nil},
 		"a controller of others":          {"--controllers *,-deployment-controller", []string{`--controllers: "-deployment-controller" is not one of the controllers`}},

@@ -28,7 +28,7 @@ type ServicesConfig struct {
 	// AdvertiseAddress is the address at which workloads reach this replica. Default BindAddress; if that is loopback
 	// or unspecified, the address of the interface with the default route.
 	AdvertiseAddress string
-	// EventTTL is how long Events are kept. Default an hour.
+	// EventTTL is how long Events are kept. 0 keeps them until they are deleted. Default an hour.
 	EventTTL time.Duration
 	// QuotaSync is how often the usage of quotas is recounted without a change. Default 5 minutes.
 	QuotaSync time.Duration
@@ -45,7 +45,7 @@ func (c *ServicesConfig) addFlags(fs *pflag.FlagSet) {
 	fs.StringSliceVar(&c.ClusterIPRanges, "service-cluster-ip-range", c.ClusterIPRanges, "CIDR for the cluster IPs of Services, or one for IPv4 and one for IPv6; the first is the default family")
 	fs.Var(&c.NodePorts, "service-node-port-range", "port range for the node ports of Services, first-last")
 	fs.StringVar(&c.AdvertiseAddress, "advertise-address", c.AdvertiseAddress, "IP address of this server in the endpoints of the Service kubernetes; default --bind-address, or the address of the interface with the default route")
-	fs.DurationVar(&c.EventTTL, "event-ttl", c.EventTTL, "how long Events are kept")
+	fs.DurationVar(&c.EventTTL, "event-ttl", c.EventTTL, "how long Events are kept; 0 keeps them until they are deleted")
 	fs.DurationVar(&c.QuotaSync, "resource-quota-sync-period", c.QuotaSync, "interval of full recounts of resource quotas")
 }
 
@@ -81,8 +81,8 @@ func (c *ServicesConfig) validate(bad func(flag, format string, args ...any)) {
 			bad("advertise-address", "%s cannot be an endpoint of a Service; set an address that workloads can reach", a)
 		}
 	}
-	if c.EventTTL < time.Second {
-		bad("event-ttl", "%s is less than a second", c.EventTTL)
+	if c.EventTTL != 0 && c.EventTTL < time.Second {
+		bad("event-ttl", "%s is less than a second; 0 keeps Events until they are deleted", c.EventTTL)
 	}
 	if c.QuotaSync <= 0 {
 		bad("resource-quota-sync-period", "%s is not positive", c.QuotaSync)

@@ -66,7 +66,7 @@ type Config struct {
 	// Replica is the name of this process among the Store's Replicas. The process is alive while its key exists. By default
 	// there is only one process, and every entry of an unfinished write found by a repair belongs to an earlier process.
 	Replica string
-	// EventTTL is the lifetime of Events. Default an hour.
+	// EventTTL is the lifetime of Events. 0 means without a limit.
 	EventTTL time.Duration
 	// Webhooks connects to admission webhooks and to conversion webhooks of custom resources. Default: by URL.
 	Webhooks admission.Webhooks

@@ -62,6 +62,9 @@ func (f *front) launch(ctx context.Context) error {
 	c.EtcdServers = []string{f.etcd.url()}
 	c.EtcdCAFile, c.EtcdCertFile, c.EtcdKeyFile = f.etcd.keys.EtcdFiles()
 	c.Dial = func(ctx context.Context, address string) (net.Conn, error) { return f.host.Dial(ctx, address) }
+	// With a lifetime, k8s.io/apiserver holds a mutex while it requests a lease. Virtual time stands still while a goroutine waits for
+	// a mutex.
+	c.Services.EventTTL = 0
 	c.Embedded = aggregator.Embedded{Listener: listener, NoServiceManager: true}
 	server, err := aggregator.New(c, f.log)
 	if err != nil {

@@ -39,7 +39,7 @@ type Environment struct {
 	Definitions apiextensionslisters.CustomResourceDefinitionLister
 	// DenyPrivileged refuses privileged containers.
 	DenyPrivileged bool
-	// EventTTL is the lifetime of Events. The default is an hour.
+	// EventTTL is the lifetime of Events. 0 means without a limit.
 	EventTTL time.Duration
 	// TokenAuthenticator authenticates the tokens of TokenReviews. If nil, no token is authenticated.
 	TokenAuthenticator authenticator.Token

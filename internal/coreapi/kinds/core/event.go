@@ -1,7 +1,6 @@
 package core
 
 import (
-	"cmp"
 	"strings"
 	"time"
 
@@ -16,8 +15,8 @@ import (
 	"portico.dev/internal/coreapi/validate"
 )
 
-// eventTTL returns the lifetime of events, an hour by default as in kube-apiserver.
-func eventTTL(e *registry.Environment) time.Duration { return cmp.Or(e.EventTTL, time.Hour) }
+// eventTTL returns the lifetime of events, 0 for no limit.
+func eventTTL(e *registry.Environment) time.Duration { return e.EventTTL }
 
 func eventResource() registry.Resource {
 	return registry.Resource{

@@ -1,0 +1,59 @@
+package simulation
+
+import (
+	"regexp"
+	"testing"
+	"time"
+
+	"portico.dev/internal/run/mutants"
+)
+
+// defects are lines of the product that the simulation must not accept, one or more for each rule.
+var defects = []mutants.Mutant{
+	// A request that succeeded reached a backend once.
+	mutants.New("POST is repeated", "../transport/attempts.go",
+		"	return a.body == nil && a.buffered == nil && (a.request.Method == http.MethodGet || a.request.Method == http.MethodHead)",
+		"	return a.request.Method != http.MethodPatch"),
+
+	// Everything converges.
+	mutants.New("etcd stays lost", "../store/quorum.go",
+		"		q.having, q.lose = context.WithCancel(context.Background())\n		q.wake()\n	}\n	q.ticks, q.lastResponse", "		q.wake()\n	}\n	q.ticks, q.lastResponse"),
+	mutants.New("a watch of etcd resumes one revision late", "../store/quorum.go", "clientv3.WithRev(next))...)", "clientv3.WithRev(next+1))...)"),
+
+	// No watch skips or reorders events.
+	mutants.New("a shared watch repeats events after a break", "../routes/sharedwatch/stream.go",
+		"		version = t.latest()\n		if more", "		if more"),
+
+	// Deletions.
+	mutants.New("namespaces do not wait for an unavailable server", "../lifecycle/namespaces/plan.go",
+		"	return !gv.Current && !gv.NonPersistent && (!gv.Known || len(gv.Resources) > 0)", "	return false"),
+	mutants.New("an owner at an unavailable server counts as deleted", "../lifecycle/garbage/owner.go",
+		`	return ownerPresent, &undecidedError{gv, "is not available: " + gv.Reason}`, "	return ownerGone, nil"),
+	mutants.New("one deleted owner suffices", "../lifecycle/garbage/process.go",
+		"	switch {\n	case len(states.present) > 0 && len(states.gone)+len(states.waiting) > 0:",
+		"	if len(states.gone) > 0 {\n		states.present = nil\n	}\n	switch {\n	case len(states.present) > 0 && len(states.gone)+len(states.waiting) > 0:"),
+	mutants.New("orphans keep their references", "../lifecycle/garbage/finalizers.go",
+		"	for _, d := range dependents {\n		if err := t.removeOwner", "	for _, d := range dependents[:0] {\n		if err := t.removeOwner"),
+
+	// What reports a backend agrees.
+	mutants.New("no Event when a backend returns", "../apiservice/events.go",
+		"was == is || after.Spec.Service == nil", "was == is || is || after.Spec.Service == nil"),
+	mutants.New("a delayed status is never written", "../apiservice/status.go",
+		"	if wait > 0 {\n		s.queue.AddAfter(name, wait)", "	if wait < 0 {\n		s.queue.AddAfter(name, wait)"),
+
+	// Goroutines do not accumulate.
+	mutants.New("each probe leaves a goroutine", "../apiservice/probe.go",
+		"	digest := p.hashBody(resp.Body, cancel)", "	go func() { select {} }()\n	digest := p.hashBody(resp.Body, cancel)"),
+}
+
+var (
+	foundBy = regexp.MustCompile(`seed (\d+) violates`)
+	broken  = regexp.MustCompile(`rule "[^"]*": .{0,200}`)
+)
+
+func TestMutants(t *testing.T) {
+	mutants.TestWith(t, defects, mutants.Options{
+		Flags: []string{"-run", "TestHistories", "-seeds", "1000", "-shrink=false", "-failfast"}, Timeout: 12 * time.Minute,
+		Found: func(t *testing.T, output string) { t.Logf("%s: %s", foundBy.FindString(output), broken.FindString(output)) },
+	})
+}
