@@ -82,8 +82,12 @@ type sample map[string]int
 // sampleEvery is the number of histories for each sample, which takes as much CPU time as a tenth of a history.
 const sampleEvery = 4
 
-// transient are goroutines that exist for some seconds after a request and are not counted.
-var transient = []string{"k8s.io/apiserver/pkg/storage/cacher.(*watchCache).waitUntilFreshLocked"}
+// uncounted are functions whose goroutines are not counted.
+var uncounted = []string{
+	"k8s.io/apiserver/pkg/storage/cacher.(*watchCache).waitUntilFreshLocked", // exists for some seconds after a request
+	// etcd serves the connections of a front door that has crashed behind a blocked link until its keep-alive probes fail.
+	"go.etcd.io/etcd/server/", "google.golang.org/grpc.(*Server)", "google.golang.org/grpc/internal/transport.",
+}
 
 // checkGrowth takes a sample at rest. It returns an error if a quantity has grown in all of the latest samples.
 func (h *history) checkGrowth(ctx context.Context) error {
@@ -146,7 +150,7 @@ func (w *world) countGoroutines(s sample) error {
 			return fmt.Errorf("read the profile of goroutines: %q: %w", lines[0], err)
 		}
 		name := executedBy(lines[1:])
-		if !slices.ContainsFunc(transient, func(t string) bool { return strings.HasPrefix(name, t) }) {
+		if !slices.ContainsFunc(uncounted, func(t string) bool { return strings.HasPrefix(name, t) }) {
 			s["goroutines of "+name] += count
 		}
 	}

@@ -103,6 +103,8 @@ func (h *history) endWatches() {
 
 // run watches, and resumes through the next front door when the watch has ended.
 func (w *watcher) run(ctx context.Context) {
+	w.history.progress("watch", 1)
+	defer w.history.progress("watch", -1)
 	for ctx.Err() == nil {
 		c := w.history.client(w.user, w.history.front(w.front))
 		events, err := w.attempt(ctx, c)
