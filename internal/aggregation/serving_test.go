@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -83,7 +84,7 @@ func TestServingFlagsSetEverySetting(t *testing.T) {
 		MaxRequestsInFlight: 400, MaxMutatingRequestsInFlight: 200,
 		AccessLogFile: logging.File{Path: "a.log", MaxAge: 7, MaxBackups: 8, MaxSize: 9, Compress: true},
 	}
-	if s != want {
+	if !reflect.DeepEqual(s, want) {
 		t.Errorf("settings = %+v, want %+v", s, want)
 	}
 }

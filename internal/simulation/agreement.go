@@ -321,7 +321,7 @@ func (h *history) reachedThrough(v *view, views []*view, b *backend) bool {
 	})
 }
 
-// checkShared compares what a front door knows of all replicas with their verdicts: replicas share only etcd.
+// checkShared compares the knowledge of a front door about all replicas with their verdicts: replicas share only etcd.
 func checkShared(v *view, views []*view, b *backend) error {
 	name := b.apiService()
 	want := make(map[string]string)
@@ -345,7 +345,7 @@ func checkShared(v *view, views []*view, b *backend) error {
 		statuses, reasons = []string{string(apiregistrationv1.ConditionTrue)}, []string{"Passed"}
 	}
 	if !slices.Contains(statuses, string(got.Status)) || !slices.Contains(reasons, got.Reason) {
-		return fmt.Errorf("Available is %s, %s since %s, want %v, %v as the verdicts", got.Status, got.Reason, got.LastTransitionTime, statuses, reasons)
+		return fmt.Errorf("condition Available is %s, %s since %s, want %v, %v as the verdicts", got.Status, got.Reason, got.LastTransitionTime, statuses, reasons)
 	}
 	if len(views) == 1 {
 		return nil
@@ -393,7 +393,7 @@ func (h *history) checkEvent(ctx context.Context, views []*view, b *backend) err
 		}
 	}
 	if last.Before(at.Add(-eventCounting)) {
-		return fmt.Errorf("Available of %s is %s since %s; the last of %d Events %s is from %s", b.apiService(), c.Status, at, len(events.Items), want, last)
+		return fmt.Errorf("condition Available of %s is %s since %s; the last of %d Events %s is from %s", b.apiService(), c.Status, at, len(events.Items), want, last)
 	}
 	return nil
 }
