@@ -70,13 +70,13 @@ func (w *world) sums(ctx context.Context, f *front, names []string) (map[string]
 const (
 	// firstSamples are the samples of a world that show how large quantities may be. Later ones are compared with the largest.
 	firstSamples = 3
-	// lastSamples are the latest samples. The smallest counts, so that what is only slow to end is not reported.
+	// lastSamples are the latest samples. The smallest counts, so that slow ends are not reported.
 	lastSamples = 3
 	// tolerance is the growth that is not reported.
 	tolerance = 3
 )
 
-// sample is the number of goroutines, connections and requests at rest, by what they are.
+// sample is the number of goroutines, connections and requests at rest, by their kind.
 type sample map[string]int
 
 // sampleEvery is the number of histories for each sample, which takes as much CPU time as a tenth of a history.
@@ -126,7 +126,7 @@ func (h *history) checkGrowth(ctx context.Context) error {
 // worldLabel is the label of all goroutines of a world in profiles. Several worlds run in one process.
 const worldLabel = "world"
 
-// labelGoroutines sets the label of the calling goroutine, which those that it starts inherit.
+// labelGoroutines sets the label of the calling goroutine, which its children inherit.
 func labelGoroutines(name string) {
 	pprof.SetGoroutineLabels(pprof.WithLabels(context.Background(), pprof.Labels(worldLabel, name)))
 }
@@ -187,7 +187,7 @@ func (w *world) countConnections(s sample) {
 	}
 }
 
-// countRequests counts what the front doors together serve. Any of them may lead and watch for all.
+// countRequests counts the requests that the front doors serve together. Any of them may lead and watch for all.
 func (w *world) countRequests(ctx context.Context, s sample) error {
 	for _, f := range w.fronts {
 		sums, err := w.sums(ctx, f, growingMetrics)

@@ -17,7 +17,7 @@ type step struct {
 	action string
 	// lasts is how long a fault lasts. 0 for operations.
 	lasts time.Duration
-	// target and other select what the step concerns; choice is for the decisions of an operation.
+	// target and other select the servers of the step; choice is for the decisions of an operation.
 	target, other int
 	choice        uint64
 }
@@ -106,7 +106,7 @@ func actionAt(n int) *action {
 type action struct {
 	name   string
 	weight int
-	// begin starts a fault, or executes an operation. Operations run in a goroutine of their own; faults begin and end in the
+	// begin starts a fault, or executes an operation. Each operation runs in a new goroutine; faults begin and end in the
 	// goroutine of the history.
 	begin func(*history, step)
 	// end ends a fault. It is nil for operations.

@@ -78,7 +78,7 @@ func (w *world) shareWatches(c *client, b *backend) error {
 }
 
 // collection returns the collection of a step. A history uses two collections, so that watches and writes meet: the local one, and one
-// of a backend. It is mostly the last one, whose watches the front door sends itself; it relays those of other backends.
+// of a backend. It is mostly the last one, whose watches the front door sends itself; it relays the watches of other backends.
 func (h *history) collection(s step) *watchedCollection {
 	if s.other%2 == 0 {
 		return h.collections[0]

@@ -25,7 +25,7 @@ import (
 // admin is the user that prepares a world. Limits do not apply to it.
 const admin = "admin"
 
-// shape is what a world consists of.
+// shape describes the parts of a world.
 type shape struct {
 	fronts int
 	// stores has an entry for each backend: whether it stores objects.

@@ -176,7 +176,7 @@ func (s *stream) deliver() {
 		case g.end:
 			s.ended = true
 		case r.err != nil:
-			r.reset() // nobody will read the data
+			r.reset() // the data will not be read
 		default:
 			s.received.Write(g.data)
 		}
