@@ -54,6 +54,8 @@ var (
 func TestMutants(t *testing.T) {
 	mutants.TestWith(t, defects, mutants.Options{
 		Flags: []string{"-run", "TestHistories", "-seeds", "1000", "-shrink=false", "-failfast"}, Timeout: 12 * time.Minute,
-		Found: func(t *testing.T, output string) { t.Logf("%s: %s", foundBy.FindString(output), broken.FindString(output)) },
+		Found: func(t *testing.T, output string) {
+			t.Logf("%s: %s", foundBy.FindString(output), broken.FindString(output))
+		},
 	})
 }
