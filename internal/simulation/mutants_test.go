@@ -35,11 +35,16 @@ var defects = []mutants.Mutant{
 	mutants.New("orphans keep their references", "../lifecycle/garbage/finalizers.go",
 		"	for _, d := range dependents {\n		if err := t.removeOwner", "	for _, d := range dependents[:0] {\n		if err := t.removeOwner"),
 
+	mutants.New("debts are not cleaned up", "../lifecycle/debts/backend.go", "	return deleteObject\n", "	return keepObject\n"),
+
 	// What reports a backend agrees.
 	mutants.New("no Event when a backend returns", "../apiservice/events.go",
 		"was == is || after.Spec.Service == nil", "was == is || is || after.Spec.Service == nil"),
 	mutants.New("a delayed status is never written", "../apiservice/status.go",
 		"	if wait > 0 {\n		s.queue.AddAfter(name, wait)", "	if wait < 0 {\n		s.queue.AddAfter(name, wait)"),
+
+	mutants.New("the metric reports every backend as available", "../apiservice/entry.go",
+		"		c.cfg.Metrics.Set(after.Name, after.Available())", "		c.cfg.Metrics.Set(after.Name, true)"),
 
 	// Goroutines do not accumulate.
 	mutants.New("each probe leaves a goroutine", "../apiservice/probe.go",
