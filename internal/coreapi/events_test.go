@@ -11,7 +11,7 @@ import (
 )
 
 func TestEventIsServedInBothGroups(t *testing.T) {
-	h := start(t)
+	h := start(t, func(c *Config) { c.EventTTL = time.Hour })
 	client := h.typed(t, admin)
 	namespace(t, client, "work")
 	ctx := within(t)

@@ -73,7 +73,7 @@ func (w *world) client(user string, f *front) *client {
 		TLSClientConfig: w.clientTLS(user), ForceAttemptHTTP2: true, DisableCompression: true,
 		HTTP2: &http.HTTP2Config{SendPingTimeout: 5 * time.Second, PingTimeout: 5 * time.Second},
 	}
-	c := &client{world: w, user: user, front: f, http: &http.Client{Transport: transport}}
+	c := &client{world: w, user: user, front: f, http: &http.Client{Transport: transport, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}}
 	w.clients[key] = c
 	return c
 }
