@@ -15,6 +15,11 @@ var defects = []mutants.Mutant{
 		"	return a.body == nil && a.buffered == nil && (a.request.Method == http.MethodGet || a.request.Method == http.MethodHead)",
 		"	return a.request.Method != http.MethodPatch"),
 
+	// A request carries the identity of its user.
+	mutants.New("requests share a header", "../proxy/header.go",
+		"func (x *exchange) requestHeader() http.Header {\n	client := x.r.Header\n	out := make(http.Header, len(client)+len(x.values.room))",
+		"var shared = http.Header{}\n\nfunc (x *exchange) requestHeader() http.Header {\n	client := x.r.Header\n	out := shared\n	clear(out)"),
+
 	// Everything converges.
 	mutants.New("etcd stays lost", "../store/quorum.go",
 		"		q.having, q.lose = context.WithCancel(context.Background())\n		q.wake()\n	}\n	q.ticks, q.lastResponse", "		q.wake()\n	}\n	q.ticks, q.lastResponse"),
@@ -23,10 +28,14 @@ var defects = []mutants.Mutant{
 	// No watch skips or reorders events.
 	mutants.New("a shared watch repeats events after a break", "../routes/sharedwatch/stream.go",
 		"		version = t.latest()\n		if more", "		if more"),
+	mutants.New("a shared watch repeats the event from which it resumes", "../routes/sharedwatch/history.go",
+		"			return cursor{place: h.first + int64(i) + 1}, nil", "			return cursor{place: h.first + int64(i)}, nil"),
 
 	// Deletions.
 	mutants.New("namespaces do not wait for an unavailable server", "../lifecycle/namespaces/plan.go",
 		"	return !gv.Current && !gv.NonPersistent && (!gv.Known || len(gv.Resources) > 0)", "	return false"),
+	mutants.New("a namespace does not name the server that it waits for", "../lifecycle/namespaces/plan.go",
+		"unavailablePrefix(gv.GroupVersion, gv.APIService) + gv.Reason", "gv.Reason"),
 	mutants.New("an owner at an unavailable server counts as deleted", "../lifecycle/garbage/owner.go",
 		`	return ownerPresent, &undecidedError{gv, "is not available: " + gv.Reason}`, "	return ownerGone, nil"),
 	mutants.New("one deleted owner suffices", "../lifecycle/garbage/process.go",
@@ -45,6 +54,9 @@ var defects = []mutants.Mutant{
 
 	mutants.New("the metric reports every backend as available", "../apiservice/entry.go",
 		"		c.cfg.Metrics.Set(after.Name, after.Available())", "		c.cfg.Metrics.Set(after.Name, true)"),
+
+	mutants.New("routes do not follow the verdicts of other replicas", "../apiservice/replicas.go",
+		"		if !r.Available() {\n			c.queue.Add(queueItem{apiService: r.Name}) // updates", "		if r.Available() {\n			c.queue.Add(queueItem{apiService: r.Name}) // updates"),
 
 	// Goroutines do not accumulate.
 	mutants.New("each probe leaves a goroutine", "../apiservice/probe.go",

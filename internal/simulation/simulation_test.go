@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
+	"runtime"
 	"runtime/debug"
 	"slices"
 	"strings"
@@ -156,6 +157,45 @@ type numbered struct {
 	schedule schedule
 }
 
+// stalled is how long a world may add nothing to its timeline, in real time.
+const stalled = 3 * time.Minute
+
+// watchProgress panics with the goroutines that keep virtual time from passing, if a timeline does not grow. Otherwise the time limit
+// of go test would end the test with a dump of thousands of goroutines. stop must be called outside of the bubble.
+func watchProgress(l *timeline) (stop func()) {
+	done := make(chan struct{})
+	go func() {
+		tick := time.NewTicker(stalled / 10)
+		defer tick.Stop()
+		for last, since := int64(-1), time.Now(); ; {
+			select {
+			case <-done:
+				return
+			case <-tick.C:
+			}
+			if n := l.added.Load(); n != last {
+				last, since = n, time.Now()
+			} else if time.Since(since) > stalled {
+				panic("virtual time stands still. These goroutines wait for something outside of the bubble, or for a mutex:\n\n" + notDurable())
+			}
+		}
+	}()
+	return func() { close(done) }
+}
+
+// notDurable returns the stacks of the goroutines in bubbles that are not durably blocked.
+func notDurable() string {
+	stacks := make([]byte, 64<<20)
+	stacks = stacks[:runtime.Stack(stacks, true)]
+	var found []string
+	for stack := range strings.SplitSeq(string(stacks), "\n\n") {
+		if first, _, _ := strings.Cut(stack, "\n"); strings.Contains(first, "synctest bubble") && !strings.Contains(first, "(durable)") {
+			found = append(found, stack)
+		}
+	}
+	return strings.Join(found, "\n\n")
+}
+
 // failure is the violation of a rule in a world.
 type failure struct {
 	seed         uint64
@@ -169,8 +209,10 @@ func runWorld(t *testing.T, s shape, all []numbered) (f *failure) {
 		t.Fatal(err)
 	}
 	defer func() { _ = os.RemoveAll(dir) }()
+	log := new(timeline)
+	defer watchProgress(log)()
 	synctest.Test(t, func(t *testing.T) {
-		w, err := newWorld(t, dir, s, all[0].seed, covered, logger(t))
+		w, err := newWorld(t, dir, s, all[0].seed, log, covered, logger(t))
 		if err != nil {
 			t.Fatal(err)
 		}

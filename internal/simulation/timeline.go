@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -12,6 +13,8 @@ const maxEntries = 20_000
 
 // timeline records the events of a history, with their virtual time.
 type timeline struct {
+	added atomic.Int64 // number of entries of all histories
+
 	mu      sync.Mutex // guards the fields below
 	began   time.Time
 	entries []entry
@@ -31,6 +34,7 @@ func (l *timeline) start() {
 }
 
 func (l *timeline) addf(format string, args ...any) {
+	l.added.Add(1)
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if len(l.entries) == maxEntries {

@@ -62,9 +62,9 @@ type world struct {
 }
 
 // newWorld starts a world and returns when every APIService is available at every front door. Logs of the front doors go to logger.
-func newWorld(t testing.TB, dir string, s shape, seed uint64, covered *coverage, logger *zap.Logger) (w *world, err error) {
+func newWorld(t testing.TB, dir string, s shape, seed uint64, log *timeline, covered *coverage, logger *zap.Logger) (w *world, err error) {
 	w = &world{
-		t: t, name: t.Name(), shape: s, log: new(timeline), coverage: covered, net: network.New(seed, network.Link{Latency: latency}), ledger: newLedger(),
+		t: t, name: t.Name(), shape: s, log: log, coverage: covered, net: network.New(seed, network.Link{Latency: latency}), ledger: newLedger(),
 		clients: make(map[string]*client),
 	}
 	labelGoroutines(w.name)
