@@ -148,31 +148,6 @@ func (a *Aggregation) Router(static http.Handler) *server.Router {
 	return &server.Router{Groups: a.Groups, Discovery: a.Discovery, OpenAPI: a.OpenAPI, Static: static}
 }
 
-// Chain completes the configuration of a chain.
-func (a *Aggregation) Chain(c server.ChainConfig) server.ChainConfig {
-	b := a.config.Base
-	c.RequestTimeout, c.GoawayChance = b.serving.RequestTimeout, b.serving.GoawayChance
-	c.MaxInFlight, c.MaxMutatingInFlight = b.serving.MaxRequestsInFlight, b.serving.MaxMutatingRequestsInFlight
-	c.Overload, c.OverloadMetrics, c.Memory = b.Overload, b.Metrics.Overload, b.Memory
-	c.Metrics, c.Logger, c.Drainer = b.Metrics.Requests, b.log.Named("server"), b.Drainer
-	switch {
-	case b.AccessLog != nil:
-		c.AccessLog = b.AccessLog.Logger()
-	case b.serving.AccessLog:
-		c.AccessLog = b.log.Named("access")
-	}
-	return c
-}
-
-// Server completes the configuration of a server and returns it.
-func (a *Aggregation) Server(c server.Config) *server.Server {
-	b := a.config.Base
-	c.Engine, c.ShutdownDelay, c.ShutdownGrace = b.serving.HTTPEngine, b.serving.ShutdownDelay, b.serving.ShutdownGrace
-	c.Overload, c.OverloadMetrics, c.Memory = b.Overload, b.Metrics.Overload, b.Memory
-	c.Logger, c.Drainer, c.Proxy = b.log.Named("server"), b.Drainer, a.Proxy
-	return server.New(c)
-}
-
 // CloseTransport waits until ctx is done, and closes the connections to backends. All components that use them stop
 // earlier.
 func (a *Aggregation) CloseTransport(ctx context.Context) error {

@@ -83,7 +83,7 @@ func start(t *testing.T, handler http.HandlerFunc) http.Handler {
 	if err != nil {
 		t.Fatal(err)
 	}
-	chain, err := server.NewChain(a.Chain(server.ChainConfig{
+	chain, err := server.NewChain(base.Chain(server.ChainConfig{
 		Authenticator: authenticator.RequestFunc(func(*http.Request) (*authenticator.Response, bool, error) {
 			return &authenticator.Response{User: &user.DefaultInfo{Name: "alice"}}, true, nil
 		}),

@@ -60,5 +60,28 @@ func NewBase(s Serving, log *zap.Logger) (b *Base, err error) {
 	return b, nil
 }
 
+// Chain completes the configuration of a chain.
+func (b *Base) Chain(c server.ChainConfig) server.ChainConfig {
+	c.RequestTimeout, c.GoawayChance = b.serving.RequestTimeout, b.serving.GoawayChance
+	c.MaxInFlight, c.MaxMutatingInFlight = b.serving.MaxRequestsInFlight, b.serving.MaxMutatingRequestsInFlight
+	c.Overload, c.OverloadMetrics, c.Memory = b.Overload, b.Metrics.Overload, b.Memory
+	c.Metrics, c.Logger, c.Drainer = b.Metrics.Requests, b.log.Named("server"), b.Drainer
+	switch {
+	case b.AccessLog != nil:
+		c.AccessLog = b.AccessLog.Logger()
+	case b.serving.AccessLog:
+		c.AccessLog = b.log.Named("access")
+	}
+	return c
+}
+
+// Server completes the configuration of a server, except its Proxy, and returns it.
+func (b *Base) Server(c server.Config) *server.Server {
+	c.Engine, c.ShutdownDelay, c.ShutdownGrace = b.serving.HTTPEngine, b.serving.ShutdownDelay, b.serving.ShutdownGrace
+	c.Overload, c.OverloadMetrics, c.Memory = b.Overload, b.Metrics.Overload, b.Memory
+	c.Logger, c.Drainer = b.log.Named("server"), b.Drainer
+	return server.New(c)
+}
+
 // RunEgress runs the tunnels. They start before every part that dials, and stop after it.
 func (b *Base) RunEgress(ctx context.Context) error { return b.Egress.Run(ctx, b.log.Named("egress")) }

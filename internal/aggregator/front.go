@@ -90,7 +90,7 @@ func (h *parts) wireFront() error {
 	}
 	h.server = h.Server(server.Config{
 		Listener: h.listener, Hold: c.Embedded.HoldConnections, TLS: h.nameClientCAs(offered), Handler: chain, Health: h.health,
-		LargeHeaders: config.LargeHeaders,
+		LargeHeaders: config.LargeHeaders, Proxy: h.Proxy,
 	})
 	return nil
 }

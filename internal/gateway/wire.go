@@ -247,7 +247,7 @@ func (g *Gateway) wireFront() error {
 	}
 	g.server = g.Server(server.Config{
 		Listener: g.listener, TLS: pki.ServerConfig(g.keys.serving), MaxConcurrentStreams: maxConcurrentStreams,
-		Handler: chain, Health: g.health, LargeHeaders: largeHeaders,
+		Handler: chain, Health: g.health, LargeHeaders: largeHeaders, Proxy: g.Proxy,
 	})
 	return nil
 }
