@@ -14,6 +14,7 @@ import (
 	"portico.dev/internal/aggregator"
 	"portico.dev/internal/logging"
 	"portico.dev/internal/pki"
+	"portico.dev/internal/run"
 	"portico.dev/internal/tools/cli"
 )
 
@@ -156,7 +157,7 @@ func runEphemeral(cmd *cobra.Command, config aggregator.Config, command []string
 			fmt.Fprintf(cmd.OutOrStdout(), "\n  export KUBECONFIG=%s\n", kubeconfig)
 		}
 	}
-	stdio := aggregator.Stdio{Stdin: cmd.InOrStdin(), Stdout: cmd.OutOrStdout(), Stderr: cmd.ErrOrStderr()}
+	stdio := run.Stdio{Stdin: cmd.InOrStdin(), Stdout: cmd.OutOrStdout(), Stderr: cmd.ErrOrStderr()}
 	status, err := aggregator.Ephemeral(cmd.Context(), config, command, stdio, ready, log)
 	if err == nil && status != 0 {
 		return &cli.ExitError{Code: status, Err: fmt.Errorf("%s ended with status %d", command[0], status)}

@@ -17,6 +17,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 
 	"portico.dev/internal/pki"
+	"portico.dev/internal/run"
 )
 
 // operator is a CA of an operator's own, and its files.
@@ -222,7 +223,7 @@ func TestEphemeralWithForeignClientCAReturnsError(t *testing.T) {
 	config := Default()
 	config.SecurePort, config.AccessLog = 0, false
 	config.ClientCAFile = o.write(t, "clients.crt", o.authority.PEM())
-	_, err := Ephemeral(t.Context(), config, []string{"true"}, Stdio{}, nil, zap.NewNop())
+	_, err := Ephemeral(t.Context(), config, []string{"true"}, run.Stdio{}, nil, zap.NewNop())
 	if err == nil || !strings.Contains(err.Error(), "--client-ca-file") {
 		t.Errorf("Ephemeral = %v, want an error that names --client-ca-file", err)
 	}

@@ -21,6 +21,7 @@ import (
 
 	"portico.dev/internal/clients"
 	"portico.dev/internal/pki"
+	"portico.dev/internal/run"
 )
 
 // SimulatedNodes are the Nodes of `aggregator dev` that kwok simulates.
@@ -184,7 +185,7 @@ func (k *kwok) command(ctx context.Context) (*exec.Cmd, error) {
 		"--tls-cert-file", file("kwok.crt"), "--tls-private-key-file", file("kwok.key"))
 	cmd.Env = append(os.Environ(), "HOME="+dir) // where kwok looks for its own configuration
 	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
-	cmd.WaitDelay = commandGrace
+	cmd.WaitDelay = run.CommandGrace
 	return cmd, nil
 }
 

@@ -85,7 +85,7 @@ func (d *devProcess) runOnce(ctx context.Context, log *os.File) (cause string, e
 		return "", fmt.Errorf("input of the extension server: %w", err)
 	}
 	cmd.Cancel = input.Close
-	cmd.WaitDelay = commandGrace
+	cmd.WaitDelay = run.CommandGrace
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	output, err := cmd.StdoutPipe()
 	if err != nil {

@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"go.uber.org/zap"
+
+	"portico.dev/internal/run"
 )
 
 func TestEphemeralReturnsTheCommandsExitCode(t *testing.T) {
@@ -24,7 +26,7 @@ func TestEphemeralReturnsTheCommandsExitCode(t *testing.T) {
 			var out strings.Builder
 			config := Default()
 			config.SecurePort, config.AccessLog = 0, false
-			status, err := Ephemeral(t.Context(), config, []string{"sh", "-c", c.script}, Stdio{Stdout: &out, Stderr: &out}, nil, zap.NewNop())
+			status, err := Ephemeral(t.Context(), config, []string{"sh", "-c", c.script}, run.Stdio{Stdout: &out, Stderr: &out}, nil, zap.NewNop())
 			if err != nil || status != c.status {
 				t.Errorf("Ephemeral = %d, %v; want %d and no error: %s", status, err, c.status, out.String())
 			}
@@ -43,7 +45,7 @@ func TestEphemeralWithMissingCommandReturnsError(t *testing.T) {
 	t.Parallel()
 	config := Default()
 	config.SecurePort, config.AccessLog = 0, false
-	_, err := Ephemeral(t.Context(), config, []string{filepath.Join(t.TempDir(), "missing")}, Stdio{}, nil, zap.NewNop())
+	_, err := Ephemeral(t.Context(), config, []string{filepath.Join(t.TempDir(), "missing")}, run.Stdio{}, nil, zap.NewNop())
 	if err == nil || !strings.Contains(err.Error(), "missing") {
 		t.Errorf("Ephemeral with a missing command: error = %v, want one that names the command", err)
 	}
@@ -54,7 +56,7 @@ func TestEphemeralStopsWhenContextIsCanceled(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	config := Default()
 	config.SecurePort, config.AccessLog = 0, false
-	status, err := Ephemeral(ctx, config, nil, Stdio{}, func(string, string) { cancel() }, zap.NewNop())
+	status, err := Ephemeral(ctx, config, nil, run.Stdio{}, func(string, string) { cancel() }, zap.NewNop())
 	if status != 0 || err != nil {
 		t.Errorf("Ephemeral that is cancelled = %d, %v; want 0 and no error", status, err)
 	}
