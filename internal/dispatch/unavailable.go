@@ -19,7 +19,7 @@ type unavailable struct{ route *routetable.Route }
 // Serve implements Handler.
 func (h *unavailable) Serve(w http.ResponseWriter, r *filters.Request) {
 	r.Record.ServedBy = h.route.Name
-	refuse(w, r, unavailableStatus(h.route, r.AuditID))
+	refuse(w, r, UnavailableStatus(h.route, r.AuditID))
 }
 
 // refuse responds with a Status and records its message.
@@ -32,9 +32,9 @@ func retryAfter(seconds int32) *metav1.StatusDetails {
 	return &metav1.StatusDetails{RetryAfterSeconds: seconds}
 }
 
-// unavailableStatus returns a Status with the APIService, the reason and the time of the last transition. Scripts
+// UnavailableStatus returns a Status with the APIService, the reason and the time of the last transition. Scripts
 // match "currently unable to handle the request".
-func unavailableStatus(route *routetable.Route, auditID string) *apierrors.StatusError {
+func UnavailableStatus(route *routetable.Route, auditID string) *apierrors.StatusError {
 	c := route.Condition
 	group, kind, name, subject := "apiregistration.k8s.io", "APIService", route.Name, "APIService "+route.Name
 	if route.Of != "" {

@@ -60,12 +60,19 @@ func (k *KeyPair) Set(certPEM, keyPEM []byte) error {
 	if err != nil {
 		return err
 	}
+	return k.Use(&pair)
+}
+
+// Use is Set for a pair that is already parsed. The caller must not change it.
+func (k *KeyPair) Use(pair *tls.Certificate) (err error) {
 	if pair.Leaf == nil {
-		if pair.Leaf, err = x509.ParseCertificate(pair.Certificate[0]); err != nil {
+		parsed := *pair
+		if parsed.Leaf, err = x509.ParseCertificate(pair.Certificate[0]); err != nil {
 			return err
 		}
+		pair = &parsed
 	}
-	k.current.Store(&pair)
+	k.current.Store(pair)
 	return nil
 }
 

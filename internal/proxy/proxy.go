@@ -258,8 +258,11 @@ func (x *exchange) serve() error {
 
 // identify writes the user's identity into header.
 func (x *exchange) identify(header http.Header, u user.Info) error {
-	if x.target != nil {
-		return nil
+	if t := x.target; t != nil {
+		if t.Identify == nil {
+			return nil
+		}
+		return t.Identify(header, x.request)
 	}
 	statement := &x.dest.Statement
 	if statement.Header == "" {
@@ -331,7 +334,7 @@ func (x *exchange) roundTrip(header http.Header) error {
 		return err
 	}
 	if x.target != nil {
-		if err := x.target.rewriteLocation(resp); err != nil {
+		if err := x.target.accept(resp); err != nil {
 			return err
 		}
 	}

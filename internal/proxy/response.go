@@ -22,7 +22,7 @@ var mergedHeaders = map[string]bool{"Vary": true, "Warning": true, "Access-Contr
 func (x *exchange) checkStatus(resp *http.Response) error {
 	code := resp.StatusCode
 	switch {
-	case x.target != nil && x.target.Prefix != "" && code >= 300 && code < 400: // rewriteLocation has already checked it
+	case x.target != nil && (x.target.Prefix != "" || x.target.Redirects) && code >= 300 && code < 400: // accept has checked it
 		return nil
 	case code < 200 || code > 599:
 		return &responseError{reason: "BackendProtocol", text: "answered with a status that a request cannot have", code: code}

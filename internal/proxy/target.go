@@ -18,9 +18,9 @@ import (
 	"portico.dev/internal/transport"
 )
 
-// Target is a server other than an extension server: a kubelet, a pod, or a pod of a Service. Requests to it carry no
-// identity, and the caller determines their path. Header filtering, upgrades and failures are the same as for an extension
-// server.
+// Target is a server other than an extension server: a kubelet, a pod, a pod of a Service, or another API server. The caller
+// determines the path and the identity of requests to it. Header filtering, upgrades and failures are the same as for an
+// extension server.
 type Target struct {
 	// Server is the server that receives the requests.
 	Server Server
@@ -37,6 +37,14 @@ type Target struct {
 	Details metav1.StatusDetails
 	// Explain replaces the text about the cause of a failure. If nil, the text for extension servers is used.
 	Explain func(cause, text string) string
+	// Identify writes the identity of a request into its header for the server. If nil, requests carry no identity.
+	Identify func(header http.Header, r *filters.Request) error
+	// Judge returns the error that is answered instead of a response, or nil. It may change the header. If Judge is nil, every
+	// response is relayed. Redirects is set if Judge checks redirects, which are then relayed without Prefix, too.
+	Judge     func(*http.Response) error
+	Redirects bool
+	// Bounded is set if only the requests are long-running that filters.Request.LongRunning identifies. Otherwise all are.
+	Bounded bool
 }
 
 // Server sends requests to a Target. transport.Backend and transport.Plain implement it.
@@ -106,6 +114,16 @@ func (x *exchange) destinationField() zap.Field {
 	return zap.String("apiservice", x.dest.APIService)
 }
 
+// accept returns the error that is answered instead of a response.
+func (t *Target) accept(resp *http.Response) error {
+	if t.Judge != nil {
+		if err := t.Judge(resp); err != nil {
+			return err
+		}
+	}
+	return t.rewriteLocation(resp)
+}
+
 // rewriteLocation rewrites a redirect to the same server so that it leads below Prefix. It refuses any other redirect,
 // because a client that follows it would send its credentials there (CVE-2022-3172).
 func (t *Target) rewriteLocation(resp *http.Response) error {
@@ -165,22 +183,22 @@ func (t *Target) status(code int, reason metav1.StatusReason, cause metav1.Cause
 	return e
 }
 
-// ServeTarget answers r, which may be long-running, from t, like Serve does from an extension server.
-func (p *Proxy) ServeTarget(w http.ResponseWriter, r *http.Request, t *Target) {
+// ServeTarget answers r from t, like Serve does from an extension server.
+func (p *Proxy) ServeTarget(w http.ResponseWriter, r *filters.Request, t *Target) {
 	if failed := p.exchangeWith(w, r, t).attempt(); failed != nil {
 		failed.Answer()
 	}
 }
 
-func (p *Proxy) exchangeWith(w http.ResponseWriter, r *http.Request, t *Target) *exchange {
-	x := p.exchange(w, filters.RequestOf(r), Destination{LongRunning: true})
+func (p *Proxy) exchangeWith(w http.ResponseWriter, r *filters.Request, t *Target) *exchange {
+	x := p.exchange(w, r, Destination{LongRunning: !t.Bounded})
 	x.target = t
 	return x
 }
 
 // RoundTrip sends r, which the caller built, to a Target. Errors are the Status that Serve would write.
 func (p *Proxy) RoundTrip(r *http.Request, t *Target) (*http.Response, error) {
-	x := p.exchangeWith(nil, r, t)
+	x := p.exchangeWith(nil, filters.RequestOf(r), t)
 	resp, err := t.Server.RoundTrip(r)
 	if err != nil {
 		return nil, x.failureStatus(err)
@@ -191,7 +209,7 @@ func (p *Proxy) RoundTrip(r *http.Request, t *Target) (*http.Response, error) {
 // Dial opens a connection to a Target, which the caller must close. A drain closes it at the latest. Errors are the Status
 // that Serve would write.
 func (p *Proxy) Dial(r *http.Request, t *Target) (net.Conn, error) {
-	x := p.exchangeWith(nil, r, t)
+	x := p.exchangeWith(nil, filters.RequestOf(r), t)
 	if p.tunnels.draining() {
 		return nil, x.failureStatus(errDraining)
 	}

@@ -38,6 +38,9 @@ type ChainConfig struct {
 	// MaxInFlight and MaxMutatingInFlight limit concurrent requests that are not long-running. Default 400 and 200; a
 	// negative value means no limit.
 	MaxInFlight, MaxMutatingInFlight int
+	// PassImpersonation leaves the headers of impersonation to the handler. Default false: the chain authorizes the impersonation,
+	// and the request continues as the impersonated user.
+	PassImpersonation bool
 	// UpgradesNeedCreate requires the right to create, in addition to the right to get, for a GET that upgrades its
 	// connection (a WebSocket). Default false, as in kube-apiserver for aggregated APIs.
 	UpgradesNeedCreate bool
@@ -114,10 +117,18 @@ func chainFilters(c ChainConfig) ([]filters.Filter, error) {
 		{Name: "userAgent", Wrap: userAgents},
 		{Name: "overload", Wrap: overloadFilter(c.Overload, c.OverloadMetrics)},
 		{Name: "headerMemory", Wrap: headerMemoryFilter(c.LargeHeaders)},
-		{Name: "impersonation", Wrap: impersonationFilter(c.Authorizer)},
+		{Name: "impersonation", Wrap: unless(c.PassImpersonation, impersonationFilter(c.Authorizer))},
 		{Name: "flowControl", Wrap: flowControlFilter(&c)},
 		{Name: "authorization", Wrap: authorizationFilter(c.Authorizer, c.UpgradesNeedCreate, c.Logger)},
 	}, nil
+}
+
+// unless returns a filter, or one that does nothing if off is true.
+func unless(off bool, filter func(http.Handler) http.Handler) func(http.Handler) http.Handler {
+	if off {
+		return func(next http.Handler) http.Handler { return next }
+	}
+	return filter
 }
 
 // NewChain returns next behind the filters.

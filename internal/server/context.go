@@ -118,8 +118,8 @@ var libraryKeys = func() (keys struct{ audit, latencies, warnings any }) {
 	return keys
 }()
 
-// requestFrom returns r with the facts that the chain has found. Outside a chain, recorded facts are discarded.
-func requestFrom(r *http.Request) *filters.Request {
+// RequestFrom returns r with the facts that the chain has found. Outside a chain, recorded facts are discarded.
+func RequestFrom(r *http.Request) *filters.Request {
 	ctx := r.Context()
 	c, ok := requestContextFrom(ctx)
 	if !ok {

@@ -24,14 +24,14 @@ func (s *Router) ServeHTTP(w http.ResponseWriter, given *http.Request) {
 	path := given.URL.Path
 	switch {
 	case isAPIPath(path):
-		r := requestFrom(given)
+		r := RequestFrom(given)
 		if gv, ok := groupVersionFor(r); ok {
 			s.Groups.Lookup(gv).Serve(w, r)
 			return
 		}
 		s.serveDocument(w, r, "discovery", s.Discovery)
 	case path == "/openapi" || strings.HasPrefix(path, "/openapi/"):
-		s.serveDocument(w, requestFrom(given), "openapi", s.OpenAPI)
+		s.serveDocument(w, RequestFrom(given), "openapi", s.OpenAPI)
 	default:
 		s.Static.ServeHTTP(w, given)
 	}

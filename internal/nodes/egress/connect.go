@@ -18,8 +18,14 @@ const maxConnectHeaders = 16 << 10
 
 // openConnect requests a connection with HTTP CONNECT.
 func (t *tunnel) openConnect(ctx context.Context, server net.Conn, address string) (net.Conn, error) {
+	return Connect(ctx, server, address, "")
+}
+
+// Connect requests a connection to address from an HTTP proxy at the other end of server (RFC 9110, section 9.3.6), with the
+// header Proxy-Authorization unless authorization is empty. It closes server if it returns an error.
+func Connect(ctx context.Context, server net.Conn, address, authorization string) (net.Conn, error) {
 	stop := context.AfterFunc(ctx, func() { _ = server.SetDeadline(time.Unix(1, 0)) }) // interrupts reads and writes
-	err := connect(server, address)
+	err := connect(server, address, authorization)
 	if !stop() && err == nil {
 		err = context.Cause(ctx) // the deadline has been set, or will be
 	}
@@ -31,8 +37,11 @@ func (t *tunnel) openConnect(ctx context.Context, server net.Conn, address strin
 }
 
 // connect sends the request and reads the response.
-func connect(server net.Conn, address string) error {
-	if _, err := fmt.Fprintf(server, "CONNECT %s HTTP/1.1\r\nHost: %[1]s\r\n\r\n", address); err != nil {
+func connect(server net.Conn, address, authorization string) error {
+	if authorization != "" {
+		authorization = "Proxy-Authorization: " + authorization + "\r\n"
+	}
+	if _, err := fmt.Fprintf(server, "CONNECT %s HTTP/1.1\r\nHost: %[1]s\r\n%s\r\n", address, authorization); err != nil {
 		return err
 	}
 	bounded := &io.LimitedReader{R: server, N: maxConnectHeaders}

@@ -20,6 +20,7 @@ import (
 	endpoints "k8s.io/apiserver/pkg/util/proxy"
 
 	"portico.dev/internal/coreapi/registry"
+	"portico.dev/internal/filters"
 	"portico.dev/internal/proxy"
 	"portico.dev/internal/request"
 	"portico.dev/internal/respond"
@@ -210,7 +211,7 @@ func (c *Connector) proxied(find func() (*proxy.Target, func(), error)) http.Han
 		defer release()
 		rest = cmp.Or(rest, "/")
 		t.Prefix, t.Path, t.RawQuery = prefix, rest, r.URL.RawQuery
-		c.config.Proxy().ServeTarget(w, r, t)
+		c.config.Proxy().ServeTarget(w, filters.RequestOf(r), t)
 	})
 }
 

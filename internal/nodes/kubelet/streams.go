@@ -24,6 +24,7 @@ import (
 	"k8s.io/streaming/pkg/httpstream/wsstream"
 
 	"portico.dev/internal/coreapi/registry"
+	"portico.dev/internal/filters"
 	"portico.dev/internal/proxy"
 	"portico.dev/internal/respond"
 )
@@ -293,6 +294,6 @@ func (c *Connector) upgrade(at *kubelet, path string, q url.Values, special func
 
 func (c *Connector) relay(t *proxy.Target) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		c.config.Proxy().ServeTarget(w, r, t)
+		c.config.Proxy().ServeTarget(w, filters.RequestOf(r), t)
 	})
 }
