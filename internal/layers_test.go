@@ -23,7 +23,7 @@ var layers = map[string]int{
 	"dispatch": 4, "tools/doctor": 4, "tools/conformance": 4, "tools/drill": 4, "routes/migrate": 4, "nodes/kubelet": 4,
 	"server": 5, "extserver": 5,
 	"aggregation": 6,
-	"aggregator":  7, "gateway": 7, "tools/console": 7, "tools/cli": 8, "tools/release": 8,
+	"aggregator":  7, "gateway": 7, "front": 7, "tools/console": 7, "tools/cli": 8, "tools/release": 8,
 	// Tests of everything above.
 	"simulation": 8,
 	// Packages for other programs.
@@ -70,6 +70,7 @@ var innerLayers = map[string]map[string]int{
 		"custommetrics": 2, "declared": 2, "metricsapi": 2,
 		".": 3,
 	},
+	"front":         {"cluster": 0, ".": 1},
 	"gateway":       {"lastknown": 0, "adopter": 1, ".": 2},
 	"lifecycle":     {"reconcile": 0, "debts": 0, "bootstrap": 1, "certificates": 1, "garbage": 1, "namespaces": 1, "quotas": 1, "trust": 1, ".": 2},
 	"run":           {".": 0, "freeport": 0, "memory": 0, "mutants": 0, "processors": 0},

@@ -9,6 +9,7 @@
 //	console     serve a web page about the APIServices of a cluster
 //	conformance check an extension server against the requirements of clients
 //	drill       rehearse failures of extension servers
+//	front       run a front for an existing cluster on this machine
 //	gateway     run a gateway between an existing API server and its extension servers
 //	adopt       put APIServices behind a gateway
 //	release     release APIServices from a gateway
@@ -40,7 +41,7 @@ func root() *cobra.Command {
 		Use:   "aggregator",
 		Short: "A front door for Kubernetes-style APIs",
 	}
-	cmd.AddCommand(devCommand(), devExtserverCommand(), serveCommand(), configCommand(), kubeconfigCommand(), pkiCommand(), gatewayCommand())
+	cmd.AddCommand(devCommand(), devExtserverCommand(), serveCommand(), configCommand(), kubeconfigCommand(), pkiCommand(), frontCommand(), gatewayCommand())
 	clients := []*cobra.Command{backupCommand(), restoreCommand(), memberCommand(), tokenCommand()}
 	for _, c := range clients {
 		cli.AddVerbosity(c)

@@ -3,7 +3,7 @@
 //
 // A block of a page has commands if one of its lines begins with a prompt, or its first line with the name of a program. The
 // commands of a page run in one bash, in an empty directory, with the kubeconfig of a front door for this page. A command that
-// runs until it is stopped (serve, dev, console) runs in the background until the page ends, on a free port unless the page names
+// runs until it is stopped (serve, dev, front, console) runs in the background until the page ends, on a free port unless the page names
 // one. Commands that read are repeated until their output matches the page.
 //
 // Comments before a block, which are invisible to readers of the page, configure the block:

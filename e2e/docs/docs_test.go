@@ -226,7 +226,7 @@ func (p *page) setUp(commands string) error {
 }
 
 // endless begins a command that runs until it is stopped.
-var endless = regexp.MustCompile(`^(aggregator (serve|dev)|extserver serve)\b|^(aggregator|kubectl portico) console$`)
+var endless = regexp.MustCompile(`^(aggregator (serve|dev)|extserver serve)\b|^(aggregator|kubectl portico) console$|^aggregator front( --[a-z-]+ \S+)*$`)
 
 func serves(command string) bool {
 	return endless.MatchString(command) && !strings.Contains(command, " -- ")

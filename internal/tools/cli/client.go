@@ -27,22 +27,37 @@ type ClientFlags struct {
 // Add adds the flags.
 func (f *ClientFlags) Add(fs *pflag.FlagSet) {
 	f.Timeout = cmp.Or(f.Timeout, 10*time.Second)
+	f.AddKubeconfig(fs)
+	fs.DurationVar(&f.Timeout, "timeout", f.Timeout, "timeout of each request")
+}
+
+// AddKubeconfig adds the flags that select the kubeconfig and its context.
+func (f *ClientFlags) AddKubeconfig(fs *pflag.FlagSet) {
 	fs.StringVar(&f.Kubeconfig, "kubeconfig", "", "kubeconfig of the API server; default $KUBECONFIG, then ~/.kube/config")
 	fs.StringVar(&f.Context, "context", "", "context of the kubeconfig; default its current one")
-	fs.DurationVar(&f.Timeout, "timeout", f.Timeout, "timeout of each request")
 }
 
 // Config returns the client configuration of the API server.
 func (f *ClientFlags) Config() (*rest.Config, error) {
-	rules := clientcmd.NewDefaultClientConfigLoadingRules()
-	rules.ExplicitPath = f.Kubeconfig
-	config, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, &clientcmd.ConfigOverrides{CurrentContext: f.Context}).ClientConfig()
+	config, _, err := f.Credentials()
 	if err != nil {
-		return nil, kubeconfigError(rules, err)
+		return nil, err
 	}
 	config.Timeout = f.Timeout
 	config.UserAgent = rest.DefaultKubernetesUserAgent()
 	return config, nil
+}
+
+// Credentials returns the address of the API server with the credentials, and the default namespace.
+func (f *ClientFlags) Credentials() (config *rest.Config, namespace string, err error) {
+	rules := clientcmd.NewDefaultClientConfigLoadingRules()
+	rules.ExplicitPath = f.Kubeconfig
+	chosen := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, &clientcmd.ConfigOverrides{CurrentContext: f.Context})
+	if config, err = chosen.ClientConfig(); err != nil {
+		return nil, "", kubeconfigError(rules, err)
+	}
+	namespace, _, err = chosen.Namespace()
+	return config, namespace, err
 }
 
 // kubeconfigError describes why no API server is known. client-go's error does not name the missing files.
