@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -267,6 +268,7 @@ func TestDocumentsStayAvailableWithoutTheAPIServer(t *testing.T) {
 			w.Header().Set("Content-Type", "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList")
 			etag := fmt.Sprintf("\"e%d\"", version.Load())
 			w.Header().Set("ETag", etag)
+			w.Header().Set("Warning", `299 - "of the API server"`)
 			if r.Header.Get("If-None-Match") == etag {
 				w.WriteHeader(http.StatusNotModified)
 				return
@@ -282,8 +284,9 @@ func TestDocumentsStayAvailableWithoutTheAPIServer(t *testing.T) {
 	if want := `"version":"1"`; !strings.Contains(body, want) || resp.Header.Get("ETag") != `"e1"` {
 		t.Errorf("GET /apis = %s with ETag %s, want %s with that of the API server", body, resp.Header.Get("ETag"), want)
 	}
-	if resp, _ := get(t, client, url+"/apis", "Accept", aggregated, "If-None-Match", `"e1"`); resp.StatusCode != http.StatusNotModified {
-		t.Errorf("GET /apis with the current ETag = %d, want 304", resp.StatusCode)
+	resp, _ = get(t, client, url+"/apis", "Accept", aggregated, "If-None-Match", `"e1"`)
+	if want := []string{`299 - "of the API server"`}; resp.StatusCode != http.StatusNotModified || !slices.Equal(resp.Header["Warning"], want) {
+		t.Errorf("GET /apis with the current ETag = %d with warnings %q, want 304 with %q", resp.StatusCode, resp.Header["Warning"], want)
 	}
 	version.Store(2)
 	if _, body := get(t, client, url+"/apis", "Accept", aggregated); !strings.Contains(body, `"version":"2"`) {
@@ -304,7 +307,7 @@ func TestDocumentsStayAvailableWithoutTheAPIServer(t *testing.T) {
 		if resp.StatusCode != http.StatusOK || !strings.Contains(body, c.want) {
 			t.Errorf("GET %s (%s) without the API server = %d %s, want 200 with %s", c.path, c.accept, resp.StatusCode, body, c.want)
 		}
-		if warned := resp.Header.Get("Warning"); !strings.Contains(c.path, "hash") && !strings.Contains(warned, "does not answer; this document is of ") {
+		if warned := strings.Join(resp.Header["Warning"], ","); !strings.Contains(c.path, "hash") && !strings.Contains(warned, "does not answer; this document is of ") {
 			t.Errorf("GET %s: Warning = %q, want one that says that the document is not current", c.path, warned)
 		}
 	}

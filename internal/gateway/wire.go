@@ -240,7 +240,7 @@ func (g *Gateway) wireFront() error {
 	largeHeaders := server.NewHeaderMemory(g.Memory, func(s *tls.ConnectionState) bool { return g.trust.IsFrontProxy(s.PeerCertificates) })
 	chain, err := server.NewChain(g.Chain(server.ChainConfig{
 		LargeHeaders:  largeHeaders,
-		Authenticator: frontProxies{g.trust.AuthenticateRequest}, Authorizer: passed{}, Ready: g.notReady, EndBeforeClient: true, AnyOrigin: true, GoawayInterval: goawayInterval,
+		Authenticator: frontProxies{g.trust.AuthenticateRequest}, Authorizer: passed{}, Ready: g.notReady, AdjustTimeout: endBeforeClient, AnyOrigin: true, GoawayInterval: goawayInterval,
 	}), &handler{routes: g.APIServices.Table, discovery: g.Discovery.Current, router: g.router})
 	if err != nil {
 		return err
@@ -250,6 +250,11 @@ func (g *Gateway) wireFront() error {
 		Handler: chain, Health: g.health, LargeHeaders: largeHeaders, Proxy: g.Proxy,
 	})
 	return nil
+}
+
+// endBeforeClient returns the timeout of a request that its client, an API server, ends after timeout.
+func endBeforeClient(timeout time.Duration) time.Duration {
+	return timeout - min(timeout/10, time.Second)
 }
 
 // goawayInterval is the minimum time between two connections that a gateway ends to spread them. Its clients are a

@@ -29,10 +29,10 @@ type ChainConfig struct {
 	Ready func() error
 	// RequestTimeout limits requests that are not long-running. Default 60 s.
 	RequestTimeout time.Duration
-	// EndBeforeClient ends such requests a tenth earlier, by at most a second. It is for clients that are API
-	// servers: they end the request at the same deadline, and must have received the response with the reason by
-	// then.
-	EndBeforeClient bool
+	// AdjustTimeout changes the timeout of such a request: its own, or RequestTimeout. It is for clients and backends that
+	// are API servers and end the request at the same time. The response with the reason must come from the innermost
+	// server. If nil, the timeout is not changed.
+	AdjustTimeout func(time.Duration) time.Duration
 	// Fairness limits concurrency by API Priority and Fairness. If nil, MaxInFlight and MaxMutatingInFlight apply.
 	Fairness *fairness.Fairness
 	// MaxInFlight and MaxMutatingInFlight limit concurrent requests that are not long-running. Default 400 and 200; a
@@ -107,7 +107,7 @@ func chainFilters(c ChainConfig) ([]filters.Filter, error) {
 		{Name: "accessLog", Wrap: accessLogFilter(c.AccessLog, c.Metrics)},
 		{Name: "ready", Wrap: readyFilter(c.Ready)},
 		{Name: "drain", Wrap: c.Drainer.filter()},
-		{Name: "deadline", Wrap: deadlineFilter(c.RequestTimeout, c.EndBeforeClient)},
+		{Name: "deadline", Wrap: deadlineFilter(c.RequestTimeout, c.AdjustTimeout)},
 		{Name: "goaway", Wrap: goaway},
 		{Name: "hsts", Wrap: hsts},
 		{Name: "cors", Wrap: cors},
@@ -151,7 +151,7 @@ func NewInternalChain(u user.Info, m *metrics.Requests, log *zap.Logger, next ht
 		})
 	}
 	h := asUser(next)
-	h = deadlineFilter(0, false)(h)
+	h = deadlineFilter(0, nil)(h)
 	h = auditInitFilter()(h)
 	h = filters.RequestInfo(resolver)(h)
 	return recoverFilter(log, m, nil)(h)

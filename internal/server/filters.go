@@ -116,7 +116,7 @@ func readyFilter(ready func() error) func(http.Handler) http.Handler {
 
 // deadlineFilter ends requests that are not long-running. As with upstream, the `timeout` parameter can only lower
 // the limit.
-func deadlineFilter(limit time.Duration, beforeClient bool) func(http.Handler) http.Handler {
+func deadlineFilter(limit time.Duration, adjust func(time.Duration) time.Duration) func(http.Handler) http.Handler {
 	limit = requestLimit(limit)
 	longRunning := func(r *http.Request) bool {
 		info, _ := requestInfo(r.Context())
@@ -130,8 +130,8 @@ func deadlineFilter(limit time.Duration, beforeClient bool) func(http.Handler) h
 	}
 	return filters.Deadline(longRunning, func(r *http.Request) (time.Duration, error) {
 		timeout, err := requestTimeout(r, limit)
-		if beforeClient {
-			timeout -= min(timeout/10, time.Second)
+		if adjust != nil {
+			timeout = adjust(timeout)
 		}
 		return timeout, err
 	})

@@ -28,6 +28,6 @@ func NewJoinChain(c ChainConfig, next http.Handler) http.Handler {
 		{Name: "requestInfo", Wrap: filters.RequestInfo(request.NewResolver())},
 		{Name: "auditInit", Wrap: auditInitFilter()},
 		{Name: "drain", Wrap: c.Drainer.filter()},
-		{Name: "deadline", Wrap: deadlineFilter(c.RequestTimeout, false)},
+		{Name: "deadline", Wrap: deadlineFilter(c.RequestTimeout, nil)},
 	})
 }

@@ -51,7 +51,7 @@ func NewPeerChain(c ChainConfig, replicas Replicas, m *metrics.Peers, next http.
 		{Name: "auditInit", Wrap: auditInitFilter()},
 		{Name: "ready", Wrap: readyFilter(c.Ready)},
 		{Name: "drain", Wrap: c.Drainer.filter()},
-		{Name: "deadline", Wrap: deadlineFilter(c.RequestTimeout, false)},
+		{Name: "deadline", Wrap: deadlineFilter(c.RequestTimeout, nil)},
 		{Name: "peerAuthentication", Wrap: peerFilter(replicas, m, c.Logger)},
 		{Name: "authorization", Wrap: authorizationFilter(c.Authorizer, c.UpgradesNeedCreate, c.Logger)},
 	})

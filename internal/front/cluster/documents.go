@@ -61,7 +61,16 @@ type variant struct{ path, query, accept string }
 // document is a response with status 200.
 type document struct {
 	respond.Document // only compressed
+	warnings         []string
 	at               time.Time
+}
+
+// serve serves the document with its warnings.
+func (d *document) serve(w http.ResponseWriter, r *http.Request) {
+	for _, text := range d.warnings {
+		w.Header().Add("Warning", text)
+	}
+	d.Serve(w, r)
 }
 
 func newDocuments(fetch fetcher, server string, log *zap.Logger) *documents {
@@ -116,7 +125,7 @@ func isDocument(path string) bool {
 func (d *documents) serve(w http.ResponseWriter, r *filters.Request, v variant) bool {
 	last := d.get(v)
 	if last != nil && v.query != "" { // a document with a hash never changes
-		last.Serve(w, r.Request)
+		last.serve(w, r.Request)
 		return true
 	}
 	patience := fetchTimeout
@@ -128,14 +137,14 @@ func (d *documents) serve(w http.ResponseWriter, r *filters.Request, v variant) 
 	current, err := d.refresh(ctx, v)
 	switch {
 	case err == nil:
-		current.Serve(w, r.Request)
+		current.serve(w, r.Request)
 		return true
 	case last == nil || !isOutage(err):
 		return false
 	}
 	d.log.Debug("serving a document from memory", zap.String("path", v.path), zap.Error(err))
-	w.Header().Set("Warning", fmt.Sprintf("299 - %q", d.server+" does not answer; this document is of "+last.at.UTC().Format(time.RFC3339)))
-	last.Serve(w, r.Request)
+	w.Header().Add("Warning", fmt.Sprintf("299 - %q", d.server+" does not answer; this document is of "+last.at.UTC().Format(time.RFC3339)))
+	last.serve(w, r.Request)
 	return true
 }
 
@@ -181,7 +190,7 @@ func (d *documents) fetchOne(ctx context.Context, v variant) (*document, error) 
 	defer func() { _ = resp.Body.Close() }() // it was read
 	switch {
 	case resp.StatusCode == http.StatusNotModified && last != nil:
-		return last, nil
+		return d.confirm(v, last, resp.Header["Warning"]), nil
 	case resp.StatusCode != http.StatusOK:
 		if resp.StatusCode == http.StatusNotFound {
 			d.forget(v)
@@ -196,11 +205,19 @@ func (d *documents) fetchOne(ctx context.Context, v variant) (*document, error) 
 	return made, nil
 }
 
+// confirm returns a document that is still current, with its current warnings.
+func (d *documents) confirm(v variant, last *document, warnings []string) *document {
+	now := *last
+	now.at, now.warnings = time.Now(), warnings
+	d.put(v, &now)
+	return &now
+}
+
 func read(resp *http.Response) (*document, error) {
 	h := resp.Header
 	made := &document{Document: respond.Document{
 		ETag: h.Get("Etag"), ContentType: h.Get("Content-Type"), CacheControl: h.Get("Cache-Control"), Vary: "Accept",
-	}, at: time.Now()}
+	}, at: time.Now(), warnings: h["Warning"]}
 	body, err := io.ReadAll(io.LimitReader(resp.Body, maxDocument+1))
 	switch {
 	case err != nil:
