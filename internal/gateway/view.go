@@ -3,6 +3,7 @@ package gateway
 import (
 	"context"
 	"errors"
+	"sync"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -65,7 +66,7 @@ func (v view) informer() apiServices {
 			if err != nil {
 				return nil, err
 			}
-			return watch.Filter(w, v.event), nil
+			return newShownWatch(w, v.event), nil
 		},
 	}
 	return apiServices{cache.NewSharedIndexInformer(listWatch, &apiregistrationv1.APIService{}, 0, cache.Indexers{})}
@@ -79,6 +80,45 @@ func (v view) list(all *apiregistrationv1.APIServiceList) *apiregistrationv1.API
 		}
 	}
 	return out
+}
+
+// shownWatch changes and leaves out events of a watch. After Stop, its goroutine ends even if no one receives the next event, which
+// that of watch.Filter does not.
+type shownWatch struct {
+	watch.Interface // without changes
+	events          chan watch.Event
+	stopped         chan struct{}
+	stop            sync.Once
+}
+
+func newShownWatch(w watch.Interface, show watch.FilterFunc) *shownWatch {
+	s := &shownWatch{Interface: w, events: make(chan watch.Event), stopped: make(chan struct{})}
+	go s.forward(show)
+	return s
+}
+
+func (s *shownWatch) forward(show watch.FilterFunc) {
+	defer close(s.events)
+	for e := range s.Interface.ResultChan() {
+		shown, keep := show(e)
+		if !keep {
+			continue
+		}
+		select {
+		case s.events <- shown:
+		case <-s.stopped:
+			return
+		}
+	}
+}
+
+// ResultChan implements watch.Interface.
+func (s *shownWatch) ResultChan() <-chan watch.Event { return s.events }
+
+// Stop implements watch.Interface.
+func (s *shownWatch) Stop() {
+	s.stop.Do(func() { close(s.stopped) })
+	s.Interface.Stop()
 }
 
 // event shows an APIService that is not adopted as deleted. Informers ignore the deletion of an object that they do

@@ -3,6 +3,7 @@ package gateway
 import (
 	"errors"
 	"testing"
+	"testing/synctest"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/watch"
@@ -122,4 +123,16 @@ func TestViewTranslatesWatchEvents(t *testing.T) {
 	if len(list.Items) != 1 || list.ResourceVersion != "9" {
 		t.Errorf("list = %+v, want one APIService and the resource version 9", list)
 	}
+}
+
+// A bubble fails if a goroutine remains in it.
+func TestStoppedWatchEndsWithAnUnreadEvent(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		incoming := watch.NewFake()
+		w := newShownWatch(incoming, view{gateway: testGateway}.event)
+		incoming.Add(adopted(t))
+		synctest.Wait()
+		w.Stop()
+		w.Stop()
+	})
 }
