@@ -30,8 +30,8 @@ type Serving struct {
 	Zone string
 	// EgressSelectorConfigFile configures the tunnels to other networks. Default none: all are reached directly.
 	EgressSelectorConfigFile string
-	// Dial replaces EgressSelectorConfigFile: it opens the connections to extension servers, to other replicas, to etcd, and
-	// to the servers that flags name. It is for programs that simulate a network. Default nil.
+	// Dial replaces EgressSelectorConfigFile: it opens the connections to extension servers, to other replicas, to etcd, to
+	// the API server of a gateway, and to the servers that flags name. It is for programs that simulate a network. Default nil.
 	Dial func(ctx context.Context, address string) (net.Conn, error)
 	// RequestTimeout ends requests that are not long-running. Default 60 s.
 	RequestTimeout time.Duration

@@ -29,6 +29,8 @@ type Config struct {
 	// MetricsBindAddress is the address on which /metrics is served over HTTP without authentication. Default "":
 	// disabled.
 	MetricsBindAddress string
+	// Listener is used instead of BindAddress and SecurePort. Run closes it. Default nil.
+	Listener net.Listener
 }
 
 // Default returns the configuration of a pod of deploy/gateway.

@@ -103,12 +103,17 @@ func (c *Config) client() (config *rest.Config, err error) {
 		return nil, fmt.Errorf("--kubeconfig: %w", err)
 	}
 	config.UserAgent, config.QPS, config.Burst = "portico-gateway", 50, 100
+	if c.Dial != nil {
+		config.Dial = func(ctx context.Context, _, address string) (net.Conn, error) { return c.Dial(ctx, address) }
+	}
 	return config, nil
 }
 
 func (g *Gateway) listen() (err error) {
-	if g.listener, err = g.cfg.Listen(); err != nil {
-		return err
+	if g.listener = g.cfg.Listener; g.listener == nil {
+		if g.listener, err = g.cfg.Listen(); err != nil {
+			return err
+		}
 	}
 	if g.cfg.MetricsBindAddress == "" {
 		return nil
