@@ -92,6 +92,12 @@ func (h *history) steadyFronts() (steady []*front, all bool) {
 	return steady, len(steady) == len(running)
 }
 
+// dead reports whether a backend's fault makes every probe fail.
+func (b *backend) dead() bool {
+	dead := []faulty.Fault{faulty.Refuse, faulty.Blackhole, faulty.ExpiredCertificate, faulty.WrongAuthority, faulty.WrongName}
+	return slices.Contains(dead, b.server.Fault()) || b.host.Frozen()
+}
+
 // linked reports whether both directions between two hosts are normal.
 func (w *world) linked(a, b *network.Host) bool {
 	normal := network.Link{Latency: latency}
@@ -105,13 +111,14 @@ func (w *world) healthyTo(f *front, b *backend) bool {
 
 // deadTo reports whether a front door cannot reach a backend. Probes may fail or succeed with all other faults.
 func (w *world) deadTo(f *front, b *backend) bool {
-	dead := []faulty.Fault{faulty.Refuse, faulty.Blackhole, faulty.ExpiredCertificate, faulty.WrongAuthority, faulty.WrongName}
-	return slices.Contains(dead, b.server.Fault()) || b.host.Frozen() ||
-		w.net.Link(f.host, b.host).Blocked || w.net.Link(b.host, f.host).Blocked
+	return b.dead() || w.net.Link(f.host, b.host).Blocked || w.net.Link(b.host, f.host).Blocked
 }
 
 // checkAgreement returns an error while reports disagree. Backends with a verdict that changes meanwhile are left out.
 func (h *history) checkAgreement(ctx context.Context) error {
+	if len(h.gateways) > 0 {
+		return h.checkTwoVerdicts(ctx) // the verdict of the front door is about the gateways, and theirs about the backend
+	}
 	fronts, all := h.steadyFronts()
 	views, err := h.observe(ctx, fronts, true)
 	if err != nil {

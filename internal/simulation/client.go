@@ -162,6 +162,7 @@ type arrivals struct {
 	user   string // who sent the request
 	count  int
 	others []string // users that a backend saw instead
+	hops   []string // common names of the certificates with which it arrived
 }
 
 func newLedger() *ledger { return &ledger{requests: make(map[int64]*arrivals)} }
@@ -195,6 +196,11 @@ func (l *ledger) arrived(r *http.Request) {
 		return
 	}
 	known.count++
+	hop := "no client certificate"
+	if r.TLS != nil && len(r.TLS.PeerCertificates) > 0 {
+		hop = r.TLS.PeerCertificates[0].Subject.CommonName
+	}
+	known.hops = append(known.hops, hop)
 	if user := r.Header.Get("X-Remote-User"); user != known.user {
 		known.others = append(known.others, user)
 	}

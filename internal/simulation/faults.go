@@ -1,6 +1,7 @@
 package simulation
 
 import (
+	"context"
 	"slices"
 	"testing/synctest"
 	"time"
@@ -43,34 +44,54 @@ func backendFaults() []action {
 	})
 }
 
-// endpoints returns the hosts of a link: a front door, and a backend, etcd or another front door.
-func (h *history) endpoints(s step) (from *front, to *network.Host) {
-	from = h.front(s.target)
+// endpoints returns the hosts of a link: a front door, and a backend, etcd or another front door. With gateways, the links are those of
+// a gateway, with a backend or the front door, and of the front door with etcd.
+func (h *history) endpoints(s step) (from, to *network.Host) {
+	f := h.front(s.target)
+	from = f.host
 	others := []*network.Host{h.etcd.host}
 	for _, b := range h.backends {
 		others = append(others, b.host)
 	}
-	for _, f := range h.fronts {
-		if f != from {
-			others = append(others, f.host)
+	for _, o := range h.fronts {
+		if o != f || len(h.gateways) > 0 {
+			others = append(others, o.host)
 		}
 	}
-	return from, others[s.other%len(others)]
+	to = others[s.other%len(others)]
+	if len(h.gateways) > 0 && to != h.etcd.host {
+		from = h.gateway(s.target).host
+	}
+	return from, to
 }
 
-// disturbLink records that the connections of a front door are disturbed.
-func (h *history) disturbLink(from *front, to *network.Host) {
+// disturbLink records that the connections between two hosts are disturbed.
+func (h *history) disturbLink(from, to *network.Host) {
 	if to == h.etcd.host {
-		h.disturb(from.name)
+		h.disturbHost(from)
 		h.disturb("etcd")
 	}
+	if len(h.gateways) > 0 && to == h.fronts[0].host {
+		h.disturbHost(from) // and not the front door, whose other requests need no gateway
+		return
+	}
+	h.disturbHost(to)
+}
+
+// disturbHost records that a front door, a gateway or a backend is disturbed.
+func (h *history) disturbHost(host *network.Host) {
 	for _, f := range h.fronts {
-		if f.host == to {
+		if f.host == host {
 			h.disturb(f.name)
 		}
 	}
+	for _, g := range h.gateways {
+		if g.host == host {
+			h.disturb(g.name)
+		}
+	}
 	for _, b := range h.backends {
-		if b.host == to {
+		if b.host == host {
 			h.disturb(b.name)
 		}
 	}
@@ -85,7 +106,7 @@ func networkFaults() []action {
 			for _, d := range []struct {
 				concerned bool
 				from, to  *network.Host
-			}{{out, from.host, to}, {in, to, from.host}} {
+			}{{out, from, to}, {in, to, from}} {
 				if !d.concerned {
 					continue
 				}
@@ -112,7 +133,7 @@ func networkFaults() []action {
 		{name: "network-reset", weight: 6, begin: func(h *history, s step) {
 			from, to := h.endpoints(s)
 			h.disturbLink(from, to)
-			h.net.Reset(from.host, to)
+			h.net.Reset(from, to)
 		}, end: func(*history, step) {}},
 	}
 }
@@ -121,15 +142,15 @@ func networkFaults() []action {
 func crashes() []action {
 	return []action{
 		{name: "front-crash", weight: 2, begin: func(h *history, s step) {
-			f := h.front(s.target)
-			h.disturb(f.name)
-			f.crash()
-		}, end: restartFront},
+			p := h.program(s)
+			h.disturb(p.title())
+			p.crash()
+		}, end: restartProgram},
 		{name: "front-stop", weight: 1, begin: func(h *history, s step) {
-			f := h.front(s.target)
-			h.disturb(f.name)
-			h.check(f.stop())
-		}, end: restartFront},
+			p := h.program(s)
+			h.disturb(p.title())
+			h.check(p.stop())
+		}, end: restartProgram},
 		{name: "etcd-crash", weight: 3, begin: func(h *history, _ step) {
 			if h.etcd.server == nil {
 				return
@@ -139,18 +160,49 @@ func crashes() []action {
 			h.check(h.etcd.crash())
 		}, end: restartEtcd},
 		{name: "etcd-freeze", weight: 2,
-			begin: func(h *history, _ step) { h.disturb("etcd"); h.etcd.host.Freeze() },
-			end:   func(h *history, _ step) { h.disturb("etcd"); h.etcd.host.Thaw() },
+			begin: func(h *history, s step) { name, host := h.freezable(s); h.disturb(name); host.Freeze() },
+			end:   func(h *history, s step) { name, host := h.freezable(s); h.disturb(name); host.Thaw() },
 		},
 	}
 }
 
-// restartFront starts a front door that has ended. It does not wait, because etcd may be unavailable.
-func restartFront(h *history, s step) {
-	f := h.front(s.target)
-	if f.server == nil {
-		h.disturb(f.name)
-		h.check(f.launch(h.world.ctx))
+// program is a front door or a gateway, which can be ended and started.
+type program interface {
+	title() string
+	running() bool
+	launch(context.Context) error
+	stop() error
+	crash()
+}
+
+// program returns a front door, or in a world with gateways one of all front doors and gateways.
+func (h *history) program(s step) program {
+	var all []program
+	for _, f := range h.fronts {
+		all = append(all, f)
+	}
+	for _, g := range h.gateways {
+		all = append(all, g)
+	}
+	return all[s.target%len(all)]
+}
+
+// freezable returns etcd, or a gateway in half of the steps of a world with gateways.
+func (h *history) freezable(s step) (name string, host *network.Host) {
+	if len(h.gateways) == 0 || s.target%2 == 0 {
+		return "etcd", h.etcd.host
+	}
+	g := h.gateway(s.target / 2)
+	h.log.addf("      the step concerns %s", g.name)
+	return g.name, g.host
+}
+
+// restartProgram starts a front door or a gateway that has ended. It does not wait, because etcd may be unavailable.
+func restartProgram(h *history, s step) {
+	p := h.program(s)
+	if !p.running() {
+		h.disturb(p.title())
+		h.check(p.launch(h.world.ctx))
 	}
 }
 

@@ -110,4 +110,7 @@ func (f *front) crash() {
 	f.host.Boot()
 }
 
+func (f *front) title() string { return f.name }
+func (f *front) running() bool { return f.server != nil }
+
 func (f *front) keys() string { return filepath.Join(f.dir, "pki") }

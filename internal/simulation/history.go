@@ -3,6 +3,7 @@ package simulation
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 )
@@ -74,6 +75,7 @@ func (h *history) play() {
 		s := next[0]
 		next = next[1:]
 		h.sleepUntil(s.at)
+		h.checkLeaders()
 		a := actionNamed(s.action)
 		if a.end == nil {
 			h.progress(a.name, 1)
@@ -158,6 +160,9 @@ func (h *history) check(err error) {
 
 // disturb records that a fault of a server has begun or ended.
 func (h *history) disturb(name string) {
+	if !slices.ContainsFunc(h.backends, func(b *backend) bool { return b.name == name }) {
+		h.world.unsteady = time.Now()
+	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.disturbed[name] = time.Now()
@@ -179,5 +184,6 @@ func (h *history) calm(since time.Time, names ...string) bool {
 	return true
 }
 
-func (h *history) front(n int) *front     { return h.fronts[n%len(h.fronts)] }
-func (h *history) backend(n int) *backend { return h.backends[n%len(h.backends)] }
+func (h *history) front(n int) *front            { return h.fronts[n%len(h.fronts)] }
+func (h *history) gateway(n int) *gatewayReplica { return h.gateways[n%len(h.gateways)] }
+func (h *history) backend(n int) *backend        { return h.backends[n%len(h.backends)] }

@@ -50,7 +50,7 @@ func (h *history) checkIdle(ctx context.Context) error {
 			}
 		}
 	}
-	return nil
+	return h.checkGatewaysIdle()
 }
 
 // sums returns the sums of metrics of a front door over their labels.
@@ -184,10 +184,18 @@ func (w *world) countConnections(s sample) {
 		for _, o := range w.fronts[i+1:] {
 			count(f, o.name, o.host)
 		}
+		for _, g := range w.gateways {
+			count(f, g.name, g.host)
+		}
+	}
+	for _, g := range w.gateways {
+		for _, b := range w.backends {
+			s["connections of "+g.name+" and "+b.name] = w.net.Open(g.host, b.host)
+		}
 	}
 }
 
-// countRequests counts the requests that the front doors serve together. Any of them may lead and watch for all.
+// countRequests counts the requests that the front doors and gateways serve together. Any of them may lead and watch for all.
 func (w *world) countRequests(ctx context.Context, s sample) error {
 	for _, f := range w.fronts {
 		sums, err := w.sums(ctx, f, growingMetrics)
@@ -196,6 +204,15 @@ func (w *world) countRequests(ctx context.Context, s sample) error {
 		}
 		for name, value := range sums {
 			s[name] += int(value)
+		}
+	}
+	for _, g := range w.gateways {
+		sums, err := g.sums()
+		if err != nil {
+			return err
+		}
+		for _, name := range growingMetrics {
+			s[name] += int(sums[name])
 		}
 	}
 	return nil

@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
 
+	"portico.dev/internal/gateway/adoption"
 	"portico.dev/internal/tools/drill/faulty"
 )
 
@@ -284,8 +285,12 @@ func (h *history) deleteNamespaces(ctx context.Context) error {
 }
 
 // checkUnavailable returns an error while a front door reports a backend as available. Before that, a namespace could be removed
-// because the failure is not known.
+// because the failure is not known. With gateways, their condition is the one about the backend.
 func (h *history) checkUnavailable(ctx context.Context, b *backend) error {
+	kind := apiregistrationv1.Available
+	if h.adopted {
+		kind = adoption.BackendAvailable
+	}
 	for _, f := range h.fronts {
 		var got apiregistrationv1.APIService
 		path := "/apis/apiregistration.k8s.io/v1/apiservices/" + b.apiService()
@@ -293,8 +298,8 @@ func (h *history) checkUnavailable(ctx context.Context, b *backend) error {
 			return err
 		}
 		for _, c := range got.Status.Conditions {
-			if c.Type == apiregistrationv1.Available && c.Status == apiregistrationv1.ConditionTrue {
-				return fmt.Errorf("%s: Available of %s is True, want False, because its server is unavailable", f.name, b.apiService())
+			if c.Type == kind && c.Status == apiregistrationv1.ConditionTrue {
+				return fmt.Errorf("%s: %s of %s is True, want False, because its server is unavailable", f.name, kind, b.apiService())
 			}
 		}
 	}
@@ -334,8 +339,11 @@ func (h *history) checkNamed(ctx context.Context) error {
 // finalizeAfter is how long a namespace waits for the last backend.
 const finalizeAfter = "10s"
 
-// finalizesWithout reports whether namespaces are removed while a backend is unavailable that stores objects in them.
-func (w *world) finalizesWithout(b *backend) bool { return b == w.backends[len(w.backends)-1] }
+// finalizesWithout reports whether namespaces are removed while a backend is unavailable that stores objects in them. Behind a gateway
+// none is: the API server finds the gateway available, and the annotation has no effect (docs/gateway.md).
+func (w *world) finalizesWithout(b *backend) bool {
+	return w.shape.gateways == 0 && b == w.backends[len(w.backends)-1]
+}
 
 // annotationsOf returns the annotations of a backend's APIService.
 func (w *world) annotationsOf(b *backend) map[string]string {

@@ -88,11 +88,12 @@ func (h *history) judge(c *client, b *backend, a *answer) {
 	if len(arrived.others) > 0 {
 		h.violate(ruleIdentity, "%s by %s arrived as a request of %v", a.request, c.user, arrived.others)
 	}
+	h.checkHop(a, arrived)
 	if a.ok() && arrived.count == 0 {
 		h.violate(ruleOnce, "%s: answer %d, and it never arrived", a.request, a.status)
 	}
-	if !a.ok() && h.ctx.Err() == nil && h.calm(a.began, c.front.name, b.name, "etcd") {
-		h.violate(ruleNoReason, "%v, and neither %s nor %s nor etcd has had a fault", a.failure(), c.front.name, b.name)
+	if !a.ok() && h.ctx.Err() == nil && h.calm(a.began, append(h.gatewayNames(), c.front.name, b.name, "etcd")...) {
+		h.violate(ruleNoReason, "%v, and neither %s nor %s nor a gateway nor etcd has had a fault", a.failure(), c.front.name, b.name)
 	}
 }
 

@@ -54,8 +54,12 @@ const perWorld = 40
 
 // shapeOf returns the shape of the world in which a seed's history runs.
 func shapeOf(seed uint64) shape {
-	fronts := []int{1, 2, 1, 3, 1, 2, 1, 3, 1, 2}
-	return shape{fronts: fronts[seed/perWorld%uint64(len(fronts))], stores: []bool{false, true, true}}
+	shapes := []shape{
+		{fronts: 1}, {fronts: 2}, {fronts: 1}, {fronts: 3}, {fronts: 1, gateways: 2}, {fronts: 2}, {fronts: 1}, {fronts: 3}, {fronts: 1, gateways: 1}, {fronts: 2},
+	}
+	s := shapes[seed/perWorld%uint64(len(shapes))]
+	s.stores = []bool{false, true, true}
+	return s
 }
 
 func logger(t testing.TB) *zap.Logger {

@@ -28,6 +28,9 @@ const admin = "admin"
 // shape describes the parts of a world.
 type shape struct {
 	fronts int
+	// gateways is the number of gateways. With gateways, the only front door is the API server of their cluster, and every APIService
+	// is adopted.
+	gateways int
 	// stores has an entry for each backend: whether it stores objects.
 	stores []bool
 }
@@ -48,6 +51,9 @@ type world struct {
 	keys       *pki.Directory
 	etcd       *etcd
 	fronts     []*front
+	gateways   []*gatewayReplica
+	adopted    bool      // the gateways have adopted every APIService
+	unsteady   time.Time // last change of a fault of a front door, a gateway or etcd
 	backends   []*backend
 	clientHost *network.Host
 	// collections are written and watched.
@@ -108,7 +114,13 @@ func newWorld(t testing.TB, dir string, s shape, seed uint64, log *timeline, cov
 		}
 	}
 	w.collections = w.newCollections()
-	return w, w.register()
+	if err := w.register(); err != nil || s.gateways == 0 {
+		return w, err
+	}
+	if err := w.deployGateways(w.client(admin, w.fronts[0]), dir, logger); err != nil {
+		return w, err
+	}
+	return w, w.await(time.Minute, func() error { return w.checkAvailable(w.ctx) })
 }
 
 // stop stops everything in reverse order.
@@ -116,6 +128,11 @@ func (w *world) stop() error {
 	var errs []error
 	for _, c := range w.clients {
 		c.http.CloseIdleConnections()
+	}
+	for _, g := range w.gateways {
+		if err := g.stop(); err != nil {
+			errs = append(errs, fmt.Errorf("stop %s: %w", g.name, err))
+		}
 	}
 	for _, f := range w.fronts {
 		if err := f.stop(); err != nil {
@@ -156,7 +173,9 @@ func (w *world) register() error {
 			return err
 		}
 	}
-	if last := w.backends[len(w.backends)-1]; last.stores {
+	// Gateways implement the APIRoutes of adopted APIServices, whose backends are Services of other namespaces for the front door. It
+	// would refuse the APIRoute before the adoption, and after it each gateway shares watches on its own.
+	if last := w.backends[len(w.backends)-1]; last.stores && w.shape.gateways == 0 {
 		if err := w.shareWatches(c, last); err != nil {
 			return err
 		}
@@ -169,22 +188,27 @@ func (w *world) register() error {
 
 // registerBackend creates the Service, the EndpointSlice and the APIService of a backend.
 func (w *world) registerBackend(c *client, b *backend) error {
-	home := "/api/v1/namespaces/" + backendNamespace + "/services"
-	if err := c.do(w.ctx, http.MethodPost, home, &corev1.Service{
-		ObjectMeta: metav1.ObjectMeta{Name: b.name},
-		Spec:       corev1.ServiceSpec{ClusterIP: corev1.ClusterIPNone, Ports: []corev1.ServicePort{{Name: "https", Port: backendPort}}},
-	}).failure(); err != nil {
-		return err
-	}
-	port, name, ready := int32(backendPort), "https", true
-	if err := c.do(w.ctx, http.MethodPost, "/apis/discovery.k8s.io/v1/namespaces/"+backendNamespace+"/endpointslices", &discoveryv1.EndpointSlice{
-		ObjectMeta:  metav1.ObjectMeta{Name: b.name, Labels: map[string]string{discoveryv1.LabelServiceName: b.name}},
-		AddressType: discoveryv1.AddressTypeIPv4, Ports: []discoveryv1.EndpointPort{{Name: &name, Port: &port}},
-		Endpoints: []discoveryv1.Endpoint{{Addresses: []string{b.host.String()}, Conditions: discoveryv1.EndpointConditions{Ready: &ready}}},
-	}).failure(); err != nil {
+	ready := true
+	endpoint := discoveryv1.Endpoint{Addresses: []string{b.host.String()}, Conditions: discoveryv1.EndpointConditions{Ready: &ready}}
+	if err := w.registerService(c, backendNamespace, b.name, backendPort, backendPort, []discoveryv1.Endpoint{endpoint}); err != nil {
 		return err
 	}
 	return c.do(w.ctx, http.MethodPost, "/apis/apiregistration.k8s.io/v1/apiservices", w.apiServiceOf(b)).failure()
+}
+
+// registerService creates a Service and its EndpointSlice. target is the port of the endpoints.
+func (w *world) registerService(c *client, namespace, name string, port, target int32, endpoints []discoveryv1.Endpoint) error {
+	if err := c.do(w.ctx, http.MethodPost, "/api/v1/namespaces/"+namespace+"/services", &corev1.Service{
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+		Spec:       corev1.ServiceSpec{ClusterIP: corev1.ClusterIPNone, Ports: []corev1.ServicePort{{Name: "https", Port: port}}},
+	}).failure(); err != nil {
+		return err
+	}
+	portName := "https"
+	return c.do(w.ctx, http.MethodPost, "/apis/discovery.k8s.io/v1/namespaces/"+namespace+"/endpointslices", &discoveryv1.EndpointSlice{
+		ObjectMeta:  metav1.ObjectMeta{Name: name, Labels: map[string]string{discoveryv1.LabelServiceName: name}},
+		AddressType: discoveryv1.AddressTypeIPv4, Ports: []discoveryv1.EndpointPort{{Name: &portName, Port: &target}}, Endpoints: endpoints,
+	}).failure()
 }
 
 func (w *world) apiServiceOf(b *backend) *apiregistrationv1.APIService {
