@@ -58,6 +58,13 @@ var defects = []mutants.Mutant{
 	mutants.New("routes do not follow the verdicts of other replicas", "../apiservice/replicas.go",
 		"		if !r.Available() {\n			c.queue.Add(queueItem{apiService: r.Name}) // updates", "		if r.Available() {\n			c.queue.Add(queueItem{apiService: r.Name}) // updates"),
 
+	// Gateways.
+	mutants.New("a gateway leads after it has lost the Lease", "../gateway/election.go",
+		"OnStoppedLeading: func() { e.set(false) },", "OnStoppedLeading: func() {},"),
+	mutants.New("a gateway that lost the Lease never leads again", "../gateway/election.go",
+		"elector.Run(ctx) // returns when the Lease is lost", "elector.Run(ctx)\n		<-ctx.Done()"),
+	mutants.New("the verdict of a dead gateway counts forever", "../gateway/peers.go", "dead: 35 * time.Second", "dead: 35 * time.Hour"),
+
 	// Goroutines do not accumulate.
 	mutants.New("each probe leaves a goroutine", "../apiservice/probe.go",
 		"	digest := p.hashBody(resp.Body, cancel)", "	go func() { select {} }()\n	digest := p.hashBody(resp.Body, cancel)"),
