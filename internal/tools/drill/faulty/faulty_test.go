@@ -1,6 +1,7 @@
 package faulty
 
 import (
+	"bufio"
 	"context"
 	"crypto/tls"
 	"encoding/json"
@@ -394,5 +395,92 @@ func TestServerWithoutStorageRejectsDelete(t *testing.T) {
 	f.get(readings + "/any")
 	if code, _, err := f.do(t.Context(), http.MethodDelete, readings+"/any", ""); err != nil || code != http.StatusMethodNotAllowed {
 		t.Errorf("DELETE of a reading = %d, %v; want 405", code, err)
+	}
+}
+
+// upgrade upgrades a connection for a request of connect with a query.
+func (f *front) upgrade(query string) (net.Conn, *bufio.Reader) {
+	f.t.Helper()
+	config, err := pki.ClientConfig(pki.ClientOptions{ServerName: serverName, Roots: f.server.CABundle()})
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	config.NextProtos = []string{"http/1.1"}
+	c, err := tls.Dial("tcp", fmt.Sprintf("127.0.0.1:%d", f.server.Port()), config)
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	f.t.Cleanup(func() { _ = c.Close() })
+	if err := c.SetDeadline(time.Now().Add(time.Minute)); err != nil {
+		f.t.Fatal(err)
+	}
+	text := "POST " + widgets + "/one/connect" + query + " HTTP/1.1\r\nHost: subject\r\nConnection: Upgrade\r\nUpgrade: SPDY/3.1\r\nContent-Length: 0\r\n\r\n"
+	if _, err := io.WriteString(c, text); err != nil {
+		f.t.Fatal(err)
+	}
+	r := bufio.NewReader(c)
+	resp, err := http.ReadResponse(r, nil)
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	if resp.StatusCode != http.StatusSwitchingProtocols || resp.Header.Get("Upgrade") != "SPDY/3.1" {
+		f.t.Fatalf("response = %s, Upgrade %q; want 101 and SPDY/3.1", resp.Status, resp.Header.Get("Upgrade"))
+	}
+	return c, r
+}
+
+func TestConnectEchoesUntilLimit(t *testing.T) {
+	f := start(t, true)
+	c, r := f.upgrade("?limit=5&greeting=first,")
+	if n := f.server.Upgraded(); n != 1 {
+		t.Errorf("upgraded connections = %d, want 1", n)
+	}
+	if _, err := io.WriteString(c, "hello"); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := io.ReadAll(r); string(got) != "first,hello" || err != nil {
+		t.Errorf("echo = %q, %v; want first,hello and the end", got, err)
+	}
+}
+
+func TestConnectWithoutUpgradeIsRejected(t *testing.T) {
+	f := start(t, true)
+	if code, _, err := f.do(t.Context(), http.MethodPost, widgets+"/one/connect", ""); err != nil || code != http.StatusBadRequest {
+		t.Errorf("POST connect over HTTP/2 = %d, %v; want 400", code, err)
+	}
+}
+
+func TestUpgradedConnectionIsResetInMiddleOfMessage(t *testing.T) {
+	f := start(t, true)
+	c, r := f.upgrade("")
+	f.runFault(ResetMidBody)
+	if _, err := io.WriteString(c, "hello"); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := io.ReadAll(r); !strings.HasPrefix("hello", string(got)) || len(got) > 2 || !errors.Is(err, syscall.ECONNRESET) {
+		t.Errorf("echo with ResetMidBody = %q, %v; want at most he, and ECONNRESET", got, err)
+	}
+}
+
+func TestUpgradedConnectionContinuesAfterHang(t *testing.T) {
+	f := start(t, true)
+	c, r := f.upgrade("")
+	f.runFault(Hang)
+	if _, err := io.WriteString(c, "hello"); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.SetReadDeadline(time.Now().Add(200 * time.Millisecond)); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := r.Peek(1); !errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("echo with Hang = %q, %v; want none", got, err)
+	}
+	if err := c.SetReadDeadline(time.Now().Add(time.Minute)); err != nil {
+		t.Fatal(err)
+	}
+	f.runFault(Healthy)
+	got := make([]byte, 5)
+	if _, err := io.ReadFull(r, got); err != nil || string(got) != "hello" {
+		t.Errorf("echo after Hang = %q, %v; want hello", got, err)
 	}
 }

@@ -187,10 +187,7 @@ func (g *faultListener) cut() {
 	g.conns = map[*conn]struct{}{}
 	g.mu.Unlock()
 	for c := range conns {
-		if tcp, ok := c.Conn.(interface{ SetLinger(seconds int) error }); ok {
-			_ = tcp.SetLinger(0)
-		}
-		_ = c.Close()
+		c.reset()
 	}
 }
 
@@ -260,6 +257,14 @@ func (c *conn) identify(client string) {
 	c.gate.mu.Lock()
 	defer c.gate.mu.Unlock()
 	c.client = client
+}
+
+// reset closes the connection with a reset.
+func (c *conn) reset() {
+	if tcp, ok := c.Conn.(interface{ SetLinger(seconds int) error }); ok {
+		_ = tcp.SetLinger(0)
+	}
+	_ = c.Close()
 }
 
 func (c *conn) Close() error {

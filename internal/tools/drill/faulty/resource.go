@@ -16,20 +16,22 @@ import (
 
 const metadataVersion = "meta.k8s.io/v1"
 
-// resource serves <plural>, <plural>/<name> and namespaces/<namespace>/<plural>[/<name>].
+// resource serves <plural>, <plural>/<name>[/connect] and namespaces/<namespace>/<plural>[/<name>[/connect]].
 func (s *Server) resource(w http.ResponseWriter, r *http.Request, parts []string) {
 	var key types.NamespacedName
 	if parts[0] == "namespaces" && len(parts) > 2 {
 		key.Namespace, parts = parts[1], parts[2:]
 	}
-	if parts[0] != s.kind().plural || len(parts) > 2 {
+	if parts[0] != s.kind().plural || len(parts) > 3 || len(parts) == 3 && parts[2] != connect {
 		refuse(w, http.StatusNotFound, metav1.StatusReasonNotFound, "the server could not find the requested resource")
 		return
 	}
-	if len(parts) == 2 {
+	if len(parts) > 1 {
 		key.Name = parts[1]
 	}
 	switch {
+	case len(parts) == 3:
+		s.connect(w, r)
 	case !s.cfg.Stores:
 		s.reading(w, r, key)
 	case key.Name == "":

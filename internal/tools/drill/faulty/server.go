@@ -56,6 +56,8 @@ type Server struct {
 	clients map[string]string // fingerprint of the client certificate by user agent
 	serving atomic.Int64
 	served  atomic.Int64
+	// upgraded is the number of connections that connect serves.
+	upgraded atomic.Int64
 }
 
 // New returns a healthy server that does not listen yet.
@@ -251,6 +253,9 @@ func (s *Server) tlsConfig() *tls.Config {
 
 // Served returns the number of requests that the server has begun to serve.
 func (s *Server) Served() int64 { return s.served.Load() }
+
+// Upgraded returns the number of upgraded connections that are open.
+func (s *Server) Upgraded() int64 { return s.upgraded.Load() }
 
 // Stored returns the number of objects in a namespace, independently of what clients see.
 func (s *Server) Stored(namespace string) int { return s.store.count(namespace) }
