@@ -12,6 +12,7 @@ import (
 	"portico.dev/internal/discovery/remote"
 	"portico.dev/internal/discovery/watchlist"
 	"portico.dev/internal/dispatch"
+	"portico.dev/internal/metrics"
 	"portico.dev/internal/openapi"
 	"portico.dev/internal/proxy"
 	"portico.dev/internal/routes/mirror"
@@ -71,6 +72,7 @@ func New(c Config) (*Aggregation, error) {
 	t.MaxReplayTotal = c.Memory.Share(transport.MaxReplayTotal, 16)
 	t.Metrics, t.Logger = c.Metrics.Backends, c.log.Named("transport")
 	a.Transport = transport.New(t)
+	c.Metrics.Buffered.Add(metrics.BufferedRetries, a.Transport.KeptBodies)
 
 	s := c.APIServices
 	s.Transport, s.BackendEvents, s.EndpointRouting = a.Transport, &a.BackendEvents, c.serving.EnableAggregatorRouting

@@ -52,6 +52,7 @@ func NewBase(s Serving, log *zap.Logger) (b *Base, err error) {
 		b.Overload = overload.New(overload.Config{Limit: b.Memory, Metrics: b.Metrics.Overload, Logger: log.Named("overload")})
 	}
 	b.Bodies = server.NewBodyMemory(b.Memory, b.Metrics.Overload)
+	b.Metrics.Buffered.Add(metrics.BufferedBodies, b.Bodies.Charged)
 	if s.AccessLog && s.AccessLogFile.Path != "" {
 		if b.AccessLog, err = logging.OpenAccessLog(s.AccessLogFile, log); err != nil {
 			return nil, err
@@ -64,7 +65,8 @@ func NewBase(s Serving, log *zap.Logger) (b *Base, err error) {
 func (b *Base) Chain(c server.ChainConfig) server.ChainConfig {
 	c.RequestTimeout, c.GoawayChance = b.serving.RequestTimeout, b.serving.GoawayChance
 	c.MaxInFlight, c.MaxMutatingInFlight = b.serving.MaxRequestsInFlight, b.serving.MaxMutatingRequestsInFlight
-	c.Overload, c.OverloadMetrics, c.Memory = b.Overload, b.Metrics.Overload, b.Memory
+	c.Overload, c.OverloadMetrics, c.Memory, c.Buffered = b.Overload, b.Metrics.Overload, b.Memory, b.Metrics.Buffered
+	c.Buffered.Add(metrics.BufferedHeaders, c.LargeHeaders.Charged)
 	c.Metrics, c.Logger, c.Drainer = b.Metrics.Requests, b.log.Named("server"), b.Drainer
 	switch {
 	case b.AccessLog != nil:

@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/pflag"
 
+	"portico.dev/internal/metrics"
 	"portico.dev/internal/replicas/peers"
 	"portico.dev/internal/store"
 	"portico.dev/internal/transport"
@@ -57,6 +58,7 @@ func (h *parts) wirePeers() (err error) {
 	if err != nil {
 		return fmt.Errorf("identity among replicas: %w", err)
 	}
+	h.Metrics.Buffered.Add(metrics.BufferedPeerRetries, h.peers.KeptBodies)
 	h.replicas.UsePresence(h.presence)
 	return nil
 }

@@ -193,11 +193,13 @@ func (h *parts) wireAggregation() (err error) {
 // handlers returns the part of the handlers' configuration that only a front door has.
 func (h *parts) handlers() dispatch.Config {
 	builtIn := sets.New(h.core.BuiltIn()...)
+	merger := merge.New(h.Memory.Share(merge.MaxBytes, 6))
+	h.Metrics.Buffered.Add(metrics.BufferedMerges, merger.Charged)
 	c := dispatch.Config{
 		Local: h.onlyWithEtcd(server.ForLocal(h.Bodies, h.core.Handler())), LocalGroupVersions: h.localGroupVersions, Settle: h.settleDiscovery,
 		Warning: h.stateWarning, Authorizer: h.authz,
 		Stored: &dispatch.Stored{
-			Merger: merge.New(h.Memory.Share(merge.MaxBytes, 6)), InProcess: coreapi.InProcess,
+			Merger: merger, InProcess: coreapi.InProcess,
 			CustomResource: func(r schema.GroupVersionResource) bool { return !builtIn.Has(r.GroupVersion()) && h.core.Serves(r) },
 		},
 	}

@@ -27,6 +27,7 @@ type Metrics struct {
 	Backup        *Backup
 	Engines       *Engines
 	Overload      *Overload
+	Buffered      *Buffered
 	Reload        *Reload
 }
 
@@ -51,6 +52,7 @@ func New(reg prometheus.Registerer) *Metrics {
 		Backup:        NewBackup(reg),
 		Engines:       NewEngines(reg),
 		Overload:      NewOverload(reg),
+		Buffered:      NewBuffered(reg),
 		Reload:        NewReload(reg),
 	}
 }

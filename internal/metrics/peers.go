@@ -10,6 +10,7 @@ import (
 // *Peers counts nothing.
 type Peers struct {
 	sent, received *prometheus.CounterVec
+	serving        prometheus.Gauge
 	clockSkew      *prometheus.GaugeVec
 }
 
@@ -20,6 +21,8 @@ func NewPeers(reg prometheus.Registerer) *Peers {
 			"Requests handed to other replicas, by what they are for: the name of an APIService, or of a group-version as one has.", "apiservice"),
 		received: newCounterVec(reg, "portico_peer_requests_received_total",
 			"Requests that came from other replicas, by result: served, refused (it was not proven that a replica sent them) or limited.", "result"),
+		serving: newGauge(reg, "portico_peer_requests_serving",
+			"Requests of other replicas that are being served, with watches and other long-running ones."),
 		clockSkew: newGaugeVec(reg, "portico_replica_clock_skew_seconds",
 			"How far the clock of another replica is ahead of that of this one, at the least, to the second. The oldest replica compares itself with each other one, and the second oldest with the oldest.", "replica"),
 	}
@@ -36,6 +39,13 @@ func (p *Peers) Sent(apiService string) {
 func (p *Peers) Received(result string) {
 	if p != nil {
 		p.received.WithLabelValues(result).Inc()
+	}
+}
+
+// Serving adds n to the number of requests of other replicas that are being served.
+func (p *Peers) Serving(n int) {
+	if p != nil {
+		p.serving.Add(float64(n))
 	}
 }
 

@@ -70,6 +70,8 @@ type ChainConfig struct {
 	OverloadMetrics *metrics.Overload
 	// Memory limits the data that is held for slow clients. The zero value means no limit.
 	Memory overload.Limit
+	// Buffered reports that data. May be nil.
+	Buffered *metrics.Buffered
 	// LargeHeaders accounts for large headers by user. It must be the same as Config.LargeHeaders. Nil disables it.
 	LargeHeaders *HeaderMemory
 	// Metrics counts requests.
@@ -100,7 +102,7 @@ func chainFilters(c ChainConfig) ([]filters.Filter, error) {
 	}
 	resolver := request.NewResolver()
 	return []filters.Filter{
-		{Name: "recover", Wrap: recoverFilter(c.Logger, c.Metrics, newSlowClients(c.RequestTimeout, c.Memory.Share(slowBudget, 8)))},
+		{Name: "recover", Wrap: recoverFilter(c.Logger, c.Metrics, c.newSlowClients())},
 		{Name: "canonicalPath", Wrap: canonicalPathFilter(c.Metrics)},
 		{Name: "requestInfo", Wrap: filters.RequestInfo(resolver)},
 		{Name: "auditInit", Wrap: auditInitFilter()},

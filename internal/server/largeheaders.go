@@ -38,6 +38,9 @@ func NewHeaderMemory(l overload.Limit, trusted func(*tls.ConnectionState) bool) 
 	}
 }
 
+// Charged returns the bytes in use.
+func (m *HeaderMemory) Charged() int64 { return m.unknown.Total() + m.users.Total() }
+
 // Trusted implements httpmsg.LargeHeaders.
 func (m *HeaderMemory) Trusted(s *tls.ConnectionState) bool {
 	return len(s.PeerCertificates) > 0 && m.trusted != nil && m.trusted(s)

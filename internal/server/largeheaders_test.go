@@ -34,6 +34,9 @@ func TestA39LargeHeadersAreBoundedBeforeAuthentication(t *testing.T) {
 	if held == 0 || held > m.unknownMax*4/5 {
 		t.Errorf("header memory of one network = %d of %d bytes, want more than 0 and at most four fifths", held, m.unknownMax)
 	}
+	if got := m.Charged(); got != held {
+		t.Errorf("reported header memory = %d bytes, want %d", got, held)
+	}
 	second := fillWithHeaders(m, "192.0.2.2")
 	if len(second) == 0 {
 		t.Error("header memory for a second network = 0 grants, want at least one")

@@ -152,6 +152,9 @@ func (b *BodyMemory) ForLists() proxy.ListMemory {
 	return proxy.ListMemory{Shares: &b.used, Limit: b.limit}
 }
 
+// Charged returns the bytes in use.
+func (b *BodyMemory) Charged() int64 { return b.used.Total() }
+
 // charge returns the account of a request's body, or nil if the body is not counted.
 func (b *BodyMemory) charge(w http.ResponseWriter, r *http.Request) *bodyCharge {
 	if b == nil || r.Body == nil || r.Body == http.NoBody || r.ContentLength >= 0 && r.ContentLength <= uncountedBody {

@@ -481,6 +481,9 @@ func TestD19BufferedBodyMemoryIsLimited(t *testing.T) {
 		if fits < 1 || fits > minBodyMemory/(bodyFactor*size) {
 			t.Errorf("HTTP/2 %t: %d bodies fit at once, want 1 to %d", h2, fits, minBodyMemory/(bodyFactor*size))
 		}
+		if got, least := bodies.Charged(), int64(fits*bodyFactor*size); got < least {
+			t.Errorf("HTTP/2 %t: %d bytes are charged for %d bodies, want at least %d", h2, got, fits, least)
+		}
 		for _, other := range []struct {
 			user string
 			n    int
@@ -500,7 +503,7 @@ func TestD19BufferedBodyMemoryIsLimited(t *testing.T) {
 				t.Errorf("HTTP/2 %t: status of a held request after the release = %d, want 200", h2, code)
 			}
 		}
-		soon(t, "the end of what is held", func() bool { return bodies.used.Total() == 0 })
+		soon(t, "the end of what is held", func() bool { return bodies.Charged() == 0 })
 	}
 }
 

@@ -45,7 +45,7 @@ func SplitPeers(fromPeers, fromClients, health http.Handler) http.Handler {
 func NewPeerChain(c ChainConfig, replicas Replicas, m *metrics.Peers, next http.Handler) http.Handler {
 	resolver := request.NewResolver()
 	return filters.Chain(next, []filters.Filter{
-		{Name: "recover", Wrap: recoverFilter(c.Logger, c.Metrics, newSlowClients(c.RequestTimeout, c.Memory.Share(slowBudget, 8)))},
+		{Name: "recover", Wrap: recoverFilter(c.Logger, c.Metrics, c.newSlowClients())},
 		{Name: "canonicalPath", Wrap: canonicalPathFilter(c.Metrics)},
 		{Name: "requestInfo", Wrap: filters.RequestInfo(resolver)},
 		{Name: "auditInit", Wrap: auditInitFilter()},
@@ -62,7 +62,7 @@ func NewPeerChain(c ChainConfig, replicas Replicas, m *metrics.Peers, next http.
 func peerFilter(replicas Replicas, m *metrics.Peers, log *zap.Logger) func(http.Handler) http.Handler {
 	log = logging.Limited(log)
 	slots := newSeatLimit(maxHandedOn)
-	release := filters.StepFunc(func(any) { slots.Release() })
+	release := filters.StepFunc(func(any) { slots.Release(); m.Serving(-1) })
 	return func(next http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			statement, err := replicas.Verify(r)
@@ -76,6 +76,7 @@ func peerFilter(replicas Replicas, m *metrics.Peers, log *zap.Logger) func(http.
 			}
 			select {
 			case slots <- struct{}{}:
+				m.Serving(1)
 				filters.AtEnd(r.Context(), release)
 			default:
 				m.Received("limited")

@@ -5,6 +5,7 @@ import (
 	"sync"
 	"time"
 
+	"portico.dev/internal/metrics"
 	"portico.dev/internal/request"
 	"portico.dev/internal/transport"
 )
@@ -50,6 +51,13 @@ const (
 // newSlowClients is for requests with the given time limit. budget is in bytes.
 func newSlowClients(limit time.Duration, budget int64) *slowClients {
 	return &slowClients{budget: budget, lateTimeout: requestLimit(limit) / 2}
+}
+
+// newSlowClients returns the slowClients of a chain.
+func (c *ChainConfig) newSlowClients() *slowClients {
+	s := newSlowClients(c.RequestTimeout, c.Memory.Share(slowBudget, 8))
+	c.Buffered.Add(metrics.BufferedSlowClients, s.used.Total)
+	return s
 }
 
 // slowResponse is the state of one response in slowClients.

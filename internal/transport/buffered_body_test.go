@@ -21,6 +21,7 @@ func TestBufferedBodyIsResent(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newTestEnv(t)
+			set := w.set(change)
 			var seen atomic.Int64
 			bodies := make(chan string, 10)
 			address := w.raw("h2", func(c *tls.Conn) {
@@ -46,12 +47,15 @@ func TestBufferedBodyIsResent(t *testing.T) {
 					case seen.Add(1) < 3:
 						_ = f.WriteRSTStream(id, http2.ErrCodeRefusedStream)
 					default:
+						if kept := set.KeptBodies(); kept != 5 {
+							t.Errorf("bytes kept for retries during the request = %d, want 5", kept)
+						}
 						bodies <- text[id]
 						f.header(id, true, ":status", "200")
 					}
 				}
 			})
-			b := w.backend(w.set(change), address)
+			b := w.backend(set, address)
 			_, err := do(t, b, http.MethodPost, strings.NewReader("12345"))
 			if err != nil || seen.Load() != 3 {
 				t.Fatalf("POST to a backend that refuses streams made %d attempts with the error %v, want 3 and no error", seen.Load(), err)
@@ -59,7 +63,7 @@ func TestBufferedBodyIsResent(t *testing.T) {
 			if got := <-bodies; got != "12345" {
 				t.Errorf("body of the third attempt = %q, want 12345", got)
 			}
-			if left := b.set.replays.used.Load(); left != 0 {
+			if left := set.KeptBodies(); left != 0 {
 				t.Errorf("bytes kept for retries after the request = %d, want 0", left)
 			}
 		})

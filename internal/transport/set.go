@@ -61,6 +61,9 @@ func New(o Options) *Set {
 	return s
 }
 
+// KeptBodies returns the number of bytes of request bodies that can be sent again.
+func (s *Set) KeptBodies() int64 { return s.replays.used.Load() }
+
 // OnFailure sets the function to call for failures, replacing Options.OnFailure, for listeners that are created after
 // the Set. f must not block.
 func (s *Set) OnFailure(f func(*Backend, error)) { s.onFailure.Store(&f) }

@@ -286,6 +286,9 @@ func (p *Peers) Backend(names []string) (*transport.Backend, error) {
 	return b, nil
 }
 
+// KeptBodies returns the number of bytes of request bodies that can be sent to another replica again.
+func (p *Peers) KeptBodies() int64 { return p.set.KeptBodies() }
+
 // Certificate returns a function that selects the certificate of a handshake. It returns the certificate for other
 // replicas if the client requests ServerName, and otherwise the result of others.
 func (p *Peers) Certificate(others func(*tls.ClientHelloInfo) (*tls.Certificate, error)) func(*tls.ClientHelloInfo) (*tls.Certificate, error) {

@@ -87,7 +87,7 @@ func TestA56MergedListIsChargedWhileItIsRead(t *testing.T) {
 			list("attacker", i)
 			synctest.Wait()
 		}
-		if got := m.budget.bytes; got > m.budget.max/2 || got < m.budget.max/4 {
+		if got := m.Charged(); got > m.budget.max/2 || got < m.budget.max/4 {
 			t.Errorf("bytes charged for the lists of one user = %d, want at most %d", got, m.budget.max/2)
 		}
 		list("victim", 0)

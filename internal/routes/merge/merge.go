@@ -68,6 +68,13 @@ type Merger struct {
 	lists map[string]*slots
 }
 
+// Charged returns the bytes of the lists and events that are being merged.
+func (m *Merger) Charged() int64 {
+	m.budget.mu.Lock()
+	defer m.budget.mu.Unlock()
+	return m.budget.bytes
+}
+
 // slots limits the lists of one ID. It exists while a request holds or awaits a slot.
 type slots struct {
 	taken chan struct{}
