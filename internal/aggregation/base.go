@@ -66,7 +66,9 @@ func (b *Base) Chain(c server.ChainConfig) server.ChainConfig {
 	c.RequestTimeout, c.GoawayChance = b.serving.RequestTimeout, b.serving.GoawayChance
 	c.MaxInFlight, c.MaxMutatingInFlight = b.serving.MaxRequestsInFlight, b.serving.MaxMutatingRequestsInFlight
 	c.Overload, c.OverloadMetrics, c.Memory, c.Buffered = b.Overload, b.Metrics.Overload, b.Memory, b.Metrics.Buffered
-	c.Buffered.Add(metrics.BufferedHeaders, c.LargeHeaders.Charged)
+	if c.LargeHeaders != nil {
+		c.Buffered.Add(metrics.BufferedHeaders, c.LargeHeaders.Charged)
+	}
 	c.Metrics, c.Logger, c.Drainer = b.Metrics.Requests, b.log.Named("server"), b.Drainer
 	switch {
 	case b.AccessLog != nil:

@@ -30,6 +30,7 @@ type client struct {
 	world *world
 	user  string
 	front *front
+	tls   *tls.Config
 	http  *http.Client
 }
 
@@ -67,13 +68,13 @@ func (w *world) client(user string, f *front) *client {
 	if c := w.clients[key]; c != nil {
 		return c
 	}
-	host := w.clientHost
+	host, config := w.clientHost, w.clientTLS(user)
 	transport := &http.Transport{
 		DialContext:     func(ctx context.Context, _, address string) (net.Conn, error) { return host.Dial(ctx, address) },
-		TLSClientConfig: w.clientTLS(user), ForceAttemptHTTP2: true, DisableCompression: true,
+		TLSClientConfig: config.Clone(), ForceAttemptHTTP2: true, DisableCompression: true,
 		HTTP2: &http.HTTP2Config{SendPingTimeout: 5 * time.Second, PingTimeout: 5 * time.Second},
 	}
-	c := &client{world: w, user: user, front: f, http: &http.Client{Transport: transport, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}}
+	c := &client{world: w, user: user, front: f, tls: config, http: &http.Client{Transport: transport, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}}
 	w.clients[key] = c
 	return c
 }

@@ -10,6 +10,21 @@ import (
 	"portico.dev/internal/tools/drill/faulty"
 )
 
+// connectionsOf returns the name under which faults are recorded that end connections of a server. Other faults disturb new
+// connections, or delay what existing ones transfer.
+func connectionsOf(name string) string { return "connections of " + name }
+
+// cut records that a fault of a server has begun or ended that ends its connections.
+func (h *history) cut(name string) {
+	h.disturb(name)
+	h.disturb(connectionsOf(name))
+}
+
+// cutting are the faults that end connections of an extension server.
+var cutting = []faulty.Fault{
+	faulty.Refuse, faulty.ResetMidBody, faulty.ExpiredCertificate, faulty.WrongAuthority, faulty.WrongName, faulty.OtherDiscovery,
+}
+
 // backendFaults are the failures of an extension server. A later fault of the same server replaces an earlier one.
 func backendFaults() []action {
 	var all []action
@@ -23,18 +38,17 @@ func backendFaults() []action {
 		{"vanishing-discovery", faulty.VanishingDiscovery}, {"slow", faulty.Slow}, {"errors", faulty.Errors},
 		{"other-discovery", faulty.OtherDiscovery}, {"trickle", faulty.Trickle}, {"no-initial-events", faulty.NoInitialEvents},
 	} {
+		set := func(h *history, s step, fault faulty.Fault) {
+			b := h.backend(s.target)
+			if h.disturb(b.name); slices.Contains(cutting, f.fault) {
+				h.cut(b.name)
+			}
+			h.check(b.server.SetFault(fault))
+		}
 		all = append(all, action{
 			name: "backend-" + f.name, weight: 2,
-			begin: func(h *history, s step) {
-				b := h.backend(s.target)
-				h.disturb(b.name)
-				h.check(b.server.SetFault(f.fault))
-			},
-			end: func(h *history, s step) {
-				b := h.backend(s.target)
-				h.disturb(b.name)
-				h.check(b.server.SetFault(faulty.Healthy))
-			},
+			begin: func(h *history, s step) { set(h, s, f.fault) },
+			end:   func(h *history, s step) { set(h, s, faulty.Healthy) },
 		})
 	}
 	return append(all, action{
@@ -82,17 +96,17 @@ func (h *history) disturbLink(from, to *network.Host) {
 func (h *history) disturbHost(host *network.Host) {
 	for _, f := range h.fronts {
 		if f.host == host {
-			h.disturb(f.name)
+			h.cut(f.name)
 		}
 	}
 	for _, g := range h.gateways {
 		if g.host == host {
-			h.disturb(g.name)
+			h.cut(g.name)
 		}
 	}
 	for _, b := range h.backends {
 		if b.host == host {
-			h.disturb(b.name)
+			h.cut(b.name)
 		}
 	}
 }
@@ -143,13 +157,15 @@ func crashes() []action {
 	return []action{
 		{name: "front-crash", weight: 2, begin: func(h *history, s step) {
 			p := h.program(s)
-			h.disturb(p.title())
+			h.cut(p.title())
 			p.crash()
 		}, end: restartProgram},
 		{name: "front-stop", weight: 1, begin: func(h *history, s step) {
 			p := h.program(s)
-			h.disturb(p.title())
+			h.cut(p.title())
+			began := time.Now()
 			h.check(p.stop())
+			h.postpone(time.Since(began)) // upgraded connections may use the grace period
 		}, end: restartProgram},
 		{name: "etcd-crash", weight: 3, begin: func(h *history, _ step) {
 			if h.etcd.server == nil {
