@@ -64,6 +64,20 @@ var defects = []mutants.Mutant{
 	mutants.New("a gateway that lost the Lease never leads again", "../gateway/election.go",
 		"elector.Run(ctx) // returns when the Lease is lost", "elector.Run(ctx)\n		<-ctx.Done()"),
 	mutants.New("the verdict of a dead gateway counts forever", "../gateway/peers.go", "dead: 35 * time.Second", "dead: 35 * time.Hour"),
+	// Upgraded connections.
+	mutants.New("an upgraded connection stays open when one side has ended", "../proxy/tunnel.go",
+		"	defer t.close()\n	b := buffers", "	b := buffers"),
+	mutants.New("bytes that arrive with a request for an upgrade are lost", "../proxy/upgrade.go",
+		"		client = &bufferedConn{Conn: conn, reader: buffered.Reader}", "		client = conn"),
+	mutants.New("bytes that arrive with the response to an upgrade are lost", "../proxy/upgrade.go",
+		"	return &bufferedConn{Conn: conn, reader: reader}, resp, nil", "	return &bufferedConn{Conn: conn, reader: bufio.NewReader(conn)}, resp, nil"),
+
+	// Nothing stays charged.
+	mutants.New("a body that was buffered for a backend stays charged", "../transport/attempts.go",
+		"		defer b.set.replays.give(r.ContentLength)\n", ""),
+	mutants.New("a body that was kept for a retry stays charged", "../transport/replay.go",
+		"	p.done = true\n	p.freeLocked()\n", "	p.done = true\n"),
+	mutants.New("a body for a local group stays charged", "../server/local.go", "			defer h.release()\n", ""),
 
 	// Goroutines do not accumulate.
 	mutants.New("each probe leaves a goroutine", "../apiservice/probe.go",

@@ -324,11 +324,15 @@ func isClosed(c <-chan struct{}) bool {
 	}
 }
 
-// hosts returns the names of the hosts whose connections transfer the messages. Another front door may forward the request.
+// hosts returns the names of the hosts whose connections may transfer the messages: any front door and any gateway may forward the
+// request.
 func (t *tunnel) hosts() []string {
 	names := []string{connectionsOf(t.backend.name)}
 	for _, f := range t.history.fronts {
 		names = append(names, connectionsOf(f.name))
+	}
+	for _, name := range t.history.gatewayNames() {
+		names = append(names, connectionsOf(name))
 	}
 	return names
 }
