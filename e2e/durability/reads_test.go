@@ -13,7 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes/scheme"
 
-	"portico.dev/e2e/durability/history"
+	"portico.dev/internal/simulation/consistency"
 )
 
 // versions are some that clients have seen, old ones too.
@@ -92,16 +92,16 @@ func (s state) legal() bool {
 }
 
 // asked returns how recent the result must be.
-func (s state) asked() history.Asked {
+func (s state) asked() consistency.Asked {
 	switch {
 	case s.version == "":
-		return history.Latest
+		return consistency.Latest
 	case s.version == "0":
-		return history.Any
+		return consistency.Any
 	case s.match == metav1.ResourceVersionMatchExact, s.match == "" && s.pages:
-		return history.Exactly
+		return consistency.Exactly
 	}
-	return history.AtLeast
+	return consistency.AtLeast
 }
 
 // readAll is one reader: it reads in all states, in no order.
@@ -146,7 +146,7 @@ func (r *recorder) readIn(random *rand.Rand, s state, version string, at int64) 
 }
 
 func (r *recorder) getIn(ctx context.Context, name string, s state, version string, at int64) error {
-	op := history.Op{Verb: history.Get, Key: name, Start: r.now(), Asked: s.asked(), At: at, Outcome: history.Acknowledged}
+	op := consistency.Op{Verb: consistency.Get, Key: name, Start: r.now(), Asked: s.asked(), At: at, Outcome: consistency.Acknowledged}
 	var found corev1.ConfigMap
 	err := r.client().CoreV1().RESTClient().Get().Namespace(namespace).Resource("configmaps").Name(name).
 		VersionedParams(&metav1.GetOptions{ResourceVersion: version}, scheme.ParameterCodec).MaxRetries(0).Do(ctx).Into(&found)
@@ -162,7 +162,7 @@ func (r *recorder) getIn(ctx context.Context, name string, s state, version stri
 }
 
 func (r *recorder) listIn(ctx context.Context, s state, version string, at int64) error {
-	l := history.List{Start: r.now(), Asked: s.asked(), At: at}
+	l := consistency.List{Start: r.now(), Asked: s.asked(), At: at}
 	options := metav1.ListOptions{LabelSelector: "durability", ResourceVersion: version, ResourceVersionMatch: s.match}
 	if s.pages {
 		options.Limit = 2
@@ -199,7 +199,7 @@ func (r *recorder) watchIn(ctx context.Context, random *rand.Rand, s state, vers
 	if s.initial {
 		options.SendInitialEvents = new(true)
 	}
-	l := history.List{Start: r.now(), Asked: s.asked(), At: at}
+	l := consistency.List{Start: r.now(), Asked: s.asked(), At: at}
 	short, cancel := context.WithTimeout(ctx, time.Duration(500+random.IntN(3000))*time.Millisecond)
 	defer cancel()
 	stream, err := r.client().CoreV1().ConfigMaps(namespace).Watch(short, options)

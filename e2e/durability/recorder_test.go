@@ -20,7 +20,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/kubernetes/scheme"
 
-	"portico.dev/e2e/durability/history"
+	"portico.dev/internal/simulation/consistency"
 )
 
 const (
@@ -47,7 +47,7 @@ type recorder struct {
 	versions versions
 
 	mu  sync.Mutex // guards the following fields
-	all history.History
+	all consistency.History
 	// slowest answer to any request.
 	slowest time.Duration
 	// answers are the errors that were answered, by their text.
@@ -149,26 +149,26 @@ func (r *recorder) write(random *rand.Rand) {
 
 // read returns nil if the object does not exist.
 func (r *recorder) read(name string) (*corev1.ConfigMap, error) {
-	op := history.Op{Verb: history.Get, Key: name, Start: r.now()}
+	op := consistency.Op{Verb: consistency.Get, Key: name, Start: r.now()}
 	var found corev1.ConfigMap
 	err := r.do(http.MethodGet, name, nil, &found)
 	op.End = r.now()
 	switch {
 	case apierrors.IsNotFound(err):
-		op.Outcome = history.Acknowledged
+		op.Outcome = consistency.Acknowledged
 		r.add(op)
 		return nil, nil
 	case err != nil:
 		return nil, err
 	}
-	op.Outcome, op.Value, op.Version = history.Acknowledged, found.Data["value"], version(&found)
+	op.Outcome, op.Value, op.Version = consistency.Acknowledged, found.Data["value"], version(&found)
 	r.add(op)
 	return &found, nil
 }
 
 // change makes one write and reports whether it was answered.
 func (r *recorder) change(random *rand.Rand, name string, there *corev1.ConfigMap) bool {
-	op := history.Op{Key: name, Value: fmt.Sprintf("v%d", r.serial.Add(1)), Start: r.now()}
+	op := consistency.Op{Key: name, Value: fmt.Sprintf("v%d", r.serial.Add(1)), Start: r.now()}
 	var after string
 	if there != nil {
 		op.Basis, after = version(there), there.Data["value"]
@@ -179,49 +179,49 @@ func (r *recorder) change(random *rand.Rand, name string, there *corev1.ConfigMa
 	var err error
 	switch n := random.IntN(10); {
 	case there == nil:
-		op.Verb = history.Create
+		op.Verb = consistency.Create
 		err = r.do(http.MethodPost, "", next, answer)
 	case n < 2:
-		op.Verb, op.Value = history.Delete, ""
+		op.Verb, op.Value = consistency.Delete, ""
 		err = r.do(http.MethodDelete, name, &metav1.DeleteOptions{Preconditions: &metav1.Preconditions{ResourceVersion: &there.ResourceVersion}}, nil)
 	case n < 6:
-		op.Verb = history.Update
+		op.Verb = consistency.Update
 		next.ResourceVersion = there.ResourceVersion
 		err = r.do(http.MethodPut, name, next, answer)
 	case n < 8:
-		op.Verb = history.Patch
+		op.Verb = consistency.Patch
 		next.ResourceVersion = there.ResourceVersion
 		err = r.do(http.MethodPatch, name, next, answer)
 	default:
-		op.Verb = history.Patch
+		op.Verb = consistency.Patch
 		next.ResourceVersion = there.ResourceVersion
 		next.UID = there.UID // without the UID, an apply creates a deleted object again with any version, as at kube-apiserver
 		err = r.do(apply, name, next, answer)
 	}
 	op.End, op.Outcome = r.now(), outcome(err)
-	if op.Outcome == history.Acknowledged {
+	if op.Outcome == consistency.Acknowledged {
 		r.acknowledged.Add(1)
-		if op.Verb != history.Delete {
+		if op.Verb != consistency.Delete {
 			op.Version = version(answer)
 			r.versions.saw(op.Version)
 		}
-	} else if op.Outcome == history.Unknown {
+	} else if op.Outcome == consistency.Unknown {
 		r.failed.Add(1)
 	}
 	r.add(op)
-	return op.Outcome != history.Unknown
+	return op.Outcome != consistency.Unknown
 }
 
 // outcome classifies an error. Every listed refusal happens before anything is stored. A full etcd is not one of them: the
 // write that fills it is stored, and gets the error.
-func outcome(err error) history.Outcome {
+func outcome(err error) consistency.Outcome {
 	switch {
 	case err == nil:
-		return history.Acknowledged
+		return consistency.Acknowledged
 	case apierrors.IsConflict(err), apierrors.IsAlreadyExists(err), apierrors.IsNotFound(err), apierrors.IsTooManyRequests(err):
-		return history.Refused
+		return consistency.Refused
 	}
-	return history.Unknown
+	return consistency.Unknown
 }
 
 func isFull(err error) bool {
@@ -292,23 +292,23 @@ func (r *recorder) list() {
 	err := r.client().CoreV1().RESTClient().Get().Namespace(namespace).Resource("configmaps").
 		VersionedParams(&metav1.ListOptions{LabelSelector: "durability"}, scheme.ParameterCodec).MaxRetries(0).Do(ctx).Into(&found)
 	if err == nil {
-		r.addList(history.List{Start: start}, found.ResourceVersion, found.Items)
+		r.addList(consistency.List{Start: start}, found.ResourceVersion, found.Items)
 	}
 }
 
 // addList adds a completed list with its start and its options.
-func (r *recorder) addList(l history.List, at string, items []corev1.ConfigMap) {
-	l.Version, l.Items, l.End = number(at), map[string]history.Item{}, r.now()
+func (r *recorder) addList(l consistency.List, at string, items []corev1.ConfigMap) {
+	l.Version, l.Items, l.End = number(at), map[string]consistency.Item{}, r.now()
 	r.versions.saw(l.Version)
 	for i := range items {
-		l.Items[items[i].Name] = history.Item{Value: items[i].Data["value"], Version: version(&items[i])}
+		l.Items[items[i].Name] = consistency.Item{Value: items[i].Data["value"], Version: version(&items[i])}
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.all.Lists = append(r.all.Lists, l)
 }
 
-func (r *recorder) add(op history.Op) {
+func (r *recorder) add(op consistency.Op) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.all.Ops = append(r.all.Ops, op)

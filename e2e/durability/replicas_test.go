@@ -21,7 +21,7 @@ import (
 	"go.etcd.io/etcd/server/v3/embed"
 	"k8s.io/client-go/kubernetes"
 
-	"portico.dev/e2e/durability/history"
+	"portico.dev/internal/simulation/consistency"
 )
 
 var (
@@ -403,7 +403,7 @@ type changeLog struct {
 	work      sync.WaitGroup
 
 	mu     sync.Mutex // guards the following fields
-	events []history.Event
+	events []consistency.Event
 	at     int64
 	failed error
 }
@@ -447,7 +447,7 @@ func (c *changeLog) revision() int64 {
 }
 
 // all waits until the log is complete.
-func (c *changeLog) all(client *clientv3.Client) []history.Event {
+func (c *changeLog) all(client *clientv3.Client) []consistency.Event {
 	c.t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()

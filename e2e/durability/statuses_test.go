@@ -18,7 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 
-	"portico.dev/e2e/durability/history"
+	"portico.dev/internal/simulation/consistency"
 )
 
 const (
@@ -35,7 +35,7 @@ type statusRecorder struct {
 	*recorder
 
 	mu  sync.Mutex // guards ops
-	ops []history.Op
+	ops []consistency.Op
 }
 
 func (r *recorder) recordStatuses(seed uint64, writers int) *statusRecorder {
@@ -56,19 +56,19 @@ func (r *recorder) recordStatuses(seed uint64, writers int) *statusRecorder {
 }
 
 // judge checks the recorded operations against the stored changes.
-func (s *statusRecorder) judge(stored []history.Event) {
+func (s *statusRecorder) judge(stored []consistency.Event) {
 	s.t.Helper()
 	s.t.Logf("%d requests for Ingresses and their statuses; %d changes stored", len(s.ops), len(stored))
 	if len(stored) < 50 {
 		s.t.Errorf("%d stored changes of Ingresses, want at least 50", len(stored))
 	}
-	found := history.Check(history.History{Ops: s.ops, Stored: stored})
+	found := consistency.Check(consistency.History{Ops: s.ops, Stored: stored})
 	for _, v := range found[:min(len(found), 20)] {
 		s.t.Errorf("violation in the history of Ingresses: %s, want none", v)
 	}
 }
 
-func (s *statusRecorder) note(op history.Op) {
+func (s *statusRecorder) note(op consistency.Op) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.ops = append(s.ops, op)
@@ -76,7 +76,7 @@ func (s *statusRecorder) note(op history.Op) {
 
 // get returns nil if the object does not exist.
 func (s *statusRecorder) get(name string) (*networkingv1.Ingress, error) {
-	op := history.Op{Verb: history.Get, Key: name, Start: s.now(), Outcome: history.Acknowledged}
+	op := consistency.Op{Verb: consistency.Get, Key: name, Start: s.now(), Outcome: consistency.Acknowledged}
 	var found networkingv1.Ingress
 	err := s.send(http.MethodGet, name, "", nil, &found)
 	op.End = s.now()
@@ -96,11 +96,11 @@ func (s *statusRecorder) get(name string) (*networkingv1.Ingress, error) {
 // change makes one write to the object that was read, and reports whether there was a response.
 func (s *statusRecorder) change(random *rand.Rand, name string, there *networkingv1.Ingress) bool {
 	next := fmt.Sprintf("v%d", s.serial.Add(1))
-	op := history.Op{Key: name, Start: s.now()}
+	op := consistency.Op{Key: name, Start: s.now()}
 	answer := &networkingv1.Ingress{}
 	var err error
 	if there == nil {
-		op.Verb, op.Value = history.Create, next+"."+noStatus
+		op.Verb, op.Value = consistency.Create, next+"."+noStatus
 		err = s.send(http.MethodPost, "", "", ingress(name, next, "", ignored, ""), answer)
 	} else {
 		before, _, _ := readIngress(there)
@@ -112,31 +112,31 @@ func (s *statusRecorder) change(random *rand.Rand, name string, there *networkin
 		}
 		switch n := random.IntN(10); {
 		case n == 0:
-			op.Verb = history.Delete
+			op.Verb = consistency.Delete
 			err = s.send(http.MethodDelete, name, "", &metav1.DeleteOptions{Preconditions: &metav1.Preconditions{ResourceVersion: &there.ResourceVersion}}, nil)
 		case n < 4:
-			op.Verb, op.Value = history.Update, next+"."+status
+			op.Verb, op.Value = consistency.Update, next+"."+status
 			err = s.send(http.MethodPut, name, "", ofSpec, answer)
 		case n < 5:
-			op.Verb, op.Value = history.Patch, next+"."+status
+			op.Verb, op.Value = consistency.Patch, next+"."+status
 			err = s.send(http.MethodPatch, name, "", ofSpec, answer)
 		case n < 7:
-			op.Verb, op.Value = history.Update, spec+"."+next
+			op.Verb, op.Value = consistency.Update, spec+"."+next
 			err = s.send(http.MethodPut, name, "status", ofStatus, answer)
 		case n < 9:
-			op.Verb, op.Value = history.Patch, spec+"."+next
+			op.Verb, op.Value = consistency.Patch, spec+"."+next
 			err = s.send(http.MethodPatch, name, "status", ofStatus, answer)
 		default:
-			op.Verb, op.Value = history.Patch, spec+"."+next
+			op.Verb, op.Value = consistency.Patch, spec+"."+next
 			err = s.send(apply, name, "status", ofStatus, answer)
 		}
 	}
 	op.End, op.Outcome = s.now(), outcome(err)
-	if op.Outcome == history.Acknowledged && op.Verb != history.Delete {
+	if op.Outcome == consistency.Acknowledged && op.Verb != consistency.Delete {
 		op.Version = number(answer.ResourceVersion)
 	}
 	s.note(op)
-	return op.Outcome != history.Unknown
+	return op.Outcome != consistency.Unknown
 }
 
 // send makes one request, once.
@@ -215,19 +215,19 @@ func readIngress(object runtime.Object) (value, after string, torn bool) {
 // The check finds a server that lets a write of one part change the second one.
 func TestAWriteOfThePartThatItMustLeaveIsFound(t *testing.T) {
 	type stored struct{ spec, specAfter, status, statusAfter string }
-	check := func(second stored) []history.Violation {
-		h := history.History{Ops: []history.Op{
-			{Verb: history.Create, Key: "k-0", Value: "v1.none", Version: 10, Outcome: history.Acknowledged, Start: 1, End: 2},
-			{Verb: history.Update, Key: "k-0", Value: "v1.v2", Basis: 10, Replaces: "v1.none", Version: 11, Outcome: history.Acknowledged, Start: 3, End: 4},
+	check := func(second stored) []consistency.Violation {
+		h := consistency.History{Ops: []consistency.Op{
+			{Verb: consistency.Create, Key: "k-0", Value: "v1.none", Version: 10, Outcome: consistency.Acknowledged, Start: 1, End: 2},
+			{Verb: consistency.Update, Key: "k-0", Value: "v1.v2", Basis: 10, Replaces: "v1.none", Version: 11, Outcome: consistency.Acknowledged, Start: 3, End: 4},
 		}}
 		created := ingress("k-0", "v1", "", "", "")
 		created.Status = networkingv1.IngressStatus{}
 		for n, object := range []*networkingv1.Ingress{created, ingress("k-0", second.spec, second.specAfter, second.status, second.statusAfter)} {
-			e := history.Event{Kind: []history.Kind{history.Added, history.Modified}[n], Key: "k-0", Version: int64(10 + n)}
+			e := consistency.Event{Kind: []consistency.Kind{consistency.Added, consistency.Modified}[n], Key: "k-0", Version: int64(10 + n)}
 			e.Value, e.After, e.Torn = readIngress(object)
 			h.Stored = append(h.Stored, e)
 		}
-		return history.Check(h)
+		return consistency.Check(h)
 	}
 	if found := check(stored{"v1", "", "v2", "v1.none"}); len(found) > 0 {
 		t.Errorf("violations in a valid history = %v, want none", found)
@@ -236,8 +236,8 @@ func TestAWriteOfThePartThatItMustLeaveIsFound(t *testing.T) {
 		"the spec of a write of the status is stored": {ignored, "v1.none", "v2", "v1.none"}, "its status is not stored": {"v1", "", ignored, "v1.none"},
 	} {
 		found := check(second)
-		for _, rule := range []history.Rule{history.Lost, history.Unasked} {
-			if !slices.ContainsFunc(found, func(v history.Violation) bool { return v.Rule == rule }) {
+		for _, rule := range []consistency.Rule{consistency.Lost, consistency.Unasked} {
+			if !slices.ContainsFunc(found, func(v consistency.Violation) bool { return v.Rule == rule }) {
 				t.Errorf("violations with %s: want %q, found %v", what, rule, found)
 			}
 		}

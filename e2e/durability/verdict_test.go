@@ -12,7 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes/scheme"
 
-	"portico.dev/e2e/durability/history"
+	"portico.dev/internal/simulation/consistency"
 )
 
 const directory = "/registry/configmaps/" + namespace + "/"
@@ -29,7 +29,7 @@ func (r *recorder) verdict(endpoints ...string) {
 }
 
 // judge checks the recorded operations against the stored changes.
-func (r *recorder) judge(stored []history.Event) {
+func (r *recorder) judge(stored []consistency.Event) {
 	r.t.Helper()
 	r.all.Stored = stored
 	var events int
@@ -41,7 +41,7 @@ func (r *recorder) judge(stored []history.Event) {
 	if len(r.all.Stored) < enough || events < enough {
 		r.t.Errorf("%d stored changes, %d events; want at least %d of each", len(r.all.Stored), events, enough)
 	}
-	for i, v := range history.Check(r.all) {
+	for i, v := range consistency.Check(r.all) {
 		if i == 20 {
 			r.t.Fatal("more than 20 violations, want none")
 		}
@@ -50,7 +50,7 @@ func (r *recorder) judge(stored []history.Event) {
 }
 
 // stored returns every change of the test's objects from etcd. Nothing may be compacted.
-func stored(t testing.TB, endpoints []string) []history.Event {
+func stored(t testing.TB, endpoints []string) []consistency.Event {
 	t.Helper()
 	client, err := clientv3.New(clientv3.Config{Endpoints: endpoints, Logger: zap.NewNop()})
 	if err != nil {
@@ -67,7 +67,7 @@ func stored(t testing.TB, endpoints []string) []history.Event {
 	// The response to this request arrives after all earlier changes, unless the watch had not begun yet.
 	ask := time.NewTicker(lookAgain)
 	defer ask.Stop()
-	var all []history.Event
+	var all []consistency.Event
 	for {
 		select {
 		case <-ask.C:
@@ -98,22 +98,22 @@ func readConfigMap(object runtime.Object) (value, after string, isTorn bool) {
 	return c.Data["value"], c.Data["after"], torn(c)
 }
 
-func decode(t testing.TB, directory string, e *clientv3.Event, read objectReader) history.Event {
+func decode(t testing.TB, directory string, e *clientv3.Event, read objectReader) consistency.Event {
 	t.Helper()
-	out := history.Event{Kind: history.Modified, Version: e.Kv.ModRevision, Key: strings.TrimPrefix(string(e.Kv.Key), directory)}
+	out := consistency.Event{Kind: consistency.Modified, Version: e.Kv.ModRevision, Key: strings.TrimPrefix(string(e.Kv.Key), directory)}
 	value := e.Kv.Value
 	switch {
 	case e.Type == clientv3.EventTypeDelete:
-		out.Kind, value = history.Deleted, e.PrevKv.Value
+		out.Kind, value = consistency.Deleted, e.PrevKv.Value
 	case e.IsCreate():
-		out.Kind = history.Added
+		out.Kind = consistency.Added
 	}
 	object, _, err := scheme.Codecs.UniversalDeserializer().Decode(value, nil, nil)
 	if err != nil {
 		t.Fatalf("decoding %s at the revision %d failed: %v, want no error", out.Key, out.Version, err)
 	}
 	out.Value, out.After, out.Torn = read(object)
-	if out.Kind == history.Deleted {
+	if out.Kind == consistency.Deleted {
 		out.After = ""
 	}
 	return out

@@ -8,7 +8,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/watch"
 
-	"portico.dev/e2e/durability/history"
+	"portico.dev/internal/simulation/consistency"
 )
 
 // watcher follows all objects, from where it stopped whenever it can.
@@ -52,7 +52,7 @@ func (w *watcher) follow() error {
 	}
 	defer stream.Stop()
 	if w.at == "" {
-		if err := w.first(history.List{Start: start}, stream); err != nil {
+		if err := w.first(consistency.List{Start: start}, stream); err != nil {
 			return w.lost(err)
 		}
 	}
@@ -68,12 +68,12 @@ func (w *watcher) begin() (string, error) {
 	if err != nil {
 		return "", err
 	}
-	w.addList(history.List{Start: start}, found.ResourceVersion, found.Items)
+	w.addList(consistency.List{Start: start}, found.ResourceVersion, found.Items)
 	return found.ResourceVersion, nil
 }
 
 // first collects the initial events, up to the bookmark at their end, as a list.
-func (w *watcher) first(l history.List, stream watch.Interface) error {
+func (w *watcher) first(l consistency.List, stream watch.Interface) error {
 	var items []corev1.ConfigMap
 	for e := range stream.ResultChan() {
 		if e.Type == watch.Error {
@@ -98,7 +98,7 @@ func (w *watcher) rest(stream watch.Interface) error {
 	if w.at == "" {
 		return nil
 	}
-	seen := history.Watch{Name: w.name, From: number(w.at), Until: number(w.at)}
+	seen := consistency.Watch{Name: w.name, From: number(w.at), Until: number(w.at)}
 	defer func() {
 		w.mu.Lock()
 		defer w.mu.Unlock()
@@ -113,8 +113,8 @@ func (w *watcher) rest(stream watch.Interface) error {
 		seen.Until = version(c)
 		if e.Type != watch.Bookmark {
 			w.seen.Add(1)
-			seen.Events = append(seen.Events, history.Event{
-				Kind: history.Kind(e.Type), Key: c.Name, Version: version(c), Value: c.Data["value"], After: c.Data["after"], Torn: torn(c),
+			seen.Events = append(seen.Events, consistency.Event{
+				Kind: consistency.Kind(e.Type), Key: c.Name, Version: version(c), Value: c.Data["value"], After: c.Data["after"], Torn: torn(c),
 			})
 		}
 	}

@@ -1,10 +1,10 @@
-// Package history checks the observations of a store's clients against the content of the store.
+// Package consistency checks the observations of a store's clients against the content of the store.
 //
 // A history is recorded while writers, readers and watchers run and faults occur. Every write puts a unique value into its
 // object, and names the value that it replaces. Each version of an object can therefore be traced to one request, and the order
 // of two requests is not ambiguous. Check is a pure function: equal histories have equal violations, and tests corrupt a history
 // to verify that Check detects it.
-package history
+package consistency
 
 import (
 	"fmt"
@@ -58,10 +58,14 @@ type Op struct {
 	// Basis is the version that is replaced or deleted, 0 for a creation. Replaces is the value of that version.
 	Basis    int64
 	Replaces string
-	Outcome  Outcome
+	// Unconditional updates replace any version. They have no Basis.
+	Unconditional bool
+	Outcome       Outcome
 	// Asked and At are the required consistency and version of a Get.
 	Asked Asked
 	At    int64
+	// Server is the process that answered a read of Any state. It is empty if reads at one server may go back in time.
+	Server string
 	// Version is the version in the response; 0 if it has none, as for a deletion.
 	Version int64
 	// Start and End are times of one clock: the request was sent after Start, and its response arrived before End.
@@ -87,6 +91,8 @@ type Event struct {
 	Value string
 	// After is the value that was replaced; empty for a creation.
 	After string
+	// Unconditional reports that the write replaces any value. After is empty.
+	Unconditional bool
 	// Torn reports that the object is inconsistent: a part of it comes from another write.
 	Torn bool
 }
@@ -142,6 +148,7 @@ const (
 	Fiction       Rule = "a read found what was never stored"
 	NoMoment      Rule = "a list is of no one moment"
 	TooOld        Rule = "a read is older than it was asked to be"
+	Regressing    Rule = "a read is older than one that the same server had answered before it began"
 	Receding      Rule = "a list is older than one that had ended before it began"
 	OtherVersion  Rule = "a list is of another version than it was asked for"
 	NoOrder       Rule = "the requests for an object have no order in which their answers are right"

@@ -1,4 +1,4 @@
-package history
+package consistency
 
 import (
 	"cmp"
@@ -41,6 +41,20 @@ func knownAt(writes []done, moment int64) int64 {
 		return 0
 	}
 	return writes[i-1].version
+}
+
+// shownBefore returns the newest version of a key that a server had returned for Any reads that ended before op began.
+func (j *judge) shownBefore(op Op) int64 {
+	if op.Server == "" {
+		return 0
+	}
+	var newest int64
+	for _, o := range j.Ops {
+		if o.Verb == Get && o.Server == op.Server && o.Key == op.Key && o.Asked == Any && o.End < op.Start {
+			newest = max(newest, o.Version)
+		}
+	}
+	return newest
 }
 
 // judgeReads checks that every read is as recent as its consistency requires and returns only states that existed. Latest reads
@@ -105,6 +119,9 @@ func (j *judge) judgeListOrder() {
 
 // judgeOldRead checks a read that may miss acknowledged writes, except those up to the version that it requires.
 func (j *judge) judgeOldRead(op Op) {
+	if shown := j.shownBefore(op); op.Asked == Any && (op.Version != 0 && op.Version < shown || op.Version == 0 && shown != 0 && !j.deletedAfter(op.Key, shown)) {
+		j.find(Regressing, "%s was read from %s at %d, and had been read at %d", op.Key, op.Server, op.Version, shown)
+	}
 	if op.Version == 0 {
 		if op.Asked == AtLeast {
 			if now, ok := j.before(op.Key, op.At); ok && now.Kind != Deleted && !j.deletedAfter(op.Key, op.At) {

@@ -1,4 +1,4 @@
-package history
+package consistency
 
 import (
 	"cmp"
@@ -26,7 +26,7 @@ func (j *judge) judgeStored() {
 			switch {
 			case e.Kind == Added && exists:
 				j.find(DoubleCreate, "%s was created at %d although it had been there since %d", key, e.Version, now.Version)
-			case e.Kind == Modified && (!exists || e.After != now.Value):
+			case e.Kind == Modified && (!exists || !e.Unconditional && e.After != now.Value):
 				j.find(Overwritten, "%s: %s at %d says that it replaces %q", key, e.Value, e.Version, e.After)
 			case e.Kind == Deleted && (!exists || e.Value != now.Value):
 				j.find(Overwritten, "%s was deleted at %d as %q", key, e.Version, e.Value)

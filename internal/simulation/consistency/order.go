@@ -1,4 +1,4 @@
-package history
+package consistency
 
 import (
 	"cmp"
@@ -56,7 +56,11 @@ var object = porcupine.Model{
 		if op.Verb == Get {
 			return now == op.Value, now
 		}
-		if now != op.Replaces { // an unacknowledged write may have arrived too late
+		fits := now == op.Replaces
+		if op.Unconditional {
+			fits = now != ""
+		}
+		if !fits { // an unacknowledged write may have arrived too late
 			return op.Outcome == Unknown, now
 		}
 		return true, op.Value

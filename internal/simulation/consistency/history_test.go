@@ -1,4 +1,4 @@
-package history
+package consistency
 
 import (
 	"fmt"
@@ -132,6 +132,28 @@ func TestAGoodHistoryHasNoViolations(t *testing.T) {
 	}
 }
 
+// An update without a resourceVersion replaces any version.
+func TestUnconditionalUpdateReplacesAnyVersion(t *testing.T) {
+	for seed := range uint64(50) {
+		h := simulate(seed)
+		for i := range h.Ops {
+			if op := &h.Ops[i]; op.Verb == Update {
+				op.Unconditional, op.Basis, op.Replaces = true, 0, ""
+			}
+		}
+		for i := range h.Stored {
+			e := &h.Stored[i]
+			if e.Kind != Deleted && slices.ContainsFunc(h.Ops, func(op Op) bool { return op.Unconditional && op.Value == e.Value }) {
+				e.Unconditional, e.After = true, ""
+			}
+		}
+		h.Watches = nil // they have the events as they were
+		if found := Check(h); len(found) > 0 {
+			t.Fatalf("violations in a valid history of seed %d = %v, want none", seed, found)
+		}
+	}
+}
+
 // mutants are stores and watches that are wrong in one way. Each is to be found out, and by its name.
 var mutants = []struct {
 	name  string
@@ -258,6 +280,22 @@ var mutants = []struct {
 		at := slices.IndexFunc(h.Ops, func(op Op) bool { return op.Asked == Any && op.Version != 0 })
 		h.Ops[at].Value = "never stored"
 	}},
+	{"a read from a cache is older than an earlier one", Regressing, func(h *History) {
+		start, end := h.later()
+		e := h.Stored[h.index(Modified)]
+		for _, version := range []int64{e.Version, e.Version - 1} {
+			h.Ops = append(h.Ops, Op{Verb: Get, Key: e.Key, Value: e.Value, Version: version, Outcome: Acknowledged, Asked: Any, Server: "a", Start: start, End: end})
+			start, end = start+10, end+10
+		}
+	}},
+	{"an unconditional update creates an object", Overwritten, func(h *History) {
+		e := &h.Stored[slices.IndexFunc(h.Stored, func(e Event) bool { return e.Kind == Added })]
+		e.Kind, e.Unconditional = Modified, true
+	}},
+	{"an unconditional update of an object that does not exist is acknowledged", NoOrder, func(h *History) {
+		op := &h.Ops[slices.IndexFunc(h.Ops, func(op Op) bool { return op.Verb == Create && op.Outcome == Acknowledged })]
+		op.Verb, op.Unconditional = Update, true
+	}},
 	{"a list from a cache is older than it was asked to be", TooOld, func(h *History) {
 		at := slices.IndexFunc(h.Lists, func(l List) bool { return l.Asked == AtLeast })
 		h.Lists[at].At = h.Lists[at].Version + 1
@@ -372,7 +410,7 @@ func TestEachMutantIsCaughtAndNamed(t *testing.T) {
 		caught[m.rule] = true
 	}
 	for _, rule := range []Rule{Lost, Undeleted, Resurrected, Twice, Unasked, Torn, Reused, Backwards, Overwritten, DoubleCreate,
-		Stale, Fiction, NoMoment, TooOld, Receding, OtherVersion, NoOrder, EventDropped, EventReorder, EventInvented, EventDiffers} {
+		Stale, Fiction, NoMoment, TooOld, Regressing, Receding, OtherVersion, NoOrder, EventDropped, EventReorder, EventInvented, EventDiffers} {
 		if !caught[rule] {
 			t.Errorf("no mutant breaks the rule %q, want at least one", rule)
 		}
