@@ -9,7 +9,9 @@ import (
 	"path/filepath"
 	"time"
 
+	"go.etcd.io/etcd/api/v3/mvccpb"
 	"go.etcd.io/etcd/client/pkg/v3/types"
+	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.etcd.io/etcd/server/v3/config"
 	"go.etcd.io/etcd/server/v3/etcdserver"
 	"go.etcd.io/etcd/server/v3/etcdserver/api/membership"
@@ -87,6 +89,39 @@ func (e *etcd) config() config.ServerConfig {
 		c.InitialPeerURLsMap, c.InitialClusterToken = types.URLsMap{"etcd": urls}, "simulation"
 	}
 	return c
+}
+
+// progressInterval is how often changes checks that it has received all changes, in virtual time.
+const progressInterval = 10 * time.Millisecond
+
+// changes returns the changes of the keys with a prefix after a revision, in their order.
+func (e *etcd) changes(ctx context.Context, prefix string, since int64) ([]*mvccpb.Event, error) {
+	stream := e.server.Watchable().NewWatchStream()
+	defer stream.Close()
+	last := stream.Rev()
+	id, err := stream.Watch(ctx, 0, []byte(prefix), []byte(clientv3.GetPrefixRangeEnd(prefix)), since+1)
+	if err != nil {
+		return nil, err
+	}
+	tick := time.NewTicker(progressInterval)
+	defer tick.Stop()
+	var all []*mvccpb.Event
+	for {
+		select {
+		case <-tick.C:
+			stream.RequestProgress(id) // without a response before all earlier changes were sent
+		case r := <-stream.Chan():
+			if r.CompactRevision > since {
+				return nil, fmt.Errorf("etcd has compacted revision %d, which is after %d", r.CompactRevision, since)
+			}
+			all = append(all, r.Events...)
+			if len(r.Events) == 0 && r.Revision >= last {
+				return all, nil
+			}
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
 }
 
 // crash ends the server. The next start continues with the files as they are now: what etcd has acknowledged is in its log, and

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"path/filepath"
+	"sync/atomic"
 	"time"
 
 	"go.uber.org/zap"
@@ -27,6 +28,8 @@ type front struct {
 	dir  string
 	etcd *etcd
 	log  *zap.Logger
+	// launches is the number of processes that the replica has had.
+	launches atomic.Int64
 
 	server *aggregator.Aggregator // nil while it does not run
 	end    context.CancelFunc
@@ -73,6 +76,7 @@ func (f *front) launch(ctx context.Context) error {
 	ctx, end := context.WithCancel(pki.PollOnly(ctx))
 	ended := make(chan error, 1)
 	go func() { ended <- server.Run(ctx) }()
+	f.launches.Add(1)
 	f.server, f.end, f.ended = server, end, ended
 	return nil
 }

@@ -21,6 +21,7 @@ type history struct {
 	work      sync.WaitGroup
 	watching  watching
 	deletions deletions
+	registers registers
 
 	mu         sync.Mutex // guards the fields below
 	violations []violation
@@ -47,6 +48,7 @@ func (w *world) runHistory(seed uint64, s schedule) []violation {
 	w.log.start()
 	w.ledger.clear()
 	h.began = time.Now()
+	h.registers.since = w.etcd.server.KV().Rev()
 	h.log.addf("history of seed %d", seed)
 	h.play()
 	h.log.addf("the faults end")

@@ -25,7 +25,7 @@ var atRest = slices.Concat([]condition{
 	{"every front door runs", (*history).checkFronts},
 	{"every APIService is available", func(h *history, ctx context.Context) error { return h.checkAvailable(ctx) }},
 	{"every front door serves the same documents", func(h *history, ctx context.Context) error { return h.checkDocuments(ctx) }},
-}, watchesAtRest, lifecycleAtRest, agreementAtRest, gatewaysAtRest, upgradesAtRest, idleAtRest)
+}, watchesAtRest, registersAtRest, lifecycleAtRest, agreementAtRest, gatewaysAtRest, upgradesAtRest, idleAtRest)
 
 // converge waits until the conditions hold.
 func (h *history) converge() {

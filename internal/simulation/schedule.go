@@ -117,7 +117,7 @@ type action struct {
 var actions []action
 
 func init() {
-	actions = slices.Concat(backendFaults(), networkFaults(), crashes(), requests(), upgrades(), watches(), lifecycle(), holds())
+	actions = slices.Concat(backendFaults(), networkFaults(), crashes(), requests(), upgrades(), watches(), lifecycle(), registerActions(), holds())
 }
 
 func actionNamed(name string) *action {
