@@ -78,7 +78,8 @@ func isAvailable(s apiservice.APIServiceState) bool {
 	return s.Available == string(apiregistrationv1.ConditionTrue)
 }
 
-// steadyFronts returns the front doors that run and reach etcd, and whether these are all that run.
+// steadyFronts returns the front doors that run and reach etcd, and whether these are all that run. While etcd is full, they cannot
+// report to each other.
 func (h *history) steadyFronts() (steady []*front, all bool) {
 	if h.etcd.server == nil || h.etcd.host.Frozen() {
 		return nil, false
@@ -89,7 +90,7 @@ func (h *history) steadyFronts() (steady []*front, all bool) {
 			steady = append(steady, f)
 		}
 	}
-	return steady, len(steady) == len(running)
+	return steady, len(steady) == len(running) && !h.etcd.full
 }
 
 // dead reports whether a backend's fault makes every probe fail.
@@ -414,7 +415,7 @@ func (h *history) quietSince(since time.Time) bool {
 			return false
 		}
 	}
-	return !h.disturbed["etcd"].After(since)
+	return !h.disturbed["etcd"].After(since) && !h.disturbed[etcdSpace].After(since)
 }
 
 var agreementAtRest = []condition{{"all reports of all replicas agree after the last fault", (*history).checkAllAvailable}}

@@ -34,6 +34,7 @@ type etcd struct {
 	keys *pki.Directory
 
 	crashes int
+	full    bool // its alarm is raised, or will be disarmed in the next start
 	server  *etcdserver.EtcdServer
 	clients *grpc.Server
 	served  chan struct{}
@@ -58,6 +59,11 @@ func (e *etcd) start(ctx context.Context) (err error) {
 	case <-e.server.ReadyNotify():
 	case <-ctx.Done():
 		return ctx.Err()
+	}
+	if len(e.server.Alarms()) > 0 && !e.full {
+		if err := e.setFull(ctx, false); err != nil {
+			return err
+		}
 	}
 	listener, err := e.host.Listen(etcdPort)
 	if err != nil {

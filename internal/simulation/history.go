@@ -25,6 +25,7 @@ type history struct {
 
 	mu         sync.Mutex // guards the fields below
 	violations []violation
+	fullSince  time.Time            // when the alarm of a full etcd was raised; zero if it is not
 	disturbed  map[string]time.Time // last change of a fault, by the name of a server, as if without pauses since
 	inProgress map[string]int       // operations, by their name
 }

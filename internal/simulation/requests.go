@@ -129,6 +129,7 @@ func local(h *history, s step) {
 	}
 	name := fmt.Sprintf("local-%x", s.choice)
 	home := "/api/v1/namespaces/default/configmaps"
+	var expected []int
 	for _, r := range []struct {
 		method, path string
 		object       any
@@ -137,7 +138,11 @@ func local(h *history, s step) {
 		{http.MethodGet, home + "/" + name, nil},
 		{http.MethodDelete, home + "/" + name, nil},
 	} {
-		h.bounded(c, c.do(h.ctx, r.method, r.path, r.object))
+		a := c.do(h.ctx, r.method, r.path, r.object)
+		h.bounded(c, a, expected...)
+		if r.method == http.MethodPost && !a.ok() {
+			expected = []int{http.StatusNotFound}
+		}
 	}
 }
 
@@ -158,6 +163,12 @@ func discovery(h *history, s step) {
 func (h *history) bounded(c *client, a *answer, expected ...int) {
 	h.log.addf("%s of %s through %s: %d after %.3fs%s", a.request, c.user, c.front.name, a.status, a.took.Seconds(), explain(a))
 	if h.ctx.Err() != nil || !h.calm(a.began, c.front.name, "etcd") {
+		return
+	}
+	if a.isWrite() && !h.calm(a.began, etcdSpace) {
+		if err := a.checkRefused(); err != nil && h.isFullSince(a.began) && !slices.Contains(expected, a.status) {
+			h.violate(ruleSpace, "%v", err)
+		}
 		return
 	}
 	if !a.ok() && !slices.Contains(expected, a.status) {

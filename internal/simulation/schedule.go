@@ -117,7 +117,9 @@ type action struct {
 var actions []action
 
 func init() {
-	actions = slices.Concat(backendFaults(), networkFaults(), crashes(), requests(), upgrades(), watches(), lifecycle(), registerActions(), holds())
+	actions = slices.Concat(
+		backendFaults(), networkFaults(), crashes(), fullEtcds(), requests(), upgrades(), watches(), lifecycle(), registerActions(), holds(),
+	)
 }
 
 func actionNamed(name string) *action {
