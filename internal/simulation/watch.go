@@ -20,7 +20,14 @@ import (
 // it forever, and no error reports that.
 const ruleWatch = "no watch skips or reorders events of its collection; resumption is exact or 410"
 
+// ruleInTime exists because a buffered event arrives only with later ones, or when the watch ends.
+const ruleInTime = "without faults, a watch sends an event at once"
+
 const (
+	// eventBound bounds the time from a write to its event. The watch may have ended, and begin again after watchPause with a list.
+	eventBound = 10 * time.Second
+	// probeRounds is the number of rounds of writes at rest.
+	probeRounds = 2
 	// watchPause is the time between two attempts of a watch.
 	watchPause = time.Second
 	// beginTimeout bounds the time to the header of a watch, and to the bookmark that ends initial events. A server that ignores
@@ -52,7 +59,8 @@ type watching struct {
 	mu       sync.Mutex // guards watchers
 	watchers []*watcher
 	running  sync.WaitGroup
-	probed   bool // the last writes are done
+	probes   int       // rounds of writes at rest
+	probed   time.Time // end of the latest round
 }
 
 // watcher is a user who watches a collection from a step until the history is at rest.
@@ -255,14 +263,33 @@ func (h *history) acknowledgedIn(c *watchedCollection) []version {
 	return slices.Clone(c.acknowledged)
 }
 
-// checkWatches returns an error while a watch does not have the state of its collection, or a front door lists another one.
+// checkWatches writes the watched collections in two rounds, and returns an error while a watch does not have their state. A watch that
+// a fault has interrupted has begun again when it has received the first round. Only the second round has a bound.
 func (h *history) checkWatches(ctx context.Context) error {
-	if !h.watching.probed {
+	if h.watching.probes == 0 {
 		if err := h.probe(ctx); err != nil {
 			return err
 		}
-		h.watching.probed = true
 	}
+	err := h.compareWatches(ctx)
+	late := time.Since(h.watching.probed)
+	switch {
+	case err != nil:
+		if h.watching.probes == probeRounds && late > eventBound && h.ctx.Err() == nil {
+			h.violate(ruleInTime, "%s after a write: %v", late, err)
+		}
+		return err
+	case h.watching.probes < probeRounds:
+		if err := h.probe(ctx); err != nil {
+			return err
+		}
+		return errors.New("the events of the second round have not been compared")
+	}
+	return nil
+}
+
+// compareWatches returns an error if a watch does not have the state of its collection, or a front door lists another one.
+func (h *history) compareWatches(ctx context.Context) error {
 	for _, c := range h.watched() {
 		for _, f := range h.fronts {
 			listed, _, err := c.list(ctx, h.client(admin, f))
@@ -289,7 +316,7 @@ func (h *history) watched() []*watchedCollection {
 	})
 }
 
-// probe writes an object of each watched collection after the last fault. Otherwise a watch that sends nothing any more would be
+// probe writes an object of each watched collection at rest. Otherwise a watch that sends nothing any more would be
 // noticed only if it missed an earlier write.
 func (h *history) probe(ctx context.Context) error {
 	for _, c := range h.watched() {
@@ -300,6 +327,8 @@ func (h *history) probe(ctx context.Context) error {
 			return fmt.Errorf("write %s %s: no answer", c.path, o.name)
 		}
 	}
+	h.watching.probes++
+	h.watching.probed = time.Now()
 	return nil
 }
 
