@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
@@ -69,6 +70,29 @@ func deleteOwner(h *history, s step) {
 		for _, t := range all {
 			t.orphanOf = owner.uid
 		}
+	}
+}
+
+// hideTime is how long an owner is hidden. The garbage collector trusts a list of a backend after 5 s, and a response that an owner does
+// not exist after two of them within 5 s. So it must not act in this time, and would act if one of the checks was missing.
+const hideTime = 9 * time.Second
+
+// hideOwner hides an owner for some time from the clients of its server, like a server with an empty cache after a restart. Its
+// dependent must survive that.
+func hideOwner(h *history, s step) {
+	o, b := h.newOperation(s), h.storing(s.other)
+	owner := o.create(thing{backend: b, namespace: sharedNamespace, name: fmt.Sprintf("hidden-%x", s.choice)})
+	if owner == nil {
+		return
+	}
+	dependent := o.create(thing{namespace: sharedNamespace, name: fmt.Sprintf("of-hidden-%x", s.choice)}, owner)
+	h.log.addf("%s hides %s", b.name, owner.name)
+	b.server.SetHidden(sharedNamespace, owner.name, true)
+	time.Sleep(hideTime)
+	b.server.SetHidden(sharedNamespace, owner.name, false)
+	h.log.addf("%s shows %s", b.name, owner.name)
+	if dependent != nil {
+		o.checkPresent([]*thing{dependent})
 	}
 }
 

@@ -22,11 +22,12 @@ const (
 	ruleCleaned   = "the objects of a history can be deleted"
 )
 
-// lifecycle are deletions of namespaces and of owners.
+// lifecycle are deletions of namespaces and of owners, and owners that seem to be deleted.
 func lifecycle() []action {
 	return []action{
 		{name: "delete-namespace", weight: 3, begin: deleteNamespace},
 		{name: "delete-owner", weight: 4, begin: deleteOwner},
+		{name: "hide-owner", weight: 2, begin: hideOwner},
 	}
 }
 

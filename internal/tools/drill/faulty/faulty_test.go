@@ -388,6 +388,31 @@ func TestWatchSendsInitialEventsAndBookmark(t *testing.T) {
 	}
 }
 
+// A hidden object is missing in responses, and watches from before expire.
+func TestHiddenObjectIsMissingUntilItIsShown(t *testing.T) {
+	t.Parallel()
+	f := start(t, true)
+	if _, err := f.server.store.create(object{ObjectMeta: metav1.ObjectMeta{Name: "a", Namespace: "ns"}}); err != nil {
+		t.Fatal(err)
+	}
+	_, before := f.server.store.list("ns")
+	f.server.SetHidden("ns", "a", true)
+	if code, text, err := f.do(t.Context(), http.MethodGet, widgets+"/a", ""); err != nil || code != http.StatusNotFound {
+		t.Errorf("GET of a hidden object = %d %s, %v; want 404", code, text, err)
+	}
+	if text := f.get(widgets); strings.Contains(text, `"name":"a"`) {
+		t.Errorf("list = %s, want it without the hidden object", text)
+	}
+	if events := f.get(fmt.Sprintf("%s?watch=true&resourceVersion=%d&timeoutSeconds=3", widgets, before)); !strings.Contains(events, `"code":410`) {
+		t.Errorf("events of a watch from before = %s, want 410", events)
+	}
+	f.server.SetHidden("ns", "a", false)
+	f.get(widgets + "/a")
+	if n := f.server.Stored("ns"); n != 1 {
+		t.Errorf("objects = %d, want 1", n)
+	}
+}
+
 func TestServerWithoutStorageRejectsDelete(t *testing.T) {
 	f := start(t, false)
 	readings := "/apis/" + group + "/v1/namespaces/ns/readings"

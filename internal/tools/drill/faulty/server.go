@@ -16,6 +16,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"k8s.io/apimachinery/pkg/types"
+
 	"portico.dev/internal/pki"
 )
 
@@ -259,6 +261,12 @@ func (s *Server) Upgraded() int64 { return s.upgraded.Load() }
 
 // Stored returns the number of objects in a namespace, independently of what clients see.
 func (s *Server) Stored(namespace string) int { return s.store.count(namespace) }
+
+// SetHidden hides an object from clients, or shows it again, like a server whose cache is not complete after a restart. The object
+// is still stored.
+func (s *Server) SetHidden(namespace, name string, hide bool) {
+	s.store.setHidden(types.NamespacedName{Namespace: namespace, Name: name}, hide)
+}
 
 // Deleted returns when the last object of a namespace was deleted. It is zero while objects remain, or if there never
 // were any.

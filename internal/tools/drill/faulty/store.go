@@ -48,10 +48,30 @@ type store struct {
 	events   []change
 	empty    map[string]time.Time // when a namespace lost its last object
 	turn     chan struct{}        // closed and replaced at each change
+	hidden   map[types.NamespacedName]bool
+	oldest   int64 // the first revision from which a watch may begin
 }
 
 func newStore() *store {
-	return &store{objects: map[types.NamespacedName]object{}, revision: 1, empty: map[string]time.Time{}, turn: make(chan struct{})}
+	return &store{
+		objects: map[types.NamespacedName]object{}, revision: 1, empty: map[string]time.Time{}, turn: make(chan struct{}),
+		hidden: map[types.NamespacedName]bool{},
+	}
+}
+
+// setHidden hides an object from gets and lists, or shows it again. Watches expire, because they have no event about it.
+func (s *store) setHidden(key types.NamespacedName, hide bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if hide {
+		s.hidden[key] = true
+	} else {
+		delete(s.hidden, key)
+	}
+	s.revision++
+	s.oldest = s.revision
+	close(s.turn)
+	s.turn = make(chan struct{})
 }
 
 func keyOf(o object) types.NamespacedName {
@@ -101,7 +121,7 @@ func (s *store) get(key types.NamespacedName) (object, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	o, there := s.objects[key]
-	if !there {
+	if !there || s.hidden[key] {
 		return object{}, errNotFound
 	}
 	return o, nil
@@ -156,7 +176,7 @@ func (s *store) list(namespace string) ([]object, int64) {
 	defer s.mu.Unlock()
 	var found []object
 	for key, o := range s.objects {
-		if namespace == "" || key.Namespace == namespace {
+		if (namespace == "" || key.Namespace == namespace) && !s.hidden[key] {
 			found = append(found, o)
 		}
 	}
@@ -171,7 +191,7 @@ func (s *store) list(namespace string) ([]object, int64) {
 func (s *store) since(revision int64) (changes []change, now int64, turn <-chan struct{}, gone bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	gone = len(s.events) == maxEvents && s.events[0].revision > revision+1
+	gone = revision < s.oldest || len(s.events) == maxEvents && s.events[0].revision > revision+1
 	for _, e := range s.events {
 		if e.revision > revision {
 			changes = append(changes, e)
