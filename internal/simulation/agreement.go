@@ -67,7 +67,7 @@ type view struct {
 	before, after map[string]apiservice.APIServiceState
 	metrics       map[string]float64
 	conditions    map[string][]apiregistrationv1.APIServiceCondition
-	fresh         map[string]string
+	discovery     map[string]discovered
 	answers       map[string]*answer
 }
 
@@ -221,22 +221,41 @@ func (h *history) readReports(ctx context.Context, v *view) error {
 	for _, a := range list.Items {
 		v.conditions[a.Name] = a.Status.Conditions
 	}
+	v.discovery, err = h.discovered(ctx, v.front)
+	return err
+}
+
+// discovered is a group-version in discovery.
+type discovered struct {
+	freshness string
+	resources []string
+}
+
+// discovered returns the group-versions in the discovery of a front door, by the name of their APIService.
+func (w *world) discovered(ctx context.Context, f *front) (map[string]discovered, error) {
 	var groups struct {
 		Items []struct {
 			Metadata struct{ Name string }
-			Versions []struct{ Version, Freshness string }
+			Versions []struct {
+				Version, Freshness string
+				Resources          []struct{ Resource string }
+			}
 		}
 	}
-	if err := c.get(ctx, "/apis", http.Header{"Accept": {aggregatedDiscovery}}).decode(&groups); err != nil {
-		return err
+	if err := w.client(admin, f).get(ctx, "/apis", http.Header{"Accept": {aggregatedDiscovery}}).decode(&groups); err != nil {
+		return nil, err
 	}
-	v.fresh = make(map[string]string)
+	all := make(map[string]discovered)
 	for _, g := range groups.Items {
-		for _, version := range g.Versions {
-			v.fresh[version.Version+"."+g.Metadata.Name] = version.Freshness
+		for _, v := range g.Versions {
+			d := discovered{freshness: v.Freshness}
+			for _, r := range v.Resources {
+				d.resources = append(d.resources, r.Resource)
+			}
+			all[v.Version+"."+g.Metadata.Name] = d
 		}
 	}
-	return nil
+	return all, nil
 }
 
 // metrics returns the series of a front door that begin with one of the prefixes, by name and labels.
@@ -276,8 +295,8 @@ func (h *history) checkView(v *view, views []*view, b *backend) error {
 	if err := checkMetric(v, b); err != nil {
 		return err
 	}
-	if got := v.fresh[name]; b.stores && !v.available(b) && !elsewhere && got != "Stale" {
-		return fmt.Errorf("discovery is %q, want Stale as the verdict is %s, %s", got, verdict.Available, verdict.Reason)
+	if err := checkDiscovered(v, b, elsewhere, h.healthyTo(v.front, b)); err != nil {
+		return err
 	}
 	a := v.answers[name]
 	refusal := refusalOf(a)
@@ -294,6 +313,21 @@ func (h *history) checkView(v *view, views []*view, b *backend) error {
 		}
 	case h.reachedThrough(v, views, b) && !a.ok():
 		return fmt.Errorf("got %w, want success, because another replica without a fault reaches it: %v", a.failure(), verdict.Elsewhere)
+	}
+	return nil
+}
+
+// checkDiscovered compares discovery with the verdict of a front door. A client that does not find a resource takes it for one that does
+// not exist. Controllers wait for a group-version that is Stale, so one that stores nothing never is.
+func checkDiscovered(v *view, b *backend, elsewhere, healthy bool) error {
+	got, verdict := v.discovery[b.apiService()], v.before[b.apiService()]
+	switch {
+	case !slices.Contains(got.resources, b.resource()):
+		return fmt.Errorf("discovery lists %q, want %s as well, also if it is unavailable", got.resources, b.resource())
+	case b.stores && !v.available(b) && !elsewhere && got.freshness != "Stale":
+		return fmt.Errorf("discovery is %q, want Stale as the verdict is %s, %s", got.freshness, verdict.Available, verdict.Reason)
+	case (!b.stores || v.available(b) && healthy) && got.freshness != "Current":
+		return fmt.Errorf("discovery is %q, want Current as the verdict is %s, %s, and it stores objects: %t", got.freshness, verdict.Available, verdict.Reason, b.stores)
 	}
 	return nil
 }
@@ -435,7 +469,7 @@ func (h *history) checkAllAvailable(ctx context.Context) error {
 			if err := checkMetric(v, b); err != nil {
 				return fmt.Errorf("%s: %w", v.front.name, err)
 			}
-			if got := v.fresh[name]; got != "Current" {
+			if got := v.discovery[name].freshness; got != "Current" {
 				return fmt.Errorf("%s: discovery of %s is %q, want Current", v.front.name, name, got)
 			}
 			if err := checkShared(v, views, b); err != nil {

@@ -218,11 +218,11 @@ func (h *history) checkThrough(v *view, gateways []*gatewayView, b *backend) err
 	if err := checkMetric(v, b); err != nil {
 		return err
 	}
-	if got := v.fresh[name]; b.stores && !v.available(b) && got != "Stale" {
+	if got := v.discovery[name].freshness; b.stores && !v.available(b) && got != "Stale" {
 		return fmt.Errorf("discovery is %q, want Stale as the verdict is %s, %s", got, verdict.Available, verdict.Reason)
 	}
 	// If the document of a dead backend changed, its resources would be missing from deletions of namespaces.
-	if got := v.fresh[name]; reached == len(h.gateways) && b.dead() && got != "Current" {
+	if got := v.discovery[name].freshness; reached == len(h.gateways) && b.dead() && got != "Current" {
 		return fmt.Errorf("discovery is %q, want Current, as gateways serve the last known document of a dead backend", got)
 	}
 	if err := checkShared(v, []*view{v}, b); err != nil {
