@@ -183,7 +183,7 @@ func (w *world) applyGateway(c *client) error {
 	for _, host := range w.gatewayHosts() {
 		endpoints = append(endpoints, discoveryv1.Endpoint{Addresses: []string{host.String()}, Conditions: discoveryv1.EndpointConditions{Ready: &ready}})
 	}
-	return w.registerService(c, gatewayService.Namespace, gatewayService.Name, gatewayService.Port, gatewayPort, endpoints)
+	return w.registerService(c, gatewayService.Namespace, gatewayService.Name, []int32{gatewayService.Port}, gatewayPort, endpoints)
 }
 
 // apply creates the objects of a manifest.

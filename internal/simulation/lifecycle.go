@@ -37,6 +37,7 @@ var lifecycleAtRest = []condition{
 	{ruleCollected, (*history).checkCollected},
 	{ruleRemoved, (*history).checkRemoved},
 	{ruleRecreated, (*history).checkRecreated},
+	{ruleKept, (*history).checkRetracted},
 	{ruleCleaned, (*history).deleteNamespaces},
 	{ruleNamed, (*history).checkNamed},
 	{ruleRemoved, (*history).checkRemoved},

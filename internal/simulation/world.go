@@ -190,25 +190,28 @@ func (w *world) register() error {
 func (w *world) registerBackend(c *client, b *backend) error {
 	ready := true
 	endpoint := discoveryv1.Endpoint{Addresses: []string{b.host.String()}, Conditions: discoveryv1.EndpointConditions{Ready: &ready}}
-	if err := w.registerService(c, backendNamespace, b.name, backendPort, backendPort, []discoveryv1.Endpoint{endpoint}); err != nil {
+	if err := w.registerService(c, backendNamespace, b.name, []int32{backendPort, otherPort}, backendPort, []discoveryv1.Endpoint{endpoint}); err != nil {
 		return err
 	}
 	return c.do(w.ctx, http.MethodPost, "/apis/apiregistration.k8s.io/v1/apiservices", w.apiServiceOf(b)).failure()
 }
 
-// registerService creates a Service and its EndpointSlice. target is the port of the endpoints.
-func (w *world) registerService(c *client, namespace, name string, port, target int32, endpoints []discoveryv1.Endpoint) error {
-	if err := c.do(w.ctx, http.MethodPost, "/api/v1/namespaces/"+namespace+"/services", &corev1.Service{
-		ObjectMeta: metav1.ObjectMeta{Name: name},
-		Spec:       corev1.ServiceSpec{ClusterIP: corev1.ClusterIPNone, Ports: []corev1.ServicePort{{Name: "https", Port: port}}},
-	}).failure(); err != nil {
+// registerService creates a Service and its EndpointSlice. All of its ports lead to the port target of the endpoints.
+func (w *world) registerService(c *client, namespace, name string, ports []int32, target int32, endpoints []discoveryv1.Endpoint) error {
+	service := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: corev1.ServiceSpec{ClusterIP: corev1.ClusterIPNone}}
+	slice := &discoveryv1.EndpointSlice{
+		ObjectMeta:  metav1.ObjectMeta{Name: name, Labels: map[string]string{discoveryv1.LabelServiceName: name}},
+		AddressType: discoveryv1.AddressTypeIPv4, Endpoints: endpoints,
+	}
+	for _, port := range ports {
+		portName := fmt.Sprintf("port-%d", port)
+		service.Spec.Ports = append(service.Spec.Ports, corev1.ServicePort{Name: portName, Port: port})
+		slice.Ports = append(slice.Ports, discoveryv1.EndpointPort{Name: &portName, Port: &target})
+	}
+	if err := c.do(w.ctx, http.MethodPost, "/api/v1/namespaces/"+namespace+"/services", service).failure(); err != nil {
 		return err
 	}
-	portName := "https"
-	return c.do(w.ctx, http.MethodPost, "/apis/discovery.k8s.io/v1/namespaces/"+namespace+"/endpointslices", &discoveryv1.EndpointSlice{
-		ObjectMeta:  metav1.ObjectMeta{Name: name, Labels: map[string]string{discoveryv1.LabelServiceName: name}},
-		AddressType: discoveryv1.AddressTypeIPv4, Ports: []discoveryv1.EndpointPort{{Name: &portName, Port: &target}}, Endpoints: endpoints,
-	}).failure()
+	return c.do(w.ctx, http.MethodPost, "/apis/discovery.k8s.io/v1/namespaces/"+namespace+"/endpointslices", slice).failure()
 }
 
 func (w *world) apiServiceOf(b *backend) *apiregistrationv1.APIService {
