@@ -20,6 +20,7 @@ const (
 	ruleOnce     = "a request that succeeded reached a backend once, or at least once if it is safe to repeat"
 	ruleBound    = "discovery and local requests do not wait for a backend"
 	ruleNoReason = "a request fails only because of a fault"
+	ruleServed   = "only a backend answers that its objects do not exist"
 )
 
 // localBound bounds requests that need no backend, while the front door and etcd have no fault.
@@ -108,6 +109,10 @@ func (h *history) judge(c *client, b *backend, a *answer) {
 	h.checkHop(a, arrived)
 	if a.ok() && arrived.count == 0 {
 		h.violate(ruleOnce, "%s: answer %d, and it never arrived", a.request, a.status)
+	}
+	if a.err == nil && a.status == http.StatusNotFound && arrived.count == 0 {
+		// Controllers delete objects after such an answer.
+		h.violate(ruleServed, "%s by %s: answer 404 %.200s, and it never arrived; want 503 if %s is unavailable", a.request, c.user, a.body, b.name)
 	}
 	if !a.ok() && h.ctx.Err() == nil && h.calm(a.began, append(h.gatewayNames(), c.front.name, b.name, "etcd")...) {
 		h.violate(ruleNoReason, "%v, and neither %s nor %s nor a gateway nor etcd has had a fault", a.failure(), c.front.name, b.name)
