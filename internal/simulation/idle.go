@@ -18,7 +18,7 @@ var idleAtRest = []condition{
 }
 
 // idleMetrics are gauges that are at most this large, in sum over their labels, while a front door serves only the scrape. What
-// is held forever reduces the capacity of the front door until it refuses everything.
+// is held forever reduces the capacity of the front door until it refuses everything. What is released twice removes its limits.
 var idleMetrics = map[string]float64{
 	"apiserver_current_inflight_requests":            1,
 	"apiserver_flowcontrol_current_executing_seats":  1,
@@ -46,8 +46,8 @@ func (h *history) checkIdle(ctx context.Context) error {
 			return err
 		}
 		for name, most := range idleMetrics {
-			if sums[name] > most {
-				return fmt.Errorf("%s: %s is %v, want at most %v", f.name, name, sums[name], most)
+			if sums[name] < 0 || sums[name] > most {
+				return fmt.Errorf("%s: %s is %v, want 0 to %v", f.name, name, sums[name], most)
 			}
 		}
 	}
@@ -204,6 +204,9 @@ func (w *world) countRequests(ctx context.Context, s sample) error {
 			return err
 		}
 		for name, value := range sums {
+			if value < 0 {
+				return fmt.Errorf("%s: %s is %v, want at least 0", f.name, name, value)
+			}
 			s[name] += int(value)
 		}
 	}
