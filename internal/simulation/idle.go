@@ -25,6 +25,7 @@ var idleMetrics = map[string]float64{
 	"apiserver_flowcontrol_current_inqueue_requests": 0,
 	"apiserver_flowcontrol_current_inqueue_seats":    0,
 	"portico_backend_ejected_endpoints":              0,
+	"portico_backend_requests_in_flight":             0,
 	"portico_backend_upgraded_connections":           0,
 	"portico_buffered_bytes":                         0,
 	"portico_egress_connections":                     0,
@@ -36,7 +37,7 @@ var idleMetrics = map[string]float64{
 }
 
 // growingMetrics are gauges of which any value can be right, but not one that grows from history to history.
-var growingMetrics = []string{"apiserver_longrunning_requests", "portico_backend_requests_in_flight", "portico_peer_requests_serving"}
+var growingMetrics = []string{"apiserver_longrunning_requests", "portico_peer_requests_serving"}
 
 // checkIdle returns an error while a front door counts something as in progress.
 func (h *history) checkIdle(ctx context.Context) error {
