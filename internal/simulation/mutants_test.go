@@ -18,7 +18,7 @@ var defects = []mutants.Mutant{
 	// A request carries the identity of its user.
 	mutants.New("requests share a header", "../proxy/header.go",
 		"func (x *exchange) requestHeader() http.Header {\n	client := x.r.Header\n	out := make(http.Header, len(client)+len(x.values.room))",
-		"var shared = http.Header{}\n\nfunc (x *exchange) requestHeader() http.Header {\n	client := x.r.Header\n	out := shared\n	clear(out)"),
+		"var oneHeader = http.Header{}\n\nfunc (x *exchange) requestHeader() http.Header {\n	client := x.r.Header\n	out := oneHeader\n	clear(out)"),
 
 	// Everything converges.
 	mutants.New("etcd stays lost", "../store/quorum.go",
