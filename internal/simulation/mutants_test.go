@@ -19,6 +19,12 @@ var defects = []mutants.Mutant{
 	mutants.New("requests share a header", "../proxy/header.go",
 		"func (x *exchange) requestHeader() http.Header {\n	client := x.r.Header\n	out := make(http.Header, len(client)+len(x.values.room))",
 		"var oneHeader = http.Header{}\n\nfunc (x *exchange) requestHeader() http.Header {\n	client := x.r.Header\n	out := oneHeader\n	clear(out)"),
+	mutants.New("a replica forwards requests as its own", "../replicas/peers/statement.go",
+		"		Name: u.GetName(), UID",
+		"		Name: p.config.Name, UID"),
+	mutants.New("the first client certificate is remembered for all", "../auth/authn/credentials.go",
+		"	u, err := certificateUser(chain[0])\n	return certificateIdentity{user: u, any: true, kind: KindCertificate}, err\n}",
+		"	if last := lastIdentity.Load(); last != nil {\n		return *last, nil\n	}\n	u, err := certificateUser(chain[0])\n	lastIdentity.Store(&certificateIdentity{user: u, any: true, kind: KindCertificate})\n	return certificateIdentity{user: u, any: true, kind: KindCertificate}, err\n}\n\nvar lastIdentity atomic.Pointer[certificateIdentity]"),
 
 	// Everything converges.
 	mutants.New("etcd stays lost", "../store/quorum.go",
@@ -30,6 +36,11 @@ var defects = []mutants.Mutant{
 		"		version = t.latest()\n		if more", "		if more"),
 	mutants.New("a shared watch repeats the event from which it resumes", "../routes/sharedwatch/history.go",
 		"			return cursor{place: h.first + int64(i) + 1}, nil", "			return cursor{place: h.first + int64(i)}, nil"),
+
+	// A watch sends an event at once.
+	mutants.New("relayed watches are not flushed", "../proxy/response.go",
+		"	if x.streams(resp) {\n		flush = flusher(x.w)\n	}",
+		"	_ = x.streams"),
 
 	// Deletions.
 	mutants.New("namespaces do not wait for an unavailable server", "../lifecycle/namespaces/plan.go",
@@ -45,6 +56,26 @@ var defects = []mutants.Mutant{
 		"	for _, d := range dependents {\n		if err := t.removeOwner", "	for _, d := range dependents[:0] {\n		if err := t.removeOwner"),
 
 	mutants.New("debts are not cleaned up", "../lifecycle/debts/backend.go", "	return deleteObject\n", "	return keepObject\n"),
+	mutants.New("a namespace is removed without a debt", "../lifecycle/namespaces/blocked.go",
+		"		if !ok {\n			d = debts",
+		"		if !ok && false {\n			d = debts"),
+	mutants.New("a namespace is removed although a server has not answered", "../lifecycle/namespaces/delete.go",
+		"			f.errors = append(f.errors, err)\n			if debts",
+		"			if debts"),
+	mutants.New("a deletion waits for dependents that do not exist", "../lifecycle/garbage/finalizers.go",
+		"	if blocked {\n",
+		"	if blocked || true {\n"),
+
+	// An object is not deleted while its owner exists.
+	mutants.New("an owner whose kind is not served counts as deleted", "../lifecycle/garbage/owner.go",
+		`		return ownerPresent, &undecidedError{gv, "does not serve " + ref.Kind}`,
+		"		return ownerGone, nil"),
+	mutants.New("one answer suffices that an owner does not exist", "../lifecycle/garbage/owner.go",
+		"	if t.rules.confirmTwice(gv) {",
+		"	if false {"),
+	mutants.New("an owner counts as deleted before its resource has been listed", "../lifecycle/garbage/owner.go",
+		"	if !t.rules.watchComplete(t.graph, gr, resource) {",
+		"	if false {"),
 
 	// What reports a backend agrees.
 	mutants.New("no Event when a backend returns", "../apiservice/events.go",
@@ -57,6 +88,18 @@ var defects = []mutants.Mutant{
 
 	mutants.New("routes do not follow the verdicts of other replicas", "../apiservice/replicas.go",
 		"		if !r.Available() {\n			c.queue.Add(queueItem{apiService: r.Name}) // updates", "		if r.Available() {\n			c.queue.Add(queueItem{apiService: r.Name}) // updates"),
+	mutants.New("the status does not follow the verdicts of other replicas", "../apiservice/replicas.go",
+		"		n.names = n.names.Union(differences(c.decoded[replica], verdicts))\n",
+		""),
+	mutants.New("the status is the verdict of one replica", "../apiservice/replicas.go",
+		"	verdicts := c.verdicts(r)\n	if r.Local",
+		"	verdicts := c.verdicts(r)[:1]\n	if r.Local"),
+	mutants.New("the verdicts of a replica that has left remain", "../apiservice/replicas.go",
+		"		return !alive\n	})",
+		"		return !alive && false\n	})"),
+	mutants.New("a refusal names another APIService", "../dispatch/unavailable.go",
+		"		Name:   name,\n",
+		"		Name:   kind + name,\n"),
 
 	// Gateways.
 	mutants.New("a gateway leads after it has lost the Lease", "../gateway/election.go",
@@ -79,9 +122,26 @@ var defects = []mutants.Mutant{
 		"	p.done = true\n	p.freeLocked()\n", "	p.done = true\n"),
 	mutants.New("a body for a local group stays charged", "../server/local.go", "			defer h.release()\n", ""),
 
-	// Goroutines do not accumulate.
+	// Discovery agrees with the verdict, and follows an APIService.
+	mutants.New("a server that stores nothing becomes Stale", "../discovery/freshness.go",
+		"	case !slices.ContainsFunc(rec.last.Resources, holdsNamespaced), r.",
+		"	case r."),
+	mutants.New("discovery forgets the resources of an unavailable server", "../discovery/freshness.go",
+		"	if rec.last == nil || rec.last.UID != r.UID {\n		return nil",
+		"	if rec.last == nil || rec.last.UID != r.UID || !r.Available {\n		return nil"),
+	mutants.New("a changed APIService keeps its resources", "../discovery/freshness.go",
+		" && rec.last.Revision == r.Revision && ",
+		" && "),
+
+	// Goroutines do not accumulate, and nothing is released twice.
 	mutants.New("each probe leaves a goroutine", "../apiservice/probe.go",
 		"	digest := p.hashBody(resp.Body, cancel)", "	go func() { select {} }()\n	digest := p.hashBody(resp.Body, cancel)"),
+	mutants.New("seats are released twice", "../fairness/reservation.go",
+		"	if !r.Admitted || r.released {",
+		"	if !r.Admitted {"),
+	mutants.New("places at a backend are released twice", "../transport/shares.go",
+		"	p.backend = nil\n	if p.stalled {",
+		"	if p.stalled {"),
 }
 
 var (
