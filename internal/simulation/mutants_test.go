@@ -14,6 +14,9 @@ var defects = []mutants.Mutant{
 	mutants.New("POST is repeated", "../transport/attempts.go",
 		"	return a.body == nil && a.buffered == nil && (a.request.Method == http.MethodGet || a.request.Method == http.MethodHead)",
 		"	return a.request.Method != http.MethodPatch"),
+	mutants.New("a request that may have arrived counts as not processed", "../transport/attempts.go",
+		"	case f.unprocessed:\n		if a.count",
+		"	case f.unprocessed, f.lost:\n		if a.count"),
 
 	// A request carries the identity of its user.
 	mutants.New("requests share a header", "../proxy/header.go",
@@ -36,6 +39,9 @@ var defects = []mutants.Mutant{
 		"		version = t.latest()\n		if more", "		if more"),
 	mutants.New("a shared watch repeats the event from which it resumes", "../routes/sharedwatch/history.go",
 		"			return cursor{place: h.first + int64(i) + 1}, nil", "			return cursor{place: h.first + int64(i)}, nil"),
+	mutants.New("a shared watch begins after the resourceVersion of its client", "../routes/sharedwatch/history.go",
+		"	if err != nil || order < 0 {\n		return cursor{}, errNotPlaced",
+		"	if err != nil || order < 0 && false {\n		return cursor{}, errNotPlaced"),
 
 	// A watch sends an event at once.
 	mutants.New("relayed watches are not flushed", "../proxy/response.go",
@@ -132,6 +138,9 @@ var defects = []mutants.Mutant{
 	mutants.New("a changed APIService keeps its resources", "../discovery/freshness.go",
 		" && rec.last.Revision == r.Revision && ",
 		" && "),
+	mutants.New("the ETag of discovery ignores its freshness", "../discovery/documents.go",
+		"respond.Hash(asJSON)",
+		`respond.Hash(bytes.ReplaceAll(asJSON, []byte("Stale"), []byte("Current")))`),
 
 	// Goroutines do not accumulate, and nothing is released twice.
 	mutants.New("each probe leaves a goroutine", "../apiservice/probe.go",
@@ -139,6 +148,9 @@ var defects = []mutants.Mutant{
 	mutants.New("seats are released twice", "../fairness/reservation.go",
 		"	if !r.Admitted || r.released {",
 		"	if !r.Admitted {"),
+	mutants.New("places at a backend are not released", "../transport/shares.go",
+		"	p.backend = nil\n	if p.stalled {",
+		"	p.backend = nil\n	return\n	if p.stalled {"),
 	mutants.New("places at a backend are released twice", "../transport/shares.go",
 		"	p.backend = nil\n	if p.stalled {",
 		"	if p.stalled {"),
