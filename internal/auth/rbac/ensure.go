@@ -168,6 +168,9 @@ func extendRoleBinding(next, want *rbacv1.RoleBinding) bool {
 
 // withRules appends the rules of want that have does not cover.
 func withRules(have, want []rbacv1.PolicyRule) []rbacv1.PolicyRule {
+	if reflect.DeepEqual(have, want) {
+		return have // Covers compares every verb of every resource, and bootstrap roles rarely differ
+	}
 	for _, rule := range want {
 		if covered, _ := validation.Covers(have, []rbacv1.PolicyRule{rule}); !covered {
 			have = append(have, rule)
