@@ -121,6 +121,7 @@ func (h *history) checkAgreement(ctx context.Context) error {
 		return h.checkTwoVerdicts(ctx) // the verdict of the front door is about the gateways, and theirs about the backend
 	}
 	fronts, all := h.steadyFronts()
+	clear(h.scrapes) // verdicts may change
 	views, err := h.observe(ctx, fronts, true)
 	if err != nil {
 		return err
@@ -210,7 +211,7 @@ func (h *history) verdicts(ctx context.Context, f *front) (replica string, verdi
 func (h *history) readReports(ctx context.Context, v *view) error {
 	c := h.client(admin, v.front)
 	var err error
-	if v.metrics, err = h.metrics(ctx, v.front, "aggregator_unavailable_apiservice{"); err != nil {
+	if v.metrics, err = h.scrape(ctx, v.front); err != nil {
 		return err
 	}
 	var list apiregistrationv1.APIServiceList
@@ -258,9 +259,18 @@ func (w *world) discovered(ctx context.Context, f *front) (map[string]discovered
 	return all, nil
 }
 
-// metrics returns the series of a front door that begin with one of the prefixes, by name and labels.
-func (w *world) metrics(ctx context.Context, f *front, prefixes ...string) (map[string]float64, error) {
-	a := w.client(admin, f).do(ctx, http.MethodGet, "/metrics", nil)
+// unavailableMetric is the metric of the verdicts of a front door.
+const unavailableMetric = "aggregator_unavailable_apiservice"
+
+// usedMetrics selects the metrics that rules compare.
+var usedMetrics = url.Values{"name[]": slices.Concat([]string{unavailableMetric}, slices.Sorted(maps.Keys(idleMetrics)), growingMetrics)}.Encode()
+
+// scrape returns the series of usedMetrics of a front door, by name and labels.
+func (h *history) scrape(ctx context.Context, f *front) (map[string]float64, error) {
+	if series := h.scrapes[f]; series != nil {
+		return series, nil
+	}
+	a := h.client(admin, f).do(ctx, http.MethodGet, "/metrics?"+usedMetrics, nil)
 	if err := a.failure(); err != nil {
 		return nil, err
 	}
@@ -268,7 +278,7 @@ func (w *world) metrics(ctx context.Context, f *front, prefixes ...string) (map[
 	lines := bufio.NewScanner(bytes.NewReader(a.body))
 	for lines.Scan() {
 		line := lines.Text()
-		if !slices.ContainsFunc(prefixes, func(p string) bool { return strings.HasPrefix(line, p) }) {
+		if strings.HasPrefix(line, "#") {
 			continue
 		}
 		end := strings.LastIndexByte(line, ' ')
@@ -278,6 +288,7 @@ func (w *world) metrics(ctx context.Context, f *front, prefixes ...string) (map[
 		}
 		series[line[:end]] = value
 	}
+	h.scrapes[f] = series
 	return series, lines.Err()
 }
 
@@ -337,7 +348,7 @@ func checkMetric(v *view, b *backend) error {
 	if v.available(b) {
 		want = 0
 	}
-	series := fmt.Sprintf("aggregator_unavailable_apiservice{name=%q}", b.apiService())
+	series := fmt.Sprintf("%s{name=%q}", unavailableMetric, b.apiService())
 	if got, exists := v.metrics[series]; !exists || got != want {
 		return fmt.Errorf("%s is %v (%t), want %v as the verdict is %s", series, got, exists, want, v.before[b.apiService()].Available)
 	}

@@ -22,6 +22,9 @@ type history struct {
 	watching  watching
 	deletions deletions
 	registers registers
+	// scrapes are the metrics of the front doors at rest. They are read again after a condition has failed, since a scrape takes more
+	// CPU time than ten requests.
+	scrapes map[*front]map[string]float64
 
 	mu         sync.Mutex // guards the fields below
 	violations []violation
@@ -43,7 +46,7 @@ func (v violation) String() string {
 
 // runHistory executes a schedule, and returns the violations of rules.
 func (w *world) runHistory(seed uint64, s schedule) []violation {
-	h := &history{world: w, seed: seed, schedule: s, disturbed: make(map[string]time.Time), inProgress: make(map[string]int)}
+	h := &history{world: w, seed: seed, schedule: s, disturbed: make(map[string]time.Time), inProgress: make(map[string]int), scrapes: make(map[*front]map[string]float64)}
 	h.ctx, h.cancel = context.WithCancel(w.ctx)
 	defer h.cancel()
 	w.log.start()

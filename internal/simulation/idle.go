@@ -3,7 +3,6 @@ package simulation
 import (
 	"context"
 	"fmt"
-	"maps"
 	"runtime/pprof"
 	"slices"
 	"strconv"
@@ -42,7 +41,7 @@ var growingMetrics = []string{"apiserver_longrunning_requests", "portico_peer_re
 // checkIdle returns an error while a front door counts something as in progress.
 func (h *history) checkIdle(ctx context.Context) error {
 	for _, f := range h.fronts {
-		sums, err := h.sums(ctx, f, slices.Collect(maps.Keys(idleMetrics)))
+		sums, err := h.sums(ctx, f)
 		if err != nil {
 			return err
 		}
@@ -55,9 +54,9 @@ func (h *history) checkIdle(ctx context.Context) error {
 	return h.checkGatewaysIdle()
 }
 
-// sums returns the sums of metrics of a front door over their labels.
-func (w *world) sums(ctx context.Context, f *front, names []string) (map[string]float64, error) {
-	series, err := w.metrics(ctx, f, names...)
+// sums returns the sums of the metrics of a front door over their labels.
+func (h *history) sums(ctx context.Context, f *front) (map[string]float64, error) {
+	series, err := h.scrape(ctx, f)
 	if err != nil {
 		return nil, err
 	}
@@ -198,20 +197,20 @@ func (w *world) countConnections(s sample) {
 }
 
 // countRequests counts the requests that the front doors and gateways serve together. Any of them may lead and watch for all.
-func (w *world) countRequests(ctx context.Context, s sample) error {
-	for _, f := range w.fronts {
-		sums, err := w.sums(ctx, f, growingMetrics)
+func (h *history) countRequests(ctx context.Context, s sample) error {
+	for _, f := range h.fronts {
+		sums, err := h.sums(ctx, f)
 		if err != nil {
 			return err
 		}
-		for name, value := range sums {
-			if value < 0 {
-				return fmt.Errorf("%s: %s is %v, want at least 0", f.name, name, value)
+		for _, name := range growingMetrics {
+			if sums[name] < 0 {
+				return fmt.Errorf("%s: %s is %v, want at least 0", f.name, name, sums[name])
 			}
-			s[name] += int(value)
+			s[name] += int(sums[name])
 		}
 	}
-	for _, g := range w.gateways {
+	for _, g := range h.gateways {
 		sums, err := g.sums()
 		if err != nil {
 			return err

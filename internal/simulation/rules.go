@@ -38,7 +38,11 @@ func (h *history) converge() {
 		if err := h.await(left, func() error {
 			ctx, cancel := context.WithTimeout(h.ctx, 10*time.Second)
 			defer cancel()
-			return c.check(h, ctx)
+			err := c.check(h, ctx)
+			if err != nil {
+				clear(h.scrapes)
+			}
+			return err
 		}); err != nil {
 			h.violate(c.rule, "%s after the last fault: %v", time.Since(began), err)
 			return
