@@ -46,8 +46,8 @@ func (s schedule) String() string {
 const (
 	// defaultSteps is the number of steps of a history.
 	defaultSteps = 20
-	// span is the time in which the steps of a history begin.
-	span = 20 * time.Second
+	// stepInterval is the mean time between the beginnings of two steps.
+	stepInterval = time.Second
 	// shortest and longest bound the duration of a fault.
 	shortest, longest = 200 * time.Millisecond, 10 * time.Second
 )
@@ -56,13 +56,14 @@ const (
 // contains one fault that begins while the operation is in progress.
 func newSchedule(seed uint64, steps int) schedule {
 	r := rand.New(rand.NewPCG(seed, 1))
-	s := append(make(schedule, 0, steps), steeredPair(r, seed)...)
+	span := time.Duration(steps) * stepInterval
+	s := append(make(schedule, 0, steps), steeredPair(r, seed, span)...)
 	total := 0
 	for _, a := range actions {
 		total += a.weight
 	}
 	for len(s) < steps {
-		s = append(s, newStep(r, actionAt(r.IntN(total))))
+		s = append(s, newStep(r, actionAt(r.IntN(total)), span))
 	}
 	slices.SortStableFunc(s, func(a, b step) int { return cmp.Compare(a.at, b.at) })
 	return s
@@ -72,16 +73,17 @@ func newSchedule(seed uint64, steps int) schedule {
 const inProgress = time.Millisecond
 
 // steeredPair returns an operation and a fault that begins while the operation is in progress, at the same servers.
-func steeredPair(r *rand.Rand, seed uint64) []step {
+func steeredPair(r *rand.Rand, seed uint64, span time.Duration) []step {
 	faults, operations := faultNames(), operationNames()
 	n := int(seed % uint64(len(faults)*len(operations)))
-	operation := newStep(r, actionNamed(operations[n/len(faults)]))
-	fault := newStep(r, actionNamed(faults[n%len(faults)]))
+	operation := newStep(r, actionNamed(operations[n/len(faults)]), span)
+	fault := newStep(r, actionNamed(faults[n%len(faults)]), span)
 	fault.at, fault.target, fault.other = operation.at+inProgress, operation.target, operation.other
 	return []step{operation, fault}
 }
 
-func newStep(r *rand.Rand, a *action) step {
+// newStep returns a step that begins within span.
+func newStep(r *rand.Rand, a *action, span time.Duration) step {
 	s := step{
 		at: time.Duration(r.Int64N(int64(span))).Round(time.Millisecond), action: a.name,
 		target: r.IntN(64), other: r.IntN(64), choice: r.Uint64(),
