@@ -119,7 +119,10 @@ func (f *Fairness) Run(ctx context.Context) error {
 	factory.Start(ctx.Done())
 	ensurer.withoutEtcd = f.cfg.WithoutEtcd
 	if err := ensurer.start(ctx); err != nil {
-		if ctx.Err() != nil {
+		stopped := ctx.Err() != nil
+		cancel()
+		_ = d.controller.Run(ctx.Done()) // returns at once, and ends the goroutines of the controller's queue
+		if stopped {
 			return nil
 		}
 		return fmt.Errorf("fairness: %w", err)

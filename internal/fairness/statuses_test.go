@@ -5,11 +5,13 @@ import (
 	"testing"
 	"time"
 
+	"go.uber.org/goleak"
 	flowcontrolv1 "k8s.io/api/flowcontrol/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	apply "k8s.io/client-go/applyconfigurations/flowcontrol/v1"
 	"k8s.io/client-go/kubernetes"
 	client "k8s.io/client-go/kubernetes/typed/flowcontrol/v1"
+	"k8s.io/client-go/rest"
 
 	"portico.dev/internal/fairness"
 )
@@ -100,4 +102,23 @@ func TestRunReturnsAfterPendingStatusWrites(t *testing.T) {
 	default:
 		t.Error("status write is still running after Run returned, want it ended")
 	}
+}
+
+// A process may be stopped while it starts.
+func TestRunThatEndsDuringItsStartLeavesNoGoroutine(t *testing.T) {
+	before := goleak.IgnoreCurrent()
+	unreachable, err := kubernetes.NewForConfig(&rest.Config{Host: "https://127.0.0.1:1"}) // nothing listens there
+	if err != nil {
+		t.Fatal(err)
+	}
+	f, err := fairness.New(fairness.Config{Client: unreachable, Seats: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := f.Run(ctx); err != nil {
+		t.Errorf("Run with an ended context = %v, want nil", err)
+	}
+	goleak.VerifyNone(t, before)
 }
