@@ -288,8 +288,11 @@ func (h *history) scrape(ctx context.Context, f *front) (map[string]float64, err
 		}
 		series[line[:end]] = value
 	}
+	if err := lines.Err(); err != nil {
+		return nil, err
+	}
 	h.scrapes[f] = series
-	return series, lines.Err()
+	return series, nil
 }
 
 // checkView compares the reports and the answers of one front door, and its verdict with the fault.

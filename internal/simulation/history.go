@@ -22,8 +22,8 @@ type history struct {
 	watching  watching
 	deletions deletions
 	registers registers
-	// scrapes are the metrics of the front doors at rest. They are read again after a condition has failed, since a scrape takes more
-	// CPU time than ten requests.
+	// scrapes are the metrics of the front doors, which several conditions at rest use: a scrape takes as much CPU time as ten other
+	// requests. They are read again after a condition has failed. The map belongs to the goroutine of the history.
 	scrapes map[*front]map[string]float64
 
 	mu         sync.Mutex // guards the fields below

@@ -45,7 +45,7 @@ func (s schedule) String() string {
 
 const (
 	// defaultSteps is the number of steps of a history.
-	defaultSteps = 20
+	defaultSteps = 8
 	// stepInterval is the mean time between the beginnings of two steps.
 	stepInterval = time.Second
 	// shortest and longest bound the duration of a fault.

@@ -183,7 +183,22 @@ func (w *world) register() error {
 	if err := w.await(time.Minute, func() error { return w.checkAvailable(w.ctx) }); err != nil {
 		return err
 	}
+	if err := w.connectUsers(); err != nil {
+		return err
+	}
 	return w.await(time.Minute, func() error { return w.checkDocuments(w.ctx) })
+}
+
+// connectUsers connects each user to each front door, so that later histories do not have more connections than the first ones.
+func (w *world) connectUsers() error {
+	for _, f := range w.fronts {
+		for _, user := range users {
+			if err := w.client(user, f).do(w.ctx, http.MethodGet, "/readyz", nil).failure(); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
 }
 
 // registerBackend creates the Service, the EndpointSlice and the APIService of a backend.
