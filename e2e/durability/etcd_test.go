@@ -125,7 +125,6 @@ const (
 	refuses // new connections are closed
 	silent  // no data passes in either direction
 	deaf    // no data passes back
-	mute    // no data passes forward
 )
 
 func newRelay(t testing.TB, to string) *relay {
@@ -181,7 +180,7 @@ func (r *relay) become(mode int32) {
 // held reports whether data in a direction does not pass.
 func (r *relay) held(back bool) bool {
 	mode := r.mode.Load()
-	return mode == silent || mode == deaf && back || mode == mute && !back
+	return mode == silent || mode == deaf && back
 }
 
 // copy delays each piece by the delay at its arrival.
