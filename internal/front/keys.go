@@ -11,7 +11,7 @@ import (
 	"portico.dev/internal/pki"
 )
 
-// keys are the certificates of a process: that of the server, and that of its only client. Their authority signs no others.
+// keys are the certificates of a process: one for the server, and one for its only client. Their authority signs no others.
 type keys struct {
 	authority *pki.Authority
 	serving   *pki.KeyPair

@@ -16,8 +16,8 @@ var idleAtRest = []condition{
 	{"goroutines, connections and long-running requests do not accumulate", (*history).checkGrowth},
 }
 
-// idleMetrics are gauges that are at most this large, in sum over their labels, while a front door serves only the scrape. What
-// is held forever reduces the capacity of the front door until it refuses everything. What is released twice removes its limits.
+// idleMetrics are gauges that are at most this large, in sum over their labels, while a front door serves only the scrape. A seat that is
+// held forever reduces the capacity of the front door until it refuses everything. What is released twice removes its limits.
 var idleMetrics = map[string]float64{
 	"apiserver_current_inflight_requests":            1,
 	"apiserver_flowcontrol_current_executing_seats":  1,

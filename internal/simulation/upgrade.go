@@ -36,7 +36,7 @@ const (
 	maxMessages  = 8
 	messagePause = 2 * time.Second
 	maxMessage   = 16
-	// greeting is the size of what a backend sends at once, as a program does that begins with a prompt.
+	// greeting is the number of bytes that a backend sends at once, as a program does that begins with a prompt.
 	greeting = 20
 	// longPause is longer than any limit of requests that are not upgraded. One of longPauses pauses is, because time without
 	// faults finds little.
@@ -63,7 +63,7 @@ const (
 // upgrades are upgraded connections, as of kubectl exec.
 func upgrades() []action { return []action{{name: "upgrade", weight: 6, begin: upgrade}} }
 
-// upgradesAtRest awaits the end of what clients have left.
+// upgradesAtRest awaits the end of connections that clients have left.
 var upgradesAtRest = []condition{{ruleTunnelEnd, (*history).checkUpgraded}}
 
 // checkUpgraded returns an error while a backend has an upgraded connection.

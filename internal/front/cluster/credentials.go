@@ -12,8 +12,8 @@ import (
 	"portico.dev/internal/pki"
 )
 
-// credentials are those of a kubeconfig: a certificate, a token, a token in a file, a password, or what a plugin returns.
-// client-go reads them, so that they are the ones that kubectl would use.
+// credentials are the credentials of a kubeconfig: a certificate, a token, a token file, a password, or the result of a plugin.
+// client-go reads them, so that kubectl would use the same ones.
 type credentials struct {
 	headers     http.RoundTripper                // client-go's, which ends in capture
 	certificate *pki.KeyPair                     // nil without a certificate
@@ -93,10 +93,10 @@ func (c *credentials) apply(ctx context.Context, header http.Header) error {
 	return nil
 }
 
-// refused tells client-go that the API server does not accept the credentials, so that a plugin is asked for new ones.
+// refused tells client-go that the API server does not accept the credentials, so that it requests new ones from a plugin.
 func (c *credentials) refused(ctx context.Context) { _, _ = c.ask(ctx, http.StatusUnauthorized) }
 
-// ask returns the header that client-go adds to a request, whose answer is status.
+// ask returns the header that client-go adds to a request. The response to the request has the given status.
 func (c *credentials) ask(ctx context.Context, status int) (http.Header, error) {
 	call := &captured{status: status}
 	r, err := http.NewRequestWithContext(context.WithValue(ctx, captureKey{}, call), http.MethodGet, "https://cluster/", nil)

@@ -83,8 +83,8 @@ func newDocuments(fetch fetcher, server string, log *zap.Logger) *documents {
 	return d
 }
 
-// documentOf returns the variant of a request for a document. It returns false for other requests, and for those with another user
-// or with parameters that may change the response.
+// documentOf returns the variant of a request for a document. It returns false for other requests, and if the user or
+// the parameters may change the response.
 func documentOf(r *http.Request) (variant, bool) {
 	path := r.URL.Path
 	if r.Method != http.MethodGet && r.Method != http.MethodHead || !isDocument(path) || impersonates(r.Header) {
@@ -105,8 +105,7 @@ func documentOf(r *http.Request) (variant, bool) {
 	return v, true
 }
 
-// isDocument reports whether a path is that of a document: /api, /apis, those of a group and of a group-version, /openapi/..., or
-// /version.
+// isDocument reports whether a document is at a path: /api, /apis, a group or group-version below them, /openapi/..., or /version.
 func isDocument(path string) bool {
 	parts := strings.Split(strings.Trim(path, "/"), "/")
 	switch parts[0] {
@@ -120,7 +119,7 @@ func isDocument(path string) bool {
 	return len(parts) == 1 && parts[0] == "version"
 }
 
-// serve serves a document. It returns false if the request must be sent to the API server as it is: there is no response that can be
+// serve serves a document. It returns false if the request must be sent to the API server unchanged, because no response can be
 // served from memory.
 func (d *documents) serve(w http.ResponseWriter, r *filters.Request, v variant) bool {
 	last := d.get(v)
@@ -271,7 +270,7 @@ func (d *document) isAccepted(accept []respond.Clause) bool {
 	})
 }
 
-// put keeps a document, and forgets those that were not used for the longest time if they are too large together.
+// put keeps a document, and forgets the least recently used ones if all of them together are too large.
 func (d *documents) put(v variant, made *document) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -315,7 +314,7 @@ func (d *documents) follow(ctx context.Context) {
 // openAPIRoot is where the index of the OpenAPI documents is.
 const openAPIRoot = "/openapi/v3"
 
-// followOpenAPI fetches the index of the OpenAPI documents and those that are new in it.
+// followOpenAPI fetches the index of the OpenAPI documents, and the documents that are new in it.
 func (d *documents) followOpenAPI(ctx context.Context) error {
 	index, err := d.refresh(ctx, variant{path: openAPIRoot, accept: plain})
 	if err != nil {
