@@ -13,7 +13,7 @@ import (
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 
 	"portico.dev/internal/aggregation"
-	"portico.dev/internal/front/cluster"
+	"portico.dev/internal/fleet/cluster"
 	"portico.dev/internal/pki"
 	"portico.dev/internal/proxy"
 	"portico.dev/internal/run"
