@@ -17,7 +17,7 @@ var layers = map[string]int{
 	"httpengine": 0, "request": 0, "respond": 0, "run": 0, "metrics": 0, "version": 0, "nearest": 0, "logging": 0, "clients": 0, "clients/apiclient": 0, "tools/toolclient": 0,
 	"tools/program": 1,
 	"nodes/podrefs": 0,
-	"pki":           1, "transport": 1, "store": 1, "audit": 1, "overload": 1, "filters": 1, "gateway/adoption": 1, "routes/v1alpha1": 0, "fleet/v1alpha1": 0, "routes/client": 1, "routes/routing": 1, "routes/sharedreads": 1, "routes/sharedwatch": 1, "routes/mirror": 1, "nodes/egress": 1,
+	"pki":           1, "transport": 1, "store": 1, "audit": 1, "overload": 1, "filters": 1, "gateway/adoption": 1, "routes/v1alpha1": 0, "fleet/v1alpha1": 0, "routes/client": 1, "fleet/client": 1, "routes/routing": 1, "routes/sharedreads": 1, "routes/sharedwatch": 1, "routes/mirror": 1, "nodes/egress": 1,
 	"routetable": 2, "routes/merge": 2, "extserver/registration": 2,
 	"auth": 3, "coreapi": 3, "apiservice": 3, "replicas/peers": 3, "replicas/cluster": 3, "proxy": 3, "discovery": 3, "openapi": 3, "fairness": 3, "lifecycle": 3,
 	"dispatch": 4, "tools/doctor": 4, "tools/conformance": 4, "tools/drill": 4, "routes/migrate": 4, "nodes/kubelet": 4,

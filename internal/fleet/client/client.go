@@ -1,0 +1,36 @@
+// Package client contains the typed client and the informer of clusters.portico.dev.
+package client
+
+import (
+	"k8s.io/client-go/gentype"
+	"k8s.io/client-go/listers"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/cache"
+
+	"portico.dev/internal/clients"
+	"portico.dev/internal/fleet/v1alpha1"
+)
+
+var resource = v1alpha1.GroupVersion.WithResource("clusters")
+
+// Clusters is a client of Clusters.
+type Clusters = gentype.ClientWithList[*v1alpha1.Cluster, *v1alpha1.ClusterList]
+
+// New returns a client of Clusters.
+func New(config *rest.Config) (*Clusters, error) {
+	return clients.NewTyped(config, resource, v1alpha1.AddToScheme,
+		func() *v1alpha1.Cluster { return &v1alpha1.Cluster{} }, func() *v1alpha1.ClusterList { return &v1alpha1.ClusterList{} })
+}
+
+// NewInformer returns an informer of all Clusters.
+func NewInformer(c *Clusters) cache.SharedIndexInformer {
+	return clients.NewTypedInformer(c, &v1alpha1.Cluster{})
+}
+
+// Lister reads the cache of an informer.
+type Lister = listers.ResourceIndexer[*v1alpha1.Cluster]
+
+// NewLister returns the lister of an informer.
+func NewLister(informer cache.SharedIndexInformer) Lister {
+	return listers.New[*v1alpha1.Cluster](informer.GetIndexer(), resource.GroupResource())
+}
