@@ -141,6 +141,20 @@ func Age() metav1.TableColumnDefinition {
 	return Text("Age", metav1.ObjectMeta{}.SwaggerDoc()["creationTimestamp"])
 }
 
+// Condition returns the status of a condition, with its reason unless the status is True.
+func Condition(conditions []metav1.Condition, kind string) string {
+	for _, c := range conditions {
+		switch {
+		case c.Type != kind:
+		case c.Status == metav1.ConditionTrue:
+			return string(c.Status)
+		default:
+			return string(c.Status) + " (" + c.Reason + ")"
+		}
+	}
+	return string(metav1.ConditionUnknown)
+}
+
 func Since(then, now time.Time) string {
 	if then.IsZero() {
 		return Unknown

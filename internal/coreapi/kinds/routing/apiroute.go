@@ -54,26 +54,13 @@ func apiRouteColumns() columns.Printer {
 			names = append(names, b.Name)
 		}
 		return []any{
-			r.Name, strings.Join(names, ","), conditionOf(r, v1alpha1.ConditionAccepted), conditionOf(r, v1alpha1.ConditionAvailable),
+			r.Name, strings.Join(names, ","), columns.Condition(r.Status.Conditions, v1alpha1.ConditionAccepted),
+			columns.Condition(r.Status.Conditions, v1alpha1.ConditionAvailable),
 			columns.AgeOf(r, now),
 		}
 	}, columns.Name(), columns.Text("Backends", "The backends, the first one of which gets what no rule matches"),
 		columns.Text("Accepted", "Whether the route is in effect, and why not"),
 		columns.Text("Available", "Whether all backends are available, and why not"), columns.Age())
-}
-
-// conditionOf returns the status of a condition, with its reason unless the status is True.
-func conditionOf(r *v1alpha1.APIRoute, kind string) string {
-	for _, c := range r.Status.Conditions {
-		switch {
-		case c.Type != kind:
-		case c.Status == metav1.ConditionTrue:
-			return string(c.Status)
-		default:
-			return string(c.Status) + " (" + c.Reason + ")"
-		}
-	}
-	return string(metav1.ConditionUnknown)
 }
 
 func defaultAPIRoute(r *v1alpha1.APIRoute) {
