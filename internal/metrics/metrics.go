@@ -12,6 +12,7 @@ type Metrics struct {
 	Requests      *Requests
 	Availability  *Availability
 	Backends      *Backends
+	Clusters      *Clusters
 	Peers         *Peers
 	Egress        *Egress
 	SharedReads   *SharedReads
@@ -37,6 +38,7 @@ func New(reg prometheus.Registerer) *Metrics {
 		Requests:      NewRequests(reg),
 		Availability:  NewAvailability(reg),
 		Backends:      NewBackends(reg),
+		Clusters:      NewClusters(reg),
 		Peers:         NewPeers(reg),
 		Egress:        NewEgress(reg),
 		SharedReads:   NewSharedReads(reg),
