@@ -198,8 +198,8 @@ func (h *parts) localSwagger() []openapi.Source {
 	} else {
 		sources = append(sources, openapi.Prepared(openapi.Document(h.core.TrimmedSwagger(h.hidden))))
 	}
-	if added := h.core.AddedSwagger(); added != nil {
-		sources = append(sources, openapi.Prepared(openapi.Document(*added)))
+	for _, added := range h.core.AddedSwagger() {
+		sources = append(sources, openapi.Prepared(openapi.Document(added)))
 	}
 	custom, err := h.core.Swagger()
 	if err != nil {

@@ -25,7 +25,7 @@ func (c *Config) addRuntimeConfigFlags(fs *pflag.FlagSet) {
 		c.RuntimeConfig = cliflag.ConfigurationMap{}
 	}
 	fs.Var(&c.RuntimeConfig, "runtime-config", "built-in APIs to turn on or off: group/version=false, "+
-		"group/version/resource=false, api/all, api/ga, api/beta; APIs that the front door itself needs stay on")
+		"group/version/resource=false, api/all, api/ga, api/beta, api/alpha; APIs that the front door itself needs stay on")
 }
 
 func (c *Config) validateRuntimeConfig(bad func(flag, format string, args ...any)) {
@@ -46,11 +46,13 @@ func (c *Config) runtimeConfig() coreapi.RuntimeConfig {
 	return chosen
 }
 
-// BuiltInGroups returns the names of the built-in groups, core ("") first.
+// BuiltInGroups returns the names of the built-in groups that are on by default, core ("") first.
 func BuiltInGroups() []string {
 	names := []string{apiextensionsv1.GroupName}
 	for _, g := range builtInGroups() {
-		names = append(names, g.Version.Group)
+		if !g.OptIn {
+			names = append(names, g.Version.Group)
+		}
 	}
 	slices.Sort(names)
 	return slices.Compact(names)

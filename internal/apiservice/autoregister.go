@@ -377,8 +377,9 @@ func builtIn() map[string]builtInGroup {
 		"internal.apiserver.k8s.io":    {16000, map[string]int32{"v1alpha1": 9}},
 		"storagemigration.k8s.io":      {15800, map[string]int32{"v1": 15, "v1beta1": 9}},
 		"lifecycle.k8s.io":             {15700, map[string]int32{"v1alpha1": 1}},
-		// Portico's group, after all groups of kube-apiserver.
-		"routing.portico.dev": {15600, map[string]int32{"v1alpha1": 1}},
+		// Portico's groups, after all groups of kube-apiserver.
+		"routing.portico.dev":  {15600, map[string]int32{"v1alpha1": 1}},
+		"clusters.portico.dev": {15500, map[string]int32{"v1alpha1": 1}},
 	}
 }
 

@@ -22,11 +22,10 @@ import (
 // definition.
 type DocumentBuilder func(version int, services []*restful.WebService, name func(string) (string, spec.Extensions), known common.GetOpenAPIDefinitions) ([]byte, error)
 
-// addedDocuments contains the OpenAPI documents of groups added by an embedding program. They are built at startup, because go
-// generate prepares only the documents of the built-in groups.
+// addedDocuments contains the OpenAPI documents of OptIn groups that are on, and of groups added by an embedding program. The latter
+// are built at startup, because go generate prepares only the documents of the built-in groups.
 type addedDocuments struct {
-	v3 []openapidocs.Document
-	v2 *openapidocs.Document // nil if no group was added
+	v3, v2 []openapidocs.Document
 }
 
 // knownDefinitions returns the OpenAPI definitions of built-in and added kinds.
@@ -40,13 +39,19 @@ func (c *Config) knownDefinitions(ref common.ReferenceCallback) map[string]commo
 	return known
 }
 
-// describeAdded builds the documents of group-versions without a prepared document.
+// describeAdded returns the documents of group-versions that are not in openapidocs.Documents.
 func describeAdded(cfg Config, c *codecs, container *restful.Container) (addedDocuments, error) {
 	var docs addedDocuments
 	prepared := map[schema.GroupVersion]bool{}
 	for _, d := range openapidocs.Documents() {
 		if version, ok := DocumentVersion(d.Path); ok {
 			prepared[version] = true
+		}
+	}
+	for _, d := range openapidocs.OptIn() {
+		if version, ok := DocumentVersion(d.Path); ok && cfg.RuntimeConfig.ServesVersion(version) {
+			prepared[version] = true
+			docs.v3, docs.v2 = append(docs.v3, d.Document), append(docs.v2, d.Swagger)
 		}
 	}
 	var all []*restful.WebService
@@ -73,8 +78,7 @@ func describeAdded(cfg Config, c *codecs, container *restful.Container) (addedDo
 	if err != nil {
 		return docs, fmt.Errorf("describe added groups in version 2: %w", err)
 	}
-	swagger := openapidocs.New("", body)
-	docs.v2 = &swagger
+	docs.v2 = append(docs.v2, openapidocs.New("", body))
 	return docs, nil
 }
 
@@ -100,5 +104,5 @@ func definitionNamer(scheme *runtime.Scheme) func(string) (string, spec.Extensio
 	}
 }
 
-// AddedSwagger returns the OpenAPI v2 document of added groups, or nil without added groups or before Ready.
-func (s *Server) AddedSwagger() *openapidocs.Document { return s.added.Load().v2 }
+// AddedSwagger returns the OpenAPI v2 documents of OptIn and added groups, once Ready, and none before.
+func (s *Server) AddedSwagger() []openapidocs.Document { return s.added.Load().v2 }

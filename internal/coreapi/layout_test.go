@@ -27,6 +27,7 @@ var directories = map[schema.GroupResource]string{
 	{Group: "apiextensions.k8s.io", Resource: "customresourcedefinitions"}: "apiextensions.k8s.io/customresourcedefinitions",
 	// kube-apiserver stores none of these. It would store them in these directories as custom resources.
 	{Group: "routing.portico.dev", Resource: "apiroutes"}: "routing.portico.dev/apiroutes",
+	{Group: "clusters.portico.dev", Resource: "clusters"}: "clusters.portico.dev/clusters",
 }
 
 // Portico and kube-apiserver can share an etcd one after the other: each kind is in the same directory.

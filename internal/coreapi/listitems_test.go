@@ -47,7 +47,7 @@ func sampleOf(t *testing.T, version schema.GroupVersion, r *registry.Resource) *
 
 // kube-apiserver omits kind and apiVersion from the items of typed lists. Objects in responses to GET and in watch events have both.
 func TestListItemsOmitKind(t *testing.T) {
-	h := startCRDServer(t)
+	h := crdServerOver(t, start(t, func(c *Config) { c.RuntimeConfig = everything(t) }))
 	client := h.typed(t, admin)
 	namespace(t, client, "ns")
 	ctx := within(t)

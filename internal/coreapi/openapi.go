@@ -70,7 +70,7 @@ func definitionName(c *codecs, g servedGroup, s rest.Storage) (string, error) {
 	return util.GetCanonicalTypeName(obj), nil
 }
 
-// PreparedDocuments returns the OpenAPI v3 documents of served built-in groups and, once Ready, of added groups.
+// PreparedDocuments returns the OpenAPI v3 documents of served built-in groups and, once Ready, of OptIn and added groups.
 func (s *Server) PreparedDocuments() []openapidocs.Document {
 	return slices.Concat(s.openAPIv3(), s.added.Load().v3)
 }
@@ -87,7 +87,7 @@ func (s *Server) TrimmedSwagger(hidden func(schema.GroupVersion) bool) openapido
 	return c.swagger()
 }
 
-// PreparedSwagger returns the OpenAPI v2 document of served built-in groups.
+// PreparedSwagger returns the OpenAPI v2 document of served built-in groups without OptIn groups.
 func (s *Server) PreparedSwagger() openapidocs.Document { return s.openAPIv2() }
 
 // documents returns the prepared documents without group-versions that are disabled or not built in. A document is used as it

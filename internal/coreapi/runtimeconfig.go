@@ -16,7 +16,8 @@ import (
 )
 
 // RuntimeConfig is kube-apiserver's --runtime-config: it selects the built-in group-versions and resources to serve. The zero
-// value serves all. Objects of disabled resources remain in etcd and are served again after the resource is enabled.
+// value serves all but OptIn group-versions. Objects of disabled resources remain in etcd and are served again after the resource
+// is enabled.
 type RuntimeConfig struct {
 	table     []builtInVersion
 	versions  sets.Set[schema.GroupVersion]         // disabled
@@ -27,6 +28,7 @@ type RuntimeConfig struct {
 type builtInVersion struct {
 	version   schema.GroupVersion
 	required  string // reason why it cannot be disabled; empty if it can
+	optIn     bool   // disabled by default
 	resources sets.Set[string]
 	optional  sets.Set[string] // resources that can be disabled in a required group-version
 }
@@ -36,7 +38,7 @@ type builtInVersion struct {
 func builtInVersions(groups []registry.Group) []builtInVersion {
 	var table []builtInVersion
 	for _, g := range groups {
-		v := builtInVersion{version: g.Version, required: g.Required, resources: sets.New[string](), optional: sets.New[string]()}
+		v := builtInVersion{version: g.Version, required: g.Required, optIn: g.OptIn, resources: sets.New[string](), optional: sets.New[string]()}
 		for _, r := range g.Resources {
 			v.resources.Insert(r.Name)
 			if r.Optional {
@@ -72,8 +74,8 @@ func (c RuntimeConfig) find(version schema.GroupVersion) (builtInVersion, bool) 
 	return builtInVersion{}, false
 }
 
-// classes are the keys for several group-versions, in the order in which they apply. No built-in group-version is beta or
-// alpha, but the keys are accepted.
+// classes are the keys for several group-versions, in the order in which they apply. No built-in group-version is beta, but the key
+// is accepted.
 var classes = []struct {
 	key     string
 	matches func(version string) bool
@@ -90,6 +92,11 @@ var classes = []struct {
 func ParseRuntimeConfig(settings map[string]string, groups []registry.Group) (RuntimeConfig, error) {
 	c := RuntimeConfig{
 		table: builtInVersions(groups), versions: sets.New[schema.GroupVersion](), resources: sets.New[schema.GroupVersionResource](),
+	}
+	for _, v := range c.table {
+		if v.optIn {
+			c.turn(v.version, false)
+		}
 	}
 	for _, class := range classes {
 		value, set := settings[class.key]
@@ -193,7 +200,7 @@ func (c RuntimeConfig) readKey(key string) (builtInVersion, string, error) {
 		parts[0] = ""
 	}
 	if len(parts) < 2 || len(parts) > 3 {
-		return builtInVersion{}, "", fmt.Errorf("%s: the key is none of api/all, api/ga, api/beta, group/version and group/version/resource", key)
+		return builtInVersion{}, "", fmt.Errorf("%s: the key is none of api/all, api/ga, api/beta, api/alpha, group/version and group/version/resource", key)
 	}
 	version := schema.GroupVersion{Group: parts[0], Version: parts[1]}
 	v, ok := c.find(version)
@@ -211,7 +218,26 @@ func (c RuntimeConfig) readKey(key string) (builtInVersion, string, error) {
 	return v, parts[2], nil
 }
 
-// AllOn reports whether everything is enabled.
+// of returns the configuration of a server with groups, and the groups without the OptIn ones that are off. The server then has
+// neither storage nor kinds of them.
+func (c RuntimeConfig) of(groups []registry.Group) (RuntimeConfig, []registry.Group) {
+	if c.table == nil {
+		c, _ = ParseRuntimeConfig(nil, groups) // without settings there are no errors
+	}
+	c.versions = c.versions.Clone()
+	var kept []registry.Group
+	for _, g := range groups {
+		if g.OptIn && !c.ServesVersion(g.Version) {
+			c.versions.Delete(g.Version)
+			continue
+		}
+		kept = append(kept, g)
+	}
+	c.table = builtInVersions(kept)
+	return c, kept
+}
+
+// AllOn reports whether everything is enabled that the server has.
 func (c RuntimeConfig) AllOn() bool { return len(c.versions) == 0 && len(c.resources) == 0 }
 
 // Serves reports whether a resource of a group-version is built in and served.

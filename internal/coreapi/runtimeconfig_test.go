@@ -1,7 +1,9 @@
 package coreapi
 
 import (
+	"context"
 	"encoding/json"
+	"slices"
 	"strings"
 	"testing"
 
@@ -11,14 +13,19 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/authentication/user"
 
 	"portico.dev/internal/coreapi/kinds/cluster"
+	"portico.dev/internal/coreapi/openapidocs"
+	"portico.dev/internal/fleet/client"
+	"portico.dev/internal/fleet/v1alpha1"
 )
 
 func TestRuntimeConfig(t *testing.T) {
 	jobs := batchv1.SchemeGroupVersion.WithResource("jobs")
 	cronJobs := batchv1.SchemeGroupVersion.WithResource("cronjobs")
 	pods := schema.GroupVersionResource{Version: "v1", Resource: "pods"}
+	clusters := v1alpha1.GroupVersion.WithResource("clusters")
 	for situation, c := range map[string]struct {
 		settings map[string]string
 		on, off  []schema.GroupVersionResource
@@ -41,10 +48,16 @@ func TestRuntimeConfig(t *testing.T) {
 			"cannot be turned off: Services get their addresses by its ServiceCIDRs and IPAddresses"},
 		"authorization's roles off": {map[string]string{"rbac.authorization.k8s.io/v1": "false"}, nil, nil,
 			"cannot be turned off: authorization reads its roles and bindings"},
-		"a version that does not exist":  {map[string]string{"batch/v2": "true"}, nil, nil, "batch/v2: there is no group-version batch/v2 here; those that are served here are "},
-		"a resource that does not exist": {map[string]string{"batch/v1/job": "false"}, nil, nil, `batch/v1/job: batch/v1 has no resource "job"; it has cronjobs, jobs`},
-		"a key that is none":             {map[string]string{"batch": "false"}, nil, nil, "batch: the key is none of "},
-		"a value that is none":           {map[string]string{"batch/v1": "no"}, nil, nil, "batch/v1=no: say true or false"},
+		"a group-version that is off by default": {nil, nil, []schema.GroupVersionResource{clusters}, ""},
+		"one that is off by default on":          {map[string]string{"clusters.portico.dev/v1alpha1": "true"}, []schema.GroupVersionResource{clusters, jobs}, nil, ""},
+		"its resource on":                        {map[string]string{"clusters.portico.dev/v1alpha1/clusters": ""}, []schema.GroupVersionResource{clusters}, nil, ""},
+		"alpha on":                               {map[string]string{"api/alpha": "true"}, []schema.GroupVersionResource{clusters, jobs}, nil, ""},
+		"all on":                                 {map[string]string{"api/all": "true"}, []schema.GroupVersionResource{clusters, jobs}, nil, ""},
+		"all on but alpha":                       {map[string]string{"api/all": "true", "api/alpha": "false"}, []schema.GroupVersionResource{jobs}, []schema.GroupVersionResource{clusters}, ""},
+		"a version that does not exist":          {map[string]string{"batch/v2": "true"}, nil, nil, "batch/v2: there is no group-version batch/v2 here; those that are served here are "},
+		"a resource that does not exist":         {map[string]string{"batch/v1/job": "false"}, nil, nil, `batch/v1/job: batch/v1 has no resource "job"; it has cronjobs, jobs`},
+		"a key that is none":                     {map[string]string{"batch": "false"}, nil, nil, "batch: the key is none of "},
+		"a value that is none":                   {map[string]string{"batch/v1": "no"}, nil, nil, "batch/v1=no: say true or false"},
 	} {
 		t.Run(situation, func(t *testing.T) {
 			chosen, err := ParseRuntimeConfig(c.settings, cluster.All())
@@ -123,4 +136,139 @@ func TestDisabledResourcesAreNotServed(t *testing.T) {
 			t.Error("the OpenAPI v2 document lacks ingressclasses, want their path")
 		}
 	}
+}
+
+// everything returns a configuration that serves all groups.
+func everything(t *testing.T) RuntimeConfig {
+	t.Helper()
+	chosen, err := ParseRuntimeConfig(map[string]string{"api/all": "true"}, cluster.All())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return chosen
+}
+
+func clustersOf(t *testing.T, h *testServer) *client.Clusters {
+	t.Helper()
+	clusters, err := client.New(h.ClientConfig(admin))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return clusters
+}
+
+// A server has neither the kinds nor the documents of a group that is off by default, and its other documents are the prepared ones.
+func TestOptInGroupsAreNotServedByDefault(t *testing.T) {
+	t.Parallel()
+	h := start(t)
+	if _, err := clustersOf(t, h).List(within(t), metav1.ListOptions{}); !apierrors.IsNotFound(err) {
+		t.Errorf("list of Clusters: error = %v, want NotFound", err)
+	}
+	if h.GroupVersions().Has(v1alpha1.GroupVersion) || h.codec.scheme.IsVersionRegistered(v1alpha1.GroupVersion) {
+		t.Errorf("%s is served or its kinds are registered, want neither", v1alpha1.GroupVersion)
+	}
+	if got, want := len(h.PreparedDocuments()), len(openapidocs.Documents()); got != want {
+		t.Errorf("PreparedDocuments() has %d documents, want %d", got, want)
+	}
+	if got, want := h.PreparedSwagger(), openapidocs.Swagger(); &got.Packed[0] != &want.Packed[0] {
+		t.Error("PreparedSwagger() was rewritten, want the prepared document")
+	}
+	if got := h.AddedSwagger(); len(got) != 0 {
+		t.Errorf("AddedSwagger() has %d documents, want none", len(got))
+	}
+}
+
+func TestOptInGroupsAreServedOnRequest(t *testing.T) {
+	t.Parallel()
+	h := start(t, func(c *Config) { c.RuntimeConfig = everything(t) })
+	namespace(t, h.typed(t, admin), "ns")
+	clusters := clustersOf(t, h)
+	create := func(name, host string) (warnings []string) {
+		config := h.ClientConfig(admin)
+		config.WarningHandlerWithContext = warningList{&warnings}
+		c, err := client.New(config)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = c.Create(within(t), &v1alpha1.Cluster{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: v1alpha1.ClusterSpec{
+			Hosts: []string{host}, Server: v1alpha1.ClusterServer{Endpoints: []string{"192.0.2.1:6443"}, ServerName: "api.example.com"},
+			Credentials: v1alpha1.ClusterCredentials{Secret: &v1alpha1.SecretReference{Namespace: "ns", Name: "s"}},
+		}}, metav1.CreateOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return warnings
+	}
+	const noSecret = "spec.credentials.secret: Secret ns/s does not exist: requests to the cluster fail until it does"
+	if got := create("berlin", "b.example.com"); !slices.Equal(got, []string{noSecret}) {
+		t.Errorf("warnings = %q, want %q", got, noSecret)
+	}
+	// The list for the warning may come from a cache that does not have the first Cluster yet.
+	if w, err := clusters.Watch(within(t), metav1.ListOptions{ResourceVersion: "0"}); err != nil {
+		t.Fatal(err)
+	} else {
+		defer w.Stop()
+		next(t, w)
+	}
+	if got := create("bonn", "b.example.com"); len(got) != 2 || !strings.HasPrefix(got[1], "spec.hosts: Cluster berlin has the host name b.example.com too") {
+		t.Errorf("warnings = %q, want one for the Secret and one for the host name", got)
+	}
+
+	got, err := clusters.Get(within(t), "berlin", metav1.GetOptions{})
+	if err != nil || got.Spec.Identity.Mode != v1alpha1.Impersonate || got.Generation != 1 {
+		t.Fatalf("GET of a Cluster = %+v, %v, want the default mode and generation 1", got, err)
+	}
+	got.Status.Version, got.Spec.Hosts = "v1.37.1", nil
+	if got, err = clusters.UpdateStatus(within(t), got, metav1.UpdateOptions{}); err != nil || got.Status.Version != "v1.37.1" || len(got.Spec.Hosts) != 1 {
+		t.Errorf("update of the status = %+v, %v, want the new status and the old spec", got, err)
+	}
+
+	if v2 := h.AddedSwagger(); len(v2) != 1 || v2[0].Hash != openapidocs.OptIn()[0].Swagger.Hash {
+		t.Errorf("AddedSwagger() has %d documents, want the one of %s", len(v2), v1alpha1.GroupVersion)
+	}
+	if docs := h.PreparedDocuments(); docs[len(docs)-1].Path != "apis/"+v1alpha1.GroupVersion.String() {
+		t.Errorf("the last document is of %s, want %s", docs[len(docs)-1].Path, v1alpha1.GroupVersion)
+	}
+}
+
+// The endpoints of a Cluster receive the content of its Secret.
+func TestAuthorsOfClustersMustBeAllowedToReadTheSecret(t *testing.T) {
+	t.Parallel()
+	h := start(t, func(c *Config) { c.RuntimeConfig = everything(t) })
+	as := func(u user.Info) *client.Clusters {
+		c, err := client.New(h.ClientConfig(u))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return c
+	}
+	jane, viewer := as(&user.DefaultInfo{Name: "jane"}), as(&user.DefaultInfo{Name: "viewer"})
+	c := &v1alpha1.Cluster{ObjectMeta: metav1.ObjectMeta{Name: "berlin"}, Spec: v1alpha1.ClusterSpec{
+		Server:      v1alpha1.ClusterServer{Endpoints: []string{"192.0.2.1:6443"}},
+		Credentials: v1alpha1.ClusterCredentials{Secret: &v1alpha1.SecretReference{Namespace: "ns", Name: "s"}},
+	}}
+	expectRefused := func(action string, err error) {
+		t.Helper()
+		if want := "spec.credentials.secret: Forbidden: you need the right to get Secret ns/s"; !apierrors.IsInvalid(err) || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: error = %v, want Invalid with %q", action, err, want)
+		}
+	}
+	_, err := jane.Create(within(t), c, metav1.CreateOptions{})
+	expectRefused("create by a user without the right", err)
+	if c, err = viewer.Create(within(t), c, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	c.Labels = map[string]string{"a": "b"}
+	if c, err = jane.Update(within(t), c, metav1.UpdateOptions{}); err != nil {
+		t.Errorf("update of a label: %v, want no error", err)
+	}
+	c.Spec.Server.Endpoints = []string{"192.0.2.2:6443"}
+	_, err = jane.Update(within(t), c, metav1.UpdateOptions{})
+	expectRefused("update of the endpoints", err)
+}
+
+type warningList struct{ texts *[]string }
+
+func (w warningList) HandleWarningHeaderWithContext(_ context.Context, _ int, _, text string) {
+	*w.texts = append(*w.texts, text)
 }

@@ -84,7 +84,7 @@ type Config struct {
 	Definitions common.GetOpenAPIDefinitions
 	// BuildDocument builds the OpenAPI documents of added kinds. Required if Groups contains any.
 	BuildDocument DocumentBuilder
-	// RuntimeConfig selects the served part of Groups. Default all.
+	// RuntimeConfig selects the served part of Groups. Default all but OptIn groups.
 	RuntimeConfig RuntimeConfig
 	// Logger may be nil.
 	Logger *zap.Logger
@@ -135,7 +135,7 @@ func New(cfg Config) (*Server, error) {
 	}
 	cfg.Groups = slices.Clone(cfg.Groups)
 	slices.SortStableFunc(cfg.Groups, func(a, b registry.Group) int { return b.Priority - a.Priority })
-	cfg.RuntimeConfig.table = builtInVersions(cfg.Groups)
+	cfg.RuntimeConfig, cfg.Groups = cfg.RuntimeConfig.of(cfg.Groups)
 	c, err := newCodecs(cfg.Groups)
 	if err != nil {
 		return nil, fmt.Errorf("local groups: %w", err)

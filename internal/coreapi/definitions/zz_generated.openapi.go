@@ -36,7 +36,8 @@ import (
 	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
 	common "k8s.io/kube-openapi/pkg/common"
 	spec "k8s.io/kube-openapi/pkg/validation/spec"
-	v1alpha1 "portico.dev/internal/routes/v1alpha1"
+	v1alpha1 "portico.dev/internal/fleet/v1alpha1"
+	routesv1alpha1 "portico.dev/internal/routes/v1alpha1"
 )
 
 func GetOpenAPIDefinitions(ref common.ReferenceCallback) map[string]common.OpenAPIDefinition {
@@ -737,22 +738,34 @@ func GetOpenAPIDefinitions(ref common.ReferenceCallback) map[string]common.OpenA
 		apiregistrationv1.APIServiceSpec{}.OpenAPIModelName():                        schema_pkg_apis_apiregistration_v1_APIServiceSpec(ref),
 		apiregistrationv1.APIServiceStatus{}.OpenAPIModelName():                      schema_pkg_apis_apiregistration_v1_APIServiceStatus(ref),
 		apiregistrationv1.ServiceReference{}.OpenAPIModelName():                      schema_pkg_apis_apiregistration_v1_ServiceReference(ref),
-		v1alpha1.APIRoute{}.OpenAPIModelName():                                       schema_porticodev_internal_routes_v1alpha1_APIRoute(ref),
-		v1alpha1.APIRouteBackend{}.OpenAPIModelName():                                schema_porticodev_internal_routes_v1alpha1_APIRouteBackend(ref),
-		v1alpha1.APIRouteList{}.OpenAPIModelName():                                   schema_porticodev_internal_routes_v1alpha1_APIRouteList(ref),
-		v1alpha1.APIRouteMatch{}.OpenAPIModelName():                                  schema_porticodev_internal_routes_v1alpha1_APIRouteMatch(ref),
-		v1alpha1.APIRouteRule{}.OpenAPIModelName():                                   schema_porticodev_internal_routes_v1alpha1_APIRouteRule(ref),
-		v1alpha1.APIRouteSpec{}.OpenAPIModelName():                                   schema_porticodev_internal_routes_v1alpha1_APIRouteSpec(ref),
-		v1alpha1.APIRouteStatus{}.OpenAPIModelName():                                 schema_porticodev_internal_routes_v1alpha1_APIRouteStatus(ref),
-		v1alpha1.BackendRef{}.OpenAPIModelName():                                     schema_porticodev_internal_routes_v1alpha1_BackendRef(ref),
-		v1alpha1.CustomResources{}.OpenAPIModelName():                                schema_porticodev_internal_routes_v1alpha1_CustomResources(ref),
-		v1alpha1.HeaderMatch{}.OpenAPIModelName():                                    schema_porticodev_internal_routes_v1alpha1_HeaderMatch(ref),
-		v1alpha1.Mirror{}.OpenAPIModelName():                                         schema_porticodev_internal_routes_v1alpha1_Mirror(ref),
-		v1alpha1.NamedConditions{}.OpenAPIModelName():                                schema_porticodev_internal_routes_v1alpha1_NamedConditions(ref),
-		v1alpha1.Rollback{}.OpenAPIModelName():                                       schema_porticodev_internal_routes_v1alpha1_Rollback(ref),
-		v1alpha1.RuleStatus{}.OpenAPIModelName():                                     schema_porticodev_internal_routes_v1alpha1_RuleStatus(ref),
-		v1alpha1.ServiceReference{}.OpenAPIModelName():                               schema_porticodev_internal_routes_v1alpha1_ServiceReference(ref),
-		v1alpha1.SharedReads{}.OpenAPIModelName():                                    schema_porticodev_internal_routes_v1alpha1_SharedReads(ref),
+		v1alpha1.Cluster{}.OpenAPIModelName():                                        schema_porticodev_internal_fleet_v1alpha1_Cluster(ref),
+		v1alpha1.ClusterCredentials{}.OpenAPIModelName():                             schema_porticodev_internal_fleet_v1alpha1_ClusterCredentials(ref),
+		v1alpha1.ClusterIdentity{}.OpenAPIModelName():                                schema_porticodev_internal_fleet_v1alpha1_ClusterIdentity(ref),
+		v1alpha1.ClusterLimits{}.OpenAPIModelName():                                  schema_porticodev_internal_fleet_v1alpha1_ClusterLimits(ref),
+		v1alpha1.ClusterList{}.OpenAPIModelName():                                    schema_porticodev_internal_fleet_v1alpha1_ClusterList(ref),
+		v1alpha1.ClusterMaintenance{}.OpenAPIModelName():                             schema_porticodev_internal_fleet_v1alpha1_ClusterMaintenance(ref),
+		v1alpha1.ClusterServer{}.OpenAPIModelName():                                  schema_porticodev_internal_fleet_v1alpha1_ClusterServer(ref),
+		v1alpha1.ClusterSpec{}.OpenAPIModelName():                                    schema_porticodev_internal_fleet_v1alpha1_ClusterSpec(ref),
+		v1alpha1.ClusterStatus{}.OpenAPIModelName():                                  schema_porticodev_internal_fleet_v1alpha1_ClusterStatus(ref),
+		v1alpha1.EndpointStatus{}.OpenAPIModelName():                                 schema_porticodev_internal_fleet_v1alpha1_EndpointStatus(ref),
+		v1alpha1.RateLimit{}.OpenAPIModelName():                                      schema_porticodev_internal_fleet_v1alpha1_RateLimit(ref),
+		v1alpha1.SecretReference{}.OpenAPIModelName():                                schema_porticodev_internal_fleet_v1alpha1_SecretReference(ref),
+		routesv1alpha1.APIRoute{}.OpenAPIModelName():                                 schema_porticodev_internal_routes_v1alpha1_APIRoute(ref),
+		routesv1alpha1.APIRouteBackend{}.OpenAPIModelName():                          schema_porticodev_internal_routes_v1alpha1_APIRouteBackend(ref),
+		routesv1alpha1.APIRouteList{}.OpenAPIModelName():                             schema_porticodev_internal_routes_v1alpha1_APIRouteList(ref),
+		routesv1alpha1.APIRouteMatch{}.OpenAPIModelName():                            schema_porticodev_internal_routes_v1alpha1_APIRouteMatch(ref),
+		routesv1alpha1.APIRouteRule{}.OpenAPIModelName():                             schema_porticodev_internal_routes_v1alpha1_APIRouteRule(ref),
+		routesv1alpha1.APIRouteSpec{}.OpenAPIModelName():                             schema_porticodev_internal_routes_v1alpha1_APIRouteSpec(ref),
+		routesv1alpha1.APIRouteStatus{}.OpenAPIModelName():                           schema_porticodev_internal_routes_v1alpha1_APIRouteStatus(ref),
+		routesv1alpha1.BackendRef{}.OpenAPIModelName():                               schema_porticodev_internal_routes_v1alpha1_BackendRef(ref),
+		routesv1alpha1.CustomResources{}.OpenAPIModelName():                          schema_porticodev_internal_routes_v1alpha1_CustomResources(ref),
+		routesv1alpha1.HeaderMatch{}.OpenAPIModelName():                              schema_porticodev_internal_routes_v1alpha1_HeaderMatch(ref),
+		routesv1alpha1.Mirror{}.OpenAPIModelName():                                   schema_porticodev_internal_routes_v1alpha1_Mirror(ref),
+		routesv1alpha1.NamedConditions{}.OpenAPIModelName():                          schema_porticodev_internal_routes_v1alpha1_NamedConditions(ref),
+		routesv1alpha1.Rollback{}.OpenAPIModelName():                                 schema_porticodev_internal_routes_v1alpha1_Rollback(ref),
+		routesv1alpha1.RuleStatus{}.OpenAPIModelName():                               schema_porticodev_internal_routes_v1alpha1_RuleStatus(ref),
+		routesv1alpha1.ServiceReference{}.OpenAPIModelName():                         schema_porticodev_internal_routes_v1alpha1_ServiceReference(ref),
+		routesv1alpha1.SharedReads{}.OpenAPIModelName():                              schema_porticodev_internal_routes_v1alpha1_SharedReads(ref),
 	}
 }
 
@@ -36770,6 +36783,665 @@ func schema_pkg_apis_apiregistration_v1_ServiceReference(ref common.ReferenceCal
 	}
 }
 
+func schema_porticodev_internal_fleet_v1alpha1_Cluster(ref common.ReferenceCallback) common.OpenAPIDefinition {
+	return common.OpenAPIDefinition{
+		Schema: spec.Schema{
+			SchemaProps: spec.SchemaProps{
+				Description: "Cluster is an existing cluster that the front door serves below /clusters/NAME, and under its host names. Users need the right to use clusters/proxy of clusters.portico.dev with the verb of their request. The cluster's API servers authorize the request again.",
+				Type:        []string{"object"},
+				Properties: map[string]spec.Schema{
+					"kind": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Kind is a string value representing the REST resource this object represents. Servers may infer this from the endpoint the client submits requests to. Cannot be updated. In CamelCase. More info: https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#types-kinds",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"apiVersion": {
+						SchemaProps: spec.SchemaProps{
+							Description: "APIVersion defines the versioned schema of this representation of an object. Servers should convert recognized schemas to the latest internal value, and may reject unrecognized values. More info: https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#resources",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"metadata": {
+						SchemaProps: spec.SchemaProps{
+							Description: "metadata is standard object metadata. The name is a DNS label.",
+							Default:     map[string]interface{}{},
+							Ref:         ref(metav1.ObjectMeta{}.OpenAPIModelName()),
+						},
+					},
+					"spec": {
+						SchemaProps: spec.SchemaProps{
+							Description: "spec defines how the cluster is reached, and who may do what there.",
+							Default:     map[string]interface{}{},
+							Ref:         ref(v1alpha1.ClusterSpec{}.OpenAPIModelName()),
+						},
+					},
+					"status": {
+						SchemaProps: spec.SchemaProps{
+							Description: "status is the observed state of the cluster.",
+							Default:     map[string]interface{}{},
+							Ref:         ref(v1alpha1.ClusterStatus{}.OpenAPIModelName()),
+						},
+					},
+				},
+				Required: []string{"spec"},
+			},
+		},
+		Dependencies: []string{
+			metav1.ObjectMeta{}.OpenAPIModelName(), v1alpha1.ClusterSpec{}.OpenAPIModelName(), v1alpha1.ClusterStatus{}.OpenAPIModelName()},
+	}
+}
+
+func schema_porticodev_internal_fleet_v1alpha1_ClusterCredentials(ref common.ReferenceCallback) common.OpenAPIDefinition {
+	return common.OpenAPIDefinition{
+		Schema: spec.Schema{
+			SchemaProps: spec.SchemaProps{
+				Description: "ClusterCredentials are the credentials of the front door at the API servers. Without any, requests carry the certificate with which the front door identifies itself to extension servers.",
+				Type:        []string{"object"},
+				Properties: map[string]spec.Schema{
+					"secret": {
+						SchemaProps: spec.SchemaProps{
+							Description: "secret contains the credentials: a token in the key \"token\", or a certificate and its key in \"tls.crt\" and \"tls.key\".",
+							Ref:         ref(v1alpha1.SecretReference{}.OpenAPIModelName()),
+						},
+					},
+				},
+			},
+		},
+		Dependencies: []string{
+			v1alpha1.SecretReference{}.OpenAPIModelName()},
+	}
+}
+
+func schema_porticodev_internal_fleet_v1alpha1_ClusterIdentity(ref common.ReferenceCallback) common.OpenAPIDefinition {
+	return common.OpenAPIDefinition{
+		Schema: spec.Schema{
+			SchemaProps: spec.SchemaProps{
+				Description: "ClusterIdentity defines how the API servers of a cluster learn who the user is. Users and groups whose names begin with \"system:\" have rights in every cluster, so those of the front door are not sent: such a user is refused, unless it is system:anonymous, and such groups are left out, except system:authenticated and system:unauthenticated.",
+				Type:        []string{"object"},
+				Properties: map[string]spec.Schema{
+					"mode": {
+						SchemaProps: spec.SchemaProps{
+							Description: "mode is how the user is sent. Default Impersonate.",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"userPrefix": {
+						SchemaProps: spec.SchemaProps{
+							Description: "userPrefix is put before the names of users in the cluster.",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"groupPrefix": {
+						SchemaProps: spec.SchemaProps{
+							Description: "groupPrefix is put before the names of groups in the cluster.",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"systemGroups": {
+						VendorExtensible: spec.VendorExtensible{
+							Extensions: spec.Extensions{
+								"x-kubernetes-list-type": "set",
+							},
+						},
+						SchemaProps: spec.SchemaProps{
+							Description: "systemGroups are groups with the prefix \"system:\" that are sent nevertheless, such as system:masters.",
+							Type:        []string{"array"},
+							Items: &spec.SchemaOrArray{
+								Schema: &spec.Schema{
+									SchemaProps: spec.SchemaProps{
+										Type:   []string{"string"},
+										Format: "",
+									},
+								},
+							},
+						},
+					},
+					"tokens": {
+						SchemaProps: spec.SchemaProps{
+							Description: "tokens selects the bearer tokens that are sent to the cluster unchanged, after the cluster has accepted them in a TokenReview. Their users need no right at the front door. Default ServiceAccounts.",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+				},
+			},
+		},
+	}
+}
+
+func schema_porticodev_internal_fleet_v1alpha1_ClusterLimits(ref common.ReferenceCallback) common.OpenAPIDefinition {
+	return common.OpenAPIDefinition{
+		Schema: spec.Schema{
+			SchemaProps: spec.SchemaProps{
+				Description: "ClusterLimits limits the requests to a cluster.",
+				Type:        []string{"object"},
+				Properties: map[string]spec.Schema{
+					"maxRequestsInFlight": {
+						SchemaProps: spec.SchemaProps{
+							Description: "maxRequestsInFlight limits the requests that are in progress at the cluster, without watches and other long-running requests. Users share it. Default 400.",
+							Type:        []string{"integer"},
+							Format:      "int32",
+						},
+					},
+					"rates": {
+						VendorExtensible: spec.VendorExtensible{
+							Extensions: spec.Extensions{
+								"x-kubernetes-list-map-keys": []interface{}{
+									"name",
+								},
+								"x-kubernetes-list-type": "map",
+							},
+						},
+						SchemaProps: spec.SchemaProps{
+							Description: "rates limit how often users make requests. All rules that match a request apply.",
+							Type:        []string{"array"},
+							Items: &spec.SchemaOrArray{
+								Schema: &spec.Schema{
+									SchemaProps: spec.SchemaProps{
+										Ref: ref(v1alpha1.RateLimit{}.OpenAPIModelName()),
+									},
+								},
+							},
+						},
+					},
+				},
+			},
+		},
+		Dependencies: []string{
+			v1alpha1.RateLimit{}.OpenAPIModelName()},
+	}
+}
+
+func schema_porticodev_internal_fleet_v1alpha1_ClusterList(ref common.ReferenceCallback) common.OpenAPIDefinition {
+	return common.OpenAPIDefinition{
+		Schema: spec.Schema{
+			SchemaProps: spec.SchemaProps{
+				Description: "ClusterList is a list of Clusters.",
+				Type:        []string{"object"},
+				Properties: map[string]spec.Schema{
+					"kind": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Kind is a string value representing the REST resource this object represents. Servers may infer this from the endpoint the client submits requests to. Cannot be updated. In CamelCase. More info: https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#types-kinds",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"apiVersion": {
+						SchemaProps: spec.SchemaProps{
+							Description: "APIVersion defines the versioned schema of this representation of an object. Servers should convert recognized schemas to the latest internal value, and may reject unrecognized values. More info: https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#resources",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"metadata": {
+						SchemaProps: spec.SchemaProps{
+							Description: "metadata is standard list metadata.",
+							Default:     map[string]interface{}{},
+							Ref:         ref(metav1.ListMeta{}.OpenAPIModelName()),
+						},
+					},
+					"items": {
+						SchemaProps: spec.SchemaProps{
+							Description: "items are the Clusters.",
+							Type:        []string{"array"},
+							Items: &spec.SchemaOrArray{
+								Schema: &spec.Schema{
+									SchemaProps: spec.SchemaProps{
+										Ref: ref(v1alpha1.Cluster{}.OpenAPIModelName()),
+									},
+								},
+							},
+						},
+					},
+				},
+				Required: []string{"items"},
+			},
+		},
+		Dependencies: []string{
+			metav1.ListMeta{}.OpenAPIModelName(), v1alpha1.Cluster{}.OpenAPIModelName()},
+	}
+}
+
+func schema_porticodev_internal_fleet_v1alpha1_ClusterMaintenance(ref common.ReferenceCallback) common.OpenAPIDefinition {
+	return common.OpenAPIDefinition{
+		Schema: spec.Schema{
+			SchemaProps: spec.SchemaProps{
+				Description: "ClusterMaintenance refuses requests with 503 and Retry-After while somebody works on the cluster.",
+				Type:        []string{"object"},
+				Properties: map[string]spec.Schema{
+					"mode": {
+						SchemaProps: spec.SchemaProps{
+							Description: "mode is what is refused: ReadOnly or Closed.",
+							Default:     "",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"message": {
+						SchemaProps: spec.SchemaProps{
+							Description: "message tells users why, and until when.",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"exemptGroups": {
+						VendorExtensible: spec.VendorExtensible{
+							Extensions: spec.Extensions{
+								"x-kubernetes-list-type": "set",
+							},
+						},
+						SchemaProps: spec.SchemaProps{
+							Description: "exemptGroups are the groups at the front door whose requests are served nevertheless.",
+							Type:        []string{"array"},
+							Items: &spec.SchemaOrArray{
+								Schema: &spec.Schema{
+									SchemaProps: spec.SchemaProps{
+										Type:   []string{"string"},
+										Format: "",
+									},
+								},
+							},
+						},
+					},
+				},
+				Required: []string{"mode"},
+			},
+		},
+	}
+}
+
+func schema_porticodev_internal_fleet_v1alpha1_ClusterServer(ref common.ReferenceCallback) common.OpenAPIDefinition {
+	return common.OpenAPIDefinition{
+		Schema: spec.Schema{
+			SchemaProps: spec.SchemaProps{
+				Description: "ClusterServer contains the addresses of the API servers of a cluster.",
+				Type:        []string{"object"},
+				Properties: map[string]spec.Schema{
+					"endpoints": {
+						VendorExtensible: spec.VendorExtensible{
+							Extensions: spec.Extensions{
+								"x-kubernetes-list-type": "set",
+							},
+						},
+						SchemaProps: spec.SchemaProps{
+							Description: "endpoints are the addresses of all API servers, \"HOST:PORT\". Each request goes to one that is ready, to the one with the fewest requests in flight.",
+							Type:        []string{"array"},
+							Items: &spec.SchemaOrArray{
+								Schema: &spec.Schema{
+									SchemaProps: spec.SchemaProps{
+										Type:   []string{"string"},
+										Format: "",
+									},
+								},
+							},
+						},
+					},
+					"caBundle": {
+						SchemaProps: spec.SchemaProps{
+							Description: "caBundle contains the PEM certificates that sign the serving certificates of the API servers. If it is empty, the certificates that the system trusts are used.",
+							Type:        []string{"string"},
+							Format:      "byte",
+						},
+					},
+					"serverName": {
+						SchemaProps: spec.SchemaProps{
+							Description: "serverName is the name in the serving certificates. Default \"kubernetes.default.svc\", which the certificates of API servers contain.",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"insecureSkipTLSVerify": {
+						SchemaProps: spec.SchemaProps{
+							Description: "insecureSkipTLSVerify accepts any server at the addresses. Use caBundle instead.",
+							Type:        []string{"boolean"},
+							Format:      "",
+						},
+					},
+				},
+				Required: []string{"endpoints"},
+			},
+		},
+	}
+}
+
+func schema_porticodev_internal_fleet_v1alpha1_ClusterSpec(ref common.ReferenceCallback) common.OpenAPIDefinition {
+	return common.OpenAPIDefinition{
+		Schema: spec.Schema{
+			SchemaProps: spec.SchemaProps{
+				Description: "ClusterSpec defines how a cluster is reached, and who may do what there.",
+				Type:        []string{"object"},
+				Properties: map[string]spec.Schema{
+					"hosts": {
+						VendorExtensible: spec.VendorExtensible{
+							Extensions: spec.Extensions{
+								"x-kubernetes-list-type": "set",
+							},
+						},
+						SchemaProps: spec.SchemaProps{
+							Description: "hosts are the host names of the front door by which clients reach the cluster. The serving certificate of the front door must be valid for them.",
+							Type:        []string{"array"},
+							Items: &spec.SchemaOrArray{
+								Schema: &spec.Schema{
+									SchemaProps: spec.SchemaProps{
+										Type:   []string{"string"},
+										Format: "",
+									},
+								},
+							},
+						},
+					},
+					"server": {
+						SchemaProps: spec.SchemaProps{
+							Description: "server contains the addresses of the API servers, and how their certificates are verified.",
+							Default:     map[string]interface{}{},
+							Ref:         ref(v1alpha1.ClusterServer{}.OpenAPIModelName()),
+						},
+					},
+					"credentials": {
+						SchemaProps: spec.SchemaProps{
+							Description: "credentials are those of the front door at the API servers.",
+							Default:     map[string]interface{}{},
+							Ref:         ref(v1alpha1.ClusterCredentials{}.OpenAPIModelName()),
+						},
+					},
+					"identity": {
+						SchemaProps: spec.SchemaProps{
+							Description: "identity defines how the API servers learn who the user is.",
+							Default:     map[string]interface{}{},
+							Ref:         ref(v1alpha1.ClusterIdentity{}.OpenAPIModelName()),
+						},
+					},
+					"limits": {
+						SchemaProps: spec.SchemaProps{
+							Description: "limits are those of requests to the cluster.",
+							Default:     map[string]interface{}{},
+							Ref:         ref(v1alpha1.ClusterLimits{}.OpenAPIModelName()),
+						},
+					},
+					"maintenance": {
+						SchemaProps: spec.SchemaProps{
+							Description: "maintenance refuses requests while somebody works on the cluster.",
+							Ref:         ref(v1alpha1.ClusterMaintenance{}.OpenAPIModelName()),
+						},
+					},
+				},
+				Required: []string{"server"},
+			},
+		},
+		Dependencies: []string{
+			v1alpha1.ClusterCredentials{}.OpenAPIModelName(), v1alpha1.ClusterIdentity{}.OpenAPIModelName(), v1alpha1.ClusterLimits{}.OpenAPIModelName(), v1alpha1.ClusterMaintenance{}.OpenAPIModelName(), v1alpha1.ClusterServer{}.OpenAPIModelName()},
+	}
+}
+
+func schema_porticodev_internal_fleet_v1alpha1_ClusterStatus(ref common.ReferenceCallback) common.OpenAPIDefinition {
+	return common.OpenAPIDefinition{
+		Schema: spec.Schema{
+			SchemaProps: spec.SchemaProps{
+				Description: "ClusterStatus is the observed state of a Cluster.",
+				Type:        []string{"object"},
+				Properties: map[string]spec.Schema{
+					"conditions": {
+						VendorExtensible: spec.VendorExtensible{
+							Extensions: spec.Extensions{
+								"x-kubernetes-list-map-keys": []interface{}{
+									"type",
+								},
+								"x-kubernetes-list-type": "map",
+							},
+						},
+						SchemaProps: spec.SchemaProps{
+							Description: "conditions are Available and Permitted.",
+							Type:        []string{"array"},
+							Items: &spec.SchemaOrArray{
+								Schema: &spec.Schema{
+									SchemaProps: spec.SchemaProps{
+										Ref: ref(metav1.Condition{}.OpenAPIModelName()),
+									},
+								},
+							},
+						},
+					},
+					"endpoints": {
+						VendorExtensible: spec.VendorExtensible{
+							Extensions: spec.Extensions{
+								"x-kubernetes-list-map-keys": []interface{}{
+									"address",
+								},
+								"x-kubernetes-list-type": "map",
+							},
+						},
+						SchemaProps: spec.SchemaProps{
+							Description: "endpoints are the states of the API servers.",
+							Type:        []string{"array"},
+							Items: &spec.SchemaOrArray{
+								Schema: &spec.Schema{
+									SchemaProps: spec.SchemaProps{
+										Ref: ref(v1alpha1.EndpointStatus{}.OpenAPIModelName()),
+									},
+								},
+							},
+						},
+					},
+					"version": {
+						SchemaProps: spec.SchemaProps{
+							Description: "version is the version of an API server that is ready, such as \"v1.37.1\".",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+				},
+			},
+		},
+		Dependencies: []string{
+			metav1.Condition{}.OpenAPIModelName(), v1alpha1.EndpointStatus{}.OpenAPIModelName()},
+	}
+}
+
+func schema_porticodev_internal_fleet_v1alpha1_EndpointStatus(ref common.ReferenceCallback) common.OpenAPIDefinition {
+	return common.OpenAPIDefinition{
+		Schema: spec.Schema{
+			SchemaProps: spec.SchemaProps{
+				Description: "EndpointStatus is the state of one API server.",
+				Type:        []string{"object"},
+				Properties: map[string]spec.Schema{
+					"address": {
+						SchemaProps: spec.SchemaProps{
+							Description: "address is the address in the spec.",
+							Default:     "",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"ready": {
+						SchemaProps: spec.SchemaProps{
+							Description: "ready is true if the API server gets requests.",
+							Default:     false,
+							Type:        []string{"boolean"},
+							Format:      "",
+						},
+					},
+					"message": {
+						SchemaProps: spec.SchemaProps{
+							Description: "message explains why it is not ready.",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+				},
+				Required: []string{"address", "ready"},
+			},
+		},
+	}
+}
+
+func schema_porticodev_internal_fleet_v1alpha1_RateLimit(ref common.ReferenceCallback) common.OpenAPIDefinition {
+	return common.OpenAPIDefinition{
+		Schema: spec.Schema{
+			SchemaProps: spec.SchemaProps{
+				Description: "RateLimit limits how often users make requests. An empty list of conditions matches every request.",
+				Type:        []string{"object"},
+				Properties: map[string]spec.Schema{
+					"name": {
+						SchemaProps: spec.SchemaProps{
+							Description: "name identifies the limit in messages and metrics. It is a DNS label.",
+							Default:     "",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"requestsPerSecond": {
+						SchemaProps: spec.SchemaProps{
+							Description: "requestsPerSecond is how many requests each user may make per second, on average.",
+							Default:     0,
+							Type:        []string{"integer"},
+							Format:      "int32",
+						},
+					},
+					"burst": {
+						SchemaProps: spec.SchemaProps{
+							Description: "burst is how many requests a user may make at once after a pause. Default: requestsPerSecond.",
+							Type:        []string{"integer"},
+							Format:      "int32",
+						},
+					},
+					"users": {
+						VendorExtensible: spec.VendorExtensible{
+							Extensions: spec.Extensions{
+								"x-kubernetes-list-type": "set",
+							},
+						},
+						SchemaProps: spec.SchemaProps{
+							Description: "users are the names of users at the front door.",
+							Type:        []string{"array"},
+							Items: &spec.SchemaOrArray{
+								Schema: &spec.Schema{
+									SchemaProps: spec.SchemaProps{
+										Type:   []string{"string"},
+										Format: "",
+									},
+								},
+							},
+						},
+					},
+					"groups": {
+						VendorExtensible: spec.VendorExtensible{
+							Extensions: spec.Extensions{
+								"x-kubernetes-list-type": "set",
+							},
+						},
+						SchemaProps: spec.SchemaProps{
+							Description: "groups are the names of groups at the front door.",
+							Type:        []string{"array"},
+							Items: &spec.SchemaOrArray{
+								Schema: &spec.Schema{
+									SchemaProps: spec.SchemaProps{
+										Type:   []string{"string"},
+										Format: "",
+									},
+								},
+							},
+						},
+					},
+					"verbs": {
+						VendorExtensible: spec.VendorExtensible{
+							Extensions: spec.Extensions{
+								"x-kubernetes-list-type": "set",
+							},
+						},
+						SchemaProps: spec.SchemaProps{
+							Description: "verbs are verbs such as list.",
+							Type:        []string{"array"},
+							Items: &spec.SchemaOrArray{
+								Schema: &spec.Schema{
+									SchemaProps: spec.SchemaProps{
+										Type:   []string{"string"},
+										Format: "",
+									},
+								},
+							},
+						},
+					},
+					"resources": {
+						VendorExtensible: spec.VendorExtensible{
+							Extensions: spec.Extensions{
+								"x-kubernetes-list-type": "set",
+							},
+						},
+						SchemaProps: spec.SchemaProps{
+							Description: "resources are resources such as \"pods\", \"pods/exec\" and \"deployments.apps\".",
+							Type:        []string{"array"},
+							Items: &spec.SchemaOrArray{
+								Schema: &spec.Schema{
+									SchemaProps: spec.SchemaProps{
+										Type:   []string{"string"},
+										Format: "",
+									},
+								},
+							},
+						},
+					},
+					"namespaces": {
+						VendorExtensible: spec.VendorExtensible{
+							Extensions: spec.Extensions{
+								"x-kubernetes-list-type": "set",
+							},
+						},
+						SchemaProps: spec.SchemaProps{
+							Description: "namespaces are the namespaces of the requests.",
+							Type:        []string{"array"},
+							Items: &spec.SchemaOrArray{
+								Schema: &spec.Schema{
+									SchemaProps: spec.SchemaProps{
+										Type:   []string{"string"},
+										Format: "",
+									},
+								},
+							},
+						},
+					},
+				},
+				Required: []string{"name", "requestsPerSecond"},
+			},
+		},
+	}
+}
+
+func schema_porticodev_internal_fleet_v1alpha1_SecretReference(ref common.ReferenceCallback) common.OpenAPIDefinition {
+	return common.OpenAPIDefinition{
+		Schema: spec.Schema{
+			SchemaProps: spec.SchemaProps{
+				Description: "SecretReference refers to a Secret.",
+				Type:        []string{"object"},
+				Properties: map[string]spec.Schema{
+					"namespace": {
+						SchemaProps: spec.SchemaProps{
+							Description: "namespace is the namespace of the Secret.",
+							Default:     "",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"name": {
+						SchemaProps: spec.SchemaProps{
+							Description: "name is the name of the Secret.",
+							Default:     "",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+				},
+				Required: []string{"namespace", "name"},
+			},
+		},
+	}
+}
+
 func schema_porticodev_internal_routes_v1alpha1_APIRoute(ref common.ReferenceCallback) common.OpenAPIDefinition {
 	return common.OpenAPIDefinition{
 		Schema: spec.Schema{
@@ -36802,14 +37474,14 @@ func schema_porticodev_internal_routes_v1alpha1_APIRoute(ref common.ReferenceCal
 						SchemaProps: spec.SchemaProps{
 							Description: "spec defines which backends serve which requests.",
 							Default:     map[string]interface{}{},
-							Ref:         ref(v1alpha1.APIRouteSpec{}.OpenAPIModelName()),
+							Ref:         ref(routesv1alpha1.APIRouteSpec{}.OpenAPIModelName()),
 						},
 					},
 					"status": {
 						SchemaProps: spec.SchemaProps{
 							Description: "status is the observed state of the APIRoute.",
 							Default:     map[string]interface{}{},
-							Ref:         ref(v1alpha1.APIRouteStatus{}.OpenAPIModelName()),
+							Ref:         ref(routesv1alpha1.APIRouteStatus{}.OpenAPIModelName()),
 						},
 					},
 				},
@@ -36817,7 +37489,7 @@ func schema_porticodev_internal_routes_v1alpha1_APIRoute(ref common.ReferenceCal
 			},
 		},
 		Dependencies: []string{
-			metav1.ObjectMeta{}.OpenAPIModelName(), v1alpha1.APIRouteSpec{}.OpenAPIModelName(), v1alpha1.APIRouteStatus{}.OpenAPIModelName()},
+			metav1.ObjectMeta{}.OpenAPIModelName(), routesv1alpha1.APIRouteSpec{}.OpenAPIModelName(), routesv1alpha1.APIRouteStatus{}.OpenAPIModelName()},
 	}
 }
 
@@ -36839,13 +37511,13 @@ func schema_porticodev_internal_routes_v1alpha1_APIRouteBackend(ref common.Refer
 					"service": {
 						SchemaProps: spec.SchemaProps{
 							Description: "service is the Service of the backend. If it is not set, the backend is the Service of the APIService, with the caBundle and the insecureSkipTLSVerify of the APIService.",
-							Ref:         ref(v1alpha1.ServiceReference{}.OpenAPIModelName()),
+							Ref:         ref(routesv1alpha1.ServiceReference{}.OpenAPIModelName()),
 						},
 					},
 					"customResources": {
 						SchemaProps: spec.SchemaProps{
 							Description: "customResources selects the custom resources that CustomResourceDefinitions of the group define in this version, instead of a Service. The backend is available once one of them serves the version. Each rule of an APIRoute with such a backend selects only by resources and namespaces, and only one backend, because each object is stored in one place.",
-							Ref:         ref(v1alpha1.CustomResources{}.OpenAPIModelName()),
+							Ref:         ref(routesv1alpha1.CustomResources{}.OpenAPIModelName()),
 						},
 					},
 					"caBundle": {
@@ -36874,7 +37546,7 @@ func schema_porticodev_internal_routes_v1alpha1_APIRouteBackend(ref common.Refer
 			},
 		},
 		Dependencies: []string{
-			v1alpha1.CustomResources{}.OpenAPIModelName(), v1alpha1.ServiceReference{}.OpenAPIModelName()},
+			routesv1alpha1.CustomResources{}.OpenAPIModelName(), routesv1alpha1.ServiceReference{}.OpenAPIModelName()},
 	}
 }
 
@@ -36913,7 +37585,7 @@ func schema_porticodev_internal_routes_v1alpha1_APIRouteList(ref common.Referenc
 							Items: &spec.SchemaOrArray{
 								Schema: &spec.Schema{
 									SchemaProps: spec.SchemaProps{
-										Ref: ref(v1alpha1.APIRoute{}.OpenAPIModelName()),
+										Ref: ref(routesv1alpha1.APIRoute{}.OpenAPIModelName()),
 									},
 								},
 							},
@@ -36924,7 +37596,7 @@ func schema_porticodev_internal_routes_v1alpha1_APIRouteList(ref common.Referenc
 			},
 		},
 		Dependencies: []string{
-			metav1.ListMeta{}.OpenAPIModelName(), v1alpha1.APIRoute{}.OpenAPIModelName()},
+			metav1.ListMeta{}.OpenAPIModelName(), routesv1alpha1.APIRoute{}.OpenAPIModelName()},
 	}
 }
 
@@ -37037,7 +37709,7 @@ func schema_porticodev_internal_routes_v1alpha1_APIRouteMatch(ref common.Referen
 							Items: &spec.SchemaOrArray{
 								Schema: &spec.Schema{
 									SchemaProps: spec.SchemaProps{
-										Ref: ref(v1alpha1.HeaderMatch{}.OpenAPIModelName()),
+										Ref: ref(routesv1alpha1.HeaderMatch{}.OpenAPIModelName()),
 									},
 								},
 							},
@@ -37047,7 +37719,7 @@ func schema_porticodev_internal_routes_v1alpha1_APIRouteMatch(ref common.Referen
 			},
 		},
 		Dependencies: []string{
-			metav1.LabelSelector{}.OpenAPIModelName(), v1alpha1.HeaderMatch{}.OpenAPIModelName()},
+			metav1.LabelSelector{}.OpenAPIModelName(), routesv1alpha1.HeaderMatch{}.OpenAPIModelName()},
 	}
 }
 
@@ -37078,7 +37750,7 @@ func schema_porticodev_internal_routes_v1alpha1_APIRouteRule(ref common.Referenc
 							Items: &spec.SchemaOrArray{
 								Schema: &spec.Schema{
 									SchemaProps: spec.SchemaProps{
-										Ref: ref(v1alpha1.APIRouteMatch{}.OpenAPIModelName()),
+										Ref: ref(routesv1alpha1.APIRouteMatch{}.OpenAPIModelName()),
 									},
 								},
 							},
@@ -37103,7 +37775,7 @@ func schema_porticodev_internal_routes_v1alpha1_APIRouteRule(ref common.Referenc
 							Items: &spec.SchemaOrArray{
 								Schema: &spec.Schema{
 									SchemaProps: spec.SchemaProps{
-										Ref: ref(v1alpha1.BackendRef{}.OpenAPIModelName()),
+										Ref: ref(routesv1alpha1.BackendRef{}.OpenAPIModelName()),
 									},
 								},
 							},
@@ -37119,19 +37791,19 @@ func schema_porticodev_internal_routes_v1alpha1_APIRouteRule(ref common.Referenc
 					"sharedReads": {
 						SchemaProps: spec.SchemaProps{
 							Description: "sharedReads lets equal matching reads share a response of the backend. If it is not set, each read is sent to the backend.",
-							Ref:         ref(v1alpha1.SharedReads{}.OpenAPIModelName()),
+							Ref:         ref(routesv1alpha1.SharedReads{}.OpenAPIModelName()),
 						},
 					},
 					"mirror": {
 						SchemaProps: spec.SchemaProps{
 							Description: "mirror sends copies of matching reads to a second backend, and compares its responses. Clients never receive these responses. If it is not set, no copies are sent.",
-							Ref:         ref(v1alpha1.Mirror{}.OpenAPIModelName()),
+							Ref:         ref(routesv1alpha1.Mirror{}.OpenAPIModelName()),
 						},
 					},
 					"rollback": {
 						SchemaProps: spec.SchemaProps{
 							Description: "rollback sends the requests of a failing backend to the first one of backendRefs. If it is not set, only a change of the weights moves requests.",
-							Ref:         ref(v1alpha1.Rollback{}.OpenAPIModelName()),
+							Ref:         ref(routesv1alpha1.Rollback{}.OpenAPIModelName()),
 						},
 					},
 				},
@@ -37139,7 +37811,7 @@ func schema_porticodev_internal_routes_v1alpha1_APIRouteRule(ref common.Referenc
 			},
 		},
 		Dependencies: []string{
-			v1alpha1.APIRouteMatch{}.OpenAPIModelName(), v1alpha1.BackendRef{}.OpenAPIModelName(), v1alpha1.Mirror{}.OpenAPIModelName(), v1alpha1.Rollback{}.OpenAPIModelName(), v1alpha1.SharedReads{}.OpenAPIModelName()},
+			routesv1alpha1.APIRouteMatch{}.OpenAPIModelName(), routesv1alpha1.BackendRef{}.OpenAPIModelName(), routesv1alpha1.Mirror{}.OpenAPIModelName(), routesv1alpha1.Rollback{}.OpenAPIModelName(), routesv1alpha1.SharedReads{}.OpenAPIModelName()},
 	}
 }
 
@@ -37162,7 +37834,7 @@ func schema_porticodev_internal_routes_v1alpha1_APIRouteSpec(ref common.Referenc
 							Items: &spec.SchemaOrArray{
 								Schema: &spec.Schema{
 									SchemaProps: spec.SchemaProps{
-										Ref: ref(v1alpha1.APIRouteBackend{}.OpenAPIModelName()),
+										Ref: ref(routesv1alpha1.APIRouteBackend{}.OpenAPIModelName()),
 									},
 								},
 							},
@@ -37180,7 +37852,7 @@ func schema_porticodev_internal_routes_v1alpha1_APIRouteSpec(ref common.Referenc
 							Items: &spec.SchemaOrArray{
 								Schema: &spec.Schema{
 									SchemaProps: spec.SchemaProps{
-										Ref: ref(v1alpha1.APIRouteRule{}.OpenAPIModelName()),
+										Ref: ref(routesv1alpha1.APIRouteRule{}.OpenAPIModelName()),
 									},
 								},
 							},
@@ -37191,7 +37863,7 @@ func schema_porticodev_internal_routes_v1alpha1_APIRouteSpec(ref common.Referenc
 			},
 		},
 		Dependencies: []string{
-			v1alpha1.APIRouteBackend{}.OpenAPIModelName(), v1alpha1.APIRouteRule{}.OpenAPIModelName()},
+			routesv1alpha1.APIRouteBackend{}.OpenAPIModelName(), routesv1alpha1.APIRouteRule{}.OpenAPIModelName()},
 	}
 }
 
@@ -37238,7 +37910,7 @@ func schema_porticodev_internal_routes_v1alpha1_APIRouteStatus(ref common.Refere
 							Items: &spec.SchemaOrArray{
 								Schema: &spec.Schema{
 									SchemaProps: spec.SchemaProps{
-										Ref: ref(v1alpha1.NamedConditions{}.OpenAPIModelName()),
+										Ref: ref(routesv1alpha1.NamedConditions{}.OpenAPIModelName()),
 									},
 								},
 							},
@@ -37259,7 +37931,7 @@ func schema_porticodev_internal_routes_v1alpha1_APIRouteStatus(ref common.Refere
 							Items: &spec.SchemaOrArray{
 								Schema: &spec.Schema{
 									SchemaProps: spec.SchemaProps{
-										Ref: ref(v1alpha1.RuleStatus{}.OpenAPIModelName()),
+										Ref: ref(routesv1alpha1.RuleStatus{}.OpenAPIModelName()),
 									},
 								},
 							},
@@ -37269,7 +37941,7 @@ func schema_porticodev_internal_routes_v1alpha1_APIRouteStatus(ref common.Refere
 			},
 		},
 		Dependencies: []string{
-			metav1.Condition{}.OpenAPIModelName(), v1alpha1.NamedConditions{}.OpenAPIModelName(), v1alpha1.RuleStatus{}.OpenAPIModelName()},
+			metav1.Condition{}.OpenAPIModelName(), routesv1alpha1.NamedConditions{}.OpenAPIModelName(), routesv1alpha1.RuleStatus{}.OpenAPIModelName()},
 	}
 }
 

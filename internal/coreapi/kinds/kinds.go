@@ -7,6 +7,7 @@ import (
 	"portico.dev/internal/coreapi/kinds/apiregistration"
 	"portico.dev/internal/coreapi/kinds/authentication"
 	"portico.dev/internal/coreapi/kinds/authorization"
+	"portico.dev/internal/coreapi/kinds/clusters"
 	"portico.dev/internal/coreapi/kinds/coordination"
 	"portico.dev/internal/coreapi/kinds/core"
 	"portico.dev/internal/coreapi/kinds/discovery"
@@ -36,5 +37,6 @@ func Base() []registry.Group {
 		flowcontrol.Group(),
 		networking.Group(),
 		routing.Group(),
+		clusters.Group(),
 	}
 }

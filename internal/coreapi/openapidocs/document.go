@@ -28,11 +28,20 @@ func New(path string, asJSON []byte) Document {
 	return Document{Path: path, Hash: fmt.Sprintf("%X", sha512.Sum512(asJSON)), Packed: packed.Bytes()}
 }
 
-// Documents returns all prepared documents, ordered by path.
+// OptInDocument is the document of a group-version that is off by default, with its OpenAPI v2 document.
+type OptInDocument struct {
+	Document
+	Swagger Document
+}
+
+// Documents returns all prepared documents of group-versions that are on by default, ordered by path.
 func Documents() []Document { return documents() }
 
-// Swagger returns the OpenAPI v2 document of all local groups.
+// Swagger returns the OpenAPI v2 document of all local groups that are on by default.
 func Swagger() Document { return swagger() }
+
+// OptIn returns the prepared documents of group-versions that are off by default, ordered by path.
+func OptIn() []OptInDocument { return optIn() }
 
 // JSON returns the uncompressed document.
 func (d Document) JSON() ([]byte, error) {

@@ -31,6 +31,8 @@ type Group struct {
 	// Required is the reason why --runtime-config can turn off only Optional resources of the group-version. If empty, it can
 	// be turned off.
 	Required string
+	// OptIn group-versions are served only if --runtime-config turns them on, like alpha APIs of kube-apiserver.
+	OptIn bool
 	// Resources are the stored resources.
 	Resources []Resource
 	// Virtual are the resources without storage.

@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"reflect"
+	"slices"
 
 	"github.com/emicklei/go-restful/v3"
 	apidiscoveryv2 "k8s.io/api/apidiscovery/v2"
@@ -15,26 +16,36 @@ import (
 	"k8s.io/apiserver/pkg/endpoints/openapi"
 	"k8s.io/apiserver/pkg/registry/rest"
 
+	"portico.dev/internal/coreapi/kinds/cluster"
 	"portico.dev/internal/coreapi/openapidocs/build"
+	"portico.dev/internal/coreapi/registry"
 )
 
-// described is the document of one group-version, or, without a path, the version 2 document of all group-versions.
+// described is the document of one group-version, or, without a path, the version 2 document of all group-versions that are on by
+// default. The others have their own version 2 documents.
 type described struct {
-	path string
-	body []byte
+	path          string
+	body, swagger []byte
 }
 
-// describe returns a version 3 document for each group-version, and one of version 2 for all. It builds them from
+// describe returns a version 3 document for each group-version, and the documents of version 2. It builds them from
 // k8s.io/apiserver's routes: k8s.io/apiserver derives the parameters, operation names and extensions (x-kubernetes-action,
 // x-kubernetes-group-version-kind) that kubectl requires from storages, so describe creates storages.
 func describe(groups []apidiscoveryv2.APIGroupDiscovery) ([]described, error) {
-	var gvs []schema.GroupVersion
+	var on, all []schema.GroupVersion
 	for _, g := range groups {
 		for _, v := range g.Versions {
-			gvs = append(gvs, schema.GroupVersion{Group: g.Name, Version: v.Version})
+			gv := schema.GroupVersion{Group: g.Name, Version: v.Version}
+			if all = append(all, gv); !optIn(gv) {
+				on = append(on, gv)
+			}
 		}
 	}
-	scheme, err := newScheme(gvs)
+	scheme, err := newScheme(on)
+	if err != nil {
+		return nil, err
+	}
+	everyKind, err := newScheme(all)
 	if err != nil {
 		return nil, err
 	}
@@ -42,17 +53,24 @@ func describe(groups []apidiscoveryv2.APIGroupDiscovery) ([]described, error) {
 	var everything []*restful.WebService
 	for _, g := range groups {
 		for _, v := range g.Versions {
-			gv := schema.GroupVersion{Group: g.Name, Version: v.Version}
+			gv, scheme := schema.GroupVersion{Group: g.Name, Version: v.Version}, scheme
+			if optIn(gv) {
+				scheme = everyKind
+			}
 			routes, err := routesOf(scheme, gv, v.Resources)
 			if err != nil {
 				return nil, fmt.Errorf("describe %s: %w", gv, err)
 			}
-			body, err := document(3, scheme, routes)
-			if err != nil {
+			d := described{path: rootOf(gv)[1:] + "/" + suffixOf(gv)}
+			if d.body, err = document(3, scheme, routes); err != nil {
 				return nil, fmt.Errorf("describe %s: %w", gv, err)
 			}
-			documents = append(documents, described{path: rootOf(gv)[1:] + "/" + suffixOf(gv), body: body})
-			everything = append(everything, routes...)
+			if !optIn(gv) {
+				everything = append(everything, routes...)
+			} else if d.swagger, err = document(2, scheme, routes); err != nil {
+				return nil, fmt.Errorf("describe %s in version 2: %w", gv, err)
+			}
+			documents = append(documents, d)
 		}
 	}
 	body, err := document(2, scheme, everything)
@@ -60,6 +78,11 @@ func describe(groups []apidiscoveryv2.APIGroupDiscovery) ([]described, error) {
 		return nil, fmt.Errorf("describe everything in version 2: %w", err)
 	}
 	return append(documents, described{body: body}), nil
+}
+
+// optIn reports whether a group-version is off by default.
+func optIn(gv schema.GroupVersion) bool {
+	return slices.ContainsFunc(cluster.All(), func(g registry.Group) bool { return g.Version == gv && g.OptIn })
 }
 
 // routesOf returns the routes of the resources of a group-version.

@@ -14,7 +14,8 @@ import (
 	"k8s.io/kube-openapi/pkg/common"
 
 	"portico.dev/internal/coreapi/definitions"
-	"portico.dev/internal/routes/v1alpha1"
+	fleet "portico.dev/internal/fleet/v1alpha1"
+	routes "portico.dev/internal/routes/v1alpha1"
 )
 
 // newScheme returns a scheme with only the kinds of the served group-versions, because the documents of kinds in every group,
@@ -22,8 +23,10 @@ import (
 func newScheme(gvs []schema.GroupVersion) (*runtime.Scheme, error) {
 	scheme, own := runtime.NewScheme(), runtime.NewScheme()
 	metav1.AddToGroupVersion(scheme, schema.GroupVersion{Version: "v1"})
-	if err := v1alpha1.AddToScheme(own); err != nil {
-		return nil, err
+	for _, add := range []func(*runtime.Scheme) error{routes.AddToScheme, fleet.AddToScheme} {
+		if err := add(own); err != nil {
+			return nil, err
+		}
 	}
 	for _, gv := range gvs {
 		known := 0

@@ -30,13 +30,28 @@ var (
 {{- range $i, $d := .}}
 	//go:embed {{$d.File}}
 	packed{{$i}} []byte
+{{- with $d.Swagger}}
+	//go:embed {{.File}}
+	packedSwagger{{$i}} []byte
+{{- end}}
 {{- end}}
 )
 
 func documents() []Document {
 	return []Document{
-{{- range $i, $d := .}}{{if $d.Path}}
+{{- range $i, $d := .}}{{if and $d.Path (not $d.Swagger)}}
 		{Path: "{{$d.Path}}", Hash: "{{$d.Hash}}", Packed: packed{{$i}}},
+{{- end}}{{end}}
+	}
+}
+
+func optIn() []OptInDocument {
+	return []OptInDocument{
+{{- range $i, $d := .}}{{with $d.Swagger}}
+		{
+			Document: Document{Path: "{{$d.Path}}", Hash: "{{$d.Hash}}", Packed: packed{{$i}}},
+			Swagger: Document{Hash: "{{.Hash}}", Packed: packedSwagger{{$i}}},
+		},
 {{- end}}{{end}}
 	}
 }
@@ -48,20 +63,39 @@ func swagger() Document {
 }
 `))
 
+// row is a file with a document. Swagger is nil unless the document has its own document of version 2.
 type row struct {
 	Path, File, Hash string
+	Swagger          *row
 }
 
 // write writes each document to a file and the table of documents to a source file, and removes the files of other documents.
 func write(documents []described) error {
 	slices.SortFunc(documents, func(a, b described) int { return strings.Compare(a.path, b.path) })
 	var rows []row
-	for _, d := range documents {
-		file := directory + "/" + cmp.Or(strings.ReplaceAll(d.path, "/", "_"), "v2") + ".json.gz"
-		if err := writePacked(file, d.body); err != nil {
-			return fmt.Errorf("write %s: %w", file, err)
+	written := map[string]bool{}
+	save := func(path, name string, body []byte) (row, error) {
+		file := directory + "/" + name + ".json.gz"
+		written[file] = true
+		if err := writePacked(file, body); err != nil {
+			return row{}, fmt.Errorf("write %s: %w", file, err)
 		}
-		rows = append(rows, row{Path: d.path, File: file, Hash: fmt.Sprintf("%X", sha512.Sum512(d.body))})
+		return row{Path: path, File: file, Hash: fmt.Sprintf("%X", sha512.Sum512(body))}, nil
+	}
+	for _, d := range documents {
+		name := strings.ReplaceAll(d.path, "/", "_")
+		r, err := save(d.path, cmp.Or(name, "v2"), d.body)
+		if err != nil {
+			return err
+		}
+		if d.swagger != nil {
+			own, err := save("", "v2_"+name, d.swagger)
+			if err != nil {
+				return err
+			}
+			r.Swagger = &own
+		}
+		rows = append(rows, r)
 	}
 	var code bytes.Buffer
 	if err := table.Execute(&code, rows); err != nil {
@@ -74,7 +108,7 @@ func write(documents []described) error {
 	if err := os.WriteFile(source, formatted, 0o644); err != nil {
 		return err
 	}
-	return removeOthers(rows)
+	return removeOthers(written)
 }
 
 // writePacked keeps a file with the same uncompressed content, because another release of Go may compress it differently, and
@@ -112,13 +146,13 @@ func unpack(file string) ([]byte, error) {
 	return io.ReadAll(r)
 }
 
-func removeOthers(rows []row) error {
+func removeOthers(written map[string]bool) error {
 	files, err := filepath.Glob(directory + "/*.json.gz")
 	if err != nil {
 		return err
 	}
 	for _, file := range files {
-		if !slices.ContainsFunc(rows, func(r row) bool { return r.File == filepath.ToSlash(file) }) {
+		if !written[filepath.ToSlash(file)] {
 			if err := os.Remove(file); err != nil {
 				return err
 			}
