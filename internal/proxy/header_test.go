@@ -162,7 +162,7 @@ func TestA17PartiallyRewrittenPathReturns500(t *testing.T) {
 
 // receiver reads the identity as stock extension servers do.
 func receiver(t testing.TB) authenticator.Request {
-	a, err := headerrequest.New([]string{headerUser}, []string{headerUID}, []string{headerGroup}, []string{headerExtraPrefix})
+	a, err := headerrequest.New([]string{RequestHeaders.User}, []string{RequestHeaders.UID}, []string{RequestHeaders.Group}, []string{RequestHeaders.ExtraPrefix})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -181,7 +181,7 @@ func TestA11IdentityIsForwardedUnchanged(t *testing.T) {
 				rapid.StringN(1, 12, 24)), rapid.SliceOfN(text, 1, 3), 0, 6).Draw(t, "extra"),
 		}
 		h := http.Header{}
-		if err := writeIdentity(h, u, &headerValues{}); err != nil {
+		if err := WriteIdentity(h, RequestHeaders, u); err != nil {
 			t.Fatal(err)
 		}
 		// Header names change their case in transit: HTTP/2 lowers it, net/http canonicalises.
@@ -340,7 +340,7 @@ func TestForwardingKeepsClientHeader(t *testing.T) {
 			x := &exchange{proxy: New(Config{}), r: r, request: filters.RequestOf(r), dest: dest, info: &apirequest.RequestInfo{IsResourceRequest: true, Verb: "list"}}
 			out := x.requestHeader()
 			x.conversionFor(out)
-			if err := writeIdentity(out, &user.DefaultInfo{Name: "alice"}, &x.values); err != nil {
+			if err := writeIdentity(out, &RequestHeaders, &user.DefaultInfo{Name: "alice"}, &x.values); err != nil {
 				t.Fatal(err)
 			}
 			if !reflect.DeepEqual(r.Header, before) {

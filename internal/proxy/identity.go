@@ -14,13 +14,15 @@ import (
 // stop reading headers at 1 MiB, like kube-apiserver. An eighth is reserved for the other headers.
 const maxIdentityBytes = httpmsg.MaxLargeHeader / 8 * 7
 
-// The headers of the request-header protocol, as published in extension-apiserver-authentication.
-const (
-	headerUser        = "X-Remote-User"
-	headerUID         = "X-Remote-Uid"
-	headerGroup       = "X-Remote-Group"
-	headerExtraPrefix = "X-Remote-Extra-"
-)
+// IdentityHeaders are the names of the headers that identify a user. All of them have the encoding that kube-apiserver decodes.
+type IdentityHeaders struct {
+	User, UID, Group string
+	// ExtraPrefix precedes the keys of the user's extra.
+	ExtraPrefix string
+}
+
+// RequestHeaders are those of the request-header protocol, as published in extension-apiserver-authentication.
+var RequestHeaders = IdentityHeaders{User: "X-Remote-User", UID: "X-Remote-Uid", Group: "X-Remote-Group", ExtraPrefix: "X-Remote-Extra-"}
 
 // identityError is an identity that cannot be sent to a backend unchanged.
 type identityError struct {
@@ -30,19 +32,24 @@ type identityError struct {
 
 func (e *identityError) Error() string { return e.text }
 
+// WriteIdentity writes u into the headers of a request to a Target. It returns an error if u cannot be sent unchanged.
+func WriteIdentity(h http.Header, names IdentityHeaders, u user.Info) error {
+	return writeIdentity(h, &names, u, &headerValues{})
+}
+
 // writeIdentity writes the identity headers for u. It must be called last, when the rest of the header is complete.
-func writeIdentity(h http.Header, u user.Info, values *headerValues) error {
+func writeIdentity(h http.Header, names *IdentityHeaders, u user.Info, values *headerValues) error {
 	w := identityWriter{header: h}
 	if u.GetName() == "" {
 		return &identityError{http.StatusForbidden, "the user has no name"}
 	}
-	w.set(headerUser, values.one(u.GetName()))
+	w.set(names.User, values.one(u.GetName()))
 	if uid := u.GetUID(); uid != "" {
-		w.set(headerUID, values.one(uid))
+		w.set(names.UID, values.one(uid))
 	}
-	w.set(headerGroup, u.GetGroups())
+	w.set(names.Group, u.GetGroups())
 	for key, values := range u.GetExtra() {
-		w.set(headerExtraPrefix+escapeExtra(key), values)
+		w.set(names.ExtraPrefix+escapeExtra(key), values)
 	}
 	if w.err == nil && w.bytes > maxIdentityBytes {
 		return &identityError{http.StatusRequestHeaderFieldsTooLarge,

@@ -30,7 +30,7 @@ func BenchmarkHeader(b *testing.B) {
 	b.ReportAllocs()
 	for b.Loop() {
 		x.values.n = 0
-		if err := writeIdentity(x.requestHeader(), alice, &x.values); err != nil {
+		if err := writeIdentity(x.requestHeader(), &RequestHeaders, alice, &x.values); err != nil {
 			b.Fatal(err)
 		}
 	}

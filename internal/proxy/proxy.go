@@ -266,7 +266,7 @@ func (x *exchange) identify(header http.Header, u user.Info) error {
 	}
 	statement := &x.dest.Statement
 	if statement.Header == "" {
-		return writeIdentity(header, u, &x.values)
+		return writeIdentity(header, &RequestHeaders, u, &x.values)
 	}
 	text, err := statement.State(x.r, u)
 	if err != nil {
