@@ -12,6 +12,7 @@ import (
 	"k8s.io/apiserver/pkg/authentication/authenticator"
 
 	"portico.dev/internal/auth/authtest"
+	"portico.dev/internal/auth/tokenreview"
 )
 
 func TestAuthenticateRequest(t *testing.T) {
@@ -133,7 +134,7 @@ func TestG1IdentityHeadersRequireFrontProxyCertificate(t *testing.T) {
 			}
 		})
 	}
-	if n := f.count(tokenReviews); n != 0 {
+	if n := f.count(tokenreview.Path); n != 0 {
 		t.Errorf("%d token reviews, want 0", n)
 	}
 	if pool := x509.NewCertPool(); true {
@@ -152,7 +153,7 @@ func TestTokenReviewIsCached(t *testing.T) {
 		r.knock(t, nil, http.Header{"Authorization": {"Bearer good"}})
 		r.knock(t, nil, http.Header{"Authorization": {"Bearer bad"}})
 	}
-	if n := f.count(tokenReviews); n != 2 {
+	if n := f.count(tokenreview.Path); n != 2 {
 		t.Fatalf("%d token reviews for two tokens, want 2", n)
 	}
 }
@@ -172,8 +173,8 @@ func TestTokenAudiences(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			ctx := authenticator.WithAudiences(t.Context(), authenticator.Audiences{tt.audience})
-			if _, ok, err := d.reviewToken(ctx, tt.token); ok != tt.want {
-				t.Fatalf("reviewToken(%q) for the audience %s = %t, %v, want %t", tt.token, tt.audience, ok, err, tt.want)
+			if _, ok, err := d.tokens.AuthenticateToken(ctx, tt.token); ok != tt.want {
+				t.Fatalf("AuthenticateToken(%q) for the audience %s = %t, %v, want %t", tt.token, tt.audience, ok, err, tt.want)
 			}
 		})
 	}
@@ -184,7 +185,7 @@ func TestFailedTokenReviewIsReported(t *testing.T) {
 	r := start(t, f, func(c *Config) { c.AnonymousAllowed = true })
 	f.set(func() {
 		f.refuse = func(r *http.Request) int {
-			if r.URL.Path == tokenReviews {
+			if r.URL.Path == tokenreview.Path {
 				return http.StatusForbidden
 			}
 			return 0

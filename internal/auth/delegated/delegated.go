@@ -22,6 +22,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"portico.dev/internal/auth/authn"
+	"portico.dev/internal/auth/tokenreview"
 	"portico.dev/internal/auth/ttlcache"
 )
 
@@ -68,15 +69,12 @@ type Delegated struct {
 	// wanted holds a token if a request needs the ConfigMap to be read again.
 	wanted chan struct{}
 
-	tokens   *ttlcache.Cache[[sha256.Size]byte, reviewedToken]
+	tokens   *tokenreview.Reviewer
 	access   *ttlcache.Cache[[sha256.Size]byte, decision]
 	inFlight singleflight.Group
 }
 
-const (
-	rememberTokens = 4096
-	rememberAccess = 8192
-)
+const rememberAccess = 8192
 
 // New returns a Delegated that refuses all requests until Run has read the ConfigMap.
 func New(cfg Config) (*Delegated, error) {
@@ -95,9 +93,9 @@ func New(cfg Config) (*Delegated, error) {
 		log:          cfg.Logger,
 		ready:        make(chan struct{}),
 		wanted:       make(chan struct{}, 1),
-		tokens:       ttlcache.New[[sha256.Size]byte, reviewedToken](rememberTokens),
 		access:       ttlcache.New[[sha256.Size]byte, decision](rememberAccess),
 	}
+	d.tokens = tokenreview.New(d.reviewToken)
 	if d.paths == nil {
 		d.paths = []string{"/healthz", "/readyz", "/livez"}
 	}
@@ -173,7 +171,7 @@ func (d *Delegated) tokenReviewer() authenticator.Token {
 	if d.proxyOnly {
 		return nil
 	}
-	return authenticator.TokenFunc(d.reviewToken)
+	return d.tokens
 }
 
 // Authorize reports whether u may perform the request described by info, and the reason. An error means that the

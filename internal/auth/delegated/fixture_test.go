@@ -22,6 +22,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"portico.dev/internal/auth/authtest"
+	"portico.dev/internal/auth/tokenreview"
 )
 
 // frontDoor serves the requests that an extension server sends to a front door, over real TLS.
@@ -113,7 +114,7 @@ func (f *frontDoor) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		writeJSON(w, f.configMap())
 	case configMaps:
 		f.watch(w, r)
-	case tokenReviews:
+	case tokenreview.Path:
 		var review authenticationv1.TokenReview
 		_ = json.Unmarshal(body, &review)
 		f.mu.Lock()

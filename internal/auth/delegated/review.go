@@ -4,11 +4,9 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"net/http"
 	"net/url"
-	"strings"
 	"time"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
@@ -17,86 +15,24 @@ import (
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/selection"
-	"k8s.io/apiserver/pkg/authentication/authenticator"
 	"k8s.io/apiserver/pkg/authentication/user"
 	apirequest "k8s.io/apiserver/pkg/endpoints/request"
 
-	"portico.dev/internal/auth/authn"
+	"portico.dev/internal/auth/tokenreview"
 )
 
 const (
-	tokenReviews  = "/apis/authentication.k8s.io/v1/tokenreviews"
 	accessReviews = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
 
-	rememberGoodToken = 10 * time.Second
-	rememberBadToken  = 2 * time.Second // the service account may be about to be created
-	rememberDecision  = 10 * time.Second
+	rememberDecision = 10 * time.Second
 
 	// Decisions for larger reviews are not cached, so that a client cannot fill the memory with them.
 	maxRememberedBytes = 10_000
 )
 
-// reviewedToken is the result of a TokenReview.
-type reviewedToken struct {
-	user      user.Info // nil if the token is not valid
-	audiences []string
-	reason    string
-}
-
-// reviewToken verifies a token by a TokenReview at the front door.
-func (d *Delegated) reviewToken(ctx context.Context, token string) (*authenticator.Response, bool, error) {
-	wanted, hasWanted := authenticator.AudiencesFrom(ctx)
-	key := sha256.Sum256([]byte(token + "\x00" + strings.Join(wanted, "\x00")))
-	answer, known := d.tokens.Get(key)
-	if !known {
-		var err error
-		if answer, err = doOnce(ctx, d, "token", key, func(ctx context.Context) (reviewedToken, error) {
-			return d.askToken(ctx, token, wanted, key)
-		}); err != nil {
-			return nil, false, fmt.Errorf("review token: %w", err)
-		}
-	}
-	switch {
-	case answer.reason != "":
-		return nil, false, errors.New(answer.reason)
-	case answer.user == nil:
-		return nil, false, authn.ErrInvalidToken
-	}
-	response := &authenticator.Response{User: answer.user, Audiences: answer.audiences}
-	if hasWanted {
-		// A server without audience support returns no audiences; the token may be for another audience (B3).
-		if response.Audiences = wanted.Intersect(answer.audiences); len(response.Audiences) == 0 {
-			return nil, false, errors.New("the token is not for this server's audience")
-		}
-	}
-	return response, true, nil
-}
-
-func (d *Delegated) askToken(ctx context.Context, token string, audiences []string, key [sha256.Size]byte) (reviewedToken, error) {
-	review := authenticationv1.TokenReview{
-		TypeMeta: metav1.TypeMeta{APIVersion: authenticationv1.SchemeGroupVersion.String(), Kind: "TokenReview"},
-		Spec:     authenticationv1.TokenReviewSpec{Token: token, Audiences: audiences},
-	}
-	var reply authenticationv1.TokenReview
-	if err := d.client.call(ctx, http.MethodPost, tokenReviews, nil, review, &reply); err != nil {
-		return reviewedToken{}, err
-	}
-	if s := reply.Status; !s.Authenticated || s.User.Username == "" {
-		answer := reviewedToken{reason: s.Error}
-		d.tokens.Add(key, answer, time.Now().Add(rememberBadToken))
-		return answer, nil
-	}
-	u := reply.Status.User
-	info := &user.DefaultInfo{Name: u.Username, UID: u.UID, Groups: u.Groups}
-	for k, v := range u.Extra {
-		if info.Extra == nil {
-			info.Extra = make(map[string][]string, len(u.Extra))
-		}
-		info.Extra[k] = v
-	}
-	answer := reviewedToken{user: info, audiences: reply.Status.Audiences}
-	d.tokens.Add(key, answer, time.Now().Add(rememberGoodToken))
-	return answer, nil
+// reviewToken sends a TokenReview to the front door.
+func (d *Delegated) reviewToken(ctx context.Context, review, reply *authenticationv1.TokenReview) error {
+	return d.client.call(ctx, http.MethodPost, tokenreview.Path, nil, review, reply)
 }
 
 // reviewAccess requests a decision from the front door.
@@ -109,35 +45,33 @@ func (d *Delegated) reviewAccess(ctx context.Context, spec authorizationv1.Subje
 	if answer, ok := d.access.Get(key); ok {
 		return answer, nil
 	}
-	return doOnce(ctx, d, "access", key, func(ctx context.Context) (decision, error) {
-		review := authorizationv1.SubjectAccessReview{
-			TypeMeta: metav1.TypeMeta{APIVersion: authorizationv1.SchemeGroupVersion.String(), Kind: "SubjectAccessReview"},
-			Spec:     spec,
-		}
-		var reply authorizationv1.SubjectAccessReview
-		query := url.Values{"timeout": {askTimeout.String()}}
-		if err := d.client.call(ctx, http.MethodPost, accessReviews, query, review, &reply); err != nil {
-			return decision{}, fmt.Errorf("review access: %w", err)
-		}
-		answer, err := decided(reply.Status)
-		if err != nil {
-			return decision{}, err
-		}
-		if len(encoded) < maxRememberedBytes {
-			d.access.Add(key, answer, time.Now().Add(rememberDecision))
-		}
-		return answer, nil
+	// Concurrent identical reviews are merged into one call. It is detached from the context of the first request, because
+	// other requests wait for its result. It ends after the timeout of every review.
+	v, err, _ := d.inFlight.Do(string(key[:]), func() (any, error) {
+		return d.askAccess(context.WithoutCancel(ctx), spec, key, len(encoded) < maxRememberedBytes)
 	})
+	answer, _ := v.(decision)
+	return answer, err
 }
 
-// doOnce merges concurrent identical reviews into one call. The call is detached from the context of the first
-// request, because other requests wait for its result. It ends after the timeout of every review.
-func doOnce[V any](ctx context.Context, d *Delegated, kind string, key [sha256.Size]byte, ask func(context.Context) (V, error)) (V, error) {
-	v, err, _ := d.inFlight.Do(kind+string(key[:]), func() (any, error) {
-		return ask(context.WithoutCancel(ctx))
-	})
-	answer, _ := v.(V)
-	return answer, err
+func (d *Delegated) askAccess(ctx context.Context, spec authorizationv1.SubjectAccessReviewSpec, key [sha256.Size]byte, remember bool) (decision, error) {
+	review := authorizationv1.SubjectAccessReview{
+		TypeMeta: metav1.TypeMeta{APIVersion: authorizationv1.SchemeGroupVersion.String(), Kind: "SubjectAccessReview"},
+		Spec:     spec,
+	}
+	var reply authorizationv1.SubjectAccessReview
+	query := url.Values{"timeout": {askTimeout.String()}}
+	if err := d.client.call(ctx, http.MethodPost, accessReviews, query, review, &reply); err != nil {
+		return decision{}, fmt.Errorf("review access: %w", err)
+	}
+	answer, err := decided(reply.Status)
+	if err != nil {
+		return decision{}, err
+	}
+	if remember {
+		d.access.Add(key, answer, time.Now().Add(rememberDecision))
+	}
+	return answer, nil
 }
 
 // accessSpec converts a request to the spec of a SubjectAccessReview.
