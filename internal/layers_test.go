@@ -20,7 +20,7 @@ var layers = map[string]int{
 	"pki":           1, "transport": 1, "store": 1, "audit": 1, "overload": 1, "filters": 1, "gateway/adoption": 1, "routes/v1alpha1": 0, "fleet/v1alpha1": 0, "routes/client": 1, "fleet/client": 1, "routes/routing": 1, "routes/sharedreads": 1, "routes/sharedwatch": 1, "routes/mirror": 1, "nodes/egress": 1,
 	"routetable": 2, "routes/merge": 2, "extserver/registration": 2,
 	"auth": 3, "coreapi": 3, "apiservice": 3, "replicas/peers": 3, "replicas/cluster": 3, "proxy": 3, "discovery": 3, "openapi": 3, "fairness": 3, "lifecycle": 3,
-	"dispatch": 4, "tools/doctor": 4, "tools/conformance": 4, "tools/drill": 4, "routes/migrate": 4, "nodes/kubelet": 4, "fleet/limits": 4,
+	"dispatch": 4, "tools/doctor": 4, "tools/conformance": 4, "tools/drill": 4, "routes/migrate": 4, "nodes/kubelet": 4, "fleet/limits": 4, "fleet/identity": 4,
 	"server": 5, "extserver": 5, "fleet/cluster": 5,
 	"aggregation": 6,
 	"aggregator":  7, "gateway": 7, "front": 7, "tools/console": 7, "tools/cli": 8, "tools/release": 8,

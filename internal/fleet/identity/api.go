@@ -1,0 +1,99 @@
+package identity
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apiserver/pkg/authentication/serviceaccount"
+	"k8s.io/apiserver/pkg/authentication/user"
+
+	"portico.dev/internal/fleet/v1alpha1"
+	"portico.dev/internal/proxy"
+)
+
+const (
+	// timeout limits a request of the front door itself.
+	timeout = 10 * time.Second
+	// maxResponse limits a response. A TokenReview contains the token and the groups of its user.
+	maxResponse = 1 << 20
+)
+
+// account is the ServiceAccount in deploy/front/cluster-rbac.yaml, by which the front door has its rights.
+var account = struct{ namespace, name string }{"portico-system", "portico-front"}
+
+// WriteOwn writes the identity of the front door itself into the header of a request in mode FrontProxy. API servers authenticate no
+// request of a front proxy without a user.
+func WriteOwn(header http.Header) error {
+	groups := append(serviceaccount.MakeGroupNames(account.namespace), user.AllAuthenticated)
+	name := serviceaccount.MakeUsername(account.namespace, account.name)
+	return proxy.WriteIdentity(header, proxy.RequestHeaders, &user.DefaultInfo{Name: name, Groups: groups})
+}
+
+// api sends requests of the front door itself to a cluster.
+type api struct {
+	cluster http.RoundTripper
+	mode    v1alpha1.IdentityMode
+}
+
+// create posts an object and decodes the response into out.
+func (a api) create(ctx context.Context, path string, in, out any) error {
+	header := http.Header{}
+	if a.mode == v1alpha1.FrontProxy {
+		if err := WriteOwn(header); err != nil {
+			return err
+		}
+	}
+	return a.createAs(ctx, header, path, in, out)
+}
+
+func (a api) createAs(ctx context.Context, header http.Header, path string, in, out any) error {
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	body, err := json.Marshal(in)
+	if err != nil {
+		return err
+	}
+	r, err := http.NewRequestWithContext(ctx, http.MethodPost, "https://cluster"+path, bytes.NewReader(body))
+	if err != nil {
+		return err
+	}
+	header.Set("Accept", "application/json")
+	header.Set("Content-Type", "application/json")
+	r.Header = header
+	resp, err := a.cluster.RoundTrip(r)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = resp.Body.Close() }() // it was read
+	data, err := io.ReadAll(io.LimitReader(resp.Body, maxResponse+1))
+	switch {
+	case err != nil:
+		return fmt.Errorf("read the response of the cluster: %w", err)
+	case len(data) > maxResponse:
+		return fmt.Errorf("the response of the cluster is larger than %d bytes", maxResponse)
+	case resp.StatusCode/100 != 2:
+		return refusal(resp.StatusCode, path, data)
+	}
+	if err := json.Unmarshal(data, out); err != nil {
+		return fmt.Errorf("decode the response of the cluster: %w", err)
+	}
+	return nil
+}
+
+// refusal returns the error for a response that is not successful.
+func refusal(code int, path string, body []byte) error {
+	status := metav1.Status{}
+	if json.Unmarshal(body, &status) != nil || status.Message == "" {
+		status.Message = http.StatusText(code)
+	}
+	status.Status, status.Code = metav1.StatusFailure, int32(code)
+	status.Message = fmt.Sprintf("the cluster answers POST %s with %d: %s", path, code, status.Message)
+	return &apierrors.StatusError{ErrStatus: status}
+}

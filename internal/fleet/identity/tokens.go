@@ -1,0 +1,120 @@
+package identity
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	"k8s.io/apiserver/pkg/authentication/authenticator"
+	"k8s.io/apiserver/pkg/authentication/serviceaccount"
+	"k8s.io/apiserver/pkg/authentication/user"
+
+	"portico.dev/internal/auth/authn"
+	"portico.dev/internal/auth/tokenreview"
+	"portico.dev/internal/fleet/v1alpha1"
+	"portico.dev/internal/request"
+	"portico.dev/internal/transport"
+)
+
+// tokenUser is a user that the cluster has authenticated, with its token.
+type tokenUser struct {
+	user.Info
+	token *string // a pointer, so that it does not appear where a user is printed
+}
+
+// Tokens authenticates bearer tokens of a cluster by TokenReviews. A user of the cluster may have the name or the groups of a user of the
+// front door, and must not be authorized there. Tokens is safe for concurrent use.
+type Tokens struct {
+	api      api
+	reviewer *tokenreview.Reviewer
+	clients  transport.Shares // the reviews in progress
+	trust    authn.Trust      // no certificates
+}
+
+// maxReviews limits the reviews in progress. A client network gets a share of them, so that invalid tokens of one client do not delay
+// the tokens of others.
+const maxReviews = 64
+
+var errBusy = errors.New("too many tokens wait for a review by the cluster")
+
+// NewTokens returns a Tokens. cluster sends requests to an API server of the cluster with the credentials of the front door. It
+// ignores the host of the URL.
+func NewTokens(cluster http.RoundTripper, mode v1alpha1.IdentityMode) *Tokens {
+	t := &Tokens{api: api{cluster, mode}}
+	t.reviewer = tokenreview.New(t.review)
+	return t
+}
+
+// AuthenticateRequest implements authenticator.Request. It removes the token from the request.
+func (t *Tokens) AuthenticateRequest(r *http.Request) (*authenticator.Response, bool, error) {
+	response, err := authn.Authenticate(r, &t.trust, authenticator.TokenFunc(t.authenticate))
+	switch {
+	case errors.Is(err, authn.ErrNone):
+		return nil, false, nil
+	case err != nil:
+		return nil, false, fmt.Errorf("authenticate at the cluster: %w", err)
+	}
+	return response, true, nil
+}
+
+func (t *Tokens) authenticate(ctx context.Context, token string) (*authenticator.Response, bool, error) {
+	// A subprotocol can contain any bytes. kube-apiserver would read another token than the reviewed one from a header.
+	if strings.ContainsFunc(token, func(c rune) bool { return c <= ' ' || c >= 0x7f }) {
+		return nil, false, authn.ErrInvalidToken
+	}
+	response, ok, err := t.reviewer.AuthenticateToken(ctx, token)
+	if err != nil || !ok {
+		return nil, false, err
+	}
+	// WithAuthenticated: authn.Authenticate keeps only users of these groups unchanged.
+	return &authenticator.Response{User: &tokenUser{authn.WithAuthenticated(response.User), &token}}, true, nil
+}
+
+func (t *Tokens) review(ctx context.Context, review, reply *authenticationv1.TokenReview) error {
+	client := request.ClientNetwork(ctx)
+	if ok, _ := t.clients.Take(client, 1, maxReviews); !ok {
+		return errBusy
+	}
+	defer t.clients.Give(client, 1)
+	return t.api.create(ctx, tokenreview.Path, review, reply)
+}
+
+// Passes reports whether the bearer token of a request is for the cluster, so that Tokens authenticates it. own reports whether an
+// issuer is the front door. Passes verifies nothing. A request with two tokens, or a token that is too long, never passes.
+func Passes(policy v1alpha1.TokenPolicy, r *http.Request, own func(issuer string) bool) bool {
+	if policy != v1alpha1.AllTokens && policy != v1alpha1.ServiceAccountTokens {
+		return false
+	}
+	token, ok, err := authn.Token(r)
+	if err != nil || !ok {
+		return false
+	}
+	return policy == v1alpha1.AllTokens || isServiceAccountToken(token, own)
+}
+
+// isServiceAccountToken reports whether a token has the claims of a service account and is not one of the front door.
+func isServiceAccountToken(token string, own func(issuer string) bool) bool {
+	_, body, err := authn.SplitToken(token)
+	if err != nil {
+		return false
+	}
+	var claims struct {
+		Issuer     string `json:"iss"`
+		Subject    string `json:"sub"`
+		Kubernetes *struct {
+			Namespace string `json:"namespace"`
+		} `json:"kubernetes.io"`
+		LegacyNamespace string `json:"kubernetes.io/serviceaccount/namespace"` // in a token of a Secret
+	}
+	if authn.DecodeTokenPart(body, &claims, false) != nil {
+		return false
+	}
+	namespace, _, err := serviceaccount.SplitUsername(claims.Subject)
+	if err != nil || own(claims.Issuer) {
+		return false
+	}
+	return claims.LegacyNamespace == namespace || claims.Kubernetes != nil && claims.Kubernetes.Namespace == namespace
+}
