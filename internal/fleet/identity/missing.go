@@ -1,0 +1,129 @@
+package identity
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	authorizationv1 "k8s.io/api/authorization/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apiserver/pkg/authentication/user"
+
+	"portico.dev/internal/fleet/v1alpha1"
+	"portico.dev/internal/proxy"
+)
+
+// right is a right that the front door needs in a cluster.
+type right struct {
+	text       string
+	attributes authorizationv1.ResourceAttributes
+}
+
+// anyKey is a key of extra that no rule names. RBAC has no pattern for the keys: a rule for "userextras/*" is about a key named "*".
+const anyKey = "portico.dev/any"
+
+// impersonationRights are in deploy/front/cluster-rbac.yaml, as is tokenRight.
+var (
+	impersonationRights = []right{
+		{"impersonate users", authorizationv1.ResourceAttributes{Verb: "impersonate", Version: "v1", Resource: "users"}},
+		{"impersonate groups", authorizationv1.ResourceAttributes{Verb: "impersonate", Version: "v1", Resource: "groups"}},
+		{"impersonate uids.authentication.k8s.io", authorizationv1.ResourceAttributes{
+			Verb: "impersonate", Group: authenticationv1.GroupName, Version: "v1", Resource: "uids"}},
+		{"impersonate userextras/*.authentication.k8s.io", authorizationv1.ResourceAttributes{
+			Verb: "impersonate", Group: authenticationv1.GroupName, Version: "v1", Resource: "userextras", Subresource: anyKey}},
+	}
+	tokenRight = right{"create tokenreviews.authentication.k8s.io", authorizationv1.ResourceAttributes{
+		Verb: "create", Group: authenticationv1.GroupName, Version: "v1", Resource: "tokenreviews"}}
+)
+
+// Missing returns the rights that the credentials of the front door lack in the cluster. cluster is like that of NewTokens.
+func Missing(ctx context.Context, cluster http.RoundTripper, mode v1alpha1.IdentityMode, tokens v1alpha1.TokenPolicy) ([]string, error) {
+	a, rights := api{cluster, mode}, impersonationRights
+	if mode == v1alpha1.FrontProxy {
+		rights = nil
+		if missing, err := a.missingTrust(ctx); err != nil || missing != "" {
+			return nonEmpty(missing), err // without trust, the API servers would check the rights of another user
+		}
+	}
+	if tokens != v1alpha1.NoTokens {
+		rights = append(slices.Clip(rights), tokenRight)
+	}
+	var missing []string
+	for _, needed := range rights {
+		allowed, err := a.isAllowed(ctx, needed)
+		if err != nil {
+			return nil, fmt.Errorf("check the right to %s: %w", needed.text, err)
+		}
+		if !allowed {
+			missing = append(missing, needed.text)
+		}
+	}
+	return missing, nil
+}
+
+// Message describes the result of Missing, and what to do.
+func Message(missing []string) string {
+	return "the credentials of the front door lack rights in the cluster: " + strings.Join(missing, ", ") +
+		". deploy/front/cluster-rbac.yaml grants the rights to a service account there"
+}
+
+func nonEmpty(text string) []string {
+	if text == "" {
+		return nil
+	}
+	return []string{text}
+}
+
+func (a api) isAllowed(ctx context.Context, r right) (bool, error) {
+	review := &authorizationv1.SelfSubjectAccessReview{
+		TypeMeta: metav1.TypeMeta{APIVersion: authorizationv1.SchemeGroupVersion.String(), Kind: "SelfSubjectAccessReview"},
+		Spec:     authorizationv1.SelfSubjectAccessReviewSpec{ResourceAttributes: &r.attributes},
+	}
+	var reply authorizationv1.SelfSubjectAccessReview
+	err := a.create(ctx, "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", review, &reply)
+	return reply.Status.Allowed, err
+}
+
+// probe is a user that exists in no cluster.
+var probe = user.DefaultInfo{
+	Name: "portico-front-check", Groups: []string{"portico-front-check", user.AllAuthenticated},
+	Extra: map[string][]string{"portico.dev/check": {"portico-front-check"}},
+}
+
+// missingTrust sends a request as the user probe, and returns why the API servers do not authenticate that user. It does not check
+// the UID, because kubeadm configures no header for it, and kube-apiserver uses it for audit events only.
+func (a api) missingTrust(ctx context.Context) (string, error) {
+	header := http.Header{}
+	if err := proxy.WriteIdentity(header, proxy.RequestHeaders, &probe); err != nil {
+		return "", err
+	}
+	review := &authenticationv1.SelfSubjectReview{
+		TypeMeta: metav1.TypeMeta{APIVersion: authenticationv1.SchemeGroupVersion.String(), Kind: "SelfSubjectReview"},
+	}
+	var reply authenticationv1.SelfSubjectReview
+	err := a.createAs(ctx, header, "/apis/authentication.k8s.io/v1/selfsubjectreviews", review, &reply)
+	seen := reply.Status.UserInfo
+	switch {
+	case isRefused(err) || err == nil && seen.Username != probe.Name:
+		return "be a front proxy (--requestheader-client-ca-file, --requestheader-allowed-names and " +
+			"--requestheader-username-headers=X-Remote-User of the API servers)", nil
+	case err != nil:
+		return "", fmt.Errorf("check that the API servers trust the certificate: %w", err)
+	case !slices.Contains(seen.Groups, probe.Groups[0]):
+		return "send groups (--requestheader-group-headers=X-Remote-Group of the API servers)", nil
+	case !slices.Equal(seen.Extra["portico.dev/check"], probe.Extra["portico.dev/check"]):
+		return "send extra (--requestheader-extra-headers-prefix=X-Remote-Extra- of the API servers)", nil
+	}
+	return "", nil
+}
+
+// isRefused reports whether the cluster does not know the user, or knows another one.
+func isRefused(err error) bool {
+	var status *apierrors.StatusError
+	return errors.As(err, &status) && (status.ErrStatus.Code == http.StatusUnauthorized || status.ErrStatus.Code == http.StatusForbidden)
+}
