@@ -1,6 +1,7 @@
 package transport
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -169,7 +170,8 @@ func (c *comparison) kindOf(r *http.Request) uint64 {
 	var h maphash.Hash
 	h.SetSeed(c.seed)
 	_, _ = h.WriteString(r.Method)
-	parts := strings.Split(strings.TrimPrefix(r.URL.Path, "/"), "/")
+	path := cmp.Or(r.URL.Path, r.URL.Opaque) // the proxy sends the path as its client spelled it
+	parts := strings.Split(strings.TrimPrefix(path, "/"), "/")
 	at := 3 // index of the resource in /apis/GROUP/VERSION/RESOURCE
 	if len(parts) > 5 && parts[3] == "namespaces" {
 		at = 5
@@ -180,7 +182,7 @@ func (c *comparison) kindOf(r *http.Request) uint64 {
 		}
 		return h.Sum64()
 	}
-	_, _ = h.WriteString(r.URL.Path + "?" + r.URL.RawQuery)
+	_, _ = h.WriteString(path + "?" + r.URL.RawQuery)
 	return h.Sum64()
 }
 

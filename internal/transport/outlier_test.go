@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"net/http"
+	"net/url"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -293,4 +294,17 @@ func TestResponseSlowOnAllEndpointsEjectsNone(t *testing.T) {
 			t.Errorf("ejected endpoints = %+v with the failure %v, want none", list, failed)
 		}
 	})
+}
+
+// The proxy sends the path in URL.Opaque, as its client spelled it.
+func TestRequestsForDifferentPathsAreNotCompared(t *testing.T) {
+	var c comparison
+	kind := func(u url.URL) uint64 { return c.kindOf(&http.Request{Method: http.MethodGet, URL: &u}) }
+	one := kind(url.URL{Opaque: "/apis/g/v1/namespaces/a/pods/b"})
+	if same := kind(url.URL{Path: "/apis/g/v1/namespaces/c/pods/d"}); same != one {
+		t.Error("two single pods are different kinds of requests, want one kind")
+	}
+	if list := kind(url.URL{Opaque: "/apis/g/v1/pods"}); list == one {
+		t.Error("a list and a single pod are one kind of request, want two kinds")
+	}
 }
