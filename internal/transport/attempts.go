@@ -56,7 +56,7 @@ func (b *Backend) roundTrip(r *http.Request, pool func(*endpoint) *connPool) (*h
 	if r.Body == nil || r.Body == http.NoBody {
 		return a.run()
 	}
-	a.body = newReplay(r.Body, r.ContentLength, b.set.options.MaxReplayBytes, &b.set.replays)
+	a.body = newReplay(r.Body, r.ContentLength, b.set.options.MaxReplayBytes, b.set.replays)
 	resp, err := a.run()
 	if err != nil {
 		a.body.abort()

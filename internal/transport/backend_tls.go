@@ -11,7 +11,7 @@ import (
 // the same Name and ServerName: calls with the same id share connections. config is copied, and the copy offers
 // HTTP/2 and HTTP/1.1.
 func (s *Set) BackendWithTLS(spec Spec, id string, config *tls.Config) (*Backend, error) {
-	k := key{name: spec.Name, serverName: spec.ServerName, ca: sha256.Sum256([]byte(id))}
+	k := key{name: spec.Name, serverName: spec.ServerName, ca: sha256.Sum256([]byte(id)), certificate: s.options.Certificate}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {

@@ -164,7 +164,7 @@ func TestCheckerStopsWithoutConnections(t *testing.T) {
 		if _, err := get(t, b); err != nil {
 			t.Fatal(err)
 		}
-		rounds := &b.set.checker
+		rounds := b.set.checker
 		eventually(t, time.Minute, "nobody is looked at", func() bool {
 			rounds.mu.Lock()
 			defer rounds.mu.Unlock()

@@ -54,10 +54,10 @@ func newEndpoint(b *Backend, address string) *endpoint {
 		notAfter:    &e.notAfter,
 		silent:      b.silence.connectionSilent,
 	}
-	e.requests = newConnPool(e.dialer, o, &b.set.checker, b.identity, e.dialled)
+	e.requests = newConnPool(e.dialer, o, b.set.checker, b.identity, e.dialled)
 	probing := *e.dialer
 	probing.chunk = probeChunk
-	e.probes = newConnPool(&probing, o, &b.set.checker, b.identity, e.dialled)
+	e.probes = newConnPool(&probing, o, b.set.checker, b.identity, e.dialled)
 	e.requests.onViolation = e.brokeProtocol
 	e.probes.onViolation = e.brokeProtocol
 	e.probes.onIdleLost = b.idleConnLost
@@ -69,7 +69,7 @@ func newEndpoint(b *Backend, address string) *endpoint {
 }
 
 func (b *Backend) identity() *x509.Certificate {
-	if k := b.set.options.Certificate; k != nil {
+	if k := b.key.certificate; k != nil {
 		return k.Leaf()
 	}
 	return nil

@@ -21,6 +21,9 @@ type Options struct {
 	// Portico parser reads data from backends, and some attacks by hostile backends are not detected
 	// (internal/httpengine/README.md).
 	Engine httpengine.Name
+	// Parent is a Set with which this one shares the timer for connections and the limit MaxReplayTotal. It must be closed
+	// last. May be nil.
+	Parent *Set
 	// Certificate is the client certificate for all backends: the front-proxy certificate. If nil, none is presented.
 	Certificate *pki.KeyPair
 	// AllowLoopback permits loopback endpoints for all Services. Default false, because such an endpoint gives access
@@ -130,6 +133,8 @@ type Spec struct {
 	CABundle []byte
 	// Insecure accepts any certificate (insecureSkipTLSVerify).
 	Insecure bool
+	// Certificate overrides Options.Certificate unless it is nil. It is part of the backend's identity.
+	Certificate *pki.KeyPair
 	// LoopbackOK permits loopback endpoints for this backend. It is set for ExternalName Services, in which an
 	// administrator wrote the name.
 	LoopbackOK bool

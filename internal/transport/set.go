@@ -1,6 +1,7 @@
 package transport
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"fmt"
 	"slices"
@@ -14,8 +15,8 @@ import (
 // its backends.
 type Set struct {
 	options   Options
-	replays   allowance
-	checker   connChecker
+	replays   *allowance
+	checker   *connChecker
 	onFailure atomic.Pointer[func(*Backend, error)]
 
 	mu               sync.Mutex // guards the fields below
@@ -32,6 +33,7 @@ type key struct {
 	system           bool // no CA bundle; use the system's roots
 	insecure         bool
 	loopback         bool
+	certificate      *pki.KeyPair // presented to the server; nil for none
 }
 
 // Trust returns how a server's certificate is verified, as a label that tells apart the backends of one Service:
@@ -54,14 +56,19 @@ func (k key) trust() string {
 // New returns a Set without backends.
 func New(o Options) *Set {
 	o = o.withDefaults()
-	s := &Set{options: o, replays: allowance{limit: o.MaxReplayTotal}, checker: connChecker{every: o.checkInterval()}, backends: make(map[key]*Backend)}
+	s := &Set{options: o, backends: make(map[key]*Backend)}
+	if o.Parent != nil {
+		s.replays, s.checker = o.Parent.replays, o.Parent.checker
+	} else {
+		s.replays, s.checker = &allowance{limit: o.MaxReplayTotal}, &connChecker{every: o.checkInterval()}
+	}
 	if o.OnFailure != nil {
 		s.OnFailure(o.OnFailure)
 	}
 	return s
 }
 
-// KeptBodies returns the number of bytes of request bodies that can be sent again.
+// KeptBodies returns the number of bytes of request bodies that can be sent again, of all Sets with the same Parent.
 func (s *Set) KeptBodies() int64 { return s.replays.used.Load() }
 
 // OnFailure sets the function to call for failures, replacing Options.OnFailure, for listeners that are created after
@@ -78,6 +85,8 @@ func (s *Set) Backend(spec Spec) (*Backend, error) {
 		system:     len(spec.CABundle) == 0,
 		insecure:   spec.Insecure,
 		loopback:   spec.LoopbackOK,
+
+		certificate: cmp.Or(spec.Certificate, s.options.Certificate),
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -133,12 +142,14 @@ func (s *Set) Close() {
 		b.close()
 	}
 	s.backends, s.drainingBackends = nil, nil
-	s.checker.close()
+	if s.options.Parent == nil {
+		s.checker.close()
+	}
 }
 
 // clientOptions returns the TLS options for a backend. It is called with mu held.
 func (s *Set) clientOptions(k key, spec Spec) pki.ClientOptions {
-	o := pki.ClientOptions{ServerName: spec.ServerName, Insecure: spec.Insecure, Certificate: s.options.Certificate}
+	o := pki.ClientOptions{ServerName: spec.ServerName, Insecure: spec.Insecure, Certificate: k.certificate}
 	if k.system {
 		return o
 	}

@@ -3,7 +3,9 @@ package transport
 import (
 	"crypto/sha256"
 	"encoding/hex"
+	"io"
 	"maps"
+	"net/http"
 	"slices"
 	"testing"
 
@@ -93,5 +95,51 @@ func TestTrustTellsBackendsOfOneServiceApart(t *testing.T) {
 	s.Retain(map[*Backend]bool{of["system"]: true})
 	if got, want := series(), []string{name + " system"}; !slices.Equal(got, want) {
 		t.Errorf("labels of the series after the other backends were removed = %q, want %q", got, want)
+	}
+}
+
+func TestSetsShareTheLimitsOfTheirParent(t *testing.T) {
+	w := newTestEnv(t)
+	at := w.serve(text("ok")).address
+	parent := w.set(func(o *Options) { o.MaxReplayTotal = 1000 })
+	first, second := w.set(func(o *Options) { o.Parent = parent }), New(Options{Parent: parent, AllowLoopback: true, Certificate: w.front})
+	for _, s := range []*Set{first, second} {
+		if body, err := get(t, w.backend(s, at)); err != nil || body != "ok" {
+			t.Fatalf("GET through a Set with a parent = %q, %v, want ok", body, err)
+		}
+	}
+	if !first.replays.take(900) || second.replays.take(900) || first.KeptBodies() != parent.KeptBodies() {
+		t.Errorf("two Sets keep %d and %d bytes, want 900 for both together", first.KeptBodies(), second.KeptBodies())
+	}
+	second.Close()
+	if first.checker != parent.checker || first.checker.closed {
+		t.Error("the connections of a Set are not checked after another one with its parent was closed, want them to be")
+	}
+}
+
+// A server that prefers the user of a certificate to the user of a token must not get the certificate with every request.
+func TestConnectionsWithDifferentCertificatesAreNotShared(t *testing.T) {
+	w := newTestEnv(t)
+	at := w.serve(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+		name := "none"
+		if len(r.TLS.PeerCertificates) > 0 {
+			name = r.TLS.PeerCertificates[0].Subject.CommonName
+		}
+		_, _ = io.WriteString(rw, name)
+	})).address
+	set := w.set(func(o *Options) { o.Certificate = nil })
+	pairs := map[string]*pki.KeyPair{"a": w.pair(pki.Leaf{CommonName: "a", Client: true}), "b": w.pair(pki.Leaf{CommonName: "b", Client: true})}
+	for range 2 {
+		for _, name := range []string{"none", "a", "b"} {
+			spec := w.spec(at)
+			spec.Certificate = pairs[name]
+			b, err := set.Backend(spec)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got, err := get(t, b); err != nil || got != name {
+				t.Errorf("the server saw the certificate %q, %v, want %q", got, err, name)
+			}
+		}
 	}
 }
