@@ -61,14 +61,16 @@ func (f *Front) wire() (err error) {
 	f.proxy = proxy.New(proxy.Config{
 		Lists: f.Bodies.ForLists(), Requests: f.Metrics.Requests, Logger: f.log.Named("proxy"),
 	})
-	f.cluster, err = cluster.New(cluster.Config{
-		Client: f.cfg.Client, Proxy: f.proxy, Logger: f.log.Named("cluster"),
-		Transport: transport.Options{
-			Engine: f.cfg.BackendEngine, OwnAddresses: func() []string { return []string{f.listener.Addr().String()} },
-			Metrics: f.Metrics.Backends, Logger: f.log.Named("transport"),
-		},
-	})
+	config, err := cluster.FromKubeconfig(f.cfg.Client)
 	if err != nil {
+		return err
+	}
+	config.Proxy, config.Logger = f.proxy, f.log.Named("cluster")
+	config.Transport = transport.Options{
+		Engine: f.cfg.BackendEngine, OwnAddresses: func() []string { return []string{f.listener.Addr().String()} },
+		Metrics: f.Metrics.Backends, Logger: f.log.Named("transport"), Tunnel: config.Transport.Tunnel,
+	}
+	if f.cluster, err = cluster.New(config); err != nil {
 		return err
 	}
 	health := server.NewHealth(f.log.Named("health"), server.Check{Name: "startup", Ask: func(context.Context) error { return server.NotClosed(f.server.Ready()) }})

@@ -32,17 +32,17 @@ const (
 )
 
 // explain returns the response for a request that the API server has answered with 503, or nil if its APIService is not
-// unavailable, or the credentials do not permit to read it.
-func (c *causes) explain(r *filters.Request) error {
+// unavailable, or its user may not read it.
+func (c *causes) explain(who identity, r *filters.Request) error {
 	parts := strings.SplitN(r.URL.Path, "/", 5) // "", apis, group, version, rest
 	if len(parts) < 4 || parts[1] != "apis" || parts[2] == "" || parts[3] == "" {
 		return nil
 	}
 	name := parts[3] + "." + parts[2]
-	found, err, _ := c.asked.Do(name, func() (any, error) {
+	found, err, _ := c.asked.Do(name+"\n"+who.key, func() (any, error) {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), causeTimeout)
 		defer cancel()
-		return c.condition(ctx, name)
+		return c.condition(ctx, name, who)
 	})
 	if err != nil {
 		return nil // the response without a cause is better than none
@@ -55,8 +55,8 @@ func (c *causes) explain(r *filters.Request) error {
 }
 
 // condition returns the condition Available of an APIService, or nil.
-func (c *causes) condition(ctx context.Context, name string) (any, error) {
-	resp, err := c.fetch(ctx, "/apis/apiregistration.k8s.io/v1/apiservices/"+name, "", http.Header{"Accept": {"application/json"}})
+func (c *causes) condition(ctx context.Context, name string, who identity) (any, error) {
+	resp, err := c.fetch(ctx, "/apis/apiregistration.k8s.io/v1/apiservices/"+name, "", http.Header{"Accept": {"application/json"}}, who)
 	if err != nil {
 		return nil, err
 	}

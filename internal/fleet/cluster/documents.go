@@ -20,6 +20,7 @@ import (
 	lru "github.com/hashicorp/golang-lru/v2"
 	"go.uber.org/zap"
 	"golang.org/x/sync/singleflight"
+	"k8s.io/apimachinery/pkg/version"
 
 	"portico.dev/internal/filters"
 	"portico.dev/internal/respond"
@@ -31,20 +32,32 @@ const (
 	// fetchTimeout limits the request for a document. stalePatience limits it if the last one can be served instead.
 	fetchTimeout  = 20 * time.Second
 	stalePatience = 2 * time.Second
-	// maxDocument limits a document, and maxDocuments all of them, in bytes as they are kept: compressed.
-	maxDocument  = 16 << 20
-	maxDocuments = 64 << 20
+	// maxDocument limits a document. maxOfSingleUser limits all documents for a single user, and maxOfCluster those of one
+	// cluster of several, in bytes as they are kept: compressed.
+	maxDocument     = 16 << 20
+	maxOfSingleUser = 64 << 20
+	maxOfCluster    = 8 << 20
 	// maxVariants limits the documents by their number. Clients choose the variant by their Accept header, up to maxAccept.
 	maxVariants = 1000
 	maxAccept   = 512
+	// maxVersion limits the document of the version, and maxGitVersion the version.
+	maxVersion    = 64 << 10
+	maxGitVersion = 100
+	// maxRefused limits the users that are known to be refused.
+	maxRefused = 1000
 )
 
-// documents are the documents of discovery and OpenAPI, and the version. A document is fetched for each request, so that it is
-// as current as the API server's; while the API server does not answer, the last one is served with a Warning.
+// documents are the documents of discovery and OpenAPI, and the version. A document is fetched for each request with the identity
+// of its user, so that it is as current as the API server's, and the API server decides whether the user may read it. While the
+// API server does not answer, the last one is served with a Warning: to users that have been authenticated, unless the API
+// server has refused them before. All users who may read a document get the same one, so it is kept once.
 type documents struct {
-	fetch  fetcher
-	server string // in warnings
-	log    *zap.Logger
+	fetch      fetcher
+	identify   func(r *filters.Request) (identity, error)
+	singleUser bool   // without identities
+	server     string // in warnings
+	log        *zap.Logger
+	refused    *lru.Cache[string, struct{}] // keys of identities
 
 	fetches  singleflight.Group
 	followed chan struct{}
@@ -73,13 +86,17 @@ func (d *document) serve(w http.ResponseWriter, r *http.Request) {
 	d.Serve(w, r)
 }
 
-func newDocuments(fetch fetcher, server string, log *zap.Logger) *documents {
-	d := &documents{fetch: fetch, server: server, log: log, followed: make(chan struct{})}
-	known, err := lru.NewWithEvict(maxVariants, func(_ variant, old *document) { d.bytes -= len(old.Gzip) })
-	if err != nil {
-		panic(err) // the size is positive
+func newDocuments(c *Cluster) *documents {
+	d := &documents{
+		fetch: c.fetch, identify: c.identityOf, singleUser: c.config.SingleUser, server: c.subject(), log: c.config.Logger,
+		followed: make(chan struct{}),
 	}
-	d.known = known
+	var err, refusedErr error
+	d.known, err = lru.NewWithEvict(maxVariants, func(_ variant, old *document) { d.bytes -= len(old.Gzip) })
+	d.refused, refusedErr = lru.New[string, struct{}](maxRefused)
+	if err = errors.Join(err, refusedErr); err != nil {
+		panic(err) // the sizes are positive
+	}
 	return d
 }
 
@@ -122,18 +139,24 @@ func isDocument(path string) bool {
 // serve serves a document. It returns false if the request must be sent to the API server unchanged, because no response can be
 // served from memory.
 func (d *documents) serve(w http.ResponseWriter, r *filters.Request, v variant) bool {
+	who, err := d.identify(r)
+	if err != nil {
+		return false // it is the response
+	}
 	last := d.get(v)
-	if last != nil && v.query != "" { // a document with a hash never changes
+	if last != nil && v.query != "" && d.singleUser { // a document with a hash never changes
 		last.serve(w, r.Request)
 		return true
 	}
 	patience := fetchTimeout
-	if last = cmp.Or(last, d.similar(v)); last != nil {
+	if last = cmp.Or(last, d.similar(v)); last != nil && d.mayServeLast(who) {
 		patience = stalePatience
+	} else {
+		last = nil
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), patience)
 	defer cancel()
-	current, err := d.refresh(ctx, v)
+	current, err := d.refresh(ctx, v, who)
 	switch {
 	case err == nil:
 		current.serve(w, r.Request)
@@ -147,6 +170,11 @@ func (d *documents) serve(w http.ResponseWriter, r *filters.Request, v variant) 
 	return true
 }
 
+// mayServeLast reports whether a user may read the last documents without a decision of the API server.
+func (d *documents) mayServeLast(who identity) bool {
+	return d.singleUser || who.known && !d.refused.Contains(who.key)
+}
+
 // statusError is a response with another status than 200.
 type statusError int
 
@@ -158,12 +186,14 @@ func isOutage(err error) bool {
 	return !errors.As(err, &status) || status >= 500 || status == http.StatusTooManyRequests
 }
 
-// refresh fetches a document. Concurrent requests share the fetch.
-func (d *documents) refresh(ctx context.Context, v variant) (*document, error) {
-	fetched := d.fetches.DoChan(v.path+"\n"+v.query+"\n"+v.accept, func() (any, error) {
+// refresh fetches a document. Concurrent requests with the same identity share the fetch.
+func (d *documents) refresh(ctx context.Context, v variant, who identity) (*document, error) {
+	fetched := d.fetches.DoChan(v.path+"\n"+v.query+"\n"+v.accept+"\n"+who.key, func() (any, error) {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), fetchTimeout)
 		defer cancel()
-		return d.fetchOne(ctx, v)
+		made, err := d.fetchOne(ctx, v, who)
+		d.recordDecision(who, err)
+		return made, err
 	})
 	select {
 	case result := <-fetched:
@@ -176,13 +206,25 @@ func (d *documents) refresh(ctx context.Context, v variant) (*document, error) {
 	}
 }
 
-func (d *documents) fetchOne(ctx context.Context, v variant) (*document, error) {
+// recordDecision records whether the API server refuses the user.
+func (d *documents) recordDecision(who identity, err error) {
+	var status statusError
+	switch {
+	case who.key == "":
+	case err == nil:
+		d.refused.Remove(who.key)
+	case errors.As(err, &status) && (status == http.StatusUnauthorized || status == http.StatusForbidden):
+		d.refused.Add(who.key, struct{}{})
+	}
+}
+
+func (d *documents) fetchOne(ctx context.Context, v variant, who identity) (*document, error) {
 	header := http.Header{"Accept": {v.accept}, "Accept-Encoding": {"gzip"}}
 	last := d.get(v)
 	if last != nil {
 		header.Set("If-None-Match", last.ETag)
 	}
-	resp, err := d.fetch(ctx, v.path, v.query, header)
+	resp, err := d.fetch(ctx, v.path, v.query, header, who)
 	if err != nil {
 		return nil, err
 	}
@@ -277,9 +319,16 @@ func (d *documents) put(v variant, made *document) {
 	d.known.Remove(v)
 	d.bytes += len(made.Gzip)
 	d.known.Add(v, made)
-	for d.bytes > maxDocuments {
+	for d.bytes > d.limit() {
 		d.known.RemoveOldest()
 	}
+}
+
+func (d *documents) limit() int {
+	if d.singleUser {
+		return maxOfSingleUser
+	}
+	return maxOfCluster
 }
 
 func (d *documents) forget(v variant) {
@@ -294,21 +343,49 @@ const (
 	aggregated = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList,application/json;g=apidiscovery.k8s.io;v=v2beta1;as=APIGroupDiscoveryList,application/json"
 )
 
-// follow fetches the documents that kubectl and client-go read, so that they can be served during an outage.
-func (d *documents) follow(ctx context.Context) {
+var versionDocument = variant{path: "/version", accept: plain}
+
+// version returns the version of the API server, or "" if it is not known.
+func (d *documents) version() string {
+	found := d.get(versionDocument)
+	if found == nil {
+		return ""
+	}
+	body, err := respond.Unpack(found.Gzip)
+	if err != nil {
+		return ""
+	}
+	var info version.Info
+	if err := json.NewDecoder(io.LimitReader(body, maxVersion)).Decode(&info); err != nil || len(info.GitVersion) > maxGitVersion {
+		return ""
+	}
+	return info.GitVersion
+}
+
+// follow fetches the documents that kubectl and client-go read, so that they can be served during an outage. It returns true if
+// the documents of discovery have changed.
+func (d *documents) follow(ctx context.Context) (changed bool) {
 	defer d.once.Do(func() { close(d.followed) })
-	for _, v := range []variant{
-		{path: "/version", accept: plain}, {path: "/api", accept: plain}, {path: "/apis", accept: plain}, {path: "/api", accept: aggregated},
-		{path: "/apis", accept: aggregated},
-	} {
-		if _, err := d.refresh(ctx, v); err != nil && isOutage(err) {
+	followed := []variant{versionDocument, {path: "/api", accept: aggregated}, {path: "/apis", accept: aggregated}}
+	if d.singleUser {
+		followed = append(followed, variant{path: "/api", accept: plain}, variant{path: "/apis", accept: plain})
+	}
+	for _, v := range followed {
+		last := d.get(v)
+		current, err := d.refresh(ctx, v, identity{})
+		if err != nil && isOutage(err) {
 			d.log.Debug("the API server does not answer", zap.String("path", v.path), zap.Error(err))
-			return // it would not answer the others either
+			return changed // it would not answer the others either
 		}
+		changed = changed || err == nil && v != versionDocument && (last == nil || last.ETag != current.ETag)
+	}
+	if !d.singleUser {
+		return changed
 	}
 	if err := d.followOpenAPI(ctx); err != nil {
 		d.log.Debug("the OpenAPI documents are not current", zap.Error(err))
 	}
+	return changed
 }
 
 // openAPIRoot is where the index of the OpenAPI documents is.
@@ -316,7 +393,7 @@ const openAPIRoot = "/openapi/v3"
 
 // followOpenAPI fetches the index of the OpenAPI documents, and the documents that are new in it.
 func (d *documents) followOpenAPI(ctx context.Context) error {
-	index, err := d.refresh(ctx, variant{path: openAPIRoot, accept: plain})
+	index, err := d.refresh(ctx, variant{path: openAPIRoot, accept: plain}, identity{})
 	if err != nil {
 		return err
 	}
@@ -341,7 +418,7 @@ func (d *documents) followOpenAPI(ctx context.Context) error {
 		if !isDocument(v.path) || v.query != "" && d.get(v) != nil {
 			continue
 		}
-		if _, err := d.refresh(ctx, v); err != nil && isOutage(err) {
+		if _, err := d.refresh(ctx, v, identity{}); err != nil && isOutage(err) {
 			return err
 		}
 	}
