@@ -36,18 +36,18 @@ type Config struct {
 	Server Server
 	// MaxInFlight limits the requests to the cluster that are in flight, without long-running ones. Default 400.
 	MaxInFlight int
-	// Credentials are those of the front door at the API servers.
+	// Credentials authenticate the front door at the API servers.
 	Credentials Credentials
 	// Identify writes the identity of a client's request into its header, which has the credentials already. If it changes
-	// the field Authorization, the request has credentials of its own: it is sent over connections without the certificate of
-	// Credentials, because API servers prefer the user of a certificate to the user of a token.
+	// the field Authorization, it has replaced the credentials by the client's: the request is sent over connections without
+	// the certificate of Credentials, because API servers prefer the user of a certificate to the user of a token.
 	Identify func(header http.Header, r *filters.Request) error
-	// Prefix returns the path of the client's request before the path in r. Redirects begin with it. If nil, there is none.
+	// Prefix returns the path of the client's request before the path in r. Redirects begin with it. May be nil.
 	Prefix func(r *filters.Request) string
 	// SingleUser is set for a front with one user. All documents are then fetched before a client requests them, and
 	// documents that never change are served without a request. The API servers are not probed.
 	SingleUser bool
-	// Transport configures the connections. New sets its field Certificate.
+	// Transport configures the connections. Its field Parent is the same for all clusters of a process. Certificate is ignored.
 	Transport transport.Options
 	Proxy     *proxy.Proxy
 	Logger    *zap.Logger
@@ -114,7 +114,7 @@ type backends struct {
 	certificate *pki.KeyPair
 	server      Server
 	own         *transport.Backend // with the certificate
-	anonymous   *transport.Backend // without a certificate; the same as own if there is none
+	anonymous   *transport.Backend // without a certificate; the same as own if certificate is nil
 }
 
 // New returns a Cluster. It opens no connection.
@@ -160,7 +160,7 @@ func (c *Cluster) register() error {
 		LoopbackOK: true, MaxInFlight: c.maxInFlight, Certificate: certificate,
 	}
 	for _, e := range c.endpoints {
-		spec.Endpoints = append(spec.Endpoints, transport.Endpoint{Address: e.address, Terminating: !e.ready})
+		spec.Endpoints = append(spec.Endpoints, transport.Endpoint{Address: e.address, Terminating: !e.ready && !c.config.SingleUser})
 	}
 	own, err := c.set.Backend(spec)
 	if err != nil {
@@ -241,7 +241,7 @@ func rawPath(u *url.URL) string {
 }
 
 // authenticate writes the credentials, and the identity of r, into a header. If r is nil, the request is the front door's. It
-// returns true if r has credentials of its own.
+// returns true if Identify has replaced the credentials.
 func (c *Cluster) authenticate(ctx context.Context, header http.Header, r *filters.Request) (passed bool, err error) {
 	unavailable := c.config.Credentials.Apply(ctx, header)
 	if r != nil {
@@ -283,7 +283,7 @@ func (c *Cluster) RoundTrip(r *http.Request) (*http.Response, error) {
 // identity is the user of a request to the API servers. The zero value is the front door itself.
 type identity struct {
 	header http.Header // credentials and user
-	passed bool        // the credentials are the client's own
+	passed bool        // the credentials are the client's
 	known  bool        // the user is authenticated
 	key    string      // equal for requests with the same header; empty for the front door
 }
@@ -357,7 +357,7 @@ type call struct {
 	*backends
 	cluster *Cluster
 	target  proxy.Target
-	passed  bool // the request has credentials of its own
+	passed  bool // the credentials are the client's
 }
 
 // identify implements proxy.Target.Identify.
@@ -371,18 +371,19 @@ func (x *call) Admit(slot *transport.Slot, user string) error { return x.own.Adm
 
 // RoundTrip implements proxy.Server.
 func (x *call) RoundTrip(r *http.Request) (*http.Response, error) {
-	resp, err := x.cluster.roundTrip(x.backends, r, x.passed)
+	resp, err := x.cluster.roundTrip(x.cluster.connections(), r, x.passed) // x.backends may have been replaced since Admit
 	x.failed(err)
 	return resp, err
 }
 
 // DialUpgrade implements proxy.Server.
 func (x *call) DialUpgrade(ctx context.Context) (net.Conn, error) {
-	b := x.own
+	b := x.cluster.connections()
+	to := b.own
 	if x.passed {
-		b = x.anonymous
+		to = b.anonymous
 	}
-	conn, err := b.DialUpgrade(ctx)
+	conn, err := to.DialUpgrade(ctx)
 	x.failed(err)
 	return conn, err
 }

@@ -10,7 +10,7 @@ import (
 	"portico.dev/internal/pki"
 )
 
-// Credentials are those of the front door at the API servers. The methods may be called concurrently.
+// Credentials authenticate the front door at the API servers. The methods may be called concurrently.
 type Credentials interface {
 	// Apply adds the credentials to the header of a request.
 	Apply(ctx context.Context, header http.Header) error

@@ -32,8 +32,8 @@ const (
 	// fetchTimeout limits the request for a document. stalePatience limits it if the last one can be served instead.
 	fetchTimeout  = 20 * time.Second
 	stalePatience = 2 * time.Second
-	// maxDocument limits a document. maxOfSingleUser limits all documents for a single user, and maxOfCluster those of one
-	// cluster of several, in bytes as they are kept: compressed.
+	// maxDocument limits a document. maxOfSingleUser limits the documents of a cluster with a single user, and
+	// maxOfCluster the documents of another cluster, in bytes as they are kept: compressed.
 	maxDocument     = 16 << 20
 	maxOfSingleUser = 64 << 20
 	maxOfCluster    = 8 << 20

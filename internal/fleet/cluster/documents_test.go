@@ -21,9 +21,8 @@ import (
 
 // discovery serves documents with ETags to every user but mallory and system:anonymous.
 type discovery struct {
-	mu       sync.Mutex
-	seen     []string // "user path (if-none-match)"
-	anything http.HandlerFunc
+	mu   sync.Mutex
+	seen []string // "user path (if-none-match)"
 }
 
 func (d *discovery) ServeHTTP(w http.ResponseWriter, r *http.Request) {

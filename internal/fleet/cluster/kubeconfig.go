@@ -21,7 +21,7 @@ import (
 const singleUserInFlight = 2000
 
 // FromKubeconfig returns the configuration for the cluster of a kubeconfig with the user of the kubeconfig. The caller sets the
-// fields Proxy and Logger, and those of Transport except Tunnel.
+// fields Proxy and Logger, and the fields of Transport except Tunnel.
 func FromKubeconfig(given *rest.Config) (Config, error) {
 	address, err := addressOf(given)
 	if err != nil {

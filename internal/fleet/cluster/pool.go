@@ -56,7 +56,7 @@ type State struct {
 	Version string
 	// Ready is true if an API server is ready.
 	Ready bool
-	// Reason and Message are those of the condition Available.
+	// Reason and Message belong to the condition Available.
 	Reason, Message string
 }
 
@@ -118,7 +118,7 @@ func (c *Cluster) setVersion(version string) {
 	}
 }
 
-// newEndpoints returns the endpoints at the addresses. Those that are among the last ones keep their state.
+// newEndpoints returns the endpoints at the addresses. Endpoints that are among the last ones keep their state.
 func newEndpoints(last []*endpoint, addresses []string) []*endpoint {
 	var list []*endpoint
 	for _, address := range addresses {
@@ -135,8 +135,7 @@ func newEndpoints(last []*endpoint, addresses []string) []*endpoint {
 	return list
 }
 
-// scheduleProbes starts the probes of new endpoints, and ends those of endpoints that are no longer listed. It is called with mu
-// held.
+// scheduleProbes starts the probes of new endpoints, and ends the probes of removed endpoints. It is called with mu held.
 func (c *Cluster) scheduleProbes(last []*endpoint) {
 	if c.config.SingleUser {
 		return
