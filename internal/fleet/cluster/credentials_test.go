@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"fmt"
 	"io"
 	"net/http"
 	"strings"
@@ -122,4 +123,38 @@ func TestRoundTripHasTheCredentialsOfTheFrontDoor(t *testing.T) {
 			t.Errorf("POST = %s, %v, want %s", body, err, want)
 		}
 	}, func(c *Config) { c.Server.Path = "/base" })
+}
+
+// An API server prefers the user of a certificate to the user of a token. A client with a token must not be the front door there.
+func TestTokensOfClientsAreSentWithoutTheCertificate(t *testing.T) {
+	inBubble(t, 2, func(t *testing.T, e *env) {
+		e.credentials.UseCertificate(e.pair(e.clients, pki.Leaf{CommonName: "front-door", Client: true}))
+		e.handleAll(func(w http.ResponseWriter, r *http.Request) {
+			if r.Header.Get("Upgrade") == "" {
+				whoami(w, r)
+				return
+			}
+			conn, _, err := http.NewResponseController(w).Hijack()
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			defer conn.Close()
+			fmt.Fprintf(conn, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: SPDY/3.1\r\nX-Server: %d %s\r\n\r\n", len(r.TLS.PeerCertificates), r.Header.Get("Authorization"))
+		})
+		for _, path := range []string{"/api/v1/nodes", "/openapi/v2"} {
+			if got, want := e.get(path).body, `certificate front-door as "alice"`; got != want {
+				t.Errorf("GET %s: the API server sees %s, want %s", path, got, want)
+			}
+			if got, want := e.get(path, "X-Test-Token", "mine").body, `Bearer mine as ""`; got != want {
+				t.Errorf("GET %s with a token: the API server sees %s, want %s", path, got, want)
+			}
+		}
+		if got, want := e.upgrade(), "1"; got != want {
+			t.Errorf("upgrade: certificates and Authorization = %q, want %q", got, want)
+		}
+		if got, want := e.upgrade("X-Test-Token: mine\r\n"), "0 Bearer mine"; got != want {
+			t.Errorf("upgrade with a token: certificates and Authorization = %q, want %q", got, want)
+		}
+	})
 }

@@ -232,8 +232,8 @@ func TestUpgradeGoesToAReadyAPIServer(t *testing.T) {
 	})
 }
 
-// upgrade returns the header X-Server of the response to an upgrade.
-func (e *env) upgrade() string {
+// upgrade returns the header X-Server of the response to an upgrade. lines are further lines of the request's header.
+func (e *env) upgrade(lines ...string) string {
 	e.t.Helper()
 	raw, err := e.dial(e.t.Context(), frontAddress)
 	if err != nil {
@@ -245,7 +245,7 @@ func (e *env) upgrade() string {
 	}
 	conn := tls.Client(raw, config)
 	defer conn.Close()
-	fmt.Fprintf(conn, "POST /api/v1/namespaces/default/pods/web/exec?command=sh HTTP/1.1\r\nHost: front\r\nConnection: Upgrade\r\nUpgrade: SPDY/3.1\r\nContent-Length: 0\r\n\r\n")
+	fmt.Fprintf(conn, "POST /api/v1/namespaces/default/pods/web/exec?command=sh HTTP/1.1\r\nHost: front\r\nConnection: Upgrade\r\nUpgrade: SPDY/3.1\r\nContent-Length: 0\r\n%s\r\n", strings.Join(lines, ""))
 	resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
 	if err != nil || resp.StatusCode != http.StatusSwitchingProtocols {
 		e.t.Fatalf("upgrade = %+v, %v, want 101", resp, err)
