@@ -111,7 +111,7 @@ func TestInvalidClustersAreRejected(t *testing.T) {
 func TestWarningsOfClusters(t *testing.T) {
 	for server, want := range map[string]string{
 		`endpoints: ["a:1"]`:                              "spec.server.caBundle is empty: ",
-		`endpoints: ["a:1"], insecureSkipTLSVerify: true`: "spec.server.insecureSkipTLSVerify: whoever answers",
+		`endpoints: ["a:1"], insecureSkipTLSVerify: true`: "spec.server.insecureSkipTLSVerify: any server at the addresses",
 	} {
 		if got := kindtest.Warnings(clusterAt(t, server)); len(got) != 1 || !strings.HasPrefix(got[0], want) {
 			t.Errorf("Warnings of {%s} = %q, want one with the prefix %q", server, got, want)

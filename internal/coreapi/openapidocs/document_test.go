@@ -4,6 +4,7 @@ import (
 	"crypto/sha512"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -167,4 +168,42 @@ func TestVersion2(t *testing.T) {
 			t.Errorf("%s is not described, want a model", name)
 		}
 	}
+}
+
+func TestOptInDocumentsHaveSamePathsInBothVersions(t *testing.T) {
+	if len(OptIn()) == 0 {
+		t.Fatal("OptIn() is empty, want documents")
+	}
+	for _, d := range OptIn() {
+		var three spec3.OpenAPI
+		var two spec.Swagger
+		for _, version := range []struct {
+			Document
+			parsed any
+		}{{d.Document, &three}, {d.Swagger, &two}} {
+			body := mustJSON(t, version.Document)
+			if got := fmt.Sprintf("%X", sha512.Sum512(body)); got != version.Hash {
+				t.Errorf("hash of a document of %s = %s, want %s", d.Path, got, version.Hash)
+			}
+			if err := json.Unmarshal(body, version.parsed); err != nil {
+				t.Fatal(err)
+			}
+		}
+		got, want := slices.Sorted(maps.Keys(two.Paths.Paths)), slices.Sorted(maps.Keys(three.Paths.Paths))
+		if !slices.Equal(got, want) || !strings.HasPrefix(got[0], "/"+d.Path+"/") {
+			t.Errorf("version 2 of %s has the paths %q, want %q as in version 3", d.Path, got, want)
+		}
+		if _, err := openapi_v2.ParseDocument(mustJSON(t, d.Swagger)); err != nil {
+			t.Errorf("ParseDocument of %s failed: %v, want no error", d.Path, err)
+		}
+	}
+}
+
+func mustJSON(t *testing.T, d Document) []byte {
+	t.Helper()
+	body, err := d.JSON()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return body
 }
