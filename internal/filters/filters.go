@@ -130,9 +130,21 @@ func RequestInfo(resolver *request.Resolver) func(http.Handler) http.Handler {
 	}
 }
 
+// UndecidedError means that a client could not be authenticated, because the server that knows it did not respond.
+type UndecidedError struct {
+	Text string // for the client
+	Err  error
+}
+
+// Error implements error.
+func (e *UndecidedError) Error() string { return e.Text + ": " + e.Err.Error() }
+
+// Unwrap returns the cause.
+func (e *UndecidedError) Unwrap() error { return e.Err }
+
 // Authentication identifies the client. authenticate returns nil for an unknown client, with an error if there is a
-// reason. The filter then calls refused and responds with a 401; the request never becomes anonymous. The reason is
-// only logged, and not sent to the client.
+// reason. The filter then calls refused and responds with a 401, or with a 503 for an UndecidedError; the request never
+// becomes anonymous. The reason is only logged, and not sent to the client.
 func Authentication(authenticate func(*http.Request) (user.Info, error), refused http.HandlerFunc, log *zap.Logger) func(http.Handler) http.Handler {
 	log = logging.Limited(log)
 	return func(next http.Handler) http.Handler {
@@ -144,6 +156,11 @@ func Authentication(authenticate func(*http.Request) (user.Info, error), refused
 						zap.String("audit-id", request.AuditID(r.Context())), zap.Error(err))
 				}
 				refused(w, r)
+				var undecided *UndecidedError
+				if errors.As(err, &undecided) {
+					respond.Error(w, r, apierrors.NewServiceUnavailable(undecided.Text))
+					return
+				}
 				respond.Error(w, r, apierrors.NewUnauthorized("Unauthorized"))
 				return
 			}

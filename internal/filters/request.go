@@ -102,7 +102,9 @@ type Record struct {
 	Constraint   string    // verb of KEP-5284 that allowed the impersonation, if any
 	Decision     string    // allow or forbid
 	Reason       string    // the authorizer's reason
-	ServedBy     string    // "local", "discovery", or the name of an APIService
+	ServedBy     string    // "local", "discovery", "cluster", or the name of an APIService
+	Cluster      string    // name of the Cluster that the request is for; empty for this server
+	ClusterUser  string    // name of the user in that cluster
 
 	Endpoint string // of the backend, for the last attempt
 	Attempts int    // number of attempts

@@ -147,6 +147,9 @@ func (l *accessLine) MarshalLogObject(e zapcore.ObjectEncoder) error {
 	if rec.Impersonated != nil {
 		e.AddString("as", filters.Bounded(rec.Impersonated.GetName()))
 	}
+	if rec.Cluster != "" {
+		e.AddString("cluster", rec.Cluster)
+	}
 	if rec.ServedBy != "" {
 		e.AddString("served-by", filters.Bounded(rec.ServedBy))
 	}

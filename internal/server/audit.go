@@ -313,6 +313,10 @@ func setObjectRef(e *auditinternal.Event, a *authorizer.AttributesRecord, object
 const (
 	// auditAttempts is the number of endpoints of an extension server that were tried.
 	auditAttempts = "portico.dev/attempts"
+	// auditCluster is the name of the Cluster to which the request was sent, which its URI does not show.
+	auditCluster = "portico.dev/cluster"
+	// auditClusterUser is the name of the user in that cluster.
+	auditClusterUser = "portico.dev/cluster-user"
 	// auditCredential is the kind of credential that identified the caller.
 	auditCredential = "portico.dev/credential"
 	// auditEndpoint is the address of the endpoint that responded.
@@ -324,7 +328,7 @@ const (
 )
 
 // annotationCount is the number of annotations that the chain adds.
-const annotationCount = 7
+const annotationCount = 9
 
 // annotate writes the annotations sorted by key.
 func (t *requestAudit) annotate(into *eventParts) {
@@ -333,6 +337,8 @@ func (t *requestAudit) annotate(into *eventParts) {
 		{Key: "authorization.k8s.io/decision", Value: rec.Decision},
 		{Key: "authorization.k8s.io/reason", Value: rec.Reason},
 		{Key: auditAttempts, Value: attemptsOf(rec)},
+		{Key: auditCluster, Value: rec.Cluster},
+		{Key: auditClusterUser, Value: rec.ClusterUser},
 		{Key: auditCredential, Value: rec.Credential},
 		{Key: auditEndpoint, Value: rec.Endpoint},
 		{Key: auditServedBy, Value: rec.ServedBy},

@@ -1,6 +1,8 @@
 package server
 
 import (
+	"cmp"
+	"context"
 	"net/http"
 	"time"
 
@@ -25,6 +27,11 @@ type ChainConfig struct {
 	Authenticator authenticator.Request
 	// Authorizer decides whether the client may make the request.
 	Authorizer authorizer.UnconditionalAuthorizer
+	// Impersonation decides whether the client may impersonate. Default Authorizer.
+	Impersonation authorizer.UnconditionalAuthorizer
+	// Cluster returns the name of the cluster that a request is for, for the access log and audit events. If nil, or for an
+	// empty name, requests are for this server.
+	Cluster func(context.Context) string
 	// Ready returns the reason why API requests cannot be served yet, or nil.
 	Ready func() error
 	// RequestTimeout limits requests that are not long-running. Default 60 s.
@@ -80,6 +87,8 @@ type ChainConfig struct {
 	Logger *zap.Logger
 	// Drainer counts requests, and ends the long-running ones at shutdown.
 	Drainer *Drainer
+
+	slowClients *slowClients // set by ShareSlowClients
 }
 
 // chainFilters returns the filters in the order in which a request passes them.
@@ -102,7 +111,8 @@ func chainFilters(c ChainConfig) ([]filters.Filter, error) {
 	}
 	resolver := request.NewResolver()
 	return []filters.Filter{
-		{Name: "recover", Wrap: recoverFilter(c.Logger, c.Metrics, c.newSlowClients())},
+		{Name: "recover", Wrap: recoverFilter(c.Logger, c.Metrics, c.slowClientsOfChain())},
+		{Name: "cluster", Wrap: unless(c.Cluster == nil, clusterFilter(c.Cluster))},
 		{Name: "canonicalPath", Wrap: canonicalPathFilter(c.Metrics)},
 		{Name: "requestInfo", Wrap: filters.RequestInfo(resolver)},
 		{Name: "auditInit", Wrap: auditInitFilter()},
@@ -119,7 +129,7 @@ func chainFilters(c ChainConfig) ([]filters.Filter, error) {
 		{Name: "userAgent", Wrap: userAgents},
 		{Name: "overload", Wrap: overloadFilter(c.Overload, c.OverloadMetrics)},
 		{Name: "headerMemory", Wrap: headerMemoryFilter(c.LargeHeaders)},
-		{Name: "impersonation", Wrap: unless(c.PassImpersonation, impersonationFilter(c.Authorizer))},
+		{Name: "impersonation", Wrap: unless(c.PassImpersonation, impersonationFilter(cmp.Or(c.Impersonation, c.Authorizer)))},
 		{Name: "flowControl", Wrap: flowControlFilter(&c)},
 		{Name: "authorization", Wrap: authorizationFilter(c.Authorizer, c.UpgradesNeedCreate, c.Logger)},
 	}, nil

@@ -39,6 +39,16 @@ func recoverFilter(log *zap.Logger, m *metrics.Requests, slow *slowClients) func
 	}
 }
 
+// clusterFilter records the cluster of a request.
+func clusterFilter(of func(context.Context) string) func(http.Handler) http.Handler {
+	return func(next http.Handler) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			recordFrom(r.Context()).Cluster = of(r.Context())
+			next.ServeHTTP(w, r)
+		})
+	}
+}
+
 // canonicalPathFilter rejects ambiguous URLs before authentication.
 func canonicalPathFilter(m *metrics.Requests) func(http.Handler) http.Handler {
 	refuse := func(w http.ResponseWriter, r *http.Request, reason string, err *apierrors.StatusError) {

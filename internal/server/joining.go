@@ -23,7 +23,7 @@ func SplitJoining(joining, others http.Handler) http.Handler {
 // tokens.
 func NewJoinChain(c ChainConfig, next http.Handler) http.Handler {
 	return filters.Chain(next, []filters.Filter{
-		{Name: "recover", Wrap: recoverFilter(c.Logger, c.Metrics, c.newSlowClients())},
+		{Name: "recover", Wrap: recoverFilter(c.Logger, c.Metrics, c.slowClientsOfChain())},
 		{Name: "canonicalPath", Wrap: canonicalPathFilter(c.Metrics)},
 		{Name: "requestInfo", Wrap: filters.RequestInfo(request.NewResolver())},
 		{Name: "auditInit", Wrap: auditInitFilter()},

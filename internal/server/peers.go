@@ -45,7 +45,7 @@ func SplitPeers(fromPeers, fromClients, health http.Handler) http.Handler {
 func NewPeerChain(c ChainConfig, replicas Replicas, m *metrics.Peers, next http.Handler) http.Handler {
 	resolver := request.NewResolver()
 	return filters.Chain(next, []filters.Filter{
-		{Name: "recover", Wrap: recoverFilter(c.Logger, c.Metrics, c.newSlowClients())},
+		{Name: "recover", Wrap: recoverFilter(c.Logger, c.Metrics, c.slowClientsOfChain())},
 		{Name: "canonicalPath", Wrap: canonicalPathFilter(c.Metrics)},
 		{Name: "requestInfo", Wrap: filters.RequestInfo(resolver)},
 		{Name: "auditInit", Wrap: auditInitFilter()},

@@ -53,7 +53,16 @@ func newSlowClients(limit time.Duration, budget int64) *slowClients {
 	return &slowClients{budget: budget, lateTimeout: requestLimit(limit) / 2}
 }
 
-// newSlowClients returns the slowClients of a chain.
+// ShareSlowClients makes the chains that are built from copies of c share the memory for slow clients.
+func (c *ChainConfig) ShareSlowClients() { c.slowClients = c.newSlowClients() }
+
+func (c *ChainConfig) slowClientsOfChain() *slowClients {
+	if c.slowClients != nil {
+		return c.slowClients
+	}
+	return c.newSlowClients()
+}
+
 func (c *ChainConfig) newSlowClients() *slowClients {
 	s := newSlowClients(c.RequestTimeout, c.Memory.Share(slowBudget, 8))
 	c.Buffered.Add(metrics.BufferedSlowClients, s.used.Total)
