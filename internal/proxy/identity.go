@@ -24,6 +24,11 @@ type IdentityHeaders struct {
 // RequestHeaders are those of the request-header protocol, as published in extension-apiserver-authentication.
 var RequestHeaders = IdentityHeaders{User: "X-Remote-User", UID: "X-Remote-Uid", Group: "X-Remote-Group", ExtraPrefix: "X-Remote-Extra-"}
 
+// Contain reports whether a header in its canonical form is one of n. The second parameter makes it an argument of maps.DeleteFunc.
+func (n IdentityHeaders) Contain(name string, _ []string) bool {
+	return name == n.User || name == n.UID || name == n.Group || strings.HasPrefix(name, n.ExtraPrefix)
+}
+
 // identityError is an identity that cannot be sent to a backend unchanged.
 type identityError struct {
 	code int

@@ -14,6 +14,7 @@ import (
 	"k8s.io/apiserver/pkg/authentication/serviceaccount"
 	"k8s.io/apiserver/pkg/authentication/user"
 
+	manifests "portico.dev/deploy/front"
 	"portico.dev/internal/fleet/v1alpha1"
 	"portico.dev/internal/proxy"
 )
@@ -25,14 +26,11 @@ const (
 	maxResponse = 1 << 20
 )
 
-// account is the ServiceAccount in deploy/front/cluster-rbac.yaml, by which the front door has its rights.
-var account = struct{ namespace, name string }{"portico-system", "portico-front"}
-
 // WriteOwn writes the identity of the front door itself into the header of a request in mode FrontProxy. API servers authenticate no
 // request of a front proxy without a user.
 func WriteOwn(header http.Header) error {
-	groups := append(serviceaccount.MakeGroupNames(account.namespace), user.AllAuthenticated)
-	name := serviceaccount.MakeUsername(account.namespace, account.name)
+	groups := append(serviceaccount.MakeGroupNames(manifests.Namespace), user.AllAuthenticated)
+	name := serviceaccount.MakeUsername(manifests.Namespace, manifests.Account)
 	return proxy.WriteIdentity(header, proxy.RequestHeaders, &user.DefaultInfo{Name: name, Groups: groups})
 }
 

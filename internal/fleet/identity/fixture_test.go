@@ -32,6 +32,7 @@ import (
 	apirequest "k8s.io/apiserver/pkg/endpoints/request"
 	"sigs.k8s.io/yaml"
 
+	manifests "portico.dev/deploy/front"
 	"portico.dev/internal/auth/authtest"
 	"portico.dev/internal/auth/rbac"
 	"portico.dev/internal/filters"
@@ -53,7 +54,7 @@ const (
 var oddSuffixes = []string{" x", "\nA: b"}
 
 // frontAccount is the user with frontToken.
-var frontAccount = serviceaccount.MakeUsername(account.namespace, account.name)
+var frontAccount = serviceaccount.MakeUsername(manifests.Namespace, manifests.Account)
 
 // cluster is an API server with kube-apiserver's own authentication of front proxies and impersonation.
 type cluster struct {
@@ -222,7 +223,10 @@ func newFront(t *testing.T, mode v1alpha1.IdentityMode, rules Rules) *front {
 	f := &front{cluster: newCluster(t), user: &user.DefaultInfo{Name: "alice", UID: "u-1", Groups: groupsAnd("dev", "system:masters"),
 		Extra: map[string][]string{"Scopes/Key": {"read", "write"}}}}
 	options := transport.Options{AllowLoopback: true, Engine: enginetest.Backend(t)}
-	f.writer = Impersonation(rules, frontCredentials)
+	f.writer = func(header http.Header, r *filters.Request) error {
+		header.Set("Authorization", "Bearer "+frontToken)
+		return Impersonation(rules)(header, r)
+	}
 	if mode == v1alpha1.FrontProxy {
 		options.Certificate = certificate(t)
 		f.writer = FrontProxy(rules)
@@ -244,11 +248,6 @@ func newFront(t *testing.T, mode v1alpha1.IdentityMode, rules Rules) *front {
 	f.tokens = NewTokens(f.own(mode), mode)
 	f.server = authtest.Serve(t, http.HandlerFunc(f.serve))
 	return f
-}
-
-func frontCredentials(_ context.Context, header http.Header) error {
-	header.Set("Authorization", "Bearer "+frontToken)
-	return nil
 }
 
 type roundTripper func(*http.Request) (*http.Response, error)
@@ -304,7 +303,7 @@ func (f *front) serve(w http.ResponseWriter, r *http.Request) {
 	})
 }
 
-func isOwn(issuer string) bool { return issuer == "https://front" }
+func isOwn(keyID string) bool { return keyID == "front" }
 
 // send sends a request with the lines as the header and returns the status.
 func (f *front) send(t *testing.T, lines ...string) int {

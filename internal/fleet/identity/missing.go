@@ -25,7 +25,7 @@ type right struct {
 }
 
 // anyKey is a key of extra that no rule names. RBAC has no pattern for the keys: a rule for "userextras/*" is about a key named "*".
-const anyKey = "portico.dev/any"
+const anyKey = "portico-front-check"
 
 // impersonationRights are in deploy/front/cluster-rbac.yaml, as is tokenRight.
 var (
@@ -92,7 +92,7 @@ func (a api) isAllowed(ctx context.Context, r right) (bool, error) {
 // probe is a user that exists in no cluster.
 var probe = user.DefaultInfo{
 	Name: "portico-front-check", Groups: []string{"portico-front-check", user.AllAuthenticated},
-	Extra: map[string][]string{"portico.dev/check": {"portico-front-check"}},
+	Extra: map[string][]string{"portico-front-check": {"portico-front-check"}},
 }
 
 // missingTrust sends a request as the user probe, and returns why the API servers do not authenticate that user. It does not check
@@ -116,7 +116,7 @@ func (a api) missingTrust(ctx context.Context) (string, error) {
 		return "", fmt.Errorf("check that the API servers trust the certificate: %w", err)
 	case !slices.Contains(seen.Groups, probe.Groups[0]):
 		return "send groups (--requestheader-group-headers=X-Remote-Group of the API servers)", nil
-	case !slices.Equal(seen.Extra["portico.dev/check"], probe.Extra["portico.dev/check"]):
+	case !slices.Equal(seen.Extra["portico-front-check"], probe.Extra["portico-front-check"]):
 		return "send extra (--requestheader-extra-headers-prefix=X-Remote-Extra- of the API servers)", nil
 	}
 	return "", nil

@@ -14,6 +14,7 @@ import (
 
 	"portico.dev/internal/auth/authn"
 	"portico.dev/internal/auth/tokenreview"
+	"portico.dev/internal/filters"
 	"portico.dev/internal/fleet/v1alpha1"
 	"portico.dev/internal/request"
 	"portico.dev/internal/transport"
@@ -76,15 +77,19 @@ func (t *Tokens) authenticate(ctx context.Context, token string) (*authenticator
 func (t *Tokens) review(ctx context.Context, review, reply *authenticationv1.TokenReview) error {
 	client := request.ClientNetwork(ctx)
 	if ok, _ := t.clients.Take(client, 1, maxReviews); !ok {
-		return errBusy
+		return &filters.UndecidedError{Text: errBusy.Error(), Err: errBusy}
 	}
 	defer t.clients.Give(client, 1)
-	return t.api.create(ctx, tokenreview.Path, review, reply)
+	if err := t.api.create(ctx, tokenreview.Path, review, reply); err != nil {
+		return &filters.UndecidedError{Text: "the cluster did not authenticate the token, try again", Err: err}
+	}
+	return nil
 }
 
-// Passes reports whether the bearer token of a request is for the cluster, so that Tokens authenticates it. own reports whether an
-// issuer is the front door. Passes verifies nothing. A request with two tokens, or a token that is too long, never passes.
-func Passes(policy v1alpha1.TokenPolicy, r *http.Request, own func(issuer string) bool) bool {
+// Passes reports whether the bearer token of a request is for the cluster, so that Tokens authenticates it. own reports whether the front
+// door signs tokens with the key of an ID: many clusters have the same issuer. Passes verifies nothing. A request with two tokens, or
+// a token that is too long, never passes.
+func Passes(policy v1alpha1.TokenPolicy, r *http.Request, own func(keyID string) bool) bool {
 	if policy != v1alpha1.AllTokens && policy != v1alpha1.ServiceAccountTokens {
 		return false
 	}
@@ -96,13 +101,12 @@ func Passes(policy v1alpha1.TokenPolicy, r *http.Request, own func(issuer string
 }
 
 // isServiceAccountToken reports whether a token has the claims of a service account and is not one of the front door.
-func isServiceAccountToken(token string, own func(issuer string) bool) bool {
-	_, body, err := authn.SplitToken(token)
+func isServiceAccountToken(token string, own func(keyID string) bool) bool {
+	head, body, err := authn.SplitToken(token)
 	if err != nil {
 		return false
 	}
 	var claims struct {
-		Issuer     string `json:"iss"`
 		Subject    string `json:"sub"`
 		Kubernetes *struct {
 			Namespace string `json:"namespace"`
@@ -113,8 +117,11 @@ func isServiceAccountToken(token string, own func(issuer string) bool) bool {
 		return false
 	}
 	namespace, _, err := serviceaccount.SplitUsername(claims.Subject)
-	if err != nil || own(claims.Issuer) {
+	if err != nil || claims.LegacyNamespace != namespace && (claims.Kubernetes == nil || claims.Kubernetes.Namespace != namespace) {
 		return false
 	}
-	return claims.LegacyNamespace == namespace || claims.Kubernetes != nil && claims.Kubernetes.Namespace == namespace
+	var header struct {
+		KeyID string `json:"kid"`
+	}
+	return authn.DecodeTokenPart(head, &header, false) == nil && !own(header.KeyID)
 }

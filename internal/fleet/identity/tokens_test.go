@@ -172,7 +172,8 @@ func TestReviewsInModeFrontProxyHaveAUser(t *testing.T) {
 }
 
 func TestPasses(t *testing.T) {
-	jwt := func(claims string) string { return authtest.Token(`{"alg":"RS256"}`, claims, nil) + "c2ln" }
+	signed := func(head, claims string) string { return authtest.Token(head, claims, nil) + "c2ln" }
+	jwt := func(claims string) string { return signed(`{"alg":"RS256","kid":"cluster"}`, claims) }
 	const bound = `{"iss":"https://cluster","sub":"system:serviceaccount:ns:robot","kubernetes.io":{"namespace":"ns"}}`
 	for name, tt := range map[string]struct {
 		token                string
@@ -183,7 +184,9 @@ func TestPasses(t *testing.T) {
 		"too long":                    {jwt(`{"iss":"` + strings.Repeat("x", authn.MaxTokenBytes) + `"}`), false, false},
 		"service account":             {jwt(bound), true, true},
 		"service account, old format": {jwt(`{"iss":"kubernetes/serviceaccount","sub":"system:serviceaccount:ns:robot","kubernetes.io/serviceaccount/namespace":"ns"}`), true, true},
-		"of the front door":           {jwt(strings.ReplaceAll(bound, "https://cluster", "https://front")), true, false},
+		"of the front door":           {signed(`{"alg":"RS256","kid":"front"}`, bound), true, false},
+		"no key":                      {signed(`{"alg":"RS256"}`, bound), true, true},
+		"two keys":                    {signed(`{"kid":"front","kid":"cluster"}`, bound), true, false},
 		"issuer in another case":      {jwt(strings.ReplaceAll(bound, `"iss"`, `"ISS"`)), true, true},
 		"two issuers":                 {jwt(strings.ReplaceAll(bound, `{"iss"`, `{"iss":"https://front","iss"`)), true, false},
 		"two issuers, two cases":      {jwt(strings.ReplaceAll(bound, `{"iss"`, `{"ISS":"https://front","iss"`)), true, false},

@@ -1,14 +1,12 @@
 package identity
 
 import (
-	"context"
 	"errors"
-	"fmt"
+	"maps"
 	"net/http"
 	"strings"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"portico.dev/internal/filters"
 	"portico.dev/internal/proxy"
@@ -23,29 +21,23 @@ var impersonationHeaders = proxy.IdentityHeaders{
 	ExtraPrefix: authenticationv1.ImpersonateUserExtraHeaderPrefix,
 }
 
-// Impersonation returns a Writer for API servers that let the front door impersonate users. credentials writes the credentials of
-// the front door, such as a bearer token.
-func Impersonation(rules Rules, credentials func(ctx context.Context, header http.Header) error) Writer {
-	return func(header http.Header, r *filters.Request) error {
-		sent, err := rules.Of(r.User)
-		if err != nil {
-			return err
-		}
-		if err := credentials(r.Context(), header); err != nil {
-			return fmt.Errorf("%w: %w", apierrors.NewServiceUnavailable("the credentials of the front door for the cluster are not available"), err)
-		}
-		return proxy.WriteIdentity(header, impersonationHeaders, sent)
-	}
-}
+// Impersonation returns a Writer for API servers that let the front door impersonate users. The header has the credentials of the
+// front door already.
+func Impersonation(rules Rules) Writer { return rules.writer(impersonationHeaders) }
 
 // FrontProxy returns a Writer for API servers that trust the certificate of the connection as a front proxy's.
-func FrontProxy(rules Rules) Writer {
-	return func(header http.Header, r *filters.Request) error {
-		sent, err := rules.Of(r.User)
+func FrontProxy(rules Rules) Writer { return rules.writer(proxy.RequestHeaders) }
+
+// writer returns a Writer of the user in the cluster.
+func (r Rules) writer(names proxy.IdentityHeaders) Writer {
+	return func(header http.Header, asked *filters.Request) error {
+		sent, err := r.Of(asked.User)
 		if err != nil {
 			return err
 		}
-		return proxy.WriteIdentity(header, proxy.RequestHeaders, sent)
+		asked.Record.ClusterUser = sent.GetName()
+		maps.DeleteFunc(header, names.Contain) // the identity of the front door itself
+		return proxy.WriteIdentity(header, names, sent)
 	}
 }
 
@@ -60,6 +52,7 @@ func Token() Writer {
 		if !ok {
 			return errors.New("the user was not authenticated by the cluster, so there is no token to send")
 		}
+		r.Record.ClusterUser = u.GetName()
 		header["Authorization"] = []string{"Bearer " + *u.token}
 		for name, values := range r.Header {
 			if strings.HasPrefix(name, "Impersonate-") {

@@ -1,9 +1,7 @@
 package identity
 
 import (
-	"context"
 	"encoding/base64"
-	"errors"
 	"fmt"
 	"maps"
 	"net/http"
@@ -12,7 +10,6 @@ import (
 	"strings"
 	"testing"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apiserver/pkg/authentication/user"
 
 	"portico.dev/internal/filters"
@@ -142,22 +139,6 @@ func TestA59UnsendableUsersAreNotForwarded(t *testing.T) {
 	}
 }
 
-func TestUnavailableCredentialsAre503(t *testing.T) {
-	cause := errors.New("the plugin failed")
-	writer := Impersonation(Rules{}, func(context.Context, http.Header) error { return cause })
-	r := filters.RequestOf(httptest.NewRequest(http.MethodGet, "/api", nil))
-	r.User = &user.DefaultInfo{Name: "alice"}
-	header := http.Header{}
-	err := writer(header, r)
-	var status *apierrors.StatusError
-	if !errors.As(err, &status) || status.ErrStatus.Code != http.StatusServiceUnavailable || !errors.Is(err, cause) {
-		t.Errorf("error without credentials = %v, want a 503 that wraps %q", err, cause)
-	}
-	if strings.Contains(status.ErrStatus.Message, cause.Error()) || len(header) != 0 {
-		t.Errorf("message %q and header %v, want no cause and no header", status.ErrStatus.Message, header)
-	}
-}
-
 // TestA59UsersOfBothKindsAreKeptApart checks that a user of the cluster is not sent as one of the front door, and vice versa.
 func TestA59UsersOfBothKindsAreKeptApart(t *testing.T) {
 	token := robotToken
@@ -168,7 +149,7 @@ func TestA59UsersOfBothKindsAreKeptApart(t *testing.T) {
 		user   user.Info
 		ok     bool
 	}{
-		"user of the cluster, impersonated":   {Impersonation(Rules{}, frontCredentials), ofCluster, false},
+		"user of the cluster, impersonated":   {Impersonation(Rules{}), ofCluster, false},
 		"user of the cluster, front proxy":    {FrontProxy(Rules{}), ofCluster, false},
 		"user of the front door, by token":    {Token(), ofFront, false},
 		"user of the cluster, by token":       {Token(), ofCluster, true},
