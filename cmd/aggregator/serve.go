@@ -166,16 +166,17 @@ func runEphemeral(cmd *cobra.Command, config aggregator.Config, command []string
 }
 
 func kubeconfigCommand() *cobra.Command {
-	var dataDir, server, user, file string
+	var dataDir, server, cluster, user, file string
 	var groups []string
 	var ttl time.Duration
 	cmd := &cobra.Command{
-		Use:     "kubeconfig --user NAME [--group GROUP]...",
-		Short:   "Issue a client certificate of the CA in the data directory, as a kubeconfig",
-		Example: "  aggregator kubeconfig --user alice --group dev > alice.kubeconfig",
-		Args:    cobra.NoArgs,
+		Use:   "kubeconfig --user NAME [--group GROUP]...",
+		Short: "Issue a client certificate of the CA in the data directory, as a kubeconfig",
+		Example: `  aggregator kubeconfig --user alice --group dev > alice.kubeconfig
+  aggregator kubeconfig --user alice --cluster prod > prod.kubeconfig`,
+		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			data, err := aggregator.Kubeconfig(dataDir, server, user, groups, ttl)
+			data, err := aggregator.Kubeconfig(dataDir, server, cluster, user, groups, ttl)
 			if err != nil {
 				return err
 			}
@@ -189,6 +190,7 @@ func kubeconfigCommand() *cobra.Command {
 	fs := cmd.Flags()
 	fs.StringVar(&dataDir, "data-dir", aggregator.Default().DataDir, "data directory of the front door")
 	fs.StringVar(&server, "server", "", "URL of the front door; default the one in the data directory's admin.kubeconfig")
+	fs.StringVar(&cluster, "cluster", "", "name of a Cluster behind the front door; default the front door itself")
 	fs.StringVar(&user, "user", "", "name of the user")
 	fs.StringSliceVar(&groups, "group", nil, "group of the user; may be repeated")
 	fs.DurationVar(&ttl, "ttl", pki.LeafTTL, "lifetime of the credentials")

@@ -110,7 +110,7 @@ func TestUntrustedAdminKubeconfigIsNotWritten(t *testing.T) {
 	if _, err := a.ClientConfig("alice", nil, time.Hour); err == nil || !strings.Contains(err.Error(), "--client-ca-file") {
 		t.Errorf("ClientConfig = %v, want an error that names --client-ca-file", err)
 	}
-	if _, err := Kubeconfig(c.DataDir, "", "alice", nil, time.Hour); err == nil || !strings.Contains(err.Error(), "--client-ca-file") {
+	if _, err := Kubeconfig(c.DataDir, "", "", "alice", nil, time.Hour); err == nil || !strings.Contains(err.Error(), "--client-ca-file") {
 		t.Errorf("Kubeconfig = %v, want an error that names --client-ca-file", err)
 	}
 	certPEM, keyPEM := o.issue(t, pki.Leaf{CommonName: "root", Organizations: []string{pki.AdminGroup}, Client: true})
@@ -159,7 +159,7 @@ func TestKubeconfigVerifiesOperatorServingCertificate(t *testing.T) {
 	if code, body := get(t, config, "/api"); code != http.StatusOK {
 		t.Errorf("ClientConfig: GET /api = %d %s, want 200", code, body)
 	}
-	data, err := Kubeconfig(c.DataDir, "", "bob", []string{pki.AdminGroup}, time.Hour)
+	data, err := Kubeconfig(c.DataDir, "", "", "bob", []string{pki.AdminGroup}, time.Hour)
 	if err != nil {
 		t.Fatal(err)
 	}

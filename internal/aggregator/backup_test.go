@@ -285,7 +285,7 @@ func TestBackupNeedsDedicatedRight(t *testing.T) {
 		}
 	}
 	for _, name := range []string{"reader", "objects", "backups", "nobody"} {
-		text, err := Kubeconfig(dir, config.Host, "user-of-"+name, nil, time.Hour)
+		text, err := Kubeconfig(dir, config.Host, "", "user-of-"+name, nil, time.Hour)
 		if err != nil {
 			t.Fatal(err)
 		}

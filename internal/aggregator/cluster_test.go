@@ -122,7 +122,7 @@ func TestE23ClusterChangesNeedDedicatedRights(t *testing.T) {
 	}
 	users := map[string]*rest.Config{"masters": admin, "anonymous": rest.AnonymousClientConfig(admin)}
 	for _, name := range []string{"reader", "objects", "tokens", "nobody"} {
-		text, err := Kubeconfig(dir, admin.Host, name, nil, time.Hour)
+		text, err := Kubeconfig(dir, admin.Host, "", name, nil, time.Hour)
 		if err != nil {
 			t.Fatal(err)
 		}

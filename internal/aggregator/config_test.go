@@ -129,21 +129,21 @@ func TestKubeconfigNeedsInitializedDirectory(t *testing.T) {
 	dir := t.TempDir()
 	c := Default()
 	c.DataDir = dir
-	if _, err := Kubeconfig(dir, "https://a:6443", "alice", nil, 0); err == nil || !strings.Contains(err.Error(), "start `aggregator") {
+	if _, err := Kubeconfig(dir, "https://a:6443", "", "alice", nil, 0); err == nil || !strings.Contains(err.Error(), "start `aggregator") {
 		t.Errorf("Kubeconfig from a directory without keys: error = %v, want one that names aggregator", err)
 	}
 	if _, err := pki.OpenDirectory(c.pkiDir(), pki.Leaf{CommonName: "front"}); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := Kubeconfig(dir, "", "alice", nil, 0); err == nil || !strings.Contains(err.Error(), "--server") {
+	if _, err := Kubeconfig(dir, "", "", "alice", nil, 0); err == nil || !strings.Contains(err.Error(), "--server") {
 		t.Errorf("Kubeconfig without a known address: error = %v, want one that names --server", err)
 	}
 	for user, text := range map[string]string{"": "--user", "system:serviceaccount:a:b": "kubectl create token"} {
-		if _, err := Kubeconfig(dir, "https://a:6443", user, nil, 0); err == nil || !strings.Contains(err.Error(), text) {
+		if _, err := Kubeconfig(dir, "https://a:6443", "", user, nil, 0); err == nil || !strings.Contains(err.Error(), text) {
 			t.Errorf("Kubeconfig for the user %q: error = %v, want %q", user, err, text)
 		}
 	}
-	data, err := Kubeconfig(dir, "https://a:6443", "alice", []string{"dev", "ops"}, 0)
+	data, err := Kubeconfig(dir, "https://a:6443", "", "alice", []string{"dev", "ops"}, 0)
 	if err != nil {
 		t.Fatal(err)
 	}

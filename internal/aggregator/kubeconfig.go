@@ -10,15 +10,20 @@ import (
 	"strings"
 	"time"
 
+	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
+	"portico.dev/internal/fleet"
 	"portico.dev/internal/pki"
 )
 
-// Kubeconfig issues a client kubeconfig from the CA in a data directory that a front door has been started on.
-func Kubeconfig(dataDir, server, user string, groups []string, ttl time.Duration) ([]byte, error) {
+// Kubeconfig issues a client kubeconfig from the CA in a data directory that a front door has been started on. cluster is the name
+// of a Cluster behind the front door, or empty for the front door itself.
+func Kubeconfig(dataDir, server, cluster, user string, groups []string, ttl time.Duration) ([]byte, error) {
 	switch {
+	case cluster != "" && len(validation.IsDNS1123Label(cluster)) > 0:
+		return nil, fmt.Errorf("--cluster: %q is not a name of a Cluster: %s", cluster, validation.IsDNS1123Label(cluster)[0])
 	case user == "":
 		return nil, errors.New("--user is needed: the name that the front door will know this client by")
 	case strings.HasPrefix(user, "system:serviceaccount:"):
@@ -33,15 +38,18 @@ func Kubeconfig(dataDir, server, user string, groups []string, ttl time.Duration
 	if err != nil {
 		return nil, err
 	}
-	cluster, err := clusterOf(c, server, keys.Cluster().BundlePEM())
+	at, err := clusterOf(c, server, keys.Cluster().BundlePEM())
 	if err != nil {
 		return nil, err
+	}
+	if cluster != "" {
+		at.Server = strings.TrimRight(at.Server, "/") + fleet.PathPrefix + cluster
 	}
 	certPEM, keyPEM, err := keys.ClientKeyPair(user, groups, ttl)
 	if err != nil {
 		return nil, err
 	}
-	return kubeconfig(cluster, user, certPEM, keyPEM)
+	return kubeconfig(at, user, certPEM, keyPEM)
 }
 
 // clusterOf returns the address and the CA certificates of the front door of a data directory. server replaces the

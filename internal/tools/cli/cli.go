@@ -26,7 +26,7 @@ type Options struct {
 // Commands returns all commands.
 func Commands(o Options) []*cobra.Command {
 	all := []*cobra.Command{
-		doctorCommand(), consoleCommand(o), conformanceCommand(), drillCommand(o), debtsCommand(), whyCommand(), routeCommand(), migrateCommand(), adoptCommand(), releaseCommand(),
+		doctorCommand(), consoleCommand(o), conformanceCommand(), drillCommand(o), debtsCommand(), whyCommand(), routeCommand(), migrateCommand(), adoptCommand(), releaseCommand(), enrollCommand(),
 		versionCommand(),
 	}
 	for _, c := range all {
@@ -73,7 +73,7 @@ func Prepare(root *cobra.Command) {
 	program.Prepare(root,
 		program.Group{Title: "Serve", Commands: []string{"serve", "dev", "gateway", "config"}},
 		program.Group{Title: "Rehearse and diagnose", Commands: []string{"doctor", "console", "conformance", "drill", "why", "route", "debts", "alerts"}},
-		program.Group{Title: "Adopt and migrate", Commands: []string{"adopt", "release", "migrate"}},
+		program.Group{Title: "Adopt and migrate", Commands: []string{"adopt", "release", "enroll", "migrate"}},
 		program.Group{Title: "Storage", Commands: []string{"backup", "restore", "member", "token"}},
 		program.Group{Title: "Credentials", Commands: []string{"kubeconfig", "pki"}},
 	)
