@@ -22,8 +22,8 @@ var layers = map[string]int{
 	"auth": 3, "coreapi": 3, "apiservice": 3, "replicas/peers": 3, "replicas/cluster": 3, "proxy": 3, "discovery": 3, "openapi": 3, "fairness": 3, "lifecycle": 3,
 	"dispatch": 4, "tools/doctor": 4, "tools/conformance": 4, "tools/drill": 4, "routes/migrate": 4, "nodes/kubelet": 4, "fleet/limits": 4, "fleet/identity": 4,
 	"server": 5, "extserver": 5, "fleet/cluster": 5,
-	"aggregation": 6,
-	"aggregator":  7, "gateway": 7, "front": 7, "tools/console": 7, "tools/cli": 8, "tools/release": 8,
+	"aggregation": 6, "fleet": 6,
+	"aggregator": 7, "gateway": 7, "front": 7, "tools/console": 7, "tools/cli": 8, "tools/release": 8,
 	// Tests of everything above.
 	"simulation": 8,
 	// Packages for other programs.

@@ -67,8 +67,12 @@ func (h *parts) wireFront() error {
 		UpgradesNeedCreate: c.AuthorizeUpgradesAsCreate, StrictTransportSecurity: c.StrictTransportSecurity,
 		LargeHeaders: server.NewHeaderMemory(h.Memory, h.mayHaveLargeHeaders),
 	})
+	config.ShareSlowClients()
 	chain, err := server.NewChain(config, h.router)
 	if err != nil {
+		return err
+	}
+	if chain, err = h.wireFleet(config, chain); err != nil {
 		return err
 	}
 	h.chain = chain

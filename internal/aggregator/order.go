@@ -50,6 +50,9 @@ func (h *parts) members() *run.Group {
 		add("fairness", h.fairness.Ready(), h.fairness.Run)
 	}
 	add("transport", nil, h.CloseTransport)
+	if h.fleet != nil {
+		add("clusters", h.fleet.Ready(), h.fleet.Run)
+	}
 	add("debts", h.debts.Ready(), h.debts.Run) // before any backend becomes available
 	var handOver []run.Member
 	if h.peers != nil {

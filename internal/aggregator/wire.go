@@ -29,6 +29,7 @@ import (
 	"portico.dev/internal/discovery"
 	"portico.dev/internal/dispatch"
 	"portico.dev/internal/fairness"
+	"portico.dev/internal/fleet"
 	"portico.dev/internal/lifecycle"
 	"portico.dev/internal/lifecycle/debts"
 	"portico.dev/internal/lifecycle/garbage"
@@ -97,6 +98,9 @@ type parts struct {
 	debtCleaner *debts.Cleaner
 
 	catchUps catchUps // nil: no other replica can be ahead
+
+	clusters *clusterObjects // nil: the API of Clusters is off
+	fleet    *fleet.Fleet    // nil like clusters
 
 	router *server.Router
 	health *server.Health

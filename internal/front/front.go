@@ -5,7 +5,6 @@ import (
 	"errors"
 	"net"
 	"net/http"
-	"time"
 
 	"go.uber.org/zap"
 	"k8s.io/apiserver/pkg/authentication/authenticator"
@@ -76,7 +75,7 @@ func (f *Front) wire() (err error) {
 	health := server.NewHealth(f.log.Named("health"), server.Check{Name: "startup", Ask: func(context.Context) error { return server.NotClosed(f.server.Ready()) }})
 	chain, err := server.NewChain(f.Chain(server.ChainConfig{
 		Authenticator: authenticator.RequestFunc(f.authenticate), Authorizer: permitted{}, PassImpersonation: true,
-		AdjustTimeout: endAfterServer, Ready: func() error { return nil },
+		AdjustTimeout: cluster.EndAfterServer, Ready: func() error { return nil },
 	}), f.route(server.NewStatic(server.StaticConfig{
 		Health: health, Version: version.Get(), Gatherer: f.Registry, Aggregation: func() any { return nil },
 	})))
@@ -88,9 +87,6 @@ func (f *Front) wire() (err error) {
 	})
 	return nil
 }
-
-// endAfterServer returns the timeout of a request that the API server ends after timeout.
-func endAfterServer(timeout time.Duration) time.Duration { return timeout + 2*time.Second }
 
 // ownPrefix is the prefix of the paths that describe the front. All other paths are the cluster's, as without the front.
 const ownPrefix = "/portico"

@@ -1,0 +1,61 @@
+package aggregator
+
+import (
+	"net/http"
+	"slices"
+	"time"
+
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/cache"
+
+	"portico.dev/internal/fleet"
+	"portico.dev/internal/fleet/client"
+	"portico.dev/internal/fleet/v1alpha1"
+	"portico.dev/internal/server"
+	"portico.dev/internal/transport"
+)
+
+// clusterObjects are the objects of kind Cluster.
+type clusterObjects struct {
+	client   *client.Clusters
+	informer cache.SharedIndexInformer
+}
+
+// wireClusterObjects leaves h.clusters nil if the API of Clusters is off.
+func (h *parts) wireClusterObjects(config *rest.Config) error {
+	if !h.cfg.runtimeConfig().Serves(v1alpha1.GroupVersion.WithResource("clusters")) {
+		return nil
+	}
+	made, err := client.New(config)
+	if err != nil {
+		return err
+	}
+	h.clusters = &clusterObjects{client: made, informer: h.informers.InformerFor(&v1alpha1.Cluster{}, func(kubernetes.Interface, time.Duration) cache.SharedIndexInformer {
+		return client.NewInformer(made)
+	})}
+	return nil
+}
+
+// signsWith reports whether service account tokens of this front door are signed with a key.
+func (h *parts) signsWith(keyID string) bool {
+	_, verifying := h.tokens.KeyIDs()
+	return slices.Contains(verifying, keyID)
+}
+
+// wireFleet returns the handler of the requests for Clusters and, with next, of all others.
+func (h *parts) wireFleet(config server.ChainConfig, next http.Handler) (http.Handler, error) {
+	if h.clusters == nil {
+		return next, nil
+	}
+	secrets := h.informers.Secrets()
+	h.fleet = fleet.New(fleet.Config{
+		Client: h.clusters.client, Clusters: h.clusters.informer, Secrets: secrets.Informer(), SecretLister: secrets.Lister(),
+		Chain: config, OwnKey: h.signsWith, Certificate: h.proxyClientCert,
+		Transport: transport.Options{
+			Engine: h.cfg.BackendEngine, Parent: h.Transport, OwnAddresses: h.ownAddresses, Tunnel: h.Egress.ControlPlane(), Metrics: h.Metrics.Backends, Logger: h.log.Named("transport"),
+		},
+		Proxy: h.Proxy, Election: h.election, Metrics: h.Metrics.Clusters, Logger: h.log.Named("clusters"),
+	})
+	return h.fleet.Handler(next)
+}

@@ -1,0 +1,84 @@
+package fleet
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	authorizationv1 "k8s.io/api/authorization/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/authentication/authenticator"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
+
+	"portico.dev/internal/fleet/cluster"
+	"portico.dev/internal/fleet/v1alpha1"
+	"portico.dev/internal/server"
+)
+
+// usersChain is the chain of requests by users of the front door.
+func (f *Fleet) usersChain() server.ChainConfig {
+	c := f.config.Chain
+	c.Authorizer, c.Impersonation = access{f.config.Chain.Authorizer}, f.config.Chain.Authorizer
+	// A WebSocket begins with a GET, so a right to read would be a right to run commands.
+	c.UpgradesNeedCreate = true
+	c.Cluster, c.AdjustTimeout = nameOf, cluster.EndAfterServer
+	return c
+}
+
+// tokensChain is the chain of requests by users of a cluster.
+func (f *Fleet) tokensChain() server.ChainConfig {
+	c := f.config.Chain
+	c.Authenticator, c.Authorizer, c.PassImpersonation = authenticator.RequestFunc(authenticateToken), permitted{}, true
+	c.Cluster, c.AdjustTimeout = nameOf, cluster.EndAfterServer
+	return c
+}
+
+func nameOf(ctx context.Context) string { return selected(ctx).name }
+
+// authenticateToken lets the cluster of a request authenticate its bearer token.
+func authenticateToken(r *http.Request) (*authenticator.Response, bool, error) {
+	return selected(r.Context()).member.tokens.AuthenticateRequest(r)
+}
+
+// access authorizes the use of clusters.
+type access struct {
+	frontDoor authorizer.UnconditionalAuthorizer
+}
+
+// Authorize implements authorizer.UnconditionalAuthorizer. The right is the verb of the request on clusters/proxy. The API servers of
+// the cluster authorize the request itself.
+func (a access) Authorize(ctx context.Context, asked authorizer.Attributes) (authorizer.Decision, string, error) {
+	name, verb := nameOf(ctx), asked.GetVerb()
+	if isSelfReview(asked) {
+		verb = "get" // kubectl auth whoami and can-i, for readers
+	}
+	decision, reason, err := a.frontDoor.Authorize(ctx, &authorizer.AttributesRecord{
+		User: asked.GetUser(), Verb: verb, ResourceRequest: true, Name: name,
+		APIGroup: v1alpha1.GroupVersion.Group, APIVersion: v1alpha1.GroupVersion.Version, Resource: "clusters", Subresource: "proxy",
+	})
+	if decision != authorizer.DecisionAllow {
+		reason = fmt.Sprintf("the front door requires the right to %s clusters/proxy %q of %s", verb, name, v1alpha1.GroupVersion.Group)
+	}
+	return decision, reason, err
+}
+
+// isSelfReview reports whether a user asks about itself, which changes nothing.
+func isSelfReview(a authorizer.Attributes) bool {
+	if a.GetVerb() != "create" || a.GetSubresource() != "" {
+		return false
+	}
+	switch (schema.GroupResource{Group: a.GetAPIGroup(), Resource: a.GetResource()}) {
+	case authenticationv1.Resource("selfsubjectreviews"), authorizationv1.Resource("selfsubjectaccessreviews"), authorizationv1.Resource("selfsubjectrulesreviews"):
+		return true
+	}
+	return false
+}
+
+// permitted authorizes everything: the cluster decides.
+type permitted struct{}
+
+// Authorize implements authorizer.UnconditionalAuthorizer.
+func (permitted) Authorize(context.Context, authorizer.Attributes) (authorizer.Decision, string, error) {
+	return authorizer.DecisionAllow, "the cluster decides", nil
+}

@@ -1,0 +1,96 @@
+package fleet
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"go.uber.org/zap"
+	"golang.org/x/sync/errgroup"
+	corelisters "k8s.io/client-go/listers/core/v1"
+	"k8s.io/client-go/tools/cache"
+
+	"portico.dev/internal/fleet/client"
+	"portico.dev/internal/lifecycle/reconcile"
+	"portico.dev/internal/metrics"
+	"portico.dev/internal/pki"
+	"portico.dev/internal/proxy"
+	"portico.dev/internal/server"
+	"portico.dev/internal/transport"
+)
+
+// Config is the configuration of a Fleet. Every field is required.
+type Config struct {
+	// Client and Clusters access the objects of kind Cluster.
+	Client   *client.Clusters
+	Clusters cache.SharedIndexInformer
+	// Secrets and SecretLister access the credentials of the clusters.
+	Secrets      cache.SharedIndexInformer
+	SecretLister corelisters.SecretLister
+	// Chain is the chain of the front door. The chains of clusters are made of copies.
+	Chain server.ChainConfig
+	// OwnKey reports whether the front door signs service account tokens with the key of an ID.
+	OwnKey func(id string) bool
+	// Certificate identifies the front door to clusters without other credentials.
+	Certificate *pki.KeyPair
+	// Transport configures the connections to API servers. Its Parent is closed after Run has returned.
+	Transport transport.Options
+	Proxy     *proxy.Proxy
+	// Election decides which replica writes the status of Clusters.
+	Election reconcile.Election
+	Metrics  *metrics.Clusters
+	Logger   *zap.Logger
+}
+
+// Fleet serves clusters. It is safe for concurrent use.
+type Fleet struct {
+	config  Config
+	log     *zap.Logger
+	members atomic.Pointer[members]
+	ready   chan struct{}
+
+	links    sync.WaitGroup // goroutines of connections
+	statuses statusWriter
+}
+
+// New returns a Fleet without clusters. It starts nothing.
+func New(c Config) *Fleet {
+	f := &Fleet{config: c, log: c.Logger, ready: make(chan struct{})}
+	f.members.Store(&members{})
+	f.statuses = statusWriter{fleet: f, changed: make(chan struct{}), pending: map[string]bool{}, rights: map[string]rights{}}
+	return f
+}
+
+// Ready returns a channel that is closed when all clusters that exist are served.
+func (f *Fleet) Ready() <-chan struct{} { return f.ready }
+
+// settle is the time in which changes of objects are collected, so that many Clusters are not compared for each of them.
+const settle = 50 * time.Millisecond
+
+// Run follows the Clusters until ctx ends, and then closes the connections to them. The informers have synced before.
+func (f *Fleet) Run(ctx context.Context) error {
+	defer f.links.Wait()
+	g, ctx := errgroup.WithContext(ctx)
+	f.sync(ctx)
+	close(f.ready)
+	g.Go(func() error {
+		l := &reconcile.Loop{Name: "clusters", Workers: 1, Delay: settle, Log: f.log, Reconcile: func(context.Context, string) (time.Duration, error) {
+			f.sync(ctx)
+			return 0, nil
+		}}
+		all := func(any) string { return "all" }
+		return l.Run(ctx, reconcile.Source{Informer: f.config.Clusters, Key: all}, reconcile.Source{Informer: f.config.Secrets, Key: f.credentialsKey})
+	})
+	g.Go(func() error { return f.statuses.run(ctx) })
+	return g.Wait()
+}
+
+// credentialsKey is a reconcile.Source.Key: it returns "" for Secrets that no cluster refers to.
+func (f *Fleet) credentialsKey(secret any) string {
+	key, err := cache.MetaNamespaceKeyFunc(secret)
+	if err != nil || !f.members.Load().secrets.Has(key) {
+		return ""
+	}
+	return "all"
+}

@@ -1,0 +1,137 @@
+package fleet
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/http"
+	"strings"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/util/validation"
+
+	"portico.dev/internal/filters"
+	"portico.dev/internal/fleet/identity"
+	"portico.dev/internal/fleet/v1alpha1"
+	"portico.dev/internal/respond"
+	"portico.dev/internal/server"
+)
+
+// PathPrefix is the path below which the clusters are.
+const PathPrefix = "/clusters/"
+
+// selection is the cluster of a request. It is a value of the request's context.
+type selection struct {
+	name   string
+	member *member // nil if there is no such cluster, which only users who may use it learn
+	prefix string  // of the path, which was removed; empty if the host selects the cluster
+	token  bool    // the cluster authenticates the user
+}
+
+type selectionKey struct{}
+
+// selected returns the selection of a request that Handler has passed to a chain.
+func selected(ctx context.Context) *selection { return ctx.Value(selectionKey{}).(*selection) }
+
+// Handler returns the handler of all requests: those for clusters, and all others, which next serves.
+func (f *Fleet) Handler(next http.Handler) (http.Handler, error) {
+	users, err := server.NewChain(f.usersChain(), http.HandlerFunc(f.serve))
+	if err != nil {
+		return nil, err
+	}
+	tokens, err := server.NewChain(f.tokensChain(), http.HandlerFunc(f.serve))
+	if err != nil {
+		return nil, err
+	}
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		s, inner := f.find(r)
+		if s == nil {
+			next.ServeHTTP(w, r)
+			return
+		}
+		chain := users
+		if s.member != nil && identity.Passes(s.member.object.Spec.Identity.Tokens, r, f.config.OwnKey) {
+			s.token, chain = true, tokens
+		}
+		chain.ServeHTTP(w, inner.WithContext(context.WithValue(inner.Context(), selectionKey{}, s)))
+	}), nil
+}
+
+// find returns the cluster of a request, and the request without the prefix of its path. It returns nil for a request that is for the
+// front door itself.
+func (f *Fleet) find(r *http.Request) (*selection, *http.Request) {
+	members := f.members.Load()
+	if m := members.byHost[hostOf(r)]; m != nil {
+		return &selection{name: m.name, member: m}, r
+	}
+	name, ok := clusterOf(r.RequestURI)
+	if !ok {
+		return nil, r
+	}
+	prefix := PathPrefix + name
+	return &selection{name: name, member: members.byName[name], prefix: prefix}, below(r, prefix)
+}
+
+// clusterOf returns the name in a request target that begins with /clusters/NAME. A name contains nothing that can be escaped.
+func clusterOf(target string) (string, bool) {
+	rest, ok := strings.CutPrefix(target, PathPrefix)
+	if !ok {
+		return "", false
+	}
+	if end := strings.IndexAny(rest, "/?"); end >= 0 {
+		rest = rest[:end]
+	}
+	return rest, len(validation.IsDNS1123Label(rest)) == 0
+}
+
+// below returns r with the path after a prefix that is spelled without escapes.
+func below(r *http.Request, prefix string) *http.Request {
+	out, u := *r, *r.URL
+	out.URL = &u
+	u.Path, u.RawPath = strings.TrimPrefix(u.Path, prefix), strings.TrimPrefix(u.RawPath, prefix)
+	out.RequestURI = strings.TrimPrefix(r.RequestURI, prefix)
+	if u.Path == "" {
+		u.Path = "/"
+		out.RequestURI = "/" + out.RequestURI
+	}
+	return &out
+}
+
+// hostOf returns the host name that a client has requested, in lower case and without a port.
+func hostOf(r *http.Request) string {
+	host := r.Host
+	if name, _, err := net.SplitHostPort(host); err == nil {
+		host = name
+	}
+	return strings.ToLower(strings.TrimSuffix(host, "."))
+}
+
+// serve sends a request that a chain has accepted to its cluster.
+func (f *Fleet) serve(w http.ResponseWriter, given *http.Request) {
+	s, r := selected(given.Context()), server.RequestFrom(given)
+	if s.member == nil {
+		respond.Error(w, given, apierrors.NewNotFound(v1alpha1.Resource("clusters"), s.name))
+		return
+	}
+	if err := s.member.problem; err != nil && !s.token {
+		respond.Error(w, given, apierrors.NewServiceUnavailable(fmt.Sprintf("the credentials for cluster %s cannot be used: %v", s.name, err)))
+		return
+	}
+	if err := s.member.limits.Check(r); err != nil {
+		respond.Error(w, given, err)
+		return
+	}
+	s.member.link.Serve(w, r)
+}
+
+// identify writes the identity of a request into its header for the API servers of its cluster.
+func identify(header http.Header, r *filters.Request) error {
+	s := selected(r.Context())
+	if s.token {
+		return identity.Token()(header, r)
+	}
+	return s.member.writer(header, r)
+}
+
+// prefixOf returns the prefix of the path of a request.
+func prefixOf(r *filters.Request) string { return selected(r.Context()).prefix }

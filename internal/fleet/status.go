@@ -1,0 +1,177 @@
+package fleet
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"portico.dev/internal/fleet/identity"
+	"portico.dev/internal/fleet/v1alpha1"
+	"portico.dev/internal/lifecycle/reconcile"
+)
+
+// statusWriter writes the status of Clusters, on the leading replica.
+type statusWriter struct {
+	fleet *Fleet
+
+	mu      sync.Mutex // guards the fields below
+	changed chan struct{}
+	pending map[string]bool   // names of clusters whose state has changed
+	rights  map[string]rights // by the name of a cluster
+}
+
+// rights are the rights of the front door in a cluster, as found at a time.
+type rights struct {
+	generation  int64
+	credentials string
+	at          time.Time
+	condition   metav1.Condition
+}
+
+const (
+	writeTimeout = 10 * time.Second
+	// rightsInterval is how often the rights of credentials are checked, rightsRetry how often those that were missing.
+	rightsInterval, rightsRetry = 5 * time.Minute, 30 * time.Second
+	rightsTimeout               = 10 * time.Second
+	// reasonUnavailable is the reason of unknown rights.
+	reasonUnavailable = "ClusterUnavailable"
+	statusWorkers     = 4 // a cluster that does not respond keeps one busy for rightsTimeout
+)
+
+func (s *statusWriter) run(ctx context.Context) error {
+	l := &reconcile.Loop{
+		Name: "cluster-status", Workers: statusWorkers, Delay: settle, Reconcile: s.reconcile, Election: s.fleet.config.Election, Log: s.fleet.log,
+		Changed: []func() <-chan struct{}{s.nextChange}, Waiting: s.takePending,
+	}
+	return l.Run(ctx, reconcile.Source{Informer: s.fleet.config.Clusters, Key: reconcile.NameOf})
+}
+
+// follow notes the changes of the state of a cluster until ctx ends.
+func (s *statusWriter) follow(ctx context.Context, name string, l *link) {
+	for {
+		changed := l.Changed()
+		s.note(name)
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+func (s *statusWriter) note(name string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.pending[name] = true
+	close(s.changed)
+	s.changed = make(chan struct{})
+}
+
+func (s *statusWriter) nextChange() <-chan struct{} {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.changed
+}
+
+func (s *statusWriter) takePending() []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	names := slices.Collect(maps.Keys(s.pending))
+	clear(s.pending)
+	return names
+}
+
+// reconcile writes the status of a Cluster if it is not current.
+func (s *statusWriter) reconcile(ctx context.Context, name string) (time.Duration, error) {
+	m := s.fleet.members.Load().byName[name]
+	if m == nil {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		delete(s.rights, name)
+		return 0, nil
+	}
+	wanted := m.object.DeepCopy()
+	next := s.observe(ctx, m, &wanted.Status)
+	if equality.Semantic.DeepEqual(m.object.Status, wanted.Status) {
+		return next, nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, writeTimeout)
+	defer cancel()
+	_, err := s.fleet.config.Client.UpdateStatus(ctx, wanted, metav1.UpdateOptions{})
+	return next, reconcile.Ignoring(err, reconcile.IsOutdated)
+}
+
+// observe sets the status of a cluster, and returns the time until its rights must be checked again.
+func (s *statusWriter) observe(ctx context.Context, m *member, status *v1alpha1.ClusterStatus) time.Duration {
+	state := m.link.State()
+	status.Endpoints = nil
+	for _, e := range state.Endpoints {
+		status.Endpoints = append(status.Endpoints, v1alpha1.EndpointStatus{Address: e.Address, Ready: e.Ready, Message: e.Message})
+	}
+	if state.Version != "" {
+		status.Version = state.Version
+	}
+	available := metav1.Condition{Type: v1alpha1.ConditionAvailable, Status: metav1.ConditionTrue, Reason: state.Reason, Message: state.Message}
+	switch {
+	case m.problem != nil:
+		available.Status, available.Reason, available.Message = metav1.ConditionFalse, "InvalidCredentials", m.problem.Error()
+	case !state.Ready:
+		available.Status = metav1.ConditionFalse
+	}
+	found := s.rightsOf(ctx, m, available.Status == metav1.ConditionTrue)
+	for _, c := range []metav1.Condition{available, found.condition} {
+		c.ObservedGeneration = m.object.Generation
+		meta.SetStatusCondition(&status.Conditions, c)
+	}
+	return max(time.Second, found.interval()-time.Since(found.at))
+}
+
+// interval returns the time after which rights are checked again.
+func (r *rights) interval() time.Duration {
+	if r.condition.Status == metav1.ConditionTrue {
+		return rightsInterval
+	}
+	return rightsRetry
+}
+
+// rightsOf returns the rights of the front door in a cluster. They are requested when the object or the credentials have changed, and
+// at intervals.
+func (s *statusWriter) rightsOf(ctx context.Context, m *member, reachable bool) rights {
+	s.mu.Lock()
+	known := s.rights[m.name]
+	s.mu.Unlock()
+	current := known.generation == m.object.Generation && known.credentials == m.credentials
+	if current && time.Since(known.at) < known.interval() && (known.condition.Reason != reasonUnavailable || !reachable) {
+		return known
+	}
+	found := rights{generation: m.object.Generation, credentials: m.credentials, at: time.Now(), condition: metav1.Condition{
+		Type: v1alpha1.ConditionPermitted, Status: metav1.ConditionUnknown, Reason: reasonUnavailable, Message: "no API server is available",
+	}}
+	if reachable {
+		found.condition.Status, found.condition.Reason, found.condition.Message = m.checkRights(ctx)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.rights[m.name] = found
+	return found
+}
+
+// checkRights asks the cluster for the rights that the credentials lack.
+func (m *member) checkRights(ctx context.Context) (metav1.ConditionStatus, string, string) {
+	ctx, cancel := context.WithTimeout(ctx, rightsTimeout)
+	defer cancel()
+	spec := &m.object.Spec.Identity
+	switch missing, err := identity.Missing(ctx, m.link, spec.Mode, spec.Tokens); {
+	case err != nil:
+		return metav1.ConditionUnknown, "CheckFailed", "the rights of the credentials are unknown: " + err.Error()
+	case len(missing) > 0:
+		return metav1.ConditionFalse, "MissingRights", identity.Message(missing)
+	}
+	return metav1.ConditionTrue, "RightsGranted", "the credentials have the required rights"
+}
