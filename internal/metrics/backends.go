@@ -9,10 +9,11 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// Backends holds the metrics of requests to extension servers. The label backend is the namespace/name:port of a
-// Service used by an APIService. The label trust tells apart the connection pools of a Service whose APIServices verify
-// its certificate in different ways: "system", "insecure", or a fingerprint of caBundle. The series of a pool are
-// removed when no APIService uses it any more. A nil *Backends counts nothing.
+// Backends holds the metrics of requests to extension servers and to clusters. The label backend is the
+// namespace/name:port of a Service used by an APIService, or cluster/ and the name of a Cluster. The label trust tells
+// apart the connection pools of a Service whose APIServices verify its certificate in different ways: "system",
+// "insecure", or a fingerprint of caBundle. The series of a pool are removed when nothing uses it any more. A nil
+// *Backends counts nothing.
 //
 // A thousand backends have fifteen thousand series. As metric objects of the Prometheus client library they would
 // take ten times the memory of the counts. So only the counts are stored (Backend), and converted to series at a

@@ -30,7 +30,7 @@ import (
 
 // Config is the configuration of a Cluster.
 type Config struct {
-	// Name is the name in messages and metrics.
+	// Name is the name in messages. The backend in metrics is cluster/NAME; that of a Service is NAMESPACE/NAME:PORT.
 	Name string
 	// Server contains the API servers.
 	Server Server
@@ -156,7 +156,7 @@ func (c *Cluster) Update(s Server, maxInFlight int) error {
 func (c *Cluster) register() error {
 	certificate := c.config.Credentials.Certificate()
 	spec := transport.Spec{
-		Name: c.config.Name, ServerName: c.server.ServerName, CABundle: c.server.CABundle, Insecure: c.server.Insecure,
+		Name: "cluster/" + c.config.Name, ServerName: c.server.ServerName, CABundle: c.server.CABundle, Insecure: c.server.Insecure,
 		LoopbackOK: true, MaxInFlight: c.maxInFlight, Certificate: certificate,
 	}
 	for _, e := range c.endpoints {
