@@ -15,6 +15,7 @@ import (
 
 	"go.uber.org/zap"
 
+	"portico.dev/internal/fleet/v1alpha1"
 	"portico.dev/internal/run"
 	"portico.dev/internal/transport"
 )
@@ -63,7 +64,7 @@ type State struct {
 // Reasons of the condition Available.
 const (
 	reasonReady     = "Ready"
-	reasonNotReady  = "NoReadyAPIServer"
+	reasonNotReady  = v1alpha1.ReasonNoReadyAPIServer
 	reasonNotProbed = "NotProbed"
 )
 

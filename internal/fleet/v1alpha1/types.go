@@ -230,6 +230,11 @@ const (
 	ConditionAvailable = "Available"
 	// ConditionPermitted is True if the credentials have the rights that the front door needs in the cluster.
 	ConditionPermitted = "Permitted"
+
+	// ReasonNoReadyAPIServer is the reason of Available while no API server of the cluster is ready.
+	ReasonNoReadyAPIServer = "NoReadyAPIServer"
+	// ReasonMissingRights is the reason of Permitted if the credentials lack rights.
+	ReasonMissingRights = "MissingRights"
 )
 
 // ClusterStatus is the observed state of a Cluster.

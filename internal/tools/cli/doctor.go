@@ -31,7 +31,7 @@ func doctorCommand() *cobra.Command {
 		Short: "Find the broken hop of an APIService, and how to repair it",
 		Long: `Check each hop from an APIService to its extension server: Service, endpoints, DNS, TCP, TLS, identity, discovery,
 OpenAPI, a review, a list, a watch. Print the result of each hop, the first that is broken, its cause, and the command
-that repairs it. Without a name, check every APIService that has an extension server.
+that repairs it. Without a name, check every APIService that has an extension server, and the conditions of every Cluster.
 
 The command works with any API server, and needs only read rights. The result of a hop that cannot be checked is unknown.
 
@@ -79,54 +79,59 @@ func isAPIServiceName(name string) bool {
 }
 
 func (o *doctorOptions) run(ctx context.Context, out io.Writer, args []string) error {
-	reports, err := o.examine(ctx, args)
+	reports, clusters, err := o.examine(ctx, args)
 	if err != nil {
 		return &ExitError{exitUnexamined, err}
 	}
-	if err := o.print(out, reports, len(args) == 0); err != nil {
+	if err := o.print(out, reports, clusters, len(args) == 0); err != nil {
 		return err
 	}
-	if n := doctor.Broken(reports); n > 0 {
-		return fmt.Errorf("broken: %d of %d", n, len(reports))
+	if n := doctor.Broken(reports) + doctor.BrokenClusters(clusters); n > 0 {
+		return fmt.Errorf("broken: %d of %d", n, len(reports)+len(clusters))
 	}
 	return nil
 }
 
-func (o *doctorOptions) examine(ctx context.Context, args []string) ([]*doctor.Report, error) {
+func (o *doctorOptions) examine(ctx context.Context, args []string) ([]*doctor.Report, []*doctor.ClusterReport, error) {
 	if err := o.output.Check(); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	client, err := o.Config()
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	client.Timeout = 0 // each request has its own deadline
 	config := doctor.Config{Client: client, Timeout: o.Timeout}
 	if o.certFile != "" || o.keyFile != "" {
 		if config.FrontProxy, err = pki.LoadKeyPair(o.certFile, o.keyFile); err != nil {
-			return nil, fmt.Errorf("--proxy-client-cert-file: %w", err)
+			return nil, nil, fmt.Errorf("--proxy-client-cert-file: %w", err)
 		}
 	}
 	d, err := doctor.New(config)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	defer d.Close()
 	if len(args) == 0 {
-		return d.ExamineAll(ctx)
+		reports, err := d.ExamineAll(ctx)
+		if err != nil {
+			return nil, nil, err
+		}
+		clusters, err := d.ExamineClusters(ctx)
+		return reports, clusters, err
 	}
 	report, err := d.Examine(ctx, args[1])
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	return []*doctor.Report{report}, nil
+	return []*doctor.Report{report}, nil, nil
 }
 
 // print writes all reports as JSON, or one report as text, or a summary of all reports with the details of broken
 // ones.
-func (o *doctorOptions) print(out io.Writer, reports []*doctor.Report, all bool) error {
+func (o *doctorOptions) print(out io.Writer, reports []*doctor.Report, clusters []*doctor.ClusterReport, all bool) error {
 	if !o.output.Is("text") {
-		return o.output.Write(out, func(out io.Writer) error { return doctor.WriteJSON(out, reports) })
+		return o.output.Write(out, func(out io.Writer) error { return doctor.WriteJSON(out, reports, clusters) })
 	}
 	if all {
 		write := doctor.WriteSummary
@@ -148,5 +153,5 @@ func (o *doctorOptions) print(out io.Writer, reports []*doctor.Report, all bool)
 			return err
 		}
 	}
-	return nil
+	return doctor.WriteClusters(out, clusters)
 }

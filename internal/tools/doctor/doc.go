@@ -11,6 +11,8 @@
 // receive. If the API server does not set such a condition, the message comes from the code of package apiservice
 // that would set it.
 //
+// Clusters behind a front door are not examined: the package reports the conditions that the front door has written.
+//
 // The API server of the kubeconfig is trusted; backends are not. Handshakes for inspection accept any certificate and
 // send no secrets. Responses are bounded and sanitized before they are printed.
 package doctor

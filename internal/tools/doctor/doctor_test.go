@@ -219,7 +219,7 @@ func TestAllAPIServicesAreExaminedInNameOrder(t *testing.T) {
 	if lines := strings.Split(text.String(), "\n"); !strings.HasPrefix(lines[0], "APISERVICE") || !strings.Contains(lines[0], "GATEWAY") || !strings.Contains(lines[1], " of ") || !strings.Contains(lines[1], "broken at service") {
 		t.Errorf("wide summary =\n%s\nwant the columns and the broken hop", text.String())
 	}
-	if err := WriteJSON(&data, reports); err != nil {
+	if err := WriteJSON(&data, reports, nil); err != nil {
 		t.Fatal(err)
 	}
 	var decoded struct{ APIServices []Report }

@@ -132,7 +132,7 @@ func TestEmptyReportIsPrinted(t *testing.T) {
 	if err := WriteSummary(&text, nil); err != nil || text.String() != "No APIService leads to an extension server.\n" {
 		t.Errorf("WriteSummary without reports = %v: %q; want a sentence", err, text.String())
 	}
-	if err := WriteJSON(&data, nil); err != nil || strings.Join(strings.Fields(data.String()), "") != `{"apiServices":[]}` {
+	if err := WriteJSON(&data, nil, nil); err != nil || strings.Join(strings.Fields(data.String()), "") != `{"apiServices":[]}` {
 		t.Errorf("WriteJSON without reports = %v: %q; want an empty list", err, data.String())
 	}
 }

@@ -117,13 +117,14 @@ func (f finding) saying(cause string) finding {
 }
 
 // WriteJSON writes the reports as JSON.
-func WriteJSON(w io.Writer, reports []*Report) error {
+func WriteJSON(w io.Writer, reports []*Report, clusters []*ClusterReport) error {
 	e := json.NewEncoder(w)
 	e.SetEscapeHTML(false)
 	e.SetIndent("", "  ")
 	return e.Encode(struct {
-		APIServices []*Report `json:"apiServices"`
-	}{append([]*Report{}, reports...)})
+		APIServices []*Report        `json:"apiServices"`
+		Clusters    []*ClusterReport `json:"clusters,omitempty"`
+	}{append([]*Report{}, reports...), clusters})
 }
 
 // WriteSummary writes one line for each APIService, or a message that the list is empty.
