@@ -12,6 +12,7 @@ import (
 	"portico.dev/internal/fleet"
 	"portico.dev/internal/fleet/client"
 	"portico.dev/internal/fleet/v1alpha1"
+	"portico.dev/internal/metrics"
 	"portico.dev/internal/server"
 	"portico.dev/internal/transport"
 )
@@ -57,5 +58,6 @@ func (h *parts) wireFleet(config server.ChainConfig, next http.Handler) (http.Ha
 		},
 		Proxy: h.Proxy, Election: h.election, Metrics: h.Metrics.Clusters, Logger: h.log.Named("clusters"),
 	})
+	metrics.NewClusterStates(h.Registry, h.fleet.States)
 	return h.fleet.Handler(next)
 }

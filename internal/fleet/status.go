@@ -171,7 +171,7 @@ func (m *member) checkRights(ctx context.Context) (metav1.ConditionStatus, strin
 	case err != nil:
 		return metav1.ConditionUnknown, "CheckFailed", "the rights of the credentials are unknown: " + err.Error()
 	case len(missing) > 0:
-		return metav1.ConditionFalse, "MissingRights", identity.Message(missing)
+		return metav1.ConditionFalse, v1alpha1.ReasonMissingRights, identity.Message(missing)
 	}
 	return metav1.ConditionTrue, "RightsGranted", "the credentials have the required rights"
 }

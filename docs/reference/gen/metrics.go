@@ -18,12 +18,14 @@ func writeMetrics(p *page) error {
 	p.text(`Metrics of each program at /metrics, by name. Names are kube-apiserver's where it has the metric; the rest begin with
 portico_ or extserver_. Beside these both programs serve the Go runtime's and the process's (go_*, process_*), and
 the front door those of the Kubernetes libraries for the groups it serves itself (apiserver_*, etcd_*, workqueue_* and the like),
-as kube-apiserver does. Some of these need --all-metrics: see [Metrics of the front door](../metrics.md#metrics-of-the-front-door).`)
+as kube-apiserver does. Some of these need --all-metrics: see [Metrics of the front door](../metrics.md#metrics-of-the-front-door).
+The label backend is NAMESPACE/NAME:PORT for the Service of an APIService, and cluster/NAME for a [Cluster](../fleet.md).`)
 	var aggregator, gateway, health, extserver collectors
 	metrics.New(&aggregator).Auth.Trust("", func() error { return nil })
 	metrics.NewReplicas(&aggregator, nil, nil, nil)
 	metrics.NewEtcdServers(&aggregator, func() map[string]bool { return nil })
 	metrics.NewStateSnapshot(&aggregator, nil, nil)
+	metrics.NewClusterStates(&aggregator, nil)
 	metrics.NewGateway(&gateway)
 	metrics.NewHealthChecks(&health)
 	metrics.NewRequests(&extserver)
