@@ -54,6 +54,7 @@ func TestTheChartMakesWhatKustomizeMakes(t *testing.T) {
 		"no values":        {nil, "aggregator/overlays/embedded", []string{"Namespace//portico"}},
 		"front door":       {alone("aggregator", nil), "aggregator/overlays/embedded", []string{"Namespace//portico"}},
 		"replicas":         {alone("aggregator", values{"mode": "replicas"}), "aggregator/overlays/replicas", []string{"Namespace//portico"}},
+		"clusters":         {alone("aggregator", values{"clusters": values{"enabled": true}}), "front", []string{"Namespace//portico"}},
 		"gateway":          {alone("gateway", nil), "gateway", []string{"CustomResourceDefinition//apiroutes.routing.portico.dev"}},
 		"extension server": {alone("extserver", nil), "extserver/base", nil},
 	} {
@@ -165,6 +166,13 @@ func TestEverythingAtOnce(t *testing.T) {
 			t.Errorf("the notes have no %q, want it:\n%s", want, notes)
 		}
 	}
+	const enroll = "aggregator enroll NAME"
+	if strings.Contains(notes, enroll) {
+		t.Errorf("the notes have %q without clusters.enabled, want it only with it:\n%s", enroll, notes)
+	}
+	if _, notes, err := render(alone("aggregator", values{"clusters": values{"enabled": true}}), "default"); err != nil || !strings.Contains(notes, enroll) {
+		t.Errorf("notes with clusters = %v, %q; want %q", err, notes, enroll)
+	}
 	if _, notes, err := render(values{"aggregator": values{"enabled": false}}, "default"); err != nil || !strings.Contains(notes, "Nothing is installed") {
 		t.Errorf("notes without a component = %v, %q; want \"Nothing is installed\"", err, notes)
 	}
@@ -178,7 +186,7 @@ func TestValues(t *testing.T) {
 	rendered, notes, err := render(values{
 		"imagePullSecrets": []any{"registry", values{"name": "mirror"}},
 		"aggregator": values{
-			"mode": "replicas", "namespace": "front", "replicas": 5, "keysSecretName": "my-keys",
+			"mode": "replicas", "namespace": "front", "replicas": 5, "keysSecretName": "my-keys", "clusters": values{"enabled": true},
 			"image":       values{"repository": "registry.example/aggregator", "tag": "v1.2.3", "pullPolicy": "IfNotPresent"},
 			"etcd":        values{"servers": []any{"https://a:2379", "https://b:2379"}, "secretName": "my-etcd"},
 			"extraArgs":   []any{"--audit-policy-file=/policy/audit.yaml"},
@@ -204,7 +212,7 @@ func TestValues(t *testing.T) {
 	}
 	for id, wants := range map[string][]string{
 		"StatefulSet/front/portico-aggregator": {`"replicas":5`, `"image":"registry.example/aggregator:v1.2.3"`, `"imagePullPolicy":"IfNotPresent"`, `"secretName":"my-keys"`,
-			`"--etcd-servers=https://a:2379,https://b:2379"`, `"secretName":"my-etcd"`, `"--audit-policy-file=/policy/audit.yaml"`, `"memory":"4Gi"`, `"memory":"256Mi"`, `"team":"platform"`,
+			`"--etcd-servers=https://a:2379,https://b:2379"`, `"secretName":"my-etcd"`, `"--runtime-config=clusters.portico.dev/v1alpha1=true","--audit-policy-file=/policy/audit.yaml"`, `"memory":"4Gi"`, `"memory":"256Mi"`, `"team":"platform"`,
 			`"tolerations":[{"operator":"Exists"}]`, `"nodeSelector":{"disk":"ssd"}`, `{"configMap":{"name":"audit-policy"},"name":"policy"}`, `{"mountPath":"/policy","name":"policy"}`,
 			`"imagePullSecrets":[{"name":"registry"},{"name":"mirror"}]`, `portico-aggregator.front.svc`,
 			`{"name":"GOMEMLIMIT","value":"1GiB"}`, `"affinity":{"nodeAffinity":{"a":"b"}}`, `"topologySpreadConstraints":[{"topologyKey":"rack"}]`},
@@ -399,6 +407,8 @@ func TestWrongValuesAreRefused(t *testing.T) {
 		"/aggregator/namespace":             {"aggregator": values{"namespace": "Portico"}},
 		"/aggregator/image/digest":          {"aggregator": values{"image": values{"digest": "latest"}}},
 		"/aggregator/etcd/servers":          {"aggregator": values{"etcd": values{"servers": []any{}}}},
+		"/aggregator/clusters/enabled":      {"aggregator": values{"clusters": values{"enabled": "yes"}}},
+		"'cluster' not allowed":             {"aggregator": values{"cluster": values{"enabled": true}}},
 		"/gateway/extraArgs/0":              {"gateway": values{"extraArgs": []any{"zone=a"}}},
 		"/gateway/podLabels/n":              {"gateway": values{"podLabels": values{"n": 1}}},
 		"/nameOverride":                     {"nameOverride": "My_Name"},

@@ -39,6 +39,7 @@ func TestDeployedFlagsExist(t *testing.T) {
 	}{
 		"../../deploy/aggregator/base/front.yaml":              {"aggregator", regexp.MustCompile(`(?m)^ +- --.*$`)},
 		"../../deploy/aggregator/overlays/replicas/flags.yaml": {"aggregator", regexp.MustCompile(`(?m)value: --.*$`)},
+		"../../deploy/front/clusters/flags.yaml":               {"aggregator", regexp.MustCompile(`(?m)value: --.*$`)},
 		"../../deploy/gateway/deployment.yaml":                 {"aggregator gateway", regexp.MustCompile(`(?m)^ +- --.*$`)},
 		"../../deploy/systemd/aggregator.service":              {"aggregator", regexp.MustCompile(`(?m)^(ExecStart=|#   Environment=).*$`)},
 		"../../deploy/systemd/extserver.service":               {"extserver", regexp.MustCompile(`(?m)^(ExecStart=|#   Environment=).*$`)},

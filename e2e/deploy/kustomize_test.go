@@ -22,7 +22,7 @@ import (
 )
 
 // deployed are the directories that a person applies.
-var deployed = []string{"aggregator/overlays/embedded", "aggregator/overlays/replicas", "extserver/base", "gateway"}
+var deployed = []string{"aggregator/overlays/embedded", "aggregator/overlays/replicas", "front", "extserver/base", "gateway"}
 
 // The API accepts every field of the deployed objects. Unknown fields and values out of range are errors. A second apply
 // changes nothing.
