@@ -181,7 +181,7 @@ func startMonitored(t *testing.T) *monitored {
 	}
 	dir, other := t.TempDir(), t.TempDir()
 	data, otherData := filepath.Join(dir, "data"), filepath.Join(other, "data")
-	flags := []string{"--bind-address", "127.0.0.1", "--etcd-servers", strings.Join(servers, ",")}
+	flags := []string{"--bind-address", "127.0.0.1", "--etcd-servers", strings.Join(servers, ","), "--runtime-config", "clusters.portico.dev/v1alpha1=true"}
 	m.first, _ = startFrontDoor(t, dir, serveFrom(data, append(flags, "--audit-log-path", filepath.Join(dir, "audit.log"),
 		"--state-snapshot-file", filepath.Join(m.states, "state"))...))
 	if err := pki.CopyShared(filepath.Join(otherData, "pki"), filepath.Join(data, "pki")); err != nil {
@@ -209,6 +209,7 @@ func startMonitored(t *testing.T) *monitored {
 		t.Fatal(err)
 	}
 	rollBack(t, env, dir)
+	addCluster(t, env, dir, at.secondFront)
 	adoptOne(t, env, dir, at.gateway)
 	output(t, env, "kubectl", "apply", "--server-side", "-f", "../../deploy/monitoring/rbac.yaml")
 	m.prometheus = startPrometheus(t, dir, kubeconfig, at)
@@ -336,6 +337,31 @@ spec:
 		metrics, err := try(env, "kubectl", "get", "--raw", "/metrics")
 		if err == nil && !strings.Contains(metrics, `portico_apiroute_rolled_back{apiroute="v1.metrics.k8s.io",backend="canary",rule="canary"} 1`) {
 			err = errors.New("the backend is not given up")
+		}
+		return err
+	}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// addCluster makes an API server a cluster behind the front doors.
+func addCluster(t *testing.T, env []string, dir, address string) {
+	t.Helper()
+	object := `
+apiVersion: clusters.portico.dev/v1alpha1
+kind: Cluster
+metadata: {name: second}
+spec: {server: {endpoints: ["` + address + `"], insecureSkipTLSVerify: true}}
+`
+	file := filepath.Join(dir, "cluster.yaml")
+	if err := os.WriteFile(file, []byte(object), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	output(t, env, "kubectl", "apply", "-f", file)
+	if err := programs.Poll(nil, func() error {
+		metrics, err := try(env, "kubectl", "get", "--raw", "/metrics")
+		if err == nil && !strings.Contains(metrics, `portico_cluster_permitted{cluster="second"}`) {
+			err = errors.New("the rights in the cluster were not checked")
 		}
 		return err
 	}); err != nil {
