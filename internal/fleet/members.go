@@ -19,6 +19,7 @@ import (
 	"portico.dev/internal/fleet/identity"
 	"portico.dev/internal/fleet/limits"
 	"portico.dev/internal/fleet/v1alpha1"
+	"portico.dev/internal/proxy"
 )
 
 // members are the clusters that are served now. They are replaced as a whole.
@@ -58,10 +59,10 @@ func (c *credentials) Apply(ctx context.Context, header http.Header) error {
 	if err := c.StaticCredentials.Apply(ctx, header); err != nil {
 		return err
 	}
-	if c.frontProxy.Load() {
-		return identity.WriteOwn(header)
+	if !c.frontProxy.Load() || len(header[proxy.RequestHeaders.User]) > 0 { // package identity asks as other users
+		return nil
 	}
-	return nil
+	return identity.WriteOwn(header)
 }
 
 // sync makes members of all Clusters. Connections run until ctx ends or they are not needed any more.

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"portico.dev/internal/filters"
 	"portico.dev/internal/proxy"
@@ -25,8 +26,17 @@ var impersonationHeaders = proxy.IdentityHeaders{
 // front door already.
 func Impersonation(rules Rules) Writer { return rules.writer(impersonationHeaders) }
 
-// FrontProxy returns a Writer for API servers that trust the certificate of the connection as a front proxy's.
-func FrontProxy(rules Rules) Writer { return rules.writer(proxy.RequestHeaders) }
+// FrontProxy returns a Writer for API servers that trust the certificate of the connection as a front proxy's. It refuses credentials
+// that are a token: API servers would ignore the user in the header, and every user would have the rights of the token.
+func FrontProxy(rules Rules) Writer {
+	write := rules.writer(proxy.RequestHeaders)
+	return func(header http.Header, r *filters.Request) error {
+		if len(header["Authorization"]) > 0 {
+			return apierrors.NewServiceUnavailable("the credentials of the front door for this cluster are a token, and spec.identity.mode FrontProxy requires a certificate")
+		}
+		return write(header, r)
+	}
+}
 
 // writer returns a Writer of the user in the cluster.
 func (r Rules) writer(names proxy.IdentityHeaders) Writer {

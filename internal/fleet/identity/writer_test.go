@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apiserver/pkg/authentication/user"
 
 	"portico.dev/internal/filters"
@@ -206,5 +207,14 @@ func TestTokenIsForwarded(t *testing.T) {
 				t.Errorf("user %s with the header %q, want robot and %q", users[0].GetName(), got, tt.want)
 			}
 		})
+	}
+}
+
+// API servers ignore the user in X-Remote headers of a request with a token, which would then act as the front door itself.
+func TestAFrontProxySendsNoToken(t *testing.T) {
+	r := &filters.Request{User: &user.DefaultInfo{Name: "alice"}}
+	header := http.Header{"Authorization": {"Bearer " + frontToken}}
+	if err := FrontProxy(Rules{})(header, r); !apierrors.IsServiceUnavailable(err) || !strings.Contains(err.Error(), "requires a certificate") {
+		t.Errorf("the identity beside a token: %v, want a refusal with 503 that requires a certificate", err)
 	}
 }
