@@ -161,7 +161,7 @@ func Poll(stop <-chan struct{}, try func() error) error {
 		select {
 		case <-time.After(max(pollEvery, 3*time.Since(start))):
 		case <-stop:
-			if err := try(); err == nil {
+			if err = try(); err == nil {
 				return nil
 			}
 			return fmt.Errorf("the process has ended, and %w", err)
