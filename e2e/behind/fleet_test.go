@@ -3,29 +3,19 @@
 package behind
 
 import (
-	"context"
-	"errors"
 	"fmt"
 	"net"
 	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
-	"sync"
-	"sync/atomic"
-	"syscall"
 	"testing"
-	"time"
 
-	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/informers"
-	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 
 	"portico.dev/e2e/behind/cluster"
 	"portico.dev/e2e/programs"
+	"portico.dev/internal/pki"
 )
 
 // apiServersPerCluster are over one etcd.
@@ -63,22 +53,22 @@ func TestFleet(t *testing.T) {
 			t.Fatalf("aggregator enroll %s = %s, want exit status 0", name, out)
 		}
 		kubectl(t, admin, out.stdout, "apply", "-f", "-")
-		kubectl(t, admin, "", "wait", "--for=condition=Available", "--for=condition=Permitted", "--timeout=2m", "cluster/"+name)
+		f.awaitServed(t, admin, name)
 		kubectl(t, c.Kubeconfig, "", "create", "clusterrolebinding", "alice", "--clusterrole", "cluster-admin", "--user", "alice")
 	}
 	kubectl(t, admin, "", "create", "clusterrole", "fleet", "--verb", "*", "--resource", "clusters.clusters.portico.dev/proxy")
-	kubectl(t, admin, "", "create", "clusterrolebinding", "fleet", "--clusterrole", "fleet", "--user", "alice")
-	eventually(t, "all API servers are ready", func() error {
-		out := kubectl(t, admin, "", "get", "clusters", "--no-headers")
-		if n := strings.Count(out, " 3/3 "); n != len(f.clusters) {
-			return fmt.Errorf("%d of %d clusters have 3 ready API servers: %s", n, len(f.clusters), out)
-		}
-		return nil
-	})
+	kubectl(t, admin, "", "create", "clusterrolebinding", "fleet", "--clusterrole", "fleet", "--group", team)
+	for name := range f.clusters {
+		f.awaitReady(t, admin, name, apiServersPerCluster)
+	}
 
 	t.Run("kubectl reads and writes as without a front", func(t *testing.T) { f.kubectl(t) })
-	t.Run("nothing fails while parts are restarted", func(t *testing.T) { f.restart(t) })
+	t.Run("users are known in the cluster in both modes", func(t *testing.T) { f.identities(t, admin) })
+	t.Run("nothing fails while parts fail", func(t *testing.T) { f.faults(t, admin) })
 }
+
+// team is the group of all users who may use the clusters.
+const team = "team"
 
 // hostOf has the host names of the clusters. One of them resolves everywhere.
 var hostOf = map[string]string{"east": "localhost", "west": "west.example.com"}
@@ -124,12 +114,12 @@ func (f *fleet) startFront(t *testing.T, i int) {
 	t.Helper()
 	dir := filepath.Join(f.dir, "front"+strconv.Itoa(i))
 	port := strconv.Itoa(freePort(t))
-	if i > 0 {
-		if err := os.CopyFS(filepath.Join(dir, "data", "pki"), os.DirFS(filepath.Join(f.fronts[0].dir, "data", "pki"))); err != nil {
-			t.Fatal(err)
-		}
-	} else if err := os.MkdirAll(dir, 0o700); err != nil {
+	keys := filepath.Join(dir, "data", "pki")
+	if err := os.MkdirAll(keys, 0o700); err != nil {
 		t.Fatal(err)
+	}
+	if i > 0 {
+		copyKeys(t, filepath.Join(f.fronts[0].dir, "data", "pki"), keys)
 	}
 	front := &fleetFront{dir: dir, port: port, args: []string{
 		"serve", "--data-dir", "data", "--bind-address", "127.0.0.1", "--secure-port", port, "--etcd-servers", f.etcd.URL, "--access-log=false",
@@ -145,6 +135,24 @@ func (f *fleet) startFront(t *testing.T, i int) {
 	f.fronts = append(f.fronts, front)
 }
 
+// copyKeys copies the files of a directory. Only their owner may read the copies.
+func copyKeys(t *testing.T, from, to string) {
+	t.Helper()
+	files, err := os.ReadDir(from)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, file := range files {
+		data, err := os.ReadFile(filepath.Join(from, file.Name()))
+		if err == nil {
+			err = os.WriteFile(filepath.Join(to, file.Name()), data, 0o600)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
 func (f *fleetFront) start(t *testing.T) {
 	t.Helper()
 	var err error
@@ -152,13 +160,15 @@ func (f *fleetFront) start(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := f.process
-	eventually(t, "the front door is open", func() error {
-		if out := p.Output(); !strings.Contains(out, "the front door is open") {
-			return fmt.Errorf("output: %s", out)
+	err = programs.Poll(f.process.Exited(), func() error {
+		if out := f.process.Output(); !strings.Contains(out, "the front door is open") {
+			return fmt.Errorf("it is not open; its output: %s", out)
 		}
 		return nil
 	})
+	if err != nil {
+		t.Fatalf("wait for the front door: %v, want it to open", err)
+	}
 }
 
 // kubeconfig writes the kubeconfig of a user for a cluster, or for the front door itself.
@@ -178,146 +188,125 @@ func (f *fleet) kubeconfig(t *testing.T, name, user string, groups ...string) st
 	return file
 }
 
-// config returns a client configuration of alice for a cluster, which reaches any replica: by path, or by host name.
-func (f *fleet) config(t *testing.T, name string, byHost bool) *rest.Config {
+// byHost returns a kubeconfig that reaches a cluster by its host name.
+func (f *fleet) byHost(t *testing.T, kubeconfig, name string) string {
 	t.Helper()
-	c, err := clientcmd.BuildConfigFromFlags("", f.kubeconfig(t, name, "alice"))
+	file := filepath.Join(t.TempDir(), "host.kubeconfig")
+	c, err := clientcmd.LoadFromFile(kubeconfig)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if byHost {
-		c.Host, c.ServerName = "https://"+net.JoinHostPort(hostOf[name], f.fronts[0].port), "localhost"
+	for _, one := range c.Clusters {
+		one.Server, one.TLSServerName = "https://"+net.JoinHostPort(hostOf[name], f.fronts[0].port), "localhost"
 	}
-	c.QPS, c.WarningHandler = -1, rest.NoWarnings{}
-	c.Dial = func(ctx context.Context, network, _ string) (net.Conn, error) {
-		var errs []error
-		for _, front := range f.fronts {
-			conn, err := (&net.Dialer{}).DialContext(ctx, network, "127.0.0.1:"+front.port)
-			if err == nil {
-				return conn, nil
-			}
-			errs = append(errs, err)
-		}
-		return nil, errors.Join(errs...)
+	if err := clientcmd.WriteToFile(*c, file); err != nil {
+		t.Fatal(err)
 	}
-	return c
+	return file
+}
+
+// awaitServed waits until the front door serves a cluster as its object says now.
+func (f *fleet) awaitServed(t *testing.T, admin, name string) {
+	t.Helper()
+	kubectl(t, admin, "", "wait", "--for=condition=Available", "--for=condition=Permitted", "--timeout=2m", "cluster/"+name)
+}
+
+// awaitReady waits until n API servers of a cluster are ready.
+func (f *fleet) awaitReady(t *testing.T, admin, name string, n int) {
+	t.Helper()
+	eventually(t, fmt.Sprintf("%d API servers of %s are ready", n, name), func() error {
+		return succeeds(t, admin, "", fmt.Sprintf(" %d/%d ", n, apiServersPerCluster), "get", "cluster", name, "--no-headers")
+	})
 }
 
 func (f *fleet) kubectl(t *testing.T) {
 	for name, c := range f.clusters {
-		through := f.kubeconfig(t, name, "alice")
+		through := f.kubeconfig(t, name, "alice", team)
 		kubectl(t, through, crontabs, "apply", "-f", "-")
 		kubectl(t, through, "", "wait", "--for=condition=established", "crd/crontabs.front.example.com")
 		eventually(t, "the resource type is served", func() error {
 			return succeeds(t, through, crontab, "", "apply", "--server-side", "-f", "-")
 		})
 		direct := filepath.Join(t.TempDir(), "direct.kubeconfig")
-		if err := c.WriteKubeconfig(direct, "alice"); err != nil {
+		if err := c.WriteKubeconfig(direct, "alice", team); err != nil {
 			t.Fatal(err)
+		}
+		ways := []string{through}
+		if hostOf[name] == "localhost" { // kubectl resolves it
+			ways = append(ways, f.byHost(t, through, name))
 		}
 		for _, args := range [][]string{
-			{"get", "namespaces", "-o", "yaml"}, {"get", "crontabs", "-A"}, {"api-resources"}, {"api-versions"}, {"get", "--raw", "/version"},
+			{"get", "namespaces", "-o", "yaml"}, {"describe", "crontabs", "-A"}, {"api-resources"}, {"api-versions"}, {"get", "--raw", "/version"},
 			{"get", "--raw", "/openapi/v3"}, {"get", "--raw", "/apis/apps/v1"}, {"auth", "can-i", "--list"}, {"explain", "crontab.spec.schedule"},
 		} {
-			if got, want := kubectl(t, through, "", args...), kubectl(t, direct, "", args...); got != want {
-				t.Errorf("cluster %s: kubectl %q through the front = %s, want %s as without it", name, args, got, want)
+			want := kubectl(t, direct, "", args...)
+			for _, way := range ways {
+				if got := kubectl(t, way, "", args...); got != want {
+					t.Errorf("cluster %s: kubectl %q with %s = %s, want %s as without a front door", name, args, filepath.Base(way), got, want)
+				}
 			}
 		}
 	}
 }
 
-// restart kills and starts each part under reads and informers.
-func (f *fleet) restart(t *testing.T) {
-	ctx, end := context.WithCancel(t.Context())
-	defer end()
-	var readers sync.WaitGroup
-	var reads, failures atomic.Int64
-	seen := map[string]func(key string) bool{}
-	for name := range f.clusters {
-		for _, byHost := range []bool{false, true} {
-			client := kubernetes.NewForConfigOrDie(f.config(t, name, byHost))
-			readers.Go(func() {
-				for ctx.Err() == nil {
-					err := read(ctx, client)
-					if ctx.Err() != nil {
-						return
-					}
-					reads.Add(1)
-					if err != nil {
-						failures.Add(1)
-						t.Errorf("cluster %s, by host %t: %v, want no error", name, byHost, err)
-					}
-				}
-			})
-			factory := informers.NewSharedInformerFactoryWithOptions(client, 0, informers.WithNamespace("default"))
-			configMaps := factory.Core().V1().ConfigMaps()
-			store := configMaps.Informer().GetStore()
-			factory.Start(ctx.Done())
-			factory.WaitForCacheSync(ctx.Done())
-			defer factory.Shutdown()
-			defer end()
-			seen[fmt.Sprintf("%s, by host %t", name, byHost)] = func(key string) bool {
-				_, exists, err := store.GetByKey("default/" + name + "-" + key)
-				return err == nil && exists
+// identities checks who a user of the front door is in a cluster in both modes. West is in mode FrontProxy afterwards.
+func (f *fleet) identities(t *testing.T, admin string) {
+	const name = "west"
+	inside, through, robot := f.clusters[name].Kubeconfig, f.kubeconfig(t, name, "alice", team), filepath.Join(t.TempDir(), "robot.kubeconfig")
+	kubectl(t, admin, "", "create", "clusterrole", "impersonator", "--verb", "impersonate", "--resource", "users,groups")
+	kubectl(t, admin, "", "create", "clusterrolebinding", "impersonator", "--clusterrole", "impersonator", "--user", "alice")
+	kubectl(t, inside, "", "create", "serviceaccount", "robot")
+	kubectl(t, inside, "", "create", "clusterrolebinding", "robot", "--clusterrole", "view", "--serviceaccount", "default:robot")
+	tokenKubeconfig(t, through, robot, strings.TrimSpace(kubectl(t, inside, "", "create", "token", "robot")))
+	for _, mode := range []string{"Impersonate", "FrontProxy"} {
+		if mode == "FrontProxy" {
+			f.useFrontProxy(t, admin, name)
+		}
+		for _, c := range []struct {
+			kubeconfig, want string
+			flags            []string
+		}{
+			{through, `alice ["team","system:authenticated"]`, nil},
+			{through, `bob ["team","system:authenticated"]`, []string{"--as", "bob", "--as-group", team}},
+			{robot, `system:serviceaccount:default:robot ["system:serviceaccounts","system:serviceaccounts:default","system:authenticated"]`, nil},
+		} {
+			whoami := append([]string{"auth", "whoami", "-o", "jsonpath={.status.userInfo.username} {.status.userInfo.groups}"}, c.flags...)
+			if got := kubectl(t, c.kubeconfig, "", whoami...); got != c.want {
+				t.Errorf("mode %s: kubectl %q = %s, want %s", mode, whoami, got, c.want)
+			}
+		}
+		kubectl(t, robot, "", "get", "namespace", "default")
+		for kubeconfig, want := range map[string]string{
+			robot:   `User "system:serviceaccount:default:robot" cannot list resource "secrets"`,
+			through: `User "bob" cannot list resource "secrets"`,
+		} {
+			args := []string{"get", "secrets"}
+			if kubeconfig == through {
+				args = append(args, "--as", "bob", "--as-group", team)
+			}
+			if out := runProgram(t, kubeconfig, "", "kubectl", args...); out.code != 1 || !strings.Contains(out.stderr, want) {
+				t.Errorf("mode %s: kubectl %q = %s, want the cluster's refusal %s", mode, args, out, want)
 			}
 		}
 	}
-	written := 0
-	check := func(what string) {
-		written++
-		key := strconv.Itoa(written)
-		for name, c := range f.clusters {
-			client := kubernetes.NewForConfigOrDie(c.anyAdmin())
-			eventually(t, "a write in "+name, func() error {
-				_, err := client.CoreV1().ConfigMaps("default").Create(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name + "-" + key}}, metav1.CreateOptions{})
-				return err
-			})
-		}
-		for informer, has := range seen {
-			eventually(t, what+": the informer of "+informer+" has the new object", func() error {
-				if !has(key) {
-					return errors.New("it does not")
-				}
-				return nil
-			})
-		}
-	}
-	check("before any fault")
-	for name, c := range f.clusters {
-		if err := c.StopAPIServer(); err != nil {
-			t.Fatal(err)
-		}
-		check("an API server of " + name + " is dead")
-		bounded, cancel := context.WithTimeout(ctx, 5*time.Minute)
-		defer cancel()
-		if err := c.StartAPIServer(bounded); err != nil {
-			t.Fatal(err)
-		}
-		check("it is back")
-	}
-	for i, front := range f.fronts {
-		if _, err := front.process.Stop(syscall.SIGTERM); err != nil {
-			t.Fatal(err)
-		}
-		check(fmt.Sprintf("front door %d is stopped", i))
-		front.start(t)
-		check("it is back")
-	}
-	end()
-	readers.Wait()
-	t.Logf("%d of %d reads failed", failures.Load(), reads.Load())
 }
 
-func read(ctx context.Context, client kubernetes.Interface) error {
-	ctx, cancel := context.WithTimeout(ctx, time.Minute)
-	defer cancel()
-	_, err := client.CoreV1().Namespaces().Get(ctx, "default", metav1.GetOptions{})
-	return err
-}
-
-// anyAdmin returns an administrator's configuration for an API server that is never stopped.
-func (c *fleetCluster) anyAdmin() *rest.Config {
-	config := rest.CopyConfig(c.Admin)
-	config.Host = "https://" + c.endpoints[1]
-	return config
+// useFrontProxy lets the front door identify itself by a certificate that the API servers of a cluster trust for X-Remote headers.
+func (f *fleet) useFrontProxy(t *testing.T, admin, name string) {
+	t.Helper()
+	cert, key, err := f.clusters[name].Keys().FrontProxy().Issue(pki.Leaf{CommonName: pki.FrontProxyClientName, Client: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	files := map[string][]byte{filepath.Join(dir, "tls.crt"): cert, filepath.Join(dir, "tls.key"): key}
+	for file, data := range files {
+		if err := os.WriteFile(file, data, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	kubectl(t, admin, "", "create", "secret", "tls", "front-proxy", "--cert", filepath.Join(dir, "tls.crt"), "--key", filepath.Join(dir, "tls.key"))
+	kubectl(t, admin, "", "patch", "cluster", name, "--type", "merge", "-p",
+		`{"spec":{"identity":{"mode":"FrontProxy"},"credentials":{"secret":{"namespace":"default","name":"front-proxy"}}}}`)
+	f.awaitServed(t, admin, name)
 }

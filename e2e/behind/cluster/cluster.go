@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"syscall"
 	"time"
 
 	"k8s.io/client-go/kubernetes"
@@ -232,6 +233,11 @@ func (k *Cluster) StopAPIServer() error {
 	}
 	defer func() { k.apiserver = nil }()
 	return k.apiserver.Kill()
+}
+
+// SignalAPIServer sends a signal to kube-apiserver, such as SIGSTOP, after which it hangs.
+func (k *Cluster) SignalAPIServer(sig syscall.Signal) error {
+	return syscall.Kill(k.apiserver.PID(), sig)
 }
 
 // Stop stops the programs in reverse order.
