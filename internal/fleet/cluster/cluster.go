@@ -100,6 +100,7 @@ type Cluster struct {
 	documents *documents
 	causes    *causes
 	current   atomic.Pointer[backends]
+	probes    atomic.Pointer[[]*run.ScheduledTask] // nil if there are none
 
 	mu          sync.Mutex // guards the fields below, and the endpoints
 	server      Server
@@ -123,6 +124,7 @@ func New(c Config) (*Cluster, error) {
 	o := c.Transport
 	o.Certificate = nil // it depends on the request
 	made.set = transport.New(o)
+	made.set.OnFailure(func(*transport.Backend, error) { made.hasten() })
 	if err := made.Update(c.Server, c.MaxInFlight); err != nil {
 		made.set.Close()
 		return nil, err

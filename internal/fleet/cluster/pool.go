@@ -40,6 +40,7 @@ type endpoint struct {
 	task    *run.ScheduledTask // probes; nil if the API server is not probed
 	probed  bool
 	ready   bool
+	refused bool   // it is ready although it refuses /readyz
 	message string // why it is not ready
 }
 
@@ -141,6 +142,7 @@ func (c *Cluster) scheduleProbes(last []*endpoint) {
 	if c.config.SingleUser {
 		return
 	}
+	var tasks []*run.ScheduledTask
 	for _, e := range last {
 		if !slices.Contains(c.endpoints, e) {
 			e.task.Remove()
@@ -152,6 +154,18 @@ func (c *Cluster) scheduleProbes(last []*endpoint) {
 		} else {
 			e.task.RunWithin(probeNotReady) // the serving certificates may be verified in another way
 		}
+		tasks = append(tasks, e.task)
+	}
+	c.probes.Store(&tasks)
+}
+
+// hasten makes the next probes earlier: after a lost connection, because a killed API server may be starting again before its next
+// probe, and after a change, because it decides about API servers that refuse /readyz.
+func (c *Cluster) hasten() {
+	if tasks := c.probes.Load(); tasks != nil {
+		for _, task := range *tasks {
+			task.RunWithin(probeNotReady)
+		}
 	}
 }
 
@@ -162,18 +176,23 @@ func jitter(d time.Duration) time.Duration {
 
 // probe is the task of an endpoint.
 func (c *Cluster) probe(ctx context.Context, e *endpoint) time.Duration {
-	message := c.notReady(ctx, e.address)
+	message, refused := c.notReady(ctx, e.address)
 	if ctx.Err() != nil {
 		return probeNotReady // removed
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if refused && c.answersAtAnother(e) {
+		message = "it refuses /readyz, and other API servers do not: it may be starting"
+	}
 	ready := message == ""
+	e.refused = refused
 	if !e.probed || e.ready != ready || e.message != message {
 		changed := e.ready != ready
 		e.probed, e.ready, e.message = true, ready, message
 		if changed {
 			c.config.Logger.Info("readiness of an API server changed", zap.String("cluster", c.config.Name), zap.String("endpoint", e.address), zap.Bool("ready", ready), zap.String("message", message))
+			c.hasten()
 			if err := c.register(); err != nil {
 				c.config.Logger.Error("the readiness of an API server is not applied", zap.String("cluster", c.config.Name), zap.Error(err))
 			}
@@ -186,8 +205,14 @@ func (c *Cluster) probe(ctx context.Context, e *endpoint) time.Duration {
 	return jitter(probeReady)
 }
 
-// notReady requests /readyz of one API server, and returns why it is not ready, or "".
-func (c *Cluster) notReady(ctx context.Context, address string) string {
+// answersAtAnother reports whether another API server than e is ready and does not refuse /readyz. It is called with mu held.
+func (c *Cluster) answersAtAnother(e *endpoint) bool {
+	return slices.ContainsFunc(c.endpoints, func(o *endpoint) bool { return o != e && o.ready && !o.refused })
+}
+
+// notReady requests /readyz of one API server, and returns why it is not ready, or "". refused is true if the API server did not tell:
+// some clusters never do, and a kube-apiserver that starts refuses everything until it knows accounts and rights.
+func (c *Cluster) notReady(ctx context.Context, address string) (why string, refused bool) {
 	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
 	defer cancel()
 	b := c.connections()
@@ -196,16 +221,16 @@ func (c *Cluster) notReady(ctx context.Context, address string) string {
 	_ = c.config.Credentials.Apply(ctx, r.Header)
 	resp, err := b.own.ProbeEndpoint(address).RoundTrip(r)
 	if err != nil {
-		return failureOf(err)
+		return failureOf(err), false
 	}
 	defer func() { _ = resp.Body.Close() }() // it was read
 	body := io.LimitReader(resp.Body, maxReadyz)
 	switch resp.StatusCode {
 	case http.StatusOK, http.StatusUnauthorized, http.StatusForbidden, http.StatusNotFound:
 		_, _ = io.Copy(io.Discard, body) // so that the connection can be used again
-		return ""
+		return "", resp.StatusCode != http.StatusOK
 	}
-	return strings.TrimRight(fmt.Sprintf("/readyz answers %d: %s", resp.StatusCode, failedChecks(body)), ": ")
+	return strings.TrimRight(fmt.Sprintf("/readyz answers %d: %s", resp.StatusCode, failedChecks(body)), ": "), false
 }
 
 // failureOf describes why an API server did not answer.
