@@ -42,6 +42,9 @@ type ChainConfig struct {
 	AdjustTimeout func(time.Duration) time.Duration
 	// Fairness limits concurrency by API Priority and Fairness. If nil, MaxInFlight and MaxMutatingInFlight apply.
 	Fairness *fairness.Fairness
+	// FlowUser returns the user as which a request is classified by Fairness, or exempt from the limits. If nil, it is the user of
+	// the request. It is for users whom another server has authenticated.
+	FlowUser func(context.Context, user.Info) user.Info
 	// MaxInFlight and MaxMutatingInFlight limit concurrent requests that are not long-running. Default 400 and 200; a
 	// negative value means no limit.
 	MaxInFlight, MaxMutatingInFlight int

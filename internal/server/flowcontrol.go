@@ -1,6 +1,7 @@
 package server
 
 import (
+	"context"
 	"net/http"
 	"slices"
 	"time"
@@ -21,15 +22,24 @@ import (
 // flowControlFilter applies API Priority and Fairness or, without it, limits the number of concurrent requests.
 func flowControlFilter(c *ChainConfig) func(http.Handler) http.Handler {
 	if c.Fairness != nil {
-		return fairnessFilter(c.Fairness, c.Metrics)
+		return fairnessFilter(c.Fairness, c.flowUser, c.Metrics)
 	}
-	return inFlightFilter(c.MaxInFlight, c.MaxMutatingInFlight, c.Metrics)
+	return inFlightFilter(c.MaxInFlight, c.MaxMutatingInFlight, c.flowUser, c.Metrics)
+}
+
+// flowUser returns the user as which a request is classified, or nil.
+func (c *ChainConfig) flowUser(ctx context.Context) user.Info {
+	u, ok := requestUser(ctx)
+	if ok && c.FlowUser != nil {
+		return c.FlowUser(ctx, u)
+	}
+	return u
 }
 
 // inFlightFilter limits concurrent requests, separately for reads and writes, so that many readers cannot block a
 // writer. Long-running requests are not counted. A request for a backend is counted until it is forwarded (from then
 // on, the backend's own slots limit it). Administrators are exempt, so that they can repair the cluster.
-func inFlightFilter(readers, writers int, m *metrics.Requests) func(http.Handler) http.Handler {
+func inFlightFilter(readers, writers int, userOf func(context.Context) user.Info, m *metrics.Requests) func(http.Handler) http.Handler {
 	if readers == 0 {
 		readers = 400
 	}
@@ -44,7 +54,7 @@ func inFlightFilter(readers, writers int, m *metrics.Requests) func(http.Handler
 			if mutating(info) {
 				room = writing
 			}
-			if room == nil || request.LongRunning(info) || exempt(r) {
+			if room == nil || request.LongRunning(info) || exempt(userOf(r.Context())) {
 				next.ServeHTTP(w, r)
 				return
 			}
@@ -86,9 +96,8 @@ func newSeatLimit(n int) seatLimit {
 	return make(seatLimit, n)
 }
 
-func exempt(r *http.Request) bool {
-	u, ok := requestUser(r.Context())
-	return ok && slices.Contains(u.GetGroups(), user.SystemPrivilegedGroup)
+func exempt(u user.Info) bool {
+	return u != nil && slices.Contains(u.GetGroups(), user.SystemPrivilegedGroup)
 }
 
 // backendSeatHold is how long a request keeps its seat after it is forwarded to a backend. During this time, requests
@@ -99,13 +108,13 @@ const backendSeatHold = 250 * time.Millisecond
 // fairnessFilter admits a request when API Priority and Fairness has a seat for it. The headers of KEP-1040 report
 // the classification by UID, because administrators choose the names. A watch holds a seat until its initial events
 // are sent; other long-running requests do not need one, as with upstream.
-func fairnessFilter(f *fairness.Fairness, m *metrics.Requests) func(http.Handler) http.Handler {
+func fairnessFilter(f *fairness.Fairness, userOf func(context.Context) user.Info, m *metrics.Requests) func(http.Handler) http.Handler {
 	releases := &run.DelayQueue[filters.Seat]{Delay: backendSeatHold, Expire: filters.Seat.Release}
 	return func(next http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			ctx := r.Context()
 			info, _ := requestInfo(ctx)
-			who, _ := requestUser(ctx)
+			who := userOf(ctx)
 			watch := info.Verb == "watch"
 			if request.LongRunning(info) && !watch {
 				next.ServeHTTP(w, r)
