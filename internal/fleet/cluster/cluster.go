@@ -108,6 +108,8 @@ type Cluster struct {
 	endpoints   []*endpoint
 	version     string
 	changed     chan struct{} // closed and replaced at each change of the state
+	tunnels     map[*tunnel]bool
+	ended       bool
 }
 
 // backends are the connections to the API servers.
@@ -120,7 +122,7 @@ type backends struct {
 
 // New returns a Cluster. It opens no connection.
 func New(c Config) (*Cluster, error) {
-	made := &Cluster{config: c, queue: run.NewTimerQueue(), changed: make(chan struct{})}
+	made := &Cluster{config: c, queue: run.NewTimerQueue(), tunnels: map[*tunnel]bool{}, changed: make(chan struct{})}
 	o := c.Transport
 	o.Certificate = nil // it depends on the request
 	made.set = transport.New(o)
@@ -202,6 +204,7 @@ func (c *Cluster) URL() string {
 // Run keeps the state and the documents current until ctx ends, and then closes the connections.
 func (c *Cluster) Run(ctx context.Context) error {
 	c.queue.Run(ctx)
+	c.closeTunnels()
 	c.set.Retain(nil) // removes the metrics
 	c.set.Close()
 	return nil
@@ -387,7 +390,10 @@ func (x *call) DialUpgrade(ctx context.Context) (net.Conn, error) {
 	}
 	conn, err := to.DialUpgrade(ctx)
 	x.failed(err)
-	return conn, err
+	if err != nil {
+		return nil, err
+	}
+	return x.cluster.track(conn), nil
 }
 
 // Tunnels implements proxy.Server.
