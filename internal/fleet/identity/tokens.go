@@ -97,12 +97,29 @@ func Passes(policy v1alpha1.TokenPolicy, r *http.Request, own func(keyID string)
 	if err != nil || !ok {
 		return false
 	}
-	return policy == v1alpha1.AllTokens || isServiceAccountToken(token, own)
+	id, err := keyID(token)
+	if policy == v1alpha1.AllTokens {
+		return err != nil || !own(id) // the cluster could use a token of the front door there
+	}
+	return err == nil && !own(id) && isServiceAccountToken(token)
 }
 
-// isServiceAccountToken reports whether a token has the claims of a service account and is not one of the front door.
-func isServiceAccountToken(token string, own func(keyID string) bool) bool {
-	head, body, err := authn.SplitToken(token)
+// keyID returns the ID of the key that signs a token.
+func keyID(token string) (string, error) {
+	head, _, err := authn.SplitToken(token)
+	if err != nil {
+		return "", err
+	}
+	var header struct {
+		KeyID string `json:"kid"`
+	}
+	err = authn.DecodeTokenPart(head, &header, false)
+	return header.KeyID, err
+}
+
+// isServiceAccountToken reports whether a token has the claims of a service account.
+func isServiceAccountToken(token string) bool {
+	_, body, err := authn.SplitToken(token)
 	if err != nil {
 		return false
 	}
@@ -117,11 +134,5 @@ func isServiceAccountToken(token string, own func(keyID string) bool) bool {
 		return false
 	}
 	namespace, _, err := serviceaccount.SplitUsername(claims.Subject)
-	if err != nil || claims.LegacyNamespace != namespace && (claims.Kubernetes == nil || claims.Kubernetes.Namespace != namespace) {
-		return false
-	}
-	var header struct {
-		KeyID string `json:"kid"`
-	}
-	return authn.DecodeTokenPart(head, &header, false) == nil && !own(header.KeyID)
+	return err == nil && (claims.LegacyNamespace == namespace || claims.Kubernetes != nil && claims.Kubernetes.Namespace == namespace)
 }
