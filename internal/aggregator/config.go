@@ -229,7 +229,8 @@ func (c *Config) validateListen(bad func(flag, format string, args ...any)) {
 	}
 	checkKeyPair(bad, "tls-cert-file", c.TLSCertFile, "tls-private-key-file", c.TLSPrivateKeyFile)
 	for _, name := range c.AdvertiseNames {
-		if net.ParseIP(name) == nil && len(validation.IsDNS1123Subdomain(name)) > 0 {
+		// A wildcard is for the host names of Clusters. Other names are those of the front door itself.
+		if net.ParseIP(name) == nil && len(validation.IsDNS1123Subdomain(strings.TrimPrefix(name, "*."))) > 0 {
 			bad("advertise-name", "%q is neither a DNS name nor an IP address", name)
 		}
 	}

@@ -4,13 +4,16 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"strings"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/authentication/authenticator"
+	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 
+	"portico.dev/internal/filters"
 	"portico.dev/internal/fleet/cluster"
 	"portico.dev/internal/fleet/v1alpha1"
 	"portico.dev/internal/server"
@@ -19,7 +22,7 @@ import (
 // usersChain is the chain of requests by users of the front door.
 func (f *Fleet) usersChain() server.ChainConfig {
 	c := f.config.Chain
-	c.Authorizer, c.Impersonation = access{f.config.Chain.Authorizer}, f.config.Chain.Authorizer
+	c.Authorizer, c.Impersonation = access{f.config.Chain.Authorizer}, impersonation{f.config.Chain.Authorizer}
 	// A WebSocket begins with a GET, so a right to read would be a right to run commands.
 	c.UpgradesNeedCreate = true
 	c.Cluster, c.AdjustTimeout = nameOf, cluster.EndAfterServer
@@ -30,15 +33,25 @@ func (f *Fleet) usersChain() server.ChainConfig {
 func (f *Fleet) tokensChain() server.ChainConfig {
 	c := f.config.Chain
 	c.Authenticator, c.Authorizer, c.PassImpersonation = authenticator.RequestFunc(authenticateToken), permitted{}, true
-	c.Cluster, c.AdjustTimeout = nameOf, cluster.EndAfterServer
+	c.Cluster, c.AdjustTimeout, c.FlowUser = nameOf, cluster.EndAfterServer, userOfCluster
 	return c
+}
+
+// userOfCluster returns the user as which the front door classifies a user of a cluster: the cluster chooses the name and the groups,
+// and must not give its users the priority of the front door's own.
+func userOfCluster(ctx context.Context, u user.Info) user.Info {
+	return &user.DefaultInfo{Name: "cluster:" + nameOf(ctx) + ":" + u.GetName(), Groups: []string{user.AllAuthenticated}}
 }
 
 func nameOf(ctx context.Context) string { return selected(ctx).name }
 
 // authenticateToken lets the cluster of a request authenticate its bearer token.
 func authenticateToken(r *http.Request) (*authenticator.Response, bool, error) {
-	return selected(r.Context()).member.tokens.AuthenticateRequest(r)
+	m := selected(r.Context()).member
+	if err := m.refusal(r.Context(), true); err != nil {
+		return nil, false, &filters.UndecidedError{Text: "the cluster cannot authenticate the token", Err: err}
+	}
+	return m.tokens.AuthenticateRequest(r)
 }
 
 // access authorizes the use of clusters.
@@ -53,14 +66,33 @@ func (a access) Authorize(ctx context.Context, asked authorizer.Attributes) (aut
 	if isSelfReview(asked) {
 		verb = "get" // kubectl auth whoami and can-i, for readers
 	}
-	decision, reason, err := a.frontDoor.Authorize(ctx, &authorizer.AttributesRecord{
-		User: asked.GetUser(), Verb: verb, ResourceRequest: true, Name: name,
-		APIGroup: v1alpha1.GroupVersion.Group, APIVersion: v1alpha1.GroupVersion.Version, Resource: "clusters", Subresource: "proxy",
-	})
+	decision, reason, err := a.frontDoor.Authorize(ctx, useOf(name, verb, asked.GetUser()))
 	if decision != authorizer.DecisionAllow {
 		reason = fmt.Sprintf("the front door requires the right to %s clusters/proxy %q of %s", verb, name, v1alpha1.GroupVersion.Group)
 	}
 	return decision, reason, err
+}
+
+// useOf returns the attributes of the use of a cluster.
+func useOf(name, verb string, u user.Info) *authorizer.AttributesRecord {
+	return &authorizer.AttributesRecord{
+		User: u, Verb: verb, ResourceRequest: true, Name: name,
+		APIGroup: v1alpha1.GroupVersion.Group, APIVersion: v1alpha1.GroupVersion.Version, Resource: "clusters", Subresource: "proxy",
+	}
+}
+
+// impersonation authorizes the impersonation of users of the front door in requests for clusters.
+type impersonation struct {
+	frontDoor authorizer.UnconditionalAuthorizer
+}
+
+// Authorize implements authorizer.UnconditionalAuthorizer. A right to impersonate for requests of one kind (KEP-5284) is about objects of
+// the front door. The objects of a cluster are others, so for them it must be about the Cluster.
+func (i impersonation) Authorize(ctx context.Context, asked authorizer.Attributes) (authorizer.Decision, string, error) {
+	if verb := asked.GetVerb(); strings.HasPrefix(verb, "impersonate-on:") {
+		asked = useOf(nameOf(ctx), verb, asked.GetUser())
+	}
+	return i.frontDoor.Authorize(ctx, asked)
 }
 
 // isSelfReview reports whether a user asks about itself, which changes nothing.

@@ -15,9 +15,8 @@ func TestCredentialsOfAFrontProxy(t *testing.T) {
 		{true, "", "system:serviceaccount:portico-system:portico-front"},
 		{true, "portico-front-check", "portico-front-check"},
 	} {
-		credentials := &credentials{}
+		credentials := &credentials{frontProxy: c.frontProxy}
 		credentials.UseCertificate(nil)
-		credentials.frontProxy.Store(c.frontProxy)
 		header := http.Header{}
 		if c.given != "" {
 			header.Set("X-Remote-User", c.given)

@@ -8,6 +8,8 @@ import (
 
 	"go.uber.org/zap"
 	"golang.org/x/sync/errgroup"
+	"golang.org/x/time/rate"
+	"k8s.io/apimachinery/pkg/util/sets"
 	corelisters "k8s.io/client-go/listers/core/v1"
 	"k8s.io/client-go/tools/cache"
 
@@ -30,6 +32,8 @@ type Config struct {
 	SecretLister corelisters.SecretLister
 	// Chain is the chain of the front door. The chains of clusters are made of copies.
 	Chain server.ChainConfig
+	// OwnNames are the host names of the front door itself, which no Cluster can have.
+	OwnNames []string
 	// OwnKey reports whether the front door signs service account tokens with the key of an ID.
 	OwnKey func(id string) bool
 	// Certificate identifies the front door to clusters without other credentials.
@@ -48,6 +52,7 @@ type Fleet struct {
 	config  Config
 	log     *zap.Logger
 	members atomic.Pointer[members]
+	secrets atomic.Pointer[sets.Set[string]] // "namespace/name" of the credentials
 	ready   chan struct{}
 
 	links    sync.WaitGroup // goroutines of connections
@@ -58,7 +63,8 @@ type Fleet struct {
 func New(c Config) *Fleet {
 	f := &Fleet{config: c, log: c.Logger, ready: make(chan struct{})}
 	f.members.Store(&members{})
-	f.statuses = statusWriter{fleet: f, changed: make(chan struct{}), pending: map[string]bool{}, rights: map[string]rights{}}
+	f.secrets.Store(&sets.Set[string]{})
+	f.statuses = statusWriter{fleet: f, changed: make(chan struct{}), pending: map[string]bool{}, rights: map[string]rights{}, writes: map[string]*rate.Limiter{}}
 	return f
 }
 
@@ -89,7 +95,7 @@ func (f *Fleet) Run(ctx context.Context) error {
 // credentialsKey is a reconcile.Source.Key: it returns "" for Secrets that no cluster refers to.
 func (f *Fleet) credentialsKey(secret any) string {
 	key, err := cache.MetaNamespaceKeyFunc(secret)
-	if err != nil || !f.members.Load().secrets.Has(key) {
+	if err != nil || !f.secrets.Load().Has(key) {
 		return ""
 	}
 	return "all"

@@ -2,7 +2,6 @@ package fleet
 
 import (
 	"context"
-	"fmt"
 	"net"
 	"net/http"
 	"strings"
@@ -113,8 +112,8 @@ func (f *Fleet) serve(w http.ResponseWriter, given *http.Request) {
 		respond.Error(w, given, apierrors.NewNotFound(v1alpha1.Resource("clusters"), s.name))
 		return
 	}
-	if err := s.member.problem; err != nil && !s.token {
-		respond.Error(w, given, apierrors.NewServiceUnavailable(fmt.Sprintf("the credentials for cluster %s cannot be used: %v", s.name, err)))
+	if err := s.member.refusal(r.Context(), s.token); err != nil {
+		respond.Error(w, given, apierrors.NewServiceUnavailable(err.Error()))
 		return
 	}
 	if err := s.member.limits.Check(r); err != nil {

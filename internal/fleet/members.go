@@ -7,7 +7,6 @@ import (
 	"net/http"
 	"slices"
 	"strings"
-	"sync/atomic"
 
 	"go.uber.org/zap"
 	corev1 "k8s.io/api/core/v1"
@@ -23,35 +22,34 @@ import (
 )
 
 // members are the clusters that are served now. They are replaced as a whole.
-type members struct {
-	byName, byHost map[string]*member
-	secrets        sets.Set[string] // "namespace/name" of the credentials
-}
+type members struct{ byName, byHost map[string]*member }
 
 // member is a cluster as its object describes it. It does not change.
 type member struct {
 	name   string
 	object *v1alpha1.Cluster
-	link   *link
+	link   *link // nil if spec.server was never valid
 	limits *limits.Limits
 	writer identity.Writer
-	tokens *identity.Tokens
-	// credentials is the version of the Secret. problem is why it cannot be used, or nil.
+	tokens *identity.Tokens // nil like link
+	// credentials is the name and version of the Secret. problem is why it cannot be used, or nil.
 	credentials string
 	problem     error
+	invalid     error // why spec.server cannot be used, or nil
 }
 
-// link is the connection to a cluster. It outlives changes of the object.
+// link is the connection to a cluster. It outlives changes of the object, except those of outlivedBy.
 type link struct {
 	*cluster.Cluster
 	credentials credentials
+	trust       trust
 	stop        func()
 }
 
 // credentials are those of the front door in a cluster.
 type credentials struct {
 	cluster.StaticCredentials
-	frontProxy atomic.Bool // requests of the front door itself need a user
+	frontProxy bool // requests of the front door itself need a user
 }
 
 // Apply implements cluster.Credentials.
@@ -59,7 +57,7 @@ func (c *credentials) Apply(ctx context.Context, header http.Header) error {
 	if err := c.StaticCredentials.Apply(ctx, header); err != nil {
 		return err
 	}
-	if !c.frontProxy.Load() || len(header[proxy.RequestHeaders.User]) > 0 { // package identity asks as other users
+	if !c.frontProxy || len(header[proxy.RequestHeaders.User]) > 0 { // package identity asks as other users
 		return nil
 	}
 	return identity.WriteOwn(header)
@@ -67,32 +65,47 @@ func (c *credentials) Apply(ctx context.Context, header http.Header) error {
 
 // sync makes members of all Clusters. Connections run until ctx ends or they are not needed any more.
 func (f *Fleet) sync(ctx context.Context) {
-	before := f.members.Load()
-	now := &members{byName: map[string]*member{}, byHost: map[string]*member{}, secrets: sets.New[string]()}
+	before, now := f.members.Load(), &members{byName: map[string]*member{}, byHost: map[string]*member{}}
 	objects := f.objects()
+	f.followSecrets(objects)
 	for _, object := range objects {
-		if s := object.Spec.Credentials.Secret; s != nil {
-			now.secrets.Insert(s.Namespace + "/" + s.Name)
-		}
-		m, err := f.member(ctx, before.byName[object.Name], object)
-		if err != nil {
-			f.log.Error("the cluster cannot be served", zap.String("cluster", object.Name), zap.Error(err))
-			continue
-		}
+		m := f.member(ctx, before.byName[object.Name], object)
 		now.byName[m.name] = m
 		for _, host := range object.Spec.Hosts {
-			if now.byHost[host] == nil { // the oldest Cluster has it
+			switch {
+			case slices.Contains(f.config.OwnNames, host):
+				f.log.Warn("the host name of a Cluster is one of the front door itself, and is not used", zap.String("cluster", m.name), zap.String("host", host))
+			case now.byHost[host] == nil: // the oldest Cluster has it
 				now.byHost[host] = m
 			}
 		}
 	}
 	f.members.Store(now)
+	for name, m := range now.byName {
+		if old := before.byName[name]; old == nil || old.object != m.object || old.credentials != m.credentials {
+			f.statuses.note(name)
+		}
+	}
 	for name, old := range before.byName {
-		if now.byName[name] == nil {
+		next := now.byName[name]
+		if old.link != nil && (next == nil || next.link != old.link) {
 			old.link.stop()
+		}
+		if next == nil {
 			f.config.Metrics.Forget(name)
 		}
 	}
+}
+
+// followSecrets sets the Secrets whose events matter, before they are read: an event in between would be missed.
+func (f *Fleet) followSecrets(objects []*v1alpha1.Cluster) {
+	names := sets.New[string]()
+	for _, object := range objects {
+		if s := object.Spec.Credentials.Secret; s != nil {
+			names.Insert(s.Namespace + "/" + s.Name)
+		}
+	}
+	f.secrets.Store(&names)
 }
 
 // objects returns the Clusters, the oldest first.
@@ -110,28 +123,71 @@ func (f *Fleet) objects() []*v1alpha1.Cluster {
 	return all
 }
 
-// member returns the member of an object. before is the member of the same name, or nil.
-func (f *Fleet) member(ctx context.Context, before *member, object *v1alpha1.Cluster) (*member, error) {
+// member returns the member of an object. before is the member of the same name, or nil. A Cluster that cannot be used is a member
+// too: clients would take a 404 for the absence of their objects.
+func (f *Fleet) member(ctx context.Context, before *member, object *v1alpha1.Cluster) *member {
 	m := &member{name: object.Name, object: object, writer: newWriter(&object.Spec.Identity)}
-	if before == nil {
-		var err error
-		if m.link, err = f.connect(ctx, object); err != nil {
-			return nil, err
-		}
+	if before == nil || before.link == nil || !f.outlives(before, object) {
 		before = &member{}
-	} else if m.link = before.link; !equality.Semantic.DeepEqual(before.object.Spec, object.Spec) {
-		if err := m.link.Update(serverOf(object), maxInFlight(object)); err != nil {
-			return nil, err
-		}
+		m.link, m.invalid = f.connect(ctx, object)
+	} else if m.link, m.invalid = before.link, before.invalid; !equality.Semantic.DeepEqual(before.object.Spec, object.Spec) {
+		m.invalid = m.link.Update(serverOf(object), maxInFlight(object))
 	}
-	mode := object.Spec.Identity.Mode
-	m.link.credentials.frontProxy.Store(mode == v1alpha1.FrontProxy)
-	m.credentials, m.problem = f.useCredentials(&m.link.credentials, object.Spec.Credentials.Secret, before.credentials)
-	if m.tokens = before.tokens; m.tokens == nil || before.object.Spec.Identity.Mode != mode {
-		m.tokens = identity.NewTokens(m.link, mode)
+	if m.invalid != nil {
+		f.log.Error("the cluster cannot be used", zap.String("cluster", m.name), zap.Error(m.invalid))
 	}
 	m.limits = limits.New(object, before.limits, f.config.Metrics)
-	return m, nil
+	if m.link == nil {
+		return m
+	}
+	if m.credentials = f.versionOf(object.Spec.Credentials.Secret); m.credentials != "" && m.credentials == before.credentials {
+		m.problem = before.problem // a new certificate would need new connections
+	} else {
+		m.problem = f.useCredentials(&m.link.credentials, object.Spec.Credentials.Secret)
+	}
+	if m.tokens = before.tokens; m.tokens == nil {
+		m.tokens = identity.NewTokens(m.link, object.Spec.Identity.Mode)
+	}
+	return m
+}
+
+// outlives reports whether the connection of a member is kept for a new version of its object. Requests in progress have the
+// identity of a user in one mode, and must not be sent with the credentials of the other. In mode FrontProxy, a connection has one
+// certificate and one set of API servers, which are known to trust it.
+func (f *Fleet) outlives(m *member, object *v1alpha1.Cluster) bool {
+	was, is := &m.object.Spec, &object.Spec
+	if m.object.UID != object.UID || was.Identity.Mode != is.Identity.Mode {
+		return false
+	}
+	return is.Identity.Mode != v1alpha1.FrontProxy || m.credentials == f.versionOf(is.Credentials.Secret) &&
+		equality.Semantic.DeepEqual(was.Server, is.Server)
+}
+
+// versionOf returns the name and the version of a Secret, or "" if there is none.
+func (f *Fleet) versionOf(ref *v1alpha1.SecretReference) string {
+	if ref == nil {
+		return ""
+	}
+	secret, err := f.config.SecretLister.Secrets(ref.Namespace).Get(ref.Name)
+	if err != nil {
+		return ""
+	}
+	return ref.Namespace + "/" + ref.Name + " " + secret.ResourceVersion
+}
+
+// refusal returns why requests cannot be sent to the cluster, or nil. ofToken is set for a request with a token of the cluster.
+func (m *member) refusal(ctx context.Context, ofToken bool) error {
+	switch {
+	case m.invalid != nil:
+		return fmt.Errorf("spec.server of Cluster %s cannot be used: %w", m.name, m.invalid)
+	case ofToken:
+		return nil
+	case m.problem != nil:
+		return fmt.Errorf("the credentials for cluster %s cannot be used: %w", m.name, m.problem)
+	case m.object.Spec.Identity.Mode == v1alpha1.FrontProxy:
+		return m.link.trust.check(ctx, m)
+	}
+	return nil
 }
 
 // newWriter returns the writer of the identity of users of the front door.
@@ -145,6 +201,7 @@ func newWriter(c *v1alpha1.ClusterIdentity) identity.Writer {
 // connect opens the connection to a cluster, which runs until ctx ends or it is stopped.
 func (f *Fleet) connect(ctx context.Context, object *v1alpha1.Cluster) (*link, error) {
 	l := &link{}
+	l.credentials.frontProxy = object.Spec.Identity.Mode == v1alpha1.FrontProxy
 	var err error
 	l.Cluster, err = cluster.New(cluster.Config{
 		Name: object.Name, Server: serverOf(object), Credentials: &l.credentials, Identify: identify, Prefix: prefixOf,
@@ -168,23 +225,22 @@ func maxInFlight(c *v1alpha1.Cluster) int {
 	return int(ptr.Deref(c.Spec.Limits.MaxRequestsInFlight, 0))
 }
 
-// useCredentials makes a connection use the credentials in a Secret, or the certificate of the front door if ref is nil. used is the
-// version of the Secret that it uses. It returns the new version.
-func (f *Fleet) useCredentials(c *credentials, ref *v1alpha1.SecretReference, used string) (version string, err error) {
+// useCredentials makes a connection use the credentials in a Secret, or the certificate of the front door if ref is nil.
+func (f *Fleet) useCredentials(c *credentials, ref *v1alpha1.SecretReference) error {
 	if ref == nil {
 		c.UseCertificate(f.config.Certificate)
-		return "", nil
+		return nil
 	}
 	secret, err := f.config.SecretLister.Secrets(ref.Namespace).Get(ref.Name)
 	if err != nil {
-		return "", err
-	}
-	if used == secret.ResourceVersion {
-		return used, nil // a new certificate would need new connections
+		return err
 	}
 	token := strings.TrimSpace(string(secret.Data[corev1.ServiceAccountTokenKey]))
-	if err := c.Use(token, secret.Data[corev1.TLSCertKey], secret.Data[corev1.TLSPrivateKeyKey]); err != nil {
-		return "", fmt.Errorf("secret %s/%s: %w", ref.Namespace, ref.Name, err)
+	if c.frontProxy && token != "" { // all users would have the rights of the token
+		return fmt.Errorf("secret %s/%s: mode FrontProxy requires a certificate, not a token", ref.Namespace, ref.Name)
 	}
-	return secret.ResourceVersion, nil
+	if err := c.Use(token, secret.Data[corev1.TLSCertKey], secret.Data[corev1.TLSPrivateKeyKey]); err != nil {
+		return fmt.Errorf("secret %s/%s: %w", ref.Namespace, ref.Name, err)
+	}
+	return nil
 }

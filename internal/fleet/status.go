@@ -7,10 +7,12 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/time/rate"
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"portico.dev/internal/fleet/cluster"
 	"portico.dev/internal/fleet/identity"
 	"portico.dev/internal/fleet/v1alpha1"
 	"portico.dev/internal/lifecycle/reconcile"
@@ -22,12 +24,14 @@ type statusWriter struct {
 
 	mu      sync.Mutex // guards the fields below
 	changed chan struct{}
-	pending map[string]bool   // names of clusters whose state has changed
-	rights  map[string]rights // by the name of a cluster
+	pending map[string]bool          // names of clusters whose state has changed
+	rights  map[string]rights        // by the name of a cluster
+	writes  map[string]*rate.Limiter // by the name of a cluster
 }
 
 // rights are the rights of the front door in a cluster, as found at a time.
 type rights struct {
+	link        *link
 	generation  int64
 	credentials string
 	at          time.Time
@@ -42,6 +46,8 @@ const (
 	// reasonUnavailable is the reason of unknown rights.
 	reasonUnavailable = "ClusterUnavailable"
 	statusWorkers     = 4 // a cluster that does not respond keeps one busy for rightsTimeout
+	// writeInterval and writeBurst limit the writes for a cluster whose API servers change their state all the time.
+	writeInterval, writeBurst = 5 * time.Second, 5
 )
 
 func (s *statusWriter) run(ctx context.Context) error {
@@ -90,26 +96,47 @@ func (s *statusWriter) takePending() []string {
 // reconcile writes the status of a Cluster if it is not current.
 func (s *statusWriter) reconcile(ctx context.Context, name string) (time.Duration, error) {
 	m := s.fleet.members.Load().byName[name]
-	if m == nil {
+	latest, exists, err := s.fleet.config.Clusters.GetStore().GetByKey(name)
+	if err != nil || !exists || m == nil {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		delete(s.rights, name)
-		return 0, nil
+		delete(s.writes, name)
+		return 0, err
 	}
-	wanted := m.object.DeepCopy()
+	given := latest.(*v1alpha1.Cluster) // may be newer than the one of m
+	wanted := given.DeepCopy()
 	next := s.observe(ctx, m, &wanted.Status)
-	if equality.Semantic.DeepEqual(m.object.Status, wanted.Status) {
+	if equality.Semantic.DeepEqual(given.Status, wanted.Status) {
 		return next, nil
+	}
+	if wait := s.turn(name); wait > 0 {
+		return wait, nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, writeTimeout)
 	defer cancel()
-	_, err := s.fleet.config.Client.UpdateStatus(ctx, wanted, metav1.UpdateOptions{})
+	_, err = s.fleet.config.Client.UpdateStatus(ctx, wanted, metav1.UpdateOptions{})
 	return next, reconcile.Ignoring(err, reconcile.IsOutdated)
+}
+
+// turn returns the time until the status of a cluster may be written, or 0, which takes the turn.
+func (s *statusWriter) turn(name string) time.Duration {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.writes[name] == nil {
+		s.writes[name] = rate.NewLimiter(rate.Every(writeInterval), writeBurst)
+	}
+	r := s.writes[name].Reserve()
+	wait := r.Delay()
+	if wait > 0 {
+		r.Cancel()
+	}
+	return wait
 }
 
 // observe sets the status of a cluster, and returns the time until its rights must be checked again.
 func (s *statusWriter) observe(ctx context.Context, m *member, status *v1alpha1.ClusterStatus) time.Duration {
-	state := m.link.State()
+	state := m.state()
 	status.Endpoints = nil
 	for _, e := range state.Endpoints {
 		status.Endpoints = append(status.Endpoints, v1alpha1.EndpointStatus{Address: e.Address, Ready: e.Ready, Message: e.Message})
@@ -119,6 +146,8 @@ func (s *statusWriter) observe(ctx context.Context, m *member, status *v1alpha1.
 	}
 	available := metav1.Condition{Type: v1alpha1.ConditionAvailable, Status: metav1.ConditionTrue, Reason: state.Reason, Message: state.Message}
 	switch {
+	case m.invalid != nil:
+		available.Status, available.Reason, available.Message = metav1.ConditionFalse, "InvalidServer", m.invalid.Error()
 	case m.problem != nil:
 		available.Status, available.Reason, available.Message = metav1.ConditionFalse, "InvalidCredentials", m.problem.Error()
 	case !state.Ready:
@@ -130,6 +159,14 @@ func (s *statusWriter) observe(ctx context.Context, m *member, status *v1alpha1.
 		meta.SetStatusCondition(&status.Conditions, c)
 	}
 	return max(time.Second, found.interval()-time.Since(found.at))
+}
+
+// state returns the state of the API servers.
+func (m *member) state() cluster.State {
+	if m.link == nil {
+		return cluster.State{}
+	}
+	return m.link.State()
 }
 
 // interval returns the time after which rights are checked again.
@@ -146,11 +183,11 @@ func (s *statusWriter) rightsOf(ctx context.Context, m *member, reachable bool) 
 	s.mu.Lock()
 	known := s.rights[m.name]
 	s.mu.Unlock()
-	current := known.generation == m.object.Generation && known.credentials == m.credentials
+	current := known.link == m.link && known.generation == m.object.Generation && known.credentials == m.credentials
 	if current && time.Since(known.at) < known.interval() && (known.condition.Reason != reasonUnavailable || !reachable) {
 		return known
 	}
-	found := rights{generation: m.object.Generation, credentials: m.credentials, at: time.Now(), condition: metav1.Condition{
+	found := rights{link: m.link, generation: m.object.Generation, credentials: m.credentials, at: time.Now(), condition: metav1.Condition{
 		Type: v1alpha1.ConditionPermitted, Status: metav1.ConditionUnknown, Reason: reasonUnavailable, Message: "no API server is available",
 	}}
 	if reachable {
