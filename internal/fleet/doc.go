@@ -14,5 +14,6 @@
 // # Guarantees
 //
 // Requests for a cluster wait for no other cluster. Users do not learn which clusters exist unless they may use them. A user has
-// no identity in a cluster that package identity does not derive from the identity at the front door.
+// no identity in a cluster that package identity does not derive from the identity at the front door. API servers get users by front-proxy
+// headers only after a test has shown that they trust them. A Cluster that cannot be used is a 503, not a 404.
 package fleet

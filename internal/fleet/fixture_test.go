@@ -99,6 +99,8 @@ func inBubble(t *testing.T, test func(t *testing.T, e *env)) {
 func newEnv(t testing.TB) *env {
 	e := &env{t: t, listeners: map[string]*enginetest.Listener{}, objects: map[string]*v1alpha1.Cluster{},
 		clusters: fcache.NewFakeControllerSource(), secrets: fcache.NewFakeControllerSource()}
+	t.Cleanup(e.clusters.Shutdown)
+	t.Cleanup(e.secrets.Shutdown)
 	e.ca, e.clients = newAuthority(t, "serving"), newAuthority(t, "clients")
 	e.leads.Store(true)
 	e.allowAll()
@@ -145,8 +147,8 @@ func newEnv(t testing.TB) *env {
 
 func informer(source *fcache.FakeControllerSource, example runtime.Object) cache.SharedIndexInformer {
 	lw := &cache.ListWatch{
-		ListFunc:  func(o metav1.ListOptions) (runtime.Object, error) { return source.List(o) },
-		WatchFunc: func(o metav1.ListOptions) (watch.Interface, error) { return source.Watch(o) },
+		ListWithContextFunc:  func(_ context.Context, o metav1.ListOptions) (runtime.Object, error) { return source.List(o) },
+		WatchFuncWithContext: func(_ context.Context, o metav1.ListOptions) (watch.Interface, error) { return source.Watch(o) },
 	}
 	return cache.NewSharedIndexInformer(cache.ToListWatcherWithWatchListSemantics(lw, withoutWatchList{}), example, 0, cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc})
 }
@@ -173,8 +175,6 @@ func (e *env) run() {
 	e.stop = sync.OnceFunc(func() {
 		cancel()
 		wg.Wait()
-		e.clusters.Shutdown()
-		e.secrets.Shutdown()
 	})
 	e.t.Cleanup(e.stop)
 	<-e.fleet.Ready()
@@ -556,7 +556,7 @@ func (e *env) connect(http1 bool) net.Conn {
 	return tls.Client(conn, config)
 }
 
-// status returns the condition of a Cluster.
+// condition returns a condition of a Cluster.
 func (e *env) condition(name, kind string) metav1.Condition {
 	for _, c := range e.object(name).Status.Conditions {
 		if c.Type == kind {
@@ -565,7 +565,6 @@ func (e *env) condition(name, kind string) metav1.Condition {
 	}
 	return metav1.Condition{}
 }
-
 
 // http2 returns a client of the front door. The host of a request may be any.
 func (e *env) http2() *http.Transport {

@@ -2,6 +2,7 @@ package fleet
 
 import (
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -107,14 +108,12 @@ func TestSecretOfACluster(t *testing.T) {
 		e.expect(own, "/clusters/a/api/v1/pods", 200, "a")
 		e.change("a", func(s *v1alpha1.ClusterSpec) { s.Identity.UserPrefix = "x:" })
 		e.expect(own, "/clusters/a/api/v1/pods", 200, "a")
-		for i, want := range []string{"one", "two", "two"} {
-			if got := a.taken(); got != nil {
-				for j, r := range got {
-					if token := r.header.Get("Authorization"); token != "Bearer "+[]string{"one", "two", "two"}[j] {
-						t.Errorf("request %d has %q, want %q", i+j, token, want)
-					}
-				}
-			}
+		var tokens []string
+		for _, r := range a.taken() {
+			tokens = append(tokens, r.header.Get("Authorization"))
+		}
+		if want := []string{"Bearer one", "Bearer two", "Bearer two"}; !slices.Equal(tokens, want) {
+			t.Errorf("the requests have %q, want %q", tokens, want)
 		}
 		if n := a.opened.Load() - opened; n != 0 {
 			t.Errorf("%d new connections after a change of the token, want 0", n)
