@@ -52,7 +52,7 @@ func (h *parts) wireFleet(config server.ChainConfig, next http.Handler) (http.Ha
 	secrets := h.informers.Secrets()
 	h.fleet = fleet.New(fleet.Config{
 		Client: h.clusters.client, Clusters: h.clusters.informer, Secrets: secrets.Informer(), SecretLister: secrets.Lister(),
-		Chain: config, OwnNames: h.serving.DNSNames, OwnKey: h.signsWith, Certificate: h.proxyClientCert,
+		Chain: config, OwnNames: h.serving.DNSNames, OwnKey: h.signsWith,
 		Transport: transport.Options{
 			Engine: h.cfg.BackendEngine, Parent: h.Transport, OwnAddresses: h.ownAddresses, Tunnel: h.Egress.ControlPlane(), Metrics: h.Metrics.Backends, Logger: h.log.Named("transport"),
 		},

@@ -145,7 +145,7 @@ func TestA63TokensOfAClusterHaveNoRightsHere(t *testing.T) {
 		token := serviceAccountToken("cluster")
 		a.tokens[token] = authenticationv1.UserInfo{Username: "system:serviceaccount:ns:robot", Groups: []string{"system:masters"}}
 		e.allowRights()
-		for _, credentials := range []*v1alpha1.SecretReference{{Namespace: "ns", Name: "a"}, nil} {
+		for _, credentials := range []*v1alpha1.SecretReference{{Namespace: "ns", Name: "a"}, withCertificate} {
 			e.change("a", func(s *v1alpha1.ClusterSpec) { s.Credentials.Secret = credentials })
 			e.questions()
 			if got := e.get(own, "/clusters/a/api/v1/pods", token, "Impersonate-User: bob"); got.code != 200 {
@@ -261,7 +261,7 @@ func TestA65FrontProxyNeedsTrust(t *testing.T) {
 		}
 		mode(v1alpha1.FrontProxy, &v1alpha1.SecretReference{Namespace: "ns", Name: "a"})
 		expect(503, "mode FrontProxy requires a certificate, not a token")
-		mode(v1alpha1.FrontProxy, nil)
+		mode(v1alpha1.FrontProxy, withCertificate)
 		expect(503, "cluster a cannot be used in mode FrontProxy: the credentials of the front door lack rights in the cluster: be a front proxy")
 		a.trusts.Store(true)
 		settleDown()
@@ -271,7 +271,7 @@ func TestA65FrontProxyNeedsTrust(t *testing.T) {
 		a.trusts.Store(false)
 		e.change("a", func(s *v1alpha1.ClusterSpec) { s.Server.Endpoints = append(s.Server.Endpoints, "10.9.9.9:6443") })
 		expect(503, "be a front proxy") // other API servers may not trust it
-		mode(v1alpha1.Impersonate, nil)
+		mode(v1alpha1.Impersonate, withCertificate)
 		if got := expect(200, "a"); got.header.Get("X-Remote-User") != "" || got.header.Get("Impersonate-User") != "alice" {
 			t.Errorf("the API server received %+v, want alice by impersonation", got)
 		}

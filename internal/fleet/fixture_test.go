@@ -75,7 +75,6 @@ type env struct {
 	allow       atomic.Pointer[func(authorizer.Attributes) bool]
 	leads       atomic.Bool
 	writes      atomic.Int64 // requests that write the status
-	certificate *pki.KeyPair
 
 	mu        sync.Mutex // guards the fields below
 	listeners map[string]*enginetest.Listener
@@ -104,7 +103,11 @@ func newEnv(t testing.TB) *env {
 	e.ca, e.clients = newAuthority(t, "serving"), newAuthority(t, "clients")
 	e.leads.Store(true)
 	e.allowAll()
-	e.certificate = e.pair(e.clients, pki.Leaf{CommonName: "front-proxy", Client: true})
+	cert, key, err := e.clients.Issue(pki.Leaf{CommonName: "front-proxy", Client: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	e.secrets.Add(secret(withCertificate.Name, map[string]string{corev1.TLSCertKey: string(cert), corev1.TLSPrivateKeyKey: string(key)}))
 	made, err := client.New(&rest.Config{Host: "https://front", Transport: statusAPI{e}, QPS: -1})
 	if err != nil {
 		t.Fatal(err)
@@ -125,7 +128,7 @@ func newEnv(t testing.TB) *env {
 			Authenticator: authenticator.RequestFunc(authenticate), Authorizer: e, Ready: func() error { return nil }, Audit: e,
 			Metrics: metrics.NewRequests(prometheus.NewRegistry()), Logger: zap.NewNop(), AccessLog: zap.New(access), Drainer: server.NewDrainer(),
 		},
-		OwnNames: []string{"front.example.com"}, OwnKey: func(id string) bool { return id == "front" }, Certificate: e.certificate,
+		OwnNames: []string{"front.example.com"}, OwnKey: func(id string) bool { return id == "front" },
 		Transport: transport.Options{
 			Engine: enginetest.Backend(t), Tunnel: &transport.Tunnel{Network: "memory", Received: time.Now, Dial: e.dial},
 		},
@@ -401,6 +404,9 @@ func (e *env) start(name string, hosts ...string) *apiServer {
 	e.questions()
 	return a
 }
+
+// withCertificate is a Secret with a certificate, which always exists.
+var withCertificate = &v1alpha1.SecretReference{Namespace: "ns", Name: "front-proxy"}
 
 func secret(name string, data map[string]string) *corev1.Secret {
 	s := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name, UID: types.UID(name)}, Data: map[string][]byte{}}

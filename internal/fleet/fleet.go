@@ -16,7 +16,6 @@ import (
 	"portico.dev/internal/fleet/client"
 	"portico.dev/internal/lifecycle/reconcile"
 	"portico.dev/internal/metrics"
-	"portico.dev/internal/pki"
 	"portico.dev/internal/proxy"
 	"portico.dev/internal/server"
 	"portico.dev/internal/transport"
@@ -36,8 +35,6 @@ type Config struct {
 	OwnNames []string
 	// OwnKey reports whether the front door signs service account tokens with the key of an ID.
 	OwnKey func(id string) bool
-	// Certificate identifies the front door to clusters without other credentials.
-	Certificate *pki.KeyPair
 	// Transport configures the connections to API servers. Its Parent is closed after Run has returned.
 	Transport transport.Options
 	Proxy     *proxy.Proxy

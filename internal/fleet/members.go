@@ -3,6 +3,7 @@ package fleet
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"slices"
@@ -225,11 +226,11 @@ func maxInFlight(c *v1alpha1.Cluster) int {
 	return int(ptr.Deref(c.Spec.Limits.MaxRequestsInFlight, 0))
 }
 
-// useCredentials makes a connection use the credentials in a Secret, or the certificate of the front door if ref is nil.
+// useCredentials makes a connection use the credentials in a Secret. The certificate with which the front door identifies itself to
+// extension servers is never used: the author of a Cluster could send it to one of them.
 func (f *Fleet) useCredentials(c *credentials, ref *v1alpha1.SecretReference) error {
 	if ref == nil {
-		c.UseCertificate(f.config.Certificate)
-		return nil
+		return errors.New("spec.credentials.secret is missing")
 	}
 	secret, err := f.config.SecretLister.Secrets(ref.Namespace).Get(ref.Name)
 	if err != nil {

@@ -175,7 +175,7 @@ func TestChainHasFiltersInDocumentedOrder(t *testing.T) {
 	for _, f := range all {
 		names = append(names, f.Name)
 	}
-	want := "recover canonicalPath requestInfo auditInit accessLog ready drain deadline goaway hsts cors authentication tracing audit userAgent overload headerMemory impersonation flowControl authorization"
+	want := "recover cluster canonicalPath requestInfo auditInit accessLog ready drain deadline goaway hsts cors authentication tracing audit userAgent overload headerMemory impersonation flowControl authorization"
 	if got := strings.Join(names, " "); got != want {
 		t.Errorf("filters of the chain = %s, want %s", got, want)
 	}

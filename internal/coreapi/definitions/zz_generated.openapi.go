@@ -36838,7 +36838,7 @@ func schema_porticodev_internal_fleet_v1alpha1_ClusterCredentials(ref common.Ref
 	return common.OpenAPIDefinition{
 		Schema: spec.Schema{
 			SchemaProps: spec.SchemaProps{
-				Description: "ClusterCredentials are the credentials of the front door at the API servers. Without any, requests carry the certificate with which the front door identifies itself to extension servers.",
+				Description: "ClusterCredentials are the credentials of the front door at the API servers. Without any, requests of users are refused.",
 				Type:        []string{"object"},
 				Properties: map[string]spec.Schema{
 					"secret": {

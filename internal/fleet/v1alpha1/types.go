@@ -82,8 +82,7 @@ type ClusterServer struct {
 	InsecureSkipTLSVerify bool `json:"insecureSkipTLSVerify,omitempty"`
 }
 
-// ClusterCredentials are the credentials of the front door at the API servers. Without any, requests carry the certificate with
-// which the front door identifies itself to extension servers.
+// ClusterCredentials are the credentials of the front door at the API servers. Without any, requests of users are refused.
 type ClusterCredentials struct {
 	// secret contains the credentials: a token in the key "token", or a certificate and its key in "tls.crt" and "tls.key".
 	// +optional
