@@ -230,7 +230,6 @@ func (e *env) listen(address string, h http.Handler, pair *pki.KeyPair) *http.Se
 		s.ConnState = func(_ net.Conn, state http.ConnState) {
 			switch state {
 			case http.StateNew:
-				a.opened.Add(1)
 				a.open.Add(1)
 			case http.StateClosed, http.StateHijacked:
 				a.open.Add(-1)
@@ -421,6 +420,7 @@ type received struct {
 	target, host string
 	header       http.Header
 	certificate  string
+	connection   string // differs for each connection
 }
 
 // apiServer is a kube-apiserver that records requests.
@@ -428,7 +428,7 @@ type apiServer struct {
 	name, address string
 	trusts        atomic.Bool // certificates as those of a front proxy
 	notReady      atomic.Pointer[string]
-	opened, open  atomic.Int64
+	open          atomic.Int64
 	reviews       atomic.Int64
 	handle        atomic.Pointer[http.HandlerFunc]
 	server        *http.Server
@@ -451,6 +451,9 @@ func (e *env) serveAPI(name string) *apiServer {
 // ServeHTTP implements http.Handler.
 func (a *apiServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	got := received{target: r.RequestURI, host: r.Host, header: r.Header.Clone()}
+	if key, err := r.TLS.ExportKeyingMaterial("connection", nil, 16); err == nil { // with TLS 1.3 there is no error
+		got.connection = string(key)
+	}
 	if len(r.TLS.PeerCertificates) > 0 {
 		got.certificate = r.TLS.PeerCertificates[0].Subject.CommonName
 	}
