@@ -39,7 +39,7 @@ type member struct {
 	invalid     error // why spec.server cannot be used, or nil
 }
 
-// link is the connection to a cluster. It outlives changes of the object, except those of outlivedBy.
+// link is the connection to a cluster. It outlives changes of the object, except those that outlives names.
 type link struct {
 	*cluster.Cluster
 	credentials credentials

@@ -15,8 +15,8 @@ func (f *Fleet) States() []metrics.ClusterState {
 	for _, object := range f.objects() {
 		s := metrics.ClusterState{Name: object.Name}
 		if m := members.byName[object.Name]; m != nil {
-			state := m.link.State()
-			s.Available = state.Ready && m.problem == nil
+			state := m.state()
+			s.Available = state.Ready && m.problem == nil && m.invalid == nil
 			for _, e := range state.Endpoints {
 				if e.Ready {
 					s.Ready++

@@ -45,12 +45,14 @@ func TestStatesOfClusters(t *testing.T) {
 	add("c-refused", metav1.ConditionUnknown, "CheckFailed", &member{link: ready})
 	add("d-keyless", metav1.ConditionUnknown, reasonUnavailable, &member{link: ready, problem: errors.New("no Secret")})
 	add("e-unserved", "", "", nil)
+	add("f-invalid", "", "", &member{invalid: errors.New("no certificate in caBundle")})
 	want := []metrics.ClusterState{
 		{Name: "a-permitted", Available: true, Permitted: new(true), Ready: 1, NotReady: 1},
 		{Name: "b-powerless", Available: true, Permitted: new(false), Ready: 1, NotReady: 1},
 		{Name: "c-refused", Available: true, Permitted: new(false), Ready: 1, NotReady: 1},
 		{Name: "d-keyless", Ready: 1, NotReady: 1},
 		{Name: "e-unserved"},
+		{Name: "f-invalid"},
 	}
 	if got := f.States(); !reflect.DeepEqual(got, want) {
 		t.Errorf("States() = %+v\nwant %+v", got, want)
