@@ -52,7 +52,7 @@ var innerLayers = map[string]map[string]int{
 		// Generates validation from the tags of types.
 		"kinds/resource/gen": 7,
 	},
-	"clients":     {".": 0, "clientstest": 1},
+	"clients":     {".": 0, "typedclient": 0, "clientstest": 1},
 	"discovery":   {"remote": 0, "remote/remotetest": 1, "watchlist": 1, ".": 1},
 	"dispatch":    {".": 0, "dispatchtest": 1},
 	"tools/drill": {"faulty": 0, ".": 1, "report": 2},

@@ -78,7 +78,7 @@ func (f *fleet) client(t *testing.T, name string, byHost bool, i int) *kubernete
 		t.Fatal(err)
 	}
 	if byHost {
-		c.Host, c.ServerName = "https://"+net.JoinHostPort(hostOf[name], f.fronts[0].port), "localhost"
+		c.Host = "https://" + net.JoinHostPort(hostOf[name], f.fronts[0].port)
 	}
 	c.QPS, c.Burst, c.WarningHandler = readsPerSecond, 1, rest.NoWarnings{}
 	c.Dial = func(ctx context.Context, network, _ string) (net.Conn, error) {

@@ -4,7 +4,10 @@ package behind
 
 import (
 	"fmt"
+	"io"
 	"net"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -70,8 +73,8 @@ func TestFleet(t *testing.T) {
 // team is the group of all users who may use the clusters.
 const team = "team"
 
-// hostOf has the host names of the clusters. One of them resolves everywhere.
-var hostOf = map[string]string{"east": "localhost", "west": "west.example.com"}
+// hostOf has the host names of the clusters, which do not resolve.
+var hostOf = map[string]string{"east": "east.example.com", "west": "west.example.com"}
 
 func newFleet(t *testing.T) *fleet {
 	t.Helper()
@@ -124,6 +127,7 @@ func (f *fleet) startFront(t *testing.T, i int) {
 	front := &fleetFront{dir: dir, port: port, args: []string{
 		"serve", "--data-dir", "data", "--bind-address", "127.0.0.1", "--secure-port", port, "--etcd-servers", f.etcd.URL, "--access-log=false",
 		"--runtime-config", "clusters.portico.dev/v1alpha1=true", "--shutdown-delay-duration", "1s",
+		"--advertise-name", "*.example.com",
 	}}
 	front.start(t)
 	t.Cleanup(func() {
@@ -197,12 +201,39 @@ func (f *fleet) byHost(t *testing.T, kubeconfig, name string) string {
 		t.Fatal(err)
 	}
 	for _, one := range c.Clusters {
-		one.Server, one.TLSServerName = "https://"+net.JoinHostPort(hostOf[name], f.fronts[0].port), "localhost"
+		one.Server, one.ProxyURL = "https://"+net.JoinHostPort(hostOf[name], f.fronts[0].port), proxyTo(t, "127.0.0.1:"+f.fronts[0].port)
 	}
 	if err := clientcmd.WriteToFile(*c, file); err != nil {
 		t.Fatal(err)
 	}
 	return file
+}
+
+// proxyTo returns the URL of an HTTP proxy whose connections lead to an address, whatever host clients request.
+func proxyTo(t *testing.T, address string) string {
+	t.Helper()
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		to, err := (&net.Dialer{}).DialContext(r.Context(), "tcp", address)
+		if err != nil {
+			http.Error(w, err.Error(), http.StatusBadGateway)
+			return
+		}
+		defer to.Close()
+		from, _, err := http.NewResponseController(w).Hijack()
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		defer from.Close()
+		fmt.Fprint(from, "HTTP/1.1 200 OK\r\n\r\n")
+		go func() {
+			_, _ = io.Copy(to, from) // either end may end it
+			_ = to.Close()
+		}()
+		_, _ = io.Copy(from, to)
+	}))
+	t.Cleanup(s.Close)
+	return s.URL
 }
 
 // awaitServed waits until the front door serves a cluster as its object says now.
@@ -231,10 +262,7 @@ func (f *fleet) kubectl(t *testing.T) {
 		if err := c.WriteKubeconfig(direct, "alice", team); err != nil {
 			t.Fatal(err)
 		}
-		ways := []string{through}
-		if hostOf[name] == "localhost" { // kubectl resolves it
-			ways = append(ways, f.byHost(t, through, name))
-		}
+		ways := []string{through, f.byHost(t, through, name)}
 		for _, args := range [][]string{
 			{"get", "namespaces", "-o", "yaml"}, {"describe", "crontabs", "-A"}, {"api-resources"}, {"api-versions"}, {"get", "--raw", "/version"},
 			{"get", "--raw", "/openapi/v3"}, {"get", "--raw", "/apis/apps/v1"}, {"auth", "can-i", "--list"}, {"explain", "crontab.spec.schedule"},

@@ -7,7 +7,7 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
 
-	"portico.dev/internal/clients"
+	"portico.dev/internal/clients/typedclient"
 	"portico.dev/internal/fleet/v1alpha1"
 )
 
@@ -18,13 +18,13 @@ type Clusters = gentype.ClientWithList[*v1alpha1.Cluster, *v1alpha1.ClusterList]
 
 // New returns a client of Clusters.
 func New(config *rest.Config) (*Clusters, error) {
-	return clients.NewTyped(config, resource, v1alpha1.AddToScheme,
+	return typedclient.New(config, resource, v1alpha1.AddToScheme,
 		func() *v1alpha1.Cluster { return &v1alpha1.Cluster{} }, func() *v1alpha1.ClusterList { return &v1alpha1.ClusterList{} })
 }
 
 // NewInformer returns an informer of all Clusters.
 func NewInformer(c *Clusters) cache.SharedIndexInformer {
-	return clients.NewTypedInformer(c, &v1alpha1.Cluster{})
+	return typedclient.NewInformer(c, &v1alpha1.Cluster{})
 }
 
 // Lister reads the cache of an informer.

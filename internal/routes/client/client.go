@@ -7,7 +7,7 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
 
-	"portico.dev/internal/clients"
+	"portico.dev/internal/clients/typedclient"
 	"portico.dev/internal/routes/v1alpha1"
 )
 
@@ -18,13 +18,13 @@ type APIRoutes = gentype.ClientWithList[*v1alpha1.APIRoute, *v1alpha1.APIRouteLi
 
 // New returns a client of APIRoutes.
 func New(config *rest.Config) (*APIRoutes, error) {
-	return clients.NewTyped(config, resource, v1alpha1.AddToScheme,
+	return typedclient.New(config, resource, v1alpha1.AddToScheme,
 		func() *v1alpha1.APIRoute { return &v1alpha1.APIRoute{} }, func() *v1alpha1.APIRouteList { return &v1alpha1.APIRouteList{} })
 }
 
 // NewInformer returns an informer of all APIRoutes.
 func NewInformer(c *APIRoutes) cache.SharedIndexInformer {
-	return clients.NewTypedInformer(c, &v1alpha1.APIRoute{})
+	return typedclient.NewInformer(c, &v1alpha1.APIRoute{})
 }
 
 // Lister reads the cache of an informer.

@@ -1,4 +1,5 @@
-package clients
+// Package typedclient makes clients of kinds outside Kubernetes' own groups. It links no other kinds.
+package typedclient
 
 import (
 	"context"
@@ -20,9 +21,9 @@ type Object interface {
 	runtime.Object
 }
 
-// NewTyped returns a client of a cluster-scoped kind outside Kubernetes' own groups. It uses JSON, because such kinds have no protobuf
+// New returns a client of a cluster-scoped kind outside Kubernetes' own groups. It uses JSON, because such kinds have no protobuf
 // encoding.
-func NewTyped[T Object, L runtime.Object](config *rest.Config, resource schema.GroupVersionResource, addToScheme func(*runtime.Scheme) error, newObject func() T, newList func() L) (*gentype.ClientWithList[T, L], error) {
+func New[T Object, L runtime.Object](config *rest.Config, resource schema.GroupVersionResource, addToScheme func(*runtime.Scheme) error, newObject func() T, newList func() L) (*gentype.ClientWithList[T, L], error) {
 	scheme := runtime.NewScheme()
 	metav1.AddToGroupVersion(scheme, schema.GroupVersion{Version: "v1"})
 	if err := addToScheme(scheme); err != nil {
@@ -40,8 +41,8 @@ func NewTyped[T Object, L runtime.Object](config *rest.Config, resource schema.G
 	return gentype.NewClientWithList[T, L](resource.Resource, client, runtime.NewParameterCodec(scheme), "", newObject, newList), nil
 }
 
-// NewTypedInformer returns an informer of all objects like example.
-func NewTypedInformer[T Object, L runtime.Object](c *gentype.ClientWithList[T, L], example T) cache.SharedIndexInformer {
+// NewInformer returns an informer of all objects like example.
+func NewInformer[T Object, L runtime.Object](c *gentype.ClientWithList[T, L], example T) cache.SharedIndexInformer {
 	return cache.NewSharedIndexInformer(&cache.ListWatch{
 		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) { return c.List(ctx, o) },
 		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
