@@ -26,7 +26,7 @@ var sizes = []struct {
 	program         string
 	largest, packed int // bytes; packed 0 for any
 }{
-	{"aggregator", 103_500_000, 0},
+	{"aggregator", 104_500_000, 0},
 	{"extserver", 25_000_000, 0},
 	{"kubectl-portico", 25_000_000, 9_500_000},
 }
