@@ -100,6 +100,9 @@ func (f *Fetcher) read(ctx context.Context, backend string, response *http.Respo
 	}
 	defer release()
 	body, err := io.ReadAll(io.LimitReader(response.Body, limit+1))
+	if err == nil {
+		err = ctx.Err() // a server that hangs may end its response when its client closes the connection
+	}
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrUnreachable, err)
 	}

@@ -88,6 +88,26 @@ func TestFetchOfHangingBackendTimesOut(t *testing.T) {
 	}
 }
 
+// A handler that returns when its client disconnects ends its response, which may still arrive.
+func TestFetchRejectsResponseAfterTimeout(t *testing.T) {
+	q := request()
+	q.Timeout = time.Millisecond
+	if a, err := remote.NewFetcher(1).Fetch(t.Context(), late{}, q); !errors.Is(err, remote.ErrUnreachable) || !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("Fetch() of a response after the timeout = %+v, %v, want %v and %v", a, err, remote.ErrUnreachable, context.DeadlineExceeded)
+	}
+}
+
+// late is a backend that answers after the deadline of the request.
+type late struct{ remote.Backend }
+
+func (late) Name() string               { return "ns/late:443" }
+func (l late) Probe() http.RoundTripper { return l }
+
+func (late) RoundTrip(r *http.Request) (*http.Response, error) {
+	<-r.Context().Done()
+	return &http.Response{StatusCode: http.StatusOK, Header: http.Header{}, Body: http.NoBody}, nil
+}
+
 // A backend that sends only its headers holds one of the slots for bodies, but only until its deadline.
 func TestFetchWaitsForBodySlotUntilDeadline(t *testing.T) {
 	started := make(chan struct{})
