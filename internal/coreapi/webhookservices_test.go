@@ -154,7 +154,7 @@ func (e *webhookEndpoint) serve(t *testing.T, w http.ResponseWriter, r *http.Req
 	switch r.URL.Path {
 	case "/hang":
 		<-r.Context().Done()
-		return
+		panic(http.ErrAbortHandler) // an empty response could still arrive
 	case "/convert":
 		review := &apiextensionsv1.ConversionReview{}
 		if !readReview(t, r, review) {

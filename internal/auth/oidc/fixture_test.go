@@ -99,6 +99,7 @@ func serve(t *testing.T, state int32) *provider {
 		switch p.state.Load() {
 		case hung:
 			<-r.Context().Done()
+			panic(http.ErrAbortHandler) // an empty response could still arrive
 		case dead:
 			panic(http.ErrAbortHandler)
 		default:

@@ -50,6 +50,7 @@ func serve(t *testing.T) *reviewer {
 		case strings.HasPrefix(token, "hang"):
 			select {
 			case <-r.Context().Done():
+				panic(http.ErrAbortHandler) // an empty response could still arrive
 			case <-s.hold:
 			}
 		case strings.HasPrefix(token, "bad"):

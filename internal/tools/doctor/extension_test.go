@@ -60,7 +60,10 @@ func slowHandler(w http.ResponseWriter, r *http.Request) {
 }
 
 // silent takes requests and never answers.
-func silent(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }
+func silent(_ http.ResponseWriter, r *http.Request) {
+	<-r.Context().Done()
+	panic(http.ErrAbortHandler) // an empty response could still arrive
+}
 
 func answering(code int, body any) http.HandlerFunc {
 	return func(w http.ResponseWriter, _ *http.Request) {
