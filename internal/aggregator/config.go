@@ -87,6 +87,9 @@ type Config struct {
 	Services ServicesConfig
 	// Admission configures the admission of writes to the local groups. Default upstream's plugins.
 	Admission admission.Config
+	// ClusterTunnelsDir contains the configurations of the tunnels to API servers of Clusters. Default none.
+	ClusterTunnelsDir string
+
 	// AllowPrivileged allows pods with privileged containers. Default true, as kubeadm and other installers configure
 	// kube-apiserver, although its own default is false: network plugins and kube-proxy are privileged. Pod Security
 	// Admission restricts single namespaces.
@@ -261,6 +264,7 @@ func (c *Config) validateIdentity(bad func(flag, format string, args ...any)) {
 
 func (c *Config) addEgressFlags(fs *pflag.FlagSet) {
 	fs.StringVar(&c.EgressSelectorConfigFile, "egress-selector-config-file", c.EgressSelectorConfigFile, "EgressSelectorConfiguration of apiserver.k8s.io/v1beta1: tunnels to nodes, pods and Services (cluster), to webhooks with a URL and endpoints named by flags (controlplane), and to etcd; default none")
+	fs.StringVar(&c.ClusterTunnelsDir, "cluster-tunnels-dir", c.ClusterTunnelsDir, "directory with an EgressSelectorConfiguration NAME.yaml for each tunnel that Clusters name in spec.server.tunnel; its egress cluster is the tunnel to their API servers")
 }
 
 func (c *Config) addControllerFlags(fs *pflag.FlagSet) {

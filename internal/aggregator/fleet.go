@@ -1,7 +1,9 @@
 package aggregator
 
 import (
+	"errors"
 	"net/http"
+	"path/filepath"
 	"slices"
 	"time"
 
@@ -13,6 +15,7 @@ import (
 	"portico.dev/internal/fleet/client"
 	"portico.dev/internal/fleet/v1alpha1"
 	"portico.dev/internal/metrics"
+	"portico.dev/internal/nodes/egress"
 	"portico.dev/internal/server"
 	"portico.dev/internal/transport"
 )
@@ -44,6 +47,14 @@ func (h *parts) signsWith(keyID string) bool {
 	return slices.Contains(verifying, keyID)
 }
 
+// clusterTunnel reads the configuration of a tunnel to the API servers of Clusters. A name is a DNS label.
+func (h *parts) clusterTunnel(name string) (*egress.Selector, error) {
+	if h.cfg.ClusterTunnelsDir == "" {
+		return nil, errors.New("this front door has no --cluster-tunnels-dir")
+	}
+	return egress.LoadTunnel(filepath.Join(h.cfg.ClusterTunnelsDir, name+".yaml"), name, h.Metrics.Egress)
+}
+
 // wireFleet returns the handler of the requests for Clusters and, with next, of all others.
 func (h *parts) wireFleet(config server.ChainConfig, next http.Handler) (http.Handler, error) {
 	if h.clusters == nil {
@@ -56,7 +67,7 @@ func (h *parts) wireFleet(config server.ChainConfig, next http.Handler) (http.Ha
 		Transport: transport.Options{
 			Engine: h.cfg.BackendEngine, Parent: h.Transport, OwnAddresses: h.ownAddresses, Tunnel: h.Egress.ControlPlane(), Metrics: h.Metrics.Backends, Logger: h.log.Named("transport"),
 		},
-		Proxy: h.Proxy, Election: h.election, Metrics: h.Metrics.Clusters, Logger: h.log.Named("clusters"),
+		Tunnel: h.clusterTunnel, Proxy: h.Proxy, Election: h.election, Metrics: h.Metrics.Clusters, Logger: h.log.Named("clusters"),
 	})
 	metrics.NewClusterStates(h.Registry, h.fleet.States)
 	return h.fleet.Handler(next)

@@ -16,6 +16,7 @@ import (
 	"portico.dev/internal/fleet/client"
 	"portico.dev/internal/lifecycle/reconcile"
 	"portico.dev/internal/metrics"
+	"portico.dev/internal/nodes/egress"
 	"portico.dev/internal/proxy"
 	"portico.dev/internal/server"
 	"portico.dev/internal/transport"
@@ -37,7 +38,9 @@ type Config struct {
 	OwnKey func(id string) bool
 	// Transport configures the connections to API servers. Its Parent is closed after Run has returned.
 	Transport transport.Options
-	Proxy     *proxy.Proxy
+	// Tunnel reads the configuration of a tunnel. Its network "cluster" has the API servers.
+	Tunnel func(name string) (*egress.Selector, error)
+	Proxy  *proxy.Proxy
 	// Election decides which replica writes the status of Clusters.
 	Election reconcile.Election
 	Metrics  *metrics.Clusters
@@ -79,8 +82,7 @@ func (f *Fleet) Run(ctx context.Context) error {
 	close(f.ready)
 	g.Go(func() error {
 		l := &reconcile.Loop{Name: "clusters", Workers: 1, Delay: settle, Log: f.log, Reconcile: func(context.Context, string) (time.Duration, error) {
-			f.sync(ctx)
-			return 0, nil
+			return f.sync(ctx), nil
 		}}
 		all := func(any) string { return "all" }
 		return l.Run(ctx, reconcile.Source{Informer: f.config.Clusters, Key: all}, reconcile.Source{Informer: f.config.Secrets, Key: f.credentialsKey})

@@ -8,6 +8,8 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"sync"
+	"time"
 
 	"go.uber.org/zap"
 	corev1 "k8s.io/api/core/v1"
@@ -19,6 +21,7 @@ import (
 	"portico.dev/internal/fleet/identity"
 	"portico.dev/internal/fleet/limits"
 	"portico.dev/internal/fleet/v1alpha1"
+	"portico.dev/internal/nodes/egress"
 	"portico.dev/internal/proxy"
 )
 
@@ -64,14 +67,21 @@ func (c *credentials) Apply(ctx context.Context, header http.Header) error {
 	return identity.WriteOwn(header)
 }
 
-// sync makes members of all Clusters. Connections run until ctx ends or they are not needed any more.
-func (f *Fleet) sync(ctx context.Context) {
+// tunnelRetry is the time after which the file of a tunnel that could not be used is read again.
+const tunnelRetry = 30 * time.Second
+
+// sync makes members of all Clusters. Connections run until ctx ends or they are not needed any more. It returns the time after which
+// it must be called again, or 0.
+func (f *Fleet) sync(ctx context.Context) (next time.Duration) {
 	before, now := f.members.Load(), &members{byName: map[string]*member{}, byHost: map[string]*member{}}
 	objects := f.objects()
 	f.followSecrets(objects)
 	for _, object := range objects {
 		m := f.member(ctx, before.byName[object.Name], object)
 		now.byName[m.name] = m
+		if _, ok := errors.AsType[*tunnelError](m.invalid); ok {
+			next = tunnelRetry
+		}
 		for _, host := range object.Spec.Hosts {
 			switch {
 			case slices.Contains(f.config.OwnNames, host):
@@ -88,14 +98,15 @@ func (f *Fleet) sync(ctx context.Context) {
 		}
 	}
 	for name, old := range before.byName {
-		next := now.byName[name]
-		if old.link != nil && (next == nil || next.link != old.link) {
+		after := now.byName[name]
+		if old.link != nil && (after == nil || after.link != old.link) {
 			old.link.stop()
 		}
-		if next == nil {
+		if after == nil {
 			f.config.Metrics.Forget(name)
 		}
 	}
+	return next
 }
 
 // followSecrets sets the Secrets whose events matter, before they are read: an event in between would be missed.
@@ -157,7 +168,7 @@ func (f *Fleet) member(ctx context.Context, before *member, object *v1alpha1.Clu
 // certificate and one set of API servers, which are known to trust it.
 func (f *Fleet) outlives(m *member, object *v1alpha1.Cluster) bool {
 	was, is := &m.object.Spec, &object.Spec
-	if m.object.UID != object.UID || was.Identity.Mode != is.Identity.Mode {
+	if m.object.UID != object.UID || was.Identity.Mode != is.Identity.Mode || was.Server.Tunnel != is.Server.Tunnel {
 		return false
 	}
 	return is.Identity.Mode != v1alpha1.FrontProxy || m.credentials == f.versionOf(is.Credentials.Secret) &&
@@ -201,21 +212,53 @@ func newWriter(c *v1alpha1.ClusterIdentity) identity.Writer {
 
 // connect opens the connection to a cluster, which runs until ctx ends or it is stopped.
 func (f *Fleet) connect(ctx context.Context, object *v1alpha1.Cluster) (*link, error) {
-	l := &link{}
-	l.credentials.frontProxy = object.Spec.Identity.Mode == v1alpha1.FrontProxy
+	l, t := &link{}, f.config.Transport
+	var tunnel *egress.Selector
 	var err error
+	if name := object.Spec.Server.Tunnel; name != "" {
+		if tunnel, err = f.config.Tunnel(name); err != nil {
+			return nil, &tunnelError{name, err}
+		}
+		t.Tunnel = tunnel.Cluster()
+	}
+	l.credentials.frontProxy = object.Spec.Identity.Mode == v1alpha1.FrontProxy
 	l.Cluster, err = cluster.New(cluster.Config{
 		Name: object.Name, Server: serverOf(object), Credentials: &l.credentials, Identify: identify, Prefix: prefixOf,
-		MaxInFlight: maxInFlight(object), Transport: f.config.Transport, Proxy: f.config.Proxy, Logger: f.log,
+		MaxInFlight: maxInFlight(object), Transport: t, Proxy: f.config.Proxy, Logger: f.log,
 	})
 	if err != nil {
 		return nil, err
 	}
 	ctx, l.stop = context.WithCancel(ctx)
-	f.links.Go(func() { _ = l.Run(ctx) }) // it ends with ctx only
+	f.links.Go(func() { f.run(ctx, l, tunnel) })
 	f.links.Go(func() { f.statuses.follow(ctx, object.Name, l) })
 	return l, nil
 }
+
+// run runs a connection until ctx ends, and its tunnel, unless nil, a little longer.
+func (f *Fleet) run(ctx context.Context, l *link, tunnel *egress.Selector) {
+	var running sync.WaitGroup
+	defer running.Wait()
+	if tunnel != nil {
+		through, end := context.WithCancel(context.WithoutCancel(ctx))
+		defer end()
+		running.Go(func() {
+			if err := tunnel.Run(through, f.log); err != nil {
+				f.log.Error("the files of a tunnel are not reloaded", zap.Error(err))
+			}
+		})
+	}
+	_ = l.Run(ctx) // it ends with ctx only
+}
+
+// tunnelError means that a tunnel cannot be used. Somebody may add its file.
+type tunnelError struct {
+	name string
+	err  error
+}
+
+func (e *tunnelError) Error() string { return fmt.Sprintf("tunnel %q: %v", e.name, e.err) }
+func (e *tunnelError) Unwrap() error { return e.err }
 
 func serverOf(c *v1alpha1.Cluster) cluster.Server {
 	s := &c.Spec.Server

@@ -37103,6 +37103,13 @@ func schema_porticodev_internal_fleet_v1alpha1_ClusterServer(ref common.Referenc
 							Format:      "",
 						},
 					},
+					"tunnel": {
+						SchemaProps: spec.SchemaProps{
+							Description: "tunnel is the name of the tunnel through which the API servers are reached, for example one of konnectivity. It is a DNS label. The directory of --cluster-tunnels-dir has a file NAME.yaml for each tunnel.",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
 				},
 				Required: []string{"endpoints"},
 			},

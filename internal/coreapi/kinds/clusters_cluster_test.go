@@ -53,6 +53,7 @@ func TestInvalidClustersAreRejected(t *testing.T) {
 			"a bundle that is not used", clusterAt(t, `endpoints: ["a:1"], caBundle: bm8gY2VydGlmaWNhdGU=, insecureSkipTLSVerify: true`),
 			[]string{"spec.server.caBundle: Invalid value: no PEM certificate found...", "spec.server.insecureSkipTLSVerify: Invalid value: true: may not be true if caBundle is present"},
 		},
+		{"a tunnel outside its directory", clusterAt(t, `endpoints: ["a:1"], tunnel: "../edge"`), []string{`spec.server.tunnel: Invalid value: "../edge": ` + label}},
 		{"a server name with a port", clusterAt(t, `endpoints: ["a:1"], serverName: "a:1"`), []string{`spec.server.serverName: Invalid value: "a:1": ` + subdomain}},
 
 		{"a host in upper case", clusterWith(t, "hosts: [A.example.com]"), []string{`spec.hosts[0]: Invalid value: "A.example.com": ` + subdomain}},

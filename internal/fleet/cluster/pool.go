@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -42,6 +43,7 @@ type endpoint struct {
 	ready   bool
 	refused bool   // it is ready although it refuses /readyz
 	message string // why it is not ready
+	tunnel  string // the cause if that is the tunnel, such as TunnelRefused; then nothing is known of the API server
 }
 
 // EndpointState is the state of one API server.
@@ -76,7 +78,9 @@ func (c *Cluster) State() State {
 	s := State{Version: c.version, Reason: reasonNotProbed}
 	ready := 0
 	var failures []string
+	tunnel := ""
 	for _, e := range c.endpoints {
+		tunnel = cmp.Or(e.tunnel, tunnel)
 		s.Endpoints = append(s.Endpoints, EndpointState{Address: e.address, Ready: e.ready, Message: e.message})
 		switch {
 		case e.ready:
@@ -88,6 +92,9 @@ func (c *Cluster) State() State {
 		failures = append(failures, e.address+": "+e.message)
 	}
 	s.Message = "no API server is ready"
+	if s.Reason == reasonNotReady {
+		s.Reason = cmp.Or(tunnel, reasonNotReady)
+	}
 	if s.Ready = ready > 0; s.Ready {
 		s.Reason, s.Message = reasonReady, fmt.Sprintf("%d of %d API servers are ready", ready, len(c.endpoints))
 	}
@@ -176,7 +183,7 @@ func jitter(d time.Duration) time.Duration {
 
 // probe is the task of an endpoint.
 func (c *Cluster) probe(ctx context.Context, e *endpoint) time.Duration {
-	message, refused := c.notReady(ctx, e.address)
+	message, tunnel, refused := c.notReady(ctx, e.address)
 	if ctx.Err() != nil {
 		return probeNotReady // removed
 	}
@@ -186,7 +193,7 @@ func (c *Cluster) probe(ctx context.Context, e *endpoint) time.Duration {
 		message = "it refuses /readyz, and other API servers do not: it may be starting"
 	}
 	ready := message == ""
-	e.refused = refused
+	e.refused, e.tunnel = refused, tunnel
 	if !e.probed || e.ready != ready || e.message != message {
 		changed := e.ready != ready
 		e.probed, e.ready, e.message = true, ready, message
@@ -210,9 +217,9 @@ func (c *Cluster) answersAtAnother(e *endpoint) bool {
 	return slices.ContainsFunc(c.endpoints, func(o *endpoint) bool { return o != e && o.ready && !o.refused })
 }
 
-// notReady requests /readyz of one API server, and returns why it is not ready, or "". refused is true if the API server did not tell:
+// notReady requests /readyz of one API server, and returns why it is not ready, or "", and the cause if that is the tunnel. refused is true if the API server did not tell:
 // some clusters never do, and a kube-apiserver that starts refuses everything until it knows accounts and rights.
-func (c *Cluster) notReady(ctx context.Context, address string) (why string, refused bool) {
+func (c *Cluster) notReady(ctx context.Context, address string) (why, tunnel string, refused bool) {
 	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
 	defer cancel()
 	b := c.connections()
@@ -221,31 +228,35 @@ func (c *Cluster) notReady(ctx context.Context, address string) (why string, ref
 	_ = c.config.Credentials.Apply(ctx, r.Header)
 	resp, err := b.own.ProbeEndpoint(address).RoundTrip(r)
 	if err != nil {
-		return failureOf(err), false
+		why, tunnel = failureOf(err)
+		return why, tunnel, false
 	}
 	defer func() { _ = resp.Body.Close() }() // it was read
 	body := io.LimitReader(resp.Body, maxReadyz)
 	switch resp.StatusCode {
 	case http.StatusOK, http.StatusUnauthorized, http.StatusForbidden, http.StatusNotFound:
 		_, _ = io.Copy(io.Discard, body) // so that the connection can be used again
-		return "", resp.StatusCode != http.StatusOK
+		return "", "", resp.StatusCode != http.StatusOK
 	}
-	return strings.TrimRight(fmt.Sprintf("/readyz answers %d: %s", resp.StatusCode, failedChecks(body)), ": "), false
+	return strings.TrimRight(fmt.Sprintf("/readyz answers %d: %s", resp.StatusCode, failedChecks(body)), ": "), "", false
 }
 
-// failureOf describes why an API server did not answer.
-func failureOf(err error) string {
+// failureOf describes why an API server did not answer, and returns the cause if that is the tunnel.
+func failureOf(err error) (text, tunnel string) {
 	var failed *transport.Error
 	switch {
 	case !errors.As(err, &failed):
-		return err.Error()
-	case failed.Class == transport.ClassCanceled:
-		return fmt.Sprintf("it did not answer /readyz within %s", probeTimeout)
+		return err.Error(), ""
+	case failed.Class == transport.ClassCanceled && !transport.IsTunnelError(err):
+		return fmt.Sprintf("it did not answer /readyz within %s", probeTimeout), ""
 	case failed.Protocol:
-		return "it answered with something that is not HTTP"
+		return "it answered with something that is not HTTP", ""
 	}
-	_, text, _ := failed.Explain()
-	return text
+	cause, text, _ := failed.Explain()
+	if !transport.IsTunnelError(err) {
+		cause = ""
+	}
+	return text, cause
 }
 
 // failedChecks returns the failed checks that kube-apiserver lists: "[-]etcd failed: reason withheld".

@@ -80,6 +80,11 @@ type ClusterServer struct {
 	// insecureSkipTLSVerify accepts any server at the addresses. Use caBundle instead.
 	// +optional
 	InsecureSkipTLSVerify bool `json:"insecureSkipTLSVerify,omitempty"`
+
+	// tunnel is the name of the tunnel through which the API servers are reached, for example one of konnectivity. It is a
+	// DNS label. The directory of --cluster-tunnels-dir has a file NAME.yaml for each tunnel.
+	// +optional
+	Tunnel string `json:"tunnel,omitempty"`
 }
 
 // ClusterCredentials are the credentials of the front door at the API servers. Without any, requests of users are refused.

@@ -68,6 +68,22 @@ func Load(file string, m *metrics.Egress) (*Selector, error) {
 	return s, nil
 }
 
+// LoadTunnel reads an EgressSelectorConfiguration as Load does. Its tunnel to the cluster, which it must have, has another name in
+// messages and metrics.
+func LoadTunnel(file, name string, m *metrics.Egress) (*Selector, error) {
+	s, err := Load(file, m)
+	if err != nil {
+		return nil, err
+	}
+	t := s.tunnels[networkCluster]
+	if t == nil {
+		s.end()
+		return nil, fmt.Errorf("%s: the tunnel of the egress selection %q is missing", file, networkCluster)
+	}
+	t.network = name
+	return s, nil
+}
+
 // Use returns a Selector that connects to all networks with dial.
 func Use(dial func(ctx context.Context, address string) (net.Conn, error)) *Selector {
 	s := &Selector{dial: dial}
@@ -142,7 +158,7 @@ func (s *Selector) tunnel(network string) *transport.Tunnel {
 		return nil
 	}
 	t := s.tunnels[network]
-	return &transport.Tunnel{Network: network, Dial: t.dial, Received: func() time.Time { return time.Unix(0, t.answered.Load()) }}
+	return &transport.Tunnel{Network: t.network, Dial: t.dial, Received: func() time.Time { return time.Unix(0, t.answered.Load()) }}
 }
 
 // Run reloads the files that the configuration names until ctx ends. It then closes every connection over gRPC and

@@ -29,6 +29,26 @@ func TestSelectorReturnsConfiguredTunnels(t *testing.T) {
 	}
 }
 
+func TestTunnelHasItsName(t *testing.T) {
+	dir := t.TempDir()
+	load(t, dir, "cluster", "proxyProtocol: GRPC\n    transport: {uds: {udsName: "+dir+"/absent}}", nil)
+	s, err := LoadTunnel(filepath.Join(dir, "egress.yaml"), "edge", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	running(t, s)
+	if got := s.Cluster().Network; got != "edge" {
+		t.Errorf("network = %q, want edge", got)
+	}
+	if _, err := s.Cluster().Dial(t.Context(), "192.0.2.1:443"); err == nil || !strings.Contains(err.Error(), "the tunnel to the edge network") {
+		t.Errorf("Dial error = %v, want the name of the tunnel", err)
+	}
+	load(t, dir, "etcd", "proxyProtocol: GRPC\n    transport: {uds: {udsName: "+dir+"/absent}}", nil)
+	if _, err := LoadTunnel(filepath.Join(dir, "egress.yaml"), "edge", nil); err == nil || !strings.Contains(err.Error(), `the tunnel of the egress selection "cluster" is missing`) {
+		t.Errorf("LoadTunnel of a file without a tunnel to the cluster: error = %v, want one that names it", err)
+	}
+}
+
 func TestInvalidConfigurationFilesAreRejected(t *testing.T) {
 	dir := t.TempDir()
 	for name, data := range map[string]string{"open.key": "", "none.crt": ""} {

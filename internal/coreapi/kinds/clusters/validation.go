@@ -125,6 +125,9 @@ func validateServer(s *v1alpha1.ClusterServer, at *field.Path) field.ErrorList {
 	if s.ServerName != "" && !isAddress(s.ServerName) {
 		errs = append(errs, validate.DnsSubdomain(s.ServerName, at.Child("serverName"))...)
 	}
+	if s.Tunnel != "" {
+		errs = append(errs, validate.DnsLabel(s.Tunnel, at.Child("tunnel"))...)
+	}
 	return errs
 }
 
