@@ -4,10 +4,7 @@ package behind
 
 import (
 	"fmt"
-	"io"
 	"net"
-	"net/http"
-	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -66,6 +63,7 @@ func TestFleet(t *testing.T) {
 	}
 
 	t.Run("kubectl reads and writes as without a front", func(t *testing.T) { f.kubectl(t) })
+	t.Run("Helm installs, upgrades, rolls back and removes a release", f.helm)
 	t.Run("users are known in the cluster in both modes", func(t *testing.T) { f.identities(t, admin) })
 	t.Run("nothing fails while parts fail", func(t *testing.T) { f.faults(t, admin) })
 }
@@ -201,39 +199,12 @@ func (f *fleet) byHost(t *testing.T, kubeconfig, name string) string {
 		t.Fatal(err)
 	}
 	for _, one := range c.Clusters {
-		one.Server, one.ProxyURL = "https://"+net.JoinHostPort(hostOf[name], f.fronts[0].port), proxyTo(t, "127.0.0.1:"+f.fronts[0].port)
+		one.Server, one.ProxyURL = "https://"+net.JoinHostPort(hostOf[name], f.fronts[0].port), programs.ProxyTo(t, "127.0.0.1:"+f.fronts[0].port)
 	}
 	if err := clientcmd.WriteToFile(*c, file); err != nil {
 		t.Fatal(err)
 	}
 	return file
-}
-
-// proxyTo returns the URL of an HTTP proxy whose connections lead to an address, whatever host clients request.
-func proxyTo(t *testing.T, address string) string {
-	t.Helper()
-	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		to, err := (&net.Dialer{}).DialContext(r.Context(), "tcp", address)
-		if err != nil {
-			http.Error(w, err.Error(), http.StatusBadGateway)
-			return
-		}
-		defer to.Close()
-		from, _, err := http.NewResponseController(w).Hijack()
-		if err != nil {
-			t.Error(err)
-			return
-		}
-		defer from.Close()
-		fmt.Fprint(from, "HTTP/1.1 200 OK\r\n\r\n")
-		go func() {
-			_, _ = io.Copy(to, from) // either end may end it
-			_ = to.Close()
-		}()
-		_, _ = io.Copy(from, to)
-	}))
-	t.Cleanup(s.Close)
-	return s.URL
 }
 
 // awaitServed waits until the front door serves a cluster as its object says now.
@@ -272,6 +243,31 @@ func (f *fleet) kubectl(t *testing.T) {
 				if got := kubectl(t, way, "", args...); got != want {
 					t.Errorf("cluster %s: kubectl %q with %s = %s, want %s as without a front door", name, args, filepath.Base(way), got, want)
 				}
+			}
+		}
+	}
+}
+
+// helm runs the operations of Helm through the path and through the host name of a cluster.
+func (f *fleet) helm(t *testing.T) {
+	byPath := f.kubeconfig(t, "east", "alice", team)
+	chart, err := filepath.Abs("../clients/installer/chart")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for release, kubeconfig := range map[string]string{"by-path": byPath, "by-host": f.byHost(t, byPath, "east")} {
+		for _, c := range []struct {
+			want string
+			args []string
+		}{
+			{"revision 1 is deployed", []string{"install", release, chart}},
+			{"revision 2 is deployed", []string{"upgrade", release, chart, "color=blue", "replicas=2"}},
+			{"revision 3 is deployed", []string{"rollback", release, "1"}},
+			{"uninstalled", []string{"uninstall", release}},
+		} {
+			out := runProgram(t, "", "", "installer", append([]string{kubeconfig, release}, c.args...)...)
+			if want := release + " " + c.want + "\n"; out.code != 0 || out.stdout != want {
+				t.Fatalf("Helm %q = %s, want %s", c.args, out, want)
 			}
 		}
 	}
