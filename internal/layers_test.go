@@ -34,7 +34,7 @@ var layers = map[string]int{
 var innerLayers = map[string]map[string]int{
 	"auth": {
 		".": 0, "authn": 1, "rbac": 1, "ttlcache": 1,
-		"rbac/explain": 2, "authz": 2, "bootstraptoken": 2, "nodes": 2, "oidc": 2, "serviceaccount": 2, "tokenreview": 2, "tokenwebhook": 2, "authtest": 2,
+		"rbac/explain": 2, "authz": 2, "bootstraptoken": 2, "nodes": 2, "oidc": 2, "serviceaccount": 2, "tokenreview": 2, "accessreview": 2, "tokenwebhook": 2, "authtest": 2,
 		"delegated": 3,
 	},
 	"coreapi": {

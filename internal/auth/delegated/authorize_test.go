@@ -3,18 +3,17 @@ package delegated
 import (
 	"bytes"
 	"net/http"
-	"reflect"
 	"slices"
 	"strings"
 	"sync"
 	"testing"
 
 	authorizationv1 "k8s.io/api/authorization/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apiserver/pkg/authentication/user"
 	apirequest "k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/client-go/rest"
 
+	"portico.dev/internal/auth/accessreview"
 	"portico.dev/internal/auth/authtest"
 )
 
@@ -55,14 +54,14 @@ func TestAuthorizeRequest(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			before := f.count(accessReviews)
+			before := f.count(accessreview.Path)
 			for range 3 {
 				allowed, reason, err := d.Authorize(t.Context(), tt.user, tt.info)
 				if allowed != tt.allowed || reason != tt.reason || (err != nil) != tt.wantErr {
 					t.Fatalf("Authorize() = %t, %q, %v, want %t, %q, error = %t", allowed, reason, err, tt.allowed, tt.reason, tt.wantErr)
 				}
 			}
-			asked := f.count(accessReviews) - before
+			asked := f.count(accessreview.Path) - before
 			want := map[bool]int{true: 1, false: 0}[tt.asks]
 			if tt.wantErr {
 				want = 3 // errors are not cached
@@ -83,52 +82,6 @@ func TestAuthorizeRequest(t *testing.T) {
 
 func second(_ bool, _ string, err error) error { return err }
 
-func TestAccessReviewSpec(t *testing.T) {
-	u := &user.DefaultInfo{Name: "alice", UID: "u-7", Groups: []string{"dev"}, Extra: map[string][]string{"scope": {"a"}}}
-	got := accessSpec(u, &apirequest.RequestInfo{
-		IsResourceRequest: true, Verb: "list", APIGroup: "g", APIVersion: "v1", Namespace: "ns", Resource: "foos", Subresource: "s", Name: "x",
-		FieldSelector: "metadata.name=x,spec.a!=b", LabelSelector: "a in (c,b),!d,e",
-	})
-	want := authorizationv1.SubjectAccessReviewSpec{
-		User: "alice", UID: "u-7", Groups: []string{"dev"}, Extra: map[string]authorizationv1.ExtraValue{"scope": {"a"}},
-		ResourceAttributes: &authorizationv1.ResourceAttributes{
-			Verb: "list", Group: "g", Version: "v1", Namespace: "ns", Resource: "foos", Subresource: "s", Name: "x",
-			FieldSelector: &authorizationv1.FieldSelectorAttributes{Requirements: []metav1.FieldSelectorRequirement{
-				{Key: "metadata.name", Operator: metav1.FieldSelectorOpIn, Values: []string{"x"}},
-				{Key: "spec.a", Operator: metav1.FieldSelectorOpNotIn, Values: []string{"b"}},
-			}},
-			LabelSelector: &authorizationv1.LabelSelectorAttributes{Requirements: []metav1.LabelSelectorRequirement{
-				{Key: "a", Operator: metav1.LabelSelectorOpIn, Values: []string{"b", "c"}},
-				{Key: "d", Operator: metav1.LabelSelectorOpDoesNotExist, Values: []string{}},
-				{Key: "e", Operator: metav1.LabelSelectorOpExists, Values: []string{}},
-			}},
-		},
-	}
-	if !reflect.DeepEqual(got, want) {
-		t.Fatalf("accessSpec() = %+v, want %+v", got.ResourceAttributes, want.ResourceAttributes)
-	}
-	t.Run("selectors that do not parse widen the question", func(t *testing.T) {
-		got := accessSpec(u, &apirequest.RequestInfo{IsResourceRequest: true, FieldSelector: "a=b=c=!", LabelSelector: "!!!"})
-		if a := got.ResourceAttributes; a.FieldSelector != nil || a.LabelSelector != nil {
-			t.Fatalf("accessSpec with malformed selectors = %+v, want no selectors", a)
-		}
-	})
-}
-
-func TestLargeAccessReviewsAreNotCached(t *testing.T) {
-	f := openFrontDoor(t, newAuthorities(t).published())
-	d := start(t, f).d
-	info := &apirequest.RequestInfo{IsResourceRequest: true, Verb: "get", Resource: "foos", Name: strings.Repeat("x", maxRememberedBytes)}
-	for range 2 {
-		if _, _, err := d.Authorize(t.Context(), &user.DefaultInfo{Name: "alice"}, info); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if n := f.count(accessReviews); n != 2 {
-		t.Fatalf("%d access reviews for two large requests, want 2", n)
-	}
-}
-
 func TestConcurrentEqualRequestsShareOneAccessReview(t *testing.T) {
 	f := openFrontDoor(t, newAuthorities(t).published())
 	release := make(chan struct{})
@@ -146,10 +99,10 @@ func TestConcurrentEqualRequestsShareOneAccessReview(t *testing.T) {
 			}
 		})
 	}
-	eventually(t, "the question arrives", func() bool { return f.count(accessReviews) > 0 })
+	eventually(t, "the question arrives", func() bool { return f.count(accessreview.Path) > 0 })
 	close(release)
 	group.Wait()
-	if n := f.count(accessReviews); n != 1 {
+	if n := f.count(accessreview.Path); n != 1 {
 		t.Fatalf("%d access reviews for concurrent equal requests, want 1", n)
 	}
 }
@@ -179,7 +132,7 @@ func TestFailedAccessReviewIsRetriedOnce(t *testing.T) {
 			codes := slices.Clone(tt.codes)
 			f.set(func() {
 				f.refuse = func(r *http.Request) int {
-					if r.URL.Path != accessReviews || len(codes) == 0 {
+					if r.URL.Path != accessreview.Path || len(codes) == 0 {
 						return 0
 					}
 					code := codes[0]
@@ -191,7 +144,7 @@ func TestFailedAccessReviewIsRetriedOnce(t *testing.T) {
 			if (err != nil) != tt.wantErr || allowed == tt.wantErr {
 				t.Fatalf("Authorize() = %t, %v, want an error = %t", allowed, err, tt.wantErr)
 			}
-			if n := f.count(accessReviews); n != tt.attempts {
+			if n := f.count(accessreview.Path); n != tt.attempts {
 				t.Fatalf("%d attempts of the access review, want %d", n, tt.attempts)
 			}
 		})
@@ -213,7 +166,7 @@ func TestUnboundedAccessReviewResponseIsRejected(t *testing.T) {
 	}
 	t.Cleanup(f.client.Close)
 	var reply authorizationv1.SubjectAccessReview
-	err = f.call(t.Context(), http.MethodPost, accessReviews, nil, reply, &reply)
+	err = f.call(t.Context(), http.MethodPost, accessreview.Path, nil, reply, &reply)
 	if err == nil || !strings.Contains(err.Error(), "larger than") || reply.Status.Allowed {
 		t.Fatalf("A27: endless response error = %v, allowed %t, want the error larger than, not allowed", err, reply.Status.Allowed)
 	}

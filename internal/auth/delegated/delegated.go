@@ -3,27 +3,27 @@ package delegated
 import (
 	"cmp"
 	"context"
-	"crypto/sha256"
 	"crypto/x509"
 	"errors"
 	"fmt"
 	"net/http"
+	"net/url"
 	"slices"
 	"strings"
 	"sync/atomic"
 	"time"
 
 	"go.uber.org/zap"
-	"golang.org/x/sync/singleflight"
+	authenticationv1 "k8s.io/api/authentication/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
 	"k8s.io/apiserver/pkg/authentication/authenticator"
 	"k8s.io/apiserver/pkg/authentication/user"
 	apirequest "k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/client-go/rest"
 
+	"portico.dev/internal/auth/accessreview"
 	"portico.dev/internal/auth/authn"
 	"portico.dev/internal/auth/tokenreview"
-	"portico.dev/internal/auth/ttlcache"
 )
 
 // Config configures the connection to the front door and the local exceptions.
@@ -69,12 +69,9 @@ type Delegated struct {
 	// wanted holds a token if a request needs the ConfigMap to be read again.
 	wanted chan struct{}
 
-	tokens   *tokenreview.Reviewer
-	access   *ttlcache.Cache[[sha256.Size]byte, decision]
-	inFlight singleflight.Group
+	tokens *tokenreview.Reviewer
+	access *accessreview.Reviewer
 }
-
-const rememberAccess = 8192
 
 // New returns a Delegated that refuses all requests until Run has read the ConfigMap.
 func New(cfg Config) (*Delegated, error) {
@@ -93,9 +90,8 @@ func New(cfg Config) (*Delegated, error) {
 		log:          cfg.Logger,
 		ready:        make(chan struct{}),
 		wanted:       make(chan struct{}, 1),
-		access:       ttlcache.New[[sha256.Size]byte, decision](rememberAccess),
 	}
-	d.tokens = tokenreview.New(d.reviewToken)
+	d.tokens, d.access = tokenreview.New(d.reviewToken), accessreview.New(d.reviewAccess)
 	if d.paths == nil {
 		d.paths = []string{"/healthz", "/readyz", "/livez"}
 	}
@@ -186,12 +182,10 @@ func (d *Delegated) Authorize(ctx context.Context, u user.Info, info *apirequest
 	if !info.IsResourceRequest && d.alwaysAllowed(info.Path) {
 		return true, "", nil
 	}
-	spec := accessSpec(u, info)
-	answer, err := d.reviewAccess(ctx, spec)
-	if err != nil {
+	if allowed, reason, err = d.access.Authorize(ctx, u, info); err != nil {
 		return false, "", fmt.Errorf("authorize: %w", err)
 	}
-	return answer.allowed, answer.reason, nil
+	return allowed, reason, nil
 }
 
 func (d *Delegated) alwaysAllowed(path string) bool {
@@ -205,15 +199,12 @@ func (d *Delegated) alwaysAllowed(path string) bool {
 	return false
 }
 
-// decision is the result of a SubjectAccessReview.
-type decision struct {
-	allowed bool
-	reason  string
+// reviewToken sends a TokenReview to the front door.
+func (d *Delegated) reviewToken(ctx context.Context, review, reply *authenticationv1.TokenReview) error {
+	return d.client.call(ctx, http.MethodPost, tokenreview.Path, nil, review, reply)
 }
 
-func decided(s authorizationv1.SubjectAccessReviewStatus) (decision, error) {
-	if s.Allowed && s.Denied {
-		return decision{}, errors.New("the front door both allowed and denied")
-	}
-	return decision{allowed: s.Allowed, reason: s.Reason}, nil
+// reviewAccess sends a SubjectAccessReview to the front door.
+func (d *Delegated) reviewAccess(ctx context.Context, review, reply *authorizationv1.SubjectAccessReview) error {
+	return d.client.call(ctx, http.MethodPost, accessreview.Path, url.Values{"timeout": {askTimeout.String()}}, review, reply)
 }

@@ -21,6 +21,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
 
+	"portico.dev/internal/auth/accessreview"
 	"portico.dev/internal/auth/authtest"
 	"portico.dev/internal/auth/tokenreview"
 )
@@ -123,7 +124,7 @@ func (f *frontDoor) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		review.Spec.Token = ""
 		w.WriteHeader(http.StatusCreated)
 		writeJSON(w, review)
-	case accessReviews:
+	case accessreview.Path:
 		var review authorizationv1.SubjectAccessReview
 		_ = json.Unmarshal(body, &review)
 		review.Status = f.access(review.Spec)

@@ -1,15 +1,17 @@
-package delegated
+// Package accessreview authorizes requests by SubjectAccessReviews of an API server, and caches the decisions.
+package accessreview
 
 import (
+	"bytes"
 	"context"
 	"crypto/sha256"
 	"encoding/json"
+	"errors"
 	"fmt"
-	"net/http"
-	"net/url"
+	"strings"
 	"time"
 
-	authenticationv1 "k8s.io/api/authentication/v1"
+	"golang.org/x/sync/singleflight"
 	authorizationv1 "k8s.io/api/authorization/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
@@ -18,64 +20,94 @@ import (
 	"k8s.io/apiserver/pkg/authentication/user"
 	apirequest "k8s.io/apiserver/pkg/endpoints/request"
 
-	"portico.dev/internal/auth/tokenreview"
+	"portico.dev/internal/auth/ttlcache"
 )
+
+// Path is where SubjectAccessReviews are created.
+const Path = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
 
 const (
-	accessReviews = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
-
-	rememberDecision = 10 * time.Second
-
-	// Decisions for larger reviews are not cached, so that a client cannot fill the memory with them.
-	maxRememberedBytes = 10_000
+	// rememberAllowed and rememberDenied are how long decisions are cached.
+	rememberAllowed = 10 * time.Second
+	rememberDenied  = 5 * time.Second
+	// rememberDecisions is the number of cached decisions.
+	rememberDecisions = 8192
+	// maxReason limits the reason of a decision, which the API server chooses.
+	maxReason = 256
 )
 
-// reviewToken sends a TokenReview to the front door.
-func (d *Delegated) reviewToken(ctx context.Context, review, reply *authenticationv1.TokenReview) error {
-	return d.client.call(ctx, http.MethodPost, tokenreview.Path, nil, review, reply)
+// Send creates a SubjectAccessReview and decodes the response into reply. It must return within a time limit.
+type Send func(ctx context.Context, review, reply *authorizationv1.SubjectAccessReview) error
+
+// Reviewer authorizes requests. It is safe for concurrent use.
+type Reviewer struct {
+	send      Send
+	decisions *ttlcache.Cache[[sha256.Size]byte, decision]
+	inFlight  singleflight.Group
 }
 
-// reviewAccess requests a decision from the front door.
-func (d *Delegated) reviewAccess(ctx context.Context, spec authorizationv1.SubjectAccessReviewSpec) (decision, error) {
+// decision is the result of a SubjectAccessReview.
+type decision struct {
+	allowed bool
+	reason  string
+}
+
+// New returns a Reviewer.
+func New(send Send) *Reviewer {
+	return &Reviewer{send: send, decisions: ttlcache.New[[sha256.Size]byte, decision](rememberDecisions)}
+}
+
+// Authorize reports whether u may perform the request described by info, and the reason. An error means that the API server made no
+// decision. Concurrent equal reviews are merged.
+func (r *Reviewer) Authorize(ctx context.Context, u user.Info, info *apirequest.RequestInfo) (allowed bool, reason string, err error) {
+	spec := specOf(u, info)
 	encoded, err := json.Marshal(spec)
 	if err != nil {
-		return decision{}, fmt.Errorf("encode access review: %w", err)
+		return false, "", fmt.Errorf("encode access review: %w", err)
+	}
+	if bytes.Contains(encoded, []byte(`\ufffd`)) { // package json has replaced bytes: the decision would be about another name
+		return false, "a name in the request is not UTF-8", nil
 	}
 	key := sha256.Sum256(encoded)
-	if answer, ok := d.access.Get(key); ok {
-		return answer, nil
+	known, ok := r.decisions.Get(key)
+	if !ok {
+		// The review is detached from the context of the first request, because other requests wait for its result.
+		v, err, _ := r.inFlight.Do(string(key[:]), func() (any, error) {
+			return r.review(context.WithoutCancel(ctx), spec, key)
+		})
+		if err != nil {
+			return false, "", fmt.Errorf("review access: %w", err)
+		}
+		known = v.(decision)
 	}
-	// Concurrent identical reviews are merged into one call. It is detached from the context of the first request, because
-	// other requests wait for its result. It ends after the timeout of every review.
-	v, err, _ := d.inFlight.Do(string(key[:]), func() (any, error) {
-		return d.askAccess(context.WithoutCancel(ctx), spec, key, len(encoded) < maxRememberedBytes)
-	})
-	answer, _ := v.(decision)
-	return answer, err
+	return known.allowed, known.reason, nil
 }
 
-func (d *Delegated) askAccess(ctx context.Context, spec authorizationv1.SubjectAccessReviewSpec, key [sha256.Size]byte, remember bool) (decision, error) {
-	review := authorizationv1.SubjectAccessReview{
+func (r *Reviewer) review(ctx context.Context, spec authorizationv1.SubjectAccessReviewSpec, key [sha256.Size]byte) (decision, error) {
+	review := &authorizationv1.SubjectAccessReview{
 		TypeMeta: metav1.TypeMeta{APIVersion: authorizationv1.SchemeGroupVersion.String(), Kind: "SubjectAccessReview"},
 		Spec:     spec,
 	}
 	var reply authorizationv1.SubjectAccessReview
-	query := url.Values{"timeout": {askTimeout.String()}}
-	if err := d.client.call(ctx, http.MethodPost, accessReviews, query, review, &reply); err != nil {
-		return decision{}, fmt.Errorf("review access: %w", err)
-	}
-	answer, err := decided(reply.Status)
-	if err != nil {
+	if err := r.send(ctx, review, &reply); err != nil {
 		return decision{}, err
 	}
-	if remember {
-		d.access.Add(key, answer, time.Now().Add(rememberDecision))
+	if reply.Status.Allowed && reply.Status.Denied {
+		return decision{}, errors.New("the API server both allowed and denied")
 	}
-	return answer, nil
+	made, ttl := decision{allowed: reply.Status.Allowed, reason: reply.Status.Reason}, rememberDenied
+	if made.allowed {
+		ttl = rememberAllowed
+	}
+	if len(made.reason) > maxReason {
+		made.reason = strings.ToValidUTF8(made.reason[:maxReason], "")
+	}
+	r.decisions.Add(key, made, time.Now().Add(ttl))
+	return made, nil
 }
 
-// accessSpec converts a request to the spec of a SubjectAccessReview.
-func accessSpec(u user.Info, info *apirequest.RequestInfo) authorizationv1.SubjectAccessReviewSpec {
+// specOf converts a request to the spec of a SubjectAccessReview.
+func specOf(u user.Info, info *apirequest.RequestInfo) authorizationv1.SubjectAccessReviewSpec {
 	spec := authorizationv1.SubjectAccessReviewSpec{User: u.GetName(), UID: u.GetUID(), Groups: u.GetGroups()}
 	for k, v := range u.GetExtra() {
 		if spec.Extra == nil {
