@@ -62,13 +62,13 @@ func authorizationFilter(a authorizer.UnconditionalAuthorizer, strict bool, log 
 				respond.Error(w, r, apierrors.NewInternalError(err))
 				return
 			}
-			respond.Error(w, r, forbidden(attributes, reason))
+			respond.Error(w, r, Forbidden(attributes, reason))
 		})
 	}
 }
 
-// attributesOf returns the authorizer's attributes from the facts that the chain has stored in ctx.
-func attributesOf(ctx context.Context) (*authorizer.AttributesRecord, error) {
+// AttributesOf returns the authorizer's attributes from the facts that the chain has stored in ctx.
+func AttributesOf(ctx context.Context) (*authorizer.AttributesRecord, error) {
 	a := &authorizer.AttributesRecord{}
 	return a, fillAttributes(ctx, a)
 }
@@ -112,12 +112,12 @@ func fillAttributes(ctx context.Context, a *authorizer.AttributesRecord) error {
 	return nil
 }
 
-// attributesFor returns the result of attributesOf. Without impersonation, it is computed once per request.
+// attributesFor returns the result of AttributesOf. Without impersonation, it is computed once per request.
 func attributesFor(ctx context.Context) (*authorizer.AttributesRecord, error) {
 	s, ok := requestContextFrom(ctx)
 	switch {
 	case !ok || s.record.Impersonated != nil:
-		return attributesOf(ctx)
+		return AttributesOf(ctx)
 	case s.attributes == nil:
 		if err := fillAttributes(ctx, &s.attributesBuffer); err != nil {
 			return nil, err
@@ -127,8 +127,8 @@ func attributesFor(ctx context.Context) (*authorizer.AttributesRecord, error) {
 	return s.attributes, nil
 }
 
-// forbidden returns the 403 with kube-apiserver's message.
-func forbidden(a authorizer.Attributes, reason string) *apierrors.StatusError {
+// Forbidden returns the 403 with kube-apiserver's message.
+func Forbidden(a authorizer.Attributes, reason string) *apierrors.StatusError {
 	message := describe(a)
 	if reason != "" {
 		message += ": " + reason

@@ -56,7 +56,7 @@ func impersonationFilter(a authorizer.UnconditionalAuthorizer) func(http.Handler
 				return
 			}
 			ctx := r.Context()
-			asked, err := attributesOf(ctx)
+			asked, err := AttributesOf(ctx)
 			if err != nil {
 				respond.Error(w, r, apierrors.NewInternalError(err))
 				return
@@ -378,7 +378,7 @@ func (i *impersonationModes) authorize(ctx context.Context, question *authorizer
 	if err != nil {
 		reason = strings.TrimSuffix(err.Error()+": "+reason, ": ")
 	}
-	return forbidden(question, reason)
+	return Forbidden(question, reason)
 }
 
 // identity returns the user for the rest of the request, with the groups that this kind of user always has.
@@ -459,9 +459,9 @@ func (q impersonationQuestions) name(wanted *user.DefaultInfo) *authorizer.Attri
 func (q impersonationQuestions) checkGroups(groups []string) error {
 	switch {
 	case slices.Contains(groups, ""):
-		return forbidden(q.group(""), "impersonating the empty string group is not allowed")
+		return Forbidden(q.group(""), "impersonating the empty string group is not allowed")
 	case slices.Contains(groups, user.SystemPrivilegedGroup):
-		return forbidden(q.group(user.SystemPrivilegedGroup), "impersonating the system:masters group is not allowed")
+		return Forbidden(q.group(user.SystemPrivilegedGroup), "impersonating the system:masters group is not allowed")
 	}
 	return nil
 }
@@ -480,7 +480,7 @@ func (q impersonationQuestions) checkExtra(extra map[string][]string) error {
 		default:
 			continue
 		}
-		return forbidden(q.about(authenticationGroup, "userextras", "", ""), reason)
+		return Forbidden(q.about(authenticationGroup, "userextras", "", ""), reason)
 	}
 	return nil
 }
