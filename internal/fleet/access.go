@@ -8,6 +8,7 @@ import (
 
 	authenticationv1 "k8s.io/api/authentication/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/authentication/authenticator"
 	"k8s.io/apiserver/pkg/authentication/user"
@@ -15,6 +16,7 @@ import (
 
 	"portico.dev/internal/filters"
 	"portico.dev/internal/fleet/cluster"
+	"portico.dev/internal/fleet/identity"
 	"portico.dev/internal/fleet/v1alpha1"
 	"portico.dev/internal/server"
 )
@@ -52,6 +54,34 @@ func authenticateToken(r *http.Request) (*authenticator.Response, bool, error) {
 		return nil, false, &filters.UndecidedError{Text: "the cluster cannot authenticate the token", Err: err}
 	}
 	return m.tokens.AuthenticateRequest(r)
+}
+
+// needsAccess reports whether the front door answers requests for a cluster itself, so that it must review who may make them.
+func needsAccess(*v1alpha1.Cluster) bool { return false }
+
+// authorize returns nil if the cluster lets the user of r make the request, or the response: a 403, or a 503 if the cluster does not
+// decide. It is for requests that the front door answers itself, after refusal: the API servers do not authorize them.
+func (m *member) authorize(r *filters.Request) error {
+	u, err := identity.RulesOf(m.object.Spec.Identity).InCluster(r)
+	if err != nil {
+		return err
+	}
+	r.Record.ClusterUser = u.GetName()
+	r.Record.HoldSeat(false) // a cluster that does not answer must not take all seats
+	defer r.Record.CancelSeatRelease()
+	allowed, reason, err := m.access.Authorize(r.Context(), u, r.Info)
+	switch {
+	case err != nil:
+		return apierrors.NewServiceUnavailable(fmt.Sprintf("cluster %s does not authorize the request, try again: %v", m.name, err))
+	case allowed:
+		return nil
+	}
+	attributes, err := server.AttributesOf(r.Context())
+	if err != nil {
+		return err
+	}
+	attributes.User = u
+	return server.Forbidden(attributes, reason)
 }
 
 // access authorizes the use of clusters.

@@ -1,6 +1,7 @@
 package fleet
 
 import (
+	"cmp"
 	"context"
 	"net/http"
 	"slices"
@@ -14,6 +15,8 @@ import (
 	"portico.dev/internal/auth/authtest"
 	"portico.dev/internal/fleet/v1alpha1"
 	"portico.dev/internal/pki"
+	"portico.dev/internal/respond"
+	"portico.dev/internal/server"
 )
 
 func TestRightToUseACluster(t *testing.T) {
@@ -303,6 +306,85 @@ func TestAuditAndAccessLogNameTheCluster(t *testing.T) {
 			if got, _ := lines[i].ContextMap()["cluster"].(string); got != want[0] {
 				t.Errorf("line %d = %v, want cluster %q", i, lines[i].ContextMap(), want[0])
 			}
+		}
+	})
+}
+
+// authorizing makes the front door answer all requests for clusters itself.
+func (e *env) authorizing() {
+	e.t.Helper()
+	answer := http.HandlerFunc(func(w http.ResponseWriter, given *http.Request) {
+		r := server.RequestFrom(given)
+		if err := selected(r.Context()).member.authorize(r); err != nil {
+			respond.Error(w, given, err)
+		}
+	})
+	users, err := server.NewChain(e.fleet.usersChain(), answer)
+	if err != nil {
+		e.t.Fatal(err)
+	}
+	tokens, err := server.NewChain(e.fleet.tokensChain(), answer)
+	if err != nil {
+		e.t.Fatal(err)
+	}
+	h := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		s, inner := e.fleet.find(r)
+		chain := users
+		if s.token = strings.Count(r.Header.Get("Authorization"), ".") == 2; s.token {
+			chain = tokens
+		}
+		chain.ServeHTTP(w, inner.WithContext(context.WithValue(inner.Context(), selectionKey{}, s)))
+	})
+	e.listen(frontAddress, h, e.pair(e.ca, pki.Leaf{CommonName: "front", DNSNames: []string{own}, Server: true}))
+}
+
+// TestA68ClusterAuthorizesRequestsThatTheFrontDoorAnswers checks that a right at the front door is not enough.
+func TestA68ClusterAuthorizesRequestsThatTheFrontDoorAnswers(t *testing.T) {
+	inBubble(t, func(t *testing.T, e *env) {
+		a := e.start("a")
+		e.change("a", func(s *v1alpha1.ClusterSpec) { s.Identity.UserPrefix = "front:" })
+		token := serviceAccountToken("cluster")
+		a.tokens[token] = authenticationv1.UserInfo{Username: "system:serviceaccount:ns:robot"}
+		e.authorizing()
+		a.allowRights("front:alice list pods", "front:alice get /apis/g/v1", "system:serviceaccount:ns:robot list pods")
+		const pods, group = "/clusters/a/api/v1/namespaces/ns/pods", "/clusters/a/apis/g/v1"
+		for _, tt := range []struct {
+			target, token, more string
+			code                int
+			message             string
+		}{
+			{pods, "alice", "", 200, ""},
+			{group, "alice", "", 200, ""},
+			{pods, "bob", "", 403, `pods is forbidden: User \"front:bob\" cannot list resource \"pods\" in API group \"\" in the namespace \"ns\"`},
+			{group, "bob", "", 403, `forbidden: User \"front:bob\" cannot get path \"/apis/g/v1\"`},
+			{pods + "/p", "alice", "", 403, `pods \"p\" is forbidden: User \"front:alice\" cannot get resource`},
+			{pods, "alice", "Impersonate-User: bob", 403, `User \"front:bob\"`},
+			{pods, "bob", "Impersonate-User: alice", 200, ""},
+			{pods, "system:admin", "", 403, "is a user of the front door"},
+			{pods, token, "", 200, ""},
+			{pods + "/p", token, "", 403, `User \"system:serviceaccount:ns:robot\" cannot get`},
+			{pods, token, "Impersonate-User: bob", 403, "cannot authorize the impersonation"},
+		} {
+			got := e.get(own, tt.target, tt.token, cmp.Or(tt.more, "X: y"))
+			if got.code != tt.code || !strings.Contains(got.body, tt.message) {
+				t.Errorf("GET %s by %.20s (%s) = %d %s, want %d %s", tt.target, tt.token, tt.more, got.code, got.body, tt.code, tt.message)
+			}
+		}
+		before := a.accesses.Load()
+		e.get(own, pods, "alice")
+		if got := a.accesses.Load(); got != before {
+			t.Errorf("%d reviews of a request that was reviewed before, want 0", got-before)
+		}
+		_ = a.server.Close()
+		if got := e.get(own, pods, "alice"); got.code != 200 {
+			t.Errorf("GET after a review, while the cluster is down = %d %s, want 200", got.code, got.body)
+		}
+		if got := e.get(own, pods, "carol"); got.code != 503 || !strings.Contains(got.body, "cluster a does not authorize the request, try again") {
+			t.Errorf("GET without a review, while the cluster is down = %d %s, want 503", got.code, got.body)
+		}
+		time.Sleep(10 * time.Second)
+		if got := e.get(own, pods, "alice"); got.code != 503 {
+			t.Errorf("GET some time after the review, while the cluster is down = %d %s, want 503", got.code, got.body)
 		}
 	})
 }

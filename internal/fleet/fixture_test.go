@@ -430,6 +430,8 @@ type apiServer struct {
 	notReady      atomic.Pointer[string]
 	open          atomic.Int64
 	reviews       atomic.Int64
+	accesses      atomic.Int64                                                       // SubjectAccessReviews
+	allows        atomic.Pointer[func(authorizationv1.SubjectAccessReviewSpec) bool] // decides them; nil allows nothing
 	handle        atomic.Pointer[http.HandlerFunc]
 	server        *http.Server
 
@@ -471,6 +473,15 @@ func (a *apiServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		review.Status.User, review.Status.Authenticated = a.tokens[review.Spec.Token], a.tokens[review.Spec.Token].Username != ""
 		a.answer(w, review)
 		return
+	case strings.HasSuffix(r.URL.Path, "/subjectaccessreviews") && r.Header.Get("Authorization") == "Bearer "+secretToken && r.Header.Get("Impersonate-User") == "":
+		a.accesses.Add(1)
+		var review authorizationv1.SubjectAccessReview
+		_ = json.NewDecoder(r.Body).Decode(&review)
+		if allows := a.allows.Load(); allows != nil {
+			review.Status.Allowed = (*allows)(review.Spec)
+		}
+		a.answer(w, review)
+		return
 	case strings.HasSuffix(r.URL.Path, "/selfsubjectaccessreviews") && r.Header.Get("Impersonate-User") == "":
 		var review authorizationv1.SelfSubjectAccessReview
 		_ = json.NewDecoder(r.Body).Decode(&review)
@@ -497,6 +508,16 @@ func (a *apiServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	_, _ = io.WriteString(w, a.name)
+}
+
+// allowRights allows "USER VERB RESOURCE" and "USER VERB PATH" in SubjectAccessReviews.
+func (a *apiServer) allowRights(rights ...string) {
+	a.allows.Store(new(func(s authorizationv1.SubjectAccessReviewSpec) bool {
+		if p := s.NonResourceAttributes; p != nil {
+			return slices.Contains(rights, s.User+" "+p.Verb+" "+p.Path)
+		}
+		return slices.Contains(rights, s.User+" "+s.ResourceAttributes.Verb+" "+s.ResourceAttributes.Resource)
+	}))
 }
 
 func (a *apiServer) answer(w http.ResponseWriter, object any) {

@@ -36,6 +36,7 @@ type member struct {
 	limits *limits.Limits
 	writer identity.Writer
 	tokens *identity.Tokens // nil like link
+	access *identity.Access // nil like link
 	// credentials is the name and version of the Secret. problem is why it cannot be used, or nil.
 	credentials string
 	problem     error
@@ -157,8 +158,9 @@ func (f *Fleet) member(ctx context.Context, before *member, object *v1alpha1.Clu
 	} else {
 		m.problem = f.useCredentials(&m.link.credentials, object.Spec.Credentials.Secret)
 	}
-	if m.tokens = before.tokens; m.tokens == nil {
-		m.tokens = identity.NewTokens(m.link, object.Spec.Identity.Mode)
+	if m.tokens, m.access = before.tokens, before.access; m.tokens == nil {
+		mode := object.Spec.Identity.Mode
+		m.tokens, m.access = identity.NewTokens(m.link, mode), identity.NewAccess(m.link, mode)
 	}
 	return m
 }

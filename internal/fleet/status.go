@@ -204,7 +204,7 @@ func (m *member) checkRights(ctx context.Context) (metav1.ConditionStatus, strin
 	ctx, cancel := context.WithTimeout(ctx, rightsTimeout)
 	defer cancel()
 	spec := &m.object.Spec.Identity
-	switch missing, err := identity.Missing(ctx, m.link, spec.Mode, spec.Tokens); {
+	switch missing, err := identity.Missing(ctx, m.link, identity.Needs{Mode: spec.Mode, Tokens: spec.Tokens, Access: needsAccess(m.object)}); {
 	case err != nil:
 		return metav1.ConditionUnknown, "CheckFailed", "the rights of the credentials are unknown: " + err.Error()
 	case len(missing) > 0:

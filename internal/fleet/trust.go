@@ -32,7 +32,7 @@ func (t *trust) check(ctx context.Context, m *member) error {
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), rightsTimeout)
 	defer cancel()
-	missing, err := identity.Missing(ctx, m.link, v1alpha1.FrontProxy, v1alpha1.NoTokens)
+	missing, err := identity.Missing(ctx, m.link, identity.Needs{Mode: v1alpha1.FrontProxy, Tokens: v1alpha1.NoTokens})
 	if err == nil && len(missing) > 0 {
 		err = errors.New(identity.Message(missing))
 	}

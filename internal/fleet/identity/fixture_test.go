@@ -66,7 +66,9 @@ type cluster struct {
 	mu      sync.Mutex // guards the fields below
 	users   []user.Info
 	headers []http.Header
-	refuse  func(path string) int
+	// accesses are the SubjectAccessReviews. Requests in the namespace "other" are denied.
+	accesses []authorizationv1.SubjectAccessReviewSpec
+	refuse   func(path string) int
 }
 
 func newCluster(t testing.TB) *cluster {
@@ -151,6 +153,13 @@ func (c *cluster) serve(w http.ResponseWriter, r *http.Request, u user.Info, rec
 				Subresource: asked.Subresource, Name: asked.Name, ResourceRequest: true,
 			})
 			review.Status.Allowed = decision == authorizer.DecisionAllow
+		})
+	case strings.HasSuffix(path, "/subjectaccessreviews"):
+		answer(w, r, &authorizationv1.SubjectAccessReview{}, func(review *authorizationv1.SubjectAccessReview) {
+			c.accesses = append(c.accesses, review.Spec)
+			if review.Status.Allowed = u.GetName() == frontAccount && review.Spec.ResourceAttributes.Namespace != "other"; !review.Status.Allowed {
+				review.Status.Reason = "not in other"
+			}
 		})
 	case strings.HasSuffix(path, "/selfsubjectreviews"):
 		answer(w, r, &authenticationv1.SelfSubjectReview{}, func(review *authenticationv1.SelfSubjectReview) { review.Status.UserInfo = userInfo(u) })

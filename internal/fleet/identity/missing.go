@@ -27,7 +27,7 @@ type right struct {
 // anyKey is a key of extra that no rule names. RBAC has no pattern for the keys: a rule for "userextras/*" is about a key named "*".
 const anyKey = "portico-front-check"
 
-// impersonationRights are in deploy/front/cluster-rbac.yaml, as is tokenRight.
+// impersonationRights are in deploy/front/cluster-rbac.yaml, as are tokenRight and accessRight.
 var (
 	impersonationRights = []right{
 		{"impersonate users", authorizationv1.ResourceAttributes{Verb: "impersonate", Version: "v1", Resource: "users"}},
@@ -39,19 +39,31 @@ var (
 	}
 	tokenRight = right{"create tokenreviews.authentication.k8s.io", authorizationv1.ResourceAttributes{
 		Verb: "create", Group: authenticationv1.GroupName, Version: "v1", Resource: "tokenreviews"}}
+	accessRight = right{"create subjectaccessreviews.authorization.k8s.io", authorizationv1.ResourceAttributes{
+		Verb: "create", Group: authorizationv1.GroupName, Version: "v1", Resource: "subjectaccessreviews"}}
 )
 
+// Needs are why the front door needs rights in a cluster.
+type Needs struct {
+	Mode   v1alpha1.IdentityMode
+	Tokens v1alpha1.TokenPolicy
+	Access bool // the front door authorizes requests by an Access
+}
+
 // Missing returns the rights that the credentials of the front door lack in the cluster. cluster is like that of NewTokens.
-func Missing(ctx context.Context, cluster http.RoundTripper, mode v1alpha1.IdentityMode, tokens v1alpha1.TokenPolicy) ([]string, error) {
-	a, rights := api{cluster, mode}, impersonationRights
-	if mode == v1alpha1.FrontProxy {
+func Missing(ctx context.Context, cluster http.RoundTripper, needs Needs) ([]string, error) {
+	a, rights := api{cluster, needs.Mode}, impersonationRights
+	if needs.Mode == v1alpha1.FrontProxy {
 		rights = nil
 		if missing, err := a.missingTrust(ctx); err != nil || missing != "" {
 			return nonEmpty(missing), err // without trust, the API servers would check the rights of another user
 		}
 	}
-	if tokens != v1alpha1.NoTokens {
+	if needs.Tokens != v1alpha1.NoTokens {
 		rights = append(slices.Clip(rights), tokenRight)
+	}
+	if needs.Access {
+		rights = append(slices.Clip(rights), accessRight)
 	}
 	var missing []string
 	for _, needed := range rights {

@@ -17,7 +17,7 @@ func TestClusterRoleHasExactlyTheRightsThatAreChecked(t *testing.T) {
 	f := newFront(t, v1alpha1.Impersonate, Rules{})
 	missing := func() []string {
 		t.Helper()
-		got, err := Missing(t.Context(), f.own(v1alpha1.Impersonate), v1alpha1.Impersonate, v1alpha1.AllTokens)
+		got, err := Missing(t.Context(), f.own(v1alpha1.Impersonate), Needs{v1alpha1.Impersonate, v1alpha1.AllTokens, true})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -44,7 +44,8 @@ func TestClusterRoleHasExactlyTheRightsThatAreChecked(t *testing.T) {
 	}
 	f.rules = rbac.NewRules(nil)
 	if got, want := missing(), []string{"impersonate users", "impersonate groups", "impersonate uids.authentication.k8s.io",
-		"impersonate userextras/*.authentication.k8s.io", "create tokenreviews.authentication.k8s.io"}; !slices.Equal(got, want) {
+		"impersonate userextras/*.authentication.k8s.io", "create tokenreviews.authentication.k8s.io",
+		"create subjectaccessreviews.authorization.k8s.io"}; !slices.Equal(got, want) {
 		t.Errorf("Missing without any right = %q, want %q", got, want)
 	}
 }
@@ -56,7 +57,7 @@ func TestLiteralWildcardOfExtraIsNotEnough(t *testing.T) {
 		{APIGroups: []string{""}, Resources: []string{"users", "groups"}, Verbs: []string{"impersonate"}},
 		{APIGroups: []string{"authentication.k8s.io"}, Resources: []string{"uids", "userextras/*"}, Verbs: []string{"impersonate"}},
 	})
-	got, err := Missing(t.Context(), f.own(v1alpha1.Impersonate), v1alpha1.Impersonate, v1alpha1.NoTokens)
+	got, err := Missing(t.Context(), f.own(v1alpha1.Impersonate), Needs{Mode: v1alpha1.Impersonate, Tokens: v1alpha1.NoTokens})
 	if want := []string{"impersonate userextras/*.authentication.k8s.io"}; err != nil || !slices.Equal(got, want) {
 		t.Errorf("Missing = %q, %v, want %q", got, err, want)
 	}
@@ -70,7 +71,7 @@ func TestUntrustedFrontProxyIsReported(t *testing.T) {
 	f := newFront(t, mode, Rules{})
 	check := func(situation, want string) {
 		t.Helper()
-		got, err := Missing(t.Context(), f.own(mode), mode, v1alpha1.ServiceAccountTokens)
+		got, err := Missing(t.Context(), f.own(mode), Needs{Mode: mode, Tokens: v1alpha1.ServiceAccountTokens})
 		if err != nil || (want == "") != (len(got) == 0) || !strings.Contains(strings.Join(got, ", "), want) {
 			t.Errorf("Missing %s = %q, %v, want %q", situation, got, err, want)
 		}
@@ -82,7 +83,7 @@ func TestUntrustedFrontProxyIsReported(t *testing.T) {
 	check("without trust", "--requestheader-client-ca-file")
 	f.refuse = func(string) int { return http.StatusServiceUnavailable }
 	f.trusts = true
-	if got, err := Missing(t.Context(), f.own(mode), mode, v1alpha1.NoTokens); err == nil {
+	if got, err := Missing(t.Context(), f.own(mode), Needs{Mode: mode, Tokens: v1alpha1.NoTokens}); err == nil {
 		t.Errorf("Missing without a response = %q, want an error", got)
 	}
 }

@@ -16,8 +16,6 @@ import (
 	"portico.dev/internal/auth/tokenreview"
 	"portico.dev/internal/filters"
 	"portico.dev/internal/fleet/v1alpha1"
-	"portico.dev/internal/request"
-	"portico.dev/internal/transport"
 )
 
 // tokenUser is a user that the cluster has authenticated, with its token.
@@ -29,24 +27,20 @@ type tokenUser struct {
 // Tokens authenticates bearer tokens of a cluster by TokenReviews. A user of the cluster may have the name or the groups of a user of the
 // front door, and must not be authorized there. Tokens is safe for concurrent use.
 type Tokens struct {
-	api      api
 	reviewer *tokenreview.Reviewer
-	clients  transport.Shares // the reviews in progress
-	trust    authn.Trust      // no certificates
+	trust    authn.Trust // no certificates
 }
-
-// maxReviews limits the reviews in progress. A client network gets a share of them, so that invalid tokens of one client do not delay
-// the tokens of others.
-const maxReviews = 64
-
-var errBusy = errors.New("too many tokens wait for a review by the cluster")
 
 // NewTokens returns a Tokens. cluster sends requests to an API server of the cluster with the credentials of the front door. It
 // ignores the host of the URL.
 func NewTokens(cluster http.RoundTripper, mode v1alpha1.IdentityMode) *Tokens {
-	t := &Tokens{api: api{cluster, mode}}
-	t.reviewer = tokenreview.New(t.review)
-	return t
+	all := newReviewClient(cluster, mode)
+	return &Tokens{reviewer: tokenreview.New(func(ctx context.Context, review, reply *authenticationv1.TokenReview) error {
+		if err := all.create(ctx, tokenreview.Path, review, reply); err != nil {
+			return &filters.UndecidedError{Text: "the cluster did not authenticate the token, try again", Err: err}
+		}
+		return nil
+	})}
 }
 
 // AuthenticateRequest implements authenticator.Request. It removes the token from the request.
@@ -72,18 +66,6 @@ func (t *Tokens) authenticate(ctx context.Context, token string) (*authenticator
 	}
 	// WithAuthenticated: authn.Authenticate keeps only users of these groups unchanged.
 	return &authenticator.Response{User: &tokenUser{authn.WithAuthenticated(response.User), &token}}, true, nil
-}
-
-func (t *Tokens) review(ctx context.Context, review, reply *authenticationv1.TokenReview) error {
-	client := request.ClientNetwork(ctx)
-	if ok, _ := t.clients.Take(client, 1, maxReviews); !ok {
-		return &filters.UndecidedError{Text: errBusy.Error(), Err: errBusy}
-	}
-	defer t.clients.Give(client, 1)
-	if err := t.api.create(ctx, tokenreview.Path, review, reply); err != nil {
-		return &filters.UndecidedError{Text: "the cluster did not authenticate the token, try again", Err: err}
-	}
-	return nil
 }
 
 // Passes reports whether the bearer token of a request is for the cluster, so that Tokens authenticates it. own reports whether the front

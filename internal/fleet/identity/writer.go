@@ -65,10 +65,23 @@ func Token() Writer {
 		r.Record.ClusterUser = u.GetName()
 		header["Authorization"] = []string{"Bearer " + *u.token}
 		for name, values := range r.Header {
-			if strings.HasPrefix(name, "Impersonate-") {
+			if isImpersonation(name) {
 				header[name] = values
 			}
 		}
 		return nil
 	}
 }
+
+// impersonates reports whether a client asks the cluster to impersonate a user.
+func impersonates(header http.Header) bool {
+	for name := range header {
+		if isImpersonation(name) {
+			return true
+		}
+	}
+	return false
+}
+
+// isImpersonation reports whether the canonical name of a field begins with "Impersonate-".
+func isImpersonation(name string) bool { return strings.HasPrefix(name, "Impersonate-") }

@@ -46,8 +46,8 @@ func enrollCommand() *cobra.Command {
 		Long: `Create the account with which a front door serves an existing cluster, and print the objects that make it do so: a Cluster, and
 a Secret with the token of the account. Apply them at the front door.
 
-The kubeconfig is that of an administrator of the existing cluster. The account may impersonate users and review tokens, and
-nothing else (deploy/front/cluster-rbac.yaml).`,
+The kubeconfig is that of an administrator of the existing cluster. The account may impersonate users, and review their
+tokens and their rights, and nothing else (deploy/front/cluster-rbac.yaml).`,
 		Example: `  aggregator enroll prod --kubeconfig prod.kubeconfig | kubectl apply -f -
   aggregator enroll prod --kubeconfig prod.kubeconfig --endpoints 10.0.0.1:6443,10.0.0.2:6443,10.0.0.3:6443`,
 		Args: cobra.ExactArgs(1),
