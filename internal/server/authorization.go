@@ -40,31 +40,39 @@ func authorizationFilter(a authorizer.UnconditionalAuthorizer, strict bool, log 
 				respond.Error(w, r, apierrors.NewInternalError(err))
 				return
 			}
-			decision, reason, err := a.Authorize(ctx, attributes)
-			if decision == authorizer.DecisionAllow && strict && attributes.Verb == "get" && upgrades(r) {
-				again := *attributes
-				again.Verb = "create"
-				attributes = &again
-				decision, reason, err = a.Authorize(ctx, attributes)
-			}
-			rec := recordFrom(ctx)
-			rec.Reason = reason
-			if decision == authorizer.DecisionAllow {
-				rec.Decision = "allow"
-				next.ServeHTTP(w, r)
+			if err := Authorize(r, a, strict, attributes, log); err != nil {
+				w.Header().Set("X-Content-Type-Options", "nosniff")
+				respond.Error(w, r, err)
 				return
 			}
-			rec.Decision = "forbid"
-			w.Header().Set("X-Content-Type-Options", "nosniff")
-			if err != nil {
-				// No authorizer has decided. Clients do not retry a 403, but may retry this error, as with upstream.
-				log.Warn("authorization failed", zap.String("user", filters.Bounded(attributes.User.GetName())), zap.String("path", filters.Bounded(r.URL.Path)), zap.Error(err))
-				respond.Error(w, r, apierrors.NewInternalError(err))
-				return
-			}
-			respond.Error(w, r, Forbidden(attributes, reason))
+			next.ServeHTTP(w, r)
 		})
 	}
+}
+
+// Authorize returns nil if a allows a request, or the response. It records the decision. strict is like ChainConfig.UpgradesNeedCreate.
+func Authorize(r *http.Request, a authorizer.UnconditionalAuthorizer, strict bool, attributes *authorizer.AttributesRecord, log *zap.Logger) error {
+	ctx := r.Context()
+	decision, reason, err := a.Authorize(ctx, attributes)
+	if decision == authorizer.DecisionAllow && strict && attributes.Verb == "get" && upgrades(r) {
+		again := *attributes
+		again.Verb = "create"
+		attributes = &again
+		decision, reason, err = a.Authorize(ctx, attributes)
+	}
+	rec := recordFrom(ctx)
+	rec.Reason = reason
+	if decision == authorizer.DecisionAllow {
+		rec.Decision = "allow"
+		return nil
+	}
+	rec.Decision = "forbid"
+	if err != nil {
+		// No authorizer has decided. Clients do not retry a 403, but may retry this error, as with upstream.
+		log.Warn("authorization failed", zap.String("user", filters.Bounded(attributes.User.GetName())), zap.String("path", filters.Bounded(r.URL.Path)), zap.Error(err))
+		return apierrors.NewInternalError(err)
+	}
+	return Forbidden(attributes, reason)
 }
 
 // AttributesOf returns the authorizer's attributes from the facts that the chain has stored in ctx.

@@ -51,6 +51,9 @@ type ChainConfig struct {
 	// PassImpersonation leaves the headers of impersonation to the handler. Default false: the chain authorizes the impersonation,
 	// and the request continues as the impersonated user.
 	PassImpersonation bool
+	// ReservedExtra is a key of extra that only this server writes: authenticated users lose it, and its impersonation is refused.
+	// Empty means no key.
+	ReservedExtra string
 	// UpgradesNeedCreate requires the right to create, in addition to the right to get, for a GET that upgrades its
 	// connection (a WebSocket). Default false, as in kube-apiserver for aggregated APIs.
 	UpgradesNeedCreate bool
@@ -126,13 +129,13 @@ func chainFilters(c ChainConfig) ([]filters.Filter, error) {
 		{Name: "goaway", Wrap: goaway},
 		{Name: "hsts", Wrap: hsts},
 		{Name: "cors", Wrap: cors},
-		{Name: "authentication", Wrap: authenticationFilter(c.Authenticator, c.Audit, c.Logger)},
+		{Name: "authentication", Wrap: authenticationFilter(withoutExtra(c.Authenticator, c.ReservedExtra), c.Audit, c.Logger)},
 		{Name: "tracing", Wrap: tracingFilter(c.Tracer)},
 		{Name: "audit", Wrap: auditFilter(c.Audit)},
 		{Name: "userAgent", Wrap: userAgents},
 		{Name: "overload", Wrap: overloadFilter(c.Overload, c.OverloadMetrics)},
 		{Name: "headerMemory", Wrap: headerMemoryFilter(c.LargeHeaders)},
-		{Name: "impersonation", Wrap: unless(c.PassImpersonation, impersonationFilter(cmp.Or(c.Impersonation, c.Authorizer)))},
+		{Name: "impersonation", Wrap: unless(c.PassImpersonation, impersonationFilter(cmp.Or(c.Impersonation, c.Authorizer), c.ReservedExtra))},
 		{Name: "flowControl", Wrap: flowControlFilter(&c)},
 		{Name: "authorization", Wrap: authorizationFilter(c.Authorizer, c.UpgradesNeedCreate, c.Logger)},
 	}, nil

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"net/http"
 	"regexp"
@@ -214,6 +215,24 @@ func corsFilter(allowed []string, anyOrigin bool) (func(http.Handler) http.Handl
 
 // upgrades reports whether a request upgrades its connection to another protocol.
 func upgrades(r *http.Request) bool { return r.ProtoMajor == 1 && len(r.Header["Upgrade"]) > 0 }
+
+// withoutExtra returns an authenticator whose users do not have a key of extra. An empty key means none.
+func withoutExtra(a authenticator.Request, key string) authenticator.Request {
+	if key == "" {
+		return a
+	}
+	return authenticator.RequestFunc(func(r *http.Request) (*authenticator.Response, bool, error) {
+		answer, ok, err := a.AuthenticateRequest(r)
+		if err != nil || !ok || answer.User.GetExtra()[key] == nil {
+			return answer, ok, err
+		}
+		u, changed := answer.User, *answer
+		extra := maps.Clone(u.GetExtra())
+		delete(extra, key)
+		changed.User = &user.DefaultInfo{Name: u.GetName(), UID: u.GetUID(), Groups: u.GetGroups(), Extra: extra}
+		return &changed, true, nil
+	})
+}
 
 // authenticationFilter identifies the client. A credential that is present but invalid leads to a 401, never to
 // anonymous access.

@@ -14,6 +14,7 @@ import (
 	lru "github.com/hashicorp/golang-lru/v2"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/validation"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	utilvalidation "k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/apiserver/pkg/authentication/serviceaccount"
@@ -38,7 +39,7 @@ const maxImpersonated = 16 << 10
 
 // impersonationFilter lets a caller act as another user if one of the modes of impersonation allows it. It removes
 // the headers: a backend that received them would impersonate a second time.
-func impersonationFilter(a authorizer.UnconditionalAuthorizer) func(http.Handler) http.Handler {
+func impersonationFilter(a authorizer.UnconditionalAuthorizer, reservedExtra string) func(http.Handler) http.Handler {
 	modes := newImpersonationModes(a)
 	return func(next http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -53,6 +54,11 @@ func impersonationFilter(a authorizer.UnconditionalAuthorizer) func(http.Handler
 			}
 			if wanted == nil {
 				next.ServeHTTP(w, r)
+				return
+			}
+			if _, ok := wanted.Extra[reservedExtra]; ok && reservedExtra != "" {
+				gr := schema.GroupResource{Group: authenticationGroup, Resource: "userextras"}
+				respond.Error(w, r, apierrors.NewForbidden(gr, reservedExtra, errors.New("only this server writes this key")))
 				return
 			}
 			ctx := r.Context()

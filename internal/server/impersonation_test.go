@@ -17,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/serializer"
 	auditinternal "k8s.io/apiserver/pkg/apis/audit"
 	"k8s.io/apiserver/pkg/audit"
+	"k8s.io/apiserver/pkg/authentication/authenticator"
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 	"k8s.io/apiserver/pkg/endpoints/filters/impersonation"
@@ -158,7 +159,7 @@ func TestA10ConstrainedImpersonation(t *testing.T) {
 				resource := strings.TrimSuffix(a.GetResource()+"/"+a.GetSubresource(), "/")
 				return slices.Contains(c.allowed, fmt.Sprintf("%s %s %s", a.GetVerb(), resource, a.GetName()))
 			}}
-			filter := impersonationFilter(q)
+			filter := impersonationFilter(q, "")
 			for _, again := range []string{"the first time", "and again"} {
 				as, on, w := impersonate(filter, c.caller, c.headers)
 				if c.as == nil {
@@ -183,7 +184,7 @@ func TestA10ConstrainedImpersonation(t *testing.T) {
 
 func TestLastAllowedImpersonationModeIsCheckedFirst(t *testing.T) {
 	q := &questions{allow: func(a authorizer.Attributes) bool { return a.GetVerb() == "impersonate" }}
-	filter := impersonationFilter(q)
+	filter := impersonationFilter(q, "")
 	for range 2 {
 		q.heard = nil
 		if as, _, w := impersonate(filter, &user.DefaultInfo{Name: "alice"}, http.Header{"Impersonate-User": {"bob"}}); as == nil {
@@ -199,7 +200,7 @@ func TestLastAllowedImpersonationModeIsCheckedFirst(t *testing.T) {
 func TestB12ImpersonationEndsWhenRightIsRevoked(t *testing.T) {
 	allowed := true
 	q := &questions{allow: func(authorizer.Attributes) bool { return allowed }}
-	filter := impersonationFilter(q)
+	filter := impersonationFilter(q, "")
 	headers := http.Header{"Impersonate-User": {"bob"}}
 	if as, _, _ := impersonate(filter, &user.DefaultInfo{Name: "alice"}, headers); as == nil {
 		t.Fatal("impersonation with the right was rejected, want it allowed")
@@ -221,7 +222,7 @@ func TestA10AmbiguousImpersonationHeadersAreRejected(t *testing.T) {
 		"groups without end":         {"Impersonate-User": {"bob"}, "Impersonate-Group": slices.Repeat([]string{"g"}, maxImpersonated+1)},
 	} {
 		t.Run(name, func(t *testing.T) {
-			as, _, w := impersonate(impersonationFilter(everything), &user.DefaultInfo{Name: "alice"}, headers)
+			as, _, w := impersonate(impersonationFilter(everything, ""), &user.DefaultInfo{Name: "alice"}, headers)
 			if as != nil || w.Code != http.StatusBadRequest {
 				t.Errorf("impersonation with ambiguous fields = user %v with %d %s, want 400", as, w.Code, w.Body)
 			}
@@ -286,7 +287,7 @@ func TestImpersonationMatchesKubeAPIServer(t *testing.T) {
 			fmt.Fprint(h, seed, asked(a))
 			return h.Sum32()%100 < chance
 		}
-		ours, ourRequest, w := impersonate(impersonationFilter(&questions{allow: allow}), caller, headers.Clone())
+		ours, ourRequest, w := impersonate(impersonationFilter(&questions{allow: allow}, ""), caller, headers.Clone())
 		theirs, theirRequest, _ := impersonate(upstreamImpersonation(&questions{allow: allow}), caller, headers.Clone())
 		if (ours == nil) != (theirs == nil) {
 			t.Fatalf("impersonated user of Portico's filter = %v and of kube-apiserver's filter %v with the response %s, want both or none", ours, theirs, w.Body)
@@ -330,7 +331,7 @@ func FuzzImpersonation(f *testing.F) {
 			func(a authorizer.Attributes) bool { return a.GetVerb() != "impersonate" },
 		} {
 			q := &questions{allow: rule}
-			as, on, _ := impersonate(impersonationFilter(q), caller, r.Header)
+			as, on, _ := impersonate(impersonationFilter(q, ""), caller, r.Header)
 			if as == nil || as.GetName() == "alice" {
 				continue
 			}
@@ -380,6 +381,27 @@ func TestBackendReceivesImpersonatedUser(t *testing.T) {
 	for user, header := range map[string][]string{"alice": {"Test-User: alice"}, "bob": {"Test-User: alice", "Impersonate-User: bob"}} {
 		if w := b.do(t, http.MethodGet, foo, header...); w.Code != http.StatusOK || w.Body.String() != "up "+user {
 			t.Errorf("response to a request with %v = %d %s, want 200 up %s", header, w.Code, w.Body, user)
+		}
+	}
+}
+
+// TestA69ReservedExtraIsOnlyWrittenByThisServer checks that neither authenticators nor impersonation set the key.
+func TestA69ReservedExtraIsOnlyWrittenByThisServer(t *testing.T) {
+	given := &user.DefaultInfo{Name: "alice", UID: "1", Groups: []string{"dev"}, Extra: map[string][]string{"reserved/key": {"x"}, "other": {"y"}}}
+	a := withoutExtra(authenticator.RequestFunc(func(*http.Request) (*authenticator.Response, bool, error) {
+		return &authenticator.Response{User: given}, true, nil
+	}), "reserved/key")
+	got, ok, err := a.AuthenticateRequest(nil)
+	want := &user.DefaultInfo{Name: "alice", UID: "1", Groups: []string{"dev"}, Extra: map[string][]string{"other": {"y"}}}
+	if err != nil || !ok || !reflect.DeepEqual(got.User, want) || len(given.Extra) != 2 {
+		t.Errorf("AuthenticateRequest() = %+v, %t, %v, want %+v, and the given user unchanged", got, ok, err, want)
+	}
+	everything := &questions{allow: func(authorizer.Attributes) bool { return true }}
+	for _, field := range []string{"Impersonate-Extra-Reserved%2fkey", "Impersonate-Extra-Reserved%2fk%65y"} {
+		headers := http.Header{"Impersonate-User": {"bob"}, field: {"x"}, "Impersonate-Extra-Other": {"1", "2", "3", "4", "5"}}
+		as, _, w := impersonate(impersonationFilter(everything, "reserved/key"), &user.DefaultInfo{Name: "alice"}, headers)
+		if as != nil || w.Code != http.StatusForbidden {
+			t.Errorf("impersonation with %s = user %v with %d, want 403", field, as, w.Code)
 		}
 	}
 }

@@ -25,7 +25,7 @@ func (s *Router) ServeHTTP(w http.ResponseWriter, given *http.Request) {
 	switch {
 	case isAPIPath(path):
 		r := RequestFrom(given)
-		if gv, ok := groupVersionFor(r); ok {
+		if gv, ok := GroupVersionOf(r); ok {
 			s.Groups.Lookup(gv).Serve(w, r)
 			return
 		}
@@ -44,8 +44,8 @@ func (s *Router) serveDocument(w http.ResponseWriter, r *filters.Request, name s
 	h.ServeHTTP(w, r.Request)
 }
 
-// groupVersionFor is groupVersionOf for a request with a path that the chain has already parsed.
-func groupVersionFor(r *filters.Request) (schema.GroupVersion, bool) {
+// GroupVersionOf is groupVersionOf for a request with a path that the chain has already parsed.
+func GroupVersionOf(r *filters.Request) (schema.GroupVersion, bool) {
 	if info := r.Info; info.IsResourceRequest && info.Path == r.URL.Path {
 		return schema.GroupVersion{Group: info.APIGroup, Version: info.APIVersion}, true
 	}
