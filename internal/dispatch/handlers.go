@@ -133,6 +133,16 @@ func (h *Handlers) Lookup(gv schema.GroupVersion) Handler {
 	return h.compileUnrouted(gv)
 }
 
+// Proxied returns the handler of a group-version of an extension server. It returns false for other group-versions, and if an APIRoute
+// serves objects of this server in it.
+func (h *Handlers) Proxied(gv schema.GroupVersion) (Handler, bool) {
+	c, ok := h.lookup(gv)
+	if !ok || c.route.Local || c.route.Routing != nil && c.route.Routing.CustomResources() >= 0 {
+		return nil, false
+	}
+	return c, true
+}
+
 // compileUnrouted returns the handler of a group-version without a route.
 func (h *Handlers) compileUnrouted(gv schema.GroupVersion) Handler {
 	c := &h.config

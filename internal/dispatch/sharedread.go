@@ -101,7 +101,7 @@ func isUnkeyed(name string) bool {
 }
 
 // sharedKey is equal for requests that may share a response. It contains the APIRoute and its generation, the
-// backend, the path, the query, the header, and the user unless all callers share.
+// backend, the cluster, the path, the query, the header, and the user unless all callers share.
 type sharedKey struct {
 	text  []byte
 	names []string // buffer for header names
@@ -110,7 +110,7 @@ type sharedKey struct {
 // set computes the key of r as the proxy forwards it.
 func (k *sharedKey) set(r *filters.Request, route *routetable.Route, c *routing.Choice, p *proxy.Proxy) {
 	b := binary.BigEndian.AppendUint64(k.text[:0], uint64(route.Routing.Generation))
-	b = appendTexts(b, string(route.Routing.UID), route.Routing.Backends[c.Backend].Name, c.Rule, r.Host, request.RawPath(r.URL), r.URL.RawQuery)
+	b = appendTexts(b, filters.ClusterOf(r.User), string(route.Routing.UID), route.Routing.Backends[c.Backend].Name, c.Rule, r.Host, request.RawPath(r.URL), r.URL.RawQuery)
 	names := k.names[:0]
 	for name := range r.Header {
 		if !isUnkeyed(name) && p.Forwards(name) {

@@ -87,10 +87,10 @@ var sharedWatchOptions = []string{
 }
 
 // sharedWatchOf returns the shared watch for r, without key and backend. It returns false unless r watches a
-// collection in plain JSON.
+// collection in plain JSON. A request for a cluster has another response.
 func sharedWatchOf(r *filters.Request) (q sharedwatch.Request, ok bool) {
 	info := r.Info
-	if info.Verb != "watch" || r.Method != http.MethodGet || info.Subresource != "" || !takesJSON(r.Header.Values("Accept")) ||
+	if filters.ClusterOf(r.User) != "" || info.Verb != "watch" || r.Method != http.MethodGet || info.Subresource != "" || !takesJSON(r.Header.Values("Accept")) ||
 		r.Header["Upgrade"] != nil || r.Header["Range"] != nil || r.ContentLength != 0 || len(r.TransferEncoding) > 0 {
 		return q, false
 	}

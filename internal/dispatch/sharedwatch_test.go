@@ -7,9 +7,14 @@ import (
 	"strings"
 	"testing"
 
+	"k8s.io/apiserver/pkg/authentication/user"
 	apirequest "k8s.io/apiserver/pkg/endpoints/request"
 
 	"portico.dev/internal/filters"
+	"portico.dev/internal/proxy"
+	"portico.dev/internal/routes/routing"
+	"portico.dev/internal/routes/v1alpha1"
+	"portico.dev/internal/routetable"
 )
 
 // A57: each unknown parameter resulted in another key, and therefore in another watch and list of the backend.
@@ -40,5 +45,32 @@ func TestA57UnknownParametersStartNoSharedWatch(t *testing.T) {
 	}
 	if len(keys) != 2 || shared != 0 { // with the label selector, and without
 		t.Errorf("%d keys of equal selections and %d shared watches with unknown parameters, want 2 and 0", len(keys), shared)
+	}
+}
+
+// TestA69ResponsesAreNotSharedBetweenClusters checks that responses which all callers share are not shared with callers in another
+// cluster: the extension server may respond with the objects of the cluster.
+func TestA69ResponsesAreNotSharedBetweenClusters(t *testing.T) {
+	info := &apirequest.RequestInfo{IsResourceRequest: true, Verb: "watch", APIGroup: "example.com", APIVersion: "v1", Resource: "widgets"}
+	route := &routetable.Route{Routing: &routing.Route{Backends: []v1alpha1.APIRouteBackend{{Name: "b"}}}}
+	choice := &routing.Choice{Shared: &routing.SharedReads{AllCallers: true}}
+	keys := map[string]bool{}
+	for _, cluster := range []string{"", "a", "b"} {
+		for _, name := range []string{"alice", "bob"} {
+			u := &user.DefaultInfo{Name: name}
+			if cluster != "" {
+				u.Extra = map[string][]string{filters.ClusterExtra: {cluster}}
+			}
+			r := &filters.Request{Request: httptest.NewRequest(http.MethodGet, "/apis/example.com/v1/widgets?watch=true", nil), Info: info, User: u}
+			var k sharedKey
+			k.set(r, route, choice, proxy.New(proxy.Config{}))
+			keys[string(k.text)] = true
+			if _, shared := sharedWatchOf(r); shared != (cluster == "") {
+				t.Errorf("watch of %s in cluster %q is shared: %t, want %t", name, cluster, shared, cluster == "")
+			}
+		}
+	}
+	if len(keys) != 3 {
+		t.Errorf("%d keys of reads for the front door and two clusters, want 3", len(keys))
 	}
 }

@@ -3,6 +3,7 @@ package filters
 import (
 	"context"
 	"net/http"
+	"strings"
 	"time"
 
 	"k8s.io/apiserver/pkg/authentication/user"
@@ -61,6 +62,18 @@ func (c *Context) Request(r *http.Request, record *Record, client Client) Reques
 	}
 	out.complete()
 	return out
+}
+
+// ClusterExtra is the key of extra that contains the name of the Cluster that a request is for. The front door writes it into users of
+// requests for which it calls its own extension servers.
+const ClusterExtra = "portico.dev/cluster"
+
+// ClusterOf returns the name of the Cluster in a user's extra, or "". u may be nil.
+func ClusterOf(u user.Info) string {
+	if u == nil {
+		return ""
+	}
+	return strings.Join(u.GetExtra()[ClusterExtra], ",")
 }
 
 // AtEnd registers a step, like the function AtEnd. It panics outside a chain.
