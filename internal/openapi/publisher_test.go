@@ -375,7 +375,7 @@ func TestDocumentByHashIsImmutable(t *testing.T) {
 	if w.Code != 200 || w.Body.String() != body || w.Header().Get("ETag") != `"`+d.Hash+`"` || w.Header().Get("Cache-Control") != "" || w.Header().Get("Content-Type") != "application/json" {
 		t.Errorf("without a hash: %d %v, want 200 with the ETag and no Cache-Control", w.Code, w.Header())
 	}
-	w = h.get(d.url())
+	w = h.get(d.URL())
 	if got := w.Header().Values("Cache-Control"); w.Code != 200 || len(got) != 1 || got[0] != "public, immutable" {
 		t.Errorf("by its hash: %d %v, want 200 public, immutable", w.Code, w.Header())
 	}
@@ -383,10 +383,10 @@ func TestDocumentByHashIsImmutable(t *testing.T) {
 		t.Errorf("Expires = %q, want a time in about a year", w.Header().Get("Expires"))
 	}
 	w = h.get("/openapi/v3/api/v1?hash=OLD")
-	if w.Code != 301 || w.Header().Get("Location") != d.url() || w.Header().Get("Expires") != "" {
-		t.Errorf("by an old hash: %d %v, want 301 to %s without Expires", w.Code, w.Header(), d.url())
+	if w.Code != 301 || w.Header().Get("Location") != d.URL() || w.Header().Get("Expires") != "" {
+		t.Errorf("by an old hash: %d %v, want 301 to %s without Expires", w.Code, w.Header(), d.URL())
 	}
-	w = h.get(d.url(), "If-None-Match", `W/"`+d.Hash+`"`)
+	w = h.get(d.URL(), "If-None-Match", `W/"`+d.Hash+`"`)
 	if w.Code != 304 || w.Body.Len() != 0 {
 		t.Errorf("with the held ETag: %d, want 304 without a body", w.Code)
 	}
@@ -410,7 +410,7 @@ func TestDocumentIsServedAsProtobuf(t *testing.T) {
 	d := document(t, "api/v1", v3("local", "/api/v1/pods"))
 	h := open(t, []Document{d})
 	for _, accept := range []string{mediaProtobuf, mediaProtobufOld, mediaProtobufOld + ", application/json;q=0.5"} {
-		w := h.get(d.url(), "Accept", accept)
+		w := h.get(d.URL(), "Accept", accept)
 		if w.Code != 200 || w.Header().Get("Content-Type") != mediaProtobuf || w.Header().Get("ETag") != `"`+d.Hash+`"` {
 			t.Fatalf("%s: response = %d %v, want 200 as %s", accept, w.Code, w.Header(), mediaProtobuf)
 		}

@@ -50,6 +50,16 @@ func (p *Publisher) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
+// Lookup returns the document of a group-version.
+func (p *Publisher) Lookup(gv schema.GroupVersion) (Document, bool) {
+	i := p.current.Load()
+	if i == nil {
+		return Document{}, false
+	}
+	d, ok := i.documents[indexPath(gv)]
+	return d, ok
+}
+
 // serve serves one document.
 func (p *Publisher) serve(w http.ResponseWriter, r *http.Request, d Document) {
 	mediaType, ok := negotiate(r.Header.Values("Accept"), mediaProtobuf)
@@ -59,7 +69,7 @@ func (p *Publisher) serve(w http.ResponseWriter, r *http.Request, d Document) {
 	}
 	served, warning := d.as(mediaType), p.cfg.Warning("/"+d.Path)
 	if asked := r.URL.Query().Get("hash"); asked != "" && asked != d.Hash {
-		w.Header().Set("Location", d.url())
+		w.Header().Set("Location", d.URL())
 		w.WriteHeader(http.StatusMovedPermanently)
 		return
 	} else if asked != "" {

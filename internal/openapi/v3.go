@@ -101,7 +101,7 @@ func newIndex(documents []Document) *index {
 func (i *index) list() (*respond.Document, error) {
 	entries := root{Paths: make(map[string]rootEntry, len(i.documents))}
 	for _, d := range i.documents {
-		entries.Paths[d.Path] = rootEntry{ServerRelativeURL: d.url()}
+		entries.Paths[d.Path] = rootEntry{ServerRelativeURL: d.URL()}
 	}
 	body, err := json.Marshal(entries)
 	if err != nil {
@@ -117,7 +117,8 @@ func (i *index) list() (*respond.Document, error) {
 	return served, nil
 }
 
-func (d Document) url() string {
+// URL returns the path and the query of the document.
+func (d Document) URL() string {
 	u := url.URL{Path: "/openapi/v3/" + d.Path, RawQuery: url.Values{"hash": {d.Hash}}.Encode()}
 	return u.String()
 }
