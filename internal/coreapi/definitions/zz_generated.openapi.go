@@ -37164,6 +37164,25 @@ func schema_porticodev_internal_fleet_v1alpha1_ClusterSpec(ref common.ReferenceC
 							Ref:         ref(v1alpha1.ClusterIdentity{}.OpenAPIModelName()),
 						},
 					},
+					"apiServices": {
+						VendorExtensible: spec.VendorExtensible{
+							Extensions: spec.Extensions{
+								"x-kubernetes-list-type": "set",
+							},
+						},
+						SchemaProps: spec.SchemaProps{
+							Description: "apiServices are the names of APIServices of the front door, such as \"v1beta1.metrics.k8s.io\". Requests for their group-versions go to the extension servers of the front door, and not to the cluster, after the cluster has authorized them. The extra of their users contains the name of the Cluster in the key portico.dev/cluster.",
+							Type:        []string{"array"},
+							Items: &spec.SchemaOrArray{
+								Schema: &spec.Schema{
+									SchemaProps: spec.SchemaProps{
+										Type:   []string{"string"},
+										Format: "",
+									},
+								},
+							},
+						},
+					},
 					"limits": {
 						SchemaProps: spec.SchemaProps{
 							Description: "limits are those of requests to the cluster.",

@@ -28,6 +28,7 @@ func TestInvalidClustersAreRejected(t *testing.T) {
 		label, subdomain = "a lowercase RFC 1123 label must consist...", "a lowercase RFC 1123 subdomain must consist..."
 		prefix           = `must neither begin with "system:" nor be the beginning of "system:", because such names have rights in every cluster`
 		unprintable      = "must not contain control characters, nor begin or end with a space"
+		apiService       = "must be the name of an APIService, VERSION.GROUP, such as v1beta1.metrics.k8s.io"
 		resource         = `must be a resource such as "pods", "pods/exec", "deployments.apps" or "deployments.apps/scale"`
 	)
 	many := make([]string, 17)
@@ -72,6 +73,12 @@ func TestInvalidClustersAreRejected(t *testing.T) {
 		{"a prefix with a line break", clusterWith(t, `identity: {userPrefix: "a\nb"}`), []string{`spec.identity.userPrefix: Invalid value: "a\nb": ` + unprintable}},
 		{"a system group that is none", clusterWith(t, "identity: {systemGroups: [admins]}"), []string{`spec.identity.systemGroups[0]: Invalid value: "admins": must begin with "system:"; other groups are sent without being listed`}},
 		{"a system group without a name", clusterWith(t, `identity: {systemGroups: ["system:"]}`), []string{`spec.identity.systemGroups[0]: Invalid value: "system:": must begin with "system:"; other groups are sent without being listed`}},
+
+		{"the core group", clusterWith(t, "apiServices: [v1.]"), []string{`spec.apiServices[0]: Invalid value: "v1.": ` + apiService}},
+		{"a version without a group", clusterWith(t, "apiServices: [v1]"), []string{`spec.apiServices[0]: Invalid value: "v1": ` + apiService}},
+		{"a version that is none", clusterWith(t, "apiServices: [1.metrics.k8s.io]"), []string{`spec.apiServices[0]: Invalid value: "1.metrics.k8s.io": ` + apiService}},
+		{"a path", clusterWith(t, "apiServices: [v1.a/b]"), []string{`spec.apiServices[0]: Invalid value: "v1.a/b": ` + apiService}},
+		{"an APIService twice", clusterWith(t, "apiServices: [v1.a, v1.a]"), []string{`spec.apiServices[1]: Duplicate value: "v1.a"`}},
 
 		{"no places", clusterWith(t, "limits: {maxRequestsInFlight: 0}"), []string{"spec.limits.maxRequestsInFlight: Invalid value: 0: must be between 1 and 1000000"}},
 		{

@@ -51,6 +51,13 @@ type ClusterSpec struct {
 	// +optional
 	Identity ClusterIdentity `json:"identity,omitempty"`
 
+	// apiServices are the names of APIServices of the front door, such as "v1beta1.metrics.k8s.io". Requests for their
+	// group-versions go to the extension servers of the front door, and not to the cluster, after the cluster has
+	// authorized them. The extra of their users contains the name of the Cluster in the key portico.dev/cluster.
+	// +optional
+	// +listType=set
+	APIServices []string `json:"apiServices,omitempty"`
+
 	// limits are those of requests to the cluster.
 	// +optional
 	Limits ClusterLimits `json:"limits,omitempty"`

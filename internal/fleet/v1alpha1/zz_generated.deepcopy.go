@@ -199,6 +199,11 @@ func (in *ClusterSpec) DeepCopyInto(out *ClusterSpec) {
 	in.Server.DeepCopyInto(&out.Server)
 	in.Credentials.DeepCopyInto(&out.Credentials)
 	in.Identity.DeepCopyInto(&out.Identity)
+	if in.APIServices != nil {
+		in, out := &in.APIServices, &out.APIServices
+		*out = make([]string, len(*in))
+		copy(*out, *in)
+	}
 	in.Limits.DeepCopyInto(&out.Limits)
 	if in.Maintenance != nil {
 		in, out := &in.Maintenance, &out.Maintenance

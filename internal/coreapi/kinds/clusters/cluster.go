@@ -37,6 +37,7 @@ func clusterResource() registry.Resource {
 				"  server: {endpoints: [\"api-1.example.com:6443\", \"[2001:db8::1]:6443\"], serverName: api.example.com}\n" +
 				"  credentials: {secret: {namespace: ns, name: s}}\n" +
 				"  identity: {mode: FrontProxy, userPrefix: \"front:\", groupPrefix: \"front:\", tokens: None}\n" +
+				"  apiServices: [v1beta1.metrics.k8s.io]\n" +
 				"  limits:\n" +
 				"    maxRequestsInFlight: 10\n" +
 				"    rates: [{name: lists, requestsPerSecond: 1, verbs: [list], resources: [pods, pods/exec, deployments.apps]}]\n" +

@@ -20,12 +20,13 @@ import (
 
 // The limits of one Cluster. Rates are evaluated one after another for each request.
 const (
-	maxEndpoints = 16
-	maxHosts     = 64
-	maxRates     = 64
-	maxValues    = 256 // of one list
-	maxText      = 1024
-	maxRate      = 1_000_000
+	maxEndpoints   = 16
+	maxHosts       = 64
+	maxRates       = 64
+	maxAPIServices = 64
+	maxValues      = 256 // of one list
+	maxText        = 1024
+	maxRate        = 1_000_000
 )
 
 // systemPrefix begins the names of users and groups with rights in every cluster.
@@ -42,6 +43,7 @@ func validateCluster(c *v1alpha1.Cluster) field.ErrorList {
 		errs = append(errs, validate.DnsSubdomain(s.Name, at.Child("name"))...)
 	}
 	errs = append(errs, validateIdentity(&c.Spec.Identity, spec.Child("identity"))...)
+	errs = append(errs, validateList(c.Spec.APIServices, maxAPIServices, spec.Child("apiServices"), validateAPIService)...)
 	errs = append(errs, validateLimits(&c.Spec.Limits, spec.Child("limits"))...)
 	if m := c.Spec.Maintenance; m != nil {
 		at := spec.Child("maintenance")
@@ -101,6 +103,15 @@ func validateHost(host string, at *field.Path) field.ErrorList {
 		return field.ErrorList{field.Invalid(at, host, "must be a DNS name, not an IP address")}
 	}
 	return validate.DnsSubdomain(host, at)
+}
+
+// validateAPIService refuses names that no APIService of an extension server has. The core group has no name.
+func validateAPIService(name string, at *field.Path) field.ErrorList {
+	version, group, _ := strings.Cut(name, ".")
+	if len(utilvalidation.IsDNS1035Label(version)) > 0 || len(utilvalidation.IsDNS1123Subdomain(group)) > 0 {
+		return field.ErrorList{field.Invalid(at, name, "must be the name of an APIService, VERSION.GROUP, such as v1beta1.metrics.k8s.io")}
+	}
+	return nil
 }
 
 func isAddress(host string) bool {
