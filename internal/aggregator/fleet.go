@@ -7,15 +7,20 @@ import (
 	"slices"
 	"time"
 
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
 
+	"portico.dev/internal/aggregation"
+	"portico.dev/internal/discovery"
+	"portico.dev/internal/dispatch"
 	"portico.dev/internal/fleet"
 	"portico.dev/internal/fleet/client"
 	"portico.dev/internal/fleet/v1alpha1"
 	"portico.dev/internal/metrics"
 	"portico.dev/internal/nodes/egress"
+	"portico.dev/internal/openapi"
 	"portico.dev/internal/server"
 	"portico.dev/internal/transport"
 )
@@ -63,7 +68,7 @@ func (h *parts) wireFleet(config server.ChainConfig, next http.Handler) (http.Ha
 	secrets := h.informers.Secrets()
 	h.fleet = fleet.New(fleet.Config{
 		Client: h.clusters.client, Clusters: h.clusters.informer, Secrets: secrets.Informer(), SecretLister: secrets.Lister(),
-		Chain: config, OwnNames: h.serving.DNSNames, OwnKey: h.signsWith,
+		Chain: config, APIs: extensionAPIs{h.Aggregation}, OwnNames: h.serving.DNSNames, OwnKey: h.signsWith,
 		Transport: transport.Options{
 			Engine: h.cfg.BackendEngine, Parent: h.Transport, OwnAddresses: h.ownAddresses, Tunnel: h.Egress.ControlPlane(), Metrics: h.Metrics.Backends, Logger: h.log.Named("transport"),
 		},
@@ -72,3 +77,30 @@ func (h *parts) wireFleet(config server.ChainConfig, next http.Handler) (http.Ha
 	metrics.NewClusterStates(h.Registry, h.fleet.States)
 	return h.fleet.Handler(next)
 }
+
+// extensionAPIs implements fleet.APIs.
+type extensionAPIs struct{ *aggregation.Aggregation }
+
+// Proxied implements fleet.APIs.
+func (a extensionAPIs) Proxied(gv schema.GroupVersion) (dispatch.Handler, bool) {
+	return a.Groups.Proxied(gv)
+}
+
+// Overlay implements fleet.APIs.
+func (a extensionAPIs) Overlay(gvs []schema.GroupVersion) *discovery.Overlay {
+	return discovery.NewOverlay(a.Discovery.Current(), gvs, func(gv schema.GroupVersion) bool {
+		_, ok := a.Groups.Proxied(gv)
+		return ok
+	})
+}
+
+// Document implements fleet.APIs.
+func (a extensionAPIs) Document(gv schema.GroupVersion) (openapi.Document, bool) {
+	if _, ok := a.Groups.Proxied(gv); !ok {
+		return openapi.Document{}, false
+	}
+	return a.Aggregation.OpenAPI.Lookup(gv)
+}
+
+// OpenAPI implements fleet.APIs.
+func (a extensionAPIs) OpenAPI() http.Handler { return a.Aggregation.OpenAPI }

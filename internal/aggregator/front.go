@@ -15,6 +15,7 @@ import (
 
 	"portico.dev/internal/audit"
 	"portico.dev/internal/fairness"
+	"portico.dev/internal/filters"
 	"portico.dev/internal/metrics"
 	"portico.dev/internal/pki"
 	"portico.dev/internal/replicas/cluster"
@@ -67,6 +68,9 @@ func (h *parts) wireFront() error {
 		UpgradesNeedCreate: c.AuthorizeUpgradesAsCreate, StrictTransportSecurity: c.StrictTransportSecurity,
 		LargeHeaders: server.NewHeaderMemory(h.Memory, h.mayHaveLargeHeaders),
 	})
+	if h.clusters != nil {
+		config.ReservedExtra = filters.ClusterExtra
+	}
 	config.ShareSlowClients()
 	chain, err := server.NewChain(config, h.router)
 	if err != nil {

@@ -36,6 +36,7 @@ func (f *Fleet) tokensChain() server.ChainConfig {
 	c := f.config.Chain
 	c.Authenticator, c.Authorizer, c.PassImpersonation = authenticator.RequestFunc(authenticateToken), permitted{}, true
 	c.Cluster, c.AdjustTimeout, c.FlowUser = nameOf, cluster.EndAfterServer, userOfCluster
+	c.ReservedExtra = "" // the users have no identity here
 	return c
 }
 
@@ -57,7 +58,7 @@ func authenticateToken(r *http.Request) (*authenticator.Response, bool, error) {
 }
 
 // needsAccess reports whether the front door answers requests for a cluster itself, so that it must review who may make them.
-func needsAccess(*v1alpha1.Cluster) bool { return false }
+func needsAccess(c *v1alpha1.Cluster) bool { return len(c.Spec.APIServices) > 0 }
 
 // authorize returns nil if the cluster lets the user of r make the request, or the response: a 403, or a 503 if the cluster does not
 // decide. It is for requests that the front door answers itself, after refusal: the API servers do not authorize them.
@@ -81,6 +82,7 @@ func (m *member) authorize(r *filters.Request) error {
 		return err
 	}
 	attributes.User = u
+	r.Record.Decision, r.Record.Reason = "forbid", reason
 	return server.Forbidden(attributes, reason)
 }
 

@@ -7,6 +7,9 @@
 // them as always, and authorizes the verb of the request on clusters/proxy of clusters.portico.dev. The second is for bearer
 // tokens that the cluster itself authenticates and authorizes. Both end at the cluster's API servers (package cluster).
 //
+// Requests for group-versions in spec.apiServices end at extension servers of the front door. The cluster authorizes them by a review
+// (member.authorize), and the front door authorizes the user that the extension server sees.
+//
 // # State
 //
 // Fleet follows Clusters and their Secrets, and replaces the set of clusters as a whole. The leading replica writes their status.

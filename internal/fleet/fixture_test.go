@@ -44,6 +44,7 @@ import (
 
 	auditlog "portico.dev/internal/audit"
 	"portico.dev/internal/auth/authn"
+	"portico.dev/internal/filters"
 	"portico.dev/internal/fleet/client"
 	"portico.dev/internal/fleet/cluster"
 	"portico.dev/internal/fleet/v1alpha1"
@@ -127,6 +128,7 @@ func newEnv(t testing.TB) *env {
 		Chain: server.ChainConfig{
 			Authenticator: authenticator.RequestFunc(authenticate), Authorizer: e, Ready: func() error { return nil }, Audit: e,
 			Metrics: metrics.NewRequests(prometheus.NewRegistry()), Logger: zap.NewNop(), AccessLog: zap.New(access), Drainer: server.NewDrainer(),
+			ReservedExtra: filters.ClusterExtra,
 		},
 		OwnNames: []string{"front.example.com"}, OwnKey: func(id string) bool { return id == "front" },
 		Transport: transport.Options{
@@ -253,7 +255,11 @@ func authenticate(r *http.Request) (*authenticator.Response, bool, error) {
 	if group != "" {
 		groups = append(groups, group)
 	}
-	return &authenticator.Response{User: &user.DefaultInfo{Name: name, Groups: groups}}, true, nil
+	u := &user.DefaultInfo{Name: name, Groups: groups}
+	if name == "spoof" {
+		u.Extra = map[string][]string{filters.ClusterExtra: {"b"}}
+	}
+	return &authenticator.Response{User: u}, true, nil
 }
 
 // Authorize implements authorizer.UnconditionalAuthorizer.
@@ -433,6 +439,8 @@ type apiServer struct {
 	accesses      atomic.Int64                                                       // SubjectAccessReviews
 	allows        atomic.Pointer[func(authorizationv1.SubjectAccessReviewSpec) bool] // decides them; nil allows nothing
 	handle        atomic.Pointer[http.HandlerFunc]
+	documents     atomic.Pointer[http.HandlerFunc] // nil: there are none
+	lacks         atomic.Value                     // resource that the front door has no right to create
 	server        *http.Server
 
 	mu       sync.Mutex // guards requests
@@ -485,7 +493,8 @@ func (a *apiServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case strings.HasSuffix(r.URL.Path, "/selfsubjectaccessreviews") && r.Header.Get("Impersonate-User") == "":
 		var review authorizationv1.SelfSubjectAccessReview
 		_ = json.NewDecoder(r.Body).Decode(&review)
-		review.Status.Allowed = true
+		lacks, _ := a.lacks.Load().(string)
+		review.Status.Allowed = lacks == "" || review.Spec.ResourceAttributes.Resource != lacks
 		a.answer(w, review)
 		return
 	case strings.HasSuffix(r.URL.Path, "/selfsubjectreviews") && r.Header.Get("X-Remote-User") == "portico-front-check":
@@ -496,8 +505,12 @@ func (a *apiServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		}
 		a.answer(w, review)
 		return
-	case got.header.Get("User-Agent") != "client":
-		http.NotFound(w, r) // documents
+	case got.header.Get("User-Agent") != "client": // documents
+		if h := a.documents.Load(); h != nil {
+			(*h)(w, r)
+			return
+		}
+		http.NotFound(w, r)
 		return
 	}
 	a.mu.Lock()

@@ -36,6 +36,8 @@ type Config struct {
 	OwnNames []string
 	// OwnKey reports whether the front door signs service account tokens with the key of an ID.
 	OwnKey func(id string) bool
+	// APIs are those of the front door's extension servers.
+	APIs APIs
 	// Transport configures the connections to API servers. Its Parent is closed after Run has returned.
 	Transport transport.Options
 	// Tunnel reads the configuration of a tunnel. Its network "cluster" has the API servers.

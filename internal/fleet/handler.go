@@ -120,7 +120,9 @@ func (f *Fleet) serve(w http.ResponseWriter, given *http.Request) {
 		respond.Error(w, given, err)
 		return
 	}
-	s.member.link.Serve(w, r)
+	if !f.serveAPIs(w, r) {
+		s.member.link.Serve(w, r)
+	}
 }
 
 // identify writes the identity of a request into its header for the API servers of its cluster.

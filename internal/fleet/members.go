@@ -14,6 +14,7 @@ import (
 	"go.uber.org/zap"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/utils/ptr"
 
@@ -34,6 +35,7 @@ type member struct {
 	object *v1alpha1.Cluster
 	link   *link // nil if spec.server was never valid
 	limits *limits.Limits
+	apis   []schema.GroupVersion // of spec.apiServices
 	writer identity.Writer
 	tokens *identity.Tokens // nil like link
 	access *identity.Access // nil like link
@@ -139,7 +141,7 @@ func (f *Fleet) objects() []*v1alpha1.Cluster {
 // member returns the member of an object. before is the member of the same name, or nil. A Cluster that cannot be used is a member
 // too: clients would take a 404 for the absence of their objects.
 func (f *Fleet) member(ctx context.Context, before *member, object *v1alpha1.Cluster) *member {
-	m := &member{name: object.Name, object: object, writer: newWriter(&object.Spec.Identity)}
+	m := &member{name: object.Name, object: object, apis: groupVersionsOf(object.Spec.APIServices), writer: newWriter(&object.Spec.Identity)}
 	if before == nil || before.link == nil || !f.outlives(before, object) {
 		before = &member{}
 		m.link, m.invalid = f.connect(ctx, object)

@@ -81,8 +81,8 @@ func TestDecisionsExpire(t *testing.T) {
 	})
 }
 
-// TestEachPartOfARequestIsReviewed checks that no decision is used for a request that differs in any way.
-func TestEachPartOfARequestIsReviewed(t *testing.T) {
+// TestA68EachPartOfARequestIsReviewed checks that no decision is used for a request that differs in any way.
+func TestA68EachPartOfARequestIsReviewed(t *testing.T) {
 	s := &server{}
 	r := New(s.send)
 	resource := apirequest.RequestInfo{IsResourceRequest: true, Verb: "get", APIGroup: "g", APIVersion: "v1", Resource: "foos"}
@@ -131,8 +131,8 @@ func TestEachPartOfARequestIsReviewed(t *testing.T) {
 	}
 }
 
-// TestNamesThatAreNotUTF8AreRefused checks that no decision is made about another name: JSON cannot contain all names.
-func TestNamesThatAreNotUTF8AreRefused(t *testing.T) {
+// TestA68NamesThatAreNotUTF8AreRefused checks that no decision is made about another name: JSON cannot contain all names.
+func TestA68NamesThatAreNotUTF8AreRefused(t *testing.T) {
 	s := &server{}
 	r := New(s.send)
 	for _, c := range []struct {

@@ -76,6 +76,7 @@ type document struct {
 	respond.Document // only compressed
 	warnings         []string
 	at               time.Time
+	source           string // of a changed document: the ETag and the type of the unchanged one
 }
 
 // serve serves the document with its warnings.
@@ -139,14 +140,23 @@ func isDocument(path string) bool {
 // serve serves a document. It returns false if the request must be sent to the API server unchanged, because no response can be
 // served from memory.
 func (d *documents) serve(w http.ResponseWriter, r *filters.Request, v variant) bool {
+	found, err := d.load(r, v)
+	if err != nil {
+		return false // the API server's response, or that of identify, has the cause
+	}
+	found.serve(w, r.Request)
+	return true
+}
+
+// load returns the document for the user of a request: the current one, or the last one with a Warning.
+func (d *documents) load(r *filters.Request, v variant) (*document, error) {
 	who, err := d.identify(r)
 	if err != nil {
-		return false // it is the response
+		return nil, err
 	}
 	last := d.get(v)
 	if last != nil && v.query != "" && d.singleUser { // a document with a hash never changes
-		last.serve(w, r.Request)
-		return true
+		return last, nil
 	}
 	patience := fetchTimeout
 	if last = cmp.Or(last, d.similar(v)); last != nil && d.mayServeLast(who) {
@@ -159,15 +169,15 @@ func (d *documents) serve(w http.ResponseWriter, r *filters.Request, v variant) 
 	current, err := d.refresh(ctx, v, who)
 	switch {
 	case err == nil:
-		current.serve(w, r.Request)
-		return true
+		return current, nil
 	case last == nil || !isOutage(err):
-		return false
+		return nil, err
 	}
 	d.log.Debug("serving a document from memory", zap.String("path", v.path), zap.Error(err))
-	w.Header().Add("Warning", fmt.Sprintf("299 - %q", d.server+" does not answer; this document is of "+last.at.UTC().Format(time.RFC3339)))
-	last.serve(w, r.Request)
-	return true
+	stale := *last
+	warning := fmt.Sprintf("299 - %q", d.server+" does not answer; this document is of "+last.at.UTC().Format(time.RFC3339))
+	stale.warnings = append([]string{warning}, last.warnings...)
+	return &stale, nil
 }
 
 // mayServeLast reports whether a user may read the last documents without a decision of the API server.

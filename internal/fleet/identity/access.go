@@ -36,7 +36,7 @@ func (a *Access) Authorize(ctx context.Context, u user.Info, info *apirequest.Re
 // user of the cluster that impersonates another one: only the cluster can authorize that.
 func (r Rules) InCluster(asked *filters.Request) (user.Info, error) {
 	if u, ok := asked.User.(*tokenUser); ok {
-		if impersonates(asked.Header) {
+		if Impersonates(asked.Header) {
 			return nil, forbidden("the front door answers this request itself, and cannot authorize the impersonation by a user of the cluster")
 		}
 		return u.Info, nil

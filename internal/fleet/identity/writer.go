@@ -73,8 +73,8 @@ func Token() Writer {
 	}
 }
 
-// impersonates reports whether a client asks the cluster to impersonate a user.
-func impersonates(header http.Header) bool {
+// Impersonates reports whether a client asks the cluster to impersonate a user.
+func Impersonates(header http.Header) bool {
 	for name := range header {
 		if isImpersonation(name) {
 			return true
