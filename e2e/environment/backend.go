@@ -2,6 +2,7 @@ package environment
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -28,17 +29,17 @@ func serveBackend(o *commands, announce announcement) error {
 	if err != nil {
 		return err
 	}
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	l, err := net.Listen("tcp", cmp.Or(o.Listen, "127.0.0.1:0"))
 	if err != nil {
 		return err
 	}
 	b := newBackend()
-	if err := announce(l.Addr().String(), b.requests.Load); err != nil {
+	if err := announce(l.Addr().String(), b.counts()); err != nil {
 		return err
 	}
 	s := &http.Server{
 		Handler: b, TLSConfig: pki.ServerConfig(certificate), ReadHeaderTimeout: time.Minute,
-		HTTP2: &http.HTTP2Config{MaxConcurrentStreams: 250},
+		HTTP2: &http.HTTP2Config{MaxConcurrentStreams: 250}, ConnState: b.countConnection,
 	}
 	return s.ServeTLS(l, "", "")
 }
@@ -47,7 +48,22 @@ type backend struct {
 	small, large []byte
 	podMetrics   []byte
 
-	requests atomic.Int64 // for objects
+	requests    atomic.Int64 // for objects
+	connections atomic.Int64 // that are open
+}
+
+func (b *backend) counts() map[string]func() int64 {
+	return map[string]func() int64{askRequests: b.requests.Load, askConnections: b.connections.Load}
+}
+
+// countConnection is a http.Server.ConnState.
+func (b *backend) countConnection(_ net.Conn, state http.ConnState) {
+	switch state {
+	case http.StateNew:
+		b.connections.Add(1)
+	case http.StateClosed, http.StateHijacked:
+		b.connections.Add(-1)
+	}
 }
 
 func newBackend() *backend {
@@ -153,6 +169,8 @@ func (b *backend) discovery(w http.ResponseWriter, r *http.Request, parts []stri
 	case r.URL.Path == "/apis" && strings.Contains(r.Header.Get("Accept"), "APIGroupDiscoveryList"):
 		w.Header().Set("Content-Type", "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList")
 		answer = aggregated(requestedGroup(r))
+	case r.URL.Path == "/readyz": // a front door probes API servers
+		return
 	default:
 		http.NotFound(w, r)
 		return

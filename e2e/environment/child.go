@@ -20,6 +20,7 @@ const roleVariable = "PORTICO_BENCH_ROLE"
 type commands struct {
 	CA                []byte
 	Serving, Client   pair
+	Listen            string // address of a backend; empty for a free port
 	Backend           string // address to which a proxy sends requests
 	BackendServerName string
 	OwnBackends       int // number of backends
@@ -32,13 +33,14 @@ type pair struct{ Certificate, Key []byte }
 // input ends.
 type role func(o *commands, announce announcement) error
 
-// announcement reports the address of a child, and a function that returns its number of requests, which may be nil.
-type announcement func(address string, requests func() int64) error
+// announcement reports the address of a child, and what it counts, by query.
+type announcement func(address string, counts map[string]func() int64) error
 
-// Queries to a child.
+// Queries to a child. Every child answers askMemory.
 const (
-	askMemory   = "memory"
-	askRequests = "requests"
+	askMemory      = "memory"
+	askRequests    = "requests"
+	askConnections = "connections"
 )
 
 // Play runs this process in the role given by its environment. played is false without a role.
@@ -66,24 +68,24 @@ func Play(more map[string]func() error) (played bool, err error) {
 	if err := json.Unmarshal(line, &o); err != nil {
 		return true, fmt.Errorf("read orders: %w", err)
 	}
-	return true, be(&o, func(address string, requests func() int64) error {
+	return true, be(&o, func(address string, counts map[string]func() int64) error {
 		if _, err := fmt.Println(address); err != nil {
 			return err
 		}
-		go answerQuestions(in, requests) // runs until standard input ends, which ends the process
+		go answerQuestions(in, counts) // runs until standard input ends, which ends the process
 		return nil
 	})
 }
 
-// answerQuestions answers each query with the number of allocations or requests of this process.
-func answerQuestions(in *bufio.Reader, requests func() int64) {
+// answerQuestions answers each query with a count, or with the number of allocations of this process.
+func answerQuestions(in *bufio.Reader, counts map[string]func() int64) {
 	for {
 		line, err := in.ReadString('\n')
 		if err != nil {
 			os.Exit(0)
 		}
-		if requests != nil && line == askRequests+"\n" {
-			fmt.Println(requests())
+		if count := counts[line[:len(line)-1]]; count != nil {
+			fmt.Println(count())
 			continue
 		}
 		var m runtime.MemStats

@@ -135,11 +135,11 @@ func (c *LoadGenerator) once(ctx context.Context, client *http.Client) error {
 	if c.ask.EachBody != nil {
 		body = c.ask.EachBody(c.count.next())
 	}
-	return send(ctx, c.server, c.ask, body, client)
+	return Send(ctx, c.server, c.ask, body, client)
 }
 
-// send sends one request and reads the response. A response other than 2xx is an error.
-func send(ctx context.Context, s *Server, a Ask, body string, client *http.Client) error {
+// Send sends one request and reads the response. A response other than 2xx is an error.
+func Send(ctx context.Context, s *Server, a Ask, body string, client *http.Client) error {
 	r, err := NewRequest(ctx, s, a, body)
 	if err != nil {
 		return err

@@ -108,6 +108,11 @@ func (y *Environment) childOf(role string, orders commands, env ...string) (*Ser
 		return nil, err
 	}
 	y.ends = append(y.ends, c.Stop)
+	return y.serverOf(role, c), nil
+}
+
+// serverOf returns the server that a child is.
+func (y *Environment) serverOf(role string, c *Child) *Server {
 	number := func(question string) func() (float64, error) {
 		return func() (n float64, err error) {
 			line, err := c.Query(question)
@@ -118,7 +123,10 @@ func (y *Environment) childOf(role string, orders commands, env ...string) (*Ser
 			return n, err
 		}
 	}
-	return &Server{Name: role, Address: c.Address, PID: c.PID(), roots: y.ca.PEM(), allocations: number(askMemory), requests: number(askRequests)}, nil
+	return &Server{
+		Name: role, Address: c.Address, PID: c.PID(), roots: y.ca.PEM(),
+		allocations: number(askMemory), requests: number(askRequests), connections: number(askConnections),
+	}
 }
 
 // Aggregator returns the path of the aggregator. It builds the program if necessary.
@@ -161,11 +169,20 @@ type Server struct {
 	roots       []byte
 	allocations func() (float64, error) // nil if counting would cost more than the measured work
 	requests    func() (float64, error) // of the backend
+	connections func() (float64, error) // of the backend
+}
+
+// At returns a server with the same certificate at another address, such as that of a load balancer.
+func (s *Server) At(name, address string) *Server {
+	return &Server{Name: name, Address: address, roots: s.roots}
 }
 
 // Requests returns the number of requests for objects since the start of the backend. Other servers do not support
 // it.
 func (s *Server) Requests() (float64, error) { return s.requests() }
+
+// Connections returns the number of open connections of the backend. Other servers do not support it.
+func (s *Server) Connections() (float64, error) { return s.connections() }
 
 // Allocations returns the number of objects that the process has allocated since its start.
 func (s *Server) Allocations() (float64, error) { return s.allocations() }

@@ -60,7 +60,7 @@ func serveOwnBackends(o *commands, announce announcement) error {
 	if err != nil {
 		return err
 	}
-	if err := announce(string(list), b.requests.Load); err != nil {
+	if err := announce(string(list), b.counts()); err != nil {
 		return err
 	}
 	return <-failed

@@ -113,7 +113,7 @@ func (p *PacedLoad) Run(ctx context.Context, perSecond int, d time.Duration) (An
 func (p *PacedLoad) once(ctx context.Context, n int64) error {
 	ask := p.ask
 	ask.Path = p.paths[n%int64(len(p.paths))]
-	return send(ctx, p.server, ask, ask.Body, p.clients[n%int64(len(p.clients))])
+	return Send(ctx, p.server, ask, ask.Body, p.clients[n%int64(len(p.clients))])
 }
 
 // Measure is Run after a warm-up. It fails if a client reconnected, because the number of connections would then be
