@@ -65,7 +65,7 @@ func (b *Builds) run(ctx context.Context, y *environment.Environment, before str
 	if err != nil {
 		return err
 	}
-	all := []who{{"before", old.Server, environment.UserToken}, {"now", now.Server, environment.UserToken}}
+	all := []Subject{{Name: "before", Server: old.Server, Token: environment.UserToken}, {Name: "now", Server: now.Server, Token: environment.UserToken}}
 	if err := environment.Pause(ctx, s.Settle); err != nil {
 		return err
 	}
@@ -73,11 +73,11 @@ func (b *Builds) run(ctx context.Context, y *environment.Environment, before str
 	stretches := make([][2][]environment.Interval, len(cells))
 	for round := range s.Rounds {
 		for i, c := range cells {
-			for _, k := range order(len(all), round+i) {
-				say("round %d of %d: %s, %s", round+1, s.Rounds, c, all[k].name)
+			for _, k := range Order(len(all), round+i) {
+				say("round %d of %d: %s, %s", round+1, s.Rounds, c, all[k].Name)
 				got, err := once(ctx, all[k], c, backend, s)
 				if err != nil {
-					return fmt.Errorf("%s, %s: %w", c, all[k].name, err)
+					return fmt.Errorf("%s, %s: %w", c, all[k].Name, err)
 				}
 				stretches[i][k] = append(stretches[i][k], got)
 			}
@@ -119,7 +119,7 @@ func (b *Builds) Markdown() ([]byte, error) {
 }
 
 var buildsPage = template.Must(template.New("builds").Funcs(template.FuncMap{
-	"x": times, "protocol": Protocol, "two": func(f float64) string { return fmt.Sprintf("%.2fx", f) },
+	"x": Times, "protocol": Protocol, "two": func(f float64) string { return fmt.Sprintf("%.2fx", f) },
 	"n": func(s measure.Spread) string { return fmt.Sprintf("%.0f", s.Median) },
 }).Parse(`# Two builds of the front door
 

@@ -55,6 +55,9 @@ func Cells() []Cell {
 	return all
 }
 
+// Reads returns the cells without a request body.
+func Reads() []Cell { return slices.DeleteFunc(Cells(), func(c Cell) bool { return c.of.body != "" }) }
+
 // Load returns the request of the cell.
 func (c Cell) Load(token string) environment.Ask {
 	return environment.Ask{
@@ -89,11 +92,16 @@ type Target struct {
 	Kept bool    `json:"kept"`
 }
 
-// worst returns the largest number in the ordinary user's rows, and its row.
+// worst is Worst of the ordinary user.
 func (r *Report) worst(is func(Row) bool, number func(Row) float64) (worst float64, where string) {
+	return Worst(r.Rows, user, is, number)
+}
+
+// Worst returns the largest number in the rows of a subject, and its row.
+func Worst(rows []Row, who string, is func(Row) bool, number func(Row) float64) (worst float64, where string) {
 	worst = math.Inf(-1)
-	for _, row := range r.Rows {
-		if got := number(row); row.Who == user && is(row) && got > worst {
+	for _, row := range rows {
+		if got := number(row); row.Who == who && is(row) && got > worst {
 			worst, where = got, row.String()
 		}
 	}

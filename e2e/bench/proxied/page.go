@@ -11,23 +11,23 @@ import (
 // Markdown renders the report as a page.
 func (r *Report) Markdown() ([]byte, error) {
 	var b bytes.Buffer
-	err := page.Execute(&b, map[string]any{"R": r, "Groups": r.groups(), "Targets": r.Targets(), "ToNginx": r.TargetsToNginx(), "IdleFront": r.Idle[user], "IdleBare": r.Idle[bareH2]})
+	err := page.Execute(&b, map[string]any{"R": r, "Groups": Groups(r.Rows), "Targets": r.Targets(), "ToNginx": r.TargetsToNginx(), "IdleFront": r.Idle[user], "IdleBare": r.Idle[bareH2]})
 	return b.Bytes(), err
 }
 
-// group is one table.
-type group struct {
+// Group is one table.
+type Group struct {
 	Title string
 	Rows  []Row
 }
 
-// groups groups the rows by operation and protocol.
-func (r *Report) groups() []group {
-	var all []group
-	for _, row := range r.Rows {
+// Groups groups the rows by operation and protocol.
+func Groups(rows []Row) []Group {
+	var all []Group
+	for _, row := range rows {
 		title := row.Operation + ", clients speak " + Protocol(row.HTTP2)
 		if len(all) == 0 || all[len(all)-1].Title != title {
-			all = append(all, group{Title: title})
+			all = append(all, Group{Title: title})
 		}
 		last := &all[len(all)-1]
 		last.Rows = append(last.Rows, row)
@@ -35,21 +35,24 @@ func (r *Report) groups() []group {
 	return all
 }
 
-func times(s measure.Spread) string {
+// Times renders a ratio. It is empty if the ratio is.
+func Times(s measure.Spread) string {
 	if s == (measure.Spread{}) {
 		return ""
 	}
 	return fmt.Sprintf("%.2fx (%.2f..%.2f)", s.Median, s.Min, s.Max)
 }
 
+// Number renders a median. It is empty if the spread is: allocations of nginx are not counted.
+func Number(s measure.Spread) string {
+	if s == (measure.Spread{}) {
+		return ""
+	}
+	return fmt.Sprintf("%.0f", s.Median)
+}
+
 var page = template.Must(template.New("proxied").Funcs(template.FuncMap{
-	"x": times, "protocol": Protocol,
-	"n": func(s measure.Spread) string {
-		if s == (measure.Spread{}) { // allocations of nginx are not counted
-			return ""
-		}
-		return fmt.Sprintf("%.0f", s.Median)
-	},
+	"x": Times, "protocol": Protocol, "n": Number,
 	"two": func(f float64) string { return fmt.Sprintf("%.2fx", f) },
 	"yes": func(b bool) string { return map[bool]string{true: "yes", false: "**no**"}[b] },
 }).Parse(`# Proxied requests, compared with a bare reverse proxy

@@ -34,11 +34,13 @@ func Quick() Settings {
 	return Settings{Rounds: 1, WatchRounds: 1, Warm: 20 * time.Millisecond, Cell: 100 * time.Millisecond, Watch: time.Second, Idle: 500 * time.Millisecond}
 }
 
-// who is a server and a user.
-type who struct {
-	name   string
-	server *environment.Server
-	token  string
+// Subject is a server and a user.
+type Subject struct {
+	Name   string
+	Server *environment.Server
+	Token  string
+	// Prefix precedes the paths of the backend.
+	Prefix string
 }
 
 // The names of the servers and users.
@@ -84,35 +86,23 @@ func Run(ctx context.Context, program string, s Settings, say func(string, ...an
 
 func (r *Report) run(ctx context.Context, y *environment.Environment, s Settings, say func(string, ...any)) error {
 	say("building and starting")
-	backend, err := y.Backend()
+	backend, all, err := StartBare(y)
 	if err != nil {
 		return err
-	}
-	all := []who{{name: direct, server: backend}}
-	for _, http2 := range []bool{true, false} {
-		bare, err := y.Bare(http2)
-		if err != nil {
-			return err
-		}
-		all = append(all, who{name: map[bool]string{true: bareH2, false: bareH1}[http2], server: bare})
 	}
 	front, err := open(ctx, y, "front")
 	if err != nil {
 		return err
 	}
-	all = append(all, who{admin, front.Server, environment.AdminToken}, who{user, front.Server, environment.UserToken})
-	asked := all // plus nginx for requests, if it is installed
-	if environment.Nginx() != "" {
-		other, err := y.StartNginx("nginx", 0)
-		if err != nil {
-			return err
-		}
-		asked = append(slices.Clip(all), who{name: nginx, server: other})
+	all = append(all, Subject{Name: admin, Server: front.Server, Token: environment.AdminToken}, Subject{Name: user, Server: front.Server, Token: environment.UserToken})
+	asked, err := WithNginx(y, all)
+	if err != nil {
+		return err
 	}
 	if err := environment.Pause(ctx, s.Settle); err != nil {
 		return err
 	}
-	if err := r.requests(ctx, asked, backend, s, say); err != nil {
+	if r.Rows, err = Requests(ctx, asked, Cells(), backend, s, say); err != nil {
 		return err
 	}
 	say("all of them are left alone")
@@ -125,27 +115,53 @@ func (r *Report) run(ctx context.Context, y *environment.Environment, s Settings
 	return r.options(ctx, y, front, backend, s, say)
 }
 
+// StartBare starts a backend and the bare proxies to it. The subjects begin with these three servers, in this order.
+func StartBare(y *environment.Environment) (*environment.Server, []Subject, error) {
+	backend, err := y.Backend()
+	if err != nil {
+		return nil, nil, err
+	}
+	all := []Subject{{Name: direct, Server: backend}}
+	for _, http2 := range []bool{true, false} {
+		bare, err := y.Bare(http2)
+		if err != nil {
+			return nil, nil, err
+		}
+		all = append(all, Subject{Name: map[bool]string{true: bareH2, false: bareH1}[http2], Server: bare})
+	}
+	return backend, all, nil
+}
+
+// WithNginx starts nginx, if it is installed, and returns the subjects with it.
+func WithNginx(y *environment.Environment, all []Subject) ([]Subject, error) {
+	if environment.Nginx() == "" {
+		return all, nil
+	}
+	server, err := y.StartNginx("nginx", 0)
+	return append(slices.Clip(all), Subject{Name: nginx, Server: server}), err
+}
+
 // idle measures the CPU of the servers without requests. It is significant compared with a thousand events per
 // second.
-func (r *Report) idle(ctx context.Context, all []who, s Settings) error {
+func (r *Report) idle(ctx context.Context, all []Subject, s Settings) error {
 	r.Idle = map[string]float64{}
 	began, before := time.Now(), map[string]time.Duration{}
 	for _, w := range all {
-		used, err := measure.CPU(w.server.PID)
+		used, err := measure.CPU(w.Server.PID)
 		if err != nil {
 			return err
 		}
-		before[w.name] = used
+		before[w.Name] = used
 	}
 	if err := environment.Pause(ctx, s.Idle); err != nil {
 		return err
 	}
 	for _, w := range all {
-		used, err := measure.CPU(w.server.PID)
+		used, err := measure.CPU(w.Server.PID)
 		if err != nil {
 			return err
 		}
-		r.Idle[w.name] = us(used-before[w.name]) / time.Since(began).Seconds()
+		r.Idle[w.Name] = us(used-before[w.Name]) / time.Since(began).Seconds()
 	}
 	return nil
 }
@@ -170,33 +186,36 @@ func openBuild(ctx context.Context, y *environment.Environment, program, name st
 	return front, front.Register(ctx, 0, 1)
 }
 
-// requests runs the cells in rounds. Every other round has the opposite order of servers.
-func (r *Report) requests(ctx context.Context, all []who, backend *environment.Server, s Settings, say func(string, ...any)) error {
-	for _, c := range Cells() {
+// Requests runs the cells in rounds, and returns a row for each cell and subject. Every other round has the opposite order of servers.
+// The subjects begin with those of StartBare.
+func Requests(ctx context.Context, all []Subject, cells []Cell, backend *environment.Server, s Settings, say func(string, ...any)) ([]Row, error) {
+	var table []Row
+	for _, c := range cells {
 		for _, w := range all {
-			r.Rows = append(r.Rows, Row{Cell: c, Who: w.name})
+			table = append(table, Row{Cell: c, Who: w.Name})
 		}
 	}
 	for round := range s.Rounds {
-		for i, c := range Cells() {
-			rows := r.Rows[i*len(all):][:len(all)]
-			for _, k := range order(len(all), round) {
-				say("round %d of %d: %s, %s", round+1, s.Rounds, c, all[k].name)
+		for i, c := range cells {
+			rows := table[i*len(all):][:len(all)]
+			for _, k := range Order(len(all), round) {
+				say("round %d of %d: %s, %s", round+1, s.Rounds, c, all[k].Name)
 				got, err := once(ctx, all[k], c, backend, s)
 				if err != nil {
-					return fmt.Errorf("%s: %w", c, err)
+					return nil, fmt.Errorf("%s: %w", c, err)
 				}
 				rows[k].stretches = append(rows[k].stretches, got)
 			}
 		}
 	}
-	for i := range Cells() {
-		summarize(r.Rows[i*len(all):][:len(all)])
+	for i := range cells {
+		summarize(table[i*len(all):][:len(all)])
 	}
-	return nil
+	return table, nil
 }
 
-func order(n, round int) []int {
+// Order returns the order of n servers in a round.
+func Order(n, round int) []int {
 	all := make([]int, n)
 	for i := range all {
 		all[i] = i
@@ -207,8 +226,10 @@ func order(n, round int) []int {
 	return all
 }
 
-func once(ctx context.Context, w who, c Cell, backend *environment.Server, s Settings) (environment.Interval, error) {
-	generator, err := environment.NewLoadGenerator(w.server, c.Load(w.token))
+func once(ctx context.Context, w Subject, c Cell, backend *environment.Server, s Settings) (environment.Interval, error) {
+	ask := c.Load(w.Token)
+	ask.Path = w.Prefix + ask.Path
+	generator, err := environment.NewLoadGenerator(w.Server, ask)
 	if err != nil {
 		return environment.Interval{}, err
 	}
@@ -216,15 +237,15 @@ func once(ctx context.Context, w who, c Cell, backend *environment.Server, s Set
 	return generator.Measure(ctx, backend, s.Warm, s.Cell)
 }
 
-func (r *Report) watches(ctx context.Context, all []who, backend *environment.Server, s Settings, say func(string, ...any)) error {
+func (r *Report) watches(ctx context.Context, all []Subject, backend *environment.Server, s Settings, say func(string, ...any)) error {
 	for _, c := range WatchCells() {
 		rows := make([]WatchRow, len(all))
 		for i, w := range all {
-			rows[i] = WatchRow{WatchCell: c, Who: w.name}
+			rows[i] = WatchRow{WatchCell: c, Who: w.Name}
 		}
 		for round := range s.WatchRounds {
-			for _, k := range order(len(all), round) {
-				say("round %d of %d: %d watches, %s, %s", round+1, s.WatchRounds, c.Streams, Protocol(c.HTTP2), all[k].name)
+			for _, k := range Order(len(all), round) {
+				say("round %d of %d: %d watches, %s, %s", round+1, s.WatchRounds, c.Streams, Protocol(c.HTTP2), all[k].Name)
 				got, err := listen(ctx, all[k], c, backend, s)
 				if err != nil {
 					return fmt.Errorf("%d watches, %s: %w", c.Streams, Protocol(c.HTTP2), err)
@@ -238,8 +259,8 @@ func (r *Report) watches(ctx context.Context, all []who, backend *environment.Se
 	return nil
 }
 
-func listen(ctx context.Context, w who, c WatchCell, backend *environment.Server, s Settings) (environment.Delivery, error) {
-	streams, err := environment.Open(ctx, w.server, c.Load(w.token), c.Streams)
+func listen(ctx context.Context, w Subject, c WatchCell, backend *environment.Server, s Settings) (environment.Delivery, error) {
+	streams, err := environment.Open(ctx, w.Server, c.Load(w.Token), c.Streams)
 	if err != nil {
 		return environment.Delivery{}, err
 	}
@@ -249,26 +270,26 @@ func listen(ctx context.Context, w who, c WatchCell, backend *environment.Server
 
 // options measures the cost of single settings, with 32 concurrent clients.
 func (r *Report) options(ctx context.Context, y *environment.Environment, front *environment.Front, backend *environment.Server, s Settings, say func(string, ...any)) error {
-	all := []who{{"as above", front.Server, environment.UserToken}}
+	all := []Subject{{Name: "as above", Server: front.Server, Token: environment.UserToken}}
 	for i, o := range options {
 		say("starting a front door %s", o.name)
 		other, err := open(ctx, y, fmt.Sprintf("option-%d", i), o.flags...)
 		if err != nil {
 			return err
 		}
-		all = append(all, who{o.name, other.Server, environment.UserToken})
+		all = append(all, Subject{Name: o.name, Server: other.Server, Token: environment.UserToken})
 	}
 	c := Cell{Operation: operations[0].name, HTTP2: true, Clients: 32, of: operations[0]}
 	rows := make([]Row, len(all))
 	for i, w := range all {
-		rows[i] = Row{Cell: c, Who: w.name}
+		rows[i] = Row{Cell: c, Who: w.Name}
 	}
 	for round := range s.Rounds {
-		for _, k := range order(len(all), round) {
-			say("round %d of %d: %s, %s", round+1, s.Rounds, c, all[k].name)
+		for _, k := range Order(len(all), round) {
+			say("round %d of %d: %s, %s", round+1, s.Rounds, c, all[k].Name)
 			got, err := once(ctx, all[k], c, backend, s)
 			if err != nil {
-				return fmt.Errorf("%s, %s: %w", c, all[k].name, err)
+				return fmt.Errorf("%s, %s: %w", c, all[k].Name, err)
 			}
 			rows[k].stretches = append(rows[k].stretches, got)
 		}
