@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"portico.dev/e2e/bench/backends"
+	"portico.dev/e2e/bench/clusters"
 	"portico.dev/e2e/bench/compare"
 	"portico.dev/e2e/bench/gateway"
 	"portico.dev/e2e/bench/incumbent"
@@ -82,6 +83,13 @@ var benchmarks = []benchmark{
 			settings = objects.Quick()
 		}
 		return objects.Run(ctx, program, settings, say)
+	}},
+	{name: "clusters", explicit: true, run: func(ctx context.Context, program string, quick bool, say func(string, ...any)) (report, error) {
+		settings := clusters.Full()
+		if quick {
+			settings = clusters.Quick()
+		}
+		return clusters.Run(ctx, program, settings, say)
 	}},
 	manyBackends(environment.Kubernetes{}),
 	underLoad(environment.Kubernetes{}),
@@ -189,7 +197,7 @@ func run() error {
 	count := flag.Int("nodes", 0, "number of Nodes of \"nodes\", with ten Pods each; default 1000")
 	part := flag.String("part", "", "comma-separated parts of \"load\"; default all of "+strings.Join(load.Parts, ", "))
 	flag.Usage = func() {
-		fmt.Fprintln(flag.CommandLine.Output(), "usage: bench [-quick] [-out DIR] [-aggregator FILE] [proxied] [scale] [local] [shared] [objects] [backends] [memory] [load]\n"+
+		fmt.Fprintln(flag.CommandLine.Output(), "usage: bench [-quick] [-out DIR] [-aggregator FILE] [proxied] [scale] [local] [shared] [objects] [clusters] [backends] [memory] [load]\n"+
 			"       bench [-quick] [-out DIR] [-aggregator FILE] -part PART[,PART] load\n"+
 			"       bench [-quick] [-out DIR] [-aggregator FILE] -before FILE builds\n"+
 			"       bench [-quick] [-out DIR] [-aggregator FILE] -kube-apiserver FILE -kube-controller-manager FILE [incumbent] [gateway] [backends] [memory]\n"+
@@ -292,7 +300,7 @@ func choose(names []string, before string, theirs environment.Kubernetes, nodes 
 	for _, name := range names {
 		i := slices.IndexFunc(known, func(b benchmark) bool { return b.name == name })
 		if i < 0 {
-			return nil, fmt.Errorf("no benchmark %q; there are proxied, scale, local, shared, objects, backends, memory and load, and with -kube-apiserver incumbent, gateway, backends, memory and nodes", name)
+			return nil, fmt.Errorf("no benchmark %q; there are proxied, scale, local, shared, objects, clusters, backends, memory and load, and with -kube-apiserver incumbent, gateway, backends, memory and nodes", name)
 		}
 		chosen = append(chosen, known[i])
 	}
