@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"strings"
 
+	flowcontrolv1 "k8s.io/api/flowcontrol/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/util/validation"
 
@@ -120,9 +121,19 @@ func (f *Fleet) serve(w http.ResponseWriter, given *http.Request) {
 		respond.Error(w, given, err)
 		return
 	}
+	for _, name := range flowHeaders {
+		delete(w.Header(), name)
+	}
 	if !f.serveAPIs(w, r) {
 		s.member.link.Serve(w, r)
 	}
+}
+
+// flowHeaders contain UIDs of objects of API Priority and Fairness. The API servers set them to UIDs of objects of the cluster. A client
+// of the cluster does not find the objects of the front door.
+var flowHeaders = []string{
+	http.CanonicalHeaderKey(flowcontrolv1.ResponseHeaderMatchedFlowSchemaUID),
+	http.CanonicalHeaderKey(flowcontrolv1.ResponseHeaderMatchedPriorityLevelConfigurationUID),
 }
 
 // identify writes the identity of a request into its header for the API servers of its cluster.

@@ -2,8 +2,11 @@ package fleet
 
 import (
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
+
+	"portico.dev/internal/pki"
 )
 
 const own = "front.example.com"
@@ -164,6 +167,31 @@ func TestRedirectsGetThePrefix(t *testing.T) {
 			got := e.get(tt.host, tt.target, "alice", "X-To: "+tt.to)
 			if location := got.header.Get("Location"); got.code != tt.code || location != tt.want {
 				t.Errorf("redirect to %s = %d %q, want %d %q", tt.to, got.code, location, tt.code, tt.want)
+			}
+		}
+	})
+}
+
+// A client looks up the UIDs of flow control in the API that it has requested.
+func TestFlowControlHeadersAreThoseOfTheCluster(t *testing.T) {
+	inBubble(t, func(t *testing.T, e *env) {
+		mark := func(w http.ResponseWriter, by string) {
+			for _, name := range flowHeaders {
+				w.Header().Set(name, by)
+			}
+		}
+		handle := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { mark(w, "cluster") })
+		e.start("a").handle.Store(&handle)
+		e.listen(frontAddress, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			mark(w, "front door")
+			e.handler.ServeHTTP(w, r)
+		}), e.pair(e.ca, pki.Leaf{CommonName: "front", DNSNames: []string{own}, Server: true}))
+		for target, want := range map[string]string{"/clusters/a/api/v1/pods": "cluster", "/clusters/b/api/v1/pods": "front door", "/api/v1/pods": "front door"} {
+			got := e.get(own, target, "alice")
+			for _, name := range flowHeaders {
+				if values := got.header[name]; !slices.Equal(values, []string{want}) {
+					t.Errorf("GET %s: %s = %q, want %q", target, name, values, want)
+				}
 			}
 		}
 	})
