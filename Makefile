@@ -149,6 +149,7 @@ upstream-specs:
 	cd e2e/upstream && GOWORK=off go test -vet=off -c -o $(abspath $(BIN))/upstream.test . && GOWORK=off go build -o $(abspath $(BIN))/ginkgo github.com/onsi/ginkgo/v2/ginkgo
 	go run ./e2e/specs -programs $(BIN) -server kube-apiserver
 	go run ./e2e/specs -programs $(BIN) -server portico
+	go run ./e2e/specs -programs $(BIN) -server cluster -passed e2e/specs/kube-apiserver.jsonl
 	go run ./e2e/specs -write e2e/specs/README.md
 
 # Runs our programs beside and behind a real kube-apiserver (docs/incumbent.md).

@@ -4,10 +4,11 @@
 //	make upstream-specs
 //
 // This target builds the programs and runs both. The following commands use programs that are already built: the first two run
-// one cluster each, and the third writes the page.
+// one cluster each, the third runs the specs that pass on kube-apiserver again through a front door, and the last writes the page.
 //
 //	go run ./e2e/specs -programs DIR -server kube-apiserver
 //	go run ./e2e/specs -programs DIR -server portico
+//	go run ./e2e/specs -programs DIR -server cluster -passed e2e/specs/kube-apiserver.jsonl
 //	go run ./e2e/specs -write e2e/specs/README.md
 //
 // The results files contain one line of JSON for each spec. Lines are added as specs end: an interrupted run resumes where it
@@ -22,6 +23,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"slices"
 	"syscall"
 	"time"
 )
@@ -39,7 +41,7 @@ func run(ctx context.Context) error {
 	r := &runner{}
 	var only, page string
 	flag.StringVar(&r.programs, "programs", "", "directory of the programs")
-	flag.StringVar(&r.server, "server", "", "API server: portico or kube-apiserver")
+	flag.StringVar(&r.server, "server", "", "API server: portico, kube-apiserver, or cluster, which is kube-apiserver through a front door")
 	flag.IntVar(&r.nodes, "nodes", 4, "number of Nodes that kwok simulates; 0: neither kwok nor kube-scheduler runs")
 	flag.IntVar(&r.processes, "processes", 20, "number of specs that run in parallel")
 	flag.DurationVar(&r.limit, "limit", time.Minute, "time limit of a spec")
@@ -54,8 +56,8 @@ func run(ctx context.Context) error {
 	if page != "" {
 		return writePage(page)
 	}
-	if r.server != portico && r.server != kubeAPIServer || r.programs == "" {
-		return errors.New("-programs DIR and -server portico or kube-apiserver are needed")
+	if !slices.Contains([]string{portico, kubeAPIServer, throughFront}, r.server) || r.programs == "" {
+		return errors.New("-programs DIR and -server portico, kube-apiserver or cluster are needed")
 	}
 	if r.results == "" {
 		r.results = filepath.Join(directory, r.server+".jsonl")

@@ -38,6 +38,8 @@ type notes struct {
 	Reasons map[string]string `json:"reasons"`
 	// NotRun is the reason why specs that kube-apiserver passes were not run on Portico; empty if all were run.
 	NotRun string `json:"notRun,omitempty"`
+	// ThroughReasons maps names of specs to the reasons why they pass directly and not through a front door.
+	ThroughReasons map[string]string `json:"throughReasons,omitempty"`
 }
 
 // reason returns the reason why a spec does not pass, or "" if none is recorded.
@@ -64,6 +66,28 @@ type comparison struct {
 	// OursOnly lists the specs that pass on Portico only.
 	OursOnly []row
 	Groups   []group
+	Through  through
+}
+
+// through contains the outcomes of specs that pass on kube-apiserver, and that were run again through a front door.
+type through struct {
+	Run, Passed int
+	Differ      []row // those that do not pass; Ours is the outcome through the front door
+}
+
+func compareThrough(theirs, front map[string]result) (t through) {
+	for _, name := range slices.Sorted(maps.Keys(front)) {
+		if outcome(theirs, name) != passed {
+			continue
+		}
+		t.Run++
+		if r := front[name]; r.Outcome == passed {
+			t.Passed++
+		} else {
+			t.Differ = append(t.Differ, row{name, passed, r.Outcome, r.Message})
+		}
+	}
+	return t
 }
 
 // group counts the specs of one SIG.
@@ -159,9 +183,17 @@ func (c *comparison) problems() (all []string) {
 			all = append(all, fmt.Sprintf("kube-apiserver passes it, Portico: %s, and notes.yaml has no reason: %s", r.Ours, r.Name))
 		}
 	}
-	for _, name := range slices.Sorted(maps.Keys(c.Reasons)) {
-		if !differ[name] {
-			all = append(all, "notes.yaml has a reason for a spec that does not differ: "+name)
+	for _, r := range c.Through.Differ {
+		differ[r.Name] = true
+		if c.ThroughReasons[r.Name] == "" {
+			all = append(all, fmt.Sprintf("it passes directly, through a front door: %s, and notes.yaml has no reason: %s", r.Ours, r.Name))
+		}
+	}
+	for _, reasons := range []map[string]string{c.Reasons, c.ThroughReasons} {
+		for _, name := range slices.Sorted(maps.Keys(reasons)) {
+			if !differ[name] {
+				all = append(all, "notes.yaml has a reason for a spec that does not differ: "+name)
+			}
 		}
 	}
 	return all
@@ -180,6 +212,10 @@ func load(dir string) (*comparison, error) {
 	if err != nil {
 		return nil, err
 	}
+	front, err := readResults(filepath.Join(dir, throughFront+".jsonl"))
+	if err != nil {
+		return nil, err
+	}
 	selected, err := readSelection(filepath.Join(dir, "selection.yaml"))
 	if err != nil {
 		return nil, err
@@ -195,7 +231,9 @@ func load(dir string) (*comparison, error) {
 	if data, err = os.ReadFile(filepath.Join(dir, selectedFile)); err != nil {
 		return nil, err
 	}
-	return compare(strings.Split(strings.TrimSpace(string(data)), "\n"), theirs, ours, n, selected), nil
+	c := compare(strings.Split(strings.TrimSpace(string(data)), "\n"), theirs, ours, n, selected)
+	c.Through = compareThrough(theirs, front)
+	return c, nil
 }
 
 func (c *comparison) markdown() ([]byte, error) {
@@ -229,7 +267,7 @@ func cell(text string) string {
 	return strings.NewReplacer("|", `\|`, "<", "&lt;", ">", "&gt;", "*", `\*`, "_", `\_`, "`", "'").Replace(text)
 }
 
-var page = template.Must(template.New("page").Funcs(template.FuncMap{"cell": cell, "sum": sum}).Parse(`# Kubernetes' specs on a cluster
+var page = template.Must(template.New("page").Funcs(template.FuncMap{"cell": cell, "sum": sum, "add": func(a, b int) int { return a + b }}).Parse(`# Kubernetes' specs on a cluster
 
 This page compares the results of upstream's end-to-end specs ({{.Suite}}, unmodified) on two clusters that differ only in the
 API server. Both have kube-controller-manager and kube-scheduler of the same version, and {{.Nodes}} Nodes that kwok {{.Kwok}} simulates, with kwok's
@@ -240,9 +278,10 @@ default stages and kubelet server. No containers run: a spec that waits for the 
 
     $ go run ./e2e/specs -programs DIR -server kube-apiserver
     $ go run ./e2e/specs -programs DIR -server portico
+    $ go run ./e2e/specs -programs DIR -server cluster -passed e2e/specs/kube-apiserver.jsonl
     $ go run ./e2e/specs -write e2e/specs/README.md
 
-` + "`make upstream-specs`" + ` builds the programs and runs all three commands. Twenty specs run in parallel; specs that upstream marks as serial run
+` + "`make upstream-specs`" + ` builds the programs and runs all four commands. Twenty specs run in parallel; specs that upstream marks as serial run
 alone. Upstream's timeouts are five minutes and longer; here each spec has a shorter limit. An interrupted run resumes where it stopped. If a
 spec has several results, the page has the last one.
 
@@ -288,6 +327,18 @@ None.
 {{end}}{{else}}
 None.
 {{end}}
+## kube-apiserver behind a front door
+
+Specs that kube-apiserver passes were run on it again through [a front door for existing clusters](../../docs/fleet.md), below ` + "`/clusters/NAME`" + `. The user
+is an administrator of the front door and a member of ` + "`system:masters`" + ` in the cluster (` + "`spec.identity.systemGroups`" + `). At the front door, all
+authenticated users have all rights on clusters/proxy, because specs impersonate users. In the cluster, the account of the front door may only
+impersonate users and review tokens. The other programs of the cluster are not behind the front door. Of the {{len .Both | add (len .Differ)}} specs,
+{{.Through.Run}} were run, and {{.Through.Passed}} passed.
+{{if .Through.Differ}}
+| spec | through the front door | reason |
+|---|---|---|
+{{range .Through.Differ}}| {{cell .Name}} | {{.Ours}} | {{cell (index $.ThroughReasons .Name)}} |
+{{end}}{{end}}
 ## Both pass
 
 | spec |

@@ -24,7 +24,7 @@ func TestRecorded(t *testing.T) {
 			}
 		}
 	}
-	for _, server := range []string{portico, kubeAPIServer} {
+	for _, server := range []string{portico, kubeAPIServer, throughFront} {
 		if run := c.Runs[server]; run.Server == "" || run.Date == "" || run.Limit == "" {
 			t.Errorf("notes.yaml on the run of %s = %+v, want the server, the date and the limit", server, run)
 		}
@@ -65,6 +65,25 @@ func TestCompare(t *testing.T) {
 	c.NotRun = "there was no time"
 	if problems := c.problems(); len(problems) != 1 || !strings.Contains(problems[0], "[sig-b] four") {
 		t.Errorf("problems with a reason for the omitted spec = %q, want 1", problems)
+	}
+}
+
+// Specs that do not pass directly say nothing about the front door.
+func TestCompareThrough(t *testing.T) {
+	theirs := map[string]result{"one": {Outcome: passed}, "two": {Outcome: passed}, "three": {Outcome: passed}, "four": {Outcome: failed}}
+	c := comparison{
+		notes:   notes{ThroughReasons: map[string]string{"two": "because", "one": "old"}},
+		Through: compareThrough(theirs, map[string]result{"one": {Outcome: passed}, "two": {Outcome: failed}, "four": {Outcome: failed}}),
+	}
+	if got := c.Through; got.Run != 2 || got.Passed != 1 || len(got.Differ) != 1 || got.Differ[0].Name != "two" {
+		t.Errorf("compareThrough = %+v, want 2 run, 1 passed and \"two\" in the list", got)
+	}
+	if problems := c.problems(); len(problems) != 1 || !strings.Contains(problems[0], "does not differ: one") {
+		t.Errorf("problems with an old reason = %q, want it", problems)
+	}
+	c.ThroughReasons = nil
+	if problems := c.problems(); len(problems) != 1 || !strings.Contains(problems[0], "no reason: two") {
+		t.Errorf("problems without a reason = %q, want the spec", problems)
 	}
 }
 
