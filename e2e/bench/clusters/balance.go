@@ -193,6 +193,10 @@ func startLoad(ctx context.Context, server *environment.Server, ask environment.
 		if err != nil {
 			return nil, err
 		}
+		// Several concurrent requests would open a connection each.
+		if err := environment.Send(ctx, server, ask, "", client); err != nil {
+			return nil, err
+		}
 		l.clients = append(l.clients, client)
 	}
 	ctx, l.cancel = context.WithCancel(ctx)
