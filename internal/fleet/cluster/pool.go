@@ -42,6 +42,7 @@ type endpoint struct {
 	probed  bool
 	ready   bool
 	refused bool   // it is ready although it refuses /readyz
+	silent  bool   // it does not answer, and connections could not be established in time or do not answer pings
 	message string // why it is not ready
 	tunnel  string // the cause if that is the tunnel, such as TunnelRefused; then nothing is known of the API server
 }
@@ -183,7 +184,8 @@ func jitter(d time.Duration) time.Duration {
 
 // probe is the task of an endpoint.
 func (c *Cluster) probe(ctx context.Context, e *endpoint) time.Duration {
-	message, tunnel, refused := c.notReady(ctx, e.address)
+	found := c.readiness(ctx, e.address)
+	message, refused := found.why, found.refused
 	if ctx.Err() != nil {
 		return probeNotReady // removed
 	}
@@ -193,7 +195,9 @@ func (c *Cluster) probe(ctx context.Context, e *endpoint) time.Duration {
 		message = "it refuses /readyz, and other API servers do not: it may be starting"
 	}
 	ready := message == ""
-	e.refused, e.tunnel = refused, tunnel
+	e.refused, e.tunnel = refused, found.tunnel
+	// An API server that is only slow answers pings. A silence also ends with the client's request that began it.
+	e.silent = !found.answered && (e.silent || c.current.Load().own.Silence().Broken)
 	if !e.probed || e.ready != ready || e.message != message {
 		changed := e.ready != ready
 		e.probed, e.ready, e.message = true, ready, message
@@ -206,20 +210,46 @@ func (c *Cluster) probe(ctx context.Context, e *endpoint) time.Duration {
 		}
 		c.notify()
 	}
+	c.endWaiting()
 	if !ready {
 		return jitter(probeNotReady)
 	}
 	return jitter(probeReady)
 }
 
+// endWaiting makes requests fail at once while nothing is heard of any API server, also requests that wait for one. Without it,
+// each request waits for a connection. It is called with mu held.
+func (c *Cluster) endWaiting() {
+	heard := slices.ContainsFunc(c.endpoints, func(e *endpoint) bool { return !e.silent })
+	current := c.current.Load()
+	for _, b := range []*transport.Backend{current.own, current.anonymous} {
+		if heard {
+			b.Unblock()
+		} else {
+			b.Block(errNothingHeard, true)
+		}
+	}
+}
+
+var errNothingHeard = errors.New("nothing is heard of any API server")
+
 // answersAtAnother reports whether another API server than e is ready and does not refuse /readyz. It is called with mu held.
 func (c *Cluster) answersAtAnother(e *endpoint) bool {
 	return slices.ContainsFunc(c.endpoints, func(o *endpoint) bool { return o != e && o.ready && !o.refused })
 }
 
-// notReady requests /readyz of one API server, and returns why it is not ready, or "", and the cause if that is the tunnel. refused is true if the API server did not tell:
-// some clusters never do, and a kube-apiserver that starts refuses everything until it knows accounts and rights.
-func (c *Cluster) notReady(ctx context.Context, address string) (why, tunnel string, refused bool) {
+// readiness is the result of a probe.
+type readiness struct {
+	why      string // why the API server is not ready, or ""
+	tunnel   string // the cause if that is the tunnel
+	answered bool
+	// refused is set if the API server did not tell: some clusters never do, and a kube-apiserver that starts refuses everything
+	// until it knows accounts and rights.
+	refused bool
+}
+
+// readiness requests /readyz of one API server.
+func (c *Cluster) readiness(ctx context.Context, address string) readiness {
 	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
 	defer cancel()
 	b := c.connections()
@@ -228,17 +258,17 @@ func (c *Cluster) notReady(ctx context.Context, address string) (why, tunnel str
 	_ = c.config.Credentials.Apply(ctx, r.Header)
 	resp, err := b.own.ProbeEndpoint(address).RoundTrip(r)
 	if err != nil {
-		why, tunnel = failureOf(err)
-		return why, tunnel, false
+		why, tunnel := failureOf(err)
+		return readiness{why: why, tunnel: tunnel}
 	}
 	defer func() { _ = resp.Body.Close() }() // it was read
 	body := io.LimitReader(resp.Body, maxReadyz)
 	switch resp.StatusCode {
 	case http.StatusOK, http.StatusUnauthorized, http.StatusForbidden, http.StatusNotFound:
 		_, _ = io.Copy(io.Discard, body) // so that the connection can be used again
-		return "", "", resp.StatusCode != http.StatusOK
+		return readiness{answered: true, refused: resp.StatusCode != http.StatusOK}
 	}
-	return strings.TrimRight(fmt.Sprintf("/readyz answers %d: %s", resp.StatusCode, failedChecks(body)), ": "), "", false
+	return readiness{answered: true, why: strings.TrimRight(fmt.Sprintf("/readyz answers %d: %s", resp.StatusCode, failedChecks(body)), ": ")}
 }
 
 // failureOf describes why an API server did not answer, and returns the cause if that is the tunnel.

@@ -219,6 +219,51 @@ func TestFailureNamesTheClusterAndItsAPIServers(t *testing.T) {
 	})
 }
 
+// Without a decision, each request would wait for a connection.
+func TestRequestsFailAtOnceWhileNoAPIServerIsHeard(t *testing.T) {
+	inBubble(t, 2, func(t *testing.T, e *env) {
+		e.handleAll(text("{}"))
+		e.get("/apis")
+		for _, a := range e.servers {
+			a.kill()
+			e.listen(a.address) // accepts nothing
+		}
+		settle(10 * time.Second)
+		for path, want := range map[string]int{"/api/v1/nodes": http.StatusServiceUnavailable, "/apis": http.StatusOK} {
+			began := time.Now()
+			a := e.get(path)
+			if took := time.Since(began); a.StatusCode != want || took > 0 {
+				t.Errorf("GET %s = %d after %s, want %d at once", path, a.StatusCode, took, want)
+			}
+			if want != http.StatusOK && !strings.Contains(a.body, "cluster prod: API server 10.0.0.") {
+				t.Errorf("GET %s = %s, want the name of the cluster", path, a.body)
+			}
+		}
+		e.servers[0].start()
+		settle(3 * time.Second)
+		if a := e.get("/api/v1/nodes"); a.body != "{}" {
+			t.Errorf("GET after an API server is back = %d %s, want {}", a.StatusCode, a.body)
+		}
+	})
+}
+
+func TestSlowAPIServersGetRequests(t *testing.T) {
+	inBubble(t, 2, func(t *testing.T, e *env) {
+		e.handleAll(text("ok"))
+		for _, a := range e.servers {
+			slow := http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() })
+			a.ready.Store(&slow)
+		}
+		settle(10 * time.Second)
+		if s := e.cluster.State(); s.Ready {
+			t.Fatalf("State() = %+v, want no ready API server", s)
+		}
+		if a := e.get("/api/v1/nodes"); a.body != "ok" {
+			t.Errorf("GET while /readyz is slow = %d %s, want ok", a.StatusCode, a.body)
+		}
+	})
+}
+
 // Shutdown sends GOAWAY on every connection, and refuses new ones.
 func TestNoRequestFailsAtAGracefulShutdown(t *testing.T) {
 	inBubble(t, 3, func(t *testing.T, e *env) {
