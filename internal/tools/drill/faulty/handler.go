@@ -70,6 +70,10 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 func (s *Server) route(w http.ResponseWriter, r *http.Request, fault Fault) {
+	if s.cfg.Handler != nil {
+		s.cfg.Handler.ServeHTTP(w, r)
+		return
+	}
 	path := strings.Trim(r.URL.Path, "/")
 	version := "apis/" + s.cfg.Group + "/v1"
 	switch {

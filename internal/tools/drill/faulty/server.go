@@ -35,6 +35,9 @@ type Config struct {
 	Stores bool
 	// Listen opens the listener, and opens it again on the same address after Refuse. Default: TCP.
 	Listen func(address string) (net.Listener, error)
+	// Handler serves the requests instead of the API of Group. The faults that are about objects or documents of that API
+	// have no effect then. May be nil.
+	Handler http.Handler
 	// Observe is called with each request before it is served. May be nil.
 	Observe func(*http.Request)
 	// Command, with its arguments, starts a process that calls ServeProcess. If it is empty, the server runs in this
