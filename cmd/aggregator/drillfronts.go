@@ -17,6 +17,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 
 	"portico.dev/internal/aggregator"
+	"portico.dev/internal/fleet/v1alpha1"
 	"portico.dev/internal/pki"
 	"portico.dev/internal/tools/drill"
 )
@@ -58,7 +59,8 @@ func (o *ownFronts) Start(ctx context.Context, n int, log *zap.Logger) ([]drill.
 		f := &ownFront{config: o.config, log: log.Named("front")}
 		f.config.DataDir, f.config.SecurePort, f.config.AccessLog = filepath.Join(dir, strconv.Itoa(i)), 0, false
 		f.config.ShutdownGrace = 2 * time.Second
-		f.config.EtcdUnixSocket = filepath.Join(dir, strconv.Itoa(i)+".etcd") // for additional front doors
+		f.config.RuntimeConfig = map[string]string{v1alpha1.GroupVersion.String(): "true"} // for drills of Clusters
+		f.config.EtcdUnixSocket = filepath.Join(dir, strconv.Itoa(i)+".etcd")              // for additional front doors
 		fronts[i] = f
 		starting.Go(func() (err error) {
 			targets[i], err = f.target(ctx)
@@ -75,14 +77,23 @@ func (f *ownFront) target(ctx context.Context) (drill.Target, error) {
 	if err := f.start(ctx); err != nil {
 		return drill.Target{}, err
 	}
-	config, err := clientcmd.BuildConfigFromFlags("", f.config.AdminKubeconfig())
+	config, err := f.admin()
 	if err != nil {
-		return drill.Target{}, fmt.Errorf("read the administrator's kubeconfig: %w", err)
+		return drill.Target{}, err
 	}
 	return drill.Target{
 		Name: "a front door of our own", Config: config, Restart: f.restart, Kubeconfig: f.config.AdminKubeconfig(),
-		Grow: f.grow,
+		Grow: f.grow, StartCluster: f.startCluster,
 	}, nil
+}
+
+// admin returns the client configuration of the administrator.
+func (f *ownFront) admin() (*rest.Config, error) {
+	config, err := clientcmd.BuildConfigFromFlags("", f.config.AdminKubeconfig())
+	if err != nil {
+		return nil, fmt.Errorf("read the administrator's kubeconfig: %w", err)
+	}
+	return config, nil
 }
 
 // grow starts further front doors over the etcd of this one.

@@ -77,6 +77,7 @@ type drillOptions struct {
 	replicas            []string
 	gateway             string
 	apiRoute            bool
+	cluster             string
 	atOnce              int
 	output              Output
 	html                string
@@ -114,6 +115,7 @@ Exit status: 0 all passed or were skipped, 1 some failed, 2 none was run.`,
 	fs.StringSliceVar(&o.replicas, "replica", nil, "address of another server of the same cluster, called with the CA certificates and credentials of the kubeconfig; may be repeated")
 	fs.StringVar(&o.gateway, "gateway", "", "Service of a gateway, as namespace/name:port, to put the servers of the drills behind; the gateway must be allowed to write their APIServices")
 	fs.BoolVar(&o.apiRoute, "apiroute", false, "make the failing server the first of two backends of an APIRoute, and expect no effect on clients of the second backend")
+	fs.StringVar(&o.cluster, "cluster", "", "Cluster of the front door for the drills of API servers, which relay to its API servers and do not disturb it")
 	o.output.Add(fs, "junit")
 	fs.StringVar(&o.html, "html", "", "write a report with timelines to this file")
 	if o.atOnce = 1; with.Fronts != nil {

@@ -28,8 +28,8 @@ type Fronts interface {
 // targets returns the targets of the drills, and a function to call after the drills.
 func (o *drillOptions) targets(ctx context.Context, log *zap.Logger) ([]drill.Target, func() error, error) {
 	if o.kubeconfig == "" && o.context == "" && o.Fronts != nil {
-		if o.iKnow != "" || o.advertise != "" || o.bind != "" || o.gateway != "" || len(o.replicas) > 0 {
-			return nil, nil, errors.New("--i-know-this-is, --advertise-address, --bind-address, --gateway and --replica belong to --kubeconfig or --context")
+		if o.iKnow != "" || o.advertise != "" || o.bind != "" || o.gateway != "" || o.cluster != "" || len(o.replicas) > 0 {
+			return nil, nil, errors.New("--i-know-this-is, --advertise-address, --bind-address, --gateway, --cluster and --replica belong to --kubeconfig or --context")
 		}
 		targets, end, err := o.Fronts.Start(ctx, o.atOnce, log)
 		for i := range targets {
@@ -64,7 +64,7 @@ func (o *drillOptions) foreignTarget() (drill.Target, error) {
 	if err != nil {
 		return drill.Target{}, kubeconfigError(rules, err)
 	}
-	names := []string{name, config.Host}
+	names := []string{name, config.Host, o.cluster}
 	if c := raw.Contexts[name]; c != nil {
 		names = append(names, c.Cluster, c.AuthInfo, c.Namespace)
 	}
@@ -73,7 +73,7 @@ func (o *drillOptions) foreignTarget() (drill.Target, error) {
 	}
 	t := drill.Target{
 		Name: name, Config: config, Advertise: o.advertise, Bind: o.bind, Command: backendCommand(), Kubeconfig: cmp.Or(o.kubeconfig, rules.GetDefaultFilename()), Context: name,
-		APIRoute: o.apiRoute,
+		APIRoute: o.apiRoute, Cluster: o.cluster,
 	}
 	if t.Bind == "" && t.Advertise != "" {
 		t.Bind = "0.0.0.0"

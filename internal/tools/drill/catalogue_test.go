@@ -29,7 +29,8 @@ func TestCatalogueHasTheListedDrills(t *testing.T) {
 		namespace-policy namespace-self-hosted-cycle gc-owner-behind-dead-server restart-everything-dead
 		stopped-process slow-loris-backend certificate-rotation one-endpoint-of-three-hangs one-endpoint-of-three-slow
 		one-endpoint-of-three-errors one-endpoint-of-three-other-discovery one-endpoint-of-three-expired-certificate
-		disruption-seconds stored-kind-dead watch-without-bookmark partial-partition partial-partition-namespace registered-at-another-replica`)
+		disruption-seconds stored-kind-dead watch-without-bookmark partial-partition partial-partition-namespace registered-at-another-replica
+		apiserver-dead one-of-three-apiservers-hangs apiserver-restart-under-watches cluster-unreachable`)
 	found, err := Find(promised...)
 	if err != nil {
 		t.Fatal(err)

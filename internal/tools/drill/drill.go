@@ -44,6 +44,8 @@ type Drill struct {
 	// Unregisters is true if the drill deletes and recreates the subject's APIService. The APIRoute has no effect in
 	// between.
 	Unregisters bool
+	// Cluster makes the subject a Cluster, whose API servers fail, instead of an extension server.
+	Cluster bool
 	// AllFail is true if every extension server fails, so that the bystander has no expectations.
 	AllFail bool
 
@@ -76,12 +78,17 @@ type Target struct {
 	// Grow starts n further servers. It returns their configurations when they are ready, and a function that stops
 	// them. Nil if servers cannot be started.
 	Grow func(ctx context.Context, n int) (replicas []*rest.Config, stop func() error, err error)
+	// Cluster is the name of an existing Cluster of the server, which stays untouched. Drills of Clusters relay to its API servers.
+	Cluster string
+	// StartCluster starts an API server and registers it as a Cluster. It returns the name of the Cluster, and a function
+	// that stops the API server. Nil if servers cannot be started.
+	StartCluster func(ctx context.Context) (name string, stop func() error, err error)
 	// Restart stops the server and returns when it is ready again, at the same address. Nil if it cannot be
 	// restarted.
 	Restart func(context.Context) error
 	// Advertise is the host or IP address at which the server reaches this process. Default localhost.
 	Advertise string
-	// Bind is the address that extension servers listen on. Default 127.0.0.1.
+	// Bind is the address that the servers of drills listen on. Default 127.0.0.1.
 	Bind string
 	// Command starts an extension server in a separate process (faulty.Config). Empty if that is not possible.
 	Command []string
@@ -180,6 +187,11 @@ func (t Target) refuses(ctx context.Context, d Drill) string {
 	if t.APIRoute && t.Gateway != nil {
 		return "an APIRoute and a gateway at once are not drilled"
 	}
+	if d.Cluster {
+		if why := t.refusesClusters(ctx); why != "" {
+			return why
+		}
+	}
 	if d.Partition && t.Gateway != nil {
 		return "all servers reach the extension server by way of the gateway, so that it cannot be cut off from one of them"
 	}
@@ -248,7 +260,7 @@ func (t Target) ours(ctx context.Context) (ours bool, version string, err error)
 
 // All returns the drills in the recommended order.
 func All() []Drill {
-	return slices.Concat(connectionDrills(), certificateDrills(), endpointDrills(), clientDrills(), documentDrills(), namespaceDrills(), collectorDrills(), restartDrills(), replicaDrills())
+	return slices.Concat(connectionDrills(), certificateDrills(), endpointDrills(), clientDrills(), documentDrills(), namespaceDrills(), collectorDrills(), restartDrills(), replicaDrills(), clusterDrills())
 }
 
 // Find returns the named drills, in the order of the names.

@@ -196,7 +196,7 @@ func paidBeforeAvailable() Expectation {
 // server itself stays up and is reinstalled when the namespace is gone.
 func deleteTheServersOwn(ctx context.Context, s *Stage) error {
 	home := s.subject.home
-	if err := s.createWidget(ctx, s.subject, home, "held"); err != nil {
+	if err := s.createObject(ctx, s.subject, home, "held"); err != nil {
 		return err
 	}
 	if err := s.breakWith(ctx, faulty.Healthy); err != nil {

@@ -118,7 +118,10 @@ func Expected(d Drill) []Expectation { return append(always(d), d.Expect...) }
 // always returns the expectations that every drill shares.
 func always(d Drill) []Expectation {
 	out := []Expectation{ranTraffic(), discoveryNeverWaits(), othersUnaffected(Local)}
-	if !d.AllFail {
+	switch {
+	case d.Cluster:
+		out = append(out, othersUnaffected(OtherCluster))
+	case !d.AllFail:
 		out = append(out, othersUnaffected(Bystander))
 	}
 	return append(out, nothingCutShort(), nothingLeft())
@@ -157,6 +160,8 @@ func componentName(who string) string {
 		return "other extension server"
 	case Local:
 		return "front door's own groups"
+	case OtherCluster:
+		return "other Cluster"
 	case OtherBackend:
 		return "other backend of the APIRoute"
 	}

@@ -22,7 +22,7 @@ const guilty = "v1.s-abc." + Domain
 func survived() *History {
 	h := &History{
 		Times: Times{Began: began, Broke: broke, Mended: mended, Ended: ended},
-		Group: "s-abc." + Domain, APIService: guilty,
+		Group: "s-abc." + Domain, Registration: guilty,
 		Observations: []Observation{
 			{At: began, Status: "True", Reason: "Passed"},
 			{At: turned, Status: "False", Reason: "FailedDiscoveryCheck", Message: "dial tcp: connect: connection refused"},

@@ -13,9 +13,15 @@ const (
 	Bystander = "bystander"
 	// OtherBackend is the second backend of the subject's APIRoute (Target.APIRoute).
 	OtherBackend = "other backend"
+	// OtherCluster is the bystander of a Cluster.
+	OtherCluster = "other cluster"
 	Local        = "local"
 	Discovery    = "discovery"
 	OpenAPI      = "openapi"
+	// Documents are discovery and OpenAPI of the subject, which is a Cluster.
+	Documents = "its documents"
+	// Informers keep copies of the objects of the subject, which is a Cluster.
+	Informers = "informers"
 )
 
 // Request is a request with its outcome.
@@ -66,13 +72,13 @@ type Times struct {
 // History is the ordered record of one drill.
 type History struct {
 	Times
-	// API group and APIService of the subject
-	Group, APIService string
-	Requests          []Request
-	Observations      []Observation
-	Measures          []Measure
-	Commands          []Command
-	Left              []string
+	// Group is the API group of the subject, and Registration the name of its APIService or Cluster.
+	Group, Registration string
+	Requests            []Request
+	Observations        []Observation
+	Measures            []Measure
+	Commands            []Command
+	Left                []string
 	// Outage is the planned downtime of the front door.
 	Outage Span
 	// Stalls lists the intervals in which this process did not run (pulse.go).
@@ -177,8 +183,8 @@ func (h *History) measure(name string) (Measure, bool) {
 	return Measure{}, false
 }
 
-// names reports whether message names the APIService that failed.
-func (h *History) names(message string) bool { return strings.Contains(message, h.APIService) }
+// names reports whether message names the APIService or Cluster that failed.
+func (h *History) names(message string) bool { return strings.Contains(message, h.Registration) }
 
 // phase returns the phase of a moment.
 func (h *History) phase(at time.Time) string {

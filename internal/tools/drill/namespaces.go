@@ -24,7 +24,7 @@ func (s *Stage) createNamespaceWithWidget(ctx context.Context, name string) erro
 	if err := s.create(ctx, "/api/v1/namespaces/"+name+"/configmaps", emptyConfigMap); err != nil {
 		return err
 	}
-	return s.createWidget(ctx, s.subject, name, "held")
+	return s.createObject(ctx, s.subject, name, "held")
 }
 
 func (s *Stage) deleteNamespace(ctx context.Context, name string) error {

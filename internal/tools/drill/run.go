@@ -10,6 +10,8 @@ import (
 	"sync"
 	"time"
 
+	"k8s.io/client-go/rest"
+
 	"portico.dev/internal/tools/drill/faulty"
 )
 
@@ -24,21 +26,17 @@ func Run(ctx context.Context, d Drill, t Target, progress func(phase string)) *R
 		r.Verdict, r.Why = Skipped, why
 		return r
 	}
-	if missing := d.Replicas - len(t.Replicas); missing > 0 {
-		progress("starting further front doors")
-		more, stop, err := t.Grow(ctx, missing)
-		if err != nil {
-			r.Verdict, r.Why = Broken, err.Error()
-			return r
-		}
-		t.Replicas = slices.Concat(t.Replicas, more)
-		defer func() {
-			if err := stop(); err != nil {
-				r.Left = append(r.Left, err.Error())
-			}
-		}()
+	stop, err := t.complete(ctx, d, progress)
+	if err != nil {
+		r.Verdict, r.Why = Broken, err.Error()
+		return r
 	}
-	s, err := newStage(d, t, strings.ToLower(rand.Text()[:8]), progress)
+	defer func() {
+		if err := stop(); err != nil {
+			r.Left = append(r.Left, err.Error())
+		}
+	}()
+	s, err := newStage(ctx, d, t, strings.ToLower(rand.Text()[:8]), progress)
 	if err != nil {
 		r.Verdict, r.Why = Broken, err.Error()
 		return r
@@ -57,6 +55,23 @@ func Run(ctx context.Context, d Drill, t Target, progress func(phase string)) *R
 		r.Why, r.Findings, r.Excused, r.Violated = err.Error(), nil, 0, nil
 	}
 	return r
+}
+
+// complete starts the servers that the target lacks for a drill, and returns a function that stops them.
+func (t *Target) complete(ctx context.Context, d Drill, progress func(string)) (stop func() error, err error) {
+	stop = func() error { return nil }
+	if missing := d.Replicas - len(t.Replicas); missing > 0 {
+		progress("starting further front doors")
+		var more []*rest.Config
+		if more, stop, err = t.Grow(ctx, missing); err == nil {
+			t.Replicas = slices.Concat(t.Replicas, more)
+		}
+	}
+	if d.Cluster && t.Cluster == "" {
+		progress("starting a cluster")
+		t.Cluster, stop, err = t.StartCluster(ctx)
+	}
+	return stop, err
 }
 
 // assess checks a history against expectations.
@@ -84,8 +99,8 @@ func verdict(findings []Finding, err error) Verdict {
 
 var errTooLong = errors.New("the drill took longer than it may")
 
-// hold runs the extension servers, the traffic and the script. It cleans up before the extension servers stop, so
-// that the objects they store can be deleted in the ordinary way.
+// hold runs the servers of the drill, the traffic and the script. It cleans up before the servers stop, so that the
+// objects they store can be deleted in the ordinary way.
 func (s *Stage) hold(ctx context.Context) error {
 	servers, stop := context.WithCancel(context.WithoutCancel(ctx))
 	var wg sync.WaitGroup
@@ -107,7 +122,7 @@ func (s *Stage) hold(ctx context.Context) error {
 		case err := <-failed:
 			return err
 		case <-time.After(startWithin):
-			return fmt.Errorf("the extension server of the drill did not start within %s", startWithin)
+			return fmt.Errorf("a server of the drill did not start within %s", startWithin)
 		}
 	}
 	bounded, cancel := context.WithTimeoutCause(ctx, s.drill.Limit, errTooLong)
@@ -117,7 +132,10 @@ func (s *Stage) hold(ctx context.Context) error {
 
 func (s *Stage) play(ctx context.Context) error {
 	s.progress("setting up")
-	if err := s.setUp(ctx); err != nil {
+	if err := s.createNamespace(ctx, s.Namespace); err != nil {
+		return err
+	}
+	if err := s.setting.setUp(ctx); err != nil {
 		return err
 	}
 	s.record.mark(func(t *Times) { t.Began = time.Now() })
@@ -138,7 +156,7 @@ func (s *Stage) play(ctx context.Context) error {
 	return s.drill.script(ctx, s)
 }
 
-// cleanUp always runs, with a separate context. It makes all extension servers healthy first.
+// cleanUp always runs, with a separate context. It makes all servers healthy first.
 func (s *Stage) cleanUp(ctx context.Context) {
 	s.progress("cleaning up")
 	for _, server := range s.backends() {

@@ -26,11 +26,33 @@ import (
 // openWithin bounds the time until the front door serves a new, healthy extension server.
 const openWithin = time.Minute
 
-// setUp creates the drill's objects and waits until both extension servers are served.
-func (s *Stage) setUp(ctx context.Context) error {
-	if err := s.createNamespace(ctx, s.Namespace); err != nil {
-		return err
+// extensionServers is the setting of drills about extension servers.
+type extensionServers struct{ *Stage }
+
+// newExtensionServers makes the extension servers, which do not listen yet.
+func newExtensionServers(s *Stage) (setting, error) {
+	home := s.Namespace
+	if s.drill.OwnHome {
+		home += "-home"
 	}
+	var err error
+	if s.subject, err = s.actor(Subject, "s", home, s.drill.Stores); err != nil {
+		return nil, err
+	}
+	if s.bystander, err = s.actor(Bystander, "b", s.Namespace, true); err != nil {
+		return nil, err
+	}
+	if s.target.APIRoute {
+		if s.other, err = s.otherBackend(); err != nil {
+			return nil, err
+		}
+	}
+	s.record.history.Group, s.record.history.Registration = s.subject.group, s.subject.apiService
+	return extensionServers{s}, nil
+}
+
+// setUp implements setting: it registers the extension servers and waits until they are served.
+func (s extensionServers) setUp(ctx context.Context) error {
 	if s.subject.home != s.Namespace {
 		if err := s.createNamespace(ctx, s.subject.home); err != nil {
 			return err
@@ -54,7 +76,7 @@ func (s *Stage) setUp(ctx context.Context) error {
 			return err
 		}
 		if a.stores {
-			if err := s.createWidget(ctx, a, s.Namespace, "kept"); err != nil {
+			if err := s.createObject(ctx, a, s.Namespace, "kept"); err != nil {
 				return err
 			}
 		}
@@ -214,7 +236,7 @@ func (s *Stage) createAPIRoute(ctx context.Context) error {
 		return err
 	}
 	return s.awaitOther(ctx, call{
-		method: http.MethodPost, path: collection, body: widget(s.other.group, "kept"), throughHeader: true,
+		method: http.MethodPost, path: collection, body: s.other.object("kept"), throughHeader: true,
 	})
 }
 
@@ -263,12 +285,13 @@ func (s *Stage) awaitServed(ctx context.Context, a *actor) error {
 	return nil
 }
 
-func (s *Stage) createWidget(ctx context.Context, a *actor, namespace, name string) error {
-	return s.create(ctx, a.collection(namespace), widget(a.group, name))
+func (s *Stage) createObject(ctx context.Context, a *actor, namespace, name string) error {
+	return s.create(ctx, a.collection(namespace), a.object(name))
 }
 
-func widget(group, name string) string {
-	return fmt.Sprintf(`{"kind":"Widget","apiVersion":"%s/v1","metadata":{"name":%q}}`, group, name)
+// object returns an object in JSON.
+func (p component) object(name string) string {
+	return fmt.Sprintf(`{%s,"metadata":{"name":%q}}`, p.typed(), name)
 }
 
 func (s *Stage) create(ctx context.Context, path, object string) error {
@@ -291,18 +314,7 @@ const (
 func (s *Stage) clean(ctx context.Context) []string {
 	ctx, cancel := context.WithTimeout(ctx, cleanWithin)
 	defer cancel()
-	var left []string
-	if s.other != nil {
-		err := s.client.REST().Delete().AbsPath(apiRoutes + "/" + s.subject.apiService).Do(ctx).Error()
-		if err != nil && !apierrors.IsNotFound(err) {
-			left = append(left, fmt.Sprintf("apiroute %s: %v", s.subject.apiService, err))
-		}
-	}
-	for _, name := range s.apiServices {
-		if err := s.cleanAPIService(ctx, name); err != nil {
-			left = append(left, err.Error())
-		}
-	}
+	left := s.setting.unregister(ctx)
 	for _, name := range s.namespaces {
 		err := s.client.Namespaces().Delete(ctx, name, metav1.DeleteOptions{})
 		if err != nil && !apierrors.IsNotFound(err) {
@@ -311,6 +323,22 @@ func (s *Stage) clean(ctx context.Context) []string {
 	}
 	for _, name := range s.namespaces {
 		if err := s.awaitNamespaceGone(ctx, name); err != nil {
+			left = append(left, err.Error())
+		}
+	}
+	return left
+}
+
+// unregister implements setting.
+func (s extensionServers) unregister(ctx context.Context) (left []string) {
+	if s.other != nil {
+		err := s.client.REST().Delete().AbsPath(apiRoutes + "/" + s.subject.apiService).Do(ctx).Error()
+		if err != nil && !apierrors.IsNotFound(err) {
+			left = append(left, fmt.Sprintf("apiroute %s: %v", s.subject.apiService, err))
+		}
+	}
+	for _, name := range s.apiServices {
+		if err := s.cleanAPIService(ctx, name); err != nil {
 			left = append(left, err.Error())
 		}
 	}

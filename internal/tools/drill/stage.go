@@ -26,11 +26,12 @@ const Domain = "drill.portico.dev"
 //reference:annotations Labels of the objects of a drill
 const idLabel = "portico.dev/drill"
 
-// Stage is the environment of one drill: a namespace, two extension servers, and clients.
+// Stage is the environment of one drill: a namespace, two components, of which one fails, and clients.
 type Stage struct {
-	// Namespace contains the Services of the extension servers and the objects of the traffic.
+	// Namespace contains the Services of extension servers and the objects of the traffic.
 	Namespace string
 
+	setting            setting
 	drill              Drill
 	target             Target
 	id                 string
@@ -45,17 +46,29 @@ type Stage struct {
 	namespaces, apiServices []string
 }
 
-// actor is an extension server of the drill with its registration.
+// setting is how the components of a drill are registered at the front door.
+type setting interface {
+	// setUp registers the components and returns when they are served.
+	setUp(ctx context.Context) error
+	// clients returns the clients that send traffic.
+	clients() []func(ctx context.Context, n int)
+	// available returns the condition Available of the subject.
+	available(ctx context.Context) (Observation, error)
+	// unregister deletes what setUp has created, without the namespaces, and returns the failures.
+	unregister(ctx context.Context) (left []string)
+}
+
+// actor is an extension server of the drill, or a Cluster, with its registration.
 type actor struct {
 	component
 	*faulty.Server
 	// replicas are its further endpoints.
 	replicas []*faulty.Server
-	// home is the namespace of its Service.
+	// home is the namespace of the Service of an extension server.
 	home, service, apiService string
 }
 
-func newStage(d Drill, t Target, id string, progress func(string)) (*Stage, error) {
+func newStage(ctx context.Context, d Drill, t Target, id string, progress func(string)) (*Stage, error) {
 	httpClient, base, err := t.connect(t.Config, d.userAgent())
 	if err != nil {
 		return nil, err
@@ -73,23 +86,15 @@ func newStage(d Drill, t Target, id string, progress func(string)) (*Stage, erro
 		Namespace: "drill-" + id, drill: d, target: t, id: id, client: client, record: &recorder{}, progress: progress,
 	}
 	s.traffic = &traffic{client: httpClient, base: base, record: s.record}
-	home := s.Namespace
-	if d.OwnHome {
-		home += "-home"
+	if d.Cluster {
+		s.setting, err = newClusters(ctx, s)
+	} else {
+		s.setting, err = newExtensionServers(s)
 	}
-	if s.subject, err = s.actor(Subject, "s", home, d.Stores); err != nil {
+	if err != nil {
 		return nil, err
 	}
-	if s.bystander, err = s.actor(Bystander, "b", s.Namespace, true); err != nil {
-		return nil, err
-	}
-	if t.APIRoute {
-		if s.other, err = s.otherBackend(); err != nil {
-			return nil, err
-		}
-	}
-	s.record.history.Group, s.record.history.APIService = s.subject.group, s.subject.apiService
-	s.traffic.clients = s.clients()
+	s.traffic.clients = s.setting.clients()
 	return s, nil
 }
 

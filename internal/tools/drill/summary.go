@@ -23,7 +23,7 @@ type Row struct {
 }
 
 var (
-	componentOrder = []string{Subject, OtherBackend, Bystander, Local, Discovery, OpenAPI}
+	componentOrder = []string{Subject, Documents, Informers, OtherBackend, Bystander, OtherCluster, Local, Discovery, OpenAPI}
 	verbOrder      = []string{"get", "list", "create", "delete", "watch"}
 	phaseOrder     = []string{"before", "during", "after"}
 )

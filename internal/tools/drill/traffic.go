@@ -42,7 +42,7 @@ type call struct {
 	method, path, body string
 	accept             string
 	throughHeader      bool
-	saw                func(body []byte) string
+	saw                func(header http.Header, body []byte) string
 }
 
 // traffic is the set of clients of one drill. It does not retry, so that every failure is visible.
@@ -140,7 +140,7 @@ func (t *traffic) do(ctx context.Context, c call, r *Request) {
 	case resp.StatusCode >= http.StatusBadRequest:
 		r.Reason, r.Message = refusal(body)
 	case c.saw != nil:
-		r.Saw = c.saw(body)
+		r.Saw = c.saw(resp.Header, body)
 	}
 }
 
@@ -154,7 +154,7 @@ func refusal(body []byte) (reason, message string) {
 	return string(status.Reason), status.Message
 }
 
-// clients returns the clients that send the traffic of a drill.
+// clients returns the clients that send the traffic of every drill.
 func (s *Stage) clients() []func(context.Context, int) {
 	t := s.traffic
 	clients := []func(context.Context, int){
@@ -165,7 +165,7 @@ func (s *Stage) clients() []func(context.Context, int) {
 		func(ctx context.Context, _ int) {
 			t.send(ctx, component{who: Local}.read("get", "/api/v1/namespaces/"+s.Namespace))
 		},
-		s.writer(component{who: Local}, "/api/v1/namespaces/"+s.Namespace+"/configmaps", `"kind":"ConfigMap","apiVersion":"v1"`),
+		s.writer(component{who: Local}, "/api/v1/namespaces/"+s.Namespace+"/configmaps", configMap),
 	}
 	for _, p := range s.components() {
 		collection := p.collection(s.Namespace)
@@ -178,7 +178,7 @@ func (s *Stage) clients() []func(context.Context, int) {
 		}
 		clients = append(clients,
 			func(ctx context.Context, _ int) { t.send(ctx, p.read("get", collection+"/kept")) },
-			s.writer(p, collection, fmt.Sprintf(`"kind":"Widget","apiVersion":"%s/v1"`, p.group)),
+			s.writer(p, collection, p.typed()),
 		)
 	}
 	return clients
@@ -216,7 +216,7 @@ const (
 func (s *Stage) discoveryCall() call {
 	return call{
 		who: Discovery, verb: "get", method: http.MethodGet, path: "/apis", accept: discoveryType,
-		saw: func(body []byte) string { return standing(body, s.subject.group) },
+		saw: func(_ http.Header, body []byte) string { return standing(body, s.subject.group) },
 	}
 }
 
@@ -242,10 +242,12 @@ func standing(body []byte, group string) string {
 	return absent
 }
 
-// component is one of the extension servers from the point of view of its clients.
+// component is one of the extension servers, or Clusters, from the point of view of its clients.
 type component struct {
 	who, group string
 	stores     bool
+	// cluster is the name of a Cluster, which has a namespace of the same name. Empty for an extension server.
+	cluster string
 	// throughHeader makes clients select the backend with a header.
 	throughHeader bool
 }
@@ -253,7 +255,7 @@ type component struct {
 // backendHeader is the header that selects the other backend of an APIRoute.
 const backendHeader = "X-Drill-Backend"
 
-// actors returns the extension servers that are registered.
+// actors returns the components that are registered.
 func (s *Stage) actors() []*actor { return []*actor{s.subject, s.bystander} }
 
 func (s *Stage) components() []component {
@@ -271,6 +273,22 @@ func (p component) plural() string {
 	return "readings"
 }
 
+// path returns the path of the API of a Cluster.
+func (p component) path() string { return "/clusters/" + p.cluster }
+
+// typed returns the type of the objects that clients create, as fields in JSON.
+func (p component) typed() string {
+	if p.cluster != "" {
+		return configMap
+	}
+	return fmt.Sprintf(`"kind":"Widget","apiVersion":"%s/v1"`, p.group)
+}
+
+const configMap = `"kind":"ConfigMap","apiVersion":"v1"`
+
 func (p component) collection(namespace string) string {
+	if p.cluster != "" {
+		return p.path() + "/api/v1/namespaces/" + p.cluster + "/configmaps"
+	}
 	return strings.Join([]string{"/apis", p.group, "v1/namespaces", namespace, p.plural()}, "/")
 }

@@ -87,7 +87,7 @@ func (s *Stage) follow(ctx context.Context, p component, path string, r *Request
 func (s *Stage) observe(ctx context.Context) {
 	var last Observation
 	for {
-		now, err := s.available(ctx)
+		now, err := s.setting.available(ctx)
 		if err == nil && (now.Status != last.Status || now.Reason != last.Reason || now.Message != last.Message) {
 			last = now
 			s.record.observed(now)
@@ -100,7 +100,8 @@ func (s *Stage) observe(ctx context.Context) {
 
 var errNoCondition = errors.New("no Available condition yet")
 
-func (s *Stage) available(ctx context.Context) (Observation, error) {
+// available implements setting.
+func (s extensionServers) available(ctx context.Context) (Observation, error) {
 	return s.availableOf(ctx, s.subject.apiService)
 }
 

@@ -19,8 +19,8 @@ var began = time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
 // results are one drill of each verdict, the failed one with a history.
 func results() []*drill.Result {
 	history := &drill.History{
-		Times:      drill.Times{Began: began, Broke: began.Add(time.Second), Mended: began.Add(3 * time.Second), Ended: began.Add(5 * time.Second)},
-		APIService: "v1.s-abc",
+		Times:        drill.Times{Began: began, Broke: began.Add(time.Second), Mended: began.Add(3 * time.Second), Ended: began.Add(5 * time.Second)},
+		Registration: "v1.s-abc",
 		Observations: []drill.Observation{
 			{At: began, Status: "True"}, {At: began.Add(1200 * time.Millisecond), Status: "False"}, {At: began.Add(3500 * time.Millisecond), Status: "True"},
 		},
