@@ -44,7 +44,7 @@ var allDrills = flag.Bool("all-drills", false, "hold all drills, which takes min
 
 // Without -all-drills only these drills run, the longest first. .ci/run holds all of them.
 var (
-	someDrills         = []string{"namespace-dead-storage-bearing", "one-endpoint-of-three-hangs", "registered-at-another-replica", "hang", "garbage-discovery"}
+	someDrills         = []string{"namespace-dead-storage-bearing", "one-endpoint-of-three-hangs", "registered-at-another-replica", "hang", "garbage-discovery", "cluster-unreachable"}
 	someAPIRouteDrills = []string{"vanishing-discovery", "reset-mid-body"}
 )
 

@@ -21,7 +21,7 @@ import (
 // apiServersPerCluster are over one etcd.
 const apiServersPerCluster = 3
 
-// fleet is two clusters behind two replicas of a front door.
+// fleet is clusters behind two replicas of a front door.
 type fleet struct {
 	dir      string
 	etcd     *cluster.Etcd
@@ -45,15 +45,10 @@ type fleetCluster struct {
 // Two clusters of three kube-apiservers each are behind two replicas of a front door. Reads succeed while each part is killed and
 // started again, one after another, and informers miss nothing.
 func TestFleet(t *testing.T) {
-	f := newFleet(t)
+	f := newFleet(t, "east", "west")
 	admin := f.kubeconfig(t, "", "root", "system:masters")
 	for name, c := range f.clusters {
-		out := runProgram(t, c.Kubeconfig, "", "aggregator", "enroll", name, "--endpoints", strings.Join(c.endpoints, ","), "--server-name", "kubernetes.default.svc", "--hosts", hostOf[name])
-		if out.code != 0 {
-			t.Fatalf("aggregator enroll %s = %s, want exit status 0", name, out)
-		}
-		kubectl(t, admin, out.stdout, "apply", "-f", "-")
-		f.awaitServed(t, admin, name)
+		f.enroll(t, admin, name)
 		kubectl(t, c.Kubeconfig, "", "create", "clusterrolebinding", "alice", "--clusterrole", "cluster-admin", "--user", "alice")
 	}
 	kubectl(t, admin, "", "create", "clusterrole", "fleet", "--verb", "*", "--resource", "clusters.clusters.portico.dev/proxy")
@@ -68,16 +63,28 @@ func TestFleet(t *testing.T) {
 	t.Run("nothing fails while parts fail", func(t *testing.T) { f.faults(t, admin) })
 }
 
+// enroll makes the front door serve a cluster.
+func (f *fleet) enroll(t *testing.T, admin, name string) {
+	t.Helper()
+	c := f.clusters[name]
+	out := runProgram(t, c.Kubeconfig, "", "aggregator", "enroll", name, "--endpoints", strings.Join(c.endpoints, ","), "--server-name", "kubernetes.default.svc", "--hosts", hostOf[name])
+	if out.code != 0 {
+		t.Fatalf("aggregator enroll %s = %s, want exit status 0", name, out)
+	}
+	kubectl(t, admin, out.stdout, "apply", "-f", "-")
+	f.awaitServed(t, admin, name)
+}
+
 // team is the group of all users who may use the clusters.
 const team = "team"
 
 // hostOf has the host names of the clusters, which do not resolve.
 var hostOf = map[string]string{"east": "east.example.com", "west": "west.example.com"}
 
-func newFleet(t *testing.T) *fleet {
+func newFleet(t *testing.T, names ...string) *fleet {
 	t.Helper()
 	f := &fleet{dir: t.TempDir(), clusters: map[string]*fleetCluster{}}
-	for name := range hostOf {
+	for _, name := range names {
 		f.clusters[name] = newFleetCluster(t)
 	}
 	var err error
