@@ -26,7 +26,7 @@ func (f *Fleet) States() []metrics.ClusterState {
 			}
 		}
 		// Only the leading replica checks the rights.
-		if c := meta.FindStatusCondition(object.Status.Conditions, v1alpha1.ConditionPermitted); c != nil && c.Reason != reasonUnavailable {
+		if c := meta.FindStatusCondition(object.Status.Conditions, v1alpha1.ConditionPermitted); c != nil && c.Reason != v1alpha1.ReasonClusterUnavailable {
 			s.Permitted = new(c.Status == metav1.ConditionTrue)
 		}
 		all = append(all, s)

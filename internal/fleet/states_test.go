@@ -43,7 +43,7 @@ func TestStatesOfClusters(t *testing.T) {
 	add("a-permitted", metav1.ConditionTrue, "RightsGranted", &member{link: ready})
 	add("b-powerless", metav1.ConditionFalse, v1alpha1.ReasonMissingRights, &member{link: ready})
 	add("c-refused", metav1.ConditionUnknown, "CheckFailed", &member{link: ready})
-	add("d-keyless", metav1.ConditionUnknown, reasonUnavailable, &member{link: ready, problem: errors.New("no Secret")})
+	add("d-keyless", metav1.ConditionUnknown, v1alpha1.ReasonClusterUnavailable, &member{link: ready, problem: errors.New("no Secret")})
 	add("e-unserved", "", "", nil)
 	add("f-invalid", "", "", &member{invalid: errors.New("no certificate in caBundle")})
 	want := []metrics.ClusterState{

@@ -43,9 +43,7 @@ const (
 	// rightsInterval is how often the rights of credentials are checked, rightsRetry how often those that were missing.
 	rightsInterval, rightsRetry = 5 * time.Minute, 30 * time.Second
 	rightsTimeout               = 10 * time.Second
-	// reasonUnavailable is the reason of unknown rights.
-	reasonUnavailable = "ClusterUnavailable"
-	statusWorkers     = 4 // a cluster that does not respond keeps one busy for rightsTimeout
+	statusWorkers               = 4 // a cluster that does not respond keeps one busy for rightsTimeout
 	// writeInterval and writeBurst limit the writes for a cluster whose API servers change their state all the time.
 	writeInterval, writeBurst = 5 * time.Second, 5
 )
@@ -147,9 +145,9 @@ func (s *statusWriter) observe(ctx context.Context, m *member, status *v1alpha1.
 	available := metav1.Condition{Type: v1alpha1.ConditionAvailable, Status: metav1.ConditionTrue, Reason: state.Reason, Message: state.Message}
 	switch {
 	case m.invalid != nil:
-		available.Status, available.Reason, available.Message = metav1.ConditionFalse, "InvalidServer", m.invalid.Error()
+		available.Status, available.Reason, available.Message = metav1.ConditionFalse, v1alpha1.ReasonInvalidServer, m.invalid.Error()
 	case m.problem != nil:
-		available.Status, available.Reason, available.Message = metav1.ConditionFalse, "InvalidCredentials", m.problem.Error()
+		available.Status, available.Reason, available.Message = metav1.ConditionFalse, v1alpha1.ReasonInvalidCredentials, m.problem.Error()
 	case !state.Ready:
 		available.Status = metav1.ConditionFalse
 	}
@@ -184,11 +182,11 @@ func (s *statusWriter) rightsOf(ctx context.Context, m *member, reachable bool) 
 	known := s.rights[m.name]
 	s.mu.Unlock()
 	current := known.link == m.link && known.generation == m.object.Generation && known.credentials == m.credentials
-	if current && time.Since(known.at) < known.interval() && (known.condition.Reason != reasonUnavailable || !reachable) {
+	if current && time.Since(known.at) < known.interval() && (known.condition.Reason != v1alpha1.ReasonClusterUnavailable || !reachable) {
 		return known
 	}
 	found := rights{link: m.link, generation: m.object.Generation, credentials: m.credentials, at: time.Now(), condition: metav1.Condition{
-		Type: v1alpha1.ConditionPermitted, Status: metav1.ConditionUnknown, Reason: reasonUnavailable, Message: "no API server is available",
+		Type: v1alpha1.ConditionPermitted, Status: metav1.ConditionUnknown, Reason: v1alpha1.ReasonClusterUnavailable, Message: "no API server is available",
 	}}
 	if reachable {
 		found.condition.Status, found.condition.Reason, found.condition.Message = m.checkRights(ctx)
@@ -206,9 +204,9 @@ func (m *member) checkRights(ctx context.Context) (metav1.ConditionStatus, strin
 	spec := &m.object.Spec.Identity
 	switch missing, err := identity.Missing(ctx, m.link, identity.Needs{Mode: spec.Mode, Tokens: spec.Tokens, Access: needsAccess(m.object)}); {
 	case err != nil:
-		return metav1.ConditionUnknown, "CheckFailed", "the rights of the credentials are unknown: " + err.Error()
+		return metav1.ConditionUnknown, v1alpha1.ReasonCheckFailed, "the rights of the credentials are unknown: " + err.Error()
 	case len(missing) > 0:
 		return metav1.ConditionFalse, v1alpha1.ReasonMissingRights, identity.Message(missing)
 	}
-	return metav1.ConditionTrue, "RightsGranted", "the credentials have the required rights"
+	return metav1.ConditionTrue, v1alpha1.ReasonRightsGranted, "the credentials have the required rights"
 }

@@ -22,6 +22,7 @@ import (
 	"k8s.io/apiserver/pkg/authentication/user"
 
 	"portico.dev/internal/filters"
+	"portico.dev/internal/fleet/v1alpha1"
 	"portico.dev/internal/pki"
 	"portico.dev/internal/proxy"
 	"portico.dev/internal/run"
@@ -418,7 +419,7 @@ func (x *call) explain(cause, text string) string {
 	case cause == "ForbiddenAddress":
 		text = "its address is this front door itself, link-local, multicast, or a cloud's metadata service"
 	}
-	if s := x.cluster.State(); !s.Ready && s.Reason == reasonNotReady {
+	if s := x.cluster.State(); !s.Ready && s.Reason == v1alpha1.ReasonNoReadyAPIServer {
 		text += "; " + s.Message
 	}
 	return text

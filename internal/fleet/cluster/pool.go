@@ -65,18 +65,11 @@ type State struct {
 	Reason, Message string
 }
 
-// Reasons of the condition Available.
-const (
-	reasonReady     = "Ready"
-	reasonNotReady  = v1alpha1.ReasonNoReadyAPIServer
-	reasonNotProbed = "NotProbed"
-)
-
 // State returns the current state.
 func (c *Cluster) State() State {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	s := State{Version: c.version, Reason: reasonNotProbed}
+	s := State{Version: c.version, Reason: v1alpha1.ReasonNotProbed}
 	ready := 0
 	var failures []string
 	tunnel := ""
@@ -88,16 +81,16 @@ func (c *Cluster) State() State {
 			ready++
 			continue
 		case e.probed:
-			s.Reason = reasonNotReady
+			s.Reason = v1alpha1.ReasonNoReadyAPIServer
 		}
 		failures = append(failures, e.address+": "+e.message)
 	}
 	s.Message = "no API server is ready"
-	if s.Reason == reasonNotReady {
-		s.Reason = cmp.Or(tunnel, reasonNotReady)
+	if s.Reason == v1alpha1.ReasonNoReadyAPIServer {
+		s.Reason = cmp.Or(tunnel, v1alpha1.ReasonNoReadyAPIServer)
 	}
 	if s.Ready = ready > 0; s.Ready {
-		s.Reason, s.Message = reasonReady, fmt.Sprintf("%d of %d API servers are ready", ready, len(c.endpoints))
+		s.Reason, s.Message = v1alpha1.ReasonReady, fmt.Sprintf("%d of %d API servers are ready", ready, len(c.endpoints))
 	}
 	if len(failures) > 0 {
 		s.Message += " (" + strings.Join(failures, "; ") + ")"

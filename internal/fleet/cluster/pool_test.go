@@ -13,6 +13,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"portico.dev/internal/fleet/v1alpha1"
 	"portico.dev/internal/pki"
 )
 
@@ -62,7 +63,7 @@ func TestAPIServerThatIsNotReadyGetsNoRequests(t *testing.T) {
 			a.setReady(http.StatusServiceUnavailable, "")
 		}
 		settle(6 * time.Second)
-		if s := e.cluster.State(); s.Ready || s.Reason != reasonNotReady || !strings.Contains(s.Message, "no API server is ready (10.0.0.1:6443: /readyz answers 503; ") {
+		if s := e.cluster.State(); s.Ready || s.Reason != v1alpha1.ReasonNoReadyAPIServer || !strings.Contains(s.Message, "no API server is ready (10.0.0.1:6443: /readyz answers 503; ") {
 			t.Errorf("State() = %+v, want no ready API server", s)
 		}
 		if a := e.get("/api/v1/nodes"); a.body != "ok" {

@@ -236,16 +236,46 @@ type ClusterMaintenance struct {
 	ExemptGroups []string `json:"exemptGroups,omitempty"`
 }
 
+// Conditions of a Cluster.
+//
+//reference:conditions Conditions of a Cluster
 const (
-	// ConditionAvailable is True if an API server of the cluster is ready.
+	// ConditionAvailable is True if an API server of the cluster is ready, and the credentials can be used.
 	ConditionAvailable = "Available"
-	// ConditionPermitted is True if the credentials have the rights that the front door needs in the cluster.
+	// ConditionPermitted is True if the credentials have the rights that the front door needs in the cluster. The message names
+	// missing rights.
 	ConditionPermitted = "Permitted"
+)
 
-	// ReasonNoReadyAPIServer is the reason of Available while no API server of the cluster is ready.
+// Reasons of Available.
+//
+//reference:conditions Reasons of the conditions of a Cluster
+const (
+	// ReasonReady is set if an API server of the cluster is ready.
+	ReasonReady = "Ready"
+	// ReasonNotProbed is set until an API server of the cluster has been probed.
+	ReasonNotProbed = "NotProbed"
+	// ReasonNoReadyAPIServer is set while no API server of the cluster is ready. The message contains the cause for each of them. If
+	// the tunnel failed, its cause is the reason, such as TunnelRefused.
 	ReasonNoReadyAPIServer = "NoReadyAPIServer"
-	// ReasonMissingRights is the reason of Permitted if the credentials lack rights.
+	// ReasonInvalidServer is set if spec.server cannot be used.
+	ReasonInvalidServer = "InvalidServer"
+	// ReasonInvalidCredentials is set if the Secret is missing, or its content cannot be used.
+	ReasonInvalidCredentials = "InvalidCredentials"
+)
+
+// Reasons of Permitted.
+//
+//reference:conditions Reasons of the conditions of a Cluster
+const (
+	// ReasonRightsGranted is set if the credentials have the required rights.
+	ReasonRightsGranted = "RightsGranted"
+	// ReasonMissingRights is set if the credentials lack rights.
 	ReasonMissingRights = "MissingRights"
+	// ReasonCheckFailed is set if the cluster did not tell whether the credentials have the rights.
+	ReasonCheckFailed = "CheckFailed"
+	// ReasonClusterUnavailable is set if the rights are unknown because no API server is available.
+	ReasonClusterUnavailable = "ClusterUnavailable"
 )
 
 // ClusterStatus is the observed state of a Cluster.
