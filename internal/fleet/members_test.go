@@ -8,10 +8,13 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"portico.dev/internal/fleet/v1alpha1"
+	"portico.dev/internal/metrics"
 	"portico.dev/internal/pki"
 )
 
@@ -174,6 +177,8 @@ func TestA66HostsOfOthers(t *testing.T) {
 // TestRecreatedCluster checks that nothing of a deleted Cluster is used for another one of the same name.
 func TestRecreatedCluster(t *testing.T) {
 	inBubble(t, func(t *testing.T, e *env) {
+		registry := prometheus.NewRegistry()
+		e.fleet.config.Transport.Metrics = metrics.NewBackends(registry)
 		a := e.start("a")
 		link := e.fleet.members.Load().byName["a"].link
 		c := e.object("a")
@@ -186,6 +191,15 @@ func TestRecreatedCluster(t *testing.T) {
 		e.expect(own, "/clusters/a/api/v1/pods", 200, "a")
 		if n := a.open.Load(); n > 4 {
 			t.Errorf("%d open connections, want those of one Cluster", n)
+		}
+		const series = "portico_backend_requests_in_flight"
+		if n, err := testutil.GatherAndCount(registry, series); n != 1 || err != nil {
+			t.Errorf("%d series %s of the second Cluster, %v; want 1", n, series, err)
+		}
+		e.remove("a")
+		time.Sleep(time.Minute)
+		if n, err := testutil.GatherAndCount(registry, series); n != 0 || err != nil {
+			t.Errorf("%d series %s without a Cluster, %v; want none", n, series, err)
 		}
 	})
 }

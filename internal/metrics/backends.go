@@ -56,7 +56,7 @@ func NewBackends(reg prometheus.Registerer) *Backends {
 	return register(reg, b)
 }
 
-// For returns the metrics of one pool. It returns nil if b is nil.
+// For returns the metrics of one pool, for a user that calls Forget. It returns nil if b is nil.
 func (b *Backends) For(backend, trust string) *Backend {
 	if b == nil {
 		return nil
@@ -67,17 +67,24 @@ func (b *Backends) For(backend, trust string) *Backend {
 	if b.byPool[p] == nil {
 		b.byPool[p] = &Backend{}
 	}
+	b.byPool[p].users++
 	return b.byPool[p]
 }
 
-// Forget removes the series of a pool.
+// Forget removes the series of a pool after the last of its users has called it: the pool of a deleted backend may be closed after
+// another one of the same name was made.
 func (b *Backends) Forget(backend, trust string) {
 	if b == nil {
 		return
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	delete(b.byPool, pool{backend, trust})
+	p := pool{backend, trust}
+	if one := b.byPool[p]; one != nil {
+		if one.users--; one.users == 0 {
+			delete(b.byPool, p)
+		}
+	}
 }
 
 // Describe implements prometheus.Collector.
@@ -132,6 +139,8 @@ type Backend struct {
 	ejections, limited, broken atomic.Int64
 	inFlight, tunnels, ejected atomic.Int64
 	duration                   durations
+
+	users int // guarded by Backends.mu
 }
 
 // Answered counts response headers.

@@ -95,6 +95,10 @@ portico_backend_upgraded_connections{backend="ns/a:443",trust="system"} 1
 		t.Error(err)
 	}
 	all.Forget("ns/a:443", "system")
+	if err := testutil.GatherAndCompare(reg, strings.NewReader(want)); err != nil {
+		t.Errorf("series after one of two users called Forget: %v", err)
+	}
+	all.Forget("ns/a:443", "system")
 	b.Ejected() // late and without effect
 	if err := testutil.GatherAndCompare(reg, strings.NewReader("")); err != nil {
 		t.Errorf("series after Forget: %v, want none", err)

@@ -112,11 +112,6 @@ func (s *Set) Retain(keep map[*Backend]bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.drainingBackends = slices.DeleteFunc(s.drainingBackends, (*Backend).drained)
-	type labels struct{ name, trust string }
-	kept := make(map[labels]bool, len(keep))
-	for b := range keep {
-		kept[labels{b.key.name, b.key.trust()}] = true
-	}
 	for k, b := range s.backends {
 		if keep[b] {
 			continue
@@ -124,9 +119,7 @@ func (s *Set) Retain(keep map[*Backend]bool) {
 		delete(s.backends, k)
 		b.drain()
 		s.drainingBackends = append(s.drainingBackends, b)
-		if !kept[labels{k.name, k.trust()}] {
-			s.options.Metrics.Forget(k.name, k.trust())
-		}
+		s.options.Metrics.Forget(k.name, k.trust())
 	}
 }
 
