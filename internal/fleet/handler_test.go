@@ -5,7 +5,9 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
+	"portico.dev/internal/fleet/v1alpha1"
 	"portico.dev/internal/pki"
 )
 
@@ -192,6 +194,35 @@ func TestFlowControlHeadersAreThoseOfTheCluster(t *testing.T) {
 				if values := got.header[name]; !slices.Equal(values, []string{want}) {
 					t.Errorf("GET %s: %s = %q, want %q", target, name, values, want)
 				}
+			}
+		}
+	})
+}
+
+// TestLoopOfClustersIsRefused checks that a request ends that comes back: two Clusters have the front door as their API server, each with
+// the host name of the other one.
+func TestLoopOfClustersIsRefused(t *testing.T) {
+	inBubble(t, func(t *testing.T, e *env) {
+		next := map[string]string{"a": "b", "b": "a"}
+		for name := range next {
+			e.start(name, name+".example.com")
+			e.secrets.Modify(secret(name, map[string]string{"token": "front"}))
+		}
+		for name, next := range next {
+			e.change(name, func(s *v1alpha1.ClusterSpec) {
+				s.Server.Endpoints, s.Server.ServerName = []string{frontAddress}, next+".example.com"
+			})
+		}
+		for _, path := range []string{"/api/v1/pods", "/version", "/apis", "/openapi/v3"} {
+			e.questions()
+			began := time.Now()
+			got := e.get("a.example.com", path, "alice")
+			asked := len(e.questions())
+			if got.code != http.StatusLoopDetected || !strings.Contains(got.body, "forwarded by a front door before, and leads back to one") {
+				t.Errorf("GET %s = %d %s, want 508 with the cause", path, got.code, got.body)
+			}
+			if took := time.Since(began); asked > 10 || took > time.Second {
+				t.Errorf("GET %s caused %d requests and took %s, want a few at once", path, asked, took)
 			}
 		}
 	})

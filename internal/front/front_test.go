@@ -173,6 +173,9 @@ func TestRequestsHaveTheCredentialsOfTheKubeconfig(t *testing.T) {
 	if got := arrived.Header.Get("X-Remote-User"); got != "" {
 		t.Errorf("X-Remote-User = %q, want none", got)
 	}
+	if got := arrived.Header.Get("Via"); got != "1.1 portico-front" {
+		t.Errorf("Via = %q, want that of a front: a front door behind it refuses its own", got)
+	}
 	if got, want := arrived.Host, strings.TrimPrefix(server.URL, "https://"); got != want {
 		t.Errorf("Host = %q, want %q", got, want)
 	}

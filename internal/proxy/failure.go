@@ -116,7 +116,7 @@ func (x *exchange) statusOf(err error) *apierrors.StatusError {
 		return x.status(identity.code, reasonOf(identity.code), "Identity", identity.text, 0)
 	case errors.Is(err, errLoop):
 		return x.status(http.StatusLoopDetected, "LoopDetected", "Loop",
-			"the request was forwarded by a front door before; its Service leads back to one", 0)
+			"the request was forwarded by a front door before, and leads back to one", 0)
 	case errors.Is(err, errDraining):
 		return x.status(http.StatusServiceUnavailable, metav1.StatusReasonServiceUnavailable, "Draining", "the front door is shutting down", 1)
 	case errors.Is(err, transport.ErrRequestBody):

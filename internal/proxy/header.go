@@ -3,6 +3,7 @@ package proxy
 import (
 	"net"
 	"net/http"
+	"slices"
 	"strings"
 )
 
@@ -55,6 +56,8 @@ func (x *exchange) requestHeader() http.Header {
 		set("X-Forwarded-Proto", scheme(x.r))
 		if t := x.target; t == nil {
 			out["Via"] = x.proxy.viaOf(out["Via"])
+		} else if t.Pseudonym != "" {
+			out["Via"] = slices.Concat(out["Via"], []string{"1.1 " + t.Pseudonym})
 		} else if t.Prefix != "" {
 			set("X-Forwarded-Uri", t.Prefix+t.Path)
 		}
@@ -134,10 +137,18 @@ func (p *Proxy) viaOf(hops []string) []string {
 
 // looped reports whether a Portico server already forwarded this request. An APIService that leads back to Portico,
 // directly or through another front door, would otherwise multiply one request without end (attack row A23).
-func (p *Proxy) looped(h http.Header) bool {
+func (x *exchange) looped() bool {
+	if t := x.target; t != nil && t.Pseudonym != "" {
+		return Passed(x.r.Header, t.Pseudonym)
+	}
+	return Passed(x.r.Header, x.proxy.config.Pseudonym)
+}
+
+// Passed reports whether a request with a header was forwarded by a server with a pseudonym.
+func Passed(h http.Header, pseudonym string) bool {
 	for _, value := range h["Via"] {
 		for hop := range strings.SplitSeq(value, ",") {
-			if fields := strings.Fields(hop); len(fields) >= 2 && fields[1] == p.config.Pseudonym {
+			if fields := strings.Fields(hop); len(fields) >= 2 && fields[1] == pseudonym {
 				return true
 			}
 		}

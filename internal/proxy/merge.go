@@ -146,7 +146,7 @@ func (p *Proxy) mergeList(w http.ResponseWriter, r *filters.Request, m *Merged, 
 
 // fetchList reads the complete list of one backend, in JSON.
 func (x *exchange) fetchList(into *partAnswer, charge *listCharge, room *atomic.Int64) error {
-	if x.proxy.looped(x.r.Header) {
+	if x.looped() {
 		return errLoop
 	}
 	who := x.request.User

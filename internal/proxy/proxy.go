@@ -208,7 +208,7 @@ type exchange struct {
 
 // serve returns an error only if nothing was written.
 func (x *exchange) serve() error {
-	if x.proxy.looped(x.r.Header) {
+	if x.looped() {
 		return errLoop
 	}
 	who := x.request.User

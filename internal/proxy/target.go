@@ -31,6 +31,8 @@ type Target struct {
 	// Prefix is the client's path before Path. Redirects to the same server are rewritten to begin with it. If empty,
 	// redirects are refused.
 	Prefix string
+	// Pseudonym names this server in the Via header, like Config.Pseudonym. If it is empty, Via is not sent.
+	Pseudonym string
 	// Name begins the text of failures, such as "the kubelet of node n1 at 10.0.0.1:10250".
 	Name string
 	// Details are the StatusDetails of failures.

@@ -222,17 +222,26 @@ func (c *Cluster) subject() string {
 	return "cluster " + c.config.Name
 }
 
+// pseudonym is the name in Via headers, by which loops are detected. It differs from that of requests to extension servers, because the
+// API servers may be front doors.
+func (c *Cluster) pseudonym() string {
+	if c.config.SingleUser {
+		return "portico-front"
+	}
+	return "portico-clusters"
+}
+
 // Serve implements the handler of all paths of the cluster. Documents come from memory while the API servers do not answer.
 func (c *Cluster) Serve(w http.ResponseWriter, r *filters.Request) {
 	r.Record.ServedBy = "cluster"
-	if v, ok := documentOf(r.Request); ok && c.documents.serve(w, r, v) {
+	if v, ok := documentOf(r.Request); ok && !proxy.Passed(r.Header, c.pseudonym()) && c.documents.serve(w, r, v) {
 		return
 	}
 	r.Record.Proxied = true
 	x := &call{cluster: c, backends: c.connections()}
 	x.target = proxy.Target{
 		Server: x, Host: x.server.Host, Path: x.server.Path + rawPath(r.URL), RawQuery: r.URL.RawQuery,
-		Name: c.subject(), Explain: x.explain, Identify: x.identify, Judge: func(resp *http.Response) error { return x.judge(r, resp) },
+		Pseudonym: c.pseudonym(), Name: c.subject(), Explain: x.explain, Identify: x.identify, Judge: func(resp *http.Response) error { return x.judge(r, resp) },
 		Redirects: true, Bounded: true,
 	}
 	c.config.Proxy.ServeTarget(w, r, &x.target)
@@ -318,6 +327,7 @@ func (c *Cluster) send(r *http.Request, who identity, background bool) (*http.Re
 	b := c.connections()
 	out := r.Clone(r.Context())
 	out.URL, out.Host = b.urlOf(rawPath(r.URL), r.URL.RawQuery), b.server.Host
+	out.Header["Via"] = []string{"1.1 " + c.pseudonym()}
 	if who.key != "" {
 		maps.Copy(out.Header, who.header)
 	} else if _, err := c.authenticate(r.Context(), out.Header, nil); err != nil {
