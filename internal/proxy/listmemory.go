@@ -210,6 +210,13 @@ func (r *chargedReader) Read(b []byte) (int, error) {
 	return n, err
 }
 
+// ReadDocument reads a body of a backend. The bytes are charged to the backend, like those of a list, until free is called.
+func (p *Proxy) ReadDocument(ctx context.Context, backend string, from io.Reader) (body []byte, free func(), err error) {
+	c := p.newListCharge(nil, backend)
+	body, err = io.ReadAll(c.reader(ctx, from))
+	return body, c.release, err
+}
+
 // tooLargeError returns the error for a list that exceeds limit.
 func tooLargeError(limit int64) error {
 	if limit == maxConverted {

@@ -301,6 +301,7 @@ type identity struct {
 	passed bool        // the credentials are the client's
 	known  bool        // the user is authenticated
 	key    string      // equal for requests with the same header; empty for the front door
+	user   string      // name at the front door
 }
 
 // identityOf returns the identity of a client's request. The only user of a front is the front itself, unless it impersonates.
@@ -318,7 +319,7 @@ func (c *Cluster) identityOf(r *filters.Request) (identity, error) {
 		_, _ = fmt.Fprintf(hash, "%q:%q\n", name, header[name]) // a hash has no errors
 	}
 	known := r.User != nil && r.UserName != user.Anonymous
-	return identity{header, passed, known, string(hash.Sum(nil))}, nil
+	return identity{header, passed, known, string(hash.Sum(nil)), r.UserName}, nil
 }
 
 // send sends a request with an identity. In the background, it uses the connections of the probes, so that there are no others to

@@ -24,6 +24,7 @@ import (
 
 	"portico.dev/internal/filters"
 	"portico.dev/internal/respond"
+	"portico.dev/internal/transport"
 )
 
 const (
@@ -54,8 +55,10 @@ const (
 type documents struct {
 	fetch      fetcher
 	identify   func(r *filters.Request) (identity, error)
-	singleUser bool   // without identities
-	server     string // in warnings
+	admit      func(slot *transport.Slot, user string) error                          // counts a fetch for a client
+	read       func(context.Context, io.Reader) (body []byte, free func(), err error) // charges the bytes
+	singleUser bool                                                                   // without identities
+	server     string                                                                 // in warnings
 	log        *zap.Logger
 	refused    *lru.Cache[string, struct{}] // keys of identities
 
@@ -89,7 +92,11 @@ func (d *document) serve(w http.ResponseWriter, r *http.Request) {
 
 func newDocuments(c *Cluster) *documents {
 	d := &documents{
-		fetch: c.fetch, identify: c.identityOf, singleUser: c.config.SingleUser, server: c.subject(), log: c.config.Logger,
+		fetch: c.fetch, identify: c.identityOf, admit: func(slot *transport.Slot, user string) error { return c.connections().own.Admit(slot, user) },
+		read: func(ctx context.Context, from io.Reader) ([]byte, func(), error) {
+			return c.config.Proxy.ReadDocument(ctx, "cluster/"+c.config.Name, from)
+		},
+		singleUser: c.config.SingleUser, server: c.subject(), log: c.config.Logger,
 		followed: make(chan struct{}),
 	}
 	var err, refusedErr error
@@ -196,11 +203,18 @@ func isOutage(err error) bool {
 	return !errors.As(err, &status) || status >= 500 || status == http.StatusTooManyRequests
 }
 
-// refresh fetches a document. Concurrent requests with the same identity share the fetch.
+// refresh fetches a document. Concurrent requests with the same identity share the fetch, which counts as one request in flight.
 func (d *documents) refresh(ctx context.Context, v variant, who identity) (*document, error) {
 	fetched := d.fetches.DoChan(v.path+"\n"+v.query+"\n"+v.accept+"\n"+who.key, func() (any, error) {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), fetchTimeout)
 		defer cancel()
+		if who.key != "" {
+			var slot transport.Slot
+			if err := d.admit(&slot, who.user); err != nil {
+				return nil, err
+			}
+			defer slot.Release()
+		}
 		made, err := d.fetchOne(ctx, v, who)
 		d.recordDecision(who, err)
 		return made, err
@@ -248,7 +262,12 @@ func (d *documents) fetchOne(ctx context.Context, v variant, who identity) (*doc
 		}
 		return nil, statusError(resp.StatusCode)
 	}
-	made, err := read(resp)
+	body, free, err := d.read(ctx, io.LimitReader(resp.Body, maxDocument+1))
+	defer free()
+	if err != nil {
+		return nil, err
+	}
+	made, err := newDocument(resp.Header, body)
 	if err != nil {
 		return nil, err
 	}
@@ -264,16 +283,11 @@ func (d *documents) confirm(v variant, last *document, warnings []string) *docum
 	return &now
 }
 
-func read(resp *http.Response) (*document, error) {
-	h := resp.Header
+func newDocument(h http.Header, body []byte) (_ *document, err error) {
 	made := &document{Document: respond.Document{
 		ETag: h.Get("Etag"), ContentType: h.Get("Content-Type"), CacheControl: h.Get("Cache-Control"), Vary: "Accept",
 	}, at: time.Now(), warnings: h["Warning"]}
-	body, err := io.ReadAll(io.LimitReader(resp.Body, maxDocument+1))
-	switch {
-	case err != nil:
-		return nil, err
-	case len(body) > maxDocument:
+	if len(body) > maxDocument {
 		return nil, fmt.Errorf("the document is larger than %d bytes", maxDocument)
 	}
 	if h.Get("Content-Encoding") != "gzip" {

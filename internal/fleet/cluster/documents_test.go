@@ -16,7 +16,9 @@ import (
 
 	"go.uber.org/zap"
 
+	"portico.dev/internal/proxy"
 	"portico.dev/internal/respond"
+	"portico.dev/internal/transport"
 )
 
 // discovery serves documents with ETags to every user but mallory and system:anonymous.
@@ -198,5 +200,77 @@ func TestCauseOfAnUnavailableAPIServiceIsReadAsTheUser(t *testing.T) {
 				t.Errorf("GET as %s = %d %s, want 503 with %q", who, a.StatusCode, a.body, want)
 			}
 		}
+	})
+}
+
+// TestFetchesOfDocumentsAreRequestsInFlight sends more requests than the limit allows, each for another form of a document.
+func TestFetchesOfDocumentsAreRequestsInFlight(t *testing.T) {
+	inBubble(t, 1, func(t *testing.T, e *env) {
+		var alice, bob atomic.Int64
+		release := make(chan struct{})
+		e.handleAll(func(w http.ResponseWriter, r *http.Request) {
+			switch r.Header.Get("Impersonate-User") {
+			case "alice":
+				alice.Add(1)
+			case "bob":
+				bob.Add(1)
+			}
+			<-release
+			_, _ = io.WriteString(w, "{}")
+		})
+		var wg sync.WaitGroup
+		var refused atomic.Int64
+		for i := range 20 {
+			wg.Go(func() {
+				if got := e.get("/openapi/v2", "X-Test-User", "alice", "Accept", fmt.Sprint("application/json;q=0.", i)); got.StatusCode == http.StatusTooManyRequests {
+					refused.Add(1)
+				}
+			})
+		}
+		synctest.Wait()
+		wg.Go(func() { e.get("/openapi/v2", "X-Test-User", "bob") })
+		synctest.Wait()
+		if alice.Load() != 3 || refused.Load() != 17 || bob.Load() != 1 {
+			t.Errorf("%d requests of alice and %d of bob arrived and %d are refused, want 3, 1 and 17", alice.Load(), bob.Load(), refused.Load())
+		}
+		close(release)
+		wg.Wait()
+	}, func(c *Config) { c.MaxInFlight = 4 })
+}
+
+func TestDocumentsAreChargedWhileTheyAreRead(t *testing.T) {
+	budget := &transport.Shares{}
+	const limit, size = 32 << 20, 1 << 20
+	inBubble(t, 1, func(t *testing.T, e *env) {
+		more := make(chan struct{})
+		e.handleAll(func(w http.ResponseWriter, _ *http.Request) {
+			_, _ = w.Write(make([]byte, size))
+			_ = http.NewResponseController(w).Flush()
+			<-more
+			_, _ = w.Write(make([]byte, size))
+		})
+		get := func(path string) {
+			if got := e.get(path, "X-Test-User", "alice"); got.StatusCode != 200 || len(got.body) != 2*size {
+				t.Errorf("GET = %d with %d bytes, want 200 and %d", got.StatusCode, len(got.body), 2*size)
+			}
+		}
+		var wg sync.WaitGroup
+		wg.Go(func() { get("/openapi/v2") })
+		synctest.Wait()
+		if got := budget.Total(); got < size {
+			t.Errorf("%d bytes are charged for a part of %d bytes, want more", got, size)
+		}
+		close(more)
+		wg.Wait()
+		if got := budget.Total(); got != 0 {
+			t.Errorf("%d bytes are charged after the response, want 0", got)
+		}
+		if ok, _ := budget.Take("others", limit-size, limit); !ok {
+			t.Fatal("Take() = false, want true")
+		}
+		get("/openapi/v3") // streamed
+		budget.Give("others", limit-size)
+	}, func(c *Config) {
+		c.Proxy = proxy.New(proxy.Config{Lists: proxy.ListMemory{Shares: budget, Limit: limit}})
 	})
 }
