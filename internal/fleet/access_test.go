@@ -4,9 +4,11 @@ import (
 	"cmp"
 	"context"
 	"net/http"
+	"net/http/httptest"
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
@@ -215,27 +217,31 @@ func TestA64UsersOfAClusterHaveNoPriority(t *testing.T) {
 // TestA64ExemptUsersOfAClusterAreLimited fills the only seat of the front door.
 func TestA64ExemptUsersOfAClusterAreLimited(t *testing.T) {
 	inBubble(t, func(t *testing.T, e *env) {
-		e.fleet.config.Chain.MaxInFlight = 1
-		h, err := e.fleet.Handler(http.NotFoundHandler())
-		if err != nil {
-			t.Fatal(err)
-		}
-		e.listen(frontAddress, h, e.pair(e.ca, pki.Leaf{CommonName: "front", DNSNames: []string{own}, Server: true}))
 		a := e.start("a")
 		token := serviceAccountToken("cluster")
 		a.tokens[token] = authenticationv1.UserInfo{Username: "robot", Groups: []string{user.SystemPrivilegedGroup}}
-		hang := http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() })
-		a.handle.Store(&hang)
+		config, served := e.fleet.tokensChain(), make(chan struct{})
+		config.MaxInFlight = 1
+		h, err := server.NewChain(config, http.HandlerFunc(func(http.ResponseWriter, *http.Request) { <-served }))
+		if err != nil {
+			t.Fatal(err)
+		}
 		codes := make(chan int, 2)
 		for range 2 {
-			go func() { codes <- e.get(own, "/clusters/a/api/v1/pods", token).code }()
-			time.Sleep(100 * time.Millisecond) // less than the time for which a request has its seat
+			r := httptest.NewRequest(http.MethodGet, "/api/v1/pods", nil)
+			r.Header.Set("Authorization", "Bearer "+token)
+			s := &selection{name: "a", member: e.fleet.members.Load().byName["a"], token: true}
+			go func() {
+				w := httptest.NewRecorder()
+				h.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), selectionKey{}, s)))
+				codes <- w.Code
+			}()
+			synctest.Wait()
 		}
 		if code := <-codes; code != http.StatusTooManyRequests {
 			t.Errorf("the second request = %d, want 429", code)
 		}
-		a.handle.Store(nil)
-		_ = a.server.Close()
+		close(served)
 		<-codes
 	})
 }

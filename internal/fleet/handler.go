@@ -109,6 +109,7 @@ func hostOf(r *http.Request) string {
 // serve sends a request that a chain has accepted to its cluster.
 func (f *Fleet) serve(w http.ResponseWriter, given *http.Request) {
 	s, r := selected(given.Context()), server.RequestFrom(given)
+	r.Record.ReleaseSeat() // from here on the limit of its cluster counts the request, so that no cluster takes seats from others
 	if s.member == nil {
 		respond.Error(w, given, apierrors.NewNotFound(v1alpha1.Resource("clusters"), s.name))
 		return
