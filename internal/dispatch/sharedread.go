@@ -32,7 +32,7 @@ type sharedRead struct {
 
 // Serve implements Handler.
 func (h *sharedRead) Serve(w http.ResponseWriter, r *filters.Request) {
-	if !mayShare(r, h.route.Options.LongRunningSubresources) {
+	if !MayShareRead(r, h.route.Options.LongRunningSubresources) {
 		h.next.Serve(w, r)
 		return
 	}
@@ -56,14 +56,14 @@ func (h *sharedRead) send(w http.ResponseWriter, r *filters.Request, key string)
 	h.cache.Serve(w, r.Request, sharedreads.Request{
 		Key: key, User: r.UserName, Of: h.route.Name,
 		Policy:  sharedreads.Policy{MaxAge: shared.MaxAge, StaleIfError: shared.StaleIfError},
-		Unkeyed: isUnkeyed,
+		Unkeyed: IsUnkeyed,
 		Waiting: r.Record.ReleaseSeat, // the request in flight holds a concurrency slot
 		Send:    func(w http.ResponseWriter) { h.next.Serve(w, r) },
 	})
 }
 
-// mayShare reports whether a read may be served from a shared response.
-func mayShare(r *filters.Request, longRunning []string) bool {
+// MayShareRead reports whether a read may be served from a shared response.
+func MayShareRead(r *filters.Request, longRunning []string) bool {
 	if _, plain := plainRead(r, longRunning); !plain || r.Header["Pragma"] != nil {
 		return false
 	}
@@ -88,10 +88,10 @@ var needsFreshReads = map[string]bool{
 	serviceaccount.MakeUsername(metav1.NamespaceSystem, "resourcequota-controller"):  true,
 }
 
-// isUnkeyed reports whether a forwarded header field is not part of the key: it identifies the client or the single
+// IsUnkeyed reports whether a forwarded header field is not part of the key: it identifies the client or the single
 // request. All other forwarded fields are part of the key. A response whose Vary header names an unkeyed field is not
 // shared (RFC 9111, section 4.1).
-func isUnkeyed(name string) bool {
+func IsUnkeyed(name string) bool {
 	switch name {
 	case "Authorization", "User-Agent", "Audit-Id", "X-Request-Id", "Traceparent", "Tracestate", "Kubectl-Command", "Kubectl-Session",
 		"Cache-Control":
@@ -110,10 +110,25 @@ type sharedKey struct {
 // set computes the key of r as the proxy forwards it.
 func (k *sharedKey) set(r *filters.Request, route *routetable.Route, c *routing.Choice, p *proxy.Proxy) {
 	b := binary.BigEndian.AppendUint64(k.text[:0], uint64(route.Routing.Generation))
-	b = appendTexts(b, filters.ClusterOf(r.User), string(route.Routing.UID), route.Routing.Backends[c.Backend].Name, c.Rule, r.Host, request.RawPath(r.URL), r.URL.RawQuery)
+	k.text = appendTexts(b, filters.ClusterOf(r.User), string(route.Routing.UID), route.Routing.Backends[c.Backend].Name, c.Rule)
+	k.add(r, p)
+	if who := r.User; who != nil && !c.Shared.AllCallers {
+		b := appendTexts(k.text, who.GetName(), who.GetUID())
+		b = appendTexts(b, slices.Sorted(slices.Values(who.GetGroups()))...)
+		extra := who.GetExtra()
+		for _, key := range slices.Sorted(maps.Keys(extra)) {
+			b = appendTexts(appendTexts(b, key), extra[key]...)
+		}
+		k.text = b
+	}
+}
+
+// add adds everything that the server receives of r, except the user.
+func (k *sharedKey) add(r *filters.Request, p *proxy.Proxy) {
+	b := appendTexts(k.text, r.Host, request.RawPath(r.URL), r.URL.RawQuery)
 	names := k.names[:0]
 	for name := range r.Header {
-		if !isUnkeyed(name) && p.Forwards(name) {
+		if !IsUnkeyed(name) && p.Forwards(name) {
 			names = append(names, name)
 		}
 	}
@@ -127,15 +142,17 @@ func (k *sharedKey) set(r *filters.Request, route *routetable.Route, c *routing.
 	} else {
 		b = appendTexts(b)
 	}
-	if who := r.User; who != nil && !c.Shared.AllCallers {
-		b = appendTexts(b, who.GetName(), who.GetUID())
-		b = appendTexts(b, slices.Sorted(slices.Values(who.GetGroups()))...)
-		extra := who.GetExtra()
-		for _, key := range slices.Sorted(maps.Keys(extra)) {
-			b = appendTexts(appendTexts(b, key), extra[key]...)
-		}
-	}
 	k.text, k.names = b, names
+}
+
+// ReadKey returns a key that is equal for reads of one server with the same response, if responses do not depend on the user. server
+// identifies the server.
+func ReadKey(r *filters.Request, p *proxy.Proxy, server ...string) string {
+	k := sharedKeys.Get().(*sharedKey)
+	defer k.free()
+	k.text = appendTexts(k.text[:0], server...)
+	k.add(r, p)
+	return string(k.text)
 }
 
 // free returns the key to the pool, unless a client made it large.

@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"net/url"
+	"path"
 	"slices"
 	"strconv"
 	"strings"
@@ -51,13 +52,18 @@ func (h *sharedWatch) share(w http.ResponseWriter, r *filters.Request) bool {
 	part := h.route.Parts[h.choice.Backend]
 	q.User = r.UserName
 	q.Key, q.Of, q.Backend, q.Current = sharedWatchKey(&q, h.route, h.choice), h.route.Name, part.Backend, h.current
+	return ServeSharedWatch(w, r, h.watches, &q, part.Name)
+}
+
+// ServeSharedWatch serves a watch from a shared one. It returns false, without a response, if the watch cannot be shared.
+func ServeSharedWatch(w http.ResponseWriter, r *filters.Request, watches *sharedwatch.Watches, q *sharedwatch.Request, servedBy string) bool {
 	rec := r.Record
-	rec.ReleaseSeat() // from here on the request waits for the extension server
+	rec.ReleaseSeat() // from here on the request waits for the server
 	q.Begin = func() {
-		rec.ServedBy, rec.Proxied = part.Name, true
+		rec.ServedBy, rec.Proxied = servedBy, true
 		rec.LongRunning()
 	}
-	watch := h.watches.Serve(r.Context(), w, &q)
+	watch := watches.Serve(r.Context(), w, q)
 	if watch == nil {
 		return false
 	}
@@ -86,11 +92,19 @@ var sharedWatchOptions = []string{
 	"timeout", "pretty",
 }
 
-// sharedWatchOf returns the shared watch for r, without key and backend. It returns false unless r watches a
-// collection in plain JSON. A request for a cluster has another response.
+// sharedWatchOf is SharedWatchOf for an APIRoute. A request for a cluster has another response, and is not shared.
 func sharedWatchOf(r *filters.Request) (q sharedwatch.Request, ok bool) {
+	if filters.ClusterOf(r.User) != "" {
+		return q, false
+	}
+	return SharedWatchOf(r)
+}
+
+// SharedWatchOf returns the shared watch for r, without key and backend. It returns false unless r watches a
+// collection in plain JSON.
+func SharedWatchOf(r *filters.Request) (q sharedwatch.Request, ok bool) {
 	info := r.Info
-	if filters.ClusterOf(r.User) != "" || info.Verb != "watch" || r.Method != http.MethodGet || info.Subresource != "" || !takesJSON(r.Header.Values("Accept")) ||
+	if info.Verb != "watch" || r.Method != http.MethodGet || info.Subresource != "" || !takesJSON(r.Header.Values("Accept")) ||
 		r.Header["Upgrade"] != nil || r.Header["Range"] != nil || r.ContentLength != 0 || len(r.TransferEncoding) > 0 {
 		return q, false
 	}
@@ -120,7 +134,7 @@ func sharedWatchOf(r *filters.Request) (q sharedwatch.Request, ok bool) {
 
 // collectionPath returns the path of the requested collection.
 func collectionPath(info *apirequest.RequestInfo) string {
-	path := "/apis/" + info.APIGroup + "/" + info.APIVersion
+	path := path.Join("/", info.APIPrefix, info.APIGroup, info.APIVersion) // the core group has no name
 	if info.Namespace != "" {
 		path += "/namespaces/" + info.Namespace
 	}

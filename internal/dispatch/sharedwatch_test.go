@@ -19,7 +19,7 @@ import (
 
 // A57: each unknown parameter resulted in another key, and therefore in another watch and list of the backend.
 func TestA57UnknownParametersStartNoSharedWatch(t *testing.T) {
-	info := &apirequest.RequestInfo{Verb: "watch", APIGroup: "example.com", APIVersion: "v1", Namespace: "a", Resource: "widgets"}
+	info := &apirequest.RequestInfo{Verb: "watch", APIPrefix: "apis", APIGroup: "example.com", APIVersion: "v1", Namespace: "a", Resource: "widgets"}
 	const path = "/apis/example.com/v1/namespaces/a/widgets?watch=true"
 	keys := map[string]bool{}
 	shared := 0
@@ -28,9 +28,9 @@ func TestA57UnknownParametersStartNoSharedWatch(t *testing.T) {
 			"", fmt.Sprintf("&resourceVersion=%d", i), fmt.Sprintf("&timeoutSeconds=%d", i), fmt.Sprintf("&timeout=%ds", i), "&pretty=" + strings.Repeat("x", i),
 			"&labelSelector=" + strings.Repeat("a,", i) + "a", "&fieldSelector=" + strings.Repeat(",", i),
 		} {
-			q, ok := sharedWatchOf(&filters.Request{Request: httptest.NewRequest(http.MethodGet, path+query, nil), Info: info})
+			q, ok := SharedWatchOf(&filters.Request{Request: httptest.NewRequest(http.MethodGet, path+query, nil), Info: info})
 			if !ok {
-				t.Fatalf("sharedWatchOf a watch with %q = not shared, want shared", query)
+				t.Fatalf("SharedWatchOf a watch with %q = not shared, want shared", query)
 			}
 			keys[q.Path+"?"+q.Query] = true
 		}
@@ -38,7 +38,7 @@ func TestA57UnknownParametersStartNoSharedWatch(t *testing.T) {
 			fmt.Sprintf("&junk=%d", i), fmt.Sprintf("&j%d", i), fmt.Sprintf("&Watch=%d", i), fmt.Sprintf("&limit=%d", i), fmt.Sprintf("&continue=%d", i),
 			fmt.Sprintf("&watch=%d", i+1), fmt.Sprintf("&labelSelector=a&labelSelector=%d", i),
 		} {
-			if _, ok := sharedWatchOf(&filters.Request{Request: httptest.NewRequest(http.MethodGet, path+query, nil), Info: info}); ok {
+			if _, ok := SharedWatchOf(&filters.Request{Request: httptest.NewRequest(http.MethodGet, path+query, nil), Info: info}); ok {
 				shared++
 			}
 		}
