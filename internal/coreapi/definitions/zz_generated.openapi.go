@@ -750,6 +750,7 @@ func GetOpenAPIDefinitions(ref common.ReferenceCallback) map[string]common.OpenA
 		v1alpha1.EndpointStatus{}.OpenAPIModelName():                                 schema_porticodev_internal_fleet_v1alpha1_EndpointStatus(ref),
 		v1alpha1.RateLimit{}.OpenAPIModelName():                                      schema_porticodev_internal_fleet_v1alpha1_RateLimit(ref),
 		v1alpha1.SecretReference{}.OpenAPIModelName():                                schema_porticodev_internal_fleet_v1alpha1_SecretReference(ref),
+		v1alpha1.SharedResources{}.OpenAPIModelName():                                schema_porticodev_internal_fleet_v1alpha1_SharedResources(ref),
 		routesv1alpha1.APIRoute{}.OpenAPIModelName():                                 schema_porticodev_internal_routes_v1alpha1_APIRoute(ref),
 		routesv1alpha1.APIRouteBackend{}.OpenAPIModelName():                          schema_porticodev_internal_routes_v1alpha1_APIRouteBackend(ref),
 		routesv1alpha1.APIRouteList{}.OpenAPIModelName():                             schema_porticodev_internal_routes_v1alpha1_APIRouteList(ref),
@@ -37196,12 +37197,30 @@ func schema_porticodev_internal_fleet_v1alpha1_ClusterSpec(ref common.ReferenceC
 							Ref:         ref(v1alpha1.ClusterMaintenance{}.OpenAPIModelName()),
 						},
 					},
+					"shared": {
+						VendorExtensible: spec.VendorExtensible{
+							Extensions: spec.Extensions{
+								"x-kubernetes-list-type": "atomic",
+							},
+						},
+						SchemaProps: spec.SchemaProps{
+							Description: "shared lets equal reads of chosen resources share a response, and watches one watch of the cluster. Each client is authorized by the cluster first. If it is not set, each request is sent to the API servers.",
+							Type:        []string{"array"},
+							Items: &spec.SchemaOrArray{
+								Schema: &spec.Schema{
+									SchemaProps: spec.SchemaProps{
+										Ref: ref(v1alpha1.SharedResources{}.OpenAPIModelName()),
+									},
+								},
+							},
+						},
+					},
 				},
 				Required: []string{"server"},
 			},
 		},
 		Dependencies: []string{
-			v1alpha1.ClusterCredentials{}.OpenAPIModelName(), v1alpha1.ClusterIdentity{}.OpenAPIModelName(), v1alpha1.ClusterLimits{}.OpenAPIModelName(), v1alpha1.ClusterMaintenance{}.OpenAPIModelName(), v1alpha1.ClusterServer{}.OpenAPIModelName()},
+			v1alpha1.ClusterCredentials{}.OpenAPIModelName(), v1alpha1.ClusterIdentity{}.OpenAPIModelName(), v1alpha1.ClusterLimits{}.OpenAPIModelName(), v1alpha1.ClusterMaintenance{}.OpenAPIModelName(), v1alpha1.ClusterServer{}.OpenAPIModelName(), v1alpha1.SharedResources{}.OpenAPIModelName()},
 	}
 }
 
@@ -37465,6 +37484,60 @@ func schema_porticodev_internal_fleet_v1alpha1_SecretReference(ref common.Refere
 				Required: []string{"namespace", "name"},
 			},
 		},
+	}
+}
+
+func schema_porticodev_internal_fleet_v1alpha1_SharedResources(ref common.ReferenceCallback) common.OpenAPIDefinition {
+	return common.OpenAPIDefinition{
+		Schema: spec.Schema{
+			SchemaProps: spec.SchemaProps{
+				Description: "SharedResources lets equal gets and lists of resources, with the same path, query and headers, share a response. The front door sends the request as its own account, which needs the rights. Requests for a resource version, conditional requests and requests of users that the cluster does not authorize are sent as the user.",
+				Type:        []string{"object"},
+				Properties: map[string]spec.Schema{
+					"resources": {
+						VendorExtensible: spec.VendorExtensible{
+							Extensions: spec.Extensions{
+								"x-kubernetes-list-type": "set",
+							},
+						},
+						SchemaProps: spec.SchemaProps{
+							Description: "resources are resources such as \"pods\" and \"deployments.apps\". The first item of shared with a resource applies.",
+							Type:        []string{"array"},
+							Items: &spec.SchemaOrArray{
+								Schema: &spec.Schema{
+									SchemaProps: spec.SchemaProps{
+										Type:   []string{"string"},
+										Format: "",
+									},
+								},
+							},
+						},
+					},
+					"maxAge": {
+						SchemaProps: spec.SchemaProps{
+							Description: "maxAge is the maximum age of a shared response, up to 5m. With 0s, only requests that arrive before a response is complete share it.",
+							Ref:         ref(metav1.Duration{}.OpenAPIModelName()),
+						},
+					},
+					"staleIfError": {
+						SchemaProps: spec.SchemaProps{
+							Description: "staleIfError is how long after maxAge a response is returned, with a warning, while the API servers fail to respond but still authorize the user. Up to 24h. Default 0s: never.",
+							Ref:         ref(metav1.Duration{}.OpenAPIModelName()),
+						},
+					},
+					"watches": {
+						SchemaProps: spec.SchemaProps{
+							Description: "watches lets one watch of the cluster serve all clients that watch the same collection with the same selectors, in JSON. Default false: each watch is sent to the API servers.",
+							Type:        []string{"boolean"},
+							Format:      "",
+						},
+					},
+				},
+				Required: []string{"resources", "maxAge"},
+			},
+		},
+		Dependencies: []string{
+			metav1.Duration{}.OpenAPIModelName()},
 	}
 }
 

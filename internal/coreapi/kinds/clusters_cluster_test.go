@@ -89,6 +89,14 @@ func TestInvalidClustersAreRejected(t *testing.T) {
 				"spec.limits.rates[0].burst: Invalid value: -1: must be between 1 and 1000000",
 			},
 		},
+		{
+			"shared resources that do not exist, for times that are too long", clusterWith(t, "shared: [{resources: [pods/log, \"*\"], maxAge: 6m, staleIfError: -1s}, {resources: [], maxAge: 0s}]"),
+			[]string{
+				`spec.shared[0].resources[0]: Invalid value: "pods/log": responses of subresources are not shared`, `spec.shared[0].resources[1]: Invalid value: "*": ` + resource,
+				`spec.shared[0].maxAge: Invalid value: "6m0s": must be between 0s and 5m0s`, `spec.shared[0].staleIfError: Invalid value: "-1s": must be between 0s and 24h0m0s`,
+				"spec.shared[1].resources: Required value: at least one resource is needed, such as pods",
+			},
+		},
 		{"a rate twice", clusterWith(t, "limits: {rates: [{name: a, requestsPerSecond: 1}, {name: a, requestsPerSecond: 1}]}"), []string{`spec.limits.rates[1].name: Duplicate value: "a"`}},
 		{
 			"conditions that no request fulfils", clusterWith(t, `limits: {rates: [{name: a, requestsPerSecond: 1, users: [""], verbs: ["*"], resources: ["*", pods/, deployments/scale.apps], namespaces: [a/b]}]}`),

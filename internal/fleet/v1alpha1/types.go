@@ -65,6 +65,35 @@ type ClusterSpec struct {
 	// maintenance refuses requests while somebody works on the cluster.
 	// +optional
 	Maintenance *ClusterMaintenance `json:"maintenance,omitempty"`
+
+	// shared lets equal reads of chosen resources share a response, and watches one watch of the cluster. Each client is
+	// authorized by the cluster first. If it is not set, each request is sent to the API servers.
+	// +optional
+	// +listType=atomic
+	Shared []SharedResources `json:"shared,omitempty"`
+}
+
+// SharedResources lets equal gets and lists of resources, with the same path, query and headers, share a response. The front
+// door sends the request as its own account, which needs the rights. Requests for a resource version, conditional requests
+// and requests of users that the cluster does not authorize are sent as the user.
+type SharedResources struct {
+	// resources are resources such as "pods" and "deployments.apps". The first item of shared with a resource applies.
+	// +listType=set
+	Resources []string `json:"resources"`
+
+	// maxAge is the maximum age of a shared response, up to 5m. With 0s, only requests that arrive before a response
+	// is complete share it.
+	MaxAge metav1.Duration `json:"maxAge"`
+
+	// staleIfError is how long after maxAge a response is returned, with a warning, while the API servers fail to respond
+	// but still authorize the user. Up to 24h. Default 0s: never.
+	// +optional
+	StaleIfError *metav1.Duration `json:"staleIfError,omitempty"`
+
+	// watches lets one watch of the cluster serve all clients that watch the same collection with the same selectors, in
+	// JSON. Default false: each watch is sent to the API servers.
+	// +optional
+	Watches bool `json:"watches,omitempty"`
 }
 
 // ClusterServer contains the addresses of the API servers of a cluster.

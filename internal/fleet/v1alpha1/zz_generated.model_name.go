@@ -64,3 +64,8 @@ func (in RateLimit) OpenAPIModelName() string {
 func (in SecretReference) OpenAPIModelName() string {
 	return "dev.portico.clusters.v1alpha1.SecretReference"
 }
+
+// OpenAPIModelName returns the OpenAPI model name for this type.
+func (in SharedResources) OpenAPIModelName() string {
+	return "dev.portico.clusters.v1alpha1.SharedResources"
+}

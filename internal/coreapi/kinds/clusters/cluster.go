@@ -41,7 +41,8 @@ func clusterResource() registry.Resource {
 				"  limits:\n" +
 				"    maxRequestsInFlight: 10\n" +
 				"    rates: [{name: lists, requestsPerSecond: 1, verbs: [list], resources: [pods, pods/exec, deployments.apps]}]\n" +
-				"  maintenance: {mode: ReadOnly, message: an upgrade, exemptGroups: [operators]}",
+				"  maintenance: {mode: ReadOnly, message: an upgrade, exemptGroups: [operators]}\n" +
+				"  shared: [{resources: [pods, deployments.apps], maxAge: 2s, staleIfError: 1m, watches: true}]",
 		},
 		Rules:    validate.WithStatus(validateCluster, validateClusterUpdate, validateClusterStatus),
 		Defaults: defaults.Of(defaultCluster),

@@ -5,6 +5,7 @@ import (
 	"net/netip"
 	"strconv"
 	"strings"
+	"time"
 	"unicode"
 
 	"k8s.io/apimachinery/pkg/api/validation"
@@ -27,6 +28,9 @@ const (
 	maxValues      = 256 // of one list
 	maxText        = 1024
 	maxRate        = 1_000_000
+	// maxShared limits the items of spec.shared, and maxSharedResources the resources of one. The rights are checked for each.
+	maxShared, maxSharedResources = 8, 16
+	maxSharedAge, maxStaleIfError = 5 * time.Minute, 24 * time.Hour
 )
 
 // systemPrefix begins the names of users and groups with rights in every cluster.
@@ -45,6 +49,7 @@ func validateCluster(c *v1alpha1.Cluster) field.ErrorList {
 	errs = append(errs, validateIdentity(&c.Spec.Identity, spec.Child("identity"))...)
 	errs = append(errs, validateList(c.Spec.APIServices, maxAPIServices, spec.Child("apiServices"), validateAPIService)...)
 	errs = append(errs, validateLimits(&c.Spec.Limits, spec.Child("limits"))...)
+	errs = append(errs, validateShared(c.Spec.Shared, spec.Child("shared"))...)
 	if m := c.Spec.Maintenance; m != nil {
 		at := spec.Child("maintenance")
 		errs = append(errs, validate.Required(m.Mode, at.Child("mode"), v1alpha1.ReadOnly, v1alpha1.Closed)...)
@@ -220,6 +225,39 @@ func validateRateLimit(r *v1alpha1.RateLimit, at *field.Path) field.ErrorList {
 func validateRate(n int32, at *field.Path) field.ErrorList {
 	if n < 1 || n > maxRate {
 		return field.ErrorList{field.Invalid(at, n, "must be between 1 and "+strconv.Itoa(maxRate))}
+	}
+	return nil
+}
+
+func validateShared(list []v1alpha1.SharedResources, at *field.Path) field.ErrorList {
+	if len(list) > maxShared {
+		return field.ErrorList{field.TooMany(at, len(list), maxShared)}
+	}
+	var errs field.ErrorList
+	for i := range list {
+		s, at := &list[i], at.Index(i)
+		if len(s.Resources) == 0 {
+			errs = append(errs, field.Required(at.Child("resources"), "at least one resource is needed, such as pods"))
+		}
+		errs = append(errs, validateList(s.Resources, maxSharedResources, at.Child("resources"), validateSharedResource)...)
+		errs = append(errs, validateDuration(s.MaxAge.Duration, maxSharedAge, at.Child("maxAge"))...)
+		if s.StaleIfError != nil {
+			errs = append(errs, validateDuration(s.StaleIfError.Duration, maxStaleIfError, at.Child("staleIfError"))...)
+		}
+	}
+	return errs
+}
+
+func validateSharedResource(name string, at *field.Path) field.ErrorList {
+	if strings.Contains(name, "/") {
+		return field.ErrorList{field.Invalid(at, name, "responses of subresources are not shared")}
+	}
+	return validateResource(name, at)
+}
+
+func validateDuration(d, limit time.Duration, at *field.Path) field.ErrorList {
+	if d < 0 || d > limit {
+		return field.ErrorList{field.Invalid(at, d.String(), "must be between 0s and "+limit.String())}
 	}
 	return nil
 }
