@@ -187,9 +187,14 @@ func (t *Target) status(code int, reason metav1.StatusReason, cause metav1.Cause
 
 // ServeTarget answers r from t, like Serve does from an extension server.
 func (p *Proxy) ServeTarget(w http.ResponseWriter, r *filters.Request, t *Target) {
-	if failed := p.exchangeWith(w, r, t).attempt(); failed != nil {
+	if failed := p.AttemptTarget(w, r, t); failed != nil {
 		failed.Answer()
 	}
+}
+
+// AttemptTarget is like Attempt for a Target.
+func (p *Proxy) AttemptTarget(w http.ResponseWriter, r *filters.Request, t *Target) *Failure {
+	return p.exchangeWith(w, r, t).attempt()
 }
 
 func (p *Proxy) exchangeWith(w http.ResponseWriter, r *filters.Request, t *Target) *exchange {

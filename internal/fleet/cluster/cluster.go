@@ -237,6 +237,24 @@ func (c *Cluster) Serve(w http.ResponseWriter, r *filters.Request) {
 	if v, ok := documentOf(r.Request); ok && !proxy.Passed(r.Header, c.pseudonym()) && c.documents.serve(w, r, v) {
 		return
 	}
+	x := c.call(r)
+	c.config.Proxy.ServeTarget(w, r, &x.target)
+}
+
+// ServeOwn is like Serve, but sends the request as the front door. The caller has authorized the client. ServeOwn returns false,
+// without a response, if the API server refuses the front door.
+func (c *Cluster) ServeOwn(w http.ResponseWriter, r *filters.Request) (permitted bool) {
+	r.Record.ServedBy = "cluster"
+	x := c.call(r)
+	x.asFront = true
+	failed := c.config.Proxy.AttemptTarget(w, r, &x.target)
+	if failed != nil && !x.refused {
+		failed.Answer()
+	}
+	return !x.refused
+}
+
+func (c *Cluster) call(r *filters.Request) *call {
 	r.Record.Proxied = true
 	x := &call{cluster: c, backends: c.connections()}
 	x.target = proxy.Target{
@@ -244,7 +262,7 @@ func (c *Cluster) Serve(w http.ResponseWriter, r *filters.Request) {
 		Pseudonym: c.pseudonym(), Name: c.subject(), Explain: x.explain, Identify: x.identify, Judge: func(resp *http.Response) error { return x.judge(r, resp) },
 		Redirects: true, Bounded: true,
 	}
-	c.config.Proxy.ServeTarget(w, r, &x.target)
+	return x
 }
 
 // rawPath returns the path as the client spelled it.
@@ -375,11 +393,17 @@ type call struct {
 	cluster *Cluster
 	target  proxy.Target
 	passed  bool // the credentials are the client's
+	asFront bool // the request is sent as the front door
+	refused bool // the API server refuses the front door
 }
 
 // identify implements proxy.Target.Identify.
 func (x *call) identify(header http.Header, r *filters.Request) (err error) {
-	x.passed, err = x.cluster.authenticate(r.Context(), header, r)
+	ctx := r.Context()
+	if x.asFront {
+		r = nil
+	}
+	x.passed, err = x.cluster.authenticate(ctx, header, r)
 	return err
 }
 
@@ -436,9 +460,14 @@ func (x *call) explain(cause, text string) string {
 	return text
 }
 
+var errRefused = errors.New("the API server refuses the front door")
+
 // judge replaces the 503 of an unavailable APIService by one with the cause, and checks redirects.
 func (x *call) judge(r *filters.Request, resp *http.Response) error {
 	switch {
+	case x.asFront && (resp.StatusCode == http.StatusUnauthorized || resp.StatusCode == http.StatusForbidden):
+		x.refused = true
+		return errRefused
 	case resp.StatusCode == http.StatusServiceUnavailable:
 		return x.cluster.explainUnavailable(r)
 	case resp.Header.Get("Location") != "":
