@@ -264,7 +264,7 @@ func (c *Cache) lead(w http.ResponseWriter, r *http.Request, q *Request, f *flig
 
 func (c *Cache) serveStale(w http.ResponseWriter, q *Request, response *kept) {
 	c.config.Metrics.Served(q.Of, metrics.SharedStale)
-	w.Header().Add("Warning", `299 - "the extension server does not answer: this is what it said before"`)
+	w.Header().Add("Warning", `299 - "the server does not answer: this is an earlier response"`)
 	response.writeTo(w, c.now())
 }
 
