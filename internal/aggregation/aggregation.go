@@ -59,6 +59,7 @@ type Aggregation struct {
 
 	Proxy         *proxy.Proxy
 	Mirror        *mirror.Mirror
+	SharedReads   *sharedreads.Cache
 	SharedWatches *sharedwatch.Watches
 	Groups        *dispatch.Handlers
 }
@@ -140,8 +141,8 @@ func (a *Aggregation) buildHandlers() {
 	h := c.Handlers
 	h.Routes, h.Proxy, h.Discovery, h.InitialEvents = a.APIServices.Table, a.Proxy, a.Discovery, a.WatchLists
 	h.Unknown = func(route *routetable.Route) { a.BackendEvents.DocumentsMayDiffer(route.Backend) }
-	h.SharedReads = sharedreads.New(sharedreads.Config{MaxBytes: c.Memory.Share(sharedreads.MaxBytes, 16), Metrics: c.Metrics.SharedReads})
-	h.SharedWatches, h.Mirror, h.RollBack = a.SharedWatches, a.Mirror, a.APIServices.RollBack
+	a.SharedReads = sharedreads.New(sharedreads.Config{MaxBytes: c.Memory.Share(sharedreads.MaxBytes, 16), Metrics: c.Metrics.SharedReads})
+	h.SharedReads, h.SharedWatches, h.Mirror, h.RollBack = a.SharedReads, a.SharedWatches, a.Mirror, a.APIServices.RollBack
 	a.Groups = dispatch.New(h)
 }
 

@@ -72,7 +72,8 @@ func (h *parts) wireFleet(config server.ChainConfig, next http.Handler) (http.Ha
 		Transport: transport.Options{
 			Engine: h.cfg.BackendEngine, Parent: h.Transport, OwnAddresses: h.ownAddresses, Tunnel: h.Egress.ControlPlane(), Metrics: h.Metrics.Backends, Logger: h.log.Named("transport"),
 		},
-		Tunnel: h.clusterTunnel, Proxy: h.Proxy, Election: h.election, Metrics: h.Metrics.Clusters, Logger: h.log.Named("clusters"),
+		Tunnel: h.clusterTunnel, Proxy: h.Proxy, SharedReads: h.SharedReads, SharedWatches: h.SharedWatches, Election: h.election,
+		Metrics: h.Metrics.Clusters, Logger: h.log.Named("clusters"),
 	})
 	metrics.NewClusterStates(h.Registry, h.fleet.States)
 	return h.fleet.Handler(next)

@@ -58,7 +58,9 @@ func authenticateToken(r *http.Request) (*authenticator.Response, bool, error) {
 }
 
 // needsAccess reports whether the front door answers requests for a cluster itself, so that it must review who may make them.
-func needsAccess(c *v1alpha1.Cluster) bool { return len(c.Spec.APIServices) > 0 }
+func needsAccess(c *v1alpha1.Cluster) bool {
+	return len(c.Spec.APIServices) > 0 || len(c.Spec.Shared) > 0
+}
 
 // authorize returns nil if the cluster lets the user of r make the request, or the response: a 403, or a 503 if the cluster does not
 // decide. It is for requests that the front door answers itself, after refusal: the API servers do not authorize them.

@@ -5,7 +5,8 @@
 // Handler selects the cluster of a request by its host or by the path /clusters/NAME, which it removes. Then the request passes one of
 // two chains, in which the cluster is a value of the context. The first is for users of the front door: it authenticates and audits
 // them as always, and authorizes the verb of the request on clusters/proxy of clusters.portico.dev. The second is for bearer
-// tokens that the cluster itself authenticates and authorizes. Both end at the cluster's API servers (package cluster).
+// tokens that the cluster itself authenticates and authorizes. Both end at the cluster's API servers (package cluster), or at a
+// response that users share, after the cluster has authorized the user (spec.shared).
 //
 // Requests for group-versions in spec.apiServices end at extension servers of the front door. The cluster authorizes them by a review
 // (member.authorize), and the front door authorizes the user that the extension server sees.

@@ -52,6 +52,8 @@ import (
 	"portico.dev/internal/metrics"
 	"portico.dev/internal/pki"
 	"portico.dev/internal/proxy"
+	"portico.dev/internal/routes/sharedreads"
+	"portico.dev/internal/routes/sharedwatch"
 	"portico.dev/internal/server"
 	"portico.dev/internal/transport"
 )
@@ -134,6 +136,7 @@ func newEnv(t testing.TB) *env {
 		Transport: transport.Options{
 			Engine: enginetest.Backend(t), Tunnel: &transport.Tunnel{Network: "memory", Received: time.Now, Dial: e.dial},
 		},
+		SharedReads: sharedreads.New(sharedreads.Config{}), SharedWatches: sharedwatch.New(sharedwatch.Config{}),
 		Proxy: p, Metrics: metrics.NewClusters(prometheus.NewRegistry()), Logger: zap.New(logs),
 		Election: func() (bool, <-chan struct{}) { return e.leads.Load(), nil },
 	})
@@ -169,6 +172,7 @@ func (e *env) run() {
 	var wg sync.WaitGroup
 	wg.Go(func() { e.fleet.config.Clusters.RunWithContext(ctx) })
 	wg.Go(func() { e.fleet.config.Secrets.RunWithContext(ctx) })
+	wg.Go(func() { _ = e.fleet.config.SharedWatches.Run(ctx) }) // it has no errors
 	if !cache.WaitForCacheSync(ctx.Done(), e.fleet.config.Clusters.HasSynced, e.fleet.config.Secrets.HasSynced) {
 		e.t.Fatal("the informers have not synced")
 	}
@@ -481,7 +485,8 @@ func (a *apiServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		review.Status.User, review.Status.Authenticated = a.tokens[review.Spec.Token], a.tokens[review.Spec.Token].Username != ""
 		a.answer(w, review)
 		return
-	case strings.HasSuffix(r.URL.Path, "/subjectaccessreviews") && r.Header.Get("Authorization") == "Bearer "+secretToken && r.Header.Get("Impersonate-User") == "":
+	case strings.HasSuffix(r.URL.Path, "/subjectaccessreviews") && (r.Header.Get("Authorization") == "Bearer "+secretToken || got.certificate == withCertificate.Name) &&
+		r.Header.Get("Impersonate-User") == "":
 		a.accesses.Add(1)
 		var review authorizationv1.SubjectAccessReview
 		_ = json.NewDecoder(r.Body).Decode(&review)
@@ -505,7 +510,7 @@ func (a *apiServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		}
 		a.answer(w, review)
 		return
-	case got.header.Get("User-Agent") != "client": // documents
+	case got.header.Get("User-Agent") != "client" && (got.header.Get("User-Agent") != "portico" || r.URL.Path == "/readyz"): // documents; portico: a shared watch
 		if h := a.documents.Load(); h != nil {
 			(*h)(w, r)
 			return

@@ -18,6 +18,8 @@ import (
 	"portico.dev/internal/metrics"
 	"portico.dev/internal/nodes/egress"
 	"portico.dev/internal/proxy"
+	"portico.dev/internal/routes/sharedreads"
+	"portico.dev/internal/routes/sharedwatch"
 	"portico.dev/internal/server"
 	"portico.dev/internal/transport"
 )
@@ -43,6 +45,9 @@ type Config struct {
 	// Tunnel reads the configuration of a tunnel. Its network "cluster" has the API servers.
 	Tunnel func(name string) (*egress.Selector, error)
 	Proxy  *proxy.Proxy
+	// SharedReads and SharedWatches implement spec.shared. Their memory is that of the shared reads and watches of APIRoutes.
+	SharedReads   *sharedreads.Cache
+	SharedWatches *sharedwatch.Watches
 	// Election decides which replica writes the status of Clusters.
 	Election reconcile.Election
 	Metrics  *metrics.Clusters

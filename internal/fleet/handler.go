@@ -125,7 +125,7 @@ func (f *Fleet) serve(w http.ResponseWriter, given *http.Request) {
 	for _, name := range flowHeaders {
 		delete(w.Header(), name)
 	}
-	if !f.serveAPIs(w, r) {
+	if !f.serveAPIs(w, r) && !f.serveShared(w, r, s) {
 		s.member.link.Serve(w, r)
 	}
 }

@@ -202,7 +202,7 @@ func (m *member) checkRights(ctx context.Context) (metav1.ConditionStatus, strin
 	ctx, cancel := context.WithTimeout(ctx, rightsTimeout)
 	defer cancel()
 	spec := &m.object.Spec.Identity
-	switch missing, err := identity.Missing(ctx, m.link, identity.Needs{Mode: spec.Mode, Tokens: spec.Tokens, Access: needsAccess(m.object)}); {
+	switch missing, err := identity.Missing(ctx, m.link, identity.Needs{Mode: spec.Mode, Tokens: spec.Tokens, Access: needsAccess(m.object), Shared: m.object.Spec.Shared}); {
 	case err != nil:
 		return metav1.ConditionUnknown, v1alpha1.ReasonCheckFailed, "the rights of the credentials are unknown: " + err.Error()
 	case len(missing) > 0:

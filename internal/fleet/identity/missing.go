@@ -12,6 +12,7 @@ import (
 	authorizationv1 "k8s.io/api/authorization/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/authentication/user"
 
 	"portico.dev/internal/fleet/v1alpha1"
@@ -48,6 +49,24 @@ type Needs struct {
 	Mode   v1alpha1.IdentityMode
 	Tokens v1alpha1.TokenPolicy
 	Access bool // the front door authorizes requests by an Access
+	Shared []v1alpha1.SharedResources
+}
+
+// sharedRights returns the rights that shared requests need.
+func sharedRights(list []v1alpha1.SharedResources) (rights []right) {
+	for _, rule := range list {
+		verbs := []string{"get", "list"}
+		if rule.Watches {
+			verbs = append(verbs, "watch")
+		}
+		for _, name := range rule.Resources {
+			resource := schema.ParseGroupResource(name)
+			for _, verb := range verbs {
+				rights = append(rights, right{verb + " " + name, authorizationv1.ResourceAttributes{Verb: verb, Group: resource.Group, Resource: resource.Resource}})
+			}
+		}
+	}
+	return rights
 }
 
 // Missing returns the rights that the credentials of the front door lack in the cluster. cluster is like that of NewTokens.
@@ -65,6 +84,7 @@ func Missing(ctx context.Context, cluster http.RoundTripper, needs Needs) ([]str
 	if needs.Access {
 		rights = append(slices.Clip(rights), accessRight)
 	}
+	rights = slices.Concat(rights, sharedRights(needs.Shared))
 	var missing []string
 	for _, needed := range rights {
 		allowed, err := a.isAllowed(ctx, needed)
@@ -81,7 +101,7 @@ func Missing(ctx context.Context, cluster http.RoundTripper, needs Needs) ([]str
 // Message describes the result of Missing, and what to do.
 func Message(missing []string) string {
 	return "the credentials of the front door lack rights in the cluster: " + strings.Join(missing, ", ") +
-		". deploy/front/cluster-rbac.yaml grants the rights to a service account there"
+		". deploy/front/cluster-rbac.yaml grants the rights to a service account there, except those for spec.shared"
 }
 
 func nonEmpty(text string) []string {

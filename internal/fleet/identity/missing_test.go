@@ -17,7 +17,7 @@ func TestClusterRoleHasExactlyTheRightsThatAreChecked(t *testing.T) {
 	f := newFront(t, v1alpha1.Impersonate, Rules{})
 	missing := func() []string {
 		t.Helper()
-		got, err := Missing(t.Context(), f.own(v1alpha1.Impersonate), Needs{v1alpha1.Impersonate, v1alpha1.AllTokens, true})
+		got, err := Missing(t.Context(), f.own(v1alpha1.Impersonate), Needs{Mode: v1alpha1.Impersonate, Tokens: v1alpha1.AllTokens, Access: true})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -94,5 +94,16 @@ func TestMessageNamesTheFile(t *testing.T) {
 		if !strings.Contains(got, want) {
 			t.Errorf("Message = %q, want %q in it", got, want)
 		}
+	}
+}
+
+func TestSharedResourcesNeedRights(t *testing.T) {
+	f := newFront(t, v1alpha1.Impersonate, Rules{})
+	got, err := Missing(t.Context(), f.own(v1alpha1.Impersonate), Needs{Mode: v1alpha1.Impersonate, Tokens: v1alpha1.AllTokens, Shared: []v1alpha1.SharedResources{
+		{Resources: []string{"pods"}}, {Resources: []string{"deployments.apps"}, Watches: true},
+	}})
+	want := []string{"get pods", "list pods", "get deployments.apps", "list deployments.apps", "watch deployments.apps"}
+	if err != nil || !slices.Equal(got, want) {
+		t.Errorf("Missing() = %q, %v; want %q", got, err, want)
 	}
 }
