@@ -36,7 +36,7 @@ type sharedSeries struct{ apiRoute, result string }
 func NewSharedReads(reg prometheus.Registerer) *SharedReads {
 	return &SharedReads{
 		served: newCounterVec(reg, "portico_shared_reads_total",
-			"Reads that an APIRoute allows to share responses, by the APIRoute and how they were answered: sent to the extension server, waited for the response to an equal one, kept (from before), stale (from before, because the extension server failed) or not_shared.", "apiroute", "result"),
+			"Reads that an APIRoute or a Cluster allows to share responses, by the APIRoute (cluster/NAME for a Cluster) and how they were answered: sent to the extension server, waited for the response to an equal one, kept (from before), stale (from before, because the extension server failed) or not_shared.", "apiroute", "result"),
 		bytes: newGauge(reg, "portico_shared_reads_bytes", "Bytes of the responses that are kept to be shared."),
 	}
 }

@@ -24,9 +24,9 @@ func NewSharedWatches(reg prometheus.Registerer) *SharedWatches {
 		streams: newGauge(reg, "portico_shared_watches", "Watches of extension servers that feed several clients."),
 		clients: newGauge(reg, "portico_shared_watch_clients", "Clients that are fed by shared watches, or wait for one."),
 		events: newCounterVec(reg, "portico_shared_watch_events_total",
-			"Events that shared watches received, by APIRoute. Each goes to any number of clients.", "apiroute"),
+			"Events that shared watches received, by APIRoute (cluster/NAME for a Cluster). Each goes to any number of clients.", "apiroute"),
 		ended: newCounterVec(reg, "portico_shared_watch_ended_total",
-			"Watches of clients that were fed by a shared watch, by APIRoute and why they ended: client_left, timeout, slow (it read too slowly, and got 410), expired (the extension server said 410) or upstream (the extension server ended the watch, or could not be reached).", "apiroute", "reason"),
+			"Watches of clients that were fed by a shared watch, by APIRoute (cluster/NAME for a Cluster) and why they ended: client_left, timeout, slow (it read too slowly, and got 410), expired (the extension server said 410) or upstream (the extension server ended the watch, or could not be reached).", "apiroute", "reason"),
 	}
 }
 
