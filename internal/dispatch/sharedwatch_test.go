@@ -51,7 +51,7 @@ func TestA57UnknownParametersStartNoSharedWatch(t *testing.T) {
 // TestA69ResponsesAreNotSharedBetweenClusters checks that responses which all callers share are not shared with callers in another
 // cluster: the extension server may respond with the objects of the cluster.
 func TestA69ResponsesAreNotSharedBetweenClusters(t *testing.T) {
-	info := &apirequest.RequestInfo{IsResourceRequest: true, Verb: "watch", APIGroup: "example.com", APIVersion: "v1", Resource: "widgets"}
+	info := &apirequest.RequestInfo{IsResourceRequest: true, Verb: "watch", APIPrefix: "apis", APIGroup: "example.com", APIVersion: "v1", Resource: "widgets"}
 	route := &routetable.Route{Routing: &routing.Route{Backends: []v1alpha1.APIRouteBackend{{Name: "b"}}}}
 	choice := &routing.Choice{Shared: &routing.SharedReads{AllCallers: true}}
 	keys := map[string]bool{}
