@@ -1,6 +1,7 @@
 package clusters
 
 import (
+	"context"
 	"io"
 	"net"
 	"sync"
@@ -12,6 +13,8 @@ type balancer struct {
 	listener  net.Listener
 	backends  []string
 	forwarded sync.WaitGroup
+	life      context.Context // ends with close
+	end       context.CancelFunc
 }
 
 // dialLimit bounds the time for a connection to a backend.
@@ -23,15 +26,17 @@ func newBalancer(backends []string) (*balancer, error) {
 		return nil, err
 	}
 	b := &balancer{listener: l, backends: backends}
+	b.life, b.end = context.WithCancel(context.Background())
 	b.forwarded.Go(b.serve)
 	return b, nil
 }
 
 func (b *balancer) address() string { return b.listener.Addr().String() }
 
-// close waits until the clients have closed their connections.
+// close closes all connections.
 func (b *balancer) close() {
 	_ = b.listener.Close() // ends serve
+	b.end()
 	b.forwarded.Wait()
 }
 
@@ -54,6 +59,10 @@ func (b *balancer) forward(client net.Conn, n int) {
 			continue
 		}
 		defer server.Close()
+		defer context.AfterFunc(b.life, func() {
+			_ = client.Close()
+			_ = server.Close()
+		})()
 		var copying sync.WaitGroup
 		copying.Go(func() {
 			_, _ = io.Copy(server, client) // either end may fail: the connection has ended
