@@ -4,6 +4,7 @@ import (
 	"context"
 	"net"
 	"net/http"
+	"net/url"
 	"strings"
 
 	flowcontrolv1 "k8s.io/api/flowcontrol/v1"
@@ -53,7 +54,7 @@ func (f *Fleet) Handler(next http.Handler) (http.Handler, error) {
 		if s.member != nil && identity.Passes(s.member.object.Spec.Identity.Tokens, r, f.config.OwnKey) {
 			s.token, chain = true, tokens
 		}
-		chain.ServeHTTP(w, inner.WithContext(context.WithValue(inner.Context(), selectionKey{}, s)))
+		chain.ServeHTTP(w, server.WithValue(inner, selectionKey{}, s))
 	}), nil
 }
 
@@ -68,8 +69,9 @@ func (f *Fleet) find(r *http.Request) (*selection, *http.Request) {
 	if !ok {
 		return nil, r
 	}
-	prefix := PathPrefix + name
-	return &selection{name: name, member: members.byName[name], prefix: prefix}, below(r, prefix)
+	b := &below{selection: selection{name: name, member: members.byName[name], prefix: r.RequestURI[:len(PathPrefix)+len(name)]}, request: *r, url: *r.URL}
+	b.removePrefix()
+	return &b.selection, &b.request
 }
 
 // clusterOf returns the name in a request target that begins with /clusters/NAME. A name contains nothing that can be escaped.
@@ -84,17 +86,23 @@ func clusterOf(target string) (string, bool) {
 	return rest, len(validation.IsDNS1123Label(rest)) == 0
 }
 
-// below returns r with the path after a prefix that is spelled without escapes.
-func below(r *http.Request, prefix string) *http.Request {
-	out, u := *r, *r.URL
-	out.URL = &u
-	u.Path, u.RawPath = strings.TrimPrefix(u.Path, prefix), strings.TrimPrefix(u.RawPath, prefix)
-	out.RequestURI = strings.TrimPrefix(r.RequestURI, prefix)
+// below is a request for a cluster that its path selects, in one allocation.
+type below struct {
+	selection
+	request http.Request
+	url     url.URL
+}
+
+// removePrefix removes the prefix, which is spelled without escapes, from the path.
+func (b *below) removePrefix() {
+	r, u := &b.request, &b.url
+	r.URL = u
+	u.Path, u.RawPath = strings.TrimPrefix(u.Path, b.prefix), strings.TrimPrefix(u.RawPath, b.prefix)
+	r.RequestURI = strings.TrimPrefix(r.RequestURI, b.prefix)
 	if u.Path == "" {
 		u.Path = "/"
-		out.RequestURI = "/" + out.RequestURI
+		r.RequestURI = "/" + r.RequestURI
 	}
-	return &out
 }
 
 // hostOf returns the host name that a client has requested, in lower case and without a port.

@@ -50,6 +50,32 @@ func TestRequestContextExpiresWithAndWithoutWaiters(t *testing.T) {
 	})
 }
 
+// A value for a chain is in the context that an engine has made for the request, and the chain uses that context. A second value, or
+// another context, costs a new request.
+func TestValueForChainIsInTheContextOfTheEngine(t *testing.T) {
+	type first struct{}
+	type second struct{}
+	r := httptest.NewRequest(http.MethodGet, "/", nil)
+	made := clientContext(t.Context(), "192.0.2.1:1")
+	read := r.WithContext(made)
+	if got := WithValue(read, first{}, 1); got != read {
+		t.Error("WithValue returned another request, want the one with the context of the engine")
+	}
+	if s, inner := newRequestContext(read); inner != read || context.Context(s) != made {
+		t.Error("the chain made a new context, want the one of the engine")
+	}
+	both := WithValue(read, second{}, 2)
+	if a, b := both.Context().Value(first{}), both.Context().Value(second{}); both == read || a != 1 || b != 2 {
+		t.Errorf("values = %v and %v, want 1 and 2 in a new request: the context of the engine is in use", a, b)
+	}
+	if v := read.Context().Value(second{}); v != nil {
+		t.Errorf("second value of the first request = %v, want none", v)
+	}
+	if got := WithValue(r, first{}, 3); got == r || got.Context().Value(first{}) != 3 {
+		t.Errorf("value of a request without the context of an engine = %v, want 3 in a new request", got.Context().Value(first{}))
+	}
+}
+
 // Contexts derived from a requestContext start no waiting goroutine: a watch has two or three of them.
 func TestContextDerivedFromRequestContextStartsNoGoroutine(t *testing.T) {
 	for _, timed := range []bool{false, true} {

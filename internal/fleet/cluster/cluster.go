@@ -96,6 +96,7 @@ func (s Server) withDefaults() (Server, error) {
 // Cluster serves the requests for one cluster. It is safe for concurrent use.
 type Cluster struct {
 	config    Config
+	subject   string // what messages are about
 	set       *transport.Set
 	queue     *run.TimerQueue // of the probes and of the fetches of documents
 	documents *documents
@@ -123,7 +124,10 @@ type backends struct {
 
 // New returns a Cluster. It opens no connection.
 func New(c Config) (*Cluster, error) {
-	made := &Cluster{config: c, queue: run.NewTimerQueue(), tunnels: map[*tunnel]bool{}, changed: make(chan struct{})}
+	made := &Cluster{config: c, subject: "cluster " + c.Name, queue: run.NewTimerQueue(), tunnels: map[*tunnel]bool{}, changed: make(chan struct{})}
+	if c.SingleUser {
+		made.subject = "the API server at " + c.Name
+	}
 	o := c.Transport
 	o.Certificate = nil // it depends on the request
 	made.set = transport.New(o)
@@ -214,14 +218,6 @@ func (c *Cluster) Run(ctx context.Context) error {
 // Fetched returns a channel that is closed when the documents have been fetched once, or could not be.
 func (c *Cluster) Fetched() <-chan struct{} { return c.documents.followed }
 
-// subject is what messages are about.
-func (c *Cluster) subject() string {
-	if c.config.SingleUser {
-		return "the API server at " + c.config.Name
-	}
-	return "cluster " + c.config.Name
-}
-
 // pseudonym is the name in Via headers, by which loops are detected. It differs from that of requests to extension servers, because the
 // API servers may be front doors.
 func (c *Cluster) pseudonym() string {
@@ -259,7 +255,7 @@ func (c *Cluster) call(r *filters.Request) *call {
 	x := &call{cluster: c, backends: c.connections()}
 	x.target = proxy.Target{
 		Server: x, Host: x.server.Host, Path: x.server.Path + rawPath(r.URL), RawQuery: r.URL.RawQuery,
-		Pseudonym: c.pseudonym(), Name: c.subject(), Explain: x.explain, Identify: x.identify, Judge: func(resp *http.Response) error { return x.judge(r, resp) },
+		Pseudonym: c.pseudonym(), Name: c.subject, Explain: x.explain, Identify: x.identify, Judge: func(resp *http.Response) error { return x.judge(r, resp) },
 		Redirects: true, Bounded: true,
 	}
 	return x
@@ -278,7 +274,7 @@ func rawPath(u *url.URL) string {
 func (c *Cluster) authenticate(ctx context.Context, header http.Header, r *filters.Request) (passed bool, err error) {
 	unavailable := c.config.Credentials.Apply(ctx, header)
 	if r != nil {
-		given := slices.Clone(header["Authorization"])
+		given := header["Authorization"]
 		if err := c.config.Identify(header, r); err != nil {
 			return false, err
 		}
@@ -289,7 +285,7 @@ func (c *Cluster) authenticate(ctx context.Context, header http.Header, r *filte
 	if unavailable == nil {
 		return false, nil
 	}
-	text := "the credentials for " + c.subject() + " are not available: " + unavailable.Error()
+	text := "the credentials for " + c.subject + " are not available: " + unavailable.Error()
 	if c.config.SingleUser { // they are the user's
 		return false, apierrors.NewUnauthorized(text)
 	}
@@ -440,9 +436,8 @@ func (x *call) Broken() { x.own.Broken() }
 
 // failed adds the API server of the last attempt to messages.
 func (x *call) failed(err error) {
-	var failed *transport.Error
-	if errors.As(err, &failed) && failed.Endpoint != "" && !x.cluster.config.SingleUser {
-		x.target.Name = x.cluster.subject() + ": API server " + failed.Endpoint
+	if failed, ok := errors.AsType[*transport.Error](err); ok && failed.Endpoint != "" && !x.cluster.config.SingleUser {
+		x.target.Name = x.cluster.subject + ": API server " + failed.Endpoint
 	}
 }
 
@@ -493,11 +488,11 @@ func (x *call) redirect(r *filters.Request, resp *http.Response) error {
 	base := url.URL{Scheme: "https", Host: x.server.Host, Path: "/"}
 	location, err := base.Parse(given)
 	if err != nil || strings.Contains(given, `\`) || location.Host != base.Host || location.Scheme != base.Scheme || location.User != nil {
-		return refusedRedirect(x.cluster.subject())
+		return refusedRedirect(x.cluster.subject)
 	}
 	path, ok := strings.CutPrefix(location.EscapedPath(), x.server.Path)
 	if !ok || !strings.HasPrefix(path, "/") || strings.HasPrefix(path, "//") {
-		return refusedRedirect(x.cluster.subject())
+		return refusedRedirect(x.cluster.subject)
 	}
 	if x.cluster.config.Prefix != nil {
 		path = x.cluster.config.Prefix(r) + path

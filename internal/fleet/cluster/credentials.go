@@ -28,7 +28,7 @@ type StaticCredentials struct {
 
 // secret is the content of StaticCredentials.
 type secret struct {
-	token       string
+	token       []string // field Authorization, which must not be modified; nil for a certificate
 	certificate *pki.KeyPair
 }
 
@@ -41,7 +41,7 @@ func (s *StaticCredentials) Use(token string, cert, key []byte) error {
 		if !isToken(token) {
 			return errors.New("the token contains bytes that a bearer token cannot contain")
 		}
-		s.current.Store(&secret{token: token})
+		s.current.Store(&secret{token: []string{"Bearer " + token}})
 		return nil
 	case len(cert) == 0 || len(key) == 0:
 		return errors.New("the credentials contain neither a token nor a certificate with its key")
@@ -75,8 +75,8 @@ func (s *StaticCredentials) Apply(_ context.Context, header http.Header) error {
 	switch {
 	case current == nil:
 		return errors.New("there are none yet")
-	case current.token != "":
-		header["Authorization"] = []string{"Bearer " + current.token}
+	case current.token != nil:
+		header["Authorization"] = current.token
 	}
 	return nil
 }

@@ -96,7 +96,7 @@ func newDocuments(c *Cluster) *documents {
 		read: func(ctx context.Context, from io.Reader) ([]byte, func(), error) {
 			return c.config.Proxy.ReadDocument(ctx, "cluster/"+c.config.Name, from)
 		},
-		singleUser: c.config.SingleUser, server: c.subject(), log: c.config.Logger,
+		singleUser: c.config.SingleUser, server: c.subject, log: c.config.Logger,
 		followed: make(chan struct{}),
 	}
 	var err, refusedErr error

@@ -105,7 +105,7 @@ func (r Rules) groupsOf(name string, groups []string) ([]string, error) {
 // Authenticators of the front door choose the keys, not clients. Keys of Kubernetes are refused, because policies of a cluster use them
 // to identify the pod and the node of a service account. The exception is the ID of the credential, which is for audit events.
 func extraOf(extra map[string][]string) (map[string][]string, error) {
-	sent := make(map[string][]string, len(extra))
+	var sent map[string][]string
 	for key, values := range extra {
 		switch {
 		case len(values) == 0:
@@ -115,6 +115,9 @@ func extraOf(extra map[string][]string) (map[string][]string, error) {
 			return nil, forbidden(fmt.Sprintf("the user's extra has the key %q, which only the cluster may set. "+
 				"Change the authenticator of the front door that sets it", key))
 		default:
+			if sent == nil {
+				sent = make(map[string][]string, len(extra))
+			}
 			sent[key] = values
 		}
 	}

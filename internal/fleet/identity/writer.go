@@ -40,13 +40,14 @@ func FrontProxy(rules Rules) Writer {
 
 // writer returns a Writer of the user in the cluster.
 func (r Rules) writer(names proxy.IdentityHeaders) Writer {
+	isIdentity := names.Contain
 	return func(header http.Header, asked *filters.Request) error {
 		sent, err := r.Of(asked.User)
 		if err != nil {
 			return err
 		}
 		asked.Record.ClusterUser = sent.GetName()
-		maps.DeleteFunc(header, names.Contain) // the identity of the front door itself
+		maps.DeleteFunc(header, isIdentity) // the identity of the front door itself
 		return proxy.WriteIdentity(header, names, sent)
 	}
 }
