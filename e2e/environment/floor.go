@@ -28,9 +28,9 @@ func (y *Environment) Floor() (*Server, error) { return y.child("floor") }
 func (y *Environment) LibraryFloor() (*Server, error) { return y.child("floor-library") }
 
 // RelayFloor starts Portico's HTTP server with a handler that forwards each request to the backend with Portico's
-// HTTP/2 client. It has the environment variables of a gateway.
-func (y *Environment) RelayFloor() (*Server, error) {
-	return y.childOf("floor-relay", y.orders, gatewayScheduler)
+// HTTP/2 client. env contains additional environment variables.
+func (y *Environment) RelayFloor(env ...string) (*Server, error) {
+	return y.childOf("floor-relay", y.orders, env...)
 }
 
 // fromMemory returns the handler of the floors without a backend.

@@ -17,8 +17,8 @@ import (
 	"portico.dev/internal/routetable"
 )
 
-// gatewayScheduler is an environment variable that deploy/gateway sets for a gateway.
-const gatewayScheduler = "GODEBUG=schedtrace=2147483647"
+// GatewayScheduler is an environment variable that deploy/gateway sets for a gateway.
+const GatewayScheduler = "GODEBUG=schedtrace=2147483647"
 
 // Gateway is `aggregator gateway` between an API server and its backends.
 type Gateway struct {
@@ -55,7 +55,7 @@ func (i *Incumbent) Gateway(ctx context.Context) (*Gateway, error) {
 	if err != nil {
 		return nil, err
 	}
-	p, err := programs.Start("gateway", i.dir, []string{"HOME=" + i.dir, "PATH=" + os.Getenv("PATH"), gatewayScheduler}, i.y.log, program,
+	p, err := programs.Start("gateway", i.dir, []string{"HOME=" + i.dir, "PATH=" + os.Getenv("PATH"), GatewayScheduler}, i.y.log, program,
 		"gateway", "--kubeconfig="+kubeconfig, "--namespace="+service.Namespace, "--service-port="+portText, "--bind-address=127.0.0.1", "--secure-port="+portText)
 	if err != nil {
 		return nil, err

@@ -12,7 +12,7 @@ func TestGatewayHasTheEnvironmentOfItsManifest(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	name, value, _ := strings.Cut(gatewayScheduler, "=")
+	name, value, _ := strings.Cut(GatewayScheduler, "=")
 	if want := "{name: " + name + ", value: " + value + "}"; !strings.Contains(string(manifest), want) {
 		t.Errorf("deploy/gateway/deployment.yaml has no %s, want it", want)
 	}

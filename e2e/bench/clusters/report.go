@@ -86,6 +86,30 @@ func isAlone(r proxied.Row) bool   { return r.Clients == 1 }
 func toH2(r proxied.Row) float64   { return r.CPUToH2.Median }
 func toH1(r proxied.Row) float64   { return r.CPUToH1.Median }
 
+// Distance is the CPU of a request through the front door, compared with the floor. CPU is in microseconds.
+type Distance struct {
+	Cell         proxied.Cell
+	Floor, Front measure.Spread // to the bare proxy with HTTP/2 to the backend
+	Added        float64        // CPU of the front door above the floor
+}
+
+// Distances returns the distance in each cell.
+func (r *Report) Distances() []Distance {
+	var all []Distance
+	for _, row := range r.Rows {
+		if row.Who != front {
+			continue
+		}
+		least := slices.IndexFunc(r.Rows, func(f proxied.Row) bool { return f.Who == floor && f.Cell == row.Cell })
+		if least < 0 {
+			continue
+		}
+		f := r.Rows[least]
+		all = append(all, Distance{row.Cell, f.CPUToH2, row.CPUToH2, row.CPU.Median - f.CPU.Median})
+	}
+	return all
+}
+
 // Markdown renders the report as a page.
 func (r *Report) Markdown() ([]byte, error) {
 	var b bytes.Buffer
@@ -142,6 +166,16 @@ nginx was not installed on the machine.
 |---|---|---|---|---|
 {{- range .Targets}}
 | {{.What}} | {{two .Limit}} | {{two .Got}} | {{.Cell}} | {{yes .Kept}} |
+{{- end}}
+
+The floor is the smallest relay with the front door's HTTP and TLS: it forwards requests to the backend, and neither authenticates nor limits
+nor logs them. No front door with this HTTP and this TLS can use less CPU. The distance is what authentication, authorization, API Priority
+and Fairness, audit, metrics, the choice of the API server and the identity in the header add.
+
+| CPU of a request, to bare, HTTP/2 out | floor | front door | distance, us |
+|---|---|---|---|
+{{- range .R.Distances}}
+| {{.Cell}} | {{x .Floor}} | {{x .Front}} | {{printf "%.0f" .Added}} |
 {{- end}}
 {{range .Groups}}
 ## {{.Title}}

@@ -41,6 +41,24 @@ func TestTargets(t *testing.T) {
 	}
 }
 
+func TestDistanceToTheFloor(t *testing.T) {
+	cpu := func(who string, c proxied.Cell, us, toBare float64) proxied.Row {
+		return proxied.Row{Cell: c, Who: who, CPU: measure.Spread{Median: us, Min: us, Max: us}, CPUToH2: measure.Spread{Median: toBare, Min: toBare, Max: toBare}}
+	}
+	cells := proxied.Reads()
+	r := &Report{Settings: Full(), Rows: []proxied.Row{
+		cpu(floor, cells[0], 40, 0.4), cpu(front, cells[0], 75, 0.75), cpu(front, cells[1], 60, 0.6), cpu(floor, cells[1], 50, 0.5), cpu(front, cells[2], 1, 1),
+	}}
+	got := r.Distances()
+	if len(got) != 2 || got[0].Added != 35 || got[1].Added != 10 || got[1].Floor.Median != 0.5 {
+		t.Errorf("distances = %+v, want 35 and 10 us in the two cells with a floor", got)
+	}
+	page, err := r.Markdown()
+	if text := "0.40x (0.40..0.40) | 0.75x (0.75..0.75) | 35 |"; err != nil || !strings.Contains(string(page), text) {
+		t.Errorf("page = %v\n%s\nwant %q", err, page, text)
+	}
+}
+
 func TestPacedLoadBelowTheRateIsMarked(t *testing.T) {
 	interval := func(perSecond float64, cpu, p99 time.Duration) environment.Interval {
 		return environment.Interval{Server: cpu, Answer: environment.Answer{PerSecond: perSecond, P99: p99}}

@@ -47,6 +47,8 @@ func Quick() Settings {
 const (
 	// front is the name of the front door among the servers.
 	front = "front door, cluster"
+	// floor is the name of the smallest relay.
+	floor = "floor: the smallest relay"
 	// one and three are the names of the Clusters.
 	one, three = "one", "three"
 )
@@ -86,6 +88,11 @@ func (r *Report) run(ctx context.Context, y *environment.Environment, s Settings
 		return err
 	}
 	all = append(all, proxied.Subject{Name: front, Server: door.Server, Token: environment.UserToken, Prefix: environment.ClusterPath(one)})
+	relay, err := y.RelayFloor()
+	if err != nil {
+		return err
+	}
+	all = append(all, proxied.Subject{Name: floor, Server: relay})
 	if all, err = proxied.WithNginx(y, all); err != nil {
 		return err
 	}

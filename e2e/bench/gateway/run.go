@@ -129,7 +129,7 @@ func (r *Report) run(ctx context.Context, y *environment.Environment, theirs env
 	if err != nil {
 		return err
 	}
-	floor, err := y.RelayFloor()
+	floor, err := y.RelayFloor(environment.GatewayScheduler)
 	if err != nil {
 		return err
 	}
