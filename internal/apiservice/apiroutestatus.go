@@ -18,6 +18,7 @@ import (
 	"portico.dev/internal/routes/routing"
 	"portico.dev/internal/routes/v1alpha1"
 	"portico.dev/internal/routetable"
+	"portico.dev/internal/run"
 )
 
 // apiRouteStatusWriter writes the status of APIRoutes on the leading replica, like statusWriter does for APIServices.
@@ -31,7 +32,7 @@ type apiRouteStatusWriter struct {
 func (s *apiRouteStatusWriter) prepare() {
 	s.queue = workqueue.NewTypedRateLimitingQueueWithConfig(
 		workqueue.NewTypedItemExponentialFailureRateLimiter[string](20*time.Millisecond, 5*time.Second),
-		workqueue.TypedRateLimitingQueueConfig[string]{Name: "apiroute_status"},
+		workqueue.TypedRateLimitingQueueConfig[string]{Name: "apiroute_status", Clock: run.QueueClock},
 	)
 }
 

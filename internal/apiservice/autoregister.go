@@ -22,6 +22,7 @@ import (
 	aggregatorlisters "k8s.io/kube-aggregator/pkg/client/listers/apiregistration/v1"
 
 	"portico.dev/internal/logging"
+	"portico.dev/internal/run"
 )
 
 const registrationWorkers = 5
@@ -74,7 +75,7 @@ func (r *registrar) prepare() {
 		// Retries stay within 5 s, so that a store that becomes ready during startup does not delay registration for
 		// minutes.
 		workqueue.NewTypedItemExponentialFailureRateLimiter[string](5*time.Millisecond, 5*time.Second),
-		workqueue.TypedRateLimitingQueueConfig[string]{Name: "autoregister"},
+		workqueue.TypedRateLimitingQueueConfig[string]{Name: "autoregister", Clock: run.QueueClock},
 	)
 }
 

@@ -21,6 +21,7 @@ import (
 	"portico.dev/internal/metrics"
 	routingclient "portico.dev/internal/routes/client"
 	"portico.dev/internal/routetable"
+	"portico.dev/internal/run"
 	"portico.dev/internal/transport"
 )
 
@@ -243,7 +244,7 @@ func (c *Controller) ProbeSoon(apiService string) {
 
 // Run maintains the table until ctx ends.
 func (c *Controller) Run(ctx context.Context) error {
-	c.queue = workqueue.NewTypedDelayingQueueWithConfig(workqueue.TypedDelayingQueueConfig[queueItem]{Name: "apiservice_routes"})
+	c.queue = workqueue.NewTypedDelayingQueueWithConfig(workqueue.TypedDelayingQueueConfig[queueItem]{Name: "apiservice_routes", Clock: run.QueueClock})
 	c.registrar.prepare()
 	c.status.prepare()
 	c.routeStatus.prepare()

@@ -19,6 +19,7 @@ import (
 	"portico.dev/internal/routes/routing"
 	"portico.dev/internal/routes/v1alpha1"
 	"portico.dev/internal/routetable"
+	"portico.dev/internal/run"
 )
 
 // RollBack records in the status of an APIRoute that a backend of a rule has failed too many requests. This replica already
@@ -53,7 +54,7 @@ type rollbackWriter struct {
 func (s *rollbackWriter) prepare() {
 	s.queue = workqueue.NewTypedRateLimitingQueueWithConfig(
 		workqueue.NewTypedItemExponentialFailureRateLimiter[rollback](20*time.Millisecond, 5*time.Second),
-		workqueue.TypedRateLimitingQueueConfig[rollback]{Name: "apiroute_rollbacks"},
+		workqueue.TypedRateLimitingQueueConfig[rollback]{Name: "apiroute_rollbacks", Clock: run.QueueClock},
 	)
 }
 

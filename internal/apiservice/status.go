@@ -18,6 +18,7 @@ import (
 
 	"portico.dev/internal/logging"
 	"portico.dev/internal/routetable"
+	"portico.dev/internal/run"
 )
 
 const (
@@ -53,7 +54,7 @@ type statusWriter struct {
 func (s *statusWriter) prepare() {
 	s.queue = workqueue.NewTypedRateLimitingQueueWithConfig(
 		workqueue.NewTypedItemExponentialFailureRateLimiter[string](20*time.Millisecond, 5*time.Second),
-		workqueue.TypedRateLimitingQueueConfig[string]{Name: "apiservice_status"},
+		workqueue.TypedRateLimitingQueueConfig[string]{Name: "apiservice_status", Clock: run.QueueClock},
 	)
 }
 

@@ -19,6 +19,7 @@ import (
 	"k8s.io/client-go/util/workqueue"
 
 	"portico.dev/internal/respond"
+	"portico.dev/internal/run"
 )
 
 const (
@@ -72,7 +73,7 @@ func NewCleaner(cfg Config) *Cleaner { return &Cleaner{cfg: cfg, log: cfg.Logger
 func (c *Cleaner) Run(ctx context.Context) error {
 	queue := workqueue.NewTypedRateLimitingQueueWithConfig(
 		workqueue.NewTypedItemExponentialFailureRateLimiter[string](firstRetry, lastRetry),
-		workqueue.TypedRateLimitingQueueConfig[string]{Name: "cleanup_debts"})
+		workqueue.TypedRateLimitingQueueConfig[string]{Name: "cleanup_debts", Clock: run.QueueClock})
 	var joined sync.WaitGroup
 	defer joined.Wait()
 	defer queue.ShutDown()

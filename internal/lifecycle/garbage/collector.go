@@ -138,7 +138,7 @@ func (t *term) leads() bool {
 func (t *term) run(ctx context.Context) {
 	t.queue = workqueue.NewTypedRateLimitingQueueWithConfig(
 		workqueue.NewTypedItemExponentialFailureRateLimiter[key](firstAttempt, lastAttempt),
-		workqueue.TypedRateLimitingQueueConfig[key]{Name: "garbage"})
+		workqueue.TypedRateLimitingQueueConfig[key]{Name: "garbage", Clock: run.QueueClock})
 	ctx, cancel := context.WithCancel(ctx)
 	var joined sync.WaitGroup
 	defer t.report(0, 0, 0, 0)

@@ -87,7 +87,7 @@ func (c *Controller) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	c.queue = workqueue.NewTypedRateLimitingQueueWithConfig(
 		workqueue.NewTypedItemExponentialFailureRateLimiter[types.NamespacedName](reconcile.MinRetry, reconcile.MaxRetry),
-		workqueue.TypedRateLimitingQueueConfig[types.NamespacedName]{Name: "quota-status"})
+		workqueue.TypedRateLimitingQueueConfig[types.NamespacedName]{Name: "quota-status", Clock: run.QueueClock})
 	var joined sync.WaitGroup
 	defer joined.Wait()
 	defer c.queue.ShutDown()

@@ -58,7 +58,7 @@ func (l *Loop) Run(ctx context.Context, sources ...Source) error {
 	ctx, cancel := context.WithCancel(ctx)
 	queue := workqueue.NewTypedRateLimitingQueueWithConfig(
 		workqueue.NewTypedItemExponentialFailureRateLimiter[string](MinRetry, MaxRetry),
-		workqueue.TypedRateLimitingQueueConfig[string]{Name: l.Name})
+		workqueue.TypedRateLimitingQueueConfig[string]{Name: l.Name, Clock: run.QueueClock})
 	var joined sync.WaitGroup
 	defer joined.Wait()
 	defer queue.ShutDown()
