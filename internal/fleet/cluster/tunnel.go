@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"encoding/base64"
@@ -33,7 +34,7 @@ func tunnelFor(config *rest.Config, address *url.URL) (*transport.Tunnel, error)
 	switch through.Scheme {
 	case "http", "https":
 	case "socks5", "socks5h":
-		made, err := netproxy.FromURL(through, d)
+		made, err := netproxy.FromURL(through, &d.net)
 		if err != nil {
 			return nil, fmt.Errorf("the proxy %s: %w", through.Redacted(), err)
 		}
@@ -51,46 +52,33 @@ type proxyDialer struct {
 	net   net.Dialer
 }
 
-func (d *proxyDialer) dial(ctx context.Context, address string) (net.Conn, error) {
+func (d *proxyDialer) dial(ctx context.Context, address string) (conn net.Conn, err error) {
 	if d.socks != nil {
-		conn, err := d.socks.DialContext(ctx, "tcp", address)
-		return conn, d.failure(err)
+		conn, err = d.socks.DialContext(ctx, "tcp", address)
+	} else {
+		conn, err = d.connect(ctx, address)
 	}
-	conn, err := d.connect(ctx, address)
-	return conn, d.failure(err)
-}
-
-func (d *proxyDialer) failure(err error) error {
-	if err == nil {
-		return nil
+	if err != nil {
+		return nil, &transport.TunnelError{Network: "controlplane", Problem: transport.TunnelUnreachable, Err: fmt.Errorf("through the proxy %s: %w", d.url.Redacted(), err)}
 	}
-	return &transport.TunnelError{Network: "controlplane", Problem: transport.TunnelUnreachable, Err: fmt.Errorf("through the proxy %s: %w", d.url.Redacted(), err)}
-}
-
-// Dial implements netproxy.Dialer: it connects to the proxy itself.
-func (d *proxyDialer) Dial(network, address string) (net.Conn, error) {
-	return d.DialContext(context.Background(), network, address)
-}
-
-// DialContext implements netproxy.ContextDialer.
-func (d *proxyDialer) DialContext(ctx context.Context, network, address string) (net.Conn, error) {
-	return d.net.DialContext(ctx, network, address)
+	return conn, nil
 }
 
 // connect sends CONNECT to an HTTP proxy (RFC 9110, section 9.3.6).
 func (d *proxyDialer) connect(ctx context.Context, address string) (net.Conn, error) {
-	port := d.url.Port()
-	if port == "" {
-		port = map[string]string{"http": "80", "https": "443"}[d.url.Scheme]
-	}
-	conn, err := d.net.DialContext(ctx, "tcp", net.JoinHostPort(d.url.Hostname(), port))
-	if err != nil {
-		return nil, err
-	}
+	var server netproxy.ContextDialer = &d.net
+	port := cmp.Or(d.url.Port(), "80")
 	if d.url.Scheme == "https" {
-		if conn, err = d.secure(ctx, conn); err != nil {
+		config, err := pki.ClientConfig(pki.ClientOptions{ServerName: d.url.Hostname(), HTTP1Only: true})
+		if err != nil {
 			return nil, err
 		}
+		server = &tls.Dialer{NetDialer: &d.net, Config: config}
+		port = cmp.Or(d.url.Port(), "443")
+	}
+	conn, err := server.DialContext(ctx, "tcp", net.JoinHostPort(d.url.Hostname(), port))
+	if err != nil {
+		return nil, err
 	}
 	authorization := ""
 	if user := d.url.User; user != nil {
@@ -98,16 +86,4 @@ func (d *proxyDialer) connect(ctx context.Context, address string) (net.Conn, er
 		authorization = "Basic " + base64.StdEncoding.EncodeToString([]byte(user.Username()+":"+password))
 	}
 	return egress.Connect(ctx, conn, address, authorization)
-}
-
-func (d *proxyDialer) secure(ctx context.Context, conn net.Conn) (net.Conn, error) {
-	config, err := pki.ClientConfig(pki.ClientOptions{ServerName: d.url.Hostname(), HTTP1Only: true})
-	if err == nil {
-		secured := tls.Client(conn, config)
-		if err = secured.HandshakeContext(ctx); err == nil {
-			return secured, nil
-		}
-	}
-	_ = conn.Close() // the first error is more relevant
-	return nil, err
 }
