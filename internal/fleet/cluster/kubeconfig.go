@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"fmt"
@@ -38,7 +39,8 @@ func FromKubeconfig(given *rest.Config) (Config, error) {
 	c := Config{
 		Name: address.Host, MaxInFlight: singleUserInFlight, Credentials: credentials, Identify: impersonate, SingleUser: true,
 		Server: Server{
-			Endpoints: []string{withPort(address)}, Path: address.EscapedPath(), Host: address.Host, ServerName: serverName(client, address),
+			Endpoints: []string{net.JoinHostPort(address.Hostname(), cmp.Or(address.Port(), "443"))}, Path: address.EscapedPath(),
+			Host: address.Host, ServerName: cmp.Or(client.ServerName, address.Hostname()),
 			CABundle: client.CAData, Insecure: client.Insecure,
 		},
 	}
@@ -57,20 +59,6 @@ func addressOf(c *rest.Config) (*url.URL, error) {
 	}
 	address.Path = strings.TrimRight(address.Path, "/")
 	return address, nil
-}
-
-func withPort(u *url.URL) string {
-	if u.Port() != "" {
-		return u.Host
-	}
-	return net.JoinHostPort(u.Hostname(), "443")
-}
-
-func serverName(c *rest.Config, address *url.URL) string {
-	if c.ServerName != "" {
-		return c.ServerName
-	}
-	return address.Hostname()
 }
 
 const impersonatePrefix = "Impersonate-"
@@ -188,8 +176,7 @@ func (c *credentials) Certificate() *pki.KeyPair { return c.certificate }
 
 // ask returns the header that client-go adds to a request. The response to the request has the given status.
 func (c *credentials) ask(ctx context.Context, status int) (http.Header, error) {
-	call := &captured{status: status}
-	r, err := http.NewRequestWithContext(context.WithValue(ctx, captureKey{}, call), http.MethodGet, "https://cluster/", nil)
+	r, err := http.NewRequestWithContext(context.WithValue(ctx, statusKey{}, status), http.MethodGet, "https://cluster/", nil)
 	if err != nil {
 		return nil, err
 	}
@@ -198,26 +185,19 @@ func (c *credentials) ask(ctx context.Context, status int) (http.Header, error) 
 		return nil, err
 	}
 	_ = resp.Body.Close() // it is empty
-	return call.header, nil
+	return resp.Request.Header, nil
 }
 
-// capture is a transport that keeps the header of a request and does not send it.
+// capture is a transport that does not send a request: it returns it in a response with the status in its context.
 type capture struct{}
 
-type captureKey struct{}
-
-// captured is a request to capture, in its context.
-type captured struct {
-	status int
-	header http.Header
-}
+type statusKey struct{}
 
 // RoundTrip implements http.RoundTripper.
 func (capture) RoundTrip(r *http.Request) (*http.Response, error) {
-	call, ok := r.Context().Value(captureKey{}).(*captured)
+	status, ok := r.Context().Value(statusKey{}).(int)
 	if !ok {
 		return nil, fmt.Errorf("%s is not a captured request", r.URL)
 	}
-	call.header = r.Header
-	return &http.Response{StatusCode: call.status, Header: http.Header{}, Body: http.NoBody, Request: r}, nil
+	return &http.Response{StatusCode: status, Header: http.Header{}, Body: http.NoBody, Request: r}, nil
 }
