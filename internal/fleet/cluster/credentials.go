@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"strings"
 	"sync/atomic"
 
 	"portico.dev/internal/pki"
@@ -38,7 +39,7 @@ func (s *StaticCredentials) Use(token string, cert, key []byte) error {
 	case token != "" && len(cert)+len(key) > 0:
 		return errors.New("the credentials contain both a token and a certificate; one of them is required")
 	case token != "":
-		if !isToken(token) {
+		if strings.ContainsFunc(token, func(c rune) bool { return c <= ' ' || c >= 0x7f }) {
 			return errors.New("the token contains bytes that a bearer token cannot contain")
 		}
 		s.current.Store(&secret{token: []string{"Bearer " + token}})
@@ -52,16 +53,6 @@ func (s *StaticCredentials) Use(token string, cert, key []byte) error {
 	}
 	s.UseCertificate(made)
 	return nil
-}
-
-// isToken reports whether a token consists of printable ASCII without blanks.
-func isToken(token string) bool {
-	for _, c := range []byte(token) {
-		if c <= ' ' || c >= 0x7f {
-			return false
-		}
-	}
-	return true
 }
 
 // UseCertificate replaces the credentials by a certificate that its owner renews.
