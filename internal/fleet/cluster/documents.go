@@ -21,6 +21,7 @@ import (
 	"go.uber.org/zap"
 	"golang.org/x/sync/singleflight"
 	"k8s.io/apimachinery/pkg/version"
+	"k8s.io/kube-openapi/pkg/handler3"
 
 	"portico.dev/internal/filters"
 	"portico.dev/internal/respond"
@@ -53,14 +54,9 @@ const (
 // API server does not answer, the last one is served with a Warning: to users that have been authenticated, unless the API
 // server has refused them before. All users who may read a document get the same one, so it is kept once.
 type documents struct {
-	fetch      fetcher
-	identify   func(r *filters.Request) (identity, error)
-	admit      func(slot *transport.Slot, user string) error                          // counts a fetch for a client
-	read       func(context.Context, io.Reader) (body []byte, free func(), err error) // charges the bytes
-	singleUser bool                                                                   // without identities
-	server     string                                                                 // in warnings
-	log        *zap.Logger
-	refused    *lru.Cache[string, struct{}] // keys of identities
+	cluster *Cluster
+	limit   int                          // of bytes
+	refused *lru.Cache[string, struct{}] // keys of identities
 
 	fetches  singleflight.Group
 	followed chan struct{}
@@ -90,14 +86,19 @@ func (d *document) serve(w http.ResponseWriter, r *http.Request) {
 	d.Serve(w, r)
 }
 
+// decode decodes the document, up to a size.
+func (d *document) decode(into any, limit int64) error {
+	body, err := respond.Unpack(d.Gzip)
+	if err != nil {
+		return err
+	}
+	return json.NewDecoder(io.LimitReader(body, limit)).Decode(into)
+}
+
 func newDocuments(c *Cluster) *documents {
-	d := &documents{
-		fetch: c.fetch, identify: c.identityOf, admit: func(slot *transport.Slot, user string) error { return c.connections().own.Admit(slot, user) },
-		read: func(ctx context.Context, from io.Reader) ([]byte, func(), error) {
-			return c.config.Proxy.ReadDocument(ctx, "cluster/"+c.config.Name, from)
-		},
-		singleUser: c.config.SingleUser, server: c.subject, log: c.config.Logger,
-		followed: make(chan struct{}),
+	d := &documents{cluster: c, limit: maxOfCluster, followed: make(chan struct{})}
+	if c.config.SingleUser {
+		d.limit = maxOfSingleUser
 	}
 	var err, refusedErr error
 	d.known, err = lru.NewWithEvict(maxVariants, func(_ variant, old *document) { d.bytes -= len(old.Gzip) })
@@ -157,12 +158,12 @@ func (d *documents) serve(w http.ResponseWriter, r *filters.Request, v variant) 
 
 // load returns the document for the user of a request: the current one, or the last one with a Warning.
 func (d *documents) load(r *filters.Request, v variant) (*document, error) {
-	who, err := d.identify(r)
+	who, err := d.cluster.identityOf(r)
 	if err != nil {
 		return nil, err
 	}
 	last := d.get(v)
-	if last != nil && v.query != "" && d.singleUser { // a document with a hash never changes
+	if last != nil && v.query != "" && d.cluster.config.SingleUser { // a document with a hash never changes
 		return last, nil
 	}
 	patience := fetchTimeout
@@ -180,16 +181,16 @@ func (d *documents) load(r *filters.Request, v variant) (*document, error) {
 	case last == nil || !isOutage(err):
 		return nil, err
 	}
-	d.log.Debug("serving a document from memory", zap.String("path", v.path), zap.Error(err))
+	d.cluster.config.Logger.Debug("serving a document from memory", zap.String("path", v.path), zap.Error(err))
 	stale := *last
-	warning := fmt.Sprintf("299 - %q", d.server+" does not answer; this document is of "+last.at.UTC().Format(time.RFC3339))
+	warning := fmt.Sprintf("299 - %q", d.cluster.subject+" does not answer; this document is of "+last.at.UTC().Format(time.RFC3339))
 	stale.warnings = append([]string{warning}, last.warnings...)
 	return &stale, nil
 }
 
 // mayServeLast reports whether a user may read the last documents without a decision of the API server.
 func (d *documents) mayServeLast(who identity) bool {
-	return d.singleUser || who.known && !d.refused.Contains(who.key)
+	return d.cluster.config.SingleUser || who.known && !d.refused.Contains(who.key)
 }
 
 // statusError is a response with another status than 200.
@@ -210,7 +211,7 @@ func (d *documents) refresh(ctx context.Context, v variant, who identity) (*docu
 		defer cancel()
 		if who.key != "" {
 			var slot transport.Slot
-			if err := d.admit(&slot, who.user); err != nil {
+			if err := d.cluster.connections().own.Admit(&slot, who.user); err != nil {
 				return nil, err
 			}
 			defer slot.Release()
@@ -248,7 +249,7 @@ func (d *documents) fetchOne(ctx context.Context, v variant, who identity) (*doc
 	if last != nil {
 		header.Set("If-None-Match", last.ETag)
 	}
-	resp, err := d.fetch(ctx, v.path, v.query, header, who)
+	resp, err := d.cluster.fetch(ctx, v.path, v.query, header, who)
 	if err != nil {
 		return nil, err
 	}
@@ -262,7 +263,7 @@ func (d *documents) fetchOne(ctx context.Context, v variant, who identity) (*doc
 		}
 		return nil, statusError(resp.StatusCode)
 	}
-	body, free, err := d.read(ctx, io.LimitReader(resp.Body, maxDocument+1))
+	body, free, err := d.cluster.config.Proxy.ReadDocument(ctx, "cluster/"+d.cluster.config.Name, io.LimitReader(resp.Body, maxDocument+1))
 	defer free()
 	if err != nil {
 		return nil, err
@@ -343,16 +344,9 @@ func (d *documents) put(v variant, made *document) {
 	d.known.Remove(v)
 	d.bytes += len(made.Gzip)
 	d.known.Add(v, made)
-	for d.bytes > d.limit() {
+	for d.bytes > d.limit {
 		d.known.RemoveOldest()
 	}
-}
-
-func (d *documents) limit() int {
-	if d.singleUser {
-		return maxOfSingleUser
-	}
-	return maxOfCluster
 }
 
 func (d *documents) forget(v variant) {
@@ -375,12 +369,8 @@ func (d *documents) version() string {
 	if found == nil {
 		return ""
 	}
-	body, err := respond.Unpack(found.Gzip)
-	if err != nil {
-		return ""
-	}
 	var info version.Info
-	if err := json.NewDecoder(io.LimitReader(body, maxVersion)).Decode(&info); err != nil || len(info.GitVersion) > maxGitVersion {
+	if err := found.decode(&info, maxVersion); err != nil || len(info.GitVersion) > maxGitVersion {
 		return ""
 	}
 	return info.GitVersion
@@ -391,23 +381,23 @@ func (d *documents) version() string {
 func (d *documents) follow(ctx context.Context) (changed bool) {
 	defer d.once.Do(func() { close(d.followed) })
 	followed := []variant{versionDocument, {path: "/api", accept: aggregated}, {path: "/apis", accept: aggregated}}
-	if d.singleUser {
+	if d.cluster.config.SingleUser {
 		followed = append(followed, variant{path: "/api", accept: plain}, variant{path: "/apis", accept: plain})
 	}
 	for _, v := range followed {
 		last := d.get(v)
 		current, err := d.refresh(ctx, v, identity{})
 		if err != nil && isOutage(err) {
-			d.log.Debug("the API server does not answer", zap.String("path", v.path), zap.Error(err))
+			d.cluster.config.Logger.Debug("the API server does not answer", zap.String("path", v.path), zap.Error(err))
 			return changed // it would not answer the others either
 		}
 		changed = changed || err == nil && v != versionDocument && (last == nil || last.ETag != current.ETag)
 	}
-	if !d.singleUser {
+	if !d.cluster.config.SingleUser {
 		return changed
 	}
 	if err := d.followOpenAPI(ctx); err != nil {
-		d.log.Debug("the OpenAPI documents are not current", zap.Error(err))
+		d.cluster.config.Logger.Debug("the OpenAPI documents are not current", zap.Error(err))
 	}
 	return changed
 }
@@ -421,16 +411,8 @@ func (d *documents) followOpenAPI(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	body, err := respond.Unpack(index.Gzip)
-	if err != nil {
-		return err
-	}
-	var listed struct {
-		Paths map[string]struct {
-			ServerRelativeURL string `json:"serverRelativeURL"`
-		} `json:"paths"`
-	}
-	if err := json.NewDecoder(io.LimitReader(body, maxDocument)).Decode(&listed); err != nil {
+	var listed handler3.OpenAPIV3Discovery
+	if err := index.decode(&listed, maxDocument); err != nil {
 		return fmt.Errorf("read the index of the OpenAPI documents: %w", err)
 	}
 	for path, entry := range listed.Paths {
