@@ -124,11 +124,15 @@ func documentOf(r *http.Request) (variant, bool) {
 	if len(query) > 0 || len(accept) > maxAccept {
 		return variant{}, false
 	}
-	v := variant{path: path, accept: cmp.Or(accept, "application/json")}
-	if hash != "" {
-		v.query = url.Values{"hash": {hash}}.Encode()
+	return variant{path: path, query: queryOf(hash), accept: cmp.Or(accept, "application/json")}, true
+}
+
+// queryOf returns the query of a document with a hash, or "" if hash is empty.
+func queryOf(hash string) string {
+	if hash == "" {
+		return ""
 	}
-	return v, true
+	return url.Values{"hash": {hash}}.Encode()
 }
 
 // isDocument reports whether a document is at a path: /api, /apis, a group or group-version below them, /openapi/..., or /version.
@@ -417,9 +421,8 @@ func (d *documents) followOpenAPI(ctx context.Context) error {
 	}
 	for path, entry := range listed.Paths {
 		v := variant{path: openAPIRoot + "/" + path, accept: plain}
-		at, err := url.Parse(entry.ServerRelativeURL)
-		if hash := at.Query().Get("hash"); err == nil && hash != "" {
-			v.query = url.Values{"hash": {hash}}.Encode()
+		if at, err := url.Parse(entry.ServerRelativeURL); err == nil {
+			v.query = queryOf(at.Query().Get("hash"))
 		}
 		if !isDocument(v.path) || v.query != "" && d.get(v) != nil {
 			continue

@@ -151,6 +151,26 @@ func TestFetchesAreSharedByOneUserOnly(t *testing.T) {
 	})
 }
 
+func TestIndexOfOpenAPIDocumentsWithAWrongURL(t *testing.T) {
+	inBubble(t, 1, func(t *testing.T, e *env) {
+		var fetched atomic.Bool
+		e.handleAll(func(w http.ResponseWriter, r *http.Request) {
+			switch r.URL.Path {
+			case "/openapi/v3":
+				_, _ = io.WriteString(w, `{"paths":{"api/v1":{"serverRelativeURL":":not a URL"}}}`)
+			case "/openapi/v3/api/v1":
+				fetched.Store(true)
+			default:
+				_, _ = io.WriteString(w, "{}")
+			}
+		})
+		settle(2 * followInterval)
+		if !fetched.Load() {
+			t.Error("the document with a wrong URL was not fetched, want it at its path")
+		}
+	}, func(c *Config) { c.SingleUser = true })
+}
+
 func TestMemoryOfDocumentsIsLimited(t *testing.T) {
 	d := newDocuments(&Cluster{config: Config{Logger: zap.NewNop()}})
 	body := make([]byte, 1<<20)
