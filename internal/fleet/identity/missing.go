@@ -2,7 +2,6 @@ package identity
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net/http"
 	"slices"
@@ -20,9 +19,15 @@ import (
 )
 
 // right is a right that the front door needs in a cluster.
-type right struct {
-	text       string
-	attributes authorizationv1.ResourceAttributes
+type right authorizationv1.ResourceAttributes
+
+// String returns the right as RBAC spells it.
+func (r right) String() string {
+	resource := schema.GroupResource{Group: r.Group, Resource: r.Resource}
+	if r.Subresource != "" {
+		resource.Resource += "/*"
+	}
+	return r.Verb + " " + resource.String()
 }
 
 // anyKey is a key of extra that no rule names. RBAC has no pattern for the keys: a rule for "userextras/*" is about a key named "*".
@@ -31,17 +36,13 @@ const anyKey = "portico-front-check"
 // impersonationRights are in deploy/front/cluster-rbac.yaml, as are tokenRight and accessRight.
 var (
 	impersonationRights = []right{
-		{"impersonate users", authorizationv1.ResourceAttributes{Verb: "impersonate", Version: "v1", Resource: "users"}},
-		{"impersonate groups", authorizationv1.ResourceAttributes{Verb: "impersonate", Version: "v1", Resource: "groups"}},
-		{"impersonate uids.authentication.k8s.io", authorizationv1.ResourceAttributes{
-			Verb: "impersonate", Group: authenticationv1.GroupName, Version: "v1", Resource: "uids"}},
-		{"impersonate userextras/*.authentication.k8s.io", authorizationv1.ResourceAttributes{
-			Verb: "impersonate", Group: authenticationv1.GroupName, Version: "v1", Resource: "userextras", Subresource: anyKey}},
+		{Verb: "impersonate", Version: "v1", Resource: "users"},
+		{Verb: "impersonate", Version: "v1", Resource: "groups"},
+		{Verb: "impersonate", Group: authenticationv1.GroupName, Version: "v1", Resource: "uids"},
+		{Verb: "impersonate", Group: authenticationv1.GroupName, Version: "v1", Resource: "userextras", Subresource: anyKey},
 	}
-	tokenRight = right{"create tokenreviews.authentication.k8s.io", authorizationv1.ResourceAttributes{
-		Verb: "create", Group: authenticationv1.GroupName, Version: "v1", Resource: "tokenreviews"}}
-	accessRight = right{"create subjectaccessreviews.authorization.k8s.io", authorizationv1.ResourceAttributes{
-		Verb: "create", Group: authorizationv1.GroupName, Version: "v1", Resource: "subjectaccessreviews"}}
+	tokenRight  = right{Verb: "create", Group: authenticationv1.GroupName, Version: "v1", Resource: "tokenreviews"}
+	accessRight = right{Verb: "create", Group: authorizationv1.GroupName, Version: "v1", Resource: "subjectaccessreviews"}
 )
 
 // Needs are why the front door needs rights in a cluster.
@@ -62,7 +63,7 @@ func sharedRights(list []v1alpha1.SharedResources) (rights []right) {
 		for _, name := range rule.Resources {
 			resource := schema.ParseGroupResource(name)
 			for _, verb := range verbs {
-				rights = append(rights, right{verb + " " + name, authorizationv1.ResourceAttributes{Verb: verb, Group: resource.Group, Resource: resource.Resource}})
+				rights = append(rights, right{Verb: verb, Group: resource.Group, Resource: resource.Resource})
 			}
 		}
 	}
@@ -74,8 +75,8 @@ func Missing(ctx context.Context, cluster http.RoundTripper, needs Needs) ([]str
 	a, rights := api{cluster, needs.Mode}, impersonationRights
 	if needs.Mode == v1alpha1.FrontProxy {
 		rights = nil
-		if missing, err := a.missingTrust(ctx); err != nil || missing != "" {
-			return nonEmpty(missing), err // without trust, the API servers would check the rights of another user
+		if missing, err := a.missingTrust(ctx); err != nil || len(missing) > 0 {
+			return missing, err // without trust, the API servers would check the rights of another user
 		}
 	}
 	if needs.Tokens != v1alpha1.NoTokens {
@@ -89,10 +90,10 @@ func Missing(ctx context.Context, cluster http.RoundTripper, needs Needs) ([]str
 	for _, needed := range rights {
 		allowed, err := a.isAllowed(ctx, needed)
 		if err != nil {
-			return nil, fmt.Errorf("check the right to %s: %w", needed.text, err)
+			return nil, fmt.Errorf("check the right to %s: %w", needed, err)
 		}
 		if !allowed {
-			missing = append(missing, needed.text)
+			missing = append(missing, needed.String())
 		}
 	}
 	return missing, nil
@@ -104,17 +105,10 @@ func Message(missing []string) string {
 		". deploy/front/cluster-rbac.yaml grants the rights to a service account there, except those for spec.shared"
 }
 
-func nonEmpty(text string) []string {
-	if text == "" {
-		return nil
-	}
-	return []string{text}
-}
-
 func (a api) isAllowed(ctx context.Context, r right) (bool, error) {
 	review := &authorizationv1.SelfSubjectAccessReview{
 		TypeMeta: metav1.TypeMeta{APIVersion: authorizationv1.SchemeGroupVersion.String(), Kind: "SelfSubjectAccessReview"},
-		Spec:     authorizationv1.SelfSubjectAccessReviewSpec{ResourceAttributes: &r.attributes},
+		Spec:     authorizationv1.SelfSubjectAccessReviewSpec{ResourceAttributes: (*authorizationv1.ResourceAttributes)(&r)},
 	}
 	var reply authorizationv1.SelfSubjectAccessReview
 	err := a.create(ctx, "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", review, &reply)
@@ -129,10 +123,10 @@ var probe = user.DefaultInfo{
 
 // missingTrust sends a request as the user probe, and returns why the API servers do not authenticate that user. It does not check
 // the UID, because kubeadm configures no header for it, and kube-apiserver uses it for audit events only.
-func (a api) missingTrust(ctx context.Context) (string, error) {
+func (a api) missingTrust(ctx context.Context) ([]string, error) {
 	header := http.Header{}
 	if err := proxy.WriteIdentity(header, proxy.RequestHeaders, &probe); err != nil {
-		return "", err
+		return nil, err
 	}
 	review := &authenticationv1.SelfSubjectReview{
 		TypeMeta: metav1.TypeMeta{APIVersion: authenticationv1.SchemeGroupVersion.String(), Kind: "SelfSubjectReview"},
@@ -141,21 +135,15 @@ func (a api) missingTrust(ctx context.Context) (string, error) {
 	err := a.createAs(ctx, header, "/apis/authentication.k8s.io/v1/selfsubjectreviews", review, &reply)
 	seen := reply.Status.UserInfo
 	switch {
-	case isRefused(err) || err == nil && seen.Username != probe.Name:
-		return "be a front proxy (--requestheader-client-ca-file, --requestheader-allowed-names and " +
-			"--requestheader-username-headers=X-Remote-User of the API servers)", nil
+	case apierrors.IsUnauthorized(err), apierrors.IsForbidden(err), err == nil && seen.Username != probe.Name: // it knows no user, or another one
+		return []string{"be a front proxy (--requestheader-client-ca-file, --requestheader-allowed-names and " +
+			"--requestheader-username-headers=X-Remote-User of the API servers)"}, nil
 	case err != nil:
-		return "", fmt.Errorf("check that the API servers trust the certificate: %w", err)
+		return nil, fmt.Errorf("check that the API servers trust the certificate: %w", err)
 	case !slices.Contains(seen.Groups, probe.Groups[0]):
-		return "send groups (--requestheader-group-headers=X-Remote-Group of the API servers)", nil
+		return []string{"send groups (--requestheader-group-headers=X-Remote-Group of the API servers)"}, nil
 	case !slices.Equal(seen.Extra["portico-front-check"], probe.Extra["portico-front-check"]):
-		return "send extra (--requestheader-extra-headers-prefix=X-Remote-Extra- of the API servers)", nil
+		return []string{"send extra (--requestheader-extra-headers-prefix=X-Remote-Extra- of the API servers)"}, nil
 	}
-	return "", nil
-}
-
-// isRefused reports whether the cluster does not know the user, or knows another one.
-func isRefused(err error) bool {
-	var status *apierrors.StatusError
-	return errors.As(err, &status) && (status.ErrStatus.Code == http.StatusUnauthorized || status.ErrStatus.Code == http.StatusForbidden)
+	return nil, nil
 }
