@@ -2,20 +2,20 @@ package cli
 
 import (
 	"bufio"
-	"bytes"
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"net"
 	"net/url"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation"
@@ -134,10 +134,7 @@ func (o *enrollOptions) cluster(name string, config *rest.Config) (*v1alpha1.Clu
 
 // applyManifests applies the objects of a YAML file in an existing cluster.
 func applyManifests(ctx context.Context, client rest.Interface, file string) error {
-	resources := map[string]string{
-		"Namespace": "namespaces", "ServiceAccount": "serviceaccounts", "Secret": "secrets", "ClusterRole": "clusterroles", "ClusterRoleBinding": "clusterrolebindings",
-	}
-	documents := utilyaml.NewYAMLReader(bufio.NewReader(bytes.NewReader([]byte(file))))
+	documents := utilyaml.NewYAMLReader(bufio.NewReader(strings.NewReader(file)))
 	for {
 		document, err := documents.Read()
 		if errors.Is(err, io.EOF) {
@@ -153,13 +150,13 @@ func applyManifests(ctx context.Context, client rest.Interface, file string) err
 		if object.Kind == "" {
 			continue // only comments
 		}
-		gv := object.GroupVersionKind().GroupVersion()
-		path := []string{"api", gv.Version}
-		if gv.Group != "" {
-			path = []string{"apis", gv.Group, gv.Version}
+		resource, _ := meta.UnsafeGuessKindToResource(object.GroupVersionKind())
+		path := []string{"api", resource.Version}
+		if resource.Group != "" {
+			path = []string{"apis", resource.Group, resource.Version}
 		}
 		err = client.Patch(types.ApplyYAMLPatchType).AbsPath(path...).NamespaceIfScoped(object.Namespace, object.Namespace != "").
-			Resource(resources[object.Kind]).Name(object.Name).Param("fieldManager", "portico-enroll").Param("force", "true").Body(document).Do(ctx).Error()
+			Resource(resource.Resource).Name(object.Name).Param("fieldManager", "portico-enroll").Param("force", "true").Body(document).Do(ctx).Error()
 		if err != nil {
 			return fmt.Errorf("apply %s %s in the existing cluster: %w", object.Kind, object.Name, err)
 		}
@@ -177,37 +174,21 @@ const (
 func accountToken(ctx context.Context, client rest.Interface, notes io.Writer) (token []byte, err error) {
 	err = wait.PollUntilContextTimeout(ctx, 500*time.Millisecond, tokenPatience, true, func(ctx context.Context) (bool, error) {
 		var secret corev1.Secret
-		err := decodeInto(ctx, client.Get().AbsPath("api", "v1").Namespace(manifests.Namespace).Resource("secrets").Name(manifests.Account), &secret)
+		err := client.Get().Namespace(manifests.Namespace).Resource("secrets").Name(manifests.Account).Do(ctx).Into(&secret)
 		token = secret.Data[corev1.ServiceAccountTokenKey]
 		return len(token) > 0, err
 	})
 	if err == nil || !wait.Interrupted(err) || ctx.Err() != nil {
 		return token, err
 	}
-	lifetime := int64(tokenLifetime)
-	body, err := json.Marshal(authenticationv1.TokenRequest{
-		TypeMeta: metav1.TypeMeta{APIVersion: authenticationv1.SchemeGroupVersion.String(), Kind: "TokenRequest"},
-		Spec:     authenticationv1.TokenRequestSpec{ExpirationSeconds: &lifetime},
-	})
-	if err != nil {
-		return nil, err
-	}
+	request := &authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{ExpirationSeconds: new(int64(tokenLifetime))}}
 	var made authenticationv1.TokenRequest
-	request := client.Post().AbsPath("api", "v1").Namespace(manifests.Namespace).Resource("serviceaccounts").Name(manifests.Account).SubResource("token")
-	if err := decodeInto(ctx, request.SetHeader("Content-Type", "application/json").Body(body), &made); err != nil {
+	err = client.Post().Namespace(manifests.Namespace).Resource("serviceaccounts").Name(manifests.Account).SubResource("token").Body(request).Do(ctx).Into(&made)
+	if err != nil {
 		return nil, fmt.Errorf("request a token of the account: %w", err)
 	}
 	fmt.Fprintf(notes, "The token expires at %s, because nothing writes tokens into Secrets of the cluster: enroll it again before.\n", made.Status.ExpirationTimestamp.UTC().Format(time.RFC3339))
 	return []byte(made.Status.Token), nil
-}
-
-// decodeInto sends a request and decodes the response.
-func decodeInto(ctx context.Context, r *rest.Request, out any) error {
-	body, err := r.SetHeader("Accept", "application/json").Do(ctx).Raw()
-	if err != nil {
-		return err
-	}
-	return json.Unmarshal(body, out)
 }
 
 func printManifests(out io.Writer, objects ...any) error {
