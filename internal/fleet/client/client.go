@@ -3,7 +3,6 @@ package client
 
 import (
 	"k8s.io/client-go/gentype"
-	"k8s.io/client-go/listers"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
 
@@ -25,12 +24,4 @@ func New(config *rest.Config) (*Clusters, error) {
 // NewInformer returns an informer of all Clusters.
 func NewInformer(c *Clusters) cache.SharedIndexInformer {
 	return typedclient.NewInformer(c, &v1alpha1.Cluster{})
-}
-
-// Lister reads the cache of an informer.
-type Lister = listers.ResourceIndexer[*v1alpha1.Cluster]
-
-// NewLister returns the lister of an informer.
-func NewLister(informer cache.SharedIndexInformer) Lister {
-	return listers.New[*v1alpha1.Cluster](informer.GetIndexer(), resource.GroupResource())
 }
