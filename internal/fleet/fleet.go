@@ -8,7 +8,6 @@ import (
 
 	"go.uber.org/zap"
 	"golang.org/x/sync/errgroup"
-	"golang.org/x/time/rate"
 	"k8s.io/apimachinery/pkg/util/sets"
 	corelisters "k8s.io/client-go/listers/core/v1"
 	"k8s.io/client-go/tools/cache"
@@ -71,7 +70,7 @@ func New(c Config) *Fleet {
 	f := &Fleet{config: c, log: c.Logger, ready: make(chan struct{})}
 	f.members.Store(&members{})
 	f.secrets.Store(&sets.Set[string]{})
-	f.statuses = statusWriter{fleet: f, changed: make(chan struct{}), pending: map[string]bool{}, rights: map[string]rights{}, writes: map[string]*rate.Limiter{}}
+	f.statuses = statusWriter{fleet: f, changed: make(chan struct{}), pending: map[string]bool{}}
 	return f
 }
 

@@ -20,13 +20,18 @@ import (
 
 // statusWriter writes the status of Clusters, on the leading replica.
 type statusWriter struct {
-	fleet *Fleet
+	fleet   *Fleet
+	records sync.Map // of *record, by the name of a cluster
 
 	mu      sync.Mutex // guards the fields below
 	changed chan struct{}
-	pending map[string]bool          // names of clusters whose state has changed
-	rights  map[string]rights        // by the name of a cluster
-	writes  map[string]*rate.Limiter // by the name of a cluster
+	pending map[string]bool // names of clusters whose state has changed
+}
+
+// record is what is known of a cluster. One worker has it at a time.
+type record struct {
+	rights rights
+	writes *rate.Limiter
 }
 
 // rights are the rights of the front door in a cluster, as found at a time.
@@ -96,19 +101,18 @@ func (s *statusWriter) reconcile(ctx context.Context, name string) (time.Duratio
 	m := s.fleet.members.Load().byName[name]
 	latest, exists, err := s.fleet.config.Clusters.GetStore().GetByKey(name)
 	if err != nil || !exists || m == nil {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		delete(s.rights, name)
-		delete(s.writes, name)
+		s.records.Delete(name)
 		return 0, err
 	}
 	given := latest.(*v1alpha1.Cluster) // may be newer than the one of m
 	wanted := given.DeepCopy()
-	next := s.observe(ctx, m, &wanted.Status)
+	found, _ := s.records.LoadOrStore(name, &record{writes: rate.NewLimiter(rate.Every(writeInterval), writeBurst)})
+	known := found.(*record)
+	next := known.observe(ctx, m, &wanted.Status)
 	if equality.Semantic.DeepEqual(given.Status, wanted.Status) {
 		return next, nil
 	}
-	if wait := s.turn(name); wait > 0 {
+	if wait := known.turn(); wait > 0 {
 		return wait, nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, writeTimeout)
@@ -117,23 +121,18 @@ func (s *statusWriter) reconcile(ctx context.Context, name string) (time.Duratio
 	return next, reconcile.Ignoring(err, reconcile.IsOutdated)
 }
 
-// turn returns the time until the status of a cluster may be written, or 0, which takes the turn.
-func (s *statusWriter) turn(name string) time.Duration {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.writes[name] == nil {
-		s.writes[name] = rate.NewLimiter(rate.Every(writeInterval), writeBurst)
-	}
-	r := s.writes[name].Reserve()
-	wait := r.Delay()
+// turn returns the time until the status may be written, or 0, which takes the turn.
+func (r *record) turn() time.Duration {
+	turn := r.writes.Reserve()
+	wait := turn.Delay()
 	if wait > 0 {
-		r.Cancel()
+		turn.Cancel()
 	}
 	return wait
 }
 
 // observe sets the status of a cluster, and returns the time until its rights must be checked again.
-func (s *statusWriter) observe(ctx context.Context, m *member, status *v1alpha1.ClusterStatus) time.Duration {
+func (r *record) observe(ctx context.Context, m *member, status *v1alpha1.ClusterStatus) time.Duration {
 	state := m.state()
 	status.Endpoints = nil
 	for _, e := range state.Endpoints {
@@ -151,12 +150,12 @@ func (s *statusWriter) observe(ctx context.Context, m *member, status *v1alpha1.
 	case !state.Ready:
 		available.Status = metav1.ConditionFalse
 	}
-	found := s.rightsOf(ctx, m, available.Status == metav1.ConditionTrue)
-	for _, c := range []metav1.Condition{available, found.condition} {
+	r.updateRights(ctx, m, available.Status == metav1.ConditionTrue)
+	for _, c := range []metav1.Condition{available, r.rights.condition} {
 		c.ObservedGeneration = m.object.Generation
 		meta.SetStatusCondition(&status.Conditions, c)
 	}
-	return max(time.Second, found.interval()-time.Since(found.at))
+	return max(time.Second, r.rights.interval()-time.Since(r.rights.at))
 }
 
 // state returns the state of the API servers.
@@ -175,15 +174,12 @@ func (r *rights) interval() time.Duration {
 	return rightsRetry
 }
 
-// rightsOf returns the rights of the front door in a cluster. They are requested when the object or the credentials have changed, and
-// at intervals.
-func (s *statusWriter) rightsOf(ctx context.Context, m *member, reachable bool) rights {
-	s.mu.Lock()
-	known := s.rights[m.name]
-	s.mu.Unlock()
+// updateRights requests the rights of the front door in a cluster when the object or the credentials have changed, and at intervals.
+func (r *record) updateRights(ctx context.Context, m *member, reachable bool) {
+	known := &r.rights
 	current := known.link == m.link && known.generation == m.object.Generation && known.credentials == m.credentials
 	if current && time.Since(known.at) < known.interval() && (known.condition.Reason != v1alpha1.ReasonClusterUnavailable || !reachable) {
-		return known
+		return
 	}
 	found := rights{link: m.link, generation: m.object.Generation, credentials: m.credentials, at: time.Now(), condition: metav1.Condition{
 		Type: v1alpha1.ConditionPermitted, Status: metav1.ConditionUnknown, Reason: v1alpha1.ReasonClusterUnavailable, Message: "no API server is available",
@@ -191,10 +187,7 @@ func (s *statusWriter) rightsOf(ctx context.Context, m *member, reachable bool) 
 	if reachable {
 		found.condition.Status, found.condition.Reason, found.condition.Message = m.checkRights(ctx)
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.rights[m.name] = found
-	return found
+	r.rights = found
 }
 
 // checkRights asks the cluster for the rights that the credentials lack.

@@ -61,9 +61,8 @@ func TestRightsAreCheckedAgain(t *testing.T) {
 	inBubble(t, func(t *testing.T, e *env) {
 		e.start("a")
 		checked := func() time.Time {
-			e.fleet.statuses.mu.Lock()
-			defer e.fleet.statuses.mu.Unlock()
-			return e.fleet.statuses.rights["a"].at
+			found, _ := e.fleet.statuses.records.Load("a")
+			return found.(*record).rights.at
 		}
 		last := checked()
 		settleDown()
