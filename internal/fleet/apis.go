@@ -14,6 +14,7 @@ import (
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 	apirequest "k8s.io/apiserver/pkg/endpoints/request"
+	"k8s.io/kube-openapi/pkg/handler3"
 
 	"portico.dev/internal/discovery"
 	"portico.dev/internal/dispatch"
@@ -208,21 +209,16 @@ func (f *Fleet) serveIndex(w http.ResponseWriter, r *filters.Request, m *member)
 }
 
 func changeIndex(document []byte, urls map[string]string) ([]byte, error) {
-	type entry struct {
-		ServerRelativeURL string `json:"serverRelativeURL"`
-	}
-	var index struct {
-		Paths map[string]entry `json:"paths"`
-	}
+	var index handler3.OpenAPIV3Discovery
 	if err := json.Unmarshal(document, &index); err != nil {
 		return nil, fmt.Errorf("decode the index of the OpenAPI documents of the cluster: %w", err)
 	}
 	for path, url := range urls {
 		if delete(index.Paths, path); url != "" {
 			if index.Paths == nil {
-				index.Paths = map[string]entry{}
+				index.Paths = map[string]handler3.OpenAPIV3DiscoveryGroupVersion{}
 			}
-			index.Paths[path] = entry{url}
+			index.Paths[path] = handler3.OpenAPIV3DiscoveryGroupVersion{ServerRelativeURL: url}
 		}
 	}
 	return json.Marshal(index)
