@@ -130,10 +130,7 @@ func (f *Fleet) objects() []*v1alpha1.Cluster {
 		all = append(all, object.(*v1alpha1.Cluster))
 	}
 	slices.SortFunc(all, func(a, b *v1alpha1.Cluster) int {
-		if c := a.CreationTimestamp.Compare(b.CreationTimestamp.Time); c != 0 {
-			return c
-		}
-		return cmp.Compare(a.Name, b.Name)
+		return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.Name, b.Name))
 	})
 	return all
 }
