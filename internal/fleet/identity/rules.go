@@ -17,18 +17,11 @@ import (
 // Rules convert a user of the front door into a user of a cluster.
 //
 // Names that begin with "system:" have rights in every cluster. A service account or a node of the front door would have the rights of
-// the one with the same name in the cluster.
-type Rules struct {
-	// UserPrefix and GroupPrefix precede the names of users and groups in the cluster.
-	UserPrefix, GroupPrefix string
-	// SystemGroups are groups that are sent although they begin with "system:".
-	SystemGroups []string
-}
+// the one with the same name in the cluster. Only UserPrefix, GroupPrefix and SystemGroups matter.
+type Rules v1alpha1.ClusterIdentity
 
 // RulesOf returns the rules in the spec of a Cluster.
-func RulesOf(c v1alpha1.ClusterIdentity) Rules {
-	return Rules{UserPrefix: c.UserPrefix, GroupPrefix: c.GroupPrefix, SystemGroups: c.SystemGroups}
-}
+func RulesOf(c v1alpha1.ClusterIdentity) Rules { return Rules(c) }
 
 // Of returns the user in the cluster for a user of the front door. A user that must not be sent is a 403. The result is exactly the
 // user that kube-apiserver reads from its headers: without empty and repeated groups, without keys of extra that have no value, and
