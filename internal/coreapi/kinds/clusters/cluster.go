@@ -142,7 +142,7 @@ func warnCluster(ctx context.Context, e *registry.Environment, obj runtime.Objec
 	if len(c.Spec.Hosts) == 0 {
 		return warnings
 	}
-	clusters := v1alpha1.GroupVersion.WithResource("clusters").GroupResource()
+	clusters := v1alpha1.Resource("clusters")
 	all, err := e.Storage(clusters).List(registry.ReadContext(ctx, clusters.Group, clusters.Resource, "", ""), &metainternalversion.ListOptions{ResourceVersion: "0"})
 	list, ok := all.(*v1alpha1.ClusterList)
 	if err != nil || !ok {

@@ -2,13 +2,13 @@ package clusters
 
 import (
 	"net"
-	"net/netip"
 	"strconv"
 	"strings"
 	"time"
 	"unicode"
 
 	"k8s.io/apimachinery/pkg/api/validation"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	metav1validation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
 	"k8s.io/apimachinery/pkg/util/sets"
 	utilvalidation "k8s.io/apimachinery/pkg/util/validation"
@@ -104,7 +104,7 @@ func validateText(value string, at *field.Path) field.ErrorList {
 }
 
 func validateHost(host string, at *field.Path) field.ErrorList {
-	if isAddress(host) {
+	if net.ParseIP(host) != nil {
 		return field.ErrorList{field.Invalid(at, host, "must be a DNS name, not an IP address")}
 	}
 	return validate.DnsSubdomain(host, at)
@@ -117,11 +117,6 @@ func validateAPIService(name string, at *field.Path) field.ErrorList {
 		return field.ErrorList{field.Invalid(at, name, "must be the name of an APIService, VERSION.GROUP, such as v1beta1.metrics.k8s.io")}
 	}
 	return nil
-}
-
-func isAddress(host string) bool {
-	ip, err := netip.ParseAddr(host)
-	return err == nil && ip.Zone() == ""
 }
 
 func validateServer(s *v1alpha1.ClusterServer, at *field.Path) field.ErrorList {
@@ -138,7 +133,7 @@ func validateServer(s *v1alpha1.ClusterServer, at *field.Path) field.ErrorList {
 			errs = append(errs, field.Invalid(at.Child("insecureSkipTLSVerify"), true, "may not be true if caBundle is present"))
 		}
 	}
-	if s.ServerName != "" && !isAddress(s.ServerName) {
+	if s.ServerName != "" && net.ParseIP(s.ServerName) == nil {
 		errs = append(errs, validate.DnsSubdomain(s.ServerName, at.Child("serverName"))...)
 	}
 	if s.Tunnel != "" {
@@ -153,7 +148,7 @@ func validateEndpoint(address string, at *field.Path) field.ErrorList {
 		return field.ErrorList{field.Invalid(at, address, "must be HOST:PORT, such as 192.0.2.1:6443")}
 	}
 	var errs field.ErrorList
-	if !isAddress(host) && len(utilvalidation.IsDNS1123Subdomain(host)) > 0 {
+	if net.ParseIP(host) == nil && len(utilvalidation.IsDNS1123Subdomain(host)) > 0 {
 		errs = append(errs, field.Invalid(at, address, "the host must be a DNS name in lower case, or an IP address"))
 	}
 	if n, err := strconv.ParseUint(port, 10, 16); err != nil || n == 0 || strconv.FormatUint(n, 10) != port {
@@ -190,10 +185,7 @@ func validateSystemGroup(group string, at *field.Path) field.ErrorList {
 }
 
 func validateLimits(l *v1alpha1.ClusterLimits, at *field.Path) field.ErrorList {
-	var errs field.ErrorList
-	if n := l.MaxRequestsInFlight; n != nil {
-		errs = append(errs, validateRate(*n, at.Child("maxRequestsInFlight"))...)
-	}
+	errs := validateRate(l.MaxRequestsInFlight, at.Child("maxRequestsInFlight"))
 	if len(l.Rates) > maxRates {
 		errs = append(errs, field.TooMany(at.Child("rates"), len(l.Rates), maxRates))
 	}
@@ -211,10 +203,8 @@ func validateLimits(l *v1alpha1.ClusterLimits, at *field.Path) field.ErrorList {
 }
 
 func validateRateLimit(r *v1alpha1.RateLimit, at *field.Path) field.ErrorList {
-	errs := validateRate(r.RequestsPerSecond, at.Child("requestsPerSecond"))
-	if r.Burst != nil {
-		errs = append(errs, validateRate(*r.Burst, at.Child("burst"))...)
-	}
+	errs := validateRate(&r.RequestsPerSecond, at.Child("requestsPerSecond"))
+	errs = append(errs, validateRate(r.Burst, at.Child("burst"))...)
 	errs = append(errs, validateList(r.Users, maxValues, at.Child("users"), validateText)...)
 	errs = append(errs, validateList(r.Groups, maxValues, at.Child("groups"), validateText)...)
 	errs = append(errs, validateList(r.Verbs, maxValues, at.Child("verbs"), validate.DnsLabel)...)
@@ -222,9 +212,10 @@ func validateRateLimit(r *v1alpha1.RateLimit, at *field.Path) field.ErrorList {
 	return append(errs, validateList(r.Namespaces, maxValues, at.Child("namespaces"), validate.DnsLabel)...)
 }
 
-func validateRate(n int32, at *field.Path) field.ErrorList {
-	if n < 1 || n > maxRate {
-		return field.ErrorList{field.Invalid(at, n, "must be between 1 and "+strconv.Itoa(maxRate))}
+// validateRate accepts a number that is not set.
+func validateRate(n *int32, at *field.Path) field.ErrorList {
+	if n != nil && (*n < 1 || *n > maxRate) {
+		return field.ErrorList{field.Invalid(at, *n, "must be between 1 and "+strconv.Itoa(maxRate))}
 	}
 	return nil
 }
@@ -240,10 +231,8 @@ func validateShared(list []v1alpha1.SharedResources, at *field.Path) field.Error
 			errs = append(errs, field.Required(at.Child("resources"), "at least one resource is needed, such as pods"))
 		}
 		errs = append(errs, validateList(s.Resources, maxSharedResources, at.Child("resources"), validateSharedResource)...)
-		errs = append(errs, validateDuration(s.MaxAge.Duration, maxSharedAge, at.Child("maxAge"))...)
-		if s.StaleIfError != nil {
-			errs = append(errs, validateDuration(s.StaleIfError.Duration, maxStaleIfError, at.Child("staleIfError"))...)
-		}
+		errs = append(errs, validateDuration(&s.MaxAge, maxSharedAge, at.Child("maxAge"))...)
+		errs = append(errs, validateDuration(s.StaleIfError, maxStaleIfError, at.Child("staleIfError"))...)
 	}
 	return errs
 }
@@ -255,9 +244,10 @@ func validateSharedResource(name string, at *field.Path) field.ErrorList {
 	return validateResource(name, at)
 }
 
-func validateDuration(d, limit time.Duration, at *field.Path) field.ErrorList {
-	if d < 0 || d > limit {
-		return field.ErrorList{field.Invalid(at, d.String(), "must be between 0s and "+limit.String())}
+// validateDuration accepts a duration that is not set.
+func validateDuration(d *metav1.Duration, limit time.Duration, at *field.Path) field.ErrorList {
+	if d != nil && (d.Duration < 0 || d.Duration > limit) {
+		return field.ErrorList{field.Invalid(at, d.Duration.String(), "must be between 0s and "+limit.String())}
 	}
 	return nil
 }
