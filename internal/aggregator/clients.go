@@ -53,7 +53,7 @@ func (h *parts) wireClients() (err error) {
 	h.apiRoutes.Informer = h.informers.InformerFor(&v1alpha1.APIRoute{}, func(kubernetes.Interface, time.Duration) cache.SharedIndexInformer {
 		return routingclient.NewInformer(h.apiRoutes.Client)
 	})
-	if err := h.wireClusterObjects(bootstrapConfig); err != nil {
+	if err := h.wireClusters(bootstrapConfig); err != nil {
 		return err
 	}
 	h.services = aggregatorinformers.NewSharedInformerFactoryWithOptions(h.aggregator, 0, aggregatorinformers.WithTransform(trimInformerObjects()))

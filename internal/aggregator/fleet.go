@@ -16,7 +16,7 @@ import (
 	"portico.dev/internal/discovery"
 	"portico.dev/internal/dispatch"
 	"portico.dev/internal/fleet"
-	"portico.dev/internal/fleet/client"
+	fleetclient "portico.dev/internal/fleet/client"
 	"portico.dev/internal/fleet/v1alpha1"
 	"portico.dev/internal/metrics"
 	"portico.dev/internal/nodes/egress"
@@ -25,25 +25,12 @@ import (
 	"portico.dev/internal/transport"
 )
 
-// clusterObjects are the objects of kind Cluster.
-type clusterObjects struct {
-	client   *client.Clusters
-	informer cache.SharedIndexInformer
-}
-
-// wireClusterObjects leaves h.clusters nil if the API of Clusters is off.
-func (h *parts) wireClusterObjects(config *rest.Config) error {
-	if !h.cfg.runtimeConfig().Serves(v1alpha1.GroupVersion.WithResource("clusters")) {
-		return nil
+// wireClusters leaves h.clusters nil if the API of Clusters is off.
+func (h *parts) wireClusters(config *rest.Config) (err error) {
+	if h.cfg.runtimeConfig().Serves(v1alpha1.GroupVersion.WithResource("clusters")) {
+		h.clusters, err = fleetclient.New(config)
 	}
-	made, err := client.New(config)
-	if err != nil {
-		return err
-	}
-	h.clusters = &clusterObjects{client: made, informer: h.informers.InformerFor(&v1alpha1.Cluster{}, func(kubernetes.Interface, time.Duration) cache.SharedIndexInformer {
-		return client.NewInformer(made)
-	})}
-	return nil
+	return err
 }
 
 // signsWith reports whether service account tokens of this front door are signed with a key.
@@ -66,8 +53,11 @@ func (h *parts) wireFleet(config server.ChainConfig, next http.Handler) (http.Ha
 		return next, nil
 	}
 	secrets := h.informers.Secrets()
+	clusters := h.informers.InformerFor(&v1alpha1.Cluster{}, func(kubernetes.Interface, time.Duration) cache.SharedIndexInformer {
+		return fleetclient.NewInformer(h.clusters)
+	})
 	h.fleet = fleet.New(fleet.Config{
-		Client: h.clusters.client, Clusters: h.clusters.informer, Secrets: secrets.Informer(), SecretLister: secrets.Lister(),
+		Client: h.clusters, Clusters: clusters, Secrets: secrets.Informer(), SecretLister: secrets.Lister(),
 		Chain: config, APIs: extensionAPIs{h.Aggregation}, OwnNames: h.serving.DNSNames, OwnKey: h.signsWith,
 		Transport: transport.Options{
 			Engine: h.cfg.BackendEngine, Parent: h.Transport, OwnAddresses: h.ownAddresses, Tunnel: h.Egress.ControlPlane(), Metrics: h.Metrics.Backends, Logger: h.log.Named("transport"),

@@ -30,6 +30,7 @@ import (
 	"portico.dev/internal/dispatch"
 	"portico.dev/internal/fairness"
 	"portico.dev/internal/fleet"
+	fleetclient "portico.dev/internal/fleet/client"
 	"portico.dev/internal/lifecycle"
 	"portico.dev/internal/lifecycle/debts"
 	"portico.dev/internal/lifecycle/garbage"
@@ -99,8 +100,8 @@ type parts struct {
 
 	catchUps catchUps // nil: no other replica can be ahead
 
-	clusters *clusterObjects // nil: the API of Clusters is off
-	fleet    *fleet.Fleet    // nil like clusters
+	clusters *fleetclient.Clusters // nil: the API of Clusters is off
+	fleet    *fleet.Fleet          // nil like clusters
 
 	router *server.Router
 	health *server.Health
