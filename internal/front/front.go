@@ -9,7 +9,7 @@ import (
 	"go.uber.org/zap"
 	"k8s.io/apiserver/pkg/authentication/authenticator"
 	"k8s.io/apiserver/pkg/authentication/user"
-	"k8s.io/apiserver/pkg/authorization/authorizer"
+	"k8s.io/apiserver/pkg/authorization/authorizerfactory"
 
 	"portico.dev/internal/aggregation"
 	"portico.dev/internal/fleet/cluster"
@@ -73,8 +73,9 @@ func (f *Front) wire() (err error) {
 		return err
 	}
 	health := server.NewHealth(f.log.Named("health"), server.Check{Name: "startup", Ask: func(context.Context) error { return server.NotClosed(f.server.Ready()) }})
+	// The API server decides about all requests and about impersonation.
 	chain, err := server.NewChain(f.Chain(server.ChainConfig{
-		Authenticator: authenticator.RequestFunc(f.authenticate), Authorizer: permitted{}, PassImpersonation: true,
+		Authenticator: authenticator.RequestFunc(f.authenticate), Authorizer: authorizerfactory.NewAlwaysAllowAuthorizer(), PassImpersonation: true,
 		AdjustTimeout: cluster.EndAfterServer, Ready: func() error { return nil },
 	}), f.route(server.NewStatic(server.StaticConfig{
 		Health: health, Version: version.Get(), Gatherer: f.Registry, Aggregation: func() any { return nil },
@@ -114,14 +115,6 @@ func (f *Front) authenticate(r *http.Request) (*authenticator.Response, bool, er
 	return &authenticator.Response{User: &user.DefaultInfo{Name: f.keys.user}}, true, nil
 }
 
-// permitted authorizes everything: the API server decides.
-type permitted struct{}
-
-// Authorize implements authorizer.UnconditionalAuthorizer.
-func (permitted) Authorize(context.Context, authorizer.Attributes) (authorizer.Decision, string, error) {
-	return authorizer.DecisionAllow, "the API server decides", nil
-}
-
 // URL returns the address of the front.
 func (f *Front) URL() string { return "https://" + f.listener.Addr().String() }
 
@@ -139,14 +132,11 @@ func (f *Front) Ready() <-chan struct{} { return f.server.Ready() }
 // Run serves until ctx ends. The API server may be unreachable at any time.
 func (f *Front) Run(ctx context.Context) error {
 	group := &run.Group{}
-	add := func(name string, ready <-chan struct{}, f func(context.Context) error) {
-		group.Add(run.Member{Name: name, Ready: ready, Run: f})
-	}
-	add("port", f.server.Accepts(), f.server.Accept)
-	add("cluster", f.cluster.Fetched(), f.cluster.Run)
+	group.Add(run.Member{Name: "port", Ready: f.server.Accepts(), Run: f.server.Accept})
+	group.Add(run.Member{Name: "cluster", Ready: f.cluster.Fetched(), Run: f.cluster.Run})
 	if f.Overload != nil {
-		add("overload", nil, f.Overload.Run)
+		group.Add(run.Member{Name: "overload", Run: f.Overload.Run})
 	}
-	add("listener", f.server.Ready(), f.server.Run)
+	group.Add(run.Member{Name: "listener", Ready: f.server.Ready(), Run: f.server.Run})
 	return group.Run(ctx)
 }
