@@ -134,16 +134,14 @@ func (f *ownFront) start(ctx context.Context) error {
 	done := make(chan error, 1)
 	f.stop, f.done = stop, done
 	go func() { done <- front.Run(running) }()
-	timeout := time.NewTimer(openWithin)
-	defer timeout.Stop()
+	ctx, cancel := context.WithTimeoutCause(ctx, openWithin, fmt.Errorf("the front door to drill was not ready within %s", openWithin))
+	defer cancel()
 	select {
 	case <-front.Ready():
 		return f.keepPort(front.URL())
 	case err := <-done:
 		done <- err
 		return errors.Join(errors.New("the front door to drill did not start"), err)
-	case <-timeout.C:
-		return fmt.Errorf("the front door to drill was not ready within %s", openWithin)
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
