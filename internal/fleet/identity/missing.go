@@ -72,10 +72,10 @@ func sharedRights(list []v1alpha1.SharedResources) (rights []right) {
 
 // Missing returns the rights that the credentials of the front door lack in the cluster. cluster is like that of NewTokens.
 func Missing(ctx context.Context, cluster http.RoundTripper, needs Needs) ([]string, error) {
-	a, rights := api{cluster, needs.Mode}, impersonationRights
+	client, rights := newReviewClient(cluster, needs.Mode), impersonationRights
 	if needs.Mode == v1alpha1.FrontProxy {
 		rights = nil
-		if missing, err := a.missingTrust(ctx); err != nil || len(missing) > 0 {
+		if missing, err := client.missingTrust(ctx); err != nil || len(missing) > 0 {
 			return missing, err // without trust, the API servers would check the rights of another user
 		}
 	}
@@ -88,7 +88,7 @@ func Missing(ctx context.Context, cluster http.RoundTripper, needs Needs) ([]str
 	rights = slices.Concat(rights, sharedRights(needs.Shared))
 	var missing []string
 	for _, needed := range rights {
-		allowed, err := a.isAllowed(ctx, needed)
+		allowed, err := client.isAllowed(ctx, needed)
 		if err != nil {
 			return nil, fmt.Errorf("check the right to %s: %w", needed, err)
 		}
@@ -105,13 +105,13 @@ func Message(missing []string) string {
 		". deploy/front/cluster-rbac.yaml grants the rights to a service account there, except those for spec.shared"
 }
 
-func (a api) isAllowed(ctx context.Context, r right) (bool, error) {
+func (r *reviewClient) isAllowed(ctx context.Context, needed right) (bool, error) {
 	review := &authorizationv1.SelfSubjectAccessReview{
 		TypeMeta: metav1.TypeMeta{APIVersion: authorizationv1.SchemeGroupVersion.String(), Kind: "SelfSubjectAccessReview"},
-		Spec:     authorizationv1.SelfSubjectAccessReviewSpec{ResourceAttributes: (*authorizationv1.ResourceAttributes)(&r)},
+		Spec:     authorizationv1.SelfSubjectAccessReviewSpec{ResourceAttributes: (*authorizationv1.ResourceAttributes)(&needed)},
 	}
 	var reply authorizationv1.SelfSubjectAccessReview
-	err := a.create(ctx, "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", review, &reply)
+	err := r.create(ctx, "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", review, &reply)
 	return reply.Status.Allowed, err
 }
 
@@ -123,7 +123,7 @@ var probe = user.DefaultInfo{
 
 // missingTrust sends a request as the user probe, and returns why the API servers do not authenticate that user. It does not check
 // the UID, because kubeadm configures no header for it, and kube-apiserver uses it for audit events only.
-func (a api) missingTrust(ctx context.Context) ([]string, error) {
+func (r *reviewClient) missingTrust(ctx context.Context) ([]string, error) {
 	header := http.Header{}
 	if err := proxy.WriteIdentity(header, proxy.RequestHeaders, &probe); err != nil {
 		return nil, err
@@ -132,7 +132,7 @@ func (a api) missingTrust(ctx context.Context) ([]string, error) {
 		TypeMeta: metav1.TypeMeta{APIVersion: authenticationv1.SchemeGroupVersion.String(), Kind: "SelfSubjectReview"},
 	}
 	var reply authenticationv1.SelfSubjectReview
-	err := a.createAs(ctx, header, "/apis/authentication.k8s.io/v1/selfsubjectreviews", review, &reply)
+	err := r.createAs(ctx, header, "/apis/authentication.k8s.io/v1/selfsubjectreviews", review, &reply)
 	seen := reply.Status.UserInfo
 	switch {
 	case apierrors.IsUnauthorized(err), apierrors.IsForbidden(err), err == nil && seen.Username != probe.Name: // it knows no user, or another one
