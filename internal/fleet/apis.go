@@ -96,7 +96,7 @@ func (f *Fleet) admit(r *filters.Request) error {
 	}
 	attributes.User = userForExtensions(r.Context(), r.User)
 	c := &f.config.Chain
-	if err := server.Authorize(r.Request, extensions{c.Authorizer}, c.UpgradesNeedCreate, attributes, f.log); err != nil {
+	if err := server.Authorize(r.Request, authorizer.AuthorizerFunc(f.authorizeExtension), c.UpgradesNeedCreate, attributes, f.log); err != nil {
 		return err
 	}
 	r.User, r.UserName = attributes.User, attributes.User.GetName()
@@ -117,14 +117,9 @@ func userForExtensions(ctx context.Context, u user.Info) user.Info {
 	return &user.DefaultInfo{Name: u.GetName(), UID: u.GetUID(), Groups: u.GetGroups(), Extra: extra}
 }
 
-// extensions authorizes requests for extension servers.
-type extensions struct {
-	frontDoor authorizer.UnconditionalAuthorizer
-}
-
-// Authorize implements authorizer.UnconditionalAuthorizer.
-func (e extensions) Authorize(ctx context.Context, a authorizer.Attributes) (authorizer.Decision, string, error) {
-	decision, reason, err := e.frontDoor.Authorize(ctx, a)
+// authorizeExtension authorizes requests for extension servers. It is an authorizer.AuthorizerFunc.
+func (f *Fleet) authorizeExtension(ctx context.Context, a authorizer.Attributes) (authorizer.Decision, string, error) {
+	decision, reason, err := f.config.Chain.Authorizer.Authorize(ctx, a)
 	if decision != authorizer.DecisionAllow {
 		reason = "the front door, which serves this API for the cluster, requires this right, too"
 	}
