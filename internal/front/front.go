@@ -29,7 +29,6 @@ type Front struct {
 
 	listener net.Listener
 	keys     *keys
-	proxy    *proxy.Proxy
 	cluster  *cluster.Cluster
 	server   *server.Server
 }
@@ -57,14 +56,14 @@ func New(c Config, log *zap.Logger) (*Front, error) {
 }
 
 func (f *Front) wire() (err error) {
-	f.proxy = proxy.New(proxy.Config{
+	forward := proxy.New(proxy.Config{
 		Lists: f.Bodies.ForLists(), Requests: f.Metrics.Requests, Logger: f.log.Named("proxy"),
 	})
 	config, err := cluster.FromKubeconfig(f.cfg.Client)
 	if err != nil {
 		return err
 	}
-	config.Proxy, config.Logger = f.proxy, f.log.Named("cluster")
+	config.Proxy, config.Logger = forward, f.log.Named("cluster")
 	config.Transport = transport.Options{
 		Engine: f.cfg.BackendEngine, OwnAddresses: func() []string { return []string{f.listener.Addr().String()} },
 		Metrics: f.Metrics.Backends, Logger: f.log.Named("transport"), Tunnel: config.Transport.Tunnel,
@@ -84,7 +83,7 @@ func (f *Front) wire() (err error) {
 		return err
 	}
 	f.server = f.Server(server.Config{
-		Listener: f.listener, TLS: pki.MutualServerConfig(f.keys.serving, f.keys.clients.Pool()), Handler: chain, Health: health, Proxy: f.proxy,
+		Listener: f.listener, TLS: pki.MutualServerConfig(f.keys.serving, f.keys.clients.Pool()), Handler: chain, Health: health, Proxy: forward,
 	})
 	return nil
 }
