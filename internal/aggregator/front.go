@@ -10,7 +10,6 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/spf13/pflag"
-	"go.opentelemetry.io/otel/trace"
 	"k8s.io/component-base/metrics/legacyregistry"
 
 	"portico.dev/internal/audit"
@@ -56,18 +55,22 @@ func (h *parts) wireFront() error {
 	if err := h.wireFairness(); err != nil {
 		return err
 	}
+	config := h.Chain(server.ChainConfig{
+		Authenticator: inProcessAuthenticator{h.authn}, Authorizer: h.authz, Ready: h.notReady, Fairness: h.fairness,
+		CORSAllowedOrigins: c.CORSAllowedOrigins, DeniedUserAgents: c.DeniedUserAgents,
+		UpgradesNeedCreate: c.AuthorizeUpgradesAsCreate, StrictTransportSecurity: c.StrictTransportSecurity,
+		LargeHeaders: server.NewHeaderMemory(h.Memory, h.mayHaveLargeHeaders),
+	})
+	if h.audit != nil {
+		config.Audit = h.audit
+	}
 	if c.TracingEndpoint != "" {
 		h.tracing = server.NewTracerProvider(server.TracingConfig{
 			Endpoint: c.TracingEndpoint, SamplingRatePerMillion: c.TracingSamplingRatePerMillion,
 			Service: "aggregator", Version: version.Portico, Dial: h.Egress.ControlPlane().Dialer(), Logger: h.log.Named("tracing"),
 		})
+		config.Tracer = h.tracing.Tracer()
 	}
-	config := h.Chain(server.ChainConfig{
-		Authenticator: inProcessAuthenticator{h.authn}, Authorizer: h.authz, Ready: h.notReady, Fairness: h.fairness,
-		CORSAllowedOrigins: c.CORSAllowedOrigins, DeniedUserAgents: c.DeniedUserAgents, Audit: h.auditor(), Tracer: h.tracer(),
-		UpgradesNeedCreate: c.AuthorizeUpgradesAsCreate, StrictTransportSecurity: c.StrictTransportSecurity,
-		LargeHeaders: server.NewHeaderMemory(h.Memory, h.mayHaveLargeHeaders),
-	})
 	if h.clusters != nil {
 		config.ReservedExtra = filters.ClusterExtra
 	}
@@ -122,14 +125,6 @@ func (h *parts) mayHaveLargeHeaders(s *tls.ConnectionState) bool {
 	return h.authn.IsFrontProxy(s.PeerCertificates)
 }
 
-// tracer returns a nil interface if tracing is off, so that the chain does not trace.
-func (h *parts) tracer() trace.Tracer {
-	if h.tracing == nil {
-		return nil
-	}
-	return h.tracing.Tracer()
-}
-
 // wireAudit leaves h.audit nil if no audit backend is configured.
 func (h *parts) wireAudit() (err error) {
 	c := h.cfg.Audit
@@ -139,14 +134,6 @@ func (h *parts) wireAudit() (err error) {
 	c.Metrics, c.Logger, c.Dial = h.Metrics.Audit, h.log.Named("audit"), h.Egress.ControlPlane().NetDialer()
 	h.audit, err = audit.New(c)
 	return err
-}
-
-// auditor returns a nil interface if auditing is off, so that the chain does not audit.
-func (h *parts) auditor() server.Auditor {
-	if h.audit == nil {
-		return nil
-	}
-	return h.audit
 }
 
 func (c *Config) addFairnessFlags(fs *pflag.FlagSet) {
