@@ -191,18 +191,15 @@ func accountToken(ctx context.Context, client rest.Interface, notes io.Writer) (
 	return []byte(made.Status.Token), nil
 }
 
-func printManifests(out io.Writer, objects ...any) error {
-	for i, object := range objects {
-		text, err := yaml.Marshal(object)
-		if err != nil {
-			return err
-		}
-		if i > 0 {
-			fmt.Fprintln(out, "---")
-		}
-		if _, err := out.Write(text); err != nil {
-			return err
-		}
+func printManifests(out io.Writer, secret *corev1.Secret, cluster *v1alpha1.Cluster) error {
+	secretText, err := yaml.Marshal(secret)
+	if err != nil {
+		return err
 	}
-	return nil
+	clusterText, err := yaml.Marshal(cluster)
+	if err != nil {
+		return err
+	}
+	_, err = fmt.Fprintf(out, "%s---\n%s", secretText, clusterText)
+	return err
 }
