@@ -38,6 +38,13 @@ func TestMain(m *testing.M) {
 		serveWithFewDescriptors()
 		return
 	}
+	if kind := os.Getenv(benchRole); kind != "" {
+		if err := serveBench(kind); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		return
+	}
 	goleak.VerifyTestMain(m,
 		// A read that waits for a version leaves a timer behind, for three seconds.
 		goleak.IgnoreAnyFunction("k8s.io/apiserver/pkg/storage/cacher.(*watchCache).waitUntilFreshLocked.func2"),

@@ -1,4 +1,4 @@
-package proxy_test
+package server
 
 import (
 	"bufio"
@@ -40,7 +40,6 @@ import (
 	"portico.dev/internal/pki"
 	"portico.dev/internal/proxy"
 	"portico.dev/internal/routetable"
-	"portico.dev/internal/server"
 	"portico.dev/internal/transport"
 )
 
@@ -49,7 +48,7 @@ import (
 // backend. Each runs in a separate process, so that client and backend are not in the figures, except in p99-us, which is the
 // latency for the client. The client uses HTTP/2.
 //
-//	go test -run xxx -bench ProxiedPath -benchtime 20000x -count 3 ./internal/proxy
+//	go test -run xxx -bench ProxiedPath -benchtime 20000x -count 3 ./internal/server
 //
 // PORTICO_BENCH_PROFILES names a directory for CPU profiles of the proxies, PORTICO_BENCH_ALLOCS one for every allocation,
 // which makes the other figures worthless.
@@ -329,9 +328,9 @@ func serveBench(kind string) error {
 		return err
 	}
 	if kind == "portico" || strings.HasPrefix(kind, portico) {
-		s := server.New(server.Config{
-			Listener: l, TLS: pki.ServerConfig(pair), Handler: handler, Health: server.NewHealth(zap.NewNop()),
-			Drainer: server.NewDrainer(), Proxy: proxy.New(proxy.Config{}), Logger: zap.NewNop(),
+		s := New(Config{
+			Listener: l, TLS: pki.ServerConfig(pair), Handler: handler, Health: NewHealth(zap.NewNop()),
+			Drainer: NewDrainer(), Proxy: proxy.New(proxy.Config{}), Logger: zap.NewNop(),
 		})
 		go func() { _ = s.Accept(ctx) }()
 		go func() { _ = s.Run(ctx) }()
@@ -452,7 +451,7 @@ func benchFront(ctx context.Context, facts *environmentFacts, client *pki.KeyPai
 	if err != nil {
 		return nil, err
 	}
-	may, err := benchRules(reg)
+	may, err := thingsRules(reg)
 	if err != nil {
 		return nil, err
 	}
@@ -468,10 +467,10 @@ func benchFront(ctx context.Context, facts *environmentFacts, client *pki.KeyPai
 		Condition: apiregistrationv1.APIServiceCondition{Type: apiregistrationv1.Available, Status: apiregistrationv1.ConditionTrue},
 	}}, true)
 	nobody := http.NotFoundHandler()
-	return server.NewChain(server.ChainConfig{
+	return NewChain(ChainConfig{
 		Authenticator: who, Authorizer: may, Ready: func() error { return nil }, Audit: trail, Metrics: requests,
-		Logger: zap.NewNop(), Drainer: server.NewDrainer(),
-	}, &server.Router{
+		Logger: zap.NewNop(), Drainer: NewDrainer(),
+	}, &Router{
 		Groups: dispatch.New(dispatch.Config{
 			Routes: func() *routetable.Table { return table }, Local: nobody, Discovery: nobody,
 			Proxy: proxy.New(proxy.Config{Logger: zap.NewNop(), Requests: requests}),
@@ -480,7 +479,7 @@ func benchFront(ctx context.Context, facts *environmentFacts, client *pki.KeyPai
 	})
 }
 
-func benchRules(reg prometheus.Registerer) (*authz.Authorizer, error) {
+func thingsRules(reg prometheus.Registerer) (*authz.Authorizer, error) {
 	rules := rbac.New(zap.NewNop())
 	meta := metav1.ObjectMeta{Name: "things", Namespace: "ns1"}
 	rules.Load(rbac.Policy{
