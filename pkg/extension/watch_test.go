@@ -10,16 +10,17 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/client-go/dynamic"
-	"k8s.io/client-go/dynamic/dynamicinformer"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
 
@@ -321,26 +322,30 @@ func TestClientGoInformerSyncs(t *testing.T) {
 	client, err := dynamic.NewForConfigAndClient(&rest.Config{Host: s.url}, &http.Client{Transport: asAlice{s.client.Transport}})
 	must(t, err)
 	ctx, cancel := context.WithCancel(t.Context())
-	factory := dynamicinformer.NewDynamicSharedInformerFactory(client, 0)
-	informer := factory.ForResource(schema.GroupVersionResource{Group: "stats.example.com", Version: "v1", Resource: "queues"})
+	queues := client.Resource(schema.GroupVersionResource{Group: "stats.example.com", Version: "v1", Resource: "queues"})
+	informer := cache.NewSharedInformer(cache.ToListWatcherWithWatchListSemantics(&cache.ListWatch{
+		ListWithContextFunc:  func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) { return queues.List(ctx, o) },
+		WatchFuncWithContext: queues.Watch,
+	}, client), &unstructured.Unstructured{}, 0)
 	changes := make(chan string, 100)
 	tell := func(kind watch.EventType, o any) {
 		if u, ok := o.(*unstructured.Unstructured); ok {
 			changes <- string(kind) + " " + u.GetName()
 		}
 	}
-	_, err = informer.Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{
+	_, err = informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
 		AddFunc:    func(o any) { tell(watch.Added, o) },
 		UpdateFunc: func(_, o any) { tell(watch.Modified, o) },
 		DeleteFunc: func(o any) { tell(watch.Deleted, o) },
 	})
 	must(t, err)
-	factory.Start(ctx.Done())
-	defer factory.Shutdown()
+	var running sync.WaitGroup
+	running.Go(func() { informer.RunWithContext(ctx) })
+	defer running.Wait()
 	defer cancel()
 	syncCtx, done := context.WithTimeout(ctx, patience)
 	defer done()
-	if !cache.WaitForCacheSync(syncCtx.Done(), informer.Informer().HasSynced) {
+	if !cache.WaitForCacheSync(syncCtx.Done(), informer.HasSynced) {
 		t.Fatal("informer did not sync, want a synced informer")
 	}
 	q.set(queue("team-a", "orders", 4, "tier=fast"), queue("team-c", "bills", 1))

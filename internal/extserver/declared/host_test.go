@@ -15,12 +15,13 @@ import (
 	"testing"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/authentication/user"
 	apirequest "k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/client-go/dynamic"
-	"k8s.io/client-go/dynamic/dynamicinformer"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
 
@@ -187,16 +188,20 @@ func TestInformerSyncsAndReceivesChanges(t *testing.T) {
 		depth, _, _ := unstructured.NestedInt64(u.Object, "status", "depth")
 		events <- fmt.Sprintf("%s %s/%s %d", verb, u.GetNamespace(), u.GetName(), depth)
 	}
-	factory := dynamicinformer.NewDynamicSharedInformerFactory(client, 0)
-	informer := factory.ForResource(schema.GroupVersionResource{Group: "stats.example.com", Version: "v1", Resource: "queues"}).Informer()
+	queues := client.Resource(schema.GroupVersionResource{Group: "stats.example.com", Version: "v1", Resource: "queues"})
+	informer := cache.NewSharedInformer(cache.ToListWatcherWithWatchListSemantics(&cache.ListWatch{
+		ListWithContextFunc:  func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) { return queues.List(ctx, o) },
+		WatchFuncWithContext: queues.Watch,
+	}, client), &unstructured.Unstructured{}, 0)
 	_, err = informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
 		AddFunc: func(o any) { tell("add", o) }, UpdateFunc: func(_, o any) { tell("update", o) }, DeleteFunc: func(o any) { tell("delete", o) },
 	})
 	must(t, err)
-	stop := make(chan struct{})
-	factory.Start(stop)
-	defer factory.Shutdown()
-	defer close(stop)
+	ctx, cancel := context.WithCancel(t.Context())
+	var running sync.WaitGroup
+	running.Go(func() { informer.RunWithContext(ctx) })
+	defer running.Wait()
+	defer cancel()
 	expect := func(want ...string) {
 		t.Helper()
 		left := map[string]bool{}
