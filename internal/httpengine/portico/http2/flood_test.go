@@ -166,7 +166,11 @@ func TestFloodMemoryIsBoundedAndOtherClientsAreServed(t *testing.T) {
 						if !test.deaf {
 							said = p.listen()
 						}
-						sent := p.flood(test.each, test.times)
+						times := test.times
+						if side.name == library {
+							times /= 10 // It is only compared with, and processes all of them.
+						}
+						sent := p.flood(test.each, times)
 						if grown := heap() - before; grown > 24<<20 {
 							t.Errorf("heap grew by %d MiB, want at most 24", grown>>20)
 						}
