@@ -1,6 +1,7 @@
 package kinds_test
 
 import (
+	"flag"
 	"reflect"
 	"testing"
 
@@ -11,6 +12,9 @@ import (
 
 	"portico.dev/internal/coreapi/kinds/kindtest"
 )
+
+// objects is the number of random objects of each kind. Most of the time goes into compiling the expressions of admission policies.
+var objects = flag.Int("objects", 20, "number of random objects of each kind")
 
 // A client with the right to write can send every object that decodes. The server may reject it and must not panic.
 func TestValidationDoesNotPanic(t *testing.T) {
@@ -38,7 +42,7 @@ func TestValidationDoesNotPanic(t *testing.T) {
 				func(f *metav1.FieldsV1, _ randfill.Continue) { f.SetRawBytes([]byte("{}")) },
 				func(raw *runtime.RawExtension, _ randfill.Continue) { raw.Raw = []byte("{}") },
 			)
-			for range 60 {
+			for range *objects {
 				obj, old := kind.DeepCopyObject(), kind.DeepCopyObject()
 				filler.Fill(obj)
 				filler.Fill(old)
