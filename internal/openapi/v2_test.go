@@ -336,6 +336,9 @@ func TestCanceledReaderGetsError(t *testing.T) {
 // The document that the program is built with is readable with kubectl's library, and its protobuf form in pieces equals the
 // whole.
 func TestLocalDocumentIsReadableAsProtobuf(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds with the race detector")
+	}
 	d := openapidocs.Swagger()
 	packed, err := packProtobuf(t.Context(), Document{Hash: d.Hash, Packed: d.Packed})
 	if err != nil {

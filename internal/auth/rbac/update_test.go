@@ -11,6 +11,9 @@ import (
 
 // An updated index equals a new index of the final objects.
 func TestUpdatedIndexEqualsNewIndex(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds with the race detector")
+	}
 	rapid.Check(t, func(t *rapid.T) {
 		p := drawPolicy(t)
 		roles := Policy{ClusterRoles: p.ClusterRoles, Roles: p.Roles}

@@ -57,6 +57,9 @@ func bytesPerObject(objects int) float64 {
 
 // The memory for an object must not grow with its annotations and managed fields.
 func TestGraphMemoryPerObjectIsBounded(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds with the race detector")
+	}
 	if b := bytesPerObject(50_000); b > 1024 {
 		t.Errorf("%.0f bytes for each of 50,000 objects, want at most 1024", b)
 	} else {

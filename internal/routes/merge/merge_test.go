@@ -306,7 +306,11 @@ func (c *client) watch(ctx context.Context, query string) {
 
 // TestMergedWatchLosesAndDuplicatesNoEvent combines writes, broken watches, compactions and moves of namespaces.
 func TestMergedWatchLosesAndDuplicatesNoEvent(t *testing.T) {
-	for seed := range uint64(60) {
+	seeds := uint64(60)
+	if testing.Short() {
+		seeds = 20
+	}
+	for seed := range seeds {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) { simulate(t, seed) })
 		})
