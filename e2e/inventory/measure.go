@@ -24,7 +24,7 @@ func (r *report) measure(p listed, alone time.Duration) error {
 	}
 	defer os.RemoveAll(dir)
 	binary, graph := filepath.Join(dir, "test"), filepath.Join(dir, "graph")
-	if _, err := goCommand(p.Dir, "test", "-c", "-vet=off", "-debug-actiongraph", graph, "-o", binary, "."); err != nil {
+	if _, err := goCommand(p.Dir, "test", "-c", "-vet=off", "-ldflags=-s -w", "-debug-actiongraph", graph, "-o", binary, "."); err != nil {
 		return err
 	}
 	pkg := testedPackage{Package: p.ImportPath}
