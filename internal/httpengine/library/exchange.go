@@ -430,7 +430,7 @@ func hold(resp *http.Response, body *responseBody) (*http.Response, error) {
 // fill reads the response to its end. Close ends it.
 func (h *heldBody) fill() {
 	defer close(h.finished)
-	room := make([]byte, cap(h.data))
+	room := make([]byte, h.response.ContentLength+1) // not cap(h.data), which Read may change already
 	for {
 		n, err := h.body.Read(room)
 		h.mu.Lock()
