@@ -87,19 +87,14 @@ func TestKwokBehindCluster(t *testing.T) {
 	front := startFrontDoor(t, "fleet-kwok", "--runtime-config", "clusters.portico.dev/v1alpha1=true", "--advertise-name", "*.example.com")
 	front.addCluster(t, inside, "")
 	front.awaitCluster(t, "True Ready")
-	k := &kwok{frontDoor: inside, dir: dir, ip: addressOfKubelets(), port: freePort(t)}
-	k.start(t, authority)
-	byPath, byHost := front.ofCluster(t, "by-path", ""), front.ofCluster(t, "by-host", hostOfCluster)
-	k.frontDoor, k.fronts = byPath, []*frontDoor{byPath, byHost}
-
-	t.Run("logs", k.logs)
-	t.Run("exec", k.exec)
-	t.Run("attach", k.attach)
-	t.Run("debug", k.debug)
-	t.Run("cp", k.cp)
-	t.Run("port-forward", k.forward)
-	k.fronts = []*frontDoor{byHost} // by a path, kubectl proxy needs --append-server-path
-	t.Run("proxy", k.proxies)
+	k := newKwok(t, inside, dir, authority, front.ofCluster(t, "by-path", ""), front.ofCluster(t, "by-host", hostOfCluster))
+	t.Run("logs", k.Logs)
+	t.Run("exec", k.Exec)
+	t.Run("attach", k.Attach)
+	t.Run("debug", k.Debug)
+	t.Run("cp", k.Copy)
+	t.Run("port-forward", k.Forward)
+	t.Run("proxy", k.Proxy)
 }
 
 // ofCluster returns the Cluster edge of d as its clients see it, by its path or by a host name.

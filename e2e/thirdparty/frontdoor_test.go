@@ -2,10 +2,8 @@ package thirdparty
 
 import (
 	"bytes"
-	"context"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strconv"
 	"sync/atomic"
@@ -20,6 +18,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 	aggregatorclient "k8s.io/kube-aggregator/pkg/client/clientset_generated/clientset"
 
+	"portico.dev/e2e/kubelet"
 	"portico.dev/e2e/programs"
 	"portico.dev/internal/pki"
 )
@@ -224,13 +223,10 @@ func (d *frontDoor) named(user string, groups ...string) (*rest.Config, error) {
 
 // kubectl runs kubectl as an administrator and returns its output.
 func (d *frontDoor) kubectl(input string, args ...string) (string, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), programs.Patience)
-	defer cancel()
-	cmd := exec.CommandContext(ctx, filepath.Join(binaries, "kubectl"), args...)
-	cmd.Dir, cmd.Env, cmd.Stdin = d.dir, d.env(), bytes.NewBufferString(input)
-	out, err := cmd.CombinedOutput()
-	if err != nil {
-		return "", fmt.Errorf("kubectl %q: %w: %s", args, err, out)
-	}
-	return string(out), nil
+	return d.client().Kubectl(input, args...)
+}
+
+// client returns kubectl of an administrator.
+func (d *frontDoor) client() *kubelet.Client {
+	return &kubelet.Client{Programs: binaries, Dir: d.dir, Kubeconfig: d.kubeconfig()}
 }

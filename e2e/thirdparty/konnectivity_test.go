@@ -309,12 +309,11 @@ func (e *tunnelled) awaitFailure(t *testing.T, message, condition string) {
 
 // kubelet runs the tests of kwok's kubelet through the tunnel.
 func (e *tunnelled) kubelet(t *testing.T) {
-	k := &kwok{frontDoor: e.frontDoor, fronts: []*frontDoor{e.frontDoor}, dir: e.konnectivity.dir, ip: addressOfKubelets(), port: freePort(t)}
-	k.start(t, e.konnectivity.authority)
-	t.Run("logs", k.logs)
-	t.Run("exec", k.exec)
-	t.Run("port-forward", k.forward)
-	t.Run("proxy", k.proxies)
+	k := newKwok(t, e.frontDoor, e.konnectivity.dir, e.konnectivity.authority, e.frontDoor)
+	t.Run("logs", k.Logs)
+	t.Run("exec", k.Exec)
+	t.Run("port-forward", k.Forward)
+	t.Run("proxy", k.Proxy)
 }
 
 func (e *tunnelled) serverGone(t *testing.T) {

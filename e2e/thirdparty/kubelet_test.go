@@ -24,6 +24,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
+	"portico.dev/e2e/kubelet"
 	"portico.dev/e2e/programs"
 	"portico.dev/internal/pki"
 )
@@ -434,9 +435,9 @@ spec: {terminationGracePeriodSeconds: 1, containers: [{name: c, image: %q, comma
 		t.Fatal(err)
 	}
 	defer stream.Close()
-	readUntil(t, stream, "started\n")
+	kubelet.ReadUntil(t, stream, "started\n")
 	n.do(t, "-n", "shop", "exec", pod, "--", "sh", "-c", "echo more > /proc/1/fd/1")
-	readUntil(t, stream, "more\n")
+	kubelet.ReadUntil(t, stream, "more\n")
 }
 
 var bothProtocols = []string{"true", "false"} // KUBECTL_REMOTE_COMMAND_WEBSOCKETS and KUBECTL_PORT_FORWARD_WEBSOCKETS
@@ -473,28 +474,25 @@ func (n *realNode) executes(t *testing.T) {
 		if !errors.As(err, &exit) || exit.ExitCode() != 7 {
 			t.Errorf("websockets %s: error of a command that exits with 7 = %v, want the exit code 7", websockets, err)
 		}
-		s := n.onTerminal(t, websockets, "-n", "shop", "exec", "-it", pod, "--", "sh")
-		s.isOf("31 97")
-		if err := s.terminal.resize(40, 120); err != nil {
-			t.Fatal(err)
-		}
-		s.isOf("40 120")
-		s.types("sh -c \"echo run'ning'; exec sleep 1000\"\n")
-		s.shows("running\r\n")
-		s.types("\x03") // Ctrl-C, which ends the command and not kubectl
-		s.types("echo still 'here'; exit 5\n")
-		s.shows("still here\r\n")
-		if err := s.ends(); !errors.As(err, &exit) || exit.ExitCode() != 5 {
+		s := n.client().OnTerminal(t, websockets, "-n", "shop", "exec", "-it", pod, "--", "sh")
+		isOf(s, "31 97")
+		s.Resize(40, 120)
+		isOf(s, "40 120")
+		s.Types("sh -c \"echo run'ning'; exec sleep 1000\"\n")
+		s.Shows("running\r\n")
+		s.Types("\x03") // Ctrl-C, which ends the command and not kubectl
+		s.Types("echo still 'here'; exit 5\n")
+		s.Shows("still here\r\n")
+		if err := s.Ends(); !errors.As(err, &exit) || exit.ExitCode() != 5 {
 			t.Errorf("websockets %s: error of a shell that exits with 5 = %v, want the exit code 5", websockets, err)
 		}
 	}
 }
 
 // isOf waits until the terminal of a shell is of a size.
-func (s *session) isOf(size string) {
-	s.t.Helper()
-	s.types("until test \"$(stty size)\" = '" + size + "'; do sleep 0.1; done; echo 'it is' of " + size + "\n")
-	s.shows("it is of " + size + "\r\n")
+func isOf(s *kubelet.Session, size string) {
+	s.Types("until test \"$(stty size)\" = '" + size + "'; do sleep 0.1; done; echo 'it is' of " + size + "\n")
+	s.Shows("it is of " + size + "\r\n")
 }
 
 func (n *realNode) attaches(t *testing.T) {
@@ -511,11 +509,11 @@ spec: {terminationGracePeriodSeconds: 1, containers: [{name: c, image: %[1]q, co
 `, busybox)
 	n.do(t, "-n", "shop", "wait", "--for=condition=Ready", "pod/console", "pod/reader", "--timeout=170s")
 	for _, websockets := range bothProtocols {
-		s := n.onTerminal(t, websockets, "-n", "shop", "attach", "-it", "console")
-		s.types("echo attached to $(hostname)\n")
-		s.shows("attached to console\r\n")
-		s.isOf("31 97")
-		s.end()
+		s := n.client().OnTerminal(t, websockets, "-n", "shop", "attach", "-it", "console")
+		s.Types("echo attached to $(hostname)\n")
+		s.Shows("attached to console\r\n")
+		isOf(s, "31 97")
+		s.End()
 
 		ctx, cancel := context.WithTimeout(t.Context(), programs.Patience)
 		cmd := exec.CommandContext(ctx, filepath.Join(binaries, "kubectl"), "-n", "shop", "attach", "-i", "reader")
@@ -532,7 +530,7 @@ spec: {terminationGracePeriodSeconds: 1, containers: [{name: c, image: %[1]q, co
 			t.Fatal(err)
 		}
 		fmt.Fprintln(in, "websockets "+websockets)
-		readUntil(t, out, "read <websockets "+websockets+">\n")
+		kubelet.ReadUntil(t, out, "read <websockets "+websockets+">\n")
 		cancel()
 		_ = cmd.Wait() // it was killed
 	}
@@ -540,7 +538,7 @@ spec: {terminationGracePeriodSeconds: 1, containers: [{name: c, image: %[1]q, co
 
 func (n *realNode) copies(t *testing.T) {
 	pod := n.web(t)[0].Name
-	content := bytes.Repeat([]byte("0123456789abcdef"), copied/16)
+	content := bytes.Repeat([]byte("0123456789abcdef"), 1<<16)
 	place(t, n.file("there"), content)
 	for _, websockets := range bothProtocols {
 		if _, err := n.kubectlIn(websockets, "", "cp", n.file("there"), pod+":/tmp/copy"); err != nil {
@@ -572,7 +570,7 @@ func (n *realNode) forwards(t *testing.T) {
 			if err := cmd.Start(); err != nil {
 				t.Fatal(err)
 			}
-			readUntil(t, out, "\n") // it listens
+			kubelet.ReadUntil(t, out, "\n") // it listens
 			for range 3 {
 				if body, err := fetch(ctx, "http://127.0.0.1:"+strconv.Itoa(port)+"/"); err != nil || body != "good morning xyzzy\n" {
 					t.Errorf("GET through the port-forward to %s, websockets %s = %q, %v; want the page", to, websockets, body, err)
@@ -638,21 +636,21 @@ func (n *realNode) proxied(t *testing.T) {
 func (n *realNode) debugged(t *testing.T) {
 	pod := n.web(t)[0].Name
 	for _, websockets := range bothProtocols {
-		s := n.onTerminal(t, websockets, "-n", "shop", "debug", "-it", pod, "--image="+busybox, "--target=c", "-c", "in-pod-"+websockets, "--", "sh")
-		s.shows("try pressing enter.")
-		s.types("head -c 3 /proc/1/root/www/index.html; echo ' is'\" served\"\n")
-		s.shows("goo is served\r\n")
-		s.types("exit\n")
-		if err := s.ends(); err != nil {
+		s := n.client().OnTerminal(t, websockets, "-n", "shop", "debug", "-it", pod, "--image="+busybox, "--target=c", "-c", "in-pod-"+websockets, "--", "sh")
+		s.Shows("try pressing enter.")
+		s.Types("head -c 3 /proc/1/root/www/index.html; echo ' is'\" served\"\n")
+		s.Shows("goo is served\r\n")
+		s.Types("exit\n")
+		if err := s.Ends(); err != nil {
 			t.Errorf("kubectl debug of a pod, websockets %s, failed: %v, want no error", websockets, err)
 		}
 
-		s = n.onTerminal(t, websockets, "-n", "shop", "debug", "-it", "node/n1", "--image="+busybox, "--", "sh")
-		s.shows("Creating debugging pod node-debugger-n1-", "try pressing enter.")
-		s.types("echo on $(hostname), $(cat /host" + n.groupsFile(t) + ")\n")
-		s.shows("on n1, " + n.groups + "\r\n")
-		s.types("exit\n")
-		if err := s.ends(); err != nil {
+		s = n.client().OnTerminal(t, websockets, "-n", "shop", "debug", "-it", "node/n1", "--image="+busybox, "--", "sh")
+		s.Shows("Creating debugging pod node-debugger-n1-", "try pressing enter.")
+		s.Types("echo on $(hostname), $(cat /host" + n.groupsFile(t) + ")\n")
+		s.Shows("on n1, " + n.groups + "\r\n")
+		s.Types("exit\n")
+		if err := s.Ends(); err != nil {
 			t.Errorf("kubectl debug of a node, websockets %s, failed: %v, want no error", websockets, err)
 		}
 	}
@@ -746,9 +744,9 @@ func (n *realNode) deleted(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer stream.Close()
-	readUntil(t, stream, "started\n")
+	kubelet.ReadUntil(t, stream, "started\n")
 	n.do(t, "-n", "shop", "delete", "deployment", "web")
-	readUntil(t, stream, "terminated\n") // it got SIGTERM, and its grace period for the output
+	kubelet.ReadUntil(t, stream, "terminated\n") // it got SIGTERM, and its grace period for the output
 	n.do(t, "delete", "namespace", "shop", "--timeout=170s")
 	eventually(t, "no container is left", func() error {
 		out, err := n.run("ctr", "--namespace", "k8s.io", "containers", "list", "--quiet")

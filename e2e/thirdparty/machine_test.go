@@ -26,6 +26,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/mutate"
 	"github.com/google/go-containerregistry/pkg/v1/tarball"
 
+	"portico.dev/e2e/kubelet"
 	"portico.dev/e2e/programs"
 )
 
@@ -124,7 +125,7 @@ func newMachine(t *testing.T) *machine {
 		}
 		m.removeGroups(t)
 	})
-	readUntil(t, out, "made\n")
+	kubelet.ReadUntil(t, out, "made\n")
 	m.connect(t)
 	m.makeGroups(t)
 	return m

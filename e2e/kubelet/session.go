@@ -1,4 +1,4 @@
-package thirdparty
+package kubelet
 
 import (
 	"bytes"
@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"os/exec"
-	"path/filepath"
 	"syscall"
 	"testing"
 	"time"
@@ -14,8 +13,8 @@ import (
 	"portico.dev/e2e/programs"
 )
 
-// session is kubectl on a terminal.
-type session struct {
+// Session is kubectl on a terminal.
+type Session struct {
 	t        *testing.T
 	terminal terminal
 	cmd      *exec.Cmd
@@ -26,18 +25,18 @@ type session struct {
 // mostShown limits the stored output of kubectl in a session.
 const mostShown = 64 << 10
 
-// onTerminal starts kubectl on a terminal of 31 rows and 97 columns. It is killed at the end of the test.
-func (d *frontDoor) onTerminal(t *testing.T, websockets string, args ...string) *session {
+// OnTerminal starts kubectl on a terminal of 31 rows and 97 columns. It is killed at the end of the test.
+func (c *Client) OnTerminal(t *testing.T, websockets string, args ...string) *Session {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), programs.Patience)
-	cmd := exec.CommandContext(ctx, filepath.Join(binaries, "kubectl"), args...)
-	cmd.Dir, cmd.Env = d.dir, append(d.env(), "TERM=xterm", "KUBECTL_REMOTE_COMMAND_WEBSOCKETS="+websockets)
+	cmd := c.Command(ctx, websockets, args...)
+	cmd.Env = append(cmd.Env, "TERM=xterm")
 	terminal, err := startOnTerminal(cmd, 31, 97)
 	if err != nil {
 		cancel()
 		t.Fatal(err)
 	}
-	s := &session{t: t, terminal: terminal, cmd: cmd, end: cancel}
+	s := &Session{t: t, terminal: terminal, cmd: cmd, end: cancel}
 	t.Cleanup(func() {
 		cancel()
 		_ = cmd.Wait() // it was killed, or has been waited for
@@ -50,7 +49,7 @@ func (d *frontDoor) onTerminal(t *testing.T, websockets string, args ...string) 
 }
 
 // await reads until the terminal shows a text.
-func (s *session) await(text string) error {
+func (s *Session) await(text string) error {
 	for b := make([]byte, 1024); ; {
 		if _, after, found := bytes.Cut(s.unread, []byte(text)); found {
 			s.unread = after
@@ -67,8 +66,8 @@ func (s *session) await(text string) error {
 	}
 }
 
-// shows fails the test unless the terminal shows these texts in order.
-func (s *session) shows(texts ...string) {
+// Shows fails the test unless the terminal shows these texts in order.
+func (s *Session) Shows(texts ...string) {
 	s.t.Helper()
 	for _, text := range texts {
 		if err := s.await(text); err != nil {
@@ -77,15 +76,27 @@ func (s *session) shows(texts ...string) {
 	}
 }
 
-func (s *session) types(text string) {
+// Types types a text.
+func (s *Session) Types(text string) {
 	s.t.Helper()
 	if _, err := s.terminal.WriteString(text); err != nil {
 		s.t.Fatal(err)
 	}
 }
 
-// ends waits until kubectl has exited.
-func (s *session) ends() error {
+// Resize changes the size of the terminal.
+func (s *Session) Resize(rows, columns uint16) {
+	s.t.Helper()
+	if err := s.terminal.resize(rows, columns); err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+// End kills kubectl.
+func (s *Session) End() { s.end() }
+
+// Ends waits until kubectl has exited.
+func (s *Session) Ends() error {
 	for b := make([]byte, 1024); ; { // its output must be read until then
 		_, err := s.terminal.Read(b)
 		if errors.Is(err, syscall.EIO) { // the other side is closed

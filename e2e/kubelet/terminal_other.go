@@ -1,6 +1,6 @@
 //go:build !linux
 
-package thirdparty
+package kubelet
 
 import (
 	"errors"

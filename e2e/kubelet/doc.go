@@ -1,0 +1,3 @@
+// Package kubelet tests the commands of kubectl that use kubelets. It runs kwok's kubelet, which simulates a Node and a Pod, and
+// runs real commands.
+package kubelet
