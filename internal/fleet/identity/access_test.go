@@ -3,6 +3,7 @@ package identity
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"net/http"
 	"net/http/httptest"
 	"reflect"
@@ -127,4 +128,34 @@ func TestA68AccessReviewsAreBounded(t *testing.T) {
 			t.Errorf("Authorize after the failures = %t, %v, want true", allowed, err)
 		}
 	})
+}
+
+// An API server that is killed does not respond to the reviews that it has received.
+func TestReviewWithoutResponseIsRepeatedOnce(t *testing.T) {
+	lost := errors.New("connection reset by peer")
+	for name, c := range map[string]struct {
+		code    int
+		failed  []error // of the attempts
+		sent    int32
+		allowed bool
+	}{
+		"no attempt fails": {http.StatusCreated, []error{nil}, 1, true},
+		"the first fails":  {http.StatusCreated, []error{lost, nil}, 2, true},
+		"both fail":        {http.StatusCreated, []error{lost, lost}, 2, false},
+		"refused":          {http.StatusServiceUnavailable, []error{nil}, 1, false},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			cluster := &reviews{}
+			cluster.respond = func(*http.Request) (*http.Response, error) {
+				if err := c.failed[cluster.count.Load()-1]; err != nil {
+					return nil, err
+				}
+				return response(c.code, `{"status":{"allowed":true}}`), nil
+			}
+			allowed, _, err := NewAccess(cluster, v1alpha1.Impersonate).Authorize(t.Context(), &user.DefaultInfo{Name: "alice"}, &apirequest.RequestInfo{Verb: "get", Path: "/apis"})
+			if sent := cluster.count.Load(); allowed != c.allowed || (err == nil) != c.allowed || sent != c.sent {
+				t.Errorf("%s: Authorize() = %t, %v after %d reviews, want %t after %d", name, allowed, err, sent, c.allowed, c.sent)
+			}
+		})
+	}
 }

@@ -70,31 +70,44 @@ func (r *reviewClient) createAs(ctx context.Context, header http.Header, path st
 	if err != nil {
 		return err
 	}
-	out, err := http.NewRequestWithContext(ctx, http.MethodPost, "https://cluster"+path, bytes.NewReader(body))
-	if err != nil {
-		return err
-	}
 	header.Set("Accept", "application/json")
 	header.Set("Content-Type", "application/json")
-	out.Header = header
-	resp, err := r.cluster.RoundTrip(out)
-	if err != nil {
-		return err
+	code, data, err := r.post(ctx, header, path, body)
+	if err != nil && ctx.Err() == nil {
+		// The API server that had the review may have been killed. A review changes nothing, so it may be repeated.
+		code, data, err = r.post(ctx, header, path, body)
 	}
-	defer func() { _ = resp.Body.Close() }() // it was read
-	data, err := io.ReadAll(io.LimitReader(resp.Body, maxResponse+1))
 	switch {
 	case err != nil:
-		return fmt.Errorf("read the response of the cluster: %w", err)
+		return err
 	case len(data) > maxResponse:
 		return fmt.Errorf("the response of the cluster is larger than %d bytes", maxResponse)
-	case resp.StatusCode/100 != 2:
-		return refusal(resp.StatusCode, path, data)
+	case code/100 != 2:
+		return refusal(code, path, data)
 	}
 	if err := json.Unmarshal(data, reply); err != nil {
 		return fmt.Errorf("decode the response of the cluster: %w", err)
 	}
 	return nil
+}
+
+// post returns the code and the body of a response, which may be one byte too long.
+func (r *reviewClient) post(ctx context.Context, header http.Header, path string, body []byte) (int, []byte, error) {
+	out, err := http.NewRequestWithContext(ctx, http.MethodPost, "https://cluster"+path, bytes.NewReader(body))
+	if err != nil {
+		return 0, nil, err
+	}
+	out.Header = header.Clone()
+	resp, err := r.cluster.RoundTrip(out)
+	if err != nil {
+		return 0, nil, err
+	}
+	defer func() { _ = resp.Body.Close() }() // it was read
+	data, err := io.ReadAll(io.LimitReader(resp.Body, maxResponse+1))
+	if err != nil {
+		return 0, nil, fmt.Errorf("read the response of the cluster: %w", err)
+	}
+	return resp.StatusCode, data, nil
 }
 
 // refusal returns the error for a response that is not successful.

@@ -101,7 +101,7 @@ func TestReviewsAreCachedAndMerged(t *testing.T) {
 		cluster.respond = func(*http.Request) (*http.Response, error) {
 			close(arrived)
 			<-release
-			return nil, io.ErrUnexpectedEOF
+			return response(http.StatusForbidden, "{}"), nil
 		}
 		for range 10 {
 			go func() { _, _, _ = tokens.AuthenticateRequest(withToken(t, "other")) }()
