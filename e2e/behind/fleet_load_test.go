@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"net"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -29,21 +30,24 @@ const (
 	maxReported = 20
 	// shareWithin is the time in which an API server that is ready again gets its share of the requests.
 	shareWithin = 10 * time.Second
+	namespace   = "/api/v1/namespaces/default"
 )
 
 // load is reads, writes and informers.
 type load struct {
 	work            sync.WaitGroup
 	reads, failures atomic.Int64
+	repeats         atomic.Bool // a failed read is repeated once, as clients do
 	clusters        map[string]*clusterLoad
 }
 
 type clusterLoad struct {
-	reads, written atomic.Int64
-	informers      map[string]cache.Store // of Secrets
+	reads, extensionReads, written atomic.Int64
+	informers                      map[string]cache.Store // of Secrets
 }
 
-// startLoad starts a reader and an informer for each way to each cluster, and a writer for each cluster. They end with ctx.
+// startLoad starts an informer and two readers, of the cluster and of the extension server, for each way to each cluster, and a writer for
+// each cluster. They end with ctx.
 func (f *fleet) startLoad(ctx context.Context, t *testing.T) *load {
 	t.Helper()
 	l := &load{clusters: map[string]*clusterLoad{}}
@@ -54,7 +58,9 @@ func (f *fleet) startLoad(ctx context.Context, t *testing.T) *load {
 			for _, byHost := range []bool{false, true} {
 				way := fmt.Sprintf("cluster %s, by host %t, front door %d", name, byHost, i)
 				client := f.client(t, name, byHost, i)
-				l.work.Go(func() { l.read(ctx, t, way, client, at) })
+				l.work.Go(func() { l.read(ctx, t, way, client, namespace, &at.reads) })
+				extension := f.client(t, name, byHost, i)
+				l.work.Go(func() { l.read(ctx, t, way, extension, queue, &at.extensionReads) })
 				factory := informers.NewSharedInformerFactoryWithOptions(client, 0, informers.WithNamespace("default"))
 				at.informers[way] = factory.Core().V1().Secrets().Informer().GetStore()
 				factory.Start(ctx.Done())
@@ -91,19 +97,26 @@ func (f *fleet) client(t *testing.T, name string, byHost bool, i int) *kubernete
 	return kubernetes.NewForConfigOrDie(c)
 }
 
-func (l *load) read(ctx context.Context, t *testing.T, way string, client kubernetes.Interface, at *clusterLoad) {
+func (l *load) read(ctx context.Context, t *testing.T, way string, client kubernetes.Interface, path string, reads *atomic.Int64) {
+	get := func() error {
+		bounded, cancel := context.WithTimeout(ctx, time.Minute)
+		defer cancel()
+		return client.CoreV1().RESTClient().Get().AbsPath(path).MaxRetries(0).Do(bounded).Error()
+	}
 	for ctx.Err() == nil {
 		began := time.Now()
-		bounded, cancel := context.WithTimeout(ctx, time.Minute)
-		err := client.CoreV1().RESTClient().Get().Resource("namespaces").Name("default").MaxRetries(0).Do(bounded).Error()
-		cancel()
+		err := get()
+		if err != nil && l.repeats.Load() {
+			t.Logf("%s: GET %s is repeated after %v", way, path, err)
+			err = get()
+		}
 		if ctx.Err() != nil {
 			return
 		}
 		l.reads.Add(1)
-		at.reads.Add(1)
+		reads.Add(1)
 		if err != nil && l.failures.Add(1) <= maxReported {
-			t.Errorf("%s: a read that began at %s failed after %s: %v, want no error", way, began.Format(time.StampMilli), time.Since(began).Round(time.Millisecond), err)
+			t.Errorf("%s: GET %s that began at %s failed after %s: %v, want no error", way, path, began.Format(time.StampMilli), time.Since(began).Round(time.Millisecond), err)
 		}
 	}
 }
@@ -172,8 +185,14 @@ func (f *fleet) faults(t *testing.T, admin string) {
 			return err
 		})
 		l.during(t, "it starts again", func() error { front.start(t); return nil })
+		l.repeats.Store(true) // a killed front door does not end its requests
+		l.during(t, fmt.Sprintf("front door %d is killed", i), front.process.Kill)
+		l.during(t, "it starts again", func() error { front.start(t); return nil })
+		l.repeats.Store(false)
 	}
-	t.Logf("%d of %d reads failed, %d and %d objects were written", l.failures.Load(), l.reads.Load(), l.clusters["east"].written.Load(), l.clusters["west"].written.Load())
+	east, west := l.clusters["east"], l.clusters["west"]
+	t.Logf("%d of %d reads failed, of which %d were of the extension server; %d objects were written",
+		l.failures.Load(), l.reads.Load(), east.extensionReads.Load()+west.extensionReads.Load(), east.written.Load()+west.written.Load())
 }
 
 // awaitShare waits until the first API server has served at least half of its share of the reads since the call.
@@ -192,19 +211,25 @@ func (c *fleetCluster) awaitShare(t *testing.T, l *clusterLoad) {
 	}
 }
 
-// served returns how often the first API server was asked for a namespace.
-func (c *fleetCluster) served(t *testing.T) (n int64) {
+// served returns the number of requests for a namespace that the first API server has served.
+func (c *fleetCluster) served(t *testing.T) int64 {
 	t.Helper()
-	metrics := kubectl(t, c.Kubeconfig, "", "get", "--raw", "/metrics")
-	for line := range strings.Lines(metrics) {
-		if !strings.HasPrefix(line, "apiserver_request_total{") || !strings.Contains(line, `resource="namespaces"`) || !strings.Contains(line, `verb="GET"`) {
+	return int64(metric(t, c.Kubeconfig, "apiserver_request_total", `resource="namespaces"`, `verb="GET"`))
+}
+
+// metric returns the sum of the series of a metric with these labels.
+func metric(t *testing.T, kubeconfig, name string, labels ...string) (sum float64) {
+	t.Helper()
+	for line := range strings.Lines(kubectl(t, kubeconfig, "", "get", "--raw", "/metrics")) {
+		rest, ok := strings.CutPrefix(line, name)
+		if !ok || rest[0] != '{' && rest[0] != ' ' || slices.ContainsFunc(labels, func(label string) bool { return !strings.Contains(line, label) }) {
 			continue
 		}
 		var one float64
 		if _, err := fmt.Sscan(line[strings.LastIndexByte(line, ' ')+1:], &one); err != nil {
 			t.Fatalf("line %q of the metrics: %v, want a number", line, err)
 		}
-		n += int64(one)
+		sum += one
 	}
-	return n
+	return sum
 }

@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
 	"portico.dev/e2e/behind/cluster"
 	"portico.dev/e2e/programs"
@@ -60,7 +61,12 @@ func TestFleet(t *testing.T) {
 	t.Run("kubectl reads and writes as without a front", func(t *testing.T) { f.kubectl(t) })
 	t.Run("Helm installs, upgrades, rolls back and removes a release", f.helm)
 	t.Run("users are known in the cluster in both modes", func(t *testing.T) { f.identities(t, admin) })
+	t.Run("kubectl uses kubelets in both modes", func(t *testing.T) { f.kubelets(t, admin) })
+	server := f.startExtension(t, admin)
+	t.Run("an extension server of the front door serves its API in the clusters", func(t *testing.T) { f.extensionAPI(t, admin) })
 	t.Run("nothing fails while parts fail", func(t *testing.T) { f.faults(t, admin) })
+	t.Run("only its API fails without the extension server", func(t *testing.T) { f.extensionKilled(t, admin, server) })
+	t.Run("informers share a watch", func(t *testing.T) { f.sharedWatches(t, admin) })
 }
 
 // enroll makes the front door serve a cluster.
@@ -200,13 +206,44 @@ func (f *fleet) kubeconfig(t *testing.T, name, user string, groups ...string) st
 // byHost returns a kubeconfig that reaches a cluster by its host name.
 func (f *fleet) byHost(t *testing.T, kubeconfig, name string) string {
 	t.Helper()
-	file := filepath.Join(t.TempDir(), "host.kubeconfig")
+	return changed(t, kubeconfig, func(c *clientcmdapi.Cluster) {
+		c.Server, c.ProxyURL = "https://"+net.JoinHostPort(hostOf[name], f.fronts[0].port), programs.ProxyTo(t, "127.0.0.1:"+f.fronts[0].port)
+	})
+}
+
+// through returns a kubeconfig that reaches the same through replicas of the front door, the first one that is open.
+func (f *fleet) through(t *testing.T, kubeconfig string, replicas ...int) string {
+	t.Helper()
+	var addresses []string
+	for _, i := range replicas {
+		addresses = append(addresses, "127.0.0.1:"+f.fronts[i].port)
+	}
+	return changed(t, kubeconfig, func(c *clientcmdapi.Cluster) { c.ProxyURL = programs.ProxyTo(t, addresses...) })
+}
+
+// ways returns kubeconfigs of alice for a cluster: by path and by host name, through each replica of the front door.
+func (f *fleet) ways(t *testing.T, name string) map[string]string {
+	t.Helper()
+	ways := map[string]string{}
+	byPath := f.kubeconfig(t, name, "alice", team)
+	byHost := f.byHost(t, byPath, name)
+	for i := range f.fronts {
+		ways[fmt.Sprintf("by path, replica %d", i)] = f.through(t, byPath, i)
+		ways[fmt.Sprintf("by host, replica %d", i)] = f.through(t, byHost, i)
+	}
+	return ways
+}
+
+// changed returns a changed copy of a kubeconfig.
+func changed(t *testing.T, kubeconfig string, change func(*clientcmdapi.Cluster)) string {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "kubeconfig")
 	c, err := clientcmd.LoadFromFile(kubeconfig)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, one := range c.Clusters {
-		one.Server, one.ProxyURL = "https://"+net.JoinHostPort(hostOf[name], f.fronts[0].port), programs.ProxyTo(t, "127.0.0.1:"+f.fronts[0].port)
+		change(one)
 	}
 	if err := clientcmd.WriteToFile(*c, file); err != nil {
 		t.Fatal(err)

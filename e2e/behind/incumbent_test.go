@@ -14,7 +14,7 @@ import (
 var update = flag.Bool("update", false, "write result.yaml")
 
 func init() {
-	needed = append(needed, "extserver", "metrics-server", "prometheus-adapter", "kube-apiserver", "kube-controller-manager", "installer")
+	needed = append(needed, "extserver", "metrics-server", "prometheus-adapter", "kube-apiserver", "kube-controller-manager", "installer", "kwok")
 	afterwards = func(code int) int {
 		if *update && code == 0 {
 			if err := book.write(); err != nil {

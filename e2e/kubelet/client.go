@@ -67,7 +67,7 @@ func (c *Client) typed(t *testing.T) kubernetes.Interface {
 	return kubernetes.NewForConfigOrDie(config)
 }
 
-// ReadUntil reads a stream until what was read ends with a text.
+// ReadUntil reads a stream to the end of a text.
 func ReadUntil(t *testing.T, from io.Reader, wanted string) {
 	t.Helper()
 	var got []byte

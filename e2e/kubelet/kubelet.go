@@ -116,7 +116,7 @@ type Config struct {
 	Programs string
 	// Dir is an existing directory for the kubelet's files.
 	Dir string
-	// Kubeconfig is that of an administrator of the cluster.
+	// Kubeconfig belongs to an administrator of the cluster.
 	Kubeconfig string
 	// Clients run kubectl, one after another.
 	Clients []*Client
@@ -140,7 +140,7 @@ type Node struct {
 // copied is the size of the file that kubectl copies.
 const copied = 1 << 20
 
-// log is that of the container at first.
+// log is the log of the container at first.
 const log = "2026-11-28T01:00:00.000000000Z stdout F one\n2026-11-28T01:00:01.000000000Z stdout F two\n"
 
 // Address returns the address of the kubelet.

@@ -1,6 +1,7 @@
 package programs
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"net"
@@ -9,11 +10,12 @@ import (
 	"testing"
 )
 
-// ProxyTo returns the URL of an HTTP proxy whose connections lead to an address, whatever host clients request.
-func ProxyTo(t testing.TB, address string) string {
+// ProxyTo returns the URL of an HTTP proxy whose connections lead to the first of these addresses that accepts them, whatever host
+// clients request.
+func ProxyTo(t testing.TB, addresses ...string) string {
 	t.Helper()
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		to, err := (&net.Dialer{}).DialContext(r.Context(), "tcp", address)
+		to, err := dialFirst(r.Context(), addresses)
 		if err != nil {
 			http.Error(w, err.Error(), http.StatusBadGateway)
 			return
@@ -34,4 +36,13 @@ func ProxyTo(t testing.TB, address string) string {
 	}))
 	t.Cleanup(s.Close)
 	return s.URL
+}
+
+func dialFirst(ctx context.Context, addresses []string) (conn net.Conn, err error) {
+	for _, address := range addresses {
+		if conn, err = (&net.Dialer{}).DialContext(ctx, "tcp", address); err == nil {
+			return conn, nil
+		}
+	}
+	return nil, err
 }
