@@ -87,6 +87,7 @@ func (f *fleet) client(t *testing.T, name string, byHost bool, i int) *kubernete
 		c.Host = "https://" + net.JoinHostPort(hostOf[name], f.fronts[0].port)
 	}
 	c.QPS, c.Burst, c.WarningHandler = readsPerSecond, 1, rest.NoWarnings{}
+	c.ContentType, c.AcceptContentTypes = "application/json", "application/json" // watches in protobuf are not shared
 	c.Dial = func(ctx context.Context, network, _ string) (net.Conn, error) {
 		conn, err := (&net.Dialer{}).DialContext(ctx, network, "127.0.0.1:"+f.fronts[i].port)
 		if err != nil {
@@ -159,13 +160,25 @@ func (l *load) during(t *testing.T, what string, change func() error) {
 	t.Logf("%s: %d of %d reads failed in %s", what, l.failures.Load()-failures, l.reads.Load()-reads, time.Since(began).Round(time.Millisecond))
 }
 
-// faults lets each part fail, one after another, under load.
+// faults lets each part fail, one after another, under load. The informers of west share a watch at each replica of the front door.
 func (f *fleet) faults(t *testing.T, admin string) {
+	kubectl(t, f.clusters["west"].Kubeconfig, "", "create", "clusterrole", "front-secrets", "--verb", "get,list,watch", "--resource", "secrets")
+	kubectl(t, f.clusters["west"].Kubeconfig, "", "create", "clusterrolebinding", "front-secrets", "--clusterrole", "front-secrets", "--serviceaccount", "portico-system:portico-front")
+	kubectl(t, admin, "", "patch", "cluster", "west", "--type", "merge", "-p", `{"spec":{"shared":[{"resources":["secrets"],"maxAge":"0s","watches":true}]}}`)
+	before := map[string]int{}
+	for name, c := range f.clusters {
+		before[name] = c.watches(t, "secrets", c.endpoints...)
+	}
 	ctx, end := context.WithCancel(t.Context())
 	l := f.startLoad(ctx, t)
 	defer l.work.Wait()
 	defer end()
 	l.during(t, "before any fault", func() error { return nil })
+	for name, want := range map[string]int{"east": len(l.clusters["east"].informers), "west": len(f.fronts)} {
+		if got := f.clusters[name].watches(t, "secrets", f.clusters[name].endpoints...) - before[name]; got != want {
+			t.Errorf("the API servers of %s have %d watches of the informers, want %d", name, got, want)
+		}
+	}
 	for name, c := range f.clusters {
 		l.during(t, "an API server of "+name+" is killed", c.StopAPIServer)
 		l.during(t, "it starts again", func() error { return c.StartAPIServer(ctx) })

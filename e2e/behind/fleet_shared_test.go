@@ -18,6 +18,7 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 )
 
 const (
@@ -59,7 +60,7 @@ func (f *fleet) share(t *testing.T, admin, name string) *sharing {
 	direct.Timeout = 0
 	writer := rest.CopyConfig(c.Admin)
 	writer.Host = "https://" + c.endpoints[1]
-	s := &sharing{cluster: c, burst: &burst{kubernetes.NewForConfigOrDie(writer)}, admin: admin, direct: direct, through: through, watches: c.watches(t)}
+	s := &sharing{cluster: c, burst: &burst{kubernetes.NewForConfigOrDie(writer)}, admin: admin, direct: direct, through: through, watches: c.watches(t, "configmaps", c.endpoints[0])}
 	s.create(t)
 	return s
 }
@@ -93,7 +94,7 @@ func (s *sharing) cpu(t *testing.T) cpu {
 func (s *sharing) awaitWatches(t *testing.T, want int) {
 	t.Helper()
 	eventually(t, fmt.Sprintf("kube-apiserver has %d watches of the informers", want), func() error {
-		if got := s.cluster.watches(t) - s.watches; got != want {
+		if got := s.cluster.watches(t, "configmaps", s.cluster.endpoints[0]) - s.watches; got != want {
 			return fmt.Errorf("it has %d, want %d", got, want)
 		}
 		return nil
@@ -138,10 +139,14 @@ func (s *sharing) restart(t *testing.T) {
 	s.awaitWatches(t, 1)
 }
 
-// watches returns the watches of ConfigMaps in a namespace at the first API server.
-func (c *fleetCluster) watches(t *testing.T) int {
+// watches returns the watches of a resource in a namespace at API servers.
+func (c *fleetCluster) watches(t *testing.T, resource string, endpoints ...string) (n int) {
 	t.Helper()
-	return int(metric(t, c.Kubeconfig, "apiserver_longrunning_requests", `resource="configmaps"`, `scope="namespace"`, `verb="WATCH"`))
+	for _, endpoint := range endpoints {
+		kubeconfig := changed(t, c.Kubeconfig, func(k *clientcmdapi.Cluster) { k.Server = "https://" + endpoint })
+		n += int(metric(t, kubeconfig, "apiserver_longrunning_requests", fmt.Sprintf("resource=%q", resource), `scope="namespace"`, `verb="WATCH"`))
+	}
+	return n
 }
 
 // burst changes ConfigMaps in the namespace shared.
