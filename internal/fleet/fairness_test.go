@@ -16,7 +16,8 @@ import (
 	"portico.dev/internal/pki"
 )
 
-// flood sends n requests of each user at once. The result has the number of responses by code, and is complete after wait.
+// flood sends n requests of each user. Each request is sent when the last one waits or has its response, so that no more of them than one
+// is on its way to a cluster. The result has the number of responses by code, and is complete after wait.
 type flood struct {
 	mu    sync.Mutex
 	codes map[int]int
@@ -33,9 +34,9 @@ func (e *env) flood(n int, target string, users ...string) *flood {
 				defer f.mu.Unlock()
 				f.codes[got.code]++
 			})
+			synctest.Wait()
 		}
 	}
-	synctest.Wait()
 	return f
 }
 
