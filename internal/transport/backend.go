@@ -7,6 +7,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"go.uber.org/zap"
+
 	"portico.dev/internal/metrics"
 	"portico.dev/internal/pki"
 )
@@ -189,7 +191,9 @@ func (b *Backend) notify(err error) {
 
 // idleConnLost is called when an idle connection was lost.
 func (b *Backend) idleConnLost(err error) {
-	if o := &b.set.options; noResponse(err) {
+	o := &b.set.options
+	o.Logger.Debug("idle connection lost", zap.String("backend", b.Name()), zap.Error(err))
+	if noResponse(err) {
 		b.silence.connectionSilent(time.Now().Add(-o.PingTimeout)) // unanswered since the ping was sent
 	}
 	b.notify(err)
