@@ -90,8 +90,8 @@ func TestDisagreeingReplicasShareStatusAndRouteSeparately(t *testing.T) {
 	eventually(t, "the blind replica is named", func() bool {
 		return strings.HasSuffix(a.written("v1.example.com", AvailableOnAllReplicas).Message, ": replica-a")
 	})
-	eventually(t, "what others see is shown", func() bool {
-		return a.DebugState().APIServices[0].Elsewhere["replica-b"] == "True"
+	eventually(t, "what others see is shown by both", func() bool { // so that both have published it
+		return a.DebugState().APIServices[0].Elsewhere["replica-b"] == "True" && other.DebugState().APIServices[0].Elsewhere["replica-a"] == "False"
 	})
 	if !a.DebugState().WritesStatus || other.DebugState().WritesStatus {
 		t.Errorf("WritesStatus = %t at the first replica and %t at the other, want true and false", a.DebugState().WritesStatus, other.DebugState().WritesStatus)
