@@ -2,6 +2,7 @@ package store
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -12,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.etcd.io/etcd/server/v3/embed"
 	"go.uber.org/zap"
@@ -166,10 +168,16 @@ func TestFrozenMemberIsReplacedByOtherMembers(t *testing.T) {
 
 	// Watches on separate streams, so that each member has some.
 	const streams = 9
-	var watches []clientv3.WatchChan
-	for i := range streams {
+	var watches [streams]struct {
+		events clientv3.WatchChan
+		next   int64 // revision
+	}
+	watch := func(i int) {
 		own := metadata.AppendToOutgoingContext(ctx, "stream", fmt.Sprint(i)) // etcd's client opens a stream for each metadata value
-		watches = append(watches, client.Watch(clientv3.WithRequireLeader(own), "watched"))
+		watches[i].events = client.Watch(clientv3.WithRequireLeader(own), "watched", clientv3.WithRev(watches[i].next))
+	}
+	for i := range watches {
+		watch(i)
 	}
 	put := func(value string) {
 		t.Helper()
@@ -191,12 +199,16 @@ func TestFrozenMemberIsReplacedByOtherMembers(t *testing.T) {
 		for i := range watches {
 			for got := ""; got != value; {
 				select {
-				case batch, open := <-watches[i]:
+				case batch, open := <-watches[i].events:
+					if errors.Is(batch.Err(), rpctypes.ErrNoLeader) { // the election took long; clients watch again
+						watch(i)
+						continue
+					}
 					if !open || batch.Err() != nil {
 						t.Fatalf("watch %d ended with %v, want it open", i, batch.Err())
 					}
 					for _, e := range batch.Events {
-						got = string(e.Kv.Value)
+						got, watches[i].next = string(e.Kv.Value), e.Kv.ModRevision+1
 					}
 				case <-deadline:
 					t.Fatalf("watch %d has no event after %s, want %q", i, limit, value)
