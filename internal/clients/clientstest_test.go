@@ -1,4 +1,4 @@
-package clientstest
+package clients
 
 import (
 	"testing"
@@ -6,10 +6,12 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"portico.dev/internal/clients/clientstest"
 )
 
 func TestWatchesReceiveSeparateCopies(t *testing.T) {
-	client := NewClientset(&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "settings", Namespace: "default"}})
+	client := clientstest.NewClientset(&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "settings", Namespace: "default"}})
 	maps := client.CoreV1().ConfigMaps("default")
 	received := make([]*corev1.ConfigMap, 2)
 	for i := range received {
@@ -32,7 +34,7 @@ func TestWatchesReceiveSeparateCopies(t *testing.T) {
 
 func TestStoppedWatchLeavesNoGoroutine(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) { // fails if a goroutine stays
-		client := NewClientset(&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "settings", Namespace: "default"}})
+		client := clientstest.NewClientset(&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "settings", Namespace: "default"}})
 		events, err := client.CoreV1().ConfigMaps("default").Watch(t.Context(), metav1.ListOptions{})
 		if err != nil {
 			t.Fatal(err)
