@@ -41,10 +41,10 @@ install: build
 release:
 	go run ./internal/tools/release -version $(VERSION) -out dist $(RELEASE_FLAGS)
 
-# Runs the test command of README.md: unit tests, and stories with a real kubectl.
+# Runs the test command of README.md: unit tests, and some stories with a real kubectl.
 test:
 	go run ./e2e/programs/build
-	go test -p 3 -timeout 30m ./e2e ./cmd/... ./internal/... ./pkg/...
+	go test -short -p 3 -timeout 30m ./e2e ./cmd/... ./internal/... ./pkg/...
 
 # Runs what a release must pass besides `make ci`: recorded comparisons, other people's software, fuzzing, the library's HTTP.
 release-checks:

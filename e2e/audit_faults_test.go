@@ -74,6 +74,7 @@ func ask(config *rest.Config, path, id string) (body, auditID string, err error)
 
 // E7: in blocking mode every answered request is in the log, also after a kill.
 func TestE7NothingAnsweredIsMissingAfterAKill(t *testing.T) {
+	skipIfShort(t)
 	t.Parallel()
 	dir := t.TempDir()
 	p, config := serving(t, dir, "--audit-log-path", "audit.log", "--audit-log-mode", "blocking")
@@ -124,6 +125,7 @@ func TestE7NothingAnsweredIsMissingAfterAKill(t *testing.T) {
 
 // E7 and F35: a disk without room and a webhook that hangs cost events, each counted, and no request.
 func TestE7F35SinksThatFailHoldNobodyUp(t *testing.T) {
+	skipIfShort(t)
 	t.Parallel()
 	hung := hungWebhook(t)
 	dir := t.TempDir()

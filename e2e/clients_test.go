@@ -45,6 +45,7 @@ func frontDoor(t *testing.T) *rest.Config {
 
 // Controllers use protobuf. Their reads and writes must be equivalent to those of other clients.
 func TestProtobufClient(t *testing.T) {
+	skipIfShort(t)
 	t.Parallel()
 	config := frontDoor(t)
 	config.AcceptContentTypes = runtime.ContentTypeProtobuf
@@ -100,6 +101,7 @@ func TestProtobufClient(t *testing.T) {
 
 // Informers start with a watch that begins with the list (WatchList) and a bookmark at its end.
 func TestInformer(t *testing.T) {
+	skipIfShort(t)
 	t.Parallel()
 	config := frontDoor(t)
 	client, err := kubernetes.NewForConfig(config)

@@ -49,6 +49,7 @@ var (
 )
 
 func TestEveryDrillPasses(t *testing.T) {
+	skipIfShort(t)
 	t.Parallel()
 	drills, want := someDrills, len(someDrills)
 	if *allDrills {
@@ -67,6 +68,7 @@ func TestEveryDrillPasses(t *testing.T) {
 // One of two backends of an APIRoute fails. The expectations are the same, and no request to the other backend fails. All
 // drills can run this way. The test runs one of each type.
 func TestDrillsOfOneBackendOfAnAPIRoutePass(t *testing.T) {
+	skipIfShort(t)
 	t.Parallel()
 	drills := someAPIRouteDrills
 	if *allDrills {
@@ -156,6 +158,7 @@ func runDrills(t *testing.T, args ...string) []*drill.Result {
 
 // An interrupted drill still removes its objects from the remote server.
 func TestAnInterruptedDrillCleansUp(t *testing.T) {
+	skipIfShort(t)
 	dir := t.TempDir()
 	kubeconfig := filepath.Join(dir, "front", "admin.kubeconfig")
 	env := []string{"HOME=" + dir, "TMPDIR=" + dir, "KUBECONFIG=" + kubeconfig}
@@ -200,6 +203,7 @@ func TestAnInterruptedDrillCleansUp(t *testing.T) {
 }
 
 func TestDrillsThatAreNotHeld(t *testing.T) {
+	skipIfShort(t)
 	kubeconfig := filepath.Join(t.TempDir(), "kubeconfig")
 	text := `{"kind":"Config","apiVersion":"v1","current-context":"eu-prod",
 		"clusters":[{"name":"c","cluster":{"server":"https://127.0.0.1:1"}}],"users":[{"name":"u"}],

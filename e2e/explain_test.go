@@ -13,6 +13,7 @@ var everyKind = flag.Bool("every-kind", false, "explain every kind, in more than
 // kubectl explain describes every resource of api-resources with all fields: the local groups, custom resources, and the
 // resources of an extension server.
 func TestExplainEveryKind(t *testing.T) {
+	skipIfShort(t)
 	t.Parallel()
 	dir := t.TempDir()
 	dev, kubeconfig := programs.Dev(t, binaries, dir)

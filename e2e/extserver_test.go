@@ -32,6 +32,7 @@ resources:
 
 // An informer works with every resource. It lists, watches and stores a resource from a YAML file as any other one.
 func TestInformerOnADeclaredResource(t *testing.T) {
+	skipIfShort(t)
 	t.Parallel()
 	dir := t.TempDir()
 	data, file := filepath.Join(dir, "queues.json"), filepath.Join(dir, "queues.yaml")

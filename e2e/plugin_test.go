@@ -13,6 +13,7 @@ import (
 
 // kubectl finds the plugin by its name, and completes it. The plugin connects to the cluster of the kubeconfig.
 func TestKubectlPlugin(t *testing.T) {
+	skipIfShort(t)
 	t.Parallel()
 	dir := t.TempDir()
 	dev, kubeconfig := programs.Dev(t, binaries, dir)

@@ -5,6 +5,8 @@ package e2e
 import (
 	"testing"
 
+	"github.com/rogpeppe/go-internal/testscript"
+
 	"portico.dev/e2e/programs"
 )
 
@@ -13,5 +15,5 @@ func TestStoriesWithPrometheus(t *testing.T) {
 	if err := programs.Build(binaries, "prometheus"); err != nil {
 		t.Fatal(err)
 	}
-	runStories(t, "testdata/prometheus")
+	runStories(t, testscript.Params{Dir: "testdata/prometheus"})
 }

@@ -103,6 +103,7 @@ func TestAggregatorIsBounded(t *testing.T) {
 }
 
 func TestIdleFrontDoorServesFewSeries(t *testing.T) {
+	skipIfShort(t)
 	t.Parallel()
 	dev, kubeconfig := programs.Dev(t, binaries, t.TempDir())
 	config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)

@@ -26,6 +26,7 @@ import (
 
 // Browsers cannot read an endless response; they watch through a websocket, one event a frame, over HTTP/1.1.
 func TestWebsocketWatch(t *testing.T) {
+	skipIfShort(t)
 	t.Parallel()
 	conn := dial(t, frontDoor(t), "/api/v1/namespaces?watch=true")
 	_, frame, err := conn.ReadMessage()
@@ -41,6 +42,7 @@ func TestWebsocketWatch(t *testing.T) {
 // Consoles and port-forwards are upgraded connections through the front door to an extension server. The extension server
 // learns the caller only from the front door.
 func TestWebsocketThroughTheFrontDoor(t *testing.T) {
+	skipIfShort(t)
 	t.Parallel()
 	config := frontDoor(t)
 	registerEcho(t, config)

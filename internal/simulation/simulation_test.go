@@ -29,7 +29,7 @@ import (
 var (
 	flagSeed   = flag.Int64("seed", -1, "run only this history")
 	flagFrom   = flag.Int64("from", -1, "with -seed: run the histories of this seed to -seed in one world")
-	flagSeeds  = flag.Int("seeds", 80, "number of histories")
+	flagSeeds  = flag.Int("seeds", 20, "number of histories")
 	flagFor    = flag.Duration("for", 0, "run histories of random seeds for this time")
 	flagShrink = flag.Bool("shrink", true, "search the shortest part of a schedule that violates the same rule")
 	flagSteps  = flag.Int("steps", defaultSteps, "number of faults and operations of a history")
