@@ -222,7 +222,8 @@ func TestE5KeyIsReplacedUnderLoadWithoutErrors(t *testing.T) {
 	ctx, stop := context.WithCancel(within(t))
 	defer stop()
 	var work sync.WaitGroup
-	for i := range 3 {
+	const writers = 3
+	for i := range writers {
 		work.Go(func() {
 			for n := 0; ctx.Err() == nil; n++ {
 				if value, err := e.get(t, fmt.Sprint("s-", n%5)); err != nil || value != canary {
@@ -241,18 +242,22 @@ func TestE5KeyIsReplacedUnderLoadWithoutErrors(t *testing.T) {
 			}
 		})
 	}
-	eventually(t, func() error { _, err := e.get(t, "busy-0"); return err })
+	for i := range writers {
+		eventually(t, func() error { _, err := e.get(t, fmt.Sprint("busy-", i)); return err })
+	}
 	for _, step := range []struct {
 		keys []string
 		by   string
 	}{{[]string{"one", "two"}, "one"}, {[]string{"two", "one"}, "two"}} {
 		e.write(t, by(step.keys...))
-		eventually(t, func() error {
-			if raw := e.raw(t, "busy-0"); !strings.HasPrefix(raw, "k8s:enc:aesgcm:v1:"+step.by+":") {
-				return fmt.Errorf("stored as %.40q", raw)
-			}
-			return nil
-		})
+		for i := range writers {
+			eventually(t, func() error {
+				if raw := e.raw(t, fmt.Sprint("busy-", i)); !strings.HasPrefix(raw, "k8s:enc:aesgcm:v1:"+step.by+":") {
+					return fmt.Errorf("busy-%d is stored as %.40q", i, raw)
+				}
+				return nil
+			})
+		}
 	}
 	for i := range 4 { // s-4 is not written again
 		name := fmt.Sprint("s-", i)
