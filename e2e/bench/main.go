@@ -18,6 +18,7 @@ import (
 	"portico.dev/e2e/bench/clusters"
 	"portico.dev/e2e/bench/compare"
 	"portico.dev/e2e/bench/gateway"
+	"portico.dev/e2e/bench/growth"
 	"portico.dev/e2e/bench/incumbent"
 	"portico.dev/e2e/bench/load"
 	"portico.dev/e2e/bench/local"
@@ -90,6 +91,13 @@ var benchmarks = []benchmark{
 			settings = clusters.Quick()
 		}
 		return clusters.Run(ctx, program, settings, say)
+	}},
+	{name: "growth", explicit: true, run: func(ctx context.Context, program string, quick bool, say func(string, ...any)) (report, error) {
+		settings := growth.Full()
+		if quick {
+			settings = growth.Quick()
+		}
+		return growth.Run(ctx, program, settings, say)
 	}},
 	manyBackends(environment.Kubernetes{}),
 	underLoad(environment.Kubernetes{}),
@@ -197,7 +205,7 @@ func run() error {
 	count := flag.Int("nodes", 0, "number of Nodes of \"nodes\", with ten Pods each; default 1000")
 	part := flag.String("part", "", "comma-separated parts of \"load\"; default all of "+strings.Join(load.Parts, ", "))
 	flag.Usage = func() {
-		fmt.Fprintln(flag.CommandLine.Output(), "usage: bench [-quick] [-out DIR] [-aggregator FILE] [proxied] [scale] [local] [shared] [objects] [clusters] [backends] [memory] [load]\n"+
+		fmt.Fprintln(flag.CommandLine.Output(), "usage: bench [-quick] [-out DIR] [-aggregator FILE] [proxied] [scale] [local] [shared] [objects] [clusters] [growth] [backends] [memory] [load]\n"+
 			"       bench [-quick] [-out DIR] [-aggregator FILE] -part PART[,PART] load\n"+
 			"       bench [-quick] [-out DIR] [-aggregator FILE] -before FILE builds\n"+
 			"       bench [-quick] [-out DIR] [-aggregator FILE] -kube-apiserver FILE -kube-controller-manager FILE [incumbent] [gateway] [backends] [memory]\n"+
@@ -300,7 +308,7 @@ func choose(names []string, before string, theirs environment.Kubernetes, nodes 
 	for _, name := range names {
 		i := slices.IndexFunc(known, func(b benchmark) bool { return b.name == name })
 		if i < 0 {
-			return nil, fmt.Errorf("no benchmark %q; there are proxied, scale, local, shared, objects, clusters, backends, memory and load, and with -kube-apiserver incumbent, gateway, backends, memory and nodes", name)
+			return nil, fmt.Errorf("no benchmark %q; there are proxied, scale, local, shared, objects, clusters, growth, backends, memory and load, and with -kube-apiserver incumbent, gateway, backends, memory and nodes", name)
 		}
 		chosen = append(chosen, known[i])
 	}
