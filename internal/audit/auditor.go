@@ -67,7 +67,6 @@ type Auditor struct {
 	policy   atomic.Pointer[Policy]
 	queues   []*queue
 	blocking *blockingWriter // nil unless the log is in blocking mode
-	scratch  sync.Pool       // of *[]byte, buffers for encoding events
 }
 
 // New returns an Auditor. It opens the log, so that a path that cannot be written is an error at the start.
@@ -150,29 +149,29 @@ type Annotation struct{ Key, Value string }
 // are additional annotations sorted by key. They replace annotations of the event with the same key. Empty values are
 // ignored.
 func (a *Auditor) Process(e *auditinternal.Event, more []Annotation) {
-	room, ok := a.scratch.Get().(*[]byte)
-	if !ok {
-		room = new([]byte)
-		*room = make([]byte, 0, 2*typicalEventBytes)
-	}
-	line, err := encode((*room)[:0], e, more)
+	out := newQueued()
+	line, err := encode(out.line, e, more)
 	if err != nil {
+		out.free()
 		return // possible only for a body that is not JSON, and bodies come from the decoder
 	}
-	line = append(line, '\n')
-	for _, q := range a.queues {
-		q.enqueue(line)
-	}
+	out.line = append(line, '\n')
 	if a.blocking != nil {
-		a.blocking.write(line)
+		a.blocking.write(out.line)
 	}
-	if cap(line) <= maxScratch {
-		*room = line
-		a.scratch.Put(room)
+	if len(a.queues) == 0 {
+		out.free()
+		return
 	}
+	for _, q := range a.queues[1:] {
+		another := newQueued()
+		another.line = append(another.line, out.line...)
+		q.enqueue(another)
+	}
+	a.queues[0].enqueue(out)
 }
 
-// maxScratch is the maximum size of a buffer that is kept for reuse.
+// maxScratch is the maximum size of the memory of an event that is kept for reuse.
 const maxScratch = 16 << 10
 
 // maxEvent is the maximum size of an event. Larger events are written without bodies, as in upstream's truncation.

@@ -28,7 +28,7 @@ func isSimpleStatus(s *metav1.Status) bool {
 }
 
 // typicalEventBytes is the size that fits most events.
-const typicalEventBytes = 2 << 10
+const typicalEventBytes = 1 << 10
 
 // appendEvent appends an encoded event. It uses the event's annotations, or more if there are none.
 func appendEvent(b []byte, e *auditinternal.Event, more []Annotation) []byte {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -13,7 +14,7 @@ import (
 )
 
 const (
-	// maxQueued is the maximum number of bytes of events that wait for a sink.
+	// maxQueued limits the memory of events that wait for a sink.
 	maxQueued = 32 << 20
 	// shutdownTimeout is how long a sink may take at shutdown to write the queued events.
 	shutdownTimeout = 5 * time.Second
@@ -28,7 +29,8 @@ type sink interface {
 	close() error
 }
 
-// queue holds the events of a sink until they are written.
+// queue holds the events of a sink until they are written. Requests do not wait for each other or for the sink: each adds its event
+// to a list with one atomic operation. The goroutine of run takes the list, and copies the events to batches.
 type queue struct {
 	name  string
 	sink  sink
@@ -37,17 +39,46 @@ type queue struct {
 	drops prometheus.Counter
 	sent  prometheus.Counter
 
-	mu      sync.Mutex // guards the fields below
-	waiting []*batch   // the last batch is being filled
-	events  int        // number of events in waiting
-	bytes   int
-	free    []*batch // batches for reuse
-	closed  bool
-	lastErr error // error of the last batch; nil on success
-	lost    int   // events lost since the last successful batch
+	arrived atomic.Pointer[queued] // the newest, which leads to the ones before; closedQueue at the end
+	events  atomic.Int64           // number of events in arrived and taken
+	bytes   atomic.Int64           // their memory
+	lost    atomic.Int64           // events lost since the last successful batch
+	wake    chan struct{}          // holds a value when there is a first event, or enough for a batch
 
-	wake chan struct{} // holds a value while events are waiting
+	// Only the goroutine of run uses these fields, but kept is also read by requests.
+	taken   *queued // the oldest, which leads to the ones after
+	filling batch
+	kept    struct{ events, bytes atomic.Int64 } // in filling
+
+	reporting sync.Mutex // guards lastErr
+	lastErr   error      // error of the last batch; nil on success
 }
+
+// queued is an encoded event that ends with a line feed.
+type queued struct {
+	line []byte
+	next *queued
+}
+
+// spare holds events for reuse, with their memory.
+var spare = sync.Pool{New: func() any { return &queued{line: make([]byte, 0, typicalEventBytes)} }}
+
+// newQueued returns an event with an empty line.
+func newQueued() *queued {
+	e := spare.Get().(*queued)
+	e.line = e.line[:0]
+	return e
+}
+
+// free keeps an event for reuse, unless it is large.
+func (e *queued) free() {
+	if e.next = nil; cap(e.line) <= maxScratch {
+		spare.Put(e)
+	}
+}
+
+// closedQueue is in queue.arrived when no more events are accepted.
+var closedQueue = new(queued)
 
 // batching determines when a batch is sent.
 type batching struct {
@@ -76,27 +107,49 @@ func newQueue(name string, s sink, b batching, m *metrics.Audit, log *zap.Logger
 	}
 }
 
-// enqueue adds a copy of an event, which must end with a line feed, or drops the event if the queue is full.
-func (q *queue) enqueue(line []byte) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	if q.closed || q.bytes+len(line) > maxQueued {
-		q.lost++
-		q.drops.Inc()
+// enqueue adds an event, or drops it if the queue is full. The event then belongs to the queue.
+func (q *queue) enqueue(e *queued) {
+	size := int64(cap(e.line))
+	q.events.Add(1)
+	if q.bytes.Add(size) > maxQueued {
+		q.drop(e)
 		return
 	}
-	n := len(q.waiting)
-	begun := n > 0 && q.batch.fits(q.waiting[n-1], len(line))
-	if !begun {
-		q.addBatch()
+	for {
+		newest := q.arrived.Load()
+		if newest == closedQueue {
+			q.drop(e)
+			return
+		}
+		e.next = newest
+		if !q.arrived.CompareAndSwap(newest, e) { // the list is only taken as a whole, so that newest may have been in it before
+			continue
+		}
+		if newest == nil || q.enough() {
+			q.signal()
+		}
+		return
 	}
-	b := q.waiting[len(q.waiting)-1]
-	b.add(line)
-	q.events++
-	q.bytes += len(line)
-	if !begun && n <= 1 || n == 1 && q.batch.full(b) { // the first event, or the first batch became full
-		q.signal()
-	}
+}
+
+// drop drops an event that enqueue has counted.
+func (q *queue) drop(e *queued) {
+	q.lost.Add(1)
+	q.drops.Inc()
+	q.uncount(e)
+	e.free()
+}
+
+func (q *queue) uncount(e *queued) {
+	q.events.Add(-1)
+	q.bytes.Add(-int64(cap(e.line)))
+}
+
+// enough reports whether there may be a complete batch.
+func (q *queue) enough() bool {
+	most := q.batch
+	return most.maxEvents > 0 && q.events.Load()+q.kept.events.Load() >= int64(most.maxEvents) ||
+		most.maxBytes > 0 && q.bytes.Load()+q.kept.bytes.Load() >= int64(most.maxBytes)
 }
 
 func (q *queue) signal() {
@@ -106,59 +159,55 @@ func (q *queue) signal() {
 	}
 }
 
-// addBatch appends an empty batch. It is called with mu held.
-func (q *queue) addBatch() {
-	b := &batch{}
-	if n := len(q.free); n > 0 {
-		b, q.free = q.free[n-1], q.free[:n-1]
-	} else {
-		b.text = make([]byte, 0, q.batch.maxBytes)
-	}
-	q.waiting = append(q.waiting, b)
-}
-
-func (q *queue) batches() int {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	return len(q.waiting)
-}
-
-// take removes and returns the first batch. The queue must not be empty.
-func (q *queue) take() *batch {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	b := q.waiting[0]
-	q.waiting[0] = nil
-	if q.waiting = q.waiting[1:]; len(q.waiting) == 0 {
-		q.waiting = nil
-	}
-	q.events -= len(b.ends)
-	q.bytes -= len(b.text)
-	return b
-}
-
-// recycle keeps a sent batch for reuse.
-func (q *queue) recycle(b *batch) {
-	if cap(b.text) > maxKept {
+// take moves the events that have arrived to the end of taken, in their order. newest is the last of them.
+func (q *queue) take(newest *queued) {
+	if newest == closedQueue {
 		return
 	}
-	b.text, b.ends = b.text[:0], b.ends[:0]
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	if len(q.free) < maxSpare {
-		q.free = append(q.free, b)
+	var oldest *queued
+	for newest != nil {
+		newest.next, oldest, newest = oldest, newest, newest.next
+	}
+	end := &q.taken
+	for *end != nil {
+		end = &(*end).next
+	}
+	*end = oldest
+}
+
+// takeArrived takes the events that have arrived.
+func (q *queue) takeArrived() {
+	for {
+		newest := q.arrived.Load()
+		if newest == nil || newest == closedQueue {
+			return
+		}
+		if q.arrived.CompareAndSwap(newest, nil) {
+			q.take(newest)
+			return
+		}
 	}
 }
 
-// completeBatches returns the number of batches that accept no more events.
-func (q *queue) completeBatches() int {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	n := len(q.waiting)
-	if n > 0 && !q.batch.full(q.waiting[n-1]) {
-		n--
+// fill copies the events that were taken to the batch, and reports whether it is complete.
+func (q *queue) fill() (complete bool) {
+	if q.filling.text == nil {
+		q.filling.text = make([]byte, 0, q.batch.maxBytes)
 	}
-	return n
+	for !complete && q.taken != nil {
+		e := q.taken
+		if !q.batch.fits(&q.filling, len(e.line)) {
+			complete = true
+			break
+		}
+		q.filling.add(e.line)
+		q.taken = e.next
+		q.kept.events.Add(1)
+		q.kept.bytes.Add(int64(len(e.line)))
+		q.uncount(e)
+		e.free()
+	}
+	return complete || q.batch.full(&q.filling)
 }
 
 // run sends batches until ctx ends, and then the remaining ones within shutdownTimeout. A sink that hangs in a system
@@ -179,7 +228,8 @@ func (q *queue) run(ctx context.Context) error {
 			return fmt.Errorf("audit %s: %w", q.name, err)
 		}
 	case <-time.After(shutdownTimeout):
-		q.drops.Add(float64(q.close()))
+		q.arrived.Swap(closedQueue)
+		q.drops.Add(float64(q.events.Load()))
 		q.log.Error("audit sink did not shut down in time; queued events are lost", zap.String("sink", q.name))
 	}
 	return nil
@@ -193,7 +243,7 @@ func (q *queue) sendLoop(ctx, sending context.Context) {
 		case <-ctx.Done():
 		case <-q.wake:
 		}
-		if q.batches() == 0 {
+		if q.arrived.Load() == nil && len(q.filling.ends) == 0 {
 			continue // already sent
 		}
 		wait := q.batch.wait
@@ -203,72 +253,82 @@ func (q *queue) sendLoop(ctx, sending context.Context) {
 		q.sendBatches(sending, q.waitDue(ctx, wait))
 		last = time.Now()
 	}
-	q.close()
-	q.sendBatches(sending, q.batches())
+	q.take(q.arrived.Swap(closedQueue))
+	q.sendBatches(sending, true)
 }
 
-// waitDue waits until a batch is complete and returns the number of complete batches; later batches wait for more
-// events. When wait has passed or ctx ends, it returns the number of all batches.
-func (q *queue) waitDue(ctx context.Context, wait time.Duration) int {
+// waitDue waits until a batch is complete, and takes the events that have arrived until then. incomplete reports that wait has passed
+// or ctx has ended, so that the last batch need not be complete.
+func (q *queue) waitDue(ctx context.Context, wait time.Duration) (incomplete bool) {
 	if wait <= 0 {
-		return q.batches()
+		q.takeArrived()
+		return true
 	}
 	over := time.NewTimer(wait)
 	defer over.Stop()
 	for {
-		if n := q.completeBatches(); n > 0 {
-			return n
+		if q.enough() {
+			q.takeArrived()
+			if q.fill() {
+				return false
+			}
 		}
 		select {
 		case <-ctx.Done():
-			return q.batches()
+			q.takeArrived()
+			return true
 		case <-over.C:
-			return q.batches()
-		case <-q.wake: // may refer to a batch that was already sent
+			q.takeArrived()
+			return true
+		case <-q.wake: // for the first event, or for enough of them
 		}
 	}
 }
 
-// close stops accepting events and returns the number of waiting ones.
-func (q *queue) close() int {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	q.closed = true
-	return q.events
-}
-
-// sendBatches sends the first n batches. If others remain, it signals wake.
-func (q *queue) sendBatches(ctx context.Context, n int) {
-	for ; n > 0 && ctx.Err() == nil; n-- {
-		b := q.take()
-		events := len(b.ends)
-		written, err := q.sink.send(ctx, b)
+// sendBatches sends the events that were taken, except for an incomplete last batch if incomplete is false. If there are other
+// events, it signals wake.
+func (q *queue) sendBatches(ctx context.Context, incomplete bool) {
+	for ctx.Err() == nil {
+		if complete := q.fill(); !complete && (!incomplete || len(q.filling.ends) == 0) {
+			break
+		}
+		events := len(q.filling.ends)
+		written, err := q.sink.send(ctx, &q.filling)
 		q.report(written, events-written, err)
-		q.recycle(b)
+		q.emptyBatch()
 	}
-	if q.batches() > 0 {
+	if q.arrived.Load() != nil || len(q.filling.ends) > 0 {
 		q.signal()
 	}
+}
+
+// emptyBatch prepares the batch for other events. It keeps the memory unless it is large.
+func (q *queue) emptyBatch() {
+	b := &q.filling
+	if b.text, b.ends = b.text[:0], b.ends[:0]; cap(b.text) > maxKept {
+		b.text = nil
+	}
+	q.kept.events.Store(0)
+	q.kept.bytes.Store(0)
 }
 
 // report counts events. It logs once when events begin to be lost and once when events are written again.
 func (q *queue) report(written, lost int, err error) {
 	q.sent.Add(float64(written))
 	q.drops.Add(float64(lost))
-	q.mu.Lock()
+	q.reporting.Lock()
 	before := q.lastErr
 	q.lastErr = err
-	q.lost += lost
-	total := q.lost
+	total := q.lost.Add(int64(lost))
 	if err == nil {
-		q.lost = 0
+		q.lost.Add(-total)
 	}
-	q.mu.Unlock()
+	q.reporting.Unlock()
 	switch {
 	case err != nil && before == nil:
 		q.log.Error("failed to write audit events", zap.String("sink", q.name), zap.Error(err))
 	case err == nil && total > 0:
-		q.log.Warn("audit events were lost; the sink accepts events again", zap.String("sink", q.name), zap.Int("lost", total))
+		q.log.Warn("audit events were lost; the sink accepts events again", zap.String("sink", q.name), zap.Int64("lost", total))
 	}
 }
 
@@ -278,11 +338,8 @@ type batch struct {
 	ends []int // end of each event, including its line feed
 }
 
-// maxKept is the maximum size of a batch that is kept for reuse, and maxSpare the number of kept batches.
-const (
-	maxKept  = 2 * maxWriteBytes
-	maxSpare = 8
-)
+// maxKept is the maximum size of a batch that is kept for reuse.
+const maxKept = 2 * maxWriteBytes
 
 func (b *batch) add(line []byte) {
 	b.text = append(b.text, line...)

@@ -63,7 +63,7 @@ func running(t *testing.T, s sink, b batching) (q *queue, m *metrics.Audit, stop
 
 func offer(q *queue, events ...string) {
 	for _, e := range events {
-		q.enqueue([]byte(e + "\n"))
+		q.enqueue(&queued{line: []byte(e + "\n")})
 	}
 }
 
@@ -181,17 +181,17 @@ func TestQueueMemoryIsBounded(t *testing.T) {
 		line := bytes.Repeat([]byte("x"), maxWriteBytes/2)
 		offered := 0
 		for ; testutil.ToFloat64(m.Dropped.WithLabelValues("log")) == 0; offered++ {
-			q.enqueue(line)
+			q.enqueue(&queued{line: bytes.Clone(line)})
 			synctest.Wait()
 		}
-		if q.bytes > maxQueued || q.bytes < maxQueued-2*maxWriteBytes {
-			t.Errorf("queue holds %d bytes, want %d to %d", q.bytes, maxQueued-2*maxWriteBytes, maxQueued)
+		if n := q.bytes.Load(); n > maxQueued || n < maxQueued-maxWriteBytes {
+			t.Errorf("queue holds %d bytes, want %d to %d", n, maxQueued-maxWriteBytes, maxQueued)
 		}
 		close(h.until)
 		synctest.Wait()
 		stop()
-		if q.bytes != 0 || q.events != 0 || len(q.free) > maxSpare {
-			t.Errorf("empty queue = %d bytes, %d events, %d spare buffers, want 0, 0 and at most %d", q.bytes, q.events, len(q.free), maxSpare)
+		if n := q.events.Load(); q.bytes.Load() != 0 || n != 0 || cap(q.filling.text) > maxKept {
+			t.Errorf("empty queue = %d bytes, %d events, %d bytes for reuse, want 0, 0 and at most %d", q.bytes.Load(), n, cap(q.filling.text), maxKept)
 		}
 		if n := testutil.ToFloat64(m.Written.WithLabelValues("log")); int(n) != offered-1 {
 			t.Errorf("%v events written, want %d", n, offered-1)
