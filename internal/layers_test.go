@@ -73,7 +73,7 @@ var innerLayers = map[string]map[string]int{
 	},
 	"gateway":       {"lastknown": 0, "adopter": 1, ".": 2},
 	"lifecycle":     {"reconcile": 0, "debts": 0, "bootstrap": 1, "certificates": 1, "garbage": 1, "namespaces": 1, "quotas": 1, "trust": 1, ".": 2},
-	"run":           {".": 0, "freeport": 0, "memory": 0, "mutants": 0, "processors": 0},
+	"run":           {".": 0, "freeport": 0, "memory": 0, "mutants": 0, "processors": 0, "spread": 0},
 	"simulation":    {"network": 0, "consistency": 0, ".": 1},
 	"store":         {".": 0, "backup": 1},
 	"tools/program": {".": 0, "programtest": 1},

@@ -29,6 +29,7 @@ import (
 	"portico.dev/internal/coreapi/openapidocs"
 	"portico.dev/internal/coreapi/registry"
 	"portico.dev/internal/respond"
+	"portico.dev/internal/run/spread"
 	"portico.dev/internal/store"
 )
 
@@ -116,7 +117,7 @@ type Server struct {
 	installed http.Handler   // nil until the storages exist, and after shutdown
 	serving   http.Handler   // nil before Ready and after shutdown
 	inFlight  sync.WaitGroup // requests inside the handlers
-	stop      context.Context
+	stop      spread.Context
 	halt      context.CancelFunc // cancels every request in flight; called when Run ends
 }
 
@@ -150,7 +151,7 @@ func New(cfg Config) (*Server, error) {
 	if s.own, err = newDefinitionsClient(s); err != nil {
 		return nil, fmt.Errorf("local groups: %w", err)
 	}
-	s.stop, s.halt = context.WithCancel(context.Background())
+	s.stop, s.halt = spread.New()
 	return s, nil
 }
 
@@ -278,7 +279,7 @@ func (s *Server) handlerOf(current *http.Handler) http.Handler {
 		defer done()
 		ctx, cancel := context.WithCancel(r.Context())
 		defer cancel()
-		defer context.AfterFunc(s.stop, cancel)()
+		defer s.stop.AfterFunc(cancel)()
 		r = r.WithContext(ctx)
 		handler.ServeHTTP(forLibrary(w, r), r)
 	})
