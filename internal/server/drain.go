@@ -2,7 +2,9 @@ package server
 
 import (
 	"context"
+	"math/rand/v2"
 	"net/http"
+	"runtime"
 	"sync"
 	"sync/atomic"
 
@@ -16,23 +18,41 @@ import (
 // Drainer counts the requests in flight and ends them at shutdown. Ordinary requests may finish, long-running ones
 // (watches, logs) are ended cleanly, and new ones are refused with a hint to retry.
 type Drainer struct {
-	mu       sync.Mutex // guards the fields up to endLongRunning
-	draining bool
-	inFlight int
-	idle     chan struct{} // closed when draining and no request is in flight
+	draining atomic.Bool
+	counts   []requestCount // their sum is the number of requests in flight
+	idle     chan struct{}  // closed when draining and no request is in flight
 
-	ending         context.Context // parent of the contexts of long-running requests; canceled by Drain, EndLongRunning and Shed
+	mu             sync.Mutex                      // guards the fields below, but ending may be read without it
+	ending         atomic.Pointer[context.Context] // parent of the contexts of long-running requests; canceled by Drain, EndLongRunning and Shed
 	endLongRunning context.CancelFunc
+	idleClosed     bool
 
 	// If leaving or shedding is true, every response makes its client use another connection.
 	leaving, shedding atomic.Bool
 }
 
+// requestCount is a part of the number of requests in flight. Requests are spread over the parts, so that processors rarely write
+// the same memory.
+type requestCount struct {
+	drainer *Drainer
+	n       atomic.Int64
+	_       [128 - 16]byte // two cache lines, because they are prefetched in pairs
+}
+
 // NewDrainer returns a Drainer with no request in flight.
 func NewDrainer() *Drainer {
-	d := &Drainer{idle: make(chan struct{})}
-	d.ending, d.endLongRunning = context.WithCancel(context.Background())
+	d := &Drainer{idle: make(chan struct{}), counts: make([]requestCount, runtime.NumCPU())}
+	for i := range d.counts {
+		d.counts[i].drainer = d
+	}
+	d.renewEnding()
 	return d
+}
+
+func (d *Drainer) renewEnding() {
+	ctx, cancel := context.WithCancel(context.Background())
+	d.ending.Store(&ctx)
+	d.endLongRunning = cancel
 }
 
 // Leave makes the clients of all further requests use other connections, by Connection: close on HTTP/1.1 and GOAWAY
@@ -53,9 +73,9 @@ func (d *Drainer) Shed() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.shedding.Store(true)
-	if d.ending.Err() == nil {
+	if (*d.ending.Load()).Err() == nil {
 		d.endLongRunning()
-		d.ending, d.endLongRunning = context.WithCancel(context.Background())
+		d.renewEnding()
 	}
 }
 
@@ -64,15 +84,9 @@ func (d *Drainer) Keep() { d.shedding.Store(false) }
 
 // Drain refuses new requests, ends long-running ones, and waits until no request is in flight or ctx is done.
 func (d *Drainer) Drain(ctx context.Context) error {
-	d.mu.Lock()
-	if !d.draining {
-		d.draining = true
-		if d.inFlight == 0 {
-			close(d.idle)
-		}
-	}
-	d.endLongRunning()
-	d.mu.Unlock()
+	d.draining.Store(true)
+	d.EndLongRunning()
+	d.closeIfIdle()
 	select {
 	case <-d.idle:
 		return nil
@@ -81,35 +95,50 @@ func (d *Drainer) Drain(ctx context.Context) error {
 	}
 }
 
-// busy reports whether requests are in flight.
+// busy reports whether requests are in flight. While draining, it may count a request that is being refused.
 func (d *Drainer) busy() bool {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return d.inFlight > 0
-}
-
-// begin counts a request, and returns the parent context of long-running ones. It fails while draining.
-func (d *Drainer) begin() (ending context.Context, ok bool) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if d.draining {
-		return nil, false
+	var n int64
+	for i := range d.counts {
+		n += d.counts[i].n.Load()
 	}
-	d.inFlight++
-	return d.ending, true
+	return n > 0
 }
 
-func (d *Drainer) end() {
+// closeIfIdle is called while draining, after each request. A request ends in the part in which it began, and none begins while
+// draining, so that the sum is 0 only if no request is left.
+func (d *Drainer) closeIfIdle() {
+	if d.busy() {
+		return
+	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.inFlight--
-	if d.draining && d.inFlight == 0 {
+	if !d.idleClosed {
+		d.idleClosed = true
 		close(d.idle)
 	}
 }
 
+// begin counts a request, and returns the parent context of long-running ones. It fails while draining. The caller must call the
+// count's end.
+func (d *Drainer) begin() (counted *requestCount, ending context.Context, ok bool) {
+	counted = &d.counts[rand.IntN(len(d.counts))]
+	counted.n.Add(1)
+	if d.draining.Load() {
+		counted.end()
+		return nil, nil, false
+	}
+	return counted, *d.ending.Load(), true
+}
+
+func (c *requestCount) end() {
+	c.n.Add(-1)
+	if c.drainer.draining.Load() {
+		c.drainer.closeIfIdle()
+	}
+}
+
 // drainStep is the filters.Step of the filter.
-type drainStep struct{ *Drainer }
+type drainStep struct{ *requestCount }
 
 // End implements filters.Step.
 func (s drainStep) End(any) { s.end() }
@@ -119,7 +148,7 @@ var closeConnection = []string{"close"} // shared; never modified
 func (d *Drainer) filter() func(http.Handler) http.Handler {
 	return func(next http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			ending, ok := d.begin()
+			counted, ending, ok := d.begin()
 			if !ok {
 				w.Header().Set("Connection", "close")
 				refusal := apierrors.NewServiceUnavailable("the front door is shutting down")
@@ -127,7 +156,7 @@ func (d *Drainer) filter() func(http.Handler) http.Handler {
 				respond.Error(w, r, refusal)
 				return
 			}
-			filters.AtEnd(r.Context(), drainStep{d})
+			filters.AtEnd(r.Context(), drainStep{counted})
 			if (d.leaving.Load() || d.shedding.Load()) && r.Header["Upgrade"] == nil {
 				w.Header()["Connection"] = closeConnection
 			}

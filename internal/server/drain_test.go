@@ -1,8 +1,12 @@
 package server
 
 import (
+	"context"
 	"net/http"
 	"net/http/httptest"
+	"runtime"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -58,4 +62,55 @@ func TestDrainerShedsConnectionsUntilKeep(t *testing.T) {
 	}
 	d.Shed()
 	<-ended
+}
+
+// Drain returns when the last of many concurrent requests has ended, and not before.
+func TestDrainWaitsForConcurrentRequests(t *testing.T) {
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	for range 20 {
+		d := NewDrainer()
+		var served, inFlight atomic.Int64
+		var clients sync.WaitGroup
+		for range 8 {
+			clients.Go(func() {
+				for {
+					counted, _, ok := d.begin()
+					if !ok {
+						return
+					}
+					inFlight.Add(1)
+					served.Add(1)
+					runtime.Gosched()
+					inFlight.Add(-1)
+					counted.end()
+				}
+			})
+		}
+		last, _, ok := d.begin()
+		if !ok {
+			t.Fatal("a request was refused before Drain")
+		}
+		for served.Load() < 100 {
+			runtime.Gosched()
+		}
+		drained := make(chan error, 1)
+		go func() { drained <- d.Drain(ctx) }()
+		clients.Wait()
+		select {
+		case <-drained:
+			t.Fatal("Drain returned while a request was in flight")
+		default:
+		}
+		if !d.busy() {
+			t.Error("busy() = false while a request is in flight")
+		}
+		last.end()
+		if err := <-drained; err != nil {
+			t.Fatalf("Drain after the last request: %v", err)
+		}
+		if n := inFlight.Load(); n != 0 || d.busy() {
+			t.Errorf("%d requests in flight and busy() = %v after Drain, want 0 and false", n, d.busy())
+		}
+	}
 }
