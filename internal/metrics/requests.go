@@ -2,7 +2,6 @@ package metrics
 
 import (
 	"strconv"
-	"sync"
 
 	"github.com/prometheus/client_golang/prometheus"
 )
@@ -29,20 +28,13 @@ type Requests struct {
 	// ReadOnly and Mutating are the two series of InFlight.
 	ReadOnly, Mutating prometheus.Gauge
 
-	served served
+	served seriesCache[Served, requestSeries] // has at most as many entries as the metrics have series
 }
 
 // Served holds the label values of Total, Duration and SLI for a request.
 type Served struct {
 	Verb, Group, Version, Resource, Subresource, Scope, Component string
 	Code                                                          int
-}
-
-// served caches the series of Total, Duration and SLI by label values, so that a request needs one lookup instead of
-// one per label. It has at most as many entries as the metrics have series.
-type served struct {
-	mu     sync.RWMutex // guards series
-	series map[Served]requestSeries
 }
 
 type requestSeries struct {
@@ -54,9 +46,7 @@ type requestSeries struct {
 // Count counts a completed request. seconds is its duration, negative for a long-running request. elsewhere is the
 // part of the duration spent in webhooks and queues.
 func (r *Requests) Count(s Served, seconds, elsewhere float64) {
-	r.served.mu.RLock()
-	a, ok := r.served.series[s]
-	r.served.mu.RUnlock()
+	a, ok := r.served.find(s)
 	if !ok {
 		a = r.resolve(s, seconds >= 0)
 	}
@@ -79,12 +69,7 @@ func (r *Requests) resolve(s Served, timed bool) requestSeries {
 	if timed {
 		a.duration, a.sli = r.Duration.WithLabelValues(labels[:len(labels)-1]...), r.SLI.WithLabelValues(labels[:len(labels)-1]...)
 	}
-	r.served.mu.Lock()
-	defer r.served.mu.Unlock()
-	if r.served.series == nil {
-		r.served.series = make(map[Served]requestSeries)
-	}
-	r.served.series[s] = a
+	r.served.set(s, a)
 	return a
 }
 

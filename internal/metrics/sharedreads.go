@@ -1,8 +1,6 @@
 package metrics
 
 import (
-	"sync"
-
 	"github.com/prometheus/client_golang/prometheus"
 )
 
@@ -25,8 +23,7 @@ type SharedReads struct {
 	served *prometheus.CounterVec
 	bytes  prometheus.Gauge
 
-	mu     sync.RWMutex // guards series
-	series map[sharedSeries]prometheus.Counter
+	series seriesCache[sharedSeries, prometheus.Counter]
 }
 
 // sharedSeries are the label values of a cached series of served.
@@ -47,17 +44,10 @@ func (s *SharedReads) Served(apiRoute, result string) {
 		return
 	}
 	key := sharedSeries{apiRoute, result}
-	s.mu.RLock()
-	counter, ok := s.series[key]
-	s.mu.RUnlock()
+	counter, ok := s.series.find(key)
 	if !ok {
 		counter = s.served.WithLabelValues(apiRoute, result)
-		s.mu.Lock()
-		if s.series == nil {
-			s.series = map[sharedSeries]prometheus.Counter{}
-		}
-		s.series[key] = counter
-		s.mu.Unlock()
+		s.series.set(key, counter)
 	}
 	counter.Inc()
 }
