@@ -8,7 +8,6 @@ import (
 	"io"
 	"net/http"
 	"slices"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -407,35 +406,43 @@ func (a *attempts) notifyObserver(e *endpoint, r *http.Request) *http.Request {
 	return &changed
 }
 
-// retryRatio is the number of repetitions earned per request to a backend. It limits the additional load to a fifth.
-const retryRatio = 0.2
+// requestsPerRetry is the number of requests to a backend that earn a repetition. It limits the additional load to a fifth.
+const requestsPerRetry = 5
 
 // budget limits repetitions of requests that a backend may have processed or that it refused. Requests that were
-// never processed cost the backend nothing; only the number of attempts limits them.
+// never processed cost the backend nothing; only the number of attempts limits them. A full budget is only read by requests.
 type budget struct {
-	mu     sync.Mutex
-	tokens float64
-	burst  float64
+	earned atomic.Int64 // requests; requestsPerRetry of them pay a repetition
+	limit  int64
 }
 
 // newBudget returns a full budget. burst is the number of requests that may be in flight, because one lost connection
 // can affect all of them.
 func newBudget(burst int) *budget {
-	return &budget{tokens: float64(burst), burst: float64(burst)}
+	b := &budget{limit: requestsPerRetry * int64(burst)}
+	b.earned.Store(b.limit)
+	return b
 }
 
+// earn counts a request.
 func (b *budget) earn() {
-	b.mu.Lock()
-	b.tokens = min(b.tokens+retryRatio, b.burst)
-	b.mu.Unlock()
+	for {
+		n := b.earned.Load()
+		if n >= b.limit || b.earned.CompareAndSwap(n, n+1) {
+			return
+		}
+	}
 }
 
+// spend pays a repetition. It returns false if too few requests were earned.
 func (b *budget) spend() bool {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.tokens < 1 {
-		return false
+	for {
+		n := b.earned.Load()
+		if n < requestsPerRetry {
+			return false
+		}
+		if b.earned.CompareAndSwap(n, n-requestsPerRetry) {
+			return true
+		}
 	}
-	b.tokens--
-	return true
 }

@@ -2,6 +2,7 @@ package transport
 
 import (
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"go.uber.org/zap/zapcore"
@@ -26,23 +27,29 @@ const (
 //	half open-> well       when a trial request got a response, with any status
 //	half open-> ejected    when it failed, for twice as long
 type health struct {
-	mu       sync.Mutex
-	state    healthState
-	until    time.Time     // end of the ejection
-	span     time.Duration // length of the last ejection
-	soft     int           // consecutive soft failures
-	trial    bool          // half open: a trial request is in flight
-	ejected  int           // total number of ejections
-	last     string        // last failure, for reports
-	lastAt   time.Time
-	lastGood time.Time
-	startup  logging.Startup
+	// well means that the endpoint is healthy and a response changes nothing. It is written with mu held, and read without, so that
+	// requests to a healthy endpoint do not wait for each other.
+	well     atomic.Bool
+	lastGood atomic.Int64 // time of a recent response, Unix nanoseconds; others may have come within goodPrecision after it
+
+	mu      sync.Mutex // guards the fields below
+	state   healthState
+	until   time.Time     // end of the ejection
+	span    time.Duration // length of the last ejection
+	soft    int           // consecutive soft failures
+	trial   bool          // half open: a trial request is in flight
+	ejected int           // total number of ejections
+	last    string        // last failure, for reports
+	lastAt  time.Time
+	startup logging.Startup
 
 	isSuspended bool          // ejected because of its responses, not its connections
 	held        bool          // ejected until reinstate is called
 	suspension  time.Duration // length of the last suspension
 	returned    time.Time     // end of the last suspension
 }
+
+const goodPrecision = time.Millisecond
 
 type healthState int
 
@@ -59,6 +66,9 @@ func (s healthState) String() string {
 // usable reports whether a request may be sent now. A half-open endpoint accepts one request at a time. due reports
 // whether the ejection has ended and a background connection should be tried.
 func (h *health) usable(now time.Time) (ok, due bool) {
+	if h.well.Load() {
+		return true, false
+	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	switch h.state {
@@ -72,6 +82,9 @@ func (h *health) usable(now time.Time) (ok, due bool) {
 
 // chosen is called before a request is sent.
 func (h *health) chosen() {
+	if h.well.Load() {
+		return
+	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.state == halfOpen {
@@ -98,9 +111,14 @@ func (h *health) connected() {
 
 // answered is called when response headers were received, with any status.
 func (h *health) answered(now time.Time) {
+	if at := now.UnixNano(); at-h.lastGood.Load() >= int64(goodPrecision) {
+		h.lastGood.Store(at)
+	}
+	if h.well.Load() {
+		return
+	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.lastGood = now
 	h.startup.Succeeded()
 	if h.state == ejected && h.isSuspended {
 		return // a late response, or one like those that caused the suspension
@@ -109,6 +127,7 @@ func (h *health) answered(now time.Time) {
 		h.isSuspended, h.returned = false, now
 	}
 	h.state, h.trial, h.soft, h.span = healthy, false, 0, 0
+	h.well.Store(true)
 }
 
 // failed is called for a failure. Hard failures eject immediately. It reports whether this failure ejected the
@@ -117,6 +136,7 @@ func (h *health) failed(now time.Time, hard bool, cause string) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.last, h.lastAt = cause, now
+	h.well.Store(false)
 	h.soft++
 	if h.state == ejected && now.Before(h.until) {
 		return false
@@ -155,6 +175,7 @@ func (h *health) suspend(now time.Time, cause string, held bool) bool {
 		h.suspension = min(2*h.suspension, lastSuspension)
 	}
 	h.last, h.lastAt = cause, now
+	h.well.Store(false)
 	h.state, h.until, h.trial, h.soft = ejected, now.Add(h.suspension), false, 0
 	h.isSuspended, h.held = true, held
 	h.ejected++

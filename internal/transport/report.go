@@ -80,7 +80,10 @@ func (h *health) fillReport(r *EndpointReport) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	r.State, r.Ejections, r.LastFailure = h.state.String(), h.ejected, h.last
-	r.LastAnswer, r.LastFailureAt = stamp(h.lastGood), stamp(h.lastAt)
+	r.LastFailureAt = stamp(h.lastAt)
+	if at := h.lastGood.Load(); at != 0 {
+		r.LastAnswer = stamp(time.Unix(0, at))
+	}
 	if h.state == ejected {
 		r.EjectedUntil = stamp(h.until)
 	}
