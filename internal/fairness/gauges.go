@@ -52,7 +52,10 @@ func (u *gaugeUpdater) addDemand(seats int) {
 
 // schedule updates the gauges, now or soon.
 func (u *gaugeUpdater) schedule(now time.Time) {
-	if now.Sub(u.origin)-time.Duration(u.updated.Load()) >= updateInterval {
+	// Of the requests that find an update due, one makes it. The others need a later one, because this one may have been too early for
+	// their changes.
+	at, last := int64(now.Sub(u.origin)), u.updated.Load()
+	if at-last >= int64(updateInterval) && u.updated.CompareAndSwap(last, at) {
 		u.update(now)
 		return
 	}

@@ -175,10 +175,25 @@ func (l *level) cancel(w *waiter) bool {
 func (l *level) adjustService(w *waiter, seconds float64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	l.adjust(w, seconds)
+}
+
+// adjust is adjustService. It requires the lock.
+func (l *level) adjust(w *waiter, seconds float64) {
 	q := &l.queues[w.queueIndex]
 	q.executing--
 	q.virtualStart += (seconds - estimatedService) * w.initial
 	q.boundStart()
+}
+
+// finish is adjustService and then release.
+func (l *level) finish(w *waiter, seconds float64, seats int64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.adjust(w, seconds)
+	if l.state.Add(-seats)&waitersBit != 0 {
+		l.dispatch()
+	}
 }
 
 // flow is a flow of a schema: its distinguisher and its number.

@@ -113,26 +113,35 @@ func (r *Reservation) Release() {
 	took := now.Sub(r.started)
 	r.schema.metrics.Finished(r.watch, took)
 	r.gauges.executing.Add(-1)
-	if r.waiter != nil {
-		r.schema.level.adjustService(r.waiter, took.Seconds())
-		r.schema.level.putWaiter(r.waiter)
-		r.waiter = nil
-	}
+	level, w := r.schema.level, r.waiter
+	r.waiter = nil
 	if later := r.work.AdditionalLatency; later > 0 {
-		time.AfterFunc(later, func() { r.vacate(time.Now()) }) // the cost of a write continues after its response, while it is sent to watchers
+		if w != nil {
+			level.adjustService(w, took.Seconds())
+			level.putWaiter(w)
+		}
+		time.AfterFunc(later, func() { // the cost of a write continues after its response, while it is sent to watchers
+			r.vacate(time.Now())
+			level.release(int64(r.work.MaxSeats()))
+		})
 		return
 	}
 	r.vacate(now)
+	if w == nil {
+		level.release(int64(r.work.MaxSeats()))
+		return
+	}
+	level.finish(w, took.Seconds(), int64(r.work.MaxSeats()))
+	level.putWaiter(w)
 }
 
-// vacate releases the seats, and updates metrics and gauges.
+// vacate updates metrics and gauges before the seats are released.
 func (r *Reservation) vacate(now time.Time) {
 	seats := r.work.MaxSeats()
 	r.schema.metrics.SeatsReleased(seats)
 	r.gauges.seats.Add(int64(-seats))
 	r.gauges.addDemand(-seats)
 	r.gauges.schedule(now)
-	r.schema.level.release(int64(seats))
 }
 
 // HeaderValues returns the values of the response headers with the classification, or nil before Run. Callers must not modify
