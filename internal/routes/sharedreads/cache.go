@@ -71,7 +71,7 @@ type Cache struct {
 	now    func() time.Time
 
 	seed      maphash.Seed
-	mu        sync.Mutex                    // guards the fields below
+	mu        sync.RWMutex                  // guards the fields below
 	kept      *simplelru.LRU[uint64, *kept] // by the hash of the key; of two keys with the same hash, the later one is kept
 	users     map[string]*userResponses     // of kept
 	bySize    usersBySize                   // of users
@@ -94,7 +94,12 @@ type kept struct {
 	owner    *userResponses      // nil if it is not in the cache
 	element  *list.Element       // in owner.responses
 	age      atomic.Pointer[age] // the last written Age header
+	used     atomic.Int64        // when it was last moved to the front of the lists, Unix nanoseconds
 }
+
+// usedInterval is the time for which a response is not moved to the front of the lists again. Otherwise each request would have to wait
+// for all others.
+const usedInterval = 100 * time.Millisecond
 
 // field is a header field. All responses share the values, so a caller that appends to them must copy them.
 type field struct {
@@ -136,15 +141,17 @@ func New(c Config) *Cache {
 // with the same step. ServeKept is for callers for which building a Request is expensive.
 func (c *Cache) ServeKept(w http.ResponseWriter, key []byte, of string, maxAge time.Duration) bool {
 	hash := maphash.Bytes(c.seed, key)
-	c.mu.Lock()
-	var response *kept
-	var now time.Time
-	if k, ok := c.get(hash); ok && k.key == string(key) {
-		response, now = c.youngEnough(k, hash, maxAge)
-	}
-	c.mu.Unlock()
-	if response == nil {
+	now := c.now()
+	c.mu.RLock()
+	response, ok := c.kept.Peek(hash)
+	c.mu.RUnlock()
+	if !ok || response.key != string(key) || now.Sub(response.received) >= maxAge {
 		return false
+	}
+	if used := response.used.Load(); now.UnixNano()-used >= int64(usedInterval) && response.used.CompareAndSwap(used, now.UnixNano()) {
+		c.mu.Lock()
+		c.get(hash) // if it is still kept
+		c.mu.Unlock()
 	}
 	c.config.Metrics.Served(of, metrics.SharedKept)
 	response.writeTo(w, now)
