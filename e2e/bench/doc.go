@@ -2,7 +2,7 @@
 //
 //	go run ./e2e/bench                 the default benchmarks, under ten minutes: e2e/bench/results/{proxied,scale,local}.{md,json.zst}
 //	go run ./e2e/bench -quick          a minute or two, only to test the benchmarks; writes to a temporary directory
-//	go run ./e2e/bench proxied         one benchmark; required for objects, clusters, backends, memory and load
+//	go run ./e2e/bench proxied         one benchmark; required for objects, clusters, growth, locks, backends, memory and load
 //	go run ./e2e/bench -kube-apiserver FILE -kube-controller-manager FILE
 //	                                   comparison with kube-apiserver, under ten minutes: e2e/bench/results/incumbent.{md,json.zst}
 //

@@ -22,6 +22,7 @@ import (
 	"portico.dev/e2e/bench/incumbent"
 	"portico.dev/e2e/bench/load"
 	"portico.dev/e2e/bench/local"
+	"portico.dev/e2e/bench/locks"
 	"portico.dev/e2e/bench/memory"
 	"portico.dev/e2e/bench/nodes"
 	"portico.dev/e2e/bench/objects"
@@ -98,6 +99,13 @@ var benchmarks = []benchmark{
 			settings = growth.Quick()
 		}
 		return growth.Run(ctx, program, settings, say)
+	}},
+	{name: "locks", explicit: true, run: func(ctx context.Context, program string, quick bool, say func(string, ...any)) (report, error) {
+		settings := locks.Full()
+		if quick {
+			settings = locks.Quick()
+		}
+		return locks.Run(ctx, program, settings, say)
 	}},
 	manyBackends(environment.Kubernetes{}),
 	underLoad(environment.Kubernetes{}),
@@ -205,7 +213,7 @@ func run() error {
 	count := flag.Int("nodes", 0, "number of Nodes of \"nodes\", with ten Pods each; default 1000")
 	part := flag.String("part", "", "comma-separated parts of \"load\"; default all of "+strings.Join(load.Parts, ", "))
 	flag.Usage = func() {
-		fmt.Fprintln(flag.CommandLine.Output(), "usage: bench [-quick] [-out DIR] [-aggregator FILE] [proxied] [scale] [local] [shared] [objects] [clusters] [growth] [backends] [memory] [load]\n"+
+		fmt.Fprintln(flag.CommandLine.Output(), "usage: bench [-quick] [-out DIR] [-aggregator FILE] [proxied] [scale] [local] [shared] [objects] [clusters] [growth] [locks] [backends] [memory] [load]\n"+
 			"       bench [-quick] [-out DIR] [-aggregator FILE] -part PART[,PART] load\n"+
 			"       bench [-quick] [-out DIR] [-aggregator FILE] -before FILE builds\n"+
 			"       bench [-quick] [-out DIR] [-aggregator FILE] -kube-apiserver FILE -kube-controller-manager FILE [incumbent] [gateway] [backends] [memory]\n"+

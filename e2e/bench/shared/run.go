@@ -77,11 +77,12 @@ const (
 	library    = "floor: net/http, an object in memory"
 )
 
-// The groups of the front door, which share the same backend.
+// The groups of the front door of OpenFront, which share the same backend: without shared reads, and with shared reads of the same
+// caller and of all callers, the latter with shared watches.
 const (
-	groupAlone = iota
-	groupSame
-	groupAll
+	GroupAlone = iota
+	GroupSame
+	GroupAll
 	groups
 )
 
@@ -145,12 +146,16 @@ func start(ctx context.Context, y *environment.Environment, s Settings) ([]subje
 		}
 		slices.SortFunc(subjects[1:], func(a, b subject) int { return len(a.name) - len(b.name) })
 	}
-	front, err := openFront(ctx, y, "front", s)
+	program, err := y.Aggregator()
+	if err != nil {
+		return nil, err
+	}
+	front, err := OpenFront(ctx, y, program, "front", s.MaxAge)
 	if err != nil {
 		return nil, err
 	}
 	user := func(name string, group int) subject { return subject{name, front.Server, environment.UserToken, group} }
-	subjects = append(subjects, user(alone, groupAlone), user(same, groupSame), user(all, groupAll))
+	subjects = append(subjects, user(alone, GroupAlone), user(same, GroupSame), user(all, GroupAll))
 	ours, err := y.Floor()
 	if err != nil {
 		return nil, err
@@ -165,9 +170,9 @@ func start(ctx context.Context, y *environment.Environment, s Settings) ([]subje
 // isFloor reports whether a subject is measured with requests only.
 func isFloor(w subject) bool { return w.name == floor || w.name == library }
 
-// openFront starts a front door with the groups.
-func openFront(ctx context.Context, y *environment.Environment, name string, s Settings) (*environment.Front, error) {
-	front, err := y.Front(name)
+// OpenFront starts a front door with the groups. program is a build of the aggregator.
+func OpenFront(ctx context.Context, y *environment.Environment, program, name string, maxAge time.Duration, flags ...string) (*environment.Front, error) {
+	front, err := y.FrontOf(program, name, flags...)
 	if err != nil {
 		return nil, err
 	}
@@ -177,8 +182,8 @@ func openFront(ctx context.Context, y *environment.Environment, name string, s S
 	if err := front.Register(ctx, 0, groups); err != nil {
 		return nil, err
 	}
-	for group, callers := range map[int]v1alpha1.Callers{groupSame: v1alpha1.CallersSame, groupAll: v1alpha1.CallersAll} {
-		if err := share(ctx, front.Client, group, callers, s.MaxAge); err != nil {
+	for group, callers := range map[int]v1alpha1.Callers{GroupSame: v1alpha1.CallersSame, GroupAll: v1alpha1.CallersAll} {
+		if err := share(ctx, front.Client, group, callers, maxAge); err != nil {
 			return nil, err
 		}
 	}

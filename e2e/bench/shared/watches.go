@@ -94,11 +94,15 @@ func listen(ctx context.Context, w subject, backend *environment.Server, s Setti
 func (r *Report) idleWatches(ctx context.Context, y *environment.Environment, s Settings, say func(string, ...any)) error {
 	for i, name := range []string{alone, all} {
 		say("%d idle watches: %s", s.IdleStreams, name)
-		front, err := openFront(ctx, y, fmt.Sprintf("idle-%d", i), s)
+		program, err := y.Aggregator()
 		if err != nil {
 			return err
 		}
-		w := subject{name, front.Server, environment.UserToken, []int{groupAlone, groupAll}[i]}
+		front, err := OpenFront(ctx, y, program, fmt.Sprintf("idle-%d", i), s.MaxAge)
+		if err != nil {
+			return err
+		}
+		w := subject{name, front.Server, environment.UserToken, []int{GroupAlone, GroupAll}[i]}
 		each, peak, err := idle(ctx, w, s)
 		if err != nil {
 			return fmt.Errorf("%d idle watches, %s: %w", s.IdleStreams, name, err)
